@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+# make demo | test | lint | bench | setup      (PYTHON=... picks the interpreter, default python3.11)
+
+PYTHON ?= $(shell for p in python3.11 python3; do if $$p -c '' 2>/dev/null; then echo $$p; break; fi; done)
+VENV := .venv/bin
+
+.PHONY: setup demo test test-slow lint bench clean
+
+setup:
+	@test -n "$(PYTHON)" || { echo 'set-up: error: no python3: install Python 3.10 or newer' >&2; exit 1; }
+	@$(PYTHON) requirements/bootstrap.py
+
+demo: setup
+	@rm -rf out/demo
+	@$(VENV)/embodied-r demo --out out/demo
+
+test: setup
+	@$(VENV)/python -m pytest -m 'not slow' $(ARGS)
+
+test-slow: setup
+	@$(VENV)/python -m pytest -m slow $(ARGS)
+
+lint: setup
+	@$(VENV)/ruff check .
+	@$(VENV)/ruff format --check .
+	@$(VENV)/mypy
+
+bench: setup
+	@$(VENV)/python -m bench $(ARGS)
+
+clean:
+	rm -rf .venv build install log out

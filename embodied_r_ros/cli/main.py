@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`embodied-r VERB …`: finds the verb, and turns errors into exit codes.
+
+Data goes to stdout, talk and progress to stderr. 0: done. 1: it ran and the result is negative, or
+an internal failure. 2: bad arguments or input, with one line on stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+from importlib import import_module
+import os
+import sys
+from typing import NoReturn, TYPE_CHECKING
+
+from embodied_r_ros.errors import EmbodiedRError, InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+VERBS: dict[str, str] = {}
+
+
+class _Parser(argparse.ArgumentParser):
+    """Reports bad arguments in the one line that every error of this command has."""
+
+    def error(self, message: str) -> NoReturn:
+        print(f'embodied-r: error: {message} (see {self.prog} --help)', file=sys.stderr)
+        sys.exit(2)
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = _Parser(prog='embodied-r', description='Spatial reasoning from a robot camera.')
+    verbs = parser.add_subparsers(metavar='VERB', required=True, parser_class=_Parser)
+    chosen = next((word for word in arguments if not word.startswith('-')), None)
+    for verb, summary in VERBS.items():
+        sub = verbs.add_parser(verb, help=summary, description=summary)
+        # Only the chosen verb's module is imported: the others may need what is not installed.
+        if verb == chosen:
+            module = import_module(f'embodied_r_ros.cli.{verb}')
+            module.add_arguments(sub)
+            sub.set_defaults(run=module.main)
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one verb and return the exit code."""
+    try:
+        args = _parse(sys.argv[1:] if arguments is None else list(arguments))
+        code = int(args.run(args))
+        sys.stdout.flush()
+    except InputError as error:
+        print(f'embodied-r: error: {_one_line(error)}', file=sys.stderr)
+        return 2
+    except EmbodiedRError as error:
+        print(f'embodied-r: failed: {_one_line(error)}', file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        # The reader of our output went away (`| head`); that is its right.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        print('embodied-r: interrupted', file=sys.stderr)
+        return 130
+    return code
+
+
+def _one_line(error: Exception) -> str:
+    return ' '.join(str(error).split())
+
+
+if __name__ == '__main__':
+    sys.exit(main())
