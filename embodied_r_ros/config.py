@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings: one frozen dataclass configures a thing live, offline and in training.
+
+A config class declares its fields with `setting`, and calls `check_settings` in `__post_init__`.
+ROS parameters and YAML only fill such a class; they never define a setting a second time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+import difflib
+from typing import Any, TYPE_CHECKING, TypeVar
+
+from embodied_r_ros.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+Config = TypeVar('Config')
+Value = TypeVar('Value')
+
+
+@dataclass(frozen=True)
+class SettingInfo:
+    """What is known of a setting besides its type and default."""
+
+    description: str  # one line, with the unit and what 0 or empty means
+    minimum: float | None = None  # inclusive
+    maximum: float | None = None  # inclusive
+    choices: tuple[str, ...] = ()
+    read_only: bool = False  # True: takes effect only when the node is configured
+
+
+def setting(
+    default: Value,
+    description: str,
+    *,
+    between: tuple[float, float] | None = None,
+    choices: Sequence[str] = (),
+    read_only: bool = False,
+) -> Value:
+    """Declare a field of a config dataclass: its default, its meaning and what is allowed."""
+    low, high = between if between else (None, None)
+    info = SettingInfo(description, low, high, tuple(choices), read_only)
+    made: Value = field(default=default, metadata={'setting': info})
+    return made
+
+
+def setting_infos(config: type[Any]) -> dict[str, SettingInfo]:
+    """What is known of each setting of a config class, by field name, in order."""
+    return {f.name: f.metadata['setting'] for f in fields(config) if 'setting' in f.metadata}
+
+
+def check_settings(config: Any) -> None:
+    """Refuse a config whose value has the wrong type or is not allowed.
+
+    Raises:
+        ConfigError: Names the setting, its value and what is allowed.
+    """
+    defaults = {f.name: f.default for f in fields(config)}
+    for name, info in setting_infos(type(config)).items():
+        value = getattr(config, name)
+        wanted = type(defaults[name])
+        # An int is a fine float; a bool is never a number.
+        fits = isinstance(value, wanted) or (wanted is float and type(value) is int)
+        if not fits or (isinstance(value, bool) and wanted is not bool):
+            msg = f'{name} is {value!r}: expected a value of type {wanted.__name__}'
+            raise ConfigError(msg)
+        if info.choices and value not in info.choices:
+            msg = f'{name} is {value!r}: expected one of {", ".join(info.choices)}'
+            raise ConfigError(msg)
+        low, high = info.minimum, info.maximum
+        # Written so that NaN is refused too.
+        if low is not None and high is not None and not low <= value <= high:
+            msg = f'{name} is {value!r}: expected {low} to {high} ({info.description})'
+            raise ConfigError(msg)
+
+
+def config_from_mapping(kind: type[Config], values: Mapping[str, Any]) -> Config:
+    """Fill a config class from YAML or parameters; what is not named keeps its default.
+
+    Raises:
+        ConfigError: A name is unknown (the nearest known one is suggested), or a value refused.
+    """
+    known = [f.name for f in fields(kind)]  # type: ignore[arg-type]
+    for name in values:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f'did you mean {near[0]!r}?' if near else f'known: {", ".join(known)}'
+            msg = f'{kind.__name__} has no setting {name!r}: {hint}'
+            raise ConfigError(msg)
+    return kind(**values)

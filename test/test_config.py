@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from dataclasses import dataclass
+import math
+
+from embodied_r_ros.config import check_settings, config_from_mapping, setting, setting_infos
+from embodied_r_ros.errors import ConfigError
+import pytest
+
+
+@dataclass(frozen=True)
+class Example:
+    share: float = setting(0.5, 'a share', between=(0, 1))
+    mode: str = setting('auto', 'how', choices=('auto', 'never'))
+    count: int = setting(3, 'how many', between=(0, 10))
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+def test_mapping_fills_what_it_names() -> None:
+    assert config_from_mapping(Example, {'share': 1}) == Example(share=1)
+
+
+def test_unknown_name_suggests_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="no setting 'shar': did you mean 'share'"):
+        config_from_mapping(Example, {'shar': 1.0})
+
+
+@pytest.mark.parametrize(
+    ('values', 'message'),
+    [
+        ({'share': 1.5}, 'share is 1.5: expected 0 to 1'),
+        ({'share': math.nan}, 'share is nan: expected 0 to 1'),
+        ({'mode': 'often'}, "mode is 'often': expected one of auto, never"),
+        ({'count': 2.5}, 'count is 2.5: expected a value of type int'),
+        ({'count': True}, 'count is True: expected a value of type int'),
+    ],
+)
+def test_value_that_is_not_allowed_is_named(values: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        config_from_mapping(Example, values)
+
+
+def test_every_setting_explains_itself() -> None:
+    assert [info.description for info in setting_infos(Example).values()] == [
+        'a share',
+        'how',
+        'how many',
+    ]
