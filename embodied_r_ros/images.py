@@ -29,6 +29,7 @@ class StampedImage:
     frame_id: str = 'camera_optical_frame'
     intrinsics: Intrinsics | None = None  # None: unknown
     pose: Pose | None = None  # of the camera link at the stamp; None: unknown
+    encoded: EncodedImage | None = None  # as it arrived, where it arrived compressed
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keyframes: which images of a stream are worth looking at, and why."""
+"""Keyframes: which images of a stream are worth looking at, and why.
+
+`KeyframeSelector` decides image by image against the last keyframe and keeps nothing but that
+keyframe's features, so that memory is constant however long the stream. `KeyframeExtractor` makes
+the chosen images into `Keyframe` values.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
+import math
 from typing import TYPE_CHECKING
+
+from embodied_r_ros.config import check_settings, setting
+from embodied_r_ros.images import encode_image, shrink
+from embodied_r_ros.overlap import FeatureExtractor, two_view, TwoView
 
 if TYPE_CHECKING:
     from embodied_r_ros.geometry import Intrinsics, Pose
-    from embodied_r_ros.images import EncodedImage
+    from embodied_r_ros.images import EncodedImage, StampedImage
+    from embodied_r_ros.overlap import Features
+
+_NS = 1_000_000_000
+# A clock that goes back by less is jitter between images; by more, it was set or a bag loops.
+_CLOCK_JITTER_NS = 100_000_000
 
 
 class KeyframeReason(Enum):
@@ -41,3 +57,207 @@ class Keyframe:
     pose: Pose | None = None  # of the camera link at the stamp
     episode_id: str = ''
     dropped_images: int = 0  # images not evaluated since the previous keyframe
+
+
+@dataclass(frozen=True)
+class KeyframeConfig:
+    """When an image becomes a keyframe, and how it is kept."""
+
+    max_overlap: float = setting(
+        0.5, 'an image that shares less of its view with the last keyframe is one', between=(0, 1)
+    )
+    max_roll_rad: float = setting(
+        math.pi / 4,
+        'roll of the view about its axis that makes a keyframe [rad]; pi: never',
+        between=(0.1, math.pi),
+    )
+    content_change: float = setting(
+        0.15,
+        'share of the view that must change at once under a still camera; 1: never',
+        between=(0.01, 1),
+    )
+    min_interval_s: float = setting(
+        0.0, 'least time between keyframes [s]; 0: no limit', between=(0, 3600)
+    )
+    max_interval_s: float = setting(
+        0.0, 'longest time without a keyframe [s]; 0: no limit', between=(0, 86400)
+    )
+    budget: int = setting(
+        0,
+        'most keyframes to keep of a recording; 0: all. A live stream has none',
+        between=(0, 10000),
+    )
+    image_max_side_px: int = setting(
+        1280,
+        'keyframe images are shrunk to this width and height [px]; 0: never',
+        between=(0, 8192),
+    )
+    jpeg_quality: int = setting(90, 'JPEG quality of keyframe images', between=(1, 100))
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What was found about one image, and whether it is a keyframe."""
+
+    index: int  # 0-based position in its source
+    stamp_ns: int
+    is_keyframe: bool
+    reference_index: int | None  # keyframe it was compared with; None: the first image
+    overlap: float | None  # 0..1; None: this image or the keyframe has no features
+    inliers: int  # matches that agree with the two-view geometry
+    reason: KeyframeReason | None  # None: not a keyframe
+
+
+class KeyframeSelector:
+    """Decides which images of a stream are keyframes. Not for use from several threads."""
+
+    def __init__(self, config: KeyframeConfig | None = None) -> None:
+        self.config = config or KeyframeConfig()
+        self.counts: Counter[str] = Counter()  # by reason, and 'images', 'featureless', 'resets'
+        self._extractor = FeatureExtractor()
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the stream: the next image is a first one. The counts stay."""
+        self._reference: Features | None = None
+        self._reference_index: int | None = None
+        self._reference_stamp_ns = 0
+        self._last_stamp_ns: int | None = None
+
+    def evaluate(self, image: StampedImage) -> Evaluation:
+        """Compare an image with the last keyframe and decide.
+
+        A stamp that goes back by more than 0.1 s resets the selector first: the clock was set, or
+        a recording starts again.
+
+        Raises:
+            ImageError: The array is not a BGR image.
+        """
+        last_ns = image.stamp_ns if self._last_stamp_ns is None else self._last_stamp_ns
+        if image.stamp_ns < last_ns - _CLOCK_JITTER_NS:
+            self.counts['resets'] += 1
+            self.reset()
+        self._last_stamp_ns = image.stamp_ns
+        features = self._extractor.extract(image.image)
+        view = two_view(self._reference, features) if self._reference else None
+        reason = self._decide(image.stamp_ns, features, view)
+        evaluation = Evaluation(
+            image.index,
+            image.stamp_ns,
+            reason is not None,
+            self._reference_index,
+            view.overlap if view else (None if features.is_blank else 0.0),
+            view.inliers if view else 0,
+            reason,
+        )
+        self._count(features, reason)
+        if reason is not None:
+            self._reference, self._reference_index = features, image.index
+            self._reference_stamp_ns = image.stamp_ns
+        return evaluation
+
+    def _count(self, features: Features, reason: KeyframeReason | None) -> None:
+        self.counts['images'] += 1
+        self.counts['featureless'] += features.is_blank
+        if reason is not None:
+            self.counts[reason.name.lower()] += 1
+
+    def _decide(
+        self, stamp_ns: int, features: Features, view: TwoView | None
+    ) -> KeyframeReason | None:
+        if view is None:
+            return KeyframeReason.FEATURELESS if features.is_blank else KeyframeReason.FIRST
+        since_s = (stamp_ns - self._reference_stamp_ns) / _NS
+        reason = self._reason(features, view)
+        if reason is None and 0 < self.config.max_interval_s <= since_s:
+            return KeyframeReason.MAX_INTERVAL
+        return reason if since_s >= self.config.min_interval_s else None
+
+    def _reason(self, features: Features, view: TwoView) -> KeyframeReason | None:
+        assert self._reference is not None
+        if features.is_blank:
+            return None if self._reference.is_blank else KeyframeReason.FEATURELESS
+        if view.overlap is None or not view.inliers:
+            return KeyframeReason.NEW_VIEW
+        if view.overlap < self.config.max_overlap:
+            return KeyframeReason.LOW_OVERLAP
+        if abs(view.roll_rad) > self.config.max_roll_rad:
+            return KeyframeReason.ROLL
+        return None
+
+
+class KeyframeExtractor:
+    """Turns a camera stream into keyframes: selection, identity and compression in one."""
+
+    def __init__(self, config: KeyframeConfig | None = None, camera: str = 'camera') -> None:
+        self.selector = KeyframeSelector(config)
+        self.camera = camera
+        self.reset()
+
+    def reset(self, episode_id: str = '') -> None:
+        """Start a new episode: ids count from 0 and the next image is a first one."""
+        self.selector.reset()
+        self._episode_id = episode_id
+        self._next_id = 0
+        self._dropped_images = 0
+
+    def process(
+        self, image: StampedImage, dropped_images: int = 0
+    ) -> tuple[Evaluation, Keyframe | None]:
+        """Evaluate an image, and make it a keyframe where it is one.
+
+        Args:
+            image: The image, with what is known of its camera.
+            dropped_images: Images that were lost since the previous call.
+
+        Raises:
+            ImageError: The array is not a BGR image.
+        """
+        self._dropped_images += dropped_images
+        evaluation = self.selector.evaluate(image)
+        if not evaluation.is_keyframe:
+            return evaluation, None
+        keyframe = self._make(image, evaluation)
+        self._next_id += 1
+        self._dropped_images = 0
+        return evaluation, keyframe
+
+    def _make(self, image: StampedImage, evaluation: Evaluation) -> Keyframe:
+        assert evaluation.reason is not None
+        config = self.selector.config
+        is_first = evaluation.reference_index is None
+        encoded, intrinsics = encode_keyframe(image, config)
+        return Keyframe(
+            id=self._next_id,
+            stamp_ns=image.stamp_ns,
+            image=encoded,
+            reason=evaluation.reason,
+            reference_id=self._next_id if is_first else self._next_id - 1,
+            overlap=evaluation.overlap,
+            inliers=evaluation.inliers,
+            camera=self.camera,
+            frame_id=image.frame_id,
+            intrinsics=intrinsics,
+            pose=image.pose,
+            episode_id=self._episode_id,
+            dropped_images=self._dropped_images,
+        )
+
+
+def encode_keyframe(
+    image: StampedImage, config: KeyframeConfig
+) -> tuple[EncodedImage, Intrinsics | None]:
+    """Compress an image as a keyframe, and give the intrinsics of what came out.
+
+    An image that arrived compressed and needs no shrinking is passed on as it came, so that it is
+    never compressed twice.
+    """
+    shrunk = shrink(image.image, config.image_max_side_px)
+    height, width = shrunk.shape[:2]
+    intrinsics = image.intrinsics.scaled(width, height) if image.intrinsics else None
+    if image.encoded and shrunk is image.image:
+        return image.encoded, intrinsics
+    return encode_image(shrunk, config.jpeg_quality), intrinsics
