@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The true layout of a simulated episode: what is where at which time, and what each image shows.
+
+It travels in the bag as JSON on `truth/layout`, so that questions about an episode can be solved
+without the simulator. Positions are in the fixed frame `frame_id`: its origin lies on the floor in
+the middle of the room, x and y run along the walls, z is the height above the floor (REP 103).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+import json
+import math
+from typing import Any
+
+from embodied_r_ros.errors import InputError
+from embodied_r_ros.geometry import direction_of_vector, rotation_from_ypr
+import numpy as np
+
+LAYOUT_VERSION = 1
+Vector = tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class Span:
+    """Where an object is between two stamps; it goes evenly and straight from `start` to `end`."""
+
+    from_ns: int  # inclusive
+    to_ns: int  # exclusive
+    start: Vector  # centre [m]
+    end: Vector  # centre [m]
+
+    def position_at(self, stamp_ns: int) -> Vector:
+        """Centre at a stamp within the span [m]."""
+        share = (stamp_ns - self.from_ns) / max(1, self.to_ns - self.from_ns)
+        x, y, z = (a + (b - a) * share for a, b in zip(self.start, self.end, strict=True))
+        return x, y, z
+
+
+@dataclass(frozen=True)
+class LayoutObject:
+    """A coloured object and where it is over time. It is absent between and after its spans."""
+
+    id: int  # position in the list of objects
+    label: str  # what a perceiver can know, e.g. 'red tall object'
+    colour: str  # a name of vocabulary.COLOURS
+    shape: str  # one of vocabulary.SHAPES
+    size: Vector  # extents along its own x, y, z [m]
+    yaw_rad: float  # of its own x axis in the fixed frame
+    support: str  # 'floor', 'table' or 'shelf'
+    spans: tuple[Span, ...]  # in order of time, not overlapping
+    first_seen_ns: int = 0  # first image that it is visible in; 0: none
+    last_seen_ns: int = 0  # last image that it is visible in; 0: none
+
+    def position_at(self, stamp_ns: int) -> Vector | None:
+        """Centre at a stamp [m]; None while it is absent."""
+        for span in self.spans:
+            if span.from_ns <= stamp_ns < span.to_ns:
+                return span.position_at(stamp_ns)
+        return None
+
+
+@dataclass(frozen=True)
+class View:
+    """An object in one image of which at least a part can be seen.
+
+    Direction and distance are those of the object's centre, also where a part is hidden.
+    """
+
+    object_id: int
+    visible: bool  # enough of it can be seen to count (docs/simulation.md)
+    share: float  # unhidden part of its whole silhouette, 0..1; outside the image is hidden
+    area: float  # share of the image that it covers, 0..1
+    bearing_rad: float  # positive left
+    elevation_rad: float  # positive up
+    distance_m: float  # from the camera to its centre
+    size_rad: float  # the larger angle that its whole silhouette covers
+
+
+@dataclass(frozen=True)
+class ImageTruth:
+    """Pose of the camera link at one image, and what the image shows."""
+
+    stamp_ns: int
+    position: Vector  # [m]
+    yaw_rad: float  # counts whole turns: it does not wrap
+    pitch_rad: float  # positive tilts the view down
+    roll_rad: float  # positive rolls clockwise
+    views: tuple[View, ...] = ()
+
+    def direction_to(self, point: Vector) -> tuple[float, float, float]:
+        """Bearing [rad], elevation [rad] and distance [m] of a point, in view or not."""
+        rotation = rotation_from_ypr(self.yaw_rad, self.pitch_rad, self.roll_rad)
+        offset = rotation.T @ np.subtract(point, self.position)
+        return (*direction_of_vector(offset), float(np.linalg.norm(offset)))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Everything that is true of an episode."""
+
+    episode_id: str
+    scene_id: str
+    room_size: Vector  # extents along x, y, z [m]
+    objects: tuple[LayoutObject, ...]
+    images: tuple[ImageTruth, ...]  # in order of time
+    frame_id: str = 'odom'
+    version: int = LAYOUT_VERSION
+
+    def image_at(self, stamp_ns: int) -> ImageTruth:
+        """The image with exactly this stamp.
+
+        Raises:
+            InputError: There is none.
+        """
+        for image in self.images:
+            if image.stamp_ns == stamp_ns:
+                return image
+        msg = f'episode {self.episode_id!r} has no image with stamp {stamp_ns}'
+        raise InputError(msg)
+
+    def to_json(self) -> str:
+        """One line of JSON; lengths and angles are rounded to 0.0001, and views are rows."""
+        value = asdict(self)
+        for image in value['images']:
+            image['views'] = [list(view.values()) for view in image['views']]
+        return json.dumps(_rounded(value), separators=(',', ':'))
+
+    @classmethod
+    def from_json(cls, text: str) -> Layout:
+        """Read what `to_json` wrote.
+
+        Raises:
+            InputError: It is not JSON, is of another version, or a field is missing or unknown.
+        """
+        try:
+            value = json.loads(text)
+            version = value['version']
+            layout = _layout(value) if version == LAYOUT_VERSION else None
+        except (KeyError, TypeError, ValueError) as error:
+            msg = f'layout {text[:60]!r}... is not readable ({error}): record the episode again'
+            raise InputError(msg) from None
+        if layout is None:
+            msg = f'layout has version {version!r}: expected {LAYOUT_VERSION}'
+            raise InputError(msg)
+        return layout
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        # Adding zero turns -0.0 into 0.0.
+        return round(value, 4) + 0.0 if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_rounded(item) for item in value]
+    return value
+
+
+def _vector(value: Any) -> Vector:
+    x, y, z = (float(item) for item in value)
+    return x, y, z
+
+
+def _layout(value: dict[str, Any]) -> Layout:
+    objects = tuple(_object(item) for item in value['objects'])
+    images = tuple(_image(item) for item in value['images'])
+    room_size = _vector(value['room_size'])
+    return Layout(**{**value, 'room_size': room_size, 'objects': objects, 'images': images})
+
+
+def _object(value: dict[str, Any]) -> LayoutObject:
+    spans = tuple(
+        Span(span['from_ns'], span['to_ns'], _vector(span['start']), _vector(span['end']))
+        for span in value['spans']
+    )
+    return LayoutObject(**{**value, 'size': _vector(value['size']), 'spans': spans})
+
+
+def _image(value: dict[str, Any]) -> ImageTruth:
+    views = tuple(View(*row) for row in value['views'])
+    return ImageTruth(**{**value, 'position': _vector(value['position']), 'views': views})
