@@ -15,6 +15,7 @@ from typing import Any
 from embodied_r_ros.errors import InputError
 
 NAN = math.nan
+CANNOT_TELL = 'cannot tell'  # the action of a motion that is not known
 
 
 class Rung(Enum):
@@ -136,10 +137,14 @@ class SemanticDelta:
     error: str = ''  # why it failed
 
     def to_row(self) -> dict[str, Any]:
-        """The part that the reasoner reads, as plain JSON values (the `deltas` of a row)."""
+        """The part that the reasoner reads, as plain JSON values (the `deltas` of a row).
+
+        A failed delta keeps its place, with a motion that cannot be told and nothing seen.
+        """
+        failed = self.kind is DeltaKind.FAILED
         return {
             'stamp_ns': self.stamp_ns,
-            'action': self.action,
+            'action': CANNOT_TELL if failed else self.action,
             'change': self.change,
             'items': [item.to_json() for item in self.items],
         }

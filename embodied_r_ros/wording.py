@@ -16,7 +16,7 @@ import math
 import re
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.deltas import ItemStatus, MotionSource
+from embodied_r_ros.deltas import CANNOT_TELL, ItemStatus, MotionSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from embodied_r_ros.deltas import Item, Motion
 
 STATIONARY = 'stationary'
-CANNOT_TELL = 'cannot tell'
 NOTHING_SEEN = 'No object stands out.'
 
 ANGLE_STEP_DEG = 5  # text gives angles in steps of this

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one parser of completions, for live answers, rewards and evaluation alike.
+
+A completion is `<think>…</think>` and then one `<answer>…</answer>`. Only the content of the
+answer tag is ever read as the answer: what the reasoning says about letters does not count (the
+official code of Embodied-R reads them from there).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import math
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+UNKNOWN = 'unknown'
+_WELL_FORMED = re.compile(r'\s*<think>(.*?)</think>\s*<answer>(.*?)</answer>\s*', re.DOTALL)
+_ANSWER = re.compile(r'<answer>(.*?)</answer>', re.DOTALL)
+_THINK = re.compile(r'<think>(.*?)</think>', re.DOTALL)
+_TAG = re.compile(r'</?(?:think|answer)>')
+_LETTER = re.compile(r'(?:\[\[([A-Za-z])\]\]|([A-Za-z]))')
+_NUMBER = re.compile(r'([-+]?\d+(?:\.\d+)?)\s*(?:[A-Za-z°%]+)?')
+
+
+@dataclass(frozen=True)
+class Completion:
+    """A completion, read."""
+
+    text: str  # as it came
+    think: str  # content of the think tag, stripped; empty where there is none
+    answer: str | None  # content of the one answer tag, stripped; None: not gradable
+    well_formed: bool  # think, then answer, nothing else; the content does not matter
+
+
+def parse_completion(text: str) -> Completion:
+    """Read a completion.
+
+    Text after the answer breaks the format but leaves the answer gradable; two answer tags are
+    malformed and not gradable, because it is not told which one is meant.
+
+    >>> parse_completion('<think>It is red.</think><answer> C </answer>').answer
+    'C'
+    >>> parse_completion('<answer>A</answer><answer>B</answer>').answer is None
+    True
+    """
+    match = _WELL_FORMED.fullmatch(text)
+    well_formed = match is not None and len(_TAG.findall(text)) == 4
+    opened, answers = text.count('<answer>'), _ANSWER.findall(text)
+    gradable = opened == 1 and text.count('</answer>') == 1 and len(answers) == 1
+    thinks = _THINK.findall(text)
+    return Completion(
+        text=text,
+        think=thinks[0].strip() if len(thinks) == 1 else '',
+        answer=answers[0].strip() if gradable and answers[0].strip() else None,
+        well_formed=well_formed,
+    )
+
+
+def option_letter(index: int) -> str:
+    """Letter of an option: 0 is 'A'."""
+    return chr(ord('A') + index)
+
+
+def choice_index(answer: str, options: Sequence[str]) -> int | None:
+    """Index of the option that an answer names, by letter or exact text; None: none of them.
+
+    >>> [choice_index(answer, ['left', 'right']) for answer in ('B', 'b', '[[B]]', 'right', 'C')]
+    [1, 1, 1, 1, None]
+    """
+    answer = answer.strip()
+    match = _LETTER.fullmatch(answer)
+    if match:
+        index = ord((match[1] or match[2]).upper()) - ord('A')
+        if index < len(options):
+            return index
+    texts = [option.strip() for option in options]
+    return texts.index(answer) if answer in texts else None
+
+
+def is_unknown(answer: str) -> bool:
+    """Tell whether an answer says that it cannot be known."""
+    return answer.strip().casefold() == UNKNOWN
+
+
+def number_in(answer: str) -> float | None:
+    """The number that an answer is, with or without a unit; None: it is not a number.
+
+    >>> [number_in(answer) for answer in ('2.5 m', '-30°', 'about 3', '1e999')]
+    [2.5, -30.0, None, None]
+    """
+    match = _NUMBER.fullmatch(answer.strip())
+    value = float(match[1]) if match else math.nan
+    return value if math.isfinite(value) else None
