@@ -225,9 +225,7 @@ def _messages(reader: AnyReader, connections: list[Connection]) -> Iterator[tupl
 def _check_looks_like_bag(path: Path) -> None:
     if path.is_dir() and not (path / 'metadata.yaml').exists():
         if any(file.suffix in _STORAGE_SUFFIXES for file in path.iterdir()):
-            msg = (
-                f'bag {path} has no metadata.yaml, it was not closed: embodied-r episodes recover'
-            )
+            msg = f'bag {path} was not closed (no metadata.yaml): embodied-r episodes recover'
             raise BagError(msg)
         msg = f'{path} is not a bag: expected a folder with metadata.yaml, or a .mcap or .db3 file'
         raise BagError(msg)
