@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a node says of its own health: one task per node on `/diagnostics`, once a second."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from enum import IntEnum
+import socket
+import time
+from typing import Any, TYPE_CHECKING
+
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
+from rclpy.clock import Clock, ClockType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from rclpy.node import Node
+
+_PERIOD_S = 1.0
+
+
+class Level(IntEnum):
+    """How well a node is (diagnostic_msgs/DiagnosticStatus)."""
+
+    OK = 0
+    WARN = 1
+    ERROR = 2
+    STALE = 3  # nothing comes in
+
+
+@dataclass(frozen=True)
+class Health:
+    """How a node is, and the figures that show it."""
+
+    level: Level
+    message: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Meter:
+    """Counts events, with their rate over the last seconds and the age of the last one."""
+
+    def __init__(self, window_s: float = 5.0) -> None:
+        self.count = 0
+        self._window_s = window_s
+        self._start = time.monotonic()
+        self._times: deque[float] = deque(maxlen=1000)
+
+    def tick(self) -> None:
+        """Count an event."""
+        self.count += 1
+        self._times.append(time.monotonic())
+
+    def rate_hz(self) -> float:
+        """Events per second over the window."""
+        now = time.monotonic()
+        since = max(self._start, now - self._window_s)
+        return sum(t >= since for t in tuple(self._times)) / max(now - since, 1e-3)
+
+    def age_s(self) -> float:
+        """Time since the last event, or since counting began [s]."""
+        return time.monotonic() - (self._times[-1] if self._times else self._start)
+
+
+class Diagnostics:
+    """Publishes a node's health once a second, by the steady clock: also without a ROS clock."""
+
+    def __init__(self, node: Node, report: Callable[[], Health]) -> None:
+        self._node = node
+        self._report = report
+        self._publisher = node.create_publisher(DiagnosticArray, '/diagnostics', 10)
+        steady = Clock(clock_type=ClockType.STEADY_TIME)
+        self._timer = node.create_timer(_PERIOD_S, self.publish, clock=steady)
+
+    def publish(self) -> None:
+        """Publish the health as it is now."""
+        health = self._report()
+        status = DiagnosticStatus(
+            level=bytes([health.level]),
+            name=f'{self._node.get_fully_qualified_name()[1:]}: {self._node.get_name()}',
+            message=health.message,
+            hardware_id=socket.gethostname(),
+            values=[KeyValue(key=k, value=_text(v)) for k, v in health.values.items()],
+        )
+        array = DiagnosticArray(status=[status])
+        array.header.stamp = self._node.get_clock().now().to_msg()
+        self._publisher.publish(array)
+
+
+def _text(value: Any) -> str:
+    return f'{value:.2f}' if isinstance(value, float) else str(value)

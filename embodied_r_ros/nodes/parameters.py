@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ROS parameters from config dataclasses: declared, checked and kept as instances.
+
+The dataclass is the only judge of a value. A bad value in a YAML file does not stop the node from
+starting; it stops it from being configured, with the dataclass's message. A change by
+`ros2 param set` is taken as a whole or refused with that message.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+import difflib
+from typing import Any, TYPE_CHECKING, TypeVar
+
+from embodied_r_ros.config import config_from_mapping, setting_infos
+from embodied_r_ros.errors import ConfigError
+from rcl_interfaces.msg import (
+    FloatingPointRange,
+    IntegerRange,
+    ParameterDescriptor,
+    SetParametersResult,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from embodied_r_ros.config import SettingInfo
+    from rclpy.node import Node
+    from rclpy.parameter import Parameter
+
+Config = TypeVar('Config')
+
+
+class Parameters:
+    """The parameters of a node, as instances of its config classes."""
+
+    def __init__(self, node: Node, groups: Mapping[str, type[Any]]) -> None:
+        """Declare every setting of every group.
+
+        Args:
+            node: The node.
+            groups: Config class by prefix; the prefix '' gives parameters without one.
+        """
+        self.is_configured = False
+        self.on_change: Callable[[], None] = lambda: None
+        self._configs: dict[type[Any], Any] = {}
+        self._problems: dict[type[Any], str] = {}
+        self._owners: dict[str, tuple[type[Any], str]] = {}
+        self.warnings: list[str] = []
+        # rclpy has no public way to see a value before it is declared.
+        given = {name: p.value for name, p in getattr(node, '_parameter_overrides', {}).items()}
+        for prefix, kind in groups.items():
+            self._declare(node, prefix, kind, given)
+        self._warn_of_typos(given)
+        node.add_on_set_parameters_callback(self._change)
+
+    def config(self, kind: type[Config]) -> Config:
+        """The settings of a group, as they are now.
+
+        Raises:
+            ConfigError: A value that was given at start is not allowed.
+        """
+        if kind in self._problems:
+            raise ConfigError(self._problems[kind])
+        made: Config = self._configs[kind]
+        return made
+
+    def values(self) -> dict[str, Any]:
+        """Every setting by its parameter name, for the record."""
+        return {
+            name: getattr(self._configs[kind], field)
+            for name, (kind, field) in sorted(self._owners.items())
+        }
+
+    def _declare(self, node: Node, prefix: str, kind: type[Any], given: Mapping[str, Any]) -> None:
+        names = {f.name: f'{prefix}.{f.name}' if prefix else f.name for f in fields(kind)}
+        defaults = kind()
+        values = {
+            field: _fitting(given[name], getattr(defaults, field))
+            for field, name in names.items()
+            if name in given
+        }
+        try:
+            self._configs[kind] = config_from_mapping(kind, values)
+        except ConfigError as error:
+            self._configs[kind] = defaults
+            self._problems[kind] = f'parameter {prefix + "." if prefix else ""}{error}'
+        for field, info in setting_infos(kind).items():
+            # A range would make rclpy refuse to start with a value outside it.
+            ranged = kind not in self._problems
+            descriptor = _descriptor(info, getattr(defaults, field), ranged=ranged)
+            node.declare_parameter(names[field], _plain(getattr(defaults, field)), descriptor)
+            self._owners[names[field]] = (kind, field)
+
+    def _warn_of_typos(self, given: Mapping[str, Any]) -> None:
+        for name in given:
+            near = difflib.get_close_matches(name, self._owners, n=1, cutoff=0.8)
+            if name not in self._owners and near:
+                text = f'parameter {name!r} is not used: did you mean {near[0]!r}?'
+                self.warnings.append(text)
+
+    def _change(self, parameters: Sequence[Parameter]) -> SetParametersResult:
+        """Take a change of some parameters as a whole, or refuse it."""
+        changed: dict[type[Any], dict[str, Any]] = {}
+        for parameter in parameters:
+            if parameter.name not in self._owners:
+                continue
+            kind, field = self._owners[parameter.name]
+            if self.is_configured and setting_infos(kind)[field].read_only:
+                reason = f'{parameter.name} can only be changed before the node is configured'
+                return SetParametersResult(successful=False, reason=reason)
+            current = getattr(self._configs[kind], field)
+            changed.setdefault(kind, {})[field] = _fitting(parameter.value, current)
+        try:
+            made = {kind: replace(self._configs[kind], **new) for kind, new in changed.items()}
+        except ConfigError as error:
+            return SetParametersResult(successful=False, reason=str(error))
+        self._configs.update(made)
+        for kind in made:
+            self._problems.pop(kind, None)
+        if made:
+            self.on_change()
+        return SetParametersResult(successful=True)
+
+
+def _fitting(value: Any, like: Any) -> Any:
+    """The value as the setting has it: whole numbers serve as floats, arrays are tuples."""
+    is_array = isinstance(value, (list, tuple)) or hasattr(value, 'tolist')
+    if isinstance(like, tuple) and is_array:
+        return tuple(value)
+    return float(value) if isinstance(like, float) and type(value) is int else value
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _descriptor(info: SettingInfo, default: Any, *, ranged: bool) -> ParameterDescriptor:
+    constraints = []
+    if info.choices:
+        constraints.append(f'one of: {", ".join(info.choices)}')
+    if info.read_only:
+        constraints.append('can only be changed before the node is configured')
+    # Typing is dynamic so that `rate: 5` in YAML serves a float; the dataclass checks the type.
+    descriptor = ParameterDescriptor(
+        description=info.description,
+        additional_constraints='; '.join(constraints),
+        dynamic_typing=True,
+    )
+    low, high = info.minimum, info.maximum
+    if not ranged or low is None or high is None:
+        return descriptor
+    if isinstance(default, float):
+        bounds = FloatingPointRange(from_value=float(low), to_value=float(high))
+        descriptor.floating_point_range = [bounds]
+    elif isinstance(default, int):
+        descriptor.integer_range = [IntegerRange(from_value=int(low), to_value=int(high))]
+    return descriptor

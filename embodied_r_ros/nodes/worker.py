@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Work off the executor: a thread with a bounded queue.
+
+A callback only enqueues. When the thread is behind, the oldest waiting items are dropped and
+counted, so that what is worked on is never older than the queue is long.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+import threading
+from typing import Generic, TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Item = TypeVar('Item')
+
+
+class Worker(Generic[Item]):
+    """Handles items one after another in a thread of its own."""
+
+    def __init__(
+        self,
+        handle: Callable[[Item, int], None],
+        capacity: int,
+        on_error: Callable[[Exception], None],
+        name: str,
+    ) -> None:
+        """Start the thread.
+
+        Args:
+            handle: Called with each item, and with how many were dropped since the last one.
+            capacity: Items that may wait.
+            on_error: Told what `handle` raised; the thread goes on with the next item.
+            name: Name of the thread.
+        """
+        self.dropped = 0
+        self._handle = handle
+        self._on_error = on_error
+        self._capacity = capacity
+        self._items: deque[Item] = deque()
+        self._dropped_since = 0
+        self._is_closed = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, item: Item) -> None:
+        """Queue an item; never blocks."""
+        with self._changed:
+            if self._is_closed:
+                return
+            if len(self._items) == self._capacity:
+                self._items.popleft()
+                self.dropped += 1
+                self._dropped_since += 1
+            self._items.append(item)
+            self._changed.notify()
+
+    def close(self, timeout_s: float = 2.0) -> bool:
+        """Drop what waits, let the item at hand finish, and end the thread.
+
+        Returns:
+            False where the thread was still busy after `timeout_s`; it ends after its item.
+        """
+        with self._changed:
+            self._is_closed = True
+            self._items.clear()
+            self._changed.notify()
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._items or self._is_closed)
+                if self._is_closed:
+                    return
+                item, dropped = self._items.popleft(), self._dropped_since
+                self._dropped_since = 0
+            try:
+                self._handle(item, dropped)
+            except Exception as error:
+                self._on_error(error)

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Helpers of node tests: nodes spun in the background, and an outsider who talks to them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any, TYPE_CHECKING, TypeVar
+
+from embodied_r_ros.nodes.run import spin_some
+from lifecycle_msgs.msg import Transition
+from lifecycle_msgs.srv import ChangeState
+from rcl_interfaces.srv import SetParameters
+import rclpy
+from rclpy.action import ActionClient
+from rclpy.context import Context
+from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+from rclpy.node import Node
+from rclpy.parameter import Parameter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from embodied_r_ros.nodes.lifecycle import ManagedNode
+    from rclpy.qos import QoSProfile
+
+TIMEOUT_S = 20.0
+Made = TypeVar('Made', bound=Node)
+
+CONFIGURE = Transition.TRANSITION_CONFIGURE
+CLEANUP = Transition.TRANSITION_CLEANUP
+ACTIVATE = Transition.TRANSITION_ACTIVATE
+DEACTIVATE = Transition.TRANSITION_DEACTIVATE
+
+
+def wait_for(condition: Callable[[], Any], what: str, timeout_s: float = TIMEOUT_S) -> Any:
+    """Wait until a condition holds and return its value; fail with `what` after a while."""
+    end = time.monotonic() + timeout_s
+    tick = threading.Event()
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < end, f'not within {timeout_s} s: {what}'
+        tick.wait(0.005)
+
+
+class Inbox(list[Any]):
+    """Messages of a topic, in order of arrival."""
+
+    def wait(self, count: int = 1, timeout_s: float = TIMEOUT_S) -> Inbox:
+        """Wait until so many messages are there."""
+        wait_for(lambda: len(self) >= count, f'{count} messages, only {len(self)}', timeout_s)
+        return self
+
+
+class _Spinner:
+    """An executor in a thread, as in a process of its own."""
+
+    def __init__(self, context: Context, node: Node) -> None:
+        self.executor = SingleThreadedExecutor(context=context)
+        self.executor.add_node(node)
+        self.stop = threading.Event()
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        while not self.stop.is_set():
+            try:
+                spin_some(self.executor, 0.2)
+            except ExternalShutdownException:
+                return
+
+    def end(self) -> None:
+        self.stop.set()
+        self.thread.join(TIMEOUT_S)
+        assert not self.thread.is_alive()
+
+
+class Graph:
+    """The nodes of one test and an outsider who talks to them over DDS."""
+
+    def __init__(self, domain_id: int) -> None:
+        self.context = Context()
+        rclpy.init(context=self.context, domain_id=domain_id)
+        self.outsider = Node('outsider', context=self.context)
+        self.nodes: list[Node] = [self.outsider]
+        self.spinners = [_Spinner(self.context, self.outsider)]
+
+    def __enter__(self) -> Graph:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for spinner in self.spinners:
+            spinner.end()
+        for node in self.nodes:
+            if hasattr(node, 'trigger_shutdown'):
+                node.trigger_shutdown()
+            node.destroy_node()
+        rclpy.try_shutdown(context=self.context)
+
+    def add(self, make: Callable[..., Made], namespace: str = '', **parameters: Any) -> Made:
+        """Make a node with some parameters ('__' in a name stands for '.') and spin it."""
+        overrides = [
+            Parameter(name.replace('__', '.'), value=value) for name, value in parameters.items()
+        ]
+        options = {'namespace': namespace} if namespace else {}
+        node = make(context=self.context, parameter_overrides=overrides, **options)
+        self.nodes.append(node)
+        self.spinners.append(_Spinner(self.context, node))
+        return node
+
+    def active(self, make: Callable[..., Made], **parameters: Any) -> Made:
+        """Make a node and bring it to active."""
+        node = self.add(make, **parameters)
+        self.change(node, CONFIGURE, ACTIVATE)
+        return node
+
+    def change(self, node: Node, *transitions: int) -> None:
+        """Make transitions that must succeed."""
+        for transition in transitions:
+            assert self.try_change(node, transition), f'transition {transition} failed'
+
+    def try_change(self, node: Node, transition: int) -> bool:
+        """Ask for a transition over its service; tell whether it succeeded."""
+        request = ChangeState.Request(transition=Transition(id=transition))
+        name = f'{node.get_fully_qualified_name()}/change_state'
+        return bool(self.call(ChangeState, name, request).success)
+
+    def call(self, kind: type[Any], name: str, request: Any, timeout_s: float = TIMEOUT_S) -> Any:
+        """Call a service and return its response."""
+        return self.result(self.call_async(kind, name, request), timeout_s)
+
+    def call_async(self, kind: type[Any], name: str, request: Any) -> Any:
+        """Call a service and return the future of its response."""
+        client = self.outsider.create_client(kind, name)
+        assert client.wait_for_service(TIMEOUT_S), f'no service {name}'
+        return client.call_async(request)
+
+    def result(self, future: Any, timeout_s: float = TIMEOUT_S) -> Any:
+        """Wait for a future and return its result."""
+        done = threading.Event()
+        future.add_done_callback(lambda _: done.set())
+        assert done.wait(timeout_s), f'no result within {timeout_s} s'
+        return future.result()
+
+    def inbox(self, kind: type[Any], topic: str, profile: QoSProfile | int = 10) -> Inbox:
+        """Collect the messages of a topic."""
+        inbox = Inbox()
+        self.outsider.create_subscription(kind, topic, inbox.append, profile)
+        return inbox
+
+    def publisher(
+        self, kind: type[Any], topic: str, profile: QoSProfile | int = 10, readers: int = 1
+    ) -> Any:
+        """Make a publisher that has found so many subscriptions."""
+        made = self.outsider.create_publisher(kind, topic, profile)
+        wait_for(lambda: made.get_subscription_count() >= readers, f'a subscription to {topic}')
+        return made
+
+    def matched(self, topic: str, count: int = 1) -> None:
+        """Wait until a topic of the outsider's subscriptions has so many publishers."""
+        wait_for(lambda: self.outsider.count_publishers(topic) >= count, f'a publisher of {topic}')
+
+    def send_goal(
+        self, kind: type[Any], name: str, goal: Any, feedback: list[Any] | None = None
+    ) -> Any:
+        """Send a goal and return its accepted handle."""
+        client = ActionClient(self.outsider, kind, name)
+        assert client.wait_for_server(TIMEOUT_S), f'no action {name}'
+        heard = [] if feedback is None else feedback
+        future = client.send_goal_async(goal, lambda msg: heard.append(msg.feedback))
+        handle = self.result(future)
+        assert handle.accepted
+        return handle
+
+    def goal_result(self, handle: Any, timeout_s: float = TIMEOUT_S) -> tuple[int, Any]:
+        """Wait for the end of a goal and return its status and result."""
+        response = self.result(handle.get_result_async(), timeout_s)
+        return response.status, response.result
+
+    def parameter(self, node: ManagedNode, name: str, value: Any) -> Any:
+        """Set a parameter over its service; returns the result with its reason."""
+        request = SetParameters.Request(
+            parameters=[Parameter(name, value=value).to_parameter_msg()]
+        )
+        service = f'{node.get_fully_qualified_name()}/set_parameters'
+        return self.call(SetParameters, service, request).results[0]

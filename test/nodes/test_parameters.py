@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from dataclasses import dataclass
+import re
+from typing import Any, ClassVar, TYPE_CHECKING
+
+from embodied_r_ros.config import check_settings, setting
+from embodied_r_ros.errors import ConfigError
+from embodied_r_ros.nodes.lifecycle import ManagedNode
+import pytest
+from rcl_interfaces.srv import DescribeParameters
+
+from test.nodes.graph import ACTIVATE, CLEANUP, CONFIGURE, DEACTIVATE
+
+if TYPE_CHECKING:
+    from test.nodes.graph import Graph
+
+
+@dataclass(frozen=True)
+class Plain:
+    name: str = setting('camera', 'its name', read_only=True)
+    mode: str = setting('auto', 'how', choices=('auto', 'never'))
+    topics: tuple[str, ...] = setting(('a',), 'which')
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+@dataclass(frozen=True)
+class Nested:
+    share: float = setting(0.5, 'a share [1]', between=(0, 1))
+    count: int = setting(3, 'how many', between=(1, 10))
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        if self.count * self.share > 8:
+            msg = f'count * share is {self.count * self.share}: expected at most 8'
+            raise ConfigError(msg)
+
+
+class Example(ManagedNode):
+    groups: ClassVar = {'': Plain, 'nested': Nested}
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__('example', **options)
+        self.seen: list[Nested] = []
+
+    def changed(self) -> None:
+        self.seen.append(self.parameters.config(Nested))
+
+
+def test_values_fill_the_dataclasses(graph: Graph) -> None:
+    node = graph.add(Example, name='front', nested__share=0.25, topics=['b', 'c'])
+    assert node.parameters.config(Plain) == Plain('front', 'auto', ('b', 'c'))
+    assert node.parameters.config(Nested) == Nested(0.25, 3)
+
+
+def test_whole_number_serves_as_a_float(graph: Graph) -> None:
+    node = graph.add(Example, nested__share=1)
+    assert node.parameters.config(Nested).share == 1.0
+
+
+def test_descriptors_explain(graph: Graph) -> None:
+    graph.add(Example)
+    request = DescribeParameters.Request(names=['nested.share', 'mode', 'name', 'nested.count'])
+    share, mode, name, count = graph.call(
+        DescribeParameters, '/example/describe_parameters', request
+    ).descriptors
+    assert share.description == 'a share [1]'
+    assert (share.floating_point_range[0].from_value, share.floating_point_range[0].to_value) == (
+        0.0,
+        1.0,
+    )
+    assert count.integer_range[0].to_value == 10
+    assert mode.additional_constraints == 'one of: auto, never'
+    assert 'before the node is configured' in name.additional_constraints
+
+
+@pytest.mark.parametrize(
+    ('parameters', 'message'),
+    [
+        ({'nested__share': 1.5}, r'nested\.share is 1\.5: expected 0 to 1'),
+        ({'mode': 'often'}, r"mode is 'often': expected one of auto, never"),
+        ({'nested__count': 'many'}, r"nested\.count is 'many': expected a value of type int"),
+        ({'nested__count': 10, 'nested__share': 1.0}, r'nested\.count \* share is 10'),
+    ],
+)
+def test_bad_value_at_start_stops_the_configuration(
+    graph: Graph, capfd: pytest.CaptureFixture[str], parameters: dict[str, Any], message: str
+) -> None:
+    node = graph.add(Example, **parameters)
+    assert not graph.try_change(node, CONFIGURE)
+    assert re.search(f'not configured: parameter {message}', capfd.readouterr().err)
+
+
+def test_bad_value_at_start_can_be_mended(graph: Graph) -> None:
+    node = graph.add(Example, nested__share=1.5)
+    assert graph.parameter(node, 'nested.share', 0.75).successful
+    graph.change(node, CONFIGURE)
+    assert node.parameters.config(Nested).share == 0.75
+
+
+def test_change_reaches_the_node_as_a_whole(graph: Graph) -> None:
+    node = graph.active(Example)
+    assert graph.parameter(node, 'nested.count', 7).successful
+    assert node.seen == [Nested(0.5, 7)]
+
+
+def test_refused_change_gives_the_reason_of_the_dataclass(graph: Graph) -> None:
+    node = graph.active(Example, nested__share=1.0)
+    result = graph.parameter(node, 'nested.count', 9)
+    assert not result.successful
+    assert result.reason == 'count * share is 9.0: expected at most 8'
+    assert node.get_parameter('nested.count').value == 3
+    assert node.seen == []
+
+
+def test_read_only_holds_while_configured(graph: Graph) -> None:
+    node = graph.active(Example)
+    result = graph.parameter(node, 'name', 'rear')
+    assert not result.successful
+    assert 'name can only be changed before the node is configured' in result.reason
+    graph.change(node, DEACTIVATE, CLEANUP)
+    assert graph.parameter(node, 'name', 'rear').successful
+    graph.change(node, CONFIGURE, ACTIVATE)
+    assert node.parameters.config(Plain).name == 'rear'
+
+
+def test_misspelt_name_is_noticed(graph: Graph) -> None:
+    node = graph.add(Example, nested__shar=0.1, other_node__setting=1)
+    assert node.parameters.warnings == [
+        "parameter 'nested.shar' is not used: did you mean 'nested.share'?"
+    ]

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import threading
+
+from embodied_r_ros.nodes.worker import Worker
+
+from test.nodes.graph import wait_for
+
+
+def test_items_are_handled_in_order() -> None:
+    handled: list[int] = []
+    worker: Worker[int] = Worker(lambda item, _: handled.append(item), 10, print, 'test')
+    for item in range(5):
+        worker.submit(item)
+    wait_for(lambda: len(handled) == 5, 'five items')
+    assert handled == [0, 1, 2, 3, 4]
+    assert worker.close()
+
+
+def test_oldest_are_dropped_and_counted_when_the_worker_is_behind() -> None:
+    started, go = threading.Event(), threading.Event()
+    handled: list[tuple[int, int]] = []
+
+    def handle(item: int, dropped: int) -> None:
+        started.set()
+        go.wait(10)
+        handled.append((item, dropped))
+
+    worker: Worker[int] = Worker(handle, 2, print, 'test')
+    worker.submit(0)
+    assert started.wait(10)
+    for item in range(1, 6):
+        worker.submit(item)
+    go.set()
+    wait_for(lambda: len(handled) == 3, 'three items')
+    assert handled == [(0, 0), (4, 3), (5, 0)]
+    assert worker.dropped == 3
+    assert worker.close()
+
+
+def test_error_is_told_and_the_next_item_is_handled() -> None:
+    errors: list[Exception] = []
+
+    def handle(item: int, dropped: int) -> None:
+        raise ZeroDivisionError(item)
+
+    worker: Worker[int] = Worker(handle, 10, errors.append, 'test')
+    worker.submit(0)
+    worker.submit(0)
+    wait_for(lambda: len(errors) == 2, 'two errors')
+    assert worker.close()
+
+
+def test_close_does_not_wait_longer_than_asked() -> None:
+    started, go = threading.Event(), threading.Event()
+
+    def handle(item: int, dropped: int) -> None:
+        started.set()
+        go.wait(10)
+
+    worker: Worker[int] = Worker(handle, 2, print, 'test')
+    worker.submit(0)
+    assert started.wait(10)
+    assert not worker.close(timeout_s=0.01)
+    go.set()
+    assert worker.close()
