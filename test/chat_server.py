@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model server without a model: real HTTP on loopback, the OpenAI streaming protocol, scripted.
+
+    with ChatServer() as server:
+        server.play(Script(('Hello', ' there')), Script(status=500), Script(hang_after=1))
+        ...HttpChatClient(ChatConfig(url=server.url))...
+        assert server.requests[0].text == 'Hi'
+
+Requests take the scripts in turn; when they are used up, the `default` script plays.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections import deque
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import json
+import select
+import socket
+import threading
+import time
+from typing import Any, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+_LONGEST_HANG_S = 30.0
+
+
+@dataclass(frozen=True)
+class Script:
+    """What the server does with one chat request."""
+
+    pieces: tuple[str, ...] = ('Hello', ' there')
+    thought: str = ''  # sent first, as reasoning_content
+    status: int = 200
+    body: str = ''  # of a reply whose status is not 200
+    delay_s: float = 0.0  # before each piece
+    hang_after: int = -1  # pieces after which nothing more comes; -1: never
+    cut_after: int = -1  # pieces after which the connection breaks; -1: never
+    raw: tuple[str, ...] = ()  # lines to send instead of pieces
+    top: tuple[tuple[str, float], ...] = ()  # alternatives reported for every piece
+    content_type: str = 'text/event-stream'
+
+
+@dataclass(frozen=True)
+class RecordedRequest:
+    """A chat request as it came."""
+
+    body: dict[str, Any]
+    headers: dict[str, str]
+
+    @property
+    def text(self) -> str:
+        """Text of the last message."""
+        content = self.body['messages'][-1]['content']
+        return str(content if isinstance(content, str) else content[0]['text'])
+
+    @property
+    def images(self) -> list[bytes]:
+        """Bytes of the images of all messages, in order."""
+        parts = [
+            part
+            for message in self.body['messages']
+            if not isinstance(message['content'], str)
+            for part in message['content']
+        ]
+        urls = [part['image_url']['url'] for part in parts if part['type'] == 'image_url']
+        return [base64.b64decode(url.split(',', 1)[1]) for url in urls]
+
+
+@dataclass
+class ChatServer:
+    """The server. `disconnects` counts requests whose client went away before the end."""
+
+    default: Script | Callable[[RecordedRequest], Script] = field(default_factory=Script)
+    models: list[dict[str, Any]] | None = None  # of /v1/models; None: it fails
+    name: str = 'scripted'  # model named in every chunk
+    refused_fields: frozenset[str] = frozenset()  # fields of a body that give status 400
+    token: str = ''  # access token that is asked for; empty: none
+    requests: list[RecordedRequest] = field(default_factory=list)
+    disconnects: int = 0
+    active: int = 0  # requests being answered
+    most_active: int = 0
+
+    def __post_init__(self) -> None:
+        self._scripts: deque[Script] = deque()
+        self._changed = threading.Condition()
+        self._http = _Http(('127.0.0.1', 0), _Handler)
+        self._http.chat = self
+        self.url = f'http://127.0.0.1:{self._http.server_address[1]}'
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
+        self._thread.start()
+
+    def play(self, *scripts: Script) -> None:
+        """Queue scripts for the next requests."""
+        self._scripts.extend(scripts)
+
+    def wait_for(self, condition: Callable[[ChatServer], bool], timeout_s: float = 10.0) -> bool:
+        """Wait until the server is in a state, such as `lambda server: server.disconnects`."""
+        with self._changed:
+            return self._changed.wait_for(lambda: condition(self), timeout_s)
+
+    def close(self) -> None:
+        """Stop serving."""
+        self._http.shutdown()
+        self._http.server_close()
+        self._thread.join(5)
+
+    def __enter__(self) -> ChatServer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def take(self, request: RecordedRequest) -> Script:
+        """Record a request and give the script for it."""
+        with self._changed:
+            self.requests.append(request)
+            self.active += 1
+            self.most_active = max(self.most_active, self.active)
+            self._changed.notify_all()
+            if self._scripts:
+                return self._scripts.popleft()
+        return self.default(request) if callable(self.default) else self.default
+
+    def finish(self, *, disconnected: bool) -> None:
+        """Note that a request was answered, or that its client went away."""
+        with self._changed:
+            self.active -= 1
+            self.disconnects += disconnected
+            self._changed.notify_all()
+
+
+class _Http(ThreadingHTTPServer):
+    chat: ChatServer
+    daemon_threads = True
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Http
+
+    def do_GET(self) -> None:
+        chat = self.server.chat
+        if self.path == '/health':
+            self._reply(200, '{"status": "ok"}')
+        elif self.path == '/v1/models' and chat.models is not None:
+            self._reply(200, json.dumps({'object': 'list', 'data': chat.models}))
+        else:
+            self._reply(500, 'Internal Server Error')
+
+    def do_POST(self) -> None:
+        chat = self.server.chat
+        body = json.loads(self.rfile.read(int(self.headers['Content-Length'])))
+        request = RecordedRequest(body, dict(self.headers))
+        script = chat.take(request)
+        disconnected = False
+        try:
+            refused = sorted(chat.refused_fields & body.keys())
+            if chat.token and self.headers.get('Authorization') != f'Bearer {chat.token}':
+                self._reply(401, '{"error": "Unauthorized"}')
+            elif refused:
+                self._reply(400, json.dumps({'detail': f'unknown fields {refused}'}))
+            elif script.status != 200:
+                self._reply(script.status, script.body)
+            else:
+                disconnected = not self._stream(script, body)
+        except OSError:
+            disconnected = True
+        finally:
+            self.close_connection = True
+            chat.finish(disconnected=disconnected)
+
+    def _stream(self, script: Script, body: dict[str, Any]) -> bool:
+        """Send a whole reply; False where the client went away."""
+        self.send_response(200)
+        self.send_header('Content-Type', script.content_type)
+        self.end_headers()
+        if script.thought:
+            self._event({'reasoning_content': script.thought})
+        pieces = script.raw or script.pieces[: body['max_tokens']]
+        for count, piece in enumerate([*pieces, '']):
+            if count == script.cut_after:
+                self.connection.shutdown(socket.SHUT_RDWR)
+                return True
+            pause_s = _LONGEST_HANG_S if count == script.hang_after else script.delay_s
+            if self._client_left(pause_s):
+                return False
+            if script.raw:
+                self._write(piece + '\n')
+            elif piece:
+                self._event({'content': piece}, script.top if body.get('logprobs') else ())
+        if not script.raw:
+            self._event({}, finish='stop')
+            self._write('data: [DONE]\n\n')
+        return True
+
+    def _event(
+        self,
+        delta: dict[str, Any],
+        top: tuple[tuple[str, float], ...] = (),
+        finish: str | None = None,
+    ) -> None:
+        choice: dict[str, Any] = {'index': 0, 'delta': delta, 'finish_reason': finish}
+        if top:
+            alternatives = [{'token': token, 'logprob': logprob} for token, logprob in top]
+            entry = {'token': delta['content'], 'logprob': top[0][1], 'top_logprobs': alternatives}
+            choice['logprobs'] = {'content': [entry]}
+        event = {'model': self.server.chat.name, 'choices': [choice]}
+        self._write(f'data: {json.dumps(event, ensure_ascii=False)}\n\n')
+
+    def _write(self, text: str) -> None:
+        self.wfile.write(text.encode())
+        self.wfile.flush()
+
+    def _client_left(self, timeout_s: float) -> bool:
+        """Wait until the client closes its end, or the time is up."""
+        end = time.monotonic() + timeout_s
+        while (left_s := end - time.monotonic()) > 0:
+            readable, _, _ = select.select([self.connection], [], [], left_s)
+            if readable and not self.connection.recv(1, socket.MSG_PEEK):
+                return True
+        return False
+
+    def _reply(self, status: int, text: str) -> None:
+        data = text.encode()
+        self.send_response(status)
+        self.send_header('Content-Type', 'application/json')
+        self.send_header('Content-Length', str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Keep the output of tests clean."""
