@@ -23,12 +23,12 @@ HUES = 180  # OpenCV's 8-bit HSV counts hue in steps of two degrees
 MIN_SATURATION = 110  # 0..255; what is paler has no colour name
 MIN_VALUE = 45  # 0..255; what is darker has no colour name
 
-# Bounds of the silhouette's height divided by its width, both as angles from the camera. A cube
-# seen from up to 37 degrees above stays between them whichever way it is turned.
-TALL_FROM = 1.5
-FLAT_UP_TO = 1 / 1.5
+# Bounds of an upright body's height divided by its width. A cube has 0.7 (seen at its edge) to 1.
+TALL_FROM = 1.35
+FLAT_UP_TO = 0.5
 # Silhouettes of spheres reach more, those of cubes less, from 12 px across upwards.
 ROUND_FROM = 0.945
+_ROUND_ASPECT = 1.25  # a sphere's silhouette is no more drawn out than this, either way
 
 SHAPES = ('round', 'tall', 'flat', 'blocky')
 
@@ -104,15 +104,20 @@ def roundness(mask: NDArray[np.bool_]) -> float:
     return float(inside / (len(points) + area - inside))
 
 
-def shape_word(aspect: float, roundness: float) -> str:
-    """The coarse shape, one of SHAPES.
+def shape_word(aspect: float, roundness: float, elevation_rad: float = 0.0) -> str:
+    """The coarse shape, one of SHAPES, of a body that stands upright.
 
     Args:
         aspect: Height divided by width of the silhouette, both as angles from the camera.
         roundness: As given by `roundness`.
+        elevation_rad: Of the line of sight above the horizon; negative where the body is seen
+            from above, which shows its top.
     """
-    if aspect >= TALL_FROM:
+    if roundness >= ROUND_FROM and 1 / _ROUND_ASPECT <= aspect <= _ROUND_ASPECT:
+        return 'round'
+    # The top of a body as deep as it is wide adds the sine to its height; its sides shrink.
+    top = math.sin(-elevation_rad) if elevation_rad < 0 else 0.0
+    proportion = (aspect - top) / math.cos(elevation_rad)
+    if proportion >= TALL_FROM:
         return 'tall'
-    if aspect <= FLAT_UP_TO:
-        return 'flat'
-    return 'round' if roundness >= ROUND_FROM else 'blocky'
+    return 'flat' if proportion <= FLAT_UP_TO else 'blocky'

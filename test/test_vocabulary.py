@@ -25,21 +25,22 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def cube_silhouette(side_px: float, yaw: float, elevation: float) -> NDArray[np.bool_]:
-    """Draw the outline of a cube seen from afar, from `elevation` above."""
+def box_silhouette(side_px: float, tall: float, yaw: float, above: float) -> NDArray[np.bool_]:
+    """Draw the outline of a box, `tall` times as high as wide, from afar and `above` [rad]."""
     grid = np.array([-0.5, 0.5])
     x, y, z = (axis.ravel() for axis in np.meshgrid(grid, grid, grid))
     depth, across = x * np.cos(yaw) - y * np.sin(yaw), x * np.sin(yaw) + y * np.cos(yaw)
-    up = z * np.cos(elevation) + depth * np.sin(elevation)
+    up = tall * z * np.cos(above) + depth * np.sin(above)
     points = np.stack([across, up], axis=1) * side_px + 60
     mask = np.zeros((120, 120), np.uint8)
     cv2.fillConvexPoly(mask, cv2.convexHull((points * 16).astype(np.int32)), 1, shift=4)
     return mask.astype(bool)
 
 
-def word(mask: NDArray[np.bool_]) -> str:
+def word(mask: NDArray[np.bool_], elevation_rad: float) -> str:
     rows, columns = np.nonzero(mask)
-    return shape_word(float((np.ptp(rows) + 1) / (np.ptp(columns) + 1)), roundness(mask))
+    aspect = float((np.ptp(rows) + 1) / (np.ptp(columns) + 1))
+    return shape_word(aspect, roundness(mask), elevation_rad)
 
 
 @pytest.mark.parametrize('colour', COLOURS, ids=lambda colour: colour.name)
@@ -66,13 +67,18 @@ def test_an_unknown_colour_is_refused_with_the_known_ones() -> None:
         colour_named('mauve')
 
 
-@pytest.mark.parametrize('elevation_deg', [0, 15, 30, 36])
-def test_cubes_are_blocky_whichever_way_they_are_turned(elevation_deg: int) -> None:
+@pytest.mark.parametrize('above_deg', [0, 15, 30, 40])
+@pytest.mark.parametrize(
+    ('tall', 'expected'), [(1.0, 'blocky'), (2.4, 'tall'), (0.18, 'flat'), (0.13, 'flat')]
+)
+def test_boxes_keep_their_word_whichever_way_they_are_turned(
+    tall: float, expected: str, above_deg: int
+) -> None:
+    above = np.radians(above_deg)
     words = {
-        word(cube_silhouette(30.0, np.radians(yaw), np.radians(elevation_deg)))
-        for yaw in range(0, 90, 5)
+        word(box_silhouette(30.0, tall, np.radians(yaw), above), -above) for yaw in range(0, 90, 5)
     }
-    assert words == {'blocky'}
+    assert words == {expected}
 
 
 @pytest.mark.parametrize('diameter_px', [12, 20, 60])
@@ -85,9 +91,13 @@ def test_discs_are_round_even_when_perspective_stretches_them(
     assert shape_word(1.0, roundness(disc)) == 'round'
 
 
-def test_bars_are_tall_or_flat() -> None:
-    assert shape_word(2.0, 0.9) == 'tall'
-    assert shape_word(0.5, 0.9) == 'flat'
+def test_a_disc_that_lies_is_flat_though_its_outline_is_an_ellipse() -> None:
+    assert shape_word(0.6, 0.99, -0.6) == 'flat'
+
+
+def test_what_is_seen_from_below_hides_nothing_of_its_sides() -> None:
+    assert shape_word(0.8, 0.9, 0.4) == 'blocky'
+    assert shape_word(0.8, 0.9, -0.4) == 'flat'
 
 
 def test_an_empty_silhouette_has_no_roundness() -> None:
