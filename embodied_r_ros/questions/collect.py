@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of many bags, one episode in memory at a time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.episode_bag import read_episode
+from embodied_r_ros.errors import BagError
+from embodied_r_ros.questions.derive import rows_of_episode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from embodied_r_ros.deltas import SemanticDelta
+    from embodied_r_ros.questions.derive import Coverage, QuestionsConfig
+    from embodied_r_ros.rows import Row
+
+_BAG_SUFFIXES = ('.mcap', '.db3')
+
+
+def find_bags(paths: Sequence[Path]) -> list[Path]:
+    """Bags among some paths: each is a bag, or a folder of bags (not searched any deeper).
+
+    Raises:
+        BagError: A path does not exist, or holds no bag.
+    """
+    bags = []
+    for path in paths:
+        if not path.exists():
+            msg = f'{path} does not exist'
+            raise BagError(msg)
+        found = [path] if _is_bag(path) else sorted(p for p in path.glob('*') if _is_bag(p))
+        if not found:
+            msg = f'{path} is neither a bag nor a folder of bags'
+            raise BagError(msg)
+        bags += found
+    return bags
+
+
+def _is_bag(path: Path) -> bool:
+    if path.is_file():
+        return path.suffix in _BAG_SUFFIXES
+    return (path / 'metadata.yaml').exists() or any(
+        file.suffix in _BAG_SUFFIXES for file in path.glob('*')
+    )
+
+
+def rows_of_bags(
+    bags: Sequence[Path],
+    delta_source: str | None,
+    config: QuestionsConfig,
+    coverage: Coverage,
+    perceive: Callable[[Path], Sequence[SemanticDelta]] | None = None,
+) -> Iterator[Row]:
+    """Derive the rows of bags, in the order given.
+
+    Args:
+        bags: Bags, as `find_bags` lists them.
+        delta_source: One of DELTA_SOURCES; None: recorded where the bag has deltas.
+        config: How many questions are derived.
+        coverage: Counts what was derived and what had no solution.
+        perceive: Perceives the images of a bag, where deltas are not read from it.
+
+    Raises:
+        BagError: A bag is not readable, or does not have the deltas that are asked for.
+    """
+    for bag in bags:
+        yield from rows_of_episode(read_episode(bag, delta_source, perceive), config, coverage)

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kinds of questions: each asks something of a moment, or says why it has no solution there.
+
+A kind is a function of a moment and a seeded generator. Cases near the border between two options
+are left out: nobody, and no perceiver with a few degrees of error, can tell them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+import math
+from random import Random
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.completions import UNKNOWN
+from embodied_r_ros.questions.wordings import FOREIGN, wording
+from embodied_r_ros.vocabulary import COLOURS, item_label, SHAPES
+
+if TYPE_CHECKING:
+    from embodied_r_ros.layout import LayoutObject
+    from embodied_r_ros.questions.moment import Moment
+
+# Quarters of a turn, each cut back by this much at both ends [degrees].
+_QUARTER_MARGIN_DEG = 12.0
+_MIN_WAY_M = 0.5  # nearer to the start than this is 'at the start'
+_MIN_RISE_M = 0.15
+_MIN_DISTANCE_RATIO = 1.25  # the nearest must be nearer by this factor
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A question with its solution; options are shuffled later."""
+
+    question: str
+    options: tuple[str, ...]  # empty: a number or a text is asked for
+    solution: str  # text of the option, a number, or 'unknown'
+    answer_kind: str = 'choice'
+    source: str = 'layout'  # what proves the solution
+    truth: dict[str, Any] = field(default_factory=dict)  # the numbers behind the solution
+
+
+@dataclass(frozen=True)
+class Unsolved:
+    """A kind has no solution at a moment."""
+
+    reason: str
+
+
+# Held-out wordings are used for some rows of the test split alone; True asks for one.
+Kind = Callable[['Moment', Random, bool], 'Draft | Unsolved']
+
+
+def quarter(angle_deg: float) -> str | None:
+    """Name the quarter that a direction lies in; None near a border between two."""
+    for name, centre in (('ahead', 0.0), ('left', 90.0), ('behind', 180.0), ('right', -90.0)):
+        offset = (angle_deg - centre + 180.0) % 360.0 - 180.0
+        if abs(offset) <= 45.0 - _QUARTER_MARGIN_DEG:
+            return name
+    return None
+
+
+def _motion_source(moment: Moment) -> str:
+    return 'layout' if moment.layout else 'odometry'
+
+
+def net_turn(moment: Moment, rng: Random, held_out: bool) -> Draft | Unsolved:
+    """Which way the robot faces now, compared with the start."""
+    if not moment.poses:
+        return Unsolved('no odometry and no true layout')
+    degrees = math.degrees(moment.turn_rad)
+    where = quarter(degrees)
+    if where is None:
+        return Unsolved('the turn is near the border between two options')
+    words = {
+        'ahead': 'the same way as at the start',
+        'left': 'to the left of it',
+        'right': 'to the right of it',
+        'behind': 'the opposite way',
+    }
+    question = wording('net_turn', rng, held_out)
+    truth = {'turn_deg': round(degrees, 1)}
+    source = _motion_source(moment)
+    return Draft(question, tuple(words.values()), words[where], source=source, truth=truth)
+
+
+def net_displacement(moment: Moment, rng: Random, held_out: bool) -> Draft | Unsolved:
+    """Where the robot is now, seen from the start."""
+    if not moment.poses:
+        return Unsolved('no odometry and no true layout')
+    x, y, _ = moment.displacement
+    way_m = math.hypot(x, y)
+    words = {
+        'ahead': 'ahead of the start',
+        'behind': 'behind the start',
+        'left': 'to the left of the start',
+        'right': 'to the right of the start',
+    }
+    where = quarter(math.degrees(math.atan2(y, x)))
+    if way_m < _MIN_WAY_M:
+        return Unsolved('the robot is too near to its start')
+    if where is None:
+        return Unsolved('the way is near the border between two options')
+    question = wording('net_displacement', rng, held_out)
+    truth = {'x_m': round(x, 2), 'y_m': round(y, 2)}
+    source = _motion_source(moment)
+    return Draft(question, tuple(words.values()), words[where], source=source, truth=truth)
+
+
+def height_change(moment: Moment, rng: Random, held_out: bool) -> Draft | Unsolved:
+    """Whether the camera is higher or lower than at the start."""
+    if not moment.poses:
+        return Unsolved('no odometry and no true layout')
+    rise_m = moment.displacement[2]
+    if _MIN_RISE_M / 3 < abs(rise_m) < _MIN_RISE_M:
+        return Unsolved('the rise is near the border between two options')
+    level = 'at the same height' if abs(rise_m) < _MIN_RISE_M else ''
+    solution = level or ('higher' if rise_m > 0 else 'lower')
+    return Draft(
+        wording('height_change', rng, held_out),
+        ('higher', 'lower', 'at the same height'),
+        solution,
+        source=_motion_source(moment),
+        truth={'rise_m': round(rise_m, 2)},
+    )
+
+
+def item_direction(moment: Moment, rng: Random, held_out: bool) -> Draft | Unsolved:
+    """Where an item is relative to the camera now, in view or not."""
+    things = moment.seen_once_labelled()
+    rng.shuffle(things)
+    for thing in things:
+        direction = moment.direction_now(thing)
+        where = quarter(math.degrees(direction[0])) if direction else None
+        if direction and where:
+            return Draft(
+                wording('item_direction', rng, held_out, item=thing.label),
+                ('ahead', 'left', 'right', 'behind'),
+                where,
+                truth={
+                    'item': thing.label,
+                    'bearing_deg': round(math.degrees(direction[0]), 1),
+                    'distance_m': round(direction[1], 2),
+                    'in_view': moment.sights[thing.id][-1] == len(moment.deltas) - 1,
+                },
+            )
+    return Unsolved('no seen item with a label of its own and a clear direction')
+
+
+def first_sight(moment: Moment, rng: Random, held_out: bool) -> Draft | Unsolved:
+    """Which of several items came into view first."""
+    things = moment.seen_once_labelled()
+    rng.shuffle(things)
+    chosen: list[LayoutObject] = []
+    for thing in things:
+        if moment.sights[thing.id][0] not in [moment.sights[other.id][0] for other in chosen]:
+            chosen.append(thing)
+    chosen = chosen[:4]
+    if len(chosen) < 2:
+        return Unsolved('fewer than two items that were first seen at different keyframes')
+    first = min(chosen, key=lambda thing: moment.sights[thing.id][0])
+    labels = tuple(thing.label for thing in chosen)
+    truth = {thing.label: moment.sights[thing.id][0] for thing in chosen}
+    return Draft(wording('first_sight', rng, held_out), labels, first.label, truth=truth)
+
+
+def how_many(moment: Moment, rng: Random, held_out: bool) -> Draft | Unsolved:
+    """How many items of a colour have been seen."""
+    if not moment.layout:
+        return Unsolved('no true layout')
+    seen = [thing for thing in moment.layout.objects if thing.id in moment.sights]
+    doubtful = {thing.colour for thing in seen if not moment.has_own_label(thing)}
+    doubtful |= {t.colour for t in moment.layout.objects if _seen_in_passing(moment, t)}
+    clear = [colour.name for colour in COLOURS if colour.name not in doubtful]
+    counts = {name: sum(thing.colour == name for thing in seen) for name in clear}
+    # Most colours were seen once or never: without this, the most frequent answer says it all.
+    wanted = rng.choice([0, 1, 2, 2, 3])
+    names = [name for name, count in counts.items() if count == wanted]
+    if not names:
+        return Unsolved('no colour with the count that was drawn')
+    name = rng.choice(names)
+    question = wording('how_many', rng, held_out, colour=name)
+    truth = {'colour': name, 'count': counts[name]}
+    if rng.random() < 0.25:
+        return Draft(question, (), str(counts[name]), 'number', truth=truth)
+    return Draft(question, ('0', '1', '2', '3'), str(counts[name]), truth=truth)
+
+
+def _seen_in_passing(moment: Moment, thing: LayoutObject) -> bool:
+    """Tell whether an object was in view, but at no keyframe."""
+    return thing.id not in moment.sights and 0 < thing.first_seen_ns <= moment.now_ns
+
+
+def nearest(moment: Moment, rng: Random, held_out: bool) -> Draft | Unsolved:
+    """Which of the items in view is nearest now."""
+    last = len(moment.deltas) - 1
+    distances = {
+        thing.label: direction[1]
+        for thing in moment.seen_once_labelled()
+        if moment.sights[thing.id][-1] == last and (direction := moment.direction_now(thing))
+    }
+    if len(distances) < 2:
+        return Unsolved('fewer than two items with a label of their own in view now')
+    labels = rng.sample(sorted(distances), min(4, len(distances)))
+    by_distance = sorted(labels, key=distances.__getitem__)
+    if distances[by_distance[1]] < _MIN_DISTANCE_RATIO * distances[by_distance[0]]:
+        return Unsolved('two items are about equally near')
+    truth = {label: round(distances[label], 2) for label in labels}
+    question = wording('nearest', rng, held_out)
+    return Draft(question, tuple(labels), by_distance[0], truth=truth)
+
+
+def unanswerable(moment: Moment, rng: Random, held_out: bool) -> Draft | Unsolved:
+    """What nothing seen can tell: an item that was never seen, or a question of another kind."""
+    if rng.random() < 0.4:
+        question, options = rng.choice(FOREIGN[held_out])
+        return Draft(question, tuple(options), UNKNOWN, source='foreign')
+    if not moment.layout:
+        return Unsolved('no true layout')
+    seen = {thing.label for thing in moment.layout.objects} - {
+        thing.label for thing in moment.never_seen
+    }
+    labels = [item_label(colour.name, shape) for colour in COLOURS for shape in SHAPES]
+    label = rng.choice([label for label in labels if label not in seen])
+    question = wording('item_direction', rng, held_out, item=label)
+    return Draft(question, ('ahead', 'left', 'right', 'behind'), UNKNOWN, truth={'item': label})
+
+
+KINDS: dict[str, Kind] = {
+    'net_turn': net_turn,
+    'net_displacement': net_displacement,
+    'height_change': height_change,
+    'item_direction': item_direction,
+    'first_sight': first_sight,
+    'how_many': how_many,
+    'nearest': nearest,
+    'unanswerable': unanswerable,
+}

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows: questions with their solutions, one JSON line each, for training and evaluation."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+import json
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.answers import FocusText
+from embodied_r_ros.asking import question_problem
+from embodied_r_ros.completions import option_letter, UNKNOWN
+from embodied_r_ros.deltas import SemanticDelta
+from embodied_r_ros.errors import InputError
+from embodied_r_ros.prompts import build_prompt
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from embodied_r_ros.memory import MemoryConfig
+    from embodied_r_ros.prompts import Prompt
+
+ANSWER_KINDS = ('choice', 'number', 'text')
+SPLITS = ('train', 'validation', 'test')
+_TEXTS = ('id', 'episode_id', 'scene_id', 'split', 'source', 'camera', 'question_type', 'question')
+
+
+@dataclass(frozen=True)
+class Row:
+    """A question about what was seen, and its solution."""
+
+    id: str
+    episode_id: str
+    scene_id: str  # train and test are split by it
+    split: str  # one of SPLITS
+    source: str  # what proves the solution: 'layout', 'odometry', 'label', …
+    camera: str
+    question_type: str
+    question: str
+    answer_kind: str  # one of ANSWER_KINDS
+    options: tuple[str, ...]  # empty: a free question
+    solution: str  # letter for a choice, number or text otherwise, or 'unknown'
+    deltas: tuple[dict[str, Any], ...]  # as SemanticDelta.to_row writes them
+    focus: tuple[dict[str, Any], ...] = ()  # fields of FocusText
+    meta: dict[str, Any] = field(default_factory=dict)
+    extra: dict[str, Any] = field(default_factory=dict)  # other fields, kept as they came
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        value = asdict(self)
+        extra = value.pop('extra')
+        return json.dumps({**value, **extra}, ensure_ascii=False, separators=(',', ':'))
+
+    @classmethod
+    def from_json(cls, line: str) -> Row:
+        """Read what `to_json` wrote.
+
+        Raises:
+            InputError: It is not a row; the message names the field.
+        """
+        try:
+            value = json.loads(line)
+        except ValueError as error:
+            msg = f'{line[:60]!r} is not JSON ({error})'
+            raise InputError(msg) from None
+        if not isinstance(value, dict):
+            msg = f'{line[:60]!r} is not a JSON object'
+            raise InputError(msg)
+        return cls.from_mapping(value)
+
+    @classmethod
+    def from_mapping(cls, value: dict[str, Any]) -> Row:
+        """Make a row of plain JSON values, and check it.
+
+        Raises:
+            InputError: A field is missing, has the wrong type or is not allowed.
+        """
+        known = [name for name in cls.__dataclass_fields__ if name != 'extra']
+        missing = [name for name in known if name not in value and name not in {'focus', 'meta'}]
+        if missing:
+            msg = f'row {value.get("id", "?")!r} lacks {", ".join(missing)}'
+            raise InputError(msg)
+        own = {name: value[name] for name in known if name in value}
+        for name in ('options', 'deltas', 'focus'):
+            if not isinstance(own.get(name, []), (list, tuple)):
+                msg = f'row {value["id"]!r}: {name} is {own[name]!r}, expected a list'
+                raise InputError(msg)
+            own[name] = tuple(own.get(name, ()))
+        row = cls(**own, extra={k: v for k, v in value.items() if k not in known})
+        _check(row)
+        return row
+
+    def semantic_deltas(self) -> tuple[SemanticDelta, ...]:
+        """The deltas as core values."""
+        return tuple(SemanticDelta.from_row(delta) for delta in self.deltas)
+
+    def prompt(self, config: MemoryConfig) -> Prompt:
+        """The prompt that the reasoner reads for this row, as it would live."""
+        focus = [FocusText(**item) for item in self.focus]
+        return build_prompt(self.question, self.options, self.semantic_deltas(), focus, config)
+
+    def solution_text(self) -> str:
+        """The solution as text: of a choice, the option's own text."""
+        if self.answer_kind == 'choice' and self.solution != UNKNOWN:
+            return self.options[ord(self.solution) - ord('A')]
+        return self.solution
+
+
+def _check(row: Row) -> None:
+    for name in _TEXTS:
+        if not isinstance(getattr(row, name), str):
+            msg = f'row {row.id!r}: {name} is {getattr(row, name)!r}, expected a text'
+            raise InputError(msg)
+    problem = question_problem(row.question, row.options)
+    if row.answer_kind not in ANSWER_KINDS:
+        problem = f'answer_kind is {row.answer_kind!r}, expected one of {", ".join(ANSWER_KINDS)}'
+    letters = [option_letter(index) for index in range(len(row.options))]
+    elif row.answer_kind == 'choice' and not problem and row.solution not in [*letters, UNKNOWN]:
+        problem = f'solution is {row.solution!r}, expected one of {", ".join(letters)} or unknown'
+    if problem:
+        msg = f'row {row.id!r}: {problem}'
+        raise InputError(msg)
+
+
+def read_rows(path: Path) -> Iterator[Row]:
+    """Read a file of rows, one at a time.
+
+    Raises:
+        InputError: The file cannot be read, or a line is not a row; names file and line.
+    """
+    try:
+        with path.open(encoding='utf-8') as lines:
+            for number, line in enumerate(lines, 1):
+                if line.strip():
+                    yield _row_at(line, f'{path}:{number}')
+    except (OSError, UnicodeDecodeError) as error:
+        msg = f'{path} cannot be read as rows: {error}'
+        raise InputError(msg) from None
+
+
+def _row_at(line: str, place: str) -> Row:
+    try:
+        return Row.from_json(line)
+    except InputError as error:
+        msg = f'{place}: {error}'
+        raise InputError(msg) from None
+
+
+def write_rows(path: Path, rows: Iterable[Row]) -> int:
+    """Write rows to a file, which appears only when it is complete; returns how many.
+
+    Raises:
+        InputError: The file exists already, or its folder does not.
+    """
+    if path.exists():
+        msg = f'{path} exists already: remove it, or name another file'
+        raise InputError(msg)
+    unfinished = path.with_name(path.name + '.tmp')
+    count = 0
+    try:
+        with unfinished.open('w', encoding='utf-8') as out:
+            for row in rows:
+                out.write(row.to_json() + '\n')
+                count += 1
+        unfinished.replace(path)
+    except FileNotFoundError:
+        msg = f'folder {path.parent} does not exist: make it first'
+        raise InputError(msg) from None
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return count

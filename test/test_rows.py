@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from dataclasses import replace
+import json
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.errors import InputError
+from embodied_r_ros.memory import MemoryConfig
+from embodied_r_ros.rows import read_rows, Row, write_rows
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROW = Row(
+    id='e1/3/net_turn/ab',
+    episode_id='e1',
+    scene_id='s1',
+    split='train',
+    source='layout',
+    camera='camera',
+    question_type='net_turn',
+    question='Which way?',
+    answer_kind='choice',
+    options=('left', 'right'),
+    solution='B',
+    deltas=({'stamp_ns': 5, 'action': '', 'change': 'New: red tall object ahead.', 'items': []},),
+    focus=({'keyframe_id': 0, 'stamp_ns': 5, 'text': 'a red lamp', 'camera': 'camera'},),
+    meta={'note': 'ünï'},
+)
+
+
+def test_row_survives_a_file(tmp_path: Path) -> None:
+    path = tmp_path / 'rows.jsonl'
+    more = replace(ROW, id='e1/4', solution='unknown', extra={'own_field': [1, 2]})
+    assert write_rows(path, [ROW, more]) == 2
+    assert [row.to_json() for row in read_rows(path)] == [ROW.to_json(), more.to_json()]
+
+
+def test_prompt_of_a_row_holds_scene_focus_and_options() -> None:
+    user = ROW.prompt(MemoryConfig()).user
+    assert 'New: red tall object ahead.' in user
+    assert '0.0 s: a red lamp' in user
+    assert user.endswith('Question: Which way?\nA. left\nB. right')
+
+
+def test_solution_as_text() -> None:
+    assert ROW.solution_text() == 'right'
+    assert replace(ROW, solution='unknown').solution_text() == 'unknown'
+
+
+@pytest.mark.parametrize(
+    ('change', 'message'),
+    [
+        ({'solution': 'C'}, "solution is 'C', expected one of A, B or unknown"),
+        ({'options': ['left']}, 'one option alone'),
+        ({'options': 'left'}, "options is 'left', expected a list"),
+        ({'answer_kind': 'letter'}, "answer_kind is 'letter', expected one of choice"),
+        ({'question': None}, 'question is None, expected a text'),
+        ({'camera': None}, 'camera is None, expected a text'),
+    ],
+)
+def test_bad_field_is_named_with_its_place(
+    tmp_path: Path, change: dict[str, object], message: str
+) -> None:
+    path = tmp_path / 'rows.jsonl'
+    path.write_text(json.dumps({**json.loads(ROW.to_json()), **change}) + '\n')
+    with pytest.raises(InputError, match=message) as error:
+        list(read_rows(path))
+    assert str(error.value).startswith(f'{path}:1: ')
+
+
+@pytest.mark.parametrize('line', ['{', '[1]', '{"id": "x"}', '"x"'])
+def test_line_that_is_no_row_is_refused(tmp_path: Path, line: str) -> None:
+    path = tmp_path / 'rows.jsonl'
+    path.write_text(line + '\n')
+    with pytest.raises(InputError):
+        list(read_rows(path))
+
+
+def test_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match='cannot be read as rows'):
+        list(read_rows(tmp_path / 'none.jsonl'))
+
+
+def test_existing_file_is_not_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / 'rows.jsonl'
+    path.write_text('mine')
+    with pytest.raises(InputError, match='exists already'):
+        write_rows(path, [ROW])
+    assert path.read_text() == 'mine'
+
+
+def test_interrupted_writing_leaves_nothing(tmp_path: Path) -> None:
+    def broken() -> object:
+        yield ROW
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_rows(tmp_path / 'rows.jsonl', broken())  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from dataclasses import replace
+
+from embodied_r_ros.rows import Row
+import pytest
+
+from training.grading import grade, relative_accuracy
+
+CHOICE = Row(
+    'r', 'e', 's', 'test', 'layout', 'c', 'kind', 'Q?', 'choice', ('left', 'right'), 'B', ()
+)  # fmt: skip
+NUMBER = replace(CHOICE, answer_kind='number', options=(), solution='4')
+TEXT = replace(CHOICE, answer_kind='text', options=(), solution='a chair')
+
+
+def said(answer: str) -> str:
+    return f'<think>Perhaps A. e.g. A</think><answer>{answer}</answer>'
+
+
+@pytest.mark.parametrize(
+    ('row', 'answer', 'accuracy', 'named'),
+    [
+        (CHOICE, 'B', 1.0, 'B'),
+        (CHOICE, 'right', 1.0, 'B'),
+        (CHOICE, '[[b]]', 1.0, 'B'),
+        (CHOICE, 'A', 0.0, 'A'),
+        (CHOICE, 'up', 0.0, 'up'),
+        (CHOICE, 'unknown', 0.0, 'unknown'),
+        (replace(CHOICE, solution='unknown'), 'Unknown', 1.0, 'unknown'),
+        (replace(CHOICE, solution='unknown'), 'B', 0.0, 'B'),
+        (NUMBER, '4', 1.0, '4'),
+        (NUMBER, '5', 0.6, '5'),
+        (NUMBER, 'many', 0.0, 'many'),
+        (TEXT, 'a chair', 1.0, 'a chair'),
+        (TEXT, 'a seat', None, 'a seat'),
+    ],
+)
+def test_grade_by_kind_of_answer(
+    row: Row, answer: str, accuracy: float | None, named: str
+) -> None:
+    result = grade(row, said(answer))
+    assert (result.format, result.accuracy, result.answer) == (True, accuracy, named)
+
+
+def test_text_after_the_answer_breaks_the_format_only() -> None:
+    result = grade(CHOICE, said('B') + ' indeed')
+    assert (result.format, result.accuracy) == (False, 1.0)
+
+
+@pytest.mark.parametrize('text', ['', 'B', '<answer>B</answer><answer>B</answer>', said('')])
+def test_what_cannot_be_graded_is_none(text: str) -> None:
+    assert grade(CHOICE, text).accuracy is None
+
+
+@pytest.mark.parametrize(
+    ('value', 'truth', 'expected'),
+    [(10, 10, 1.0), (15, 10, 0.1), (9.5, 10, 1.0), (9, 10, 0.9), (None, 10, 0.0), (0, 0, 1.0)],
+)
+def test_mean_relative_accuracy(value: float | None, truth: float, expected: float) -> None:
+    # |9 - 10| / 10 = 0.1 is within 1 - c for c = 0.50 … 0.90: nine of ten thresholds.
+    assert relative_accuracy(value, truth) == pytest.approx(expected)

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How often a model is right, with its blind baselines: `python -m training.evaluate`."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter, defaultdict
+from dataclasses import replace
+import json
+from pathlib import Path
+import sys
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.answers import Sampling
+from embodied_r_ros.errors import EmbodiedRError, InputError
+from embodied_r_ros.memory import MemoryConfig
+from embodied_r_ros.rows import read_rows
+
+from training.generate import generate
+from training.grading import Grade, grade
+from training.statistics import bootstrap_interval
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from embodied_r_ros.rows import Row
+
+
+def evaluate(
+    model: str, rows: Sequence[Row], memory: MemoryConfig, sampling: Sampling
+) -> dict[str, Any]:
+    """Ask a model every question, with and without what was seen, and grade the answers.
+
+    Every row counts in `accuracy`: an answer that cannot be graded is wrong there. Rates are 0..1.
+    """
+    grades = _graded(model, rows, memory, sampling)
+    blind = _graded(model, [replace(row, deltas=(), focus=()) for row in rows], memory, sampling)
+    scenes = [row.scene_id for row in rows]
+    right = [g.accuracy or 0.0 for g in grades]
+    return {
+        'n': len(rows),
+        'accuracy': _mean(right),
+        'interval_95': bootstrap_interval(right, scenes),
+        'format': _mean([float(g.format) for g in grades]),
+        'consistency': None,
+        'by_type': by_type(rows, grades),
+        'majority_baseline': majority_baseline(rows),
+        'question_only_accuracy': _mean([g.accuracy or 0.0 for g in blind]),
+        'unknown': unknown_rates(rows, grades),
+        'model': model,
+    }
+
+
+def _graded(
+    model: str, rows: Sequence[Row], memory: MemoryConfig, sampling: Sampling
+) -> list[Grade]:
+    completions = generate(model, [row.prompt(memory) for row in rows], sampling)
+    return [grade(row, text) for row, text in zip(rows, completions, strict=True)]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
+
+
+def by_type(rows: Sequence[Row], grades: Sequence[Grade]) -> dict[str, dict[str, Any]]:
+    """Accuracy of each question type, with its interval and count."""
+    groups: dict[str, list[tuple[float, str]]] = defaultdict(list)
+    for row, g in zip(rows, grades, strict=True):
+        groups[row.question_type].append((g.accuracy or 0.0, row.scene_id))
+    table = {}
+    for kind, values in sorted(groups.items()):
+        right, scenes = zip(*values, strict=True)
+        table[kind] = {
+            'n': len(values),
+            'accuracy': _mean(right),
+            'interval_95': bootstrap_interval(right, scenes),
+        }
+    return table
+
+
+def majority_baseline(rows: Sequence[Row]) -> float:
+    """Accuracy of the best constant answer (a letter, or 'unknown')."""
+    counts = Counter(row.solution for row in rows if row.answer_kind == 'choice')
+    return max(counts.values(), default=0) / len(rows) if rows else 0.0
+
+
+def unknown_rates(rows: Sequence[Row], grades: Sequence[Grade]) -> dict[str, float | None]:
+    """Precision and recall of the answer 'unknown'; None where they are not defined."""
+    said = [g.answer == 'unknown' for g in grades]
+    true = [row.solution == 'unknown' for row in rows]
+    both = sum(s and t for s, t in zip(said, true, strict=True))
+    return {
+        'precision': both / sum(said) if any(said) else None,
+        'recall': both / sum(true) if any(true) else None,
+    }
+
+
+def table(report: dict[str, Any]) -> str:
+    """The report as text."""
+    low, high = report['interval_95'] or (0.0, 0.0)
+    lines = [
+        f'{"accuracy":<22} {report["accuracy"]:6.1%}  ({low:.1%} to {high:.1%})',
+        f'{"rows":<22} {report["n"]:6}',
+        f'{"majority answer":<22} {report["majority_baseline"]:6.1%}',
+        f'{"question only":<22} {report["question_only_accuracy"]:6.1%}',
+        f'{"format":<22} {report["format"]:6.1%}',
+    ]
+    lines += [
+        f'  {kind:<20} {entry["accuracy"]:6.1%}  (n = {entry["n"]})'
+        for kind, entry in report['by_type'].items()
+    ]
+    return '\n'.join(lines)
+
+
+def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog='training.evaluate', description=__doc__)
+    parser.add_argument('--model', required=True, metavar='DIR_OR_URL')
+    parser.add_argument('--rows', required=True, type=Path, metavar='FILE')
+    parser.add_argument('--split', help='only rows of this split; default: all rows of the file')
+    parser.add_argument('--limit', type=int, default=0, help='at most so many rows; 0: all')
+    parser.add_argument('--temperature', type=float, default=0.0, help='0: greedy')
+    parser.add_argument('--seed', type=int, default=0)
+    parser.add_argument('--token-budget', type=int, default=MemoryConfig.token_budget)
+    parser.add_argument('--max-tokens', type=int, default=256)
+    parser.add_argument('--json', type=Path, metavar='FILE', help='write the report here too')
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Evaluate, and print the report."""
+    args = _arguments(arguments)
+    try:
+        rows = [row for row in read_rows(args.rows) if args.split in (None, row.split)]
+        rows = rows[: args.limit] if args.limit else rows
+        if not rows:
+            msg = f'{args.rows} has no rows of split {args.split!r}'
+            raise InputError(msg)
+        sampling = Sampling(args.temperature, 1.0, args.max_tokens, args.seed)
+        report = evaluate(args.model, rows, MemoryConfig(token_budget=args.token_budget), sampling)
+    except EmbodiedRError as error:
+        sys.stderr.write(f'training.evaluate: error: {error}\n')
+        return 2 if isinstance(error, InputError) else 1
+    if args.json:
+        unfinished = args.json.with_name(args.json.name + '.tmp')
+        unfinished.write_text(json.dumps(report, indent=2) + '\n')
+        unfinished.replace(args.json)
+    sys.stdout.write(table(report) + '\n')
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())

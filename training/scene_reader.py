@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads a prompt's scene back into numbers, exactly as far as its text tells.
+
+Traces and checks are computed from what the reasoner reads, never from what was true: a trace that
+knows more than its prompt would teach the model to guess.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import math
+import re
+
+from embodied_r_ros.wording import MotionStep, parse_action
+
+_LINE = re.compile(r'\[(?P<label>\d+(?:-\d+)?)\] [\d.]+(?:-[\d.]+)? s(?:, [^:]*)?: ?(?P<said>.*)')
+_HEADING = r'(?:New|In view|Moved|Gone|Seen): '
+_GROUP = re.compile(rf'({_HEADING})(.*?)\.(?= {_HEADING}|$)')
+_ITEM = re.compile(
+    r'(?P<label>[a-z ]+?)'
+    r'(?: (?:ahead|(?P<side>\d+)° (?P<hand>left|right)))'
+    r'(?: (?P<rise>\d+)° (?P<height>up|down))?'
+    r'(?: (?P<distance>[\d.]+) m| \(\d+° wide\))?$'
+)
+
+
+@dataclass(frozen=True)
+class SeenItem:
+    """An item as a line of the scene gives it."""
+
+    label: str
+    bearing_deg: float  # positive left; NaN: the line gives no direction
+    distance_m: float  # NaN: not given
+
+
+@dataclass(frozen=True)
+class SceneLine:
+    """One line of the scene."""
+
+    label: str  # '3', or '1-6' for a merged run
+    steps: tuple[MotionStep, ...]  # empty: first line, stationary, or it cannot be told
+    items: tuple[SeenItem, ...]  # new, in view and moved
+    gone: tuple[str, ...]
+    seen: tuple[str, ...]  # labels of a merged run, in order of first sight
+
+
+def read_scene(user_message: str) -> list[SceneLine]:
+    """Read the lines under 'Seen:' of a user message."""
+    scene = user_message.split('\nQuestion: ')[0].split('\nLooked at again')[0]
+    matches = [_LINE.fullmatch(line) for line in scene.splitlines()]
+    return [_scene_line(match['label'], match['said']) for match in matches if match]
+
+
+def _scene_line(label: str, said: str) -> SceneLine:
+    action = re.split(rf'\. ?(?={_HEADING}|No object|$)', said, maxsplit=1)[0]
+    groups = {heading[:-2]: text for heading, text in _GROUP.findall(said)}
+    items = [
+        item
+        for heading in ('New', 'In view', 'Moved')
+        for text in groups.get(heading, '').split('; ')
+        if (item := _seen_item(text))
+    ]
+    return SceneLine(
+        label,
+        tuple(parse_action(action) or ()),
+        tuple(items),
+        tuple(filter(None, groups.get('Gone', '').split('; '))),
+        tuple(filter(None, groups.get('Seen', '').split('; '))),
+    )
+
+
+def _seen_item(text: str) -> SeenItem | None:
+    match = _ITEM.match(text)
+    if not match:
+        return None
+    sign = -1.0 if match['hand'] == 'right' else 1.0
+    bearing = sign * float(match['side']) if match['side'] else 0.0
+    distance = float(match['distance']) if match['distance'] else math.nan
+    return SeenItem(match['label'], bearing, distance)

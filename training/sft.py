@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Supervised training on reasoning traces: `python -m training.sft --config FILE`.
+
+Starts from a folder with weights, or from a small model of its own with random ones. A recipe to
+be read from top to bottom; every setting of TRL's SFTConfig may stand in the YAML file too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+import sys
+from typing import Any, TYPE_CHECKING
+
+from datasets import Dataset
+from embodied_r_ros.memory import MemoryConfig
+from embodied_r_ros.rows import read_rows
+from peft import LoraConfig
+import torch
+from transformers import AutoModelForCausalLM, set_seed
+from trl import SFTConfig, SFTTrainer, TrlParser
+
+from training.nano import build_model, load_tokenizer, NanoSize, train_tokenizer
+from training.traces import teaching_trace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass
+class SftArguments:
+    """What to train, and on what."""
+
+    rows: list[str] = field(metadata={'help': 'files of rows'})
+    model: str = field(default='', metadata={'help': 'folder to start from; empty: from scratch'})
+    vocab_size: int = field(
+        default=1024, metadata={'help': 'from scratch: size of the vocabulary'}
+    )
+    hidden_size: int = field(default=192, metadata={'help': 'from scratch: width'})
+    layers: int = field(default=6, metadata={'help': 'from scratch: depth'})
+    token_budget: int = field(default=1200, metadata={'help': 'tokens of the scene in a prompt'})
+    lora_rank: int = field(default=0, metadata={'help': 'rank of a LoRA adapter; 0: all weights'})
+    max_eval_rows: int = field(default=512, metadata={'help': 'validation rows for the loss'})
+    threads: int = field(default=0, metadata={'help': 'CPU threads; 0: as torch chooses'})
+
+
+def examples(files: list[str], split: str, config: MemoryConfig) -> Iterator[dict[str, Any]]:
+    """Prompt and completion of every row of a split that a careful reader can solve."""
+    for file in files:
+        for row in read_rows(Path(file)):
+            trace = teaching_trace(row, config) if row.split == split else None
+            if trace:
+                prompt = row.prompt(config)
+                yield {
+                    'prompt': [
+                        {'role': 'system', 'content': prompt.system},
+                        {'role': 'user', 'content': prompt.user},
+                    ],
+                    'completion': [{'role': 'assistant', 'content': trace.completion()}],
+                }
+
+
+def dataset(files: list[str], split: str, config: MemoryConfig, limit: int = 0) -> Dataset:
+    """The examples of a split as a dataset."""
+    rows = list(examples(files, split, config))
+    return Dataset.from_list(rows[:limit] if limit else rows)
+
+
+def texts(data: Dataset, limit: int = 5000) -> Iterator[str]:
+    """The texts that a tokenizer is trained on."""
+    for example in data.select(range(min(limit, len(data)))):
+        for message in (*example['prompt'], *example['completion']):
+            yield message['content']
+
+
+def main() -> int:
+    """Train, and save model and tokenizer in the output folder."""
+    parser = TrlParser((SftArguments, SFTConfig))
+    arguments, config = parser.parse_args_and_config()
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
+    set_seed(config.seed)
+    memory = MemoryConfig(token_budget=arguments.token_budget)
+    train = dataset(arguments.rows, 'train', memory)
+    validation = dataset(arguments.rows, 'validation', memory, arguments.max_eval_rows)
+    sys.stderr.write(f'sft: {len(train)} training and {len(validation)} validation rows\n')
+
+    if arguments.model:
+        tokenizer = load_tokenizer(Path(arguments.model))
+        model = AutoModelForCausalLM.from_pretrained(arguments.model, local_files_only=True)
+    else:
+        tokenizer = train_tokenizer(texts(train), arguments.vocab_size)
+        size = NanoSize(hidden_size=arguments.hidden_size, layers=arguments.layers)
+        model = build_model(size, tokenizer)
+    adapter = (
+        LoraConfig(
+            r=arguments.lora_rank, lora_alpha=2 * arguments.lora_rank, target_modules='all-linear'
+        )
+        if arguments.lora_rank
+        else None
+    )
+
+    trainer = SFTTrainer(
+        model=model,
+        args=config,
+        train_dataset=train,
+        eval_dataset=validation if len(validation) else None,
+        processing_class=tokenizer,
+        peft_config=adapter,
+    )
+    resumable = sorted(Path(config.output_dir).glob('checkpoint-*'))
+    trainer.train(resume_from_checkpoint=bool(resumable))
+    trainer.save_model(config.output_dir)
+    tokenizer.save_pretrained(config.output_dir)
+    load_tokenizer(Path(config.output_dir))
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
