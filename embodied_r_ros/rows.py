@@ -115,9 +115,9 @@ def _check(row: Row) -> None:
     problem = question_problem(row.question, row.options)
     if row.answer_kind not in ANSWER_KINDS:
         problem = f'answer_kind is {row.answer_kind!r}, expected one of {", ".join(ANSWER_KINDS)}'
-    letters = [option_letter(index) for index in range(len(row.options))]
-    elif row.answer_kind == 'choice' and not problem and row.solution not in [*letters, UNKNOWN]:
-        problem = f'solution is {row.solution!r}, expected one of {", ".join(letters)} or unknown'
+    allowed = [*(option_letter(index) for index in range(len(row.options))), UNKNOWN]
+    if not problem and row.answer_kind == 'choice' and row.solution not in allowed:
+        problem = f'solution is {row.solution!r}, expected one of {", ".join(allowed)}'
     if problem:
         msg = f'row {row.id!r}: {problem}'
         raise InputError(msg)

@@ -53,7 +53,7 @@ def test_solution_as_text() -> None:
 @pytest.mark.parametrize(
     ('change', 'message'),
     [
-        ({'solution': 'C'}, "solution is 'C', expected one of A, B or unknown"),
+        ({'solution': 'C'}, "solution is 'C', expected one of A, B, unknown"),
         ({'options': ['left']}, 'one option alone'),
         ({'options': 'left'}, "options is 'left', expected a list"),
         ({'answer_kind': 'letter'}, "answer_kind is 'letter', expected one of choice"),
