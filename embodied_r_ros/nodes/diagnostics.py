@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from rclpy.node import Node
 
+# Runs also where no ROS clock does.
+STEADY = Clock(clock_type=ClockType.STEADY_TIME)
 _PERIOD_S = 1.0
 
 
@@ -65,14 +67,13 @@ class Meter:
 
 
 class Diagnostics:
-    """Publishes a node's health once a second, by the steady clock: also without a ROS clock."""
+    """Publishes a node's health once a second, by the steady clock."""
 
     def __init__(self, node: Node, report: Callable[[], Health]) -> None:
         self._node = node
         self._report = report
         self._publisher = node.create_publisher(DiagnosticArray, '/diagnostics', 10)
-        steady = Clock(clock_type=ClockType.STEADY_TIME)
-        self._timer = node.create_timer(_PERIOD_S, self.publish, clock=steady)
+        self._timer = node.create_timer(_PERIOD_S, self.publish, clock=STEADY)
 
     def publish(self) -> None:
         """Publish the health as it is now."""

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, TYPE_CHECKING
 
 from embodied_r_ros.errors import EmbodiedRError
 from embodied_r_ros.nodes import qos
-from embodied_r_ros.nodes.diagnostics import Diagnostics, Health, Level
+from embodied_r_ros.nodes.diagnostics import Diagnostics, Health, Level, STEADY
 from embodied_r_ros.nodes.parameters import Parameters
 from embodied_r_ros.provenance import code_version
 from rcl_interfaces.msg import ParameterDescriptor
@@ -47,6 +47,7 @@ class ManagedNode(LifecycleNode):
         self.while_configured = ExitStack()
         self.while_active = ExitStack()
         self.is_active = False
+        self.end_process: Callable[[int], None] = lambda code: None  # set by what runs the node
         self.bad_qos: dict[str, int] = {}  # publishers of incompatible QoS, by topic
         self.declare_parameter('autostart', False, ParameterDescriptor(description=_AUTOSTART))
         self._guard_transitions()
@@ -118,6 +119,11 @@ class ManagedNode(LifecycleNode):
         """Offer a service while the node is configured."""
         made = self.create_service(kind, name, callback, callback_group=group)
         self.while_configured.callback(self.destroy_service, made)
+
+    def every(self, period_s: float, callback: Callable[[], None]) -> None:
+        """Call back regularly while the node is active, by the steady clock."""
+        made = self.create_timer(period_s, callback, clock=STEADY)
+        self.while_active.callback(self.destroy_timer, made)
 
     def now_ns(self) -> int:
         """ROS time, the clock of the image stamps [ns]."""

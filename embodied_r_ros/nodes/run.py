@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 import time
 import traceback
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.nodes.lifecycle import ManagedNode
 
-_SIGNALS = {signal.SIGINT, signal.SIGTERM}
 # Time for results and last messages to leave after the node was shut down.
 _LAST_WORDS_S = 0.5
 
@@ -38,23 +38,36 @@ def run(make: Callable[..., ManagedNode], arguments: Sequence[str] | None = None
     With the parameter `autostart` the node configures and activates itself, for machines without
     a launch system or lifecycle manager; when that fails the process ends with 1.
     """
-    # Blocked before any thread starts, so that only the waiting thread below takes them.
-    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    signals = _signals_to_socket()
     context = Context()
     rclpy.init(args=arguments, context=context, signal_handler_options=SignalHandlerOptions.NO)
     try:
         node = make(context=context)
         executor = SingleThreadedExecutor(context=context)
         executor.add_node(node)
-        stop = threading.Event()
-        threading.Thread(target=_await_signal, args=(stop, executor), daemon=True).start()
-        started = not node.wants_autostart() or autostart(node)
-        if started:
-            _spin(executor, stop)
+        end = _End(executor)
+        node.end_process = end
+        threading.Thread(target=_obey_signals, args=(signals, end), daemon=True).start()
+        if node.wants_autostart() and not autostart(node):
+            end(1)
+        _spin(executor, end)
         _shut_down(node, executor)
-        return 0 if started else 1
+        return end.code
     finally:
         rclpy.try_shutdown(context=context)
+
+
+class _End:
+    """Whether the process is to end, and with which exit code; called to end it."""
+
+    def __init__(self, executor: SingleThreadedExecutor) -> None:
+        self.code = 0
+        self.is_near = False
+        self._executor = executor
+
+    def __call__(self, code: int = 0) -> None:
+        self.code, self.is_near = code, True
+        self._executor.create_task(lambda: None)  # wakes it from its wait
 
 
 def autostart(node: ManagedNode) -> bool:
@@ -73,19 +86,31 @@ def spin_some(executor: SingleThreadedExecutor, timeout_s: float) -> None:
         logging.get_logger('executor').error(f'in a callback:\n{traceback.format_exc()}')
 
 
-def _spin(executor: SingleThreadedExecutor, stop: threading.Event) -> None:
-    while not stop.is_set():
+def _spin(executor: SingleThreadedExecutor, end: _End) -> None:
+    while not end.is_near:
         try:
             spin_some(executor, -1.0)
         except ExternalShutdownException:
             return
 
 
-def _await_signal(stop: threading.Event, executor: SingleThreadedExecutor) -> None:
-    signal.sigwait(_SIGNALS)
-    stop.set()
-    executor.create_task(lambda: None)  # wakes the executor from its wait
-    signal.sigwait(_SIGNALS)
+def _signals_to_socket() -> socket.socket:
+    """Let SIGINT and SIGTERM arrive as bytes of a socket.
+
+    The main thread waits inside the middleware, where no Python signal handler runs.
+    """
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, frame: None)
+    signal.set_wakeup_fd(writer.detach())
+    return reader
+
+
+def _obey_signals(signals: socket.socket, end: _End) -> None:
+    signals.recv(1)
+    end()
+    signals.recv(1)
     os._exit(130)
 
 

@@ -1,23 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import ast
 import json
+from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
 from diagnostic_msgs.msg import DiagnosticArray
+from embodied_r_ros import nodes
 from embodied_r_ros.errors import ModelError
 from embodied_r_ros.nodes import qos
 from embodied_r_ros.nodes.diagnostics import Health, Level
 from embodied_r_ros.nodes.lifecycle import ManagedNode
 from lifecycle_msgs.srv import GetState
+import pytest
+from rclpy.lifecycle import LifecycleNode
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
 
 from test.nodes.graph import ACTIVATE, CLEANUP, CONFIGURE, DEACTIVATE, wait_for
 
 if TYPE_CHECKING:
-    import pytest
-
     from test.nodes.graph import Graph
 
 
@@ -46,6 +49,25 @@ class Echo(ManagedNode):
 
     def report(self) -> Health:
         return Health(Level.OK, 'echoing', {'rate_hz': 2.5})
+
+
+def attributes_set(path: Path) -> set[str]:
+    """Names of the attributes of `self` that a module assigns."""
+    return {
+        node.attr
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == 'self'
+    }
+
+
+@pytest.mark.parametrize(
+    'path', sorted(Path(nodes.__path__[0]).glob('*.py')), ids=lambda path: path.stem
+)
+def test_no_attribute_of_rclpy_is_overwritten(graph: Graph, path: Path) -> None:
+    assert attributes_set(path) & set(vars(LifecycleNode('plain', context=graph.context))) == set()
 
 
 def state(graph: Graph, node: ManagedNode) -> str:
