@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from pathlib import Path
+import random
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip('torch')
+pytest.importorskip('trl')
+
+from embodied_r_ros.answers import Sampling
+from embodied_r_ros.memory import MemoryConfig
+from embodied_r_ros.rows import Row, write_rows
+
+from training.evaluate import evaluate
+from training.nano import load_tokenizer, train_tokenizer
+from training.traces import teaching_trace
+
+ROOT = Path(__file__).resolve().parents[2]
+FACINGS = (
+    'the same way as at the start',
+    'to the left of it',
+    'the opposite way',
+    'to the right of it',
+)
+
+
+def turning_row(seed: int, split: str) -> Row:
+    """A robot that turns by quarters on the spot."""
+    rng = random.Random(seed)
+    quarters = [rng.choice([1, -1]) for _ in range(rng.randint(2, 4))]
+    deltas = [{'stamp_ns': 0, 'action': '', 'change': 'No object stands out.', 'items': []}]
+    for number, quarter in enumerate(quarters, 1):
+        side = 'left' if quarter > 0 else 'right'
+        deltas.append(
+            {
+                'stamp_ns': number * 10**9,
+                'action': f'turned {side} 90°',
+                'change': 'No object stands out.',
+                'items': [],
+            }
+        )
+    options = rng.sample(FACINGS, 4)
+    solution = 'ABCD'[options.index(FACINGS[sum(quarters) % 4])]
+    return Row(
+        f'r{seed}', f'e{seed}', f's{seed}', split, 'layout', 'camera', 'net_turn',
+        'Which way does the robot face now?', 'choice', tuple(options), solution, tuple(deltas),
+    )  # fmt: skip
+
+
+def test_smoke_recipe_trains_saves_and_is_evaluated(tmp_path: Path) -> None:
+    rows = [turning_row(i, 'train' if i < 40 else 'validation') for i in range(48)]
+    write_rows(tmp_path / 'rows.jsonl', rows)
+    command = [sys.executable, '-m', 'training.sft', '--config', 'training/configs/smoke-sft.yaml']
+    command += ['--rows', str(tmp_path / 'rows.jsonl'), '--output_dir', str(tmp_path / 'model')]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=250, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert 'sft: 40 training and 8 validation rows' in done.stderr
+    assert (tmp_path / 'model' / 'model.safetensors').exists()
+    report = evaluate(str(tmp_path / 'model'), rows[:4], MemoryConfig(), Sampling(max_tokens=8))
+    # Two steps teach nothing: the point is that nothing ungradable is counted as right.
+    assert (report['n'], report['accuracy'], report['format']) == (4, 0.0, 0.0)
+
+
+def test_tokenizer_gives_text_back_after_loading(tmp_path: Path) -> None:
+    memory = MemoryConfig()
+    texts = [turning_row(i, 'train').prompt(memory).user for i in range(50)]
+    tokenizer = train_tokenizer(texts, 400)
+    tokenizer.save_pretrained(tmp_path)
+    (tmp_path / 'config.json').write_text('{"model_type": "qwen2"}')
+    loaded = load_tokenizer(tmp_path)
+    assert loaded.pad_token != loaded.eos_token
+    row = turning_row(1, 'train')
+    trace = teaching_trace(row, memory)
+    assert trace is not None
+    ids = loaded(trace.completion(), add_special_tokens=False)['input_ids']
+    assert loaded.decode(ids, skip_special_tokens=True) == trace.completion()
+
+
+def test_trace_of_every_turning_row_reaches_its_solution() -> None:
+    memory = MemoryConfig()
+    for seed in range(200):
+        row = turning_row(seed, 'train')
+        trace = teaching_trace(row, memory)
+        assert trace is not None, row
+        assert trace.answer == row.solution_text()
