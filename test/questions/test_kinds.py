@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A hand-made episode: start, 2 m ahead, a left turn, and what stands where is known."""
+
+from __future__ import annotations
+
+import math
+import random
+
+from embodied_r_ros.deltas import DeltaKind, SemanticDelta
+from embodied_r_ros.episode_bag import Episode
+from embodied_r_ros.geometry import Pose, quaternion_from_matrix, rotation_from_ypr
+from embodied_r_ros.layout import ImageTruth, Layout, LayoutObject, Span, View
+from embodied_r_ros.questions.derive import Coverage, QuestionsConfig, rows_of_episode, split_of
+from embodied_r_ros.questions.kinds import Draft, KINDS, quarter, Unsolved
+from embodied_r_ros.questions.moment import Moment
+import pytest
+
+SECOND_NS = 1_000_000_000
+# x, y, z, yaw in degrees at each keyframe: ahead, turn left, up, and on to the left.
+STATIONS = ((0, 0, 1.0, 0), (2, 0, 1.0, 0), (2, 0, 1.0, 90), (2, 1, 1.5, 90))
+# label, place, seen at these keyframes
+THINGS = (
+    ('red tall object', (5.0, 0.0, 1.0), (0, 1)),
+    ('blue round object', (2.0, 4.0, 1.0), (2, 3)),
+    ('green flat object', (2.5, 3.0, 1.0), (3,)),
+    ('yellow blocky object', (-3.0, 0.0, 1.0), ()),
+)
+
+
+def pose(index: int) -> Pose:
+    x, y, z, yaw = STATIONS[index]
+    rotation = rotation_from_ypr(math.radians(yaw), 0.0, 0.0)
+    return Pose((x, y, z), quaternion_from_matrix(rotation), 'odom')
+
+
+def view(thing: int, index: int) -> View:
+    return View(thing, index in THINGS[thing][2], 1.0, 0.1, 0.0, 0.0, 1.0, 0.1)
+
+
+def layout() -> Layout:
+    images = tuple(
+        ImageTruth(
+            (i + 1) * SECOND_NS, (x, y, z), math.radians(yaw), 0.0, 0.0,
+            tuple(view(thing, i) for thing in range(len(THINGS))),
+        )
+        for i, (x, y, z, yaw) in enumerate(STATIONS)
+    )  # fmt: skip
+    objects = tuple(
+        LayoutObject(
+            i, label, label.split()[0], label.split()[1], (0.3, 0.3, 0.3), 0.0, 'floor',
+            (Span(0, 100 * SECOND_NS, place, place),),
+            (seen[0] + 1) * SECOND_NS if seen else 0, (seen[-1] + 1) * SECOND_NS if seen else 0,
+        )
+        for i, (label, place, seen) in enumerate(THINGS)
+    )  # fmt: skip
+    return Layout('e1', 's1', (10.0, 10.0, 3.0), objects, images)
+
+
+DELTAS = tuple(
+    SemanticDelta((i + 1) * SECOND_NS, DeltaKind.CHANGE if i else DeltaKind.FIRST, to_id=i)
+    for i in range(len(STATIONS))
+)
+POSES = tuple(pose(i) for i in range(len(STATIONS)))
+MOMENT = Moment(DELTAS, POSES, layout())
+
+
+def draft(kind: str, moment: Moment = MOMENT, seed: int = 0) -> Draft:
+    for attempt in range(seed, seed + 50):
+        made = KINDS[kind](moment, random.Random(attempt), False)
+        if isinstance(made, Draft):
+            return made
+    pytest.fail(f'{kind}: {made}')
+
+
+@pytest.mark.parametrize(
+    ('kind', 'solution'),
+    [
+        ('net_turn', 'to the left of it'),
+        ('net_displacement', 'ahead of the start'),
+        ('height_change', 'higher'),
+        ('first_sight', 'red tall object'),
+        ('nearest', 'green flat object'),
+        ('unanswerable', 'unknown'),
+    ],
+)
+def test_solution_follows_from_the_layout(kind: str, solution: str) -> None:
+    made = draft(kind)
+    assert made.solution == solution
+    assert made.solution in (*made.options, 'unknown')
+
+
+def test_direction_of_an_item_out_of_view_is_told_from_where_it_stands() -> None:
+    # From (2, 1), facing +y, the red object at (5, 0) lies behind to the right: too near a border.
+    answers = {
+        made.truth['item']: made.solution
+        for seed in range(40)
+        if isinstance(made := KINDS['item_direction'](MOMENT, random.Random(seed), False), Draft)
+    }
+    assert answers['blue round object'] == 'ahead'
+    assert 'yellow blocky object' not in answers
+    earlier = Moment(DELTAS[:3], POSES[:3], layout())
+    made = draft('item_direction', Moment(earlier.deltas, earlier.poses, layout()))
+    assert {'red tall object': 'right', 'blue round object': 'ahead'}[
+        made.truth['item']
+    ] == made.solution
+
+
+def test_count_is_of_what_was_seen() -> None:
+    for seed in range(30):
+        made = KINDS['how_many'](MOMENT, random.Random(seed), False)
+        if isinstance(made, Draft):
+            seen = {'red': 1, 'blue': 1, 'green': 1}
+            assert int(made.solution) == seen.get(made.truth['colour'], 0)
+
+
+def test_without_poses_and_layout_nothing_is_made_up() -> None:
+    bare = Moment(DELTAS)
+    for kind, ask in KINDS.items():
+        made = ask(bare, random.Random(3), False)
+        assert isinstance(made, Unsolved) or made.source == 'foreign', kind
+
+
+def test_odometry_alone_proves_motion() -> None:
+    made = draft('net_turn', Moment(DELTAS, POSES))
+    assert (made.source, made.solution) == ('odometry', 'to the left of it')
+
+
+@pytest.mark.parametrize(
+    ('angle', 'name'),
+    [(0, 'ahead'), (90, 'left'), (180, 'behind'), (-180, 'behind'), (270, 'right'), (45, None)],
+)
+def test_quarters_leave_out_their_borders(angle: float, name: str | None) -> None:
+    assert quarter(angle) == name
+
+
+def episode() -> Episode:
+    return Episode('e1', 's1', 'camera', DELTAS, 'true', POSES, layout())
+
+
+def test_rows_are_the_same_for_the_same_seed() -> None:
+    config = QuestionsConfig(seed=4)
+    once = [row.to_json() for row in rows_of_episode(episode(), config, Coverage())]
+    again = [row.to_json() for row in rows_of_episode(episode(), config, Coverage())]
+    assert once == again
+    assert len(once) >= 10
+
+
+def test_solutions_are_spread_over_the_letters() -> None:
+    letters = [
+        row.solution
+        for seed in range(60)
+        for row in rows_of_episode(episode(), QuestionsConfig(seed=seed), Coverage())
+        if row.question_type == 'net_turn'
+    ]
+    assert all(letters.count(letter) > len(letters) / 8 for letter in 'ABCD')
+
+
+def test_coverage_says_why_there_is_no_solution() -> None:
+    coverage = Coverage()
+    list(rows_of_episode(Episode('e', 's', 'c', DELTAS, 'recorded'), QuestionsConfig(), coverage))
+    assert coverage.unsolved['net_turn', 'no odometry and no true layout'] > 0
+    assert 'no odometry and no true layout' in coverage.table()
+
+
+def test_split_depends_on_scene_and_seed_alone() -> None:
+    config = QuestionsConfig()
+    splits = [split_of(f's{i}', config) for i in range(2000)]
+    assert 0.07 < splits.count('test') / 2000 < 0.13
+    assert 0.07 < splits.count('validation') / 2000 < 0.13
+    assert splits != [split_of(f's{i}', QuestionsConfig(seed=1)) for i in range(2000)]
