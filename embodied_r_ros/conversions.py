@@ -84,6 +84,44 @@ def pose_from_msg(msg: Any, frame_id: str) -> Pose:
     return Pose(vector_from_msg(msg.position), orientation, frame_id)
 
 
+def odometry_to_msg(
+    factory: MessageFactory,
+    stamp_ns: int,
+    pose: Pose,
+    child_frame_id: str,
+    velocity: tuple[tuple[float, float, float], tuple[float, float, float]],
+) -> Any:
+    """Make a nav_msgs Odometry with unknown covariance (all zero).
+
+    Args:
+        factory: Makes the message.
+        stamp_ns: When the pose was taken.
+        pose: Pose of the child in its fixed frame.
+        child_frame_id: Name of the body.
+        velocity: Linear [m/s] and angular [rad/s] velocity, both in the child's axes.
+    """
+    linear, angular = velocity
+    unknown = factory.array('float64', [0.0] * 36)
+    twist = factory.make(
+        'geometry_msgs/msg/Twist',
+        linear=vector_to_msg(factory, 'Vector3', linear),
+        angular=vector_to_msg(factory, 'Vector3', angular),
+    )
+    return factory.make(
+        'nav_msgs/msg/Odometry',
+        header=header_to_msg(factory, stamp_ns, pose.frame_id),
+        child_frame_id=child_frame_id,
+        pose=factory.make(
+            'geometry_msgs/msg/PoseWithCovariance',
+            pose=pose_to_msg(factory, pose),
+            covariance=unknown,
+        ),
+        twist=factory.make(
+            'geometry_msgs/msg/TwistWithCovariance', twist=twist, covariance=unknown
+        ),
+    )
+
+
 def intrinsics_from_camera_info(msg: Any) -> Intrinsics | None:
     """Intrinsics of a sensor_msgs CameraInfo; None where it is not calibrated (K all zero)."""
     return _intrinsics(int(msg.width), int(msg.height), msg.k, msg.d)

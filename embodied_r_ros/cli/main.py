@@ -18,7 +18,10 @@ from embodied_r_ros.errors import EmbodiedRError, InputError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-VERBS: dict[str, str] = {}
+VERBS: dict[str, str] = {
+    'serve': 'start the model servers of a profile',
+    'sim': 'write recordings of simulated worlds, with the truth beside them',
+}
 
 
 class _Parser(argparse.ArgumentParser):

@@ -3,5 +3,25 @@
 
 import os
 
+from embodied_r_ros.errors import ConfigError
+
 # Read once, when mujoco is imported: render on the CPU unless the user chose otherwise.
 os.environ.setdefault('MUJOCO_GL', 'osmesa')
+
+
+def require_simulator() -> None:
+    """Make sure that MuJoCo is there and can render.
+
+    Raises:
+        ConfigError: It is not, or the library that it renders with is missing.
+    """
+    try:
+        import mujoco  # noqa: F401
+    # PyOpenGL has no own error for a missing library: it fails on the first function of it.
+    except (ImportError, AttributeError) as error:
+        library = os.environ['MUJOCO_GL']
+        msg = (
+            f'simulated worlds need MuJoCo with {library} ({error}): '
+            'pip install mujoco==3.3.0, apt-get install libosmesa6'
+        )
+        raise ConfigError(msg) from None

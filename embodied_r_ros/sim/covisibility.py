@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import cv2
@@ -57,7 +58,7 @@ def seen_by(
     """Which pixels of a view another view sees. Shape (H, W); arguments as in `covisibility`."""
     inverse = _inverse(depth)
     z = 1.0 / np.maximum(inverse, 1e-9)
-    points = _rays(camera) * z[..., None]  # (H, W, 3), optical axes
+    points = pixel_rays(camera) * z[..., None]  # (H, W, 3), optical axes
     body_rotation, body_offset = relative_motion(other_pose, pose)
     rotation = BODY_FROM_OPTICAL.T @ body_rotation @ BODY_FROM_OPTICAL
     moved = points @ rotation.T + BODY_FROM_OPTICAL.T @ body_offset
@@ -83,8 +84,11 @@ def _inverse(depth: NDArray[np.floating]) -> NDArray[np.float64]:
     return np.asarray(np.where(valid, 1.0 / np.where(valid, depth, 1.0), 0.0))
 
 
-def _rays(camera: Intrinsics) -> NDArray[np.float64]:
-    """Optical rays of all pixels with unit depth. Shape (H, W, 3)."""
+@lru_cache(maxsize=8)
+def pixel_rays(camera: Intrinsics) -> NDArray[np.float64]:
+    """Rays through all pixels in optical axes, with unit depth. Shape (H, W, 3), read-only."""
     u, v = np.meshgrid(np.arange(camera.width), np.arange(camera.height))
     x, y = (u - camera.cx) / camera.fx, (v - camera.cy) / camera.fy
-    return np.stack([x, y, np.ones_like(x)], axis=-1)
+    rays = np.stack([x, y, np.ones_like(x)], axis=-1)
+    rays.setflags(write=False)
+    return rays

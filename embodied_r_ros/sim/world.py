@@ -11,6 +11,7 @@ import math
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.geometry import BODY_FROM_OPTICAL
+from embodied_r_ros.sim.covisibility import pixel_rays
 from embodied_r_ros.sim.model import FAR_M, room_model, thing_name
 import mujoco
 import numpy as np
@@ -92,13 +93,11 @@ class World:
 
     def depth(self, pose: Pose, camera: Intrinsics) -> NDArray[np.float64]:
         """Depth along the optical axis by rays, without a renderer [m]. Shape (H, W)."""
-        u, v = np.meshgrid(np.arange(camera.width), np.arange(camera.height))
-        x, y = (u - camera.cx) / camera.fx, (v - camera.cy) / camera.fy
-        rays = np.stack([x, y, np.ones_like(x)], axis=-1).reshape(-1, 3)
+        rays = pixel_rays(camera).reshape(-1, 3)
         lengths = np.linalg.norm(rays, axis=1)
         rotation = pose.rotation() @ BODY_FROM_OPTICAL
         distances, _ = self.cast(pose.position, rays / lengths[:, None] @ rotation.T)
-        return np.asarray((distances / lengths).reshape(u.shape))
+        return np.asarray((distances / lengths).reshape(camera.height, camera.width))
 
     def things_of(self, geoms: NDArray[np.int32]) -> NDArray[np.int32]:
         """Index of the thing that each geom id belongs to, -1 for none and for id -1."""

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`embodied-r sim`: recordings of simulated worlds, with the truth beside them."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+import re
+import signal
+import sys
+
+from embodied_r_ros.sim import require_simulator
+from embodied_r_ros.sim.config import IndoorConfig
+from tqdm import tqdm
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the worlds and their arguments."""
+    worlds = parser.add_subparsers(metavar='WORLD', required=True)
+    summary = 'a camera on its way through furnished rooms, one bag per episode'
+    indoor = worlds.add_parser('indoor', help=summary, description=summary)
+    indoor.set_defaults(world=_indoor)
+    add = indoor.add_argument
+    default = IndoorConfig()
+    add('--episodes', type=int, required=True, metavar='N', help='how many to keep')
+    add('--seed', type=int, required=True, metavar='S', help='seed of the run')
+    add('--out', type=Path, required=True, metavar='DIR', help='new or empty folder')
+    add('--rate', type=float, default=default.rate_hz, metavar='HZ', help='images per second, 10')
+    size = (default.width_px, default.height_px)
+    add('--size', type=_size, default=size, metavar='WxH', help='of the images, 320x240')
+    duration = default.duration_s
+    add('--duration', type=float, default=duration, metavar='S', help='of an episode [s], 20')
+    add('--no-images', action='store_true', help='odometry and truth alone: quick')
+    add('--workers', type=int, default=1, metavar='N', help='processes, 1')
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run the chosen world."""
+    # Ends like an interrupt from the keyboard does: bags are whole or not there.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    require_simulator()
+    return int(args.world(args))
+
+
+def _indoor(args: argparse.Namespace) -> int:
+    from embodied_r_ros.sim.indoor import generate
+
+    width, height = args.size
+    config = IndoorConfig(args.rate, args.duration, width, height, not args.no_images)
+    bags = generate(config, args.seed, args.episodes, args.out, args.workers)
+    quiet = not sys.stderr.isatty()
+    for _ in tqdm(bags, total=args.episodes, unit=' episodes', disable=quiet):
+        pass
+    return 0
+
+
+def _size(text: str) -> tuple[int, int]:
+    match = re.fullmatch(r'(\d+)x(\d+)', text)
+    if not match:
+        msg = f'{text!r} is not a size: expected WxH, such as 320x240'
+        raise argparse.ArgumentTypeError(msg)
+    return int(match[1]), int(match[2])

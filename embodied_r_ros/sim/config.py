@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings of simulated episodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import math
+
+from embodied_r_ros.config import check_settings, setting
+from embodied_r_ros.geometry import Intrinsics
+
+HORIZONTAL_FOV_RAD = math.radians(90)
+
+
+@dataclass(frozen=True)
+class IndoorConfig:
+    """What indoor episodes are like. The world, path and truth depend on it and on the seed."""
+
+    rate_hz: float = setting(10.0, 'Images per second [Hz]', between=(1, 60))
+    duration_s: float = setting(20.0, 'Length of an episode [s]', between=(4, 600))
+    width_px: int = setting(320, 'Width of the images [px]', between=(64, 1920))
+    height_px: int = setting(240, 'Height of the images [px]', between=(48, 1440))
+    images: bool = setting(True, 'Render images; without them the truth is the same')
+    jpeg_quality: int = setting(90, 'JPEG quality', between=(1, 100))
+
+    def __post_init__(self) -> None:
+        """Refuse values that are not allowed."""
+        check_settings(self)
+
+    def camera(self) -> Intrinsics:
+        """The pinhole camera: 90 degrees wide, square pixels, no distortion."""
+        return Intrinsics.from_fov(self.width_px, self.height_px, HORIZONTAL_FOV_RAD)
