@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 VERBS: dict[str, str] = {
+    'keyframes': 'list the images of a recording that are worth looking at',
     'serve': 'start the model servers of a profile',
     'sim': 'write recordings of simulated worlds, with the truth beside them',
 }

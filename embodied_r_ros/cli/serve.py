@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`embodied-r serve`: start the model servers of a profile and keep them running."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+import json
+from pathlib import Path
+import shlex
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.profiles import load_profile, profile_names, ROLES
+from embodied_r_ros.serving import ModelServers
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    add = parser.add_argument
+    add('profile', nargs='?', default='embedded', help='name, or path of a YAML file')
+    add('--list', action='store_true', help='list the shipped profiles and end')
+    add('--only', choices=ROLES, default='', help='start the server of this role only')
+    add('--host', default='', help='address to listen at (default: as the profile says)')
+    add('--allow-remote', action='store_true', help='let other machines reach the servers')
+    add('--log-dir', type=Path, help='folder of the logs (default: in ~/.local/state)')
+    add('--dry-run', action='store_true', help='check everything and print the command lines')
+
+
+def main(args: argparse.Namespace) -> int:
+    """Serve until interrupted (0) or until a server ends (1)."""
+    if args.list:
+        for name in profile_names():
+            print(f'{name:12} {load_profile(name).description}')
+        return 0
+    profile = load_profile(args.profile).served(args.only, args.host)
+    servers = ModelServers(profile, args.log_dir, allow_remote=args.allow_remote, say=_say)
+    if args.dry_run:
+        for command in servers.commands.values():
+            print(shlex.join(command))
+        return 0
+    # Being told to end is the normal end.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with suppress(KeyboardInterrupt), servers:
+        for role, client in servers.clients().items():
+            line = {'role': role, 'url': client.url, 'model': client.model}
+            print(json.dumps(line), flush=True)
+        servers.wait()
+    return 0
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
