@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
 import math
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.config import check_settings, setting
 from embodied_r_ros.images import encode_image, shrink
@@ -109,6 +109,18 @@ class Evaluation:
     overlap: float | None  # 0..1; None: this image or the keyframe has no features
     inliers: int  # matches that agree with the two-view geometry
     reason: KeyframeReason | None  # None: not a keyframe
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values; the overlap is rounded to 0.0001."""
+        return {
+            'index': self.index,
+            'stamp_ns': self.stamp_ns,
+            'is_keyframe': self.is_keyframe,
+            'reference_index': self.reference_index,
+            'overlap': None if self.overlap is None else round(self.overlap, 4),
+            'inliers': self.inliers,
+            'reason': self.reason.name.lower() if self.reason else None,
+        }
 
 
 class KeyframeSelector:

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`embodied-r keyframes SOURCE`: which images are worth looking at, and why."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.keyframes import KeyframeConfig, KeyframeSelector
+from embodied_r_ros.sources import open_source
+from tqdm import tqdm
+
+if TYPE_CHECKING:
+    import argparse
+
+    from embodied_r_ros.keyframes import Evaluation
+
+_HEADING = '   image        time   compared   overlap  inliers  reason'
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of the verb."""
+    defaults = KeyframeConfig()
+    parser.add_argument('source', metavar='SOURCE', help='video, folder of images, or bag')
+    parser.add_argument('--topic', help='image topic of a bag, where it has several')
+    parser.add_argument(
+        '--rate',
+        type=float,
+        metavar='HZ',
+        help='images per second: of a folder (default 10), or instead of the own times of a video',
+    )
+    parser.add_argument(
+        '--all-frames', action='store_true', help='list every image, not only the keyframes'
+    )
+    parser.add_argument('--json', action='store_true', help='one JSON object per line')
+    parser.add_argument(
+        '--max-overlap',
+        type=float,
+        default=defaults.max_overlap,
+        metavar='SHARE',
+        help='an image that shares less with the last keyframe is one (default %(default)s)',
+    )
+    for name, meaning in (
+        ('min', 'least time between keyframes'),
+        ('max', 'longest time without a keyframe'),
+    ):
+        parser.add_argument(
+            f'--{name}-interval', type=float, default=0.0, metavar='S', help=f'{meaning} [s]'
+        )
+
+
+def main(args: argparse.Namespace) -> int:
+    """List the keyframes of a source."""
+    config = KeyframeConfig(
+        max_overlap=args.max_overlap,
+        min_interval_s=args.min_interval,
+        max_interval_s=args.max_interval,
+    )
+    selector = KeyframeSelector(config)
+    with open_source(args.source, args.topic, args.rate) as source:
+        if not args.json:
+            print(_HEADING)
+        # disable=None: no bar where stderr is not a terminal.
+        for image in tqdm(source, total=source.length, unit=' images', disable=None):
+            evaluation = selector.evaluate(image)
+            if evaluation.is_keyframe or args.all_frames:
+                print(json.dumps(evaluation.to_json()) if args.json else _row(evaluation))
+    return 0
+
+
+def _row(evaluation: Evaluation) -> str:
+    reference = '-' if evaluation.reference_index is None else evaluation.reference_index
+    overlap = '-' if evaluation.overlap is None else f'{evaluation.overlap:.2f}'
+    reason = evaluation.reason.name.lower() if evaluation.reason else ''
+    return (
+        f'{evaluation.index:8d}  {evaluation.stamp_ns / 1e9:10.3f}   {reference:>8}   '
+        f'{overlap:>7}  {evaluation.inliers:7d}  {reason}'
+    )

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+from typing import Any, TYPE_CHECKING
+
+import cv2
+from embodied_r_ros.cli.main import main
+import numpy as np
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FIELDS = ['index', 'stamp_ns', 'is_keyframe', 'reference_index', 'overlap', 'inliers', 'reason']
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Three equal images, then three equal images of something else."""
+    rng = np.random.default_rng(1)
+    for index in range(6):
+        if index % 3 == 0:
+            coarse = rng.integers(0, 255, (30, 40, 3), np.uint8)
+            image = cv2.resize(coarse, (320, 240), interpolation=cv2.INTER_NEAREST)
+        cv2.imwrite(str(tmp_path / f'{index}.png'), image)
+    return tmp_path
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[dict[str, Any]]:
+    assert main(['keyframes', *map(str, arguments), '--json']) == 0
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_keyframes_are_listed_as_json_lines(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = run(capsys, folder)
+    assert list(first) == FIELDS
+    assert (first['index'], first['reference_index'], first['reason']) == (0, None, 'first')
+    assert second == {
+        'index': 3,
+        'stamp_ns': 300_000_000,
+        'is_keyframe': True,
+        'reference_index': 0,
+        'overlap': 0.0,
+        'inliers': second['inliers'],
+        'reason': 'new_view',
+    }
+
+
+def test_all_frames_lists_every_image(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = run(capsys, folder, '--all-frames', '--rate', '2')
+    assert [row['stamp_ns'] for row in rows] == [500_000_000 * index for index in range(6)]
+    assert [row['is_keyframe'] for row in rows] == [True, False, False, True, False, False]
+    assert [row['reference_index'] for row in rows] == [None, 0, 0, 0, 3, 3]
+    assert [row['reason'] for row in rows] == ['first', None, None, 'new_view', None, None]
+
+
+def test_the_table_is_for_people(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(['keyframes', str(folder)]) == 0
+    heading, first, second = capsys.readouterr().out.splitlines()
+    assert heading.split() == ['image', 'time', 'compared', 'overlap', 'inliers', 'reason']
+    assert first.split()[::5] == ['0', 'first']
+    assert second.split()[-1] == 'new_view'
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'message'),
+    [
+        (['nowhere.mp4'], 'nowhere.mp4 does not exist'),
+        (['.', '--max-overlap', '2'], 'max_overlap is 2.0: expected 0 to 1'),
+        (['.', '--rate', 'nan'], 'rate nan Hz: expected'),
+    ],
+)
+def test_bad_input_is_one_line_and_code_two(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(['keyframes', *arguments]) == 2
+    out, error = capsys.readouterr()
+    assert out == ''
+    assert error.startswith('embodied-r: error: ')
+    assert error.count('\n') == 1
+    assert message in error
