@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from rclpy.qos import QoSProfile
 
 _AUTOSTART = 'configure and activate at start, where nothing manages the lifecycle'
+_SAY_AGAIN_S = 5.0
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
 
 
@@ -124,6 +125,12 @@ class ManagedNode(LifecycleNode):
         """Call back regularly while the node is active, by the steady clock."""
         made = self.create_timer(period_s, callback, clock=STEADY)
         self.while_active.callback(self.destroy_timer, made)
+
+    def log_problem(self, error: Exception) -> None:
+        """Say what went wrong, not too often; with its trace where it was not foreseen."""
+        foreseen = isinstance(error, (EmbodiedRError, ValueError))
+        text = str(error) if foreseen else ''.join(traceback.format_exception(error))
+        self.get_logger().warning(text, throttle_duration_sec=_SAY_AGAIN_S)
 
     def now_ns(self) -> int:
         """ROS time, the clock of the image stamps [ns]."""

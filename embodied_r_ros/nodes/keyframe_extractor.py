@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Node `keyframe_extractor`: images of one camera become keyframes.
+
+Callbacks only take messages in. One worker thread decodes and evaluates images, in order; when it
+is behind, the oldest waiting image is dropped and counted. An image's pose is taken from odometry
+at the image's stamp, for which the worker waits a few milliseconds at most.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+import math
+import threading
+from typing import Any, ClassVar, TYPE_CHECKING
+
+from embodied_r_msgs.msg import EpisodeMark, Keyframe
+from embodied_r_ros.config import check_settings, setting
+from embodied_r_ros.conversions import (
+    intrinsics_from_camera_info,
+    keyframe_to_msg,
+    pose_from_msg,
+    stamp_ns_from_msg,
+)
+from embodied_r_ros.errors import ConfigError, ImageError
+from embodied_r_ros.keyframes import KeyframeConfig, KeyframeExtractor
+from embodied_r_ros.nodes import qos
+from embodied_r_ros.nodes.diagnostics import Health, Level, Meter
+from embodied_r_ros.nodes.images import image_topic, IMAGE_TYPES, stamped_image
+from embodied_r_ros.nodes.lifecycle import ManagedNode
+from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
+from embodied_r_ros.nodes.run import run
+from embodied_r_ros.nodes.worker import Worker
+from embodied_r_ros.poses import mounted, PoseBuffer
+from nav_msgs.msg import Odometry
+from sensor_msgs.msg import CameraInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from embodied_r_ros.geometry import Intrinsics, Pose
+    from embodied_r_ros.images import StampedImage
+
+_NS = 1_000_000_000
+_ODOMETRY_IS_GONE_S = 1.0
+
+
+@dataclass(frozen=True)
+class ExtractorConfig:
+    """How one camera is listened to."""
+
+    camera: str = setting('camera', 'name of the camera, in every keyframe', read_only=True)
+    image_transport: str = setting(
+        'raw',
+        'raw: sensor_msgs/Image on `image`; compressed: CompressedImage on `image/compressed`',
+        choices=('raw', 'compressed'),
+        read_only=True,
+    )
+    queue: int = setting(
+        2, 'images that may wait to be evaluated', between=(1, 100), read_only=True
+    )
+    odom_wait_s: float = setting(
+        0.03, 'longest wait for odometry to reach the stamp of an image [s]', between=(0, 0.2)
+    )
+    mount_xyz: tuple[float, ...] = setting(
+        (0.0, 0.0, 0.0),
+        "position of the camera link (x forward, y left, z up) in the odometry's body [m]",
+        read_only=True,
+    )
+    mount_rpy: tuple[float, ...] = setting(
+        (0.0, 0.0, 0.0),
+        'roll, pitch, yaw of the camera link there, as in URDF [rad]',
+        read_only=True,
+    )
+    silence_s: float = setting(
+        2.0, 'without an image for so long, the node reports STALE [s]', between=(0.1, 3600)
+    )
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        for name in ('mount_xyz', 'mount_rpy'):
+            value = getattr(self, name)
+            if len(value) != 3 or not all(map(math.isfinite, value)):
+                msg = f'{name} is {list(value)}: expected three finite numbers'
+                raise ConfigError(msg)
+        if not self.camera:
+            msg = 'camera is empty: expected a name'
+            raise ConfigError(msg)
+
+
+class KeyframeExtractorNode(ManagedNode):
+    """Publishes the keyframes of one camera."""
+
+    groups: ClassVar = {'': ExtractorConfig, 'keyframe': KeyframeConfig}
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__('keyframe_extractor', **options)
+
+    def configure(self) -> None:
+        """Announce the keyframes."""
+        self._output = self.publisher(Keyframe, 'keyframe', qos.RESULT)
+
+    def activate(self) -> None:
+        """Listen to the camera, starting a new stream."""
+        config = self.parameters.config(ExtractorConfig)
+        self._extractor = KeyframeExtractor(self.parameters.config(KeyframeConfig), config.camera)
+        self._intrinsics: Intrinsics | None = None
+        self._poses = PoseBuffer()
+        self._poses_changed = threading.Condition()
+        self._episode_id = self._stream_episode_id = ''
+        self._images, self._odometry, self._keyframes = Meter(), Meter(), Meter()
+        self._problems = Meter()
+        self._last_problem, self._latency_s = '', 0.0
+        self._worker: Worker[Any] = Worker(
+            self._evaluate, config.queue, self._note_problem, 'keyframes'
+        )
+        self.while_active.callback(self._worker.close)
+        self._listen(config)
+
+    def changed(self) -> None:
+        """Take other selection settings from the next image on."""
+        if self.is_active:
+            self._extractor.selector.config = self.parameters.config(KeyframeConfig)
+
+    def report(self) -> Health:
+        """Say how the stream goes."""
+        values = {
+            'image_rate_hz': self._images.rate_hz(),
+            'keyframes': self._keyframes.count,
+            'dropped_images': self._worker.dropped,
+            'problems': self._problems.count,
+            'odometry_rate_hz': self._odometry.rate_hz(),
+            'latency_s': self._latency_s,
+            **self._extractor.selector.counts,
+        }
+        if self._images.age_s() > self.parameters.config(ExtractorConfig).silence_s:
+            return Health(Level.STALE, f'no image for {self._images.age_s():.0f} s', values)
+        if self._problems.rate_hz():
+            return Health(Level.WARN, self._last_problem, values)
+        return Health(Level.OK, 'images come in', values)
+
+    def _listen(self, config: ExtractorConfig) -> None:
+        base = self.resolve_topic_name('image')
+        topic = image_topic(base, config.image_transport)
+        self.subscribe(EpisodeMark, 'episode_mark', self._take_mark, qos.LATCHED)
+        self.subscribe(CameraInfo, 'camera_info', self._take_camera_info, qos.SENSOR)
+        self.subscribe(Odometry, 'odom', self._take_odometry, qos.SENSOR)
+        self.subscribe(IMAGE_TYPES[config.image_transport], topic, self._take_image, qos.SENSOR)
+
+    def _take_image(self, msg: Any) -> None:
+        self._images.tick()
+        self._worker.submit(msg)
+
+    def _take_camera_info(self, msg: CameraInfo) -> None:
+        self._intrinsics = intrinsics_from_camera_info(msg)
+
+    def _take_odometry(self, msg: Odometry) -> None:
+        self._odometry.tick()
+        pose = pose_from_msg(msg.pose.pose, msg.header.frame_id)
+        try:
+            with self._poses_changed:
+                self._poses.add(stamp_ns_from_msg(msg.header.stamp), pose)
+                self._poses_changed.notify()
+        except ValueError as error:
+            self._note_problem(error)
+
+    def _take_mark(self, msg: EpisodeMark) -> None:
+        self._episode_id = msg.episode_id if msg.event == EpisodeMark.EVENT_START else ''
+
+    def _evaluate(self, msg: Any, dropped: int) -> None:
+        """Evaluate an image and publish it where it is a keyframe. Runs in the worker thread."""
+        if self._episode_id != self._stream_episode_id:
+            self._stream_episode_id = self._episode_id
+            self._extractor.reset(self._episode_id)
+        image = self._completed(stamped_image(msg, self._images.count))
+        _, keyframe = self._extractor.process(image, dropped)
+        if keyframe:
+            self._output.publish(keyframe_to_msg(ROS_MESSAGES, keyframe))
+            self._keyframes.tick()
+            self._latency_s = (self.now_ns() - keyframe.stamp_ns) / _NS
+
+    def _completed(self, image: StampedImage) -> StampedImage:
+        """The image with what is known of its camera."""
+        height, width = image.image.shape[:2]
+        known = self._intrinsics
+        fits = known is not None and (known.width, known.height) == (width, height)
+        if known is not None and not fits:
+            text = f'camera_info is of {known.width}x{known.height}, the image {width}x{height}'
+            self._note_problem(ImageError(text))
+        pose = self._pose_at(image.stamp_ns)
+        return replace(image, intrinsics=known if fits else None, pose=pose)
+
+    def _pose_at(self, stamp_ns: int) -> Pose | None:
+        if not self._odometry.count or self._odometry.age_s() > _ODOMETRY_IS_GONE_S:
+            return None
+        config = self.parameters.config(ExtractorConfig)
+        with self._poses_changed:
+            self._poses_changed.wait_for(lambda: self._poses.reaches(stamp_ns), config.odom_wait_s)
+            body = self._poses.at(stamp_ns)
+        x, y, z = config.mount_xyz
+        roll, pitch, yaw = config.mount_rpy
+        return mounted(body, (x, y, z), (roll, pitch, yaw)) if body else None
+
+    def _note_problem(self, error: Exception) -> None:
+        self._problems.tick()
+        self._last_problem = str(error) or type(error).__name__
+        self.log_problem(error)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the node."""
+    return run(KeyframeExtractorNode, arguments)

@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import math
+import threading
+from typing import Any, TYPE_CHECKING
+
+import cv2
+from diagnostic_msgs.msg import DiagnosticArray
+from embodied_r_msgs.msg import EpisodeMark, Keyframe
+from embodied_r_ros import conversions
+from embodied_r_ros.geometry import Intrinsics, Pose, yaw_pitch_roll
+from embodied_r_ros.images import EncodedImage
+from embodied_r_ros.nodes import qos
+from embodied_r_ros.nodes.keyframe_extractor import KeyframeExtractorNode
+from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
+from nav_msgs.msg import Odometry
+import numpy as np
+import pytest
+from sensor_msgs.msg import CameraInfo, CompressedImage, Image
+
+from test.nodes.graph import ACTIVATE, CLEANUP, CONFIGURE, DEACTIVATE, wait_for
+from test.nodes.test_images import raw
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from test.nodes.graph import Graph, Inbox
+
+S = 1_000_000_000
+START_NS = 1_700_000_000 * S
+
+
+def view(seed: int) -> NDArray[np.uint8]:
+    """A view full of corners; two seeds share nothing."""
+    rng = np.random.default_rng(seed)
+    blocks = rng.integers(0, 255, (30, 40, 3), np.uint8)
+    return np.asarray(cv2.resize(blocks, (320, 240), interpolation=cv2.INTER_NEAREST), np.uint8)
+
+
+class Camera:
+    """A camera in front of the node: sends images, remembers keyframes."""
+
+    def __init__(self, graph: Graph, transport: str = 'raw', namespace: str = '') -> None:
+        kind = Image if transport == 'raw' else CompressedImage
+        topic = 'image' if transport == 'raw' else 'image/compressed'
+        self.images = graph.publisher(kind, f'{namespace}/{topic}', qos.SENSOR)
+        self.keyframes: Inbox = graph.inbox(Keyframe, f'{namespace}/keyframe')
+        graph.matched(f'{namespace}/keyframe')
+
+    def send(self, pixels: NDArray[Any], stamp_ns: int, encoding: str = 'bgr8') -> None:
+        msg = raw(encoding, pixels)
+        msg.header.stamp = conversions.stamp_to_msg(ROS_MESSAGES, stamp_ns)
+        self.images.publish(msg)
+
+    def send_compressed(self, data: bytes, stamp_ns: int) -> None:
+        msg = conversions.encoded_image_to_msg(
+            ROS_MESSAGES, stamp_ns, 'front_optical', EncodedImage(data, 'jpeg')
+        )
+        self.images.publish(msg)
+
+
+def test_new_views_become_keyframes_with_their_own_header(graph: Graph) -> None:
+    graph.active(KeyframeExtractorNode, camera='front', queue=10)
+    camera = Camera(graph)
+    for index, seed in enumerate([1, 1, 2, 2, 3]):
+        camera.send(view(seed), START_NS + index * S // 10 + 1)
+    found = camera.keyframes.wait(3)
+    stamps = [msg.header.stamp.sec * S + msg.header.stamp.nanosec - START_NS for msg in found]
+    assert stamps == [1, 2 * S // 10 + 1, 4 * S // 10 + 1]
+    assert {(msg.header.frame_id, msg.camera) for msg in found} == {('front_optical', 'front')}
+    assert [(msg.id, msg.reference_id) for msg in found] == [(0, 0), (1, 0), (2, 1)]
+    assert [msg.reason for msg in found] == [
+        Keyframe.REASON_FIRST,
+        Keyframe.REASON_NEW_VIEW,
+        Keyframe.REASON_NEW_VIEW,
+    ]
+    assert conversions.keyframe_from_msg(found[2]).image.decode().shape == (240, 320, 3)
+
+
+def test_compressed_images_are_passed_on_as_they_came(graph: Graph) -> None:
+    graph.active(KeyframeExtractorNode, image_transport='compressed')
+    camera = Camera(graph, 'compressed')
+    data = cv2.imencode('.jpg', view(1))[1].tobytes()
+    camera.send_compressed(data, START_NS)
+    assert bytes(camera.keyframes.wait(1)[0].image.data) == data
+
+
+def test_compressed_topic_follows_the_remapped_base_name(graph: Graph) -> None:
+    def remapped(**options: Any) -> KeyframeExtractorNode:
+        return KeyframeExtractorNode(
+            cli_args=['--ros-args', '-r', 'image:=/front/color/image_raw'], **options
+        )
+
+    graph.active(remapped, image_transport='compressed')
+    assert graph.outsider.count_subscribers('/front/color/image_raw/compressed') == 1
+    assert graph.outsider.count_subscribers('/image/compressed') == 0
+
+
+def odometry(stamp_ns: int, x: float, yaw: float) -> Odometry:
+    msg = Odometry()
+    msg.header = conversions.header_to_msg(ROS_MESSAGES, stamp_ns, 'odom')
+    pose = Pose((x, 0.0, 0.0), (0.0, 0.0, math.sin(yaw / 2), math.cos(yaw / 2)), 'odom')
+    msg.pose.pose = conversions.pose_to_msg(ROS_MESSAGES, pose)
+    return msg
+
+
+def test_keyframe_knows_the_pose_of_its_camera_at_the_stamp(graph: Graph) -> None:
+    node = graph.active(
+        KeyframeExtractorNode, mount_xyz=[0.2, 0.0, 0.5], mount_rpy=[0.0, 0.0, math.pi / 2]
+    )
+    camera = Camera(graph)
+    odom = graph.publisher(Odometry, 'odom', qos.SENSOR)
+    odom.publish(odometry(START_NS, 1.0, 0.0))
+    odom.publish(odometry(START_NS + S // 10, 2.0, 0.0))
+    wait_for(lambda: node._odometry.count == 2, 'odometry')
+    camera.send(view(1), START_NS + S // 20)
+    keyframe = conversions.keyframe_from_msg(camera.keyframes.wait(1)[0])
+    assert keyframe.pose is not None
+    assert keyframe.pose.position == pytest.approx((1.7, 0.0, 0.5))
+    assert keyframe.pose.frame_id == 'odom'
+    assert yaw_pitch_roll(keyframe.pose.rotation())[0] == pytest.approx(math.pi / 2)
+
+
+def test_image_waits_a_moment_for_its_odometry(graph: Graph) -> None:
+    node = graph.active(KeyframeExtractorNode, odom_wait_s=0.2)
+    camera = Camera(graph)
+    odom = graph.publisher(Odometry, 'odom', qos.SENSOR)
+    odom.publish(odometry(START_NS, 0.0, 0.0))
+    wait_for(lambda: node._odometry.count == 1, 'odometry')
+    camera.send(view(1), START_NS + S // 20)
+    wait_for(lambda: node._images.count == 1, 'the image')
+    odom.publish(odometry(START_NS + S // 10, 1.0, 0.0))
+    keyframe = conversions.keyframe_from_msg(camera.keyframes.wait(1)[0])
+    assert keyframe.pose is not None
+    assert keyframe.pose.position[0] == pytest.approx(0.5)
+
+
+def test_keyframe_without_odometry_has_no_pose(graph: Graph) -> None:
+    graph.active(KeyframeExtractorNode)
+    camera = Camera(graph)
+    camera.send(view(1), START_NS)
+    assert not camera.keyframes.wait(1)[0].has_pose
+
+
+def test_keyframe_has_the_intrinsics_of_its_image(graph: Graph) -> None:
+    node = graph.active(KeyframeExtractorNode, keyframe__image_max_side_px=160)
+    camera = Camera(graph)
+    infos = graph.publisher(CameraInfo, 'camera_info', qos.SENSOR)
+    known = Intrinsics(320, 240, 200.0, 200.0, 159.5, 119.5)
+    infos.publish(conversions.camera_info_to_msg(ROS_MESSAGES, START_NS, 'front_optical', known))
+    wait_for(lambda: node._intrinsics, 'camera_info')
+    camera.send(view(1), START_NS)
+    keyframe = conversions.keyframe_from_msg(camera.keyframes.wait(1)[0])
+    assert keyframe.intrinsics == Intrinsics(160, 120, 100.0, 100.0, 79.5, 59.5)
+
+
+def test_calibration_of_another_size_is_not_used(graph: Graph) -> None:
+    node = graph.active(KeyframeExtractorNode)
+    camera = Camera(graph)
+    infos = graph.publisher(CameraInfo, 'camera_info', qos.SENSOR)
+    known = Intrinsics(640, 480, 400.0, 400.0, 319.5, 239.5)
+    infos.publish(conversions.camera_info_to_msg(ROS_MESSAGES, START_NS, 'front_optical', known))
+    wait_for(lambda: node._intrinsics, 'camera_info')
+    camera.send(view(1), START_NS)
+    assert not any(camera.keyframes.wait(1)[0].k)
+    assert 'camera_info is of 640x480' in node.report().message
+
+
+def test_wrong_encoding_is_counted_and_survived(graph: Graph) -> None:
+    node = graph.active(KeyframeExtractorNode)
+    camera = Camera(graph)
+    camera.send(np.zeros((240, 320), np.uint16), START_NS, encoding='16UC1')
+    wait_for(lambda: node._problems.count == 1, 'the problem')
+    arrays = graph.inbox(DiagnosticArray, '/diagnostics')
+    status = wait_for(
+        lambda: next((a.status[0] for a in arrays if a.status[0].level == b'\x01'), None),
+        'a warning',
+    )
+    assert "encoding '16UC1'" in status.message
+    camera.send(view(1), START_NS + S)
+    camera.keyframes.wait(1)
+
+
+def test_silent_camera_is_stale(graph: Graph) -> None:
+    graph.active(KeyframeExtractorNode, silence_s=0.1)
+    arrays = graph.inbox(DiagnosticArray, '/diagnostics')
+    status = wait_for(
+        lambda: next((a.status[0] for a in arrays if a.status[0].level == b'\x03'), None), 'STALE'
+    )
+    assert 'no image for' in status.message
+
+
+def test_clock_that_jumps_back_starts_a_new_stream(graph: Graph) -> None:
+    graph.active(KeyframeExtractorNode)
+    camera = Camera(graph)
+    camera.send(view(1), START_NS + 10 * S)
+    camera.keyframes.wait(1)
+    camera.send(view(1), START_NS)
+    found = camera.keyframes.wait(2)
+    assert [msg.reason for msg in found] == [Keyframe.REASON_FIRST, Keyframe.REASON_FIRST]
+    assert found[1].reference_id == found[1].id
+
+
+def mark(event: int, episode_id: str = 'e7') -> EpisodeMark:
+    return EpisodeMark(episode_id=episode_id, event=event)
+
+
+def test_episode_starts_a_new_stream_and_names_its_keyframes(graph: Graph) -> None:
+    node = graph.active(KeyframeExtractorNode)
+    camera = Camera(graph)
+    camera.send(view(1), START_NS)
+    camera.send(view(2), START_NS + S // 10)
+    camera.keyframes.wait(2)
+    marks = graph.publisher(EpisodeMark, 'episode_mark', qos.LATCHED)
+    marks.publish(mark(EpisodeMark.EVENT_START))
+    wait_for(lambda: node._episode_id == 'e7', 'the mark')
+    camera.send(view(2), START_NS + S)
+    found = camera.keyframes.wait(3)
+    assert [(msg.id, msg.episode_id) for msg in found] == [(0, ''), (1, ''), (0, 'e7')]
+    marks.publish(mark(EpisodeMark.EVENT_STOP))
+    wait_for(lambda: node._episode_id == '', 'the mark')
+    camera.send(view(3), START_NS + 2 * S)
+    assert camera.keyframes.wait(4)[3].episode_id == ''
+
+
+def test_latched_episode_is_known_to_a_node_that_starts_later(graph: Graph) -> None:
+    marks = graph.outsider.create_publisher(EpisodeMark, 'episode_mark', qos.LATCHED)
+    marks.publish(mark(EpisodeMark.EVENT_START))
+    node = graph.active(KeyframeExtractorNode)
+    wait_for(lambda: node._episode_id == 'e7', 'the latched mark')
+
+
+def test_slow_evaluation_drops_images_and_says_so(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = graph.active(KeyframeExtractorNode)
+    camera = Camera(graph)
+    started, go = threading.Event(), threading.Event()
+    process = node._extractor.process
+
+    def slow(*arguments: Any) -> Any:
+        started.set()
+        go.wait(20)
+        return process(*arguments)
+
+    monkeypatch.setattr(node._extractor, 'process', slow)
+    camera.send(view(0), START_NS)
+    assert started.wait(20)
+    for index in range(1, 7):
+        camera.send(view(index), START_NS + index * S // 10)
+    wait_for(lambda: node._worker.dropped == 4, 'four dropped images')
+    go.set()
+    found = camera.keyframes.wait(3)
+    assert [msg.dropped_images for msg in found] == [0, 4, 0]
+    assert node.report().values['dropped_images'] == 4
+
+
+def test_selection_can_be_changed_while_it_runs(graph: Graph) -> None:
+    node = graph.active(KeyframeExtractorNode)
+    result = graph.parameter(node, 'keyframe.max_overlap', 1.5)
+    assert not result.successful
+    assert graph.parameter(node, 'keyframe.min_interval_s', 100.0).successful
+    camera = Camera(graph)
+    camera.send(view(1), START_NS)
+    camera.keyframes.wait(1)
+    camera.send(view(2), START_NS + S)
+    wait_for(lambda: node._extractor.selector.counts['images'] == 2, 'the second image')
+    assert len(camera.keyframes) == 1
+
+
+def test_three_rounds_of_the_lifecycle_in_a_namespace(graph: Graph) -> None:
+    node = graph.add(KeyframeExtractorNode, namespace='/robot1')
+    for round_trip in range(3):
+        graph.change(node, CONFIGURE, ACTIVATE)
+        camera = Camera(graph, namespace='/robot1')
+        camera.send(view(round_trip), START_NS)
+        assert camera.keyframes.wait(1)[0].id == 0
+        graph.outsider.destroy_publisher(camera.images)
+        graph.change(node, DEACTIVATE, CLEANUP)
+    assert not [t for t in threading.enumerate() if t.name == 'keyframes']
