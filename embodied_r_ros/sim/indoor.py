@@ -10,6 +10,7 @@ from __future__ import annotations
 from concurrent.futures import as_completed, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 import multiprocessing
+import shutil
 import signal
 from typing import TYPE_CHECKING
 
@@ -57,9 +58,9 @@ def generate(
         msg = f'{out} is not an empty folder: remove it, or choose another'
         raise InputError(msg)
     out.mkdir(parents=True, exist_ok=True)
-    if workers == 1:
-        return (_write(config, seed, index, out) for index in range(episodes))
-    return _generate_parallel(config, seed, episodes, out, workers)
+    if workers > 1:
+        return _tidied(_generate_parallel(config, seed, episodes, out, workers), out)
+    return _tidied((_write(config, seed, index, out) for index in range(episodes)), out)
 
 
 def draw_episode(config: IndoorConfig, seed: int, index: int) -> tuple[Scenario, Truth, Origin]:
@@ -107,16 +108,27 @@ def _write(config: IndoorConfig, seed: int, index: int, out: Path) -> Path:
     return path
 
 
+def _tidied(bags: Iterator[Path], out: Path) -> Iterator[Path]:
+    """Remove what an interrupt in the midst of tidying up has left of a bag."""
+    try:
+        yield from bags
+    finally:
+        for hidden in out.glob('.episode_*'):
+            shutil.rmtree(hidden, ignore_errors=True)
+
+
+def _ignore_interrupts() -> None:
+    """Leave it to the parent, which lets workers finish their episodes."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+
+
 def _generate_parallel(
     config: IndoorConfig, seed: int, episodes: int, out: Path, workers: int
 ) -> Iterator[Path]:
-    # Renderers do not survive a fork; and the interrupt is the parent's to deal with.
-    pool = ProcessPoolExecutor(
-        workers,
-        mp_context=multiprocessing.get_context('spawn'),
-        initializer=signal.signal,
-        initargs=(signal.SIGINT, signal.SIG_IGN),
-    )
+    # Renderers do not survive a fork.
+    context = multiprocessing.get_context('spawn')
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_ignore_interrupts)
     try:
         futures = [pool.submit(_write, config, seed, index, out) for index in range(episodes)]
         for future in as_completed(futures):

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line of simulated worlds: bags out, clear refusals, and clean ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+import signal
+import subprocess
+import sys
+import time
+
+from embodied_r_ros.bags import open_bag
+from embodied_r_ros.cli.main import main
+import pytest
+
+QUICK = ['--duration', '6', '--rate', '5', '--size', '160x120', '--no-images']
+TIMEOUT_S = 60.0
+
+
+def run(out: Path, *more: str) -> int:
+    return main(['sim', 'indoor', '--episodes', '1', '--seed', '5', '--out', str(out), *more])
+
+
+def test_episodes_are_written(tmp_path: Path) -> None:
+    assert run(tmp_path / 'out', *QUICK) == 0
+    with open_bag(tmp_path / 'out' / 'episode_00000') as reader:
+        assert {'/odom', '/truth/layout'} <= {c.topic for c in reader.connections}
+
+
+@pytest.mark.parametrize(
+    ('more', 'named'),
+    [
+        (['--size', '320'], "'320' is not a size: expected WxH"),
+        (['--size', '8x8'], 'width_px is 8: expected 64 to 1920'),
+        (['--rate', '0'], 'rate_hz is 0.0: expected 1 to 60'),
+        (['--duration', 'nan'], 'duration_s is nan: expected 4 to 600'),
+        (['--seed', '-3'], 'seed is -3: expected 0 or more'),
+        (['--workers', '0'], 'workers is 0: expected 1 or more'),
+    ],
+)
+def test_bad_arguments_end_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], named: str
+) -> None:
+    try:
+        code = run(tmp_path / 'out', *more)
+    except SystemExit as exit_:
+        code = int(exit_.code or 0)
+    captured = capsys.readouterr()
+    assert code == 2
+    assert captured.err.startswith('embodied-r: error: ')
+    assert captured.err.count('\n') == 1
+    assert named in captured.err
+    assert captured.out == ''
+    assert not (tmp_path / 'out').exists()
+
+
+def test_a_full_folder_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / 'note').touch()
+    assert run(tmp_path, *QUICK) == 2
+    assert 'is not an empty folder' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize('workers', ['1', '2'])
+@pytest.mark.parametrize('stop', [signal.SIGINT, signal.SIGTERM], ids=lambda s: s.name)
+def test_an_interrupted_run_leaves_whole_bags_only(
+    tmp_path: Path, stop: signal.Signals, workers: str
+) -> None:
+    out = tmp_path / 'out'
+    command = [sys.executable, '-m', 'embodied_r_ros.cli.main', 'sim', 'indoor', *QUICK]
+    command += ['--episodes', '100000', '--seed', '1', '--out', str(out), '--workers', workers]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        deadline = time.monotonic() + TIMEOUT_S
+        while not (out / 'episode_00000').exists():
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        process.send_signal(stop)
+        _, talk = process.communicate(timeout=TIMEOUT_S)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert talk == 'embodied-r: interrupted\n'
+    bags = list(out.iterdir())
+    assert bags
+    for bag in bags:
+        with open_bag(bag) as reader:
+            assert reader.message_count > 0
+
+
+def test_a_missing_renderer_gives_what_to_install(tmp_path: Path) -> None:
+    # A fake mujoco that fails as PyOpenGL does without libOSMesa.
+    (tmp_path / 'mujoco.py').write_text('None.glGetError\n')
+    command = [sys.executable, '-m', 'embodied_r_ros.cli.main', 'sim', 'indoor']
+    command += ['--episodes', '1', '--seed', '1', '--out', str(tmp_path / 'out')]
+    done = subprocess.run(
+        command,
+        env={'PYTHONPATH': f'{tmp_path}:{Path.cwd()}', 'MUJOCO_GL': 'osmesa'},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.count('\n') == 1
+    assert 'apt-get install libosmesa6' in done.stderr

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs of indoor episodes: what the bags hold, and that they depend on the seed alone."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+import json
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.bags import open_bag, read_messages
+from embodied_r_ros.conversions import (
+    delta_from_msg,
+    encoded_image_from_msg,
+    intrinsics_from_camera_info,
+    keyframe_from_msg,
+    mark_from_msg,
+    pose_from_msg,
+    stamp_ns_from_msg,
+)
+from embodied_r_ros.egomotion import motion_from_poses
+from embodied_r_ros.episodes import EpisodeEvent
+from embodied_r_ros.errors import EmbodiedRError, InputError
+from embodied_r_ros.layout import Layout
+from embodied_r_ros.sim.config import IndoorConfig
+from embodied_r_ros.sim.indoor import generate
+import numpy as np
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+IMAGES = IndoorConfig(duration_s=6.0, rate_hz=5.0, width_px=160, height_px=120)
+NO_IMAGES = IndoorConfig(duration_s=6.0, rate_hz=5.0, width_px=160, height_px=120, images=False)
+SEED = 21
+Messages = dict[str, list[tuple[int, Any]]]
+
+
+def read(bag: Path) -> Messages:
+    """All messages by topic, with the time at which they were written."""
+    found: Messages = {}
+    with open_bag(bag) as reader:
+        topics = [connection.topic for connection in reader.connections]
+        for topic, stamp_ns, msg in read_messages(reader, topics):
+            found.setdefault(topic, []).append((stamp_ns, msg))
+    return found
+
+
+def truth_bytes(bag: Path) -> list[tuple[str, int, bytes]]:
+    """All messages that must not depend on anything but the seed, as they lie in the bag."""
+    with open_bag(bag) as reader:
+        return [
+            (connection.topic, stamp_ns, data)
+            for connection, stamp_ns, data in reader.messages()
+            if connection.topic != '/provenance'
+        ]
+
+
+@pytest.fixture(scope='module')
+def bag(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    [path] = generate(IMAGES, SEED, 1, tmp_path_factory.mktemp('images') / 'out')
+    return path
+
+
+@pytest.fixture(scope='module')
+def messages(bag: Path) -> Messages:
+    return read(bag)
+
+
+def test_a_run_is_one_bag_per_episode_and_nothing_else(tmp_path: Path) -> None:
+    bags = list(generate(NO_IMAGES, SEED, 3, tmp_path / 'out'))
+    assert sorted(path.name for path in (tmp_path / 'out').iterdir()) == [
+        'episode_00000',
+        'episode_00001',
+        'episode_00002',
+    ]
+    for path in bags:
+        assert sorted(file.suffix for file in path.iterdir()) == ['.mcap', '.yaml']
+
+
+def test_equal_seeds_give_equal_bytes(bag: Path, tmp_path: Path) -> None:
+    [again] = generate(IMAGES, SEED, 1, tmp_path / 'again')
+    [other] = generate(NO_IMAGES, SEED + 1, 1, tmp_path / 'other')
+    assert truth_bytes(again) == truth_bytes(bag)
+    assert truth_bytes(other) != truth_bytes(bag)
+
+
+def test_workers_change_nothing(tmp_path: Path) -> None:
+    alone = sorted(generate(NO_IMAGES, SEED, 3, tmp_path / 'alone'))
+    shared = sorted(generate(NO_IMAGES, SEED, 3, tmp_path / 'shared', workers=2))
+    assert [path.name for path in alone] == [path.name for path in shared]
+    for one, other in zip(alone, shared, strict=True):
+        assert truth_bytes(one) == truth_bytes(other)
+
+
+def test_without_images_the_truth_is_the_same(messages: Messages, tmp_path: Path) -> None:
+    [path] = generate(NO_IMAGES, SEED, 1, tmp_path / 'out')
+    blind = read(path)
+    assert messages.keys() - blind.keys() == {'/image/compressed', '/camera_info'}
+    assert blind['/truth/layout'][0][1].data == messages['/truth/layout'][0][1].data
+    for topic in ('/truth/semantic_delta', '/odom'):
+        assert str(blind[topic]) == str(messages[topic])
+    keyframes = [keyframe_from_msg(msg) for _, msg in blind['/truth/keyframe']]
+    assert all(keyframe.image.data == b'' for keyframe in keyframes)
+    assert [k.stamp_ns for k in keyframes] == [
+        keyframe_from_msg(msg).stamp_ns for _, msg in messages['/truth/keyframe']
+    ]
+
+
+def test_images_odometry_and_camera_info_share_their_stamps(messages: Messages) -> None:
+    stamps = [stamp_ns for stamp_ns, _ in messages['/image/compressed']]
+    assert len(stamps) == 30
+    assert set(np.diff(stamps)) == {200_000_000}
+    assert stamps[0] > 1_600_000_000_000_000_000
+    for topic in ('/image/compressed', '/camera_info', '/odom'):
+        assert [stamp_ns_from_msg(msg.header.stamp) for _, msg in messages[topic]] == stamps
+    info = messages['/camera_info'][0][1]
+    assert info.header.frame_id == 'camera_optical_frame'
+    assert intrinsics_from_camera_info(info) == IMAGES.camera()
+    odometry = messages['/odom'][0][1]
+    assert (odometry.header.frame_id, odometry.child_frame_id) == ('odom', 'camera_link')
+    image = encoded_image_from_msg(messages['/image/compressed'][0][1])
+    assert image.format == 'jpeg'
+    assert image.decode().shape == (120, 160, 3)
+
+
+def test_true_motion_is_that_of_the_odometry(messages: Messages) -> None:
+    poses = {
+        stamp_ns: pose_from_msg(msg.pose.pose, msg.header.frame_id)
+        for stamp_ns, msg in messages['/odom']
+    }
+    deltas = [delta_from_msg(msg) for _, msg in messages['/truth/semantic_delta']]
+    assert len(deltas) >= 4
+    for delta in deltas[1:]:
+        motion = motion_from_poses(poses[delta.from_stamp_ns], poses[delta.stamp_ns])
+        assert delta.motion.yaw_rad == pytest.approx(motion.yaw_rad, abs=1e-6)
+        assert delta.motion.translation == pytest.approx(motion.translation, abs=1e-6)
+
+
+def test_velocity_is_the_change_of_pose(messages: Messages) -> None:
+    rows = [(stamp_ns / 1e9, msg) for stamp_ns, msg in messages['/odom']]
+    moved = 0.0
+    for (t0, first), (t1, second) in pairwise(rows):
+        poses = [pose_from_msg(msg.pose.pose, 'odom') for msg in (first, second)]
+        step = np.subtract(poses[1].position, poses[0].position)
+        velocities = [
+            pose.rotation() @ [msg.twist.twist.linear.x, msg.twist.twist.linear.y, 0]
+            for pose, msg in zip(poses, (first, second), strict=True)
+        ]
+        # The trapezium rule is exact to the third order of the step of 0.2 s.
+        assert step[:2] == pytest.approx(np.mean(velocities, axis=0)[:2] * (t1 - t0), abs=0.02)
+        moved += float(np.linalg.norm(step))
+    assert moved > 0.5
+
+
+def test_keyframes_carry_the_image_of_their_stamp(messages: Messages) -> None:
+    images = {
+        stamp_ns: encoded_image_from_msg(msg) for stamp_ns, msg in messages['/image/compressed']
+    }
+    for _, msg in messages['/truth/keyframe']:
+        keyframe = keyframe_from_msg(msg)
+        assert keyframe.image == images[keyframe.stamp_ns]
+        assert keyframe.intrinsics == IMAGES.camera()
+        assert keyframe.pose
+
+
+def test_marks_and_provenance_say_what_was_recorded(messages: Messages) -> None:
+    start, stop = (mark_from_msg(msg) for _, msg in messages['/episode_mark'])
+    assert (start.event, stop.event) == (EpisodeEvent.START, EpisodeEvent.STOP)
+    assert start.scene_id == stop.scene_id == f'room-{SEED}-00000'
+    layout = Layout.from_json(messages['/truth/layout'][0][1].data)
+    assert layout.episode_id == start.episode_id
+    assert (start.stamp_ns, stop.stamp_ns) == (
+        layout.images[0].stamp_ns,
+        layout.images[-1].stamp_ns,
+    )
+    record = json.loads(messages['/provenance'][0][1].data)
+    assert record['origin']['seed'] == SEED
+    assert record['config']['rate_hz'] == 5.0
+    assert record['code']['package'] == 'embodied_r_ros'
+    assert messages['/provenance'][0][0] == start.stamp_ns
+
+
+@pytest.mark.parametrize(
+    ('seed', 'episodes', 'workers', 'named'),
+    [(-1, 1, 1, 'seed is -1'), (0, 0, 1, 'episodes is 0'), (0, 1, 0, 'workers is 0')],
+)
+def test_impossible_runs_are_refused(
+    tmp_path: Path, seed: int, episodes: int, workers: int, named: str
+) -> None:
+    with pytest.raises(InputError, match=named):
+        generate(NO_IMAGES, seed, episodes, tmp_path / 'out', workers)
+    assert not (tmp_path / 'out').exists()
+
+
+def test_a_folder_with_something_in_it_is_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / 'note').touch()
+    with pytest.raises(InputError, match='not an empty folder'):
+        generate(NO_IMAGES, 0, 1, tmp_path)
+    with pytest.raises(InputError, match='not an empty folder'):
+        generate(NO_IMAGES, 0, 1, tmp_path / 'note')
+    assert [path.name for path in tmp_path.iterdir()] == ['note']
+
+
+def test_a_run_that_can_have_no_fit_episode_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr('embodied_r_ros.sim.indoor.MIN_KEYFRAMES', 1000)
+    monkeypatch.setattr('embodied_r_ros.sim.indoor._ATTEMPTS', 2)
+    with pytest.raises(EmbodiedRError, match='choose a longer duration'):
+        list(generate(NO_IMAGES, 0, 1, tmp_path / 'out'))
+    assert list((tmp_path / 'out').iterdir()) == []
