@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _QUARTER_MARGIN_DEG = 12.0
 _MIN_WAY_M = 0.5  # nearer to the start than this is 'at the start'
 _MIN_RISE_M = 0.15
+_MAX_COUNT = 3  # largest count among the options
 _MIN_DISTANCE_RATIO = 1.25  # the nearest must be nearer by this factor
 
 
@@ -173,17 +174,18 @@ def how_many(moment: Moment, rng: Random, held_out: bool) -> Draft | Unsolved:
     doubtful |= {t.colour for t in moment.layout.objects if _seen_in_passing(moment, t)}
     clear = [colour.name for colour in COLOURS if colour.name not in doubtful]
     counts = {name: sum(thing.colour == name for thing in seen) for name in clear}
-    # Most colours were seen once or never: without this, the most frequent answer says it all.
-    wanted = rng.choice([0, 1, 2, 2, 3])
-    names = [name for name, count in counts.items() if count == wanted]
-    if not names:
-        return Unsolved('no colour with the count that was drawn')
-    name = rng.choice(names)
+    counts = {name: count for name, count in counts.items() if count <= _MAX_COUNT}
+    if not counts:
+        return Unsolved('every colour has items that cannot be told apart')
+    # Most colours were seen once or never: the count is drawn first, so that those are not all.
+    wanted = rng.choice(sorted(set(counts.values())))
+    name = rng.choice([name for name, count in counts.items() if count == wanted])
     question = wording('how_many', rng, held_out, colour=name)
     truth = {'colour': name, 'count': counts[name]}
     if rng.random() < 0.25:
         return Draft(question, (), str(counts[name]), 'number', truth=truth)
-    return Draft(question, ('0', '1', '2', '3'), str(counts[name]), truth=truth)
+    options = tuple(str(count) for count in range(_MAX_COUNT + 1))
+    return Draft(question, options, str(counts[name]), truth=truth)
 
 
 def _seen_in_passing(moment: Moment, thing: LayoutObject) -> bool:
