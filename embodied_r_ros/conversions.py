@@ -24,6 +24,7 @@ from embodied_r_ros.episodes import AnswerLabel, EpisodeEvent, EpisodeMark, Outc
 from embodied_r_ros.geometry import Intrinsics, Pose
 from embodied_r_ros.images import EncodedImage, image_format
 from embodied_r_ros.keyframes import Keyframe, KeyframeReason
+from embodied_r_ros.keypoints import Gripper, KeypointProposal
 
 if TYPE_CHECKING:
     from embodied_r_ros.message_types import MessageFactory
@@ -486,4 +487,54 @@ def mark_from_msg(msg: Any) -> EpisodeMark:
         msg.task,
         msg.scene_id,
         Outcome(msg.outcome),
+    )
+
+
+def proposal_to_msg(factory: MessageFactory, proposal: KeypointProposal) -> Any:
+    """Make a KeypointProposal message."""
+    stamp_ns = proposal.observation_stamp_ns
+    pose = Pose(proposal.position, proposal.orientation or (0.0, 0.0, 0.0, 1.0), proposal.frame_id)
+    return factory.make(
+        _M + 'KeypointProposal',
+        id=proposal.id,
+        episode_id=proposal.episode_id,
+        task=proposal.task,
+        pose=factory.make(
+            'geometry_msgs/msg/PoseStamped',
+            header=header_to_msg(factory, stamp_ns, proposal.frame_id),
+            pose=pose_to_msg(factory, pose),
+        ),
+        orientation_valid=proposal.orientation is not None,
+        gripper=(proposal.gripper or Gripper.OPEN).value,
+        gripper_valid=proposal.gripper is not None,
+        candidates=[vector_to_msg(factory, 'Point', xyz) for xyz in proposal.candidates],
+        candidate_index=proposal.candidate_index,
+        confidence=float(proposal.confidence),
+        think=proposal.think,
+        observation_stamp=stamp_to_msg(factory, stamp_ns),
+        observation_age=duration_to_msg(factory, proposal.observation_age_ns),
+        freshness=proposal.freshness.value,
+        model=model_info_to_msg(factory, proposal.model),
+    )
+
+
+def proposal_from_msg(msg: Any) -> KeypointProposal:
+    """Keypoint proposal of its message."""
+    pose = pose_from_msg(msg.pose.pose, msg.pose.header.frame_id)
+    return KeypointProposal(
+        id=msg.id,
+        task=msg.task,
+        frame_id=pose.frame_id,
+        position=pose.position,
+        orientation=pose.orientation if msg.orientation_valid else None,
+        gripper=Gripper(msg.gripper) if msg.gripper_valid else None,
+        candidates=tuple(vector_from_msg(point) for point in msg.candidates),
+        candidate_index=int(msg.candidate_index),
+        confidence=float(msg.confidence),
+        think=msg.think,
+        observation_stamp_ns=stamp_ns_from_msg(msg.observation_stamp),
+        observation_age_ns=stamp_ns_from_msg(msg.observation_age),
+        freshness=Freshness(msg.freshness),
+        model=model_info_from_msg(msg.model),
+        episode_id=msg.episode_id,
     )

@@ -7,7 +7,7 @@ import math
 import re
 from typing import TYPE_CHECKING
 
-from embodied_r_ros import answers, conversions, deltas, episodes, keyframes
+from embodied_r_ros import answers, conversions, deltas, episodes, keyframes, keypoints
 from embodied_r_ros.geometry import Intrinsics, Pose
 from embodied_r_ros.images import encode_image, EncodedImage
 from embodied_r_ros.message_types import BagMessageFactory, embodied_typestore
@@ -102,10 +102,31 @@ def answer() -> answers.Answer:
     )
 
 
+def proposal() -> keypoints.KeypointProposal:
+    return keypoints.KeypointProposal(
+        id='e1-5',
+        task='pick the cup',
+        frame_id='table',
+        position=(0.5, -0.25, 0.125),
+        orientation=(0.0, 0.0, 0.6, 0.8),
+        gripper=keypoints.Gripper.CLOSED,
+        candidates=((0.5, -0.25, 0.125), (1.0, 2.0, 3.0)),
+        candidate_index=0,
+        confidence=0.75,
+        think='because',
+        observation_stamp_ns=STAMP_NS,
+        observation_age_ns=250_000_000,
+        freshness=answers.Freshness.STALE,
+        model=MODEL,
+        episode_id='e1',
+    )
+
+
 ROUND_TRIPS = {
     'keyframe': keyframe(),
     'delta': delta(),
     'answer': answer(),
+    'proposal': proposal(),
     'label': episodes.AnswerLabel(STAMP_NS, 'e1-4', episodes.Verdict.CORRECTED, 'left', 'ann'),
     'mark': episodes.EpisodeMark(
         STAMP_NS, 'e1', episodes.EpisodeEvent.STOP, 'tidy', 'lab', episodes.Outcome.FAILURE
@@ -115,6 +136,7 @@ TYPES = {
     'keyframe': 'Keyframe',
     'delta': 'SemanticDelta',
     'answer': 'Answer',
+    'proposal': 'KeypointProposal',
     'label': 'AnswerLabel',
     'mark': 'EpisodeMark',
 }
@@ -144,6 +166,7 @@ ENUMS: list[tuple[type[Enum], str, str]] = [
     (keyframes.KeyframeReason, 'msg/Keyframe.msg', 'REASON'),
     (answers.AnswerKind, 'msg/Answer.msg', 'KIND'),
     (answers.Freshness, 'msg/Answer.msg', 'FRESHNESS'),
+    (keypoints.Gripper, 'msg/KeypointProposal.msg', 'GRIPPER'),
     (episodes.EpisodeEvent, 'msg/EpisodeMark.msg', 'EVENT'),
     (episodes.Outcome, 'msg/EpisodeMark.msg', 'OUTCOME'),
     (episodes.Verdict, 'msg/AnswerLabel.msg', 'VERDICT'),
