@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from concurrent.futures import as_completed, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 import multiprocessing
 import shutil
 import signal
@@ -117,10 +118,14 @@ def _tidied(bags: Iterator[Path], out: Path) -> Iterator[Path]:
             shutil.rmtree(hidden, ignore_errors=True)
 
 
-def _ignore_interrupts() -> None:
-    """Leave it to the parent, which lets workers finish their episodes."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Hold interrupts back; processes that are started meanwhile never get them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _generate_parallel(
@@ -128,9 +133,10 @@ def _generate_parallel(
 ) -> Iterator[Path]:
     # Renderers do not survive a fork.
     context = multiprocessing.get_context('spawn')
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_ignore_interrupts)
+    pool = ProcessPoolExecutor(workers, mp_context=context)
     try:
-        futures = [pool.submit(_write, config, seed, index, out) for index in range(episodes)]
+        with _interrupts_held():
+            futures = [pool.submit(_write, config, seed, index, out) for index in range(episodes)]
         for future in as_completed(futures):
             yield future.result()
     except BrokenProcessPool:
