@@ -47,7 +47,7 @@ class LayoutObject:
     shape: str  # one of vocabulary.SHAPES
     size: Vector  # extents along its own x, y, z [m]
     yaw_rad: float  # of its own x axis in the fixed frame
-    support: str  # 'floor', 'table' or 'shelf'
+    support: str  # 'floor', 'table', 'cabinet' or 'shelf'
     spans: tuple[Span, ...]  # in order of time, not overlapping
     first_seen_ns: int = 0  # first image that it is visible in; 0: none
     last_seen_ns: int = 0  # last image that it is visible in; 0: none
