@@ -21,8 +21,15 @@ if TYPE_CHECKING:
     from embodied_r_ros.chat import ChatMessage, ChatRequest
     from embodied_r_ros.images import EncodedImage
 
+# Status codes of a server that does not understand a request, or a part of it.
+REFUSALS = frozenset({400, 404, 415, 422, 501})
+
 # What not every server accepts; a request is sent again without what was refused.
 STRUCTURED, PROBABILITIES = 'response_format', 'logprobs'
+
+
+class RefusedError(ModelError):
+    """The server does not understand the request, or a part of it."""
 
 
 def optional_parts(request: ChatRequest) -> frozenset[str]:
@@ -145,9 +152,11 @@ def _parsed(data: str) -> dict[str, Any]:
     if not isinstance(event, dict):
         msg = f'the stream holds JSON that is no object: {data[:200]}'
         raise ModelError(msg)
-    if event.get('error'):
+    if error := event.get('error'):
+        # vLLM begins the stream before it looks at every part of the request.
+        code = error.get('code') if isinstance(error, dict) else None
         msg = f'the server gave up: {error_detail(data)}'
-        raise ModelError(msg)
+        raise (RefusedError if code in REFUSALS else ModelError)(msg)
     return event
 
 

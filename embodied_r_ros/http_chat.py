@@ -16,7 +16,14 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.answers import Sampling
 from embodied_r_ros.chat import ChatMessage, ChatRequest
-from embodied_r_ros.chat_wire import error_detail, EventReader, optional_parts, request_body
+from embodied_r_ros.chat_wire import (
+    error_detail,
+    EventReader,
+    optional_parts,
+    REFUSALS,
+    RefusedError,
+    request_body,
+)
 from embodied_r_ros.deltas import ModelInfo
 from embodied_r_ros.errors import ModelError
 from embodied_r_ros.http_stream import HttpCall, Reply, Watch
@@ -32,7 +39,6 @@ if TYPE_CHECKING:
 
 _OK = 200
 _PASSING = {408, 425, 429, 500, 502, 503, 504}  # may be different next time
-_REFUSED = {400, 404, 415, 422, 501}  # what a server may say that lacks an optional part
 _NO_ACCESS = {401, 403}
 # A server that ignores max_tokens is cut off; tokens of common vocabularies are shorter [chars].
 _TOKEN_CHARS = 256
@@ -115,9 +121,31 @@ class HttpChatClient:
     def _attempt(
         self, request: ChatRequest, watch: Watch, reader: EventReader
     ) -> Iterator[ChatChunk]:
+        """Ask once; once more without its optional parts where the server refuses them."""
+        lacking = self._lacking
+        optional = optional_parts(request) - lacking
+        begun = False
+        try:
+            for chunk in self._ask(request, watch, reader, lacking):
+                begun = True
+                yield chunk
+        except RefusedError:
+            if begun or not optional:
+                raise
+            yield from self._ask(request, watch, reader, lacking | optional)
+            self._lacking = lacking | optional
+        if self._served and reader.model and _plain(reader.model) != self._served.name:
+            self._served = None
+
+    def _ask(
+        self, request: ChatRequest, watch: Watch, reader: EventReader, without: frozenset[str]
+    ) -> Iterator[ChatChunk]:
         """One request, from its connection to its end."""
         most = request.sampling.max_tokens * _TOKEN_CHARS
-        with self._translated(), self._open(request, watch) as reply:
+        body = request_body(request, self._config.model, without)
+        call = self._call('POST', '/v1/chat/completions', body)
+        with self._translated(), Reply(call, watch) as reply:
+            self._require_stream(reply)
             for line in reply.lines():
                 chunk = reader.read(line)
                 if chunk is not None:
@@ -127,29 +155,9 @@ class HttpChatClient:
                         raise ModelError(msg)
                     yield chunk
                 if reader.done:
-                    break
-            else:
-                msg = f'{self._base} ended the reply before the completion was complete'
-                raise _PassingError(msg)
-        if self._served and reader.model and _plain(reader.model) != self._served.name:
-            self._served = None
-
-    def _open(self, request: ChatRequest, watch: Watch) -> Reply:
-        """Send a request; once more without its optional parts where the server refuses them."""
-        lacking = self._lacking
-        reply = self._post(request, watch, lacking)
-        optional = optional_parts(request) - lacking
-        if reply.status in _REFUSED and optional:
-            reply.close()
-            reply = self._post(request, watch, lacking | optional)
-            if reply.status == _OK:
-                self._lacking = lacking | optional
-        self._require_stream(reply)
-        return reply
-
-    def _post(self, request: ChatRequest, watch: Watch, without: frozenset[str]) -> Reply:
-        body = request_body(request, self._config.model, without)
-        return Reply(self._call('POST', '/v1/chat/completions', body), watch)
+                    return
+        msg = f'{self._base} ended the reply before the completion was complete'
+        raise _PassingError(msg)
 
     def _call(self, method: str, path: str, body: bytes = b'') -> HttpCall:
         return HttpCall(
@@ -164,11 +172,10 @@ class HttpChatClient:
         )
 
     def _require_stream(self, reply: Reply) -> None:
-        """Close a reply that is no stream of events, and raise what it says."""
+        """Raise what a reply says that is no stream of events."""
         if reply.status == _OK and reply.content_type.startswith('text/event-stream'):
             return
-        with reply:
-            detail = error_detail(reply.text())
+        detail = error_detail(reply.text())
         if reply.status == _OK:
             msg = (
                 f'{self._base} answers with {reply.content_type or "no type"} instead of a '
@@ -176,14 +183,16 @@ class HttpChatClient:
             )
             raise ModelError(msg)
         if reply.status in _NO_ACCESS:
+            variable = self._config.token_variable
             msg = (
-                f'{self._base} wants an access token ({reply.status}): set '
-                f'{self._config.token_variable}, or {self._config.token_variable}_FILE'
+                f'{self._base} wants an access token ({reply.status}): '
+                f'set {variable}, or {variable}_FILE'
             )
             raise ModelError(msg)
         asked = f', asked for model {self._config.model!r}' if self._config.model else ''
         msg = f'{self._base} failed with status {reply.status}{asked}: {detail}'
-        raise (_PassingError if reply.status in _PASSING else ModelError)(msg)
+        kinds = {**dict.fromkeys(_PASSING, _PassingError), **dict.fromkeys(REFUSALS, RefusedError)}
+        raise kinds.get(reply.status, ModelError)(msg)
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

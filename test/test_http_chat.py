@@ -103,6 +103,24 @@ def test_refused_schema_is_left_out_once_and_for_all(server: ChatServer) -> None
     ]
 
 
+def test_refusal_may_come_within_the_stream(server: ChatServer) -> None:
+    server.play(Script(raw=('data: {"error": {"message": "no such grammar", "code": 400}}',)))
+    client = client_of(server)
+    request = ChatRequest((ChatMessage('user', 'Hi'),), json_schema={'type': 'object'})
+    assert asked(client, request) == 'Hello there'
+    assert 'response_format' not in server.requests[1].body
+
+
+def test_failure_of_a_server_is_no_refusal(server: ChatServer) -> None:
+    server.play(Script(raw=('data: {"error": {"message": "engine died", "code": 500}}',)))
+    client = client_of(server)
+    request = ChatRequest((ChatMessage('user', 'Hi'),), json_schema={'type': 'object'})
+    with pytest.raises(ModelError, match='gave up: engine died'):
+        asked(client, request)
+    asked(client, request)
+    assert 'response_format' in server.requests[1].body
+
+
 def test_schema_is_sent_where_the_server_takes_it(server: ChatServer) -> None:
     schema = {'type': 'object', 'required': ['a']}
     asked(client_of(server), ChatRequest((ChatMessage('user', 'Hi'),), json_schema=schema))

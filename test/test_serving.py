@@ -294,7 +294,8 @@ class TestShippedProfiles:
             return
         values = options(shipped, 'perceiver')
         assert json.loads(values['limit-mm-per-prompt'])['image'] == 2
-        pixels = json.loads(values['mm-processor-kwargs'])['max_pixels']
+        # Qwen2-VL's processor calls the bounds of the area its edges.
+        pixels = json.loads(values['mm-processor-kwargs'])['size']['longest_edge']
         assert pixels == shipped.vlm.pixels_per_image
         # Two images, the words of the prompt twice (a repair), and the reply.
         tokens = 2 * pixels / 28**2 + 2 * 700 + shipped.vlm.max_tokens

@@ -262,6 +262,12 @@ class TestFailure:
         perceiver = perceiver_of(server, retries=0)
         assert perceiver.perceive(keyframe(0), keyframe(1)).kind is DeltaKind.CHANGE
 
+    def test_control_characters_in_strings_do_no_harm(self, server: ChatServer) -> None:
+        text = json.dumps(LATER).replace('A doorway', 'A\x01 door\x00way\n')
+        server.play(Script((text,)))
+        delta = perceiver_of(server, retries=0).perceive(keyframe(0), keyframe(1))
+        assert delta.change.startswith('A doorway opens')
+
     def test_repaired_reply_is_used(self, server: ChatServer) -> None:
         server.play(Script(('not json',)), said(LATER))
         delta = perceiver_of(server).perceive(keyframe(0), keyframe(1))

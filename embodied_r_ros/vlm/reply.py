@@ -141,7 +141,7 @@ def _json_object(text: str) -> dict[str, Any]:
     text = text[thought.end() :] if (thought := _THOUGHT.match(text)) else text
     start, end = text.find('{'), text.rfind('}')
     try:
-        value = json.loads(text[start : end + 1])
+        value = json.loads(text[start : end + 1], strict=False)
     except (ValueError, RecursionError):
         value = None
     if start < 0 or not isinstance(value, dict):
