@@ -28,7 +28,6 @@ from rosbags.rosbag2 import CompressionFormat, CompressionMode, StoragePlugin, W
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from types import TracebackType
 
     from rosbags.interfaces import Connection
 
@@ -126,12 +125,7 @@ class BagWriter:
             msg = f'cannot write {self.path}: {error.strerror}'
             raise BagError(msg) from None
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Close the bag and give it its name, or remove it after an exception."""
         writer, folder = self._open_writer(), self._folder
         self._writer = None

@@ -8,11 +8,17 @@ or how large.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 import math
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.deltas import DeltaKind, Item, ItemStatus, ModelInfo, SemanticDelta
+from embodied_r_ros.deltas import (
+    DeltaKind,
+    Item,
+    ItemStatus,
+    ModelInfo,
+    Motion,
+    SemanticDelta,
+)
 from embodied_r_ros.egomotion import motion_from_poses
 from embodied_r_ros.geometry import relative_motion, yaw_pitch_roll
 from embodied_r_ros.images import EncodedImage
@@ -66,11 +72,8 @@ def true_episode(
     camera = config.camera()
     layout = _layout(scenario, world, camera)
     keyframes = _keyframes(scenario, world, camera, keyframing or KeyframeConfig())
-    images = {image.stamp_ns: image for image in layout.images}
-    deltas = [_first_delta(layout, keyframes[0], images[keyframes[0].stamp_ns])]
-    for earlier, later in pairwise(keyframes):
-        pair = images[earlier.stamp_ns], images[later.stamp_ns]
-        deltas.append(_delta(layout, (earlier, later), pair))
+    pairs = zip([None, *keyframes[:-1]], keyframes, strict=True)
+    deltas = [_delta(layout, earlier, later) for earlier, later in pairs]
     return Truth(layout, tuple(keyframes), tuple(deltas))
 
 
@@ -178,41 +181,24 @@ def reason_for(
     return None
 
 
-def _first_delta(layout: Layout, keyframe: Keyframe, image: ImageTruth) -> SemanticDelta:
-    views = {view.object_id: view for view in image.views if view.visible}
-    items = _items(layout, dict.fromkeys(views, ItemStatus.VISIBLE), views)
-    return SemanticDelta(
-        stamp_ns=keyframe.stamp_ns,
-        kind=DeltaKind.FIRST,
-        to_id=keyframe.id,
-        from_id=keyframe.id,
-        from_stamp_ns=keyframe.stamp_ns,
-        change=change_text(items),
-        items=items,
-        episode_id=layout.episode_id,
-        model=MODEL,
-    )
-
-
-def _delta(
-    layout: Layout, keyframes: tuple[Keyframe, Keyframe], images: tuple[ImageTruth, ImageTruth]
-) -> SemanticDelta:
-    earlier, later = keyframes
-    assert earlier.pose
-    assert later.pose
-    motion = motion_from_poses(earlier.pose, later.pose)
+def _delta(layout: Layout, earlier: Keyframe | None, later: Keyframe) -> SemanticDelta:
+    """What the later keyframe adds; `earlier` None describes the first one."""
+    first = earlier or later
+    images = layout.image_at(first.stamp_ns), layout.image_at(later.stamp_ns)
     before, now = ({v.object_id: v for v in image.views if v.visible} for image in images)
     statuses = {key: _status(layout.objects[key], before, images) for key in now}
     statuses.update(dict.fromkeys(before.keys() - now.keys(), ItemStatus.LEFT))
     items = _items(layout, statuses, {**before, **now})
-    action = action_text(motion)
+    motion = _motion(earlier, later)
+    action = action_text(motion) if earlier else ''
     changed = action != STATIONARY or any(i.status is not ItemStatus.VISIBLE for i in items)
+    kind = DeltaKind.CHANGE if changed else DeltaKind.NO_CHANGE
     return SemanticDelta(
         stamp_ns=later.stamp_ns,
-        kind=DeltaKind.CHANGE if changed else DeltaKind.NO_CHANGE,
+        kind=kind if earlier else DeltaKind.FIRST,
         to_id=later.id,
-        from_id=earlier.id,
-        from_stamp_ns=earlier.stamp_ns,
+        from_id=first.id,
+        from_stamp_ns=first.stamp_ns,
         action=action,
         change=change_text(items),
         motion=motion,
@@ -220,6 +206,12 @@ def _delta(
         episode_id=layout.episode_id,
         model=MODEL,
     )
+
+
+def _motion(earlier: Keyframe | None, later: Keyframe) -> Motion:
+    if not (earlier and earlier.pose and later.pose):
+        return Motion()
+    return motion_from_poses(earlier.pose, later.pose)
 
 
 def _status(

@@ -18,7 +18,6 @@ import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import TracebackType
 
     from embodied_r_ros.geometry import Intrinsics, Pose
     from embodied_r_ros.layout import Vector
@@ -131,7 +130,7 @@ class WorldRenderer:
     def image(self, pose: Pose) -> NDArray[np.uint8]:
         """Colour image from a pose of the camera link. Shape (H, W, 3), BGR."""
         self.world.look(pose)
-        return self._colours()
+        return np.ascontiguousarray(self._draw()[..., ::-1])
 
     def render(self, pose: Pose) -> Rendering:
         """Colour, depth and things from a pose of the camera link."""
@@ -151,16 +150,8 @@ class WorldRenderer:
     def __enter__(self) -> WorldRenderer:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _colours(self) -> NDArray[np.uint8]:
-        return np.ascontiguousarray(self._draw()[..., ::-1])
 
     def _draw(self) -> Any:
         self._renderer.update_scene(self.world.data, 'eye')
