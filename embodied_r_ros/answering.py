@@ -73,6 +73,19 @@ class Outcome:
     code: RefusalCode | None = None  # None: no error
     message: str = ''  # what went wrong and what to do
 
+    @classmethod
+    def refused(
+        cls, question: Question, answer_id: str, code: RefusalCode, message: str
+    ) -> Outcome:
+        """The end of a question that was not answered."""
+        termination = _TERMINATIONS.get(code, Termination.REFUSED)
+        return cls(termination, _no_answer(question, answer_id), code, message)
+
+    @property
+    def is_completed(self) -> bool:
+        """Whether there is an answer."""
+        return self.termination is Termination.COMPLETED
+
 
 class Ticket:
     """A question that was accepted."""
@@ -82,6 +95,14 @@ class Ticket:
         self.answer_id = answer_id
         self.cancelled = threading.Event()
         self.reason = Termination.CANCELLED
+
+    def refused(self, code: RefusalCode, message: str) -> Outcome:
+        """The end of this question without an answer."""
+        return Outcome.refused(self.question, self.answer_id, code, message)
+
+    def ended(self) -> Outcome:
+        """The end of this question by its cancellation."""
+        return Outcome(self.reason, _no_answer(self.question, self.answer_id))
 
     def cancel(self, reason: Termination = Termination.CANCELLED) -> None:
         """End the question soon; the first reason counts."""
@@ -136,10 +157,10 @@ class AnsweringDesk:
                 self._tickets.append(ticket)
             self.turned_away += is_full
         if is_closed:
-            done(_refused(ticket, RefusalCode.NOT_ACTIVE, 'the reasoner is not active'))
+            done(ticket.refused(RefusalCode.NOT_ACTIVE, 'the reasoner is not active'))
         elif is_full:
             text = f'{len(self._tickets)} questions are being answered or in line: ask again later'
-            done(_refused(ticket, RefusalCode.BUSY, text))
+            done(ticket.refused(RefusalCode.BUSY, text))
         else:
             arguments = (ticket, done, listener)
             threading.Thread(target=self._serve, args=arguments, daemon=True).start()
@@ -184,7 +205,7 @@ class AnsweringDesk:
             outcome = self._outcome(ticket, listener)
         except Exception as error:  # whatever it was, the asker must hear of it
             text = f'the reasoner failed: {type(error).__name__}: {error}'
-            outcome = _refused(ticket, RefusalCode.MODEL, text)
+            outcome = ticket.refused(RefusalCode.MODEL, text)
         try:
             done(outcome)
         finally:
@@ -198,12 +219,12 @@ class AnsweringDesk:
         listener(Phase.QUEUED, '')
         self._await_turn(ticket, deadline_s)
         if ticket.cancelled.is_set():
-            return Outcome(ticket.reason, _no_answer(ticket))
+            return ticket.ended()
         waited_ns = time.monotonic_ns() - arrived_ns
         left_s = deadline_s - waited_ns / _NS
         if left_s <= 0:
             text = f'still in line after {deadline_s:.1f} s: ask later, or raise deadline_s'
-            return _refused(ticket, RefusalCode.DEADLINE, text)
+            return ticket.refused(RefusalCode.DEADLINE, text)
         question = replace(ticket.question, deadline_s=left_s)
         try:
             answer = self._reasoner.answer(
@@ -215,7 +236,7 @@ class AnsweringDesk:
                 cancel=ticket.cancelled,
             )
         except CancelledError:
-            return Outcome(ticket.reason, _no_answer(ticket))
+            return ticket.ended()
         except Refusal as refusal:
             termination = _TERMINATIONS.get(refusal.code, Termination.REFUSED)
             return Outcome(termination, refusal.answer, refusal.code, str(refusal))
@@ -240,15 +261,9 @@ def _with_wait(answer: Answer, waited_ns: int) -> Answer:
     )
 
 
-def _refused(ticket: Ticket, code: RefusalCode, message: str) -> Outcome:
-    termination = _TERMINATIONS.get(code, Termination.REFUSED)
-    return Outcome(termination, _no_answer(ticket), code, message)
-
-
-def _no_answer(ticket: Ticket) -> Answer:
-    question = ticket.question
+def _no_answer(question: Question, answer_id: str) -> Answer:
     return Answer(
-        id=ticket.answer_id,
+        id=answer_id,
         question=question.text,
         kind=AnswerKind.UNKNOWN,
         options=question.options,

@@ -55,7 +55,7 @@ class BagPlayerConfig:
 class BagPlayer(ManagedNode):
     """Publishes the messages of a bag when they are due."""
 
-    groups: ClassVar = {'': BagPlayerConfig, 'playback': PlaybackConfig}
+    groups: ClassVar = {BagPlayerConfig: '', PlaybackConfig: 'playback'}
 
     def __init__(self, **options: Any) -> None:
         super().__init__('bag_player', **options)

@@ -90,7 +90,7 @@ class ExtractorConfig:
 class KeyframeExtractorNode(ManagedNode):
     """Publishes the keyframes of one camera."""
 
-    groups: ClassVar = {'': ExtractorConfig, 'keyframe': KeyframeConfig}
+    groups: ClassVar = {ExtractorConfig: '', KeyframeConfig: 'keyframe'}
 
     def __init__(self, **options: Any) -> None:
         super().__init__('keyframe_extractor', **options)

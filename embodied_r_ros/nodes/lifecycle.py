@@ -10,6 +10,7 @@ runs in threads of the node's own, which end when the node is deactivated.
 from __future__ import annotations
 
 from contextlib import ExitStack
+from copy import copy
 import json
 import traceback
 from typing import Any, ClassVar, TYPE_CHECKING
@@ -20,6 +21,8 @@ from embodied_r_ros.nodes.diagnostics import Diagnostics, Health, Level, STEADY
 from embodied_r_ros.nodes.parameters import Parameters
 from embodied_r_ros.provenance import code_version
 from rcl_interfaces.msg import ParameterDescriptor
+from rclpy.clock import JumpThreshold
+from rclpy.duration import Duration
 from rclpy.lifecycle import LifecycleNode, TransitionCallbackReturn
 from std_msgs.msg import String
 
@@ -38,8 +41,8 @@ SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FA
 class ManagedNode(LifecycleNode):
     """A lifecycle node that cleans up after itself."""
 
-    # Config class of each group of parameters, by prefix.
-    groups: ClassVar[Mapping[str, type[Any]]] = {}
+    # Config classes of the parameters, with the prefix of their names.
+    groups: ClassVar[Mapping[type[Any], str]] = {}
 
     def __init__(self, name: str, **options: Any) -> None:
         super().__init__(name, **options)
@@ -88,7 +91,7 @@ class ManagedNode(LifecycleNode):
     def publisher(self, kind: type[Any], topic: str, profile: QoSProfile) -> Publisher:
         """Make a publisher that lives while the node is configured and speaks while active."""
         made = self.create_lifecycle_publisher(
-            kind, topic, profile, qos_overriding_options=qos.overridable()
+            kind, topic, copy(profile), qos_overriding_options=qos.overridable()
         )
         self.while_configured.callback(self.destroy_lifecycle_publisher, made)
         return made
@@ -107,7 +110,7 @@ class ManagedNode(LifecycleNode):
             kind,
             topic,
             callback,
-            profile,
+            copy(profile),  # an override by parameters is written into it
             raw=raw,
             qos_overriding_options=qos.overridable(),
             event_callbacks=qos.subscription_events(
@@ -125,6 +128,14 @@ class ManagedNode(LifecycleNode):
         """Call back regularly while the node is active, by the steady clock."""
         made = self.create_timer(period_s, callback, clock=STEADY)
         self.while_active.callback(self.destroy_timer, made)
+
+    def when_clock_jumps_back(self, callback: Callable[[], None]) -> None:
+        """Call back while active when ROS time jumps back: a bag starts again, a simulation."""
+        backward = JumpThreshold(min_forward=None, min_backward=Duration(nanoseconds=-1))
+        handle = self.get_clock().create_jump_callback(
+            backward, post_callback=lambda jump: callback()
+        )
+        self.while_active.callback(handle.unregister)
 
     def log_problem(self, error: Exception) -> None:
         """Say what went wrong, not too often; with its trace where it was not foreseen."""
@@ -178,7 +189,7 @@ class ManagedNode(LifecycleNode):
         return self.on_shutdown(state)
 
     def _configure(self) -> None:
-        for kind in self.groups.values():
+        for kind in self.groups:
             self.parameters.config(kind)
         self.configure()
         self._provenance = self.publisher(String, 'provenance', qos.LATCHED)

@@ -34,12 +34,12 @@ Config = TypeVar('Config')
 class Parameters:
     """The parameters of a node, as instances of its config classes."""
 
-    def __init__(self, node: Node, groups: Mapping[str, type[Any]]) -> None:
+    def __init__(self, node: Node, groups: Mapping[type[Any], str]) -> None:
         """Declare every setting of every group.
 
         Args:
             node: The node.
-            groups: Config class by prefix; the prefix '' gives parameters without one.
+            groups: Prefix of the parameters of each config class; '' for none.
         """
         self.is_configured = False
         self.on_change: Callable[[], None] = lambda: None
@@ -49,7 +49,7 @@ class Parameters:
         self.warnings: list[str] = []
         # rclpy has no public way to see a value before it is declared.
         given = {name: p.value for name, p in getattr(node, '_parameter_overrides', {}).items()}
-        for prefix, kind in groups.items():
+        for kind, prefix in groups.items():
             self._declare(node, prefix, kind, given)
         self._warn_of_typos(given)
         node.add_on_set_parameters_callback(self._change)

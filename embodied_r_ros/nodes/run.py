@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.nodes.lifecycle import ManagedNode
 
-# Time for results and last messages to leave after the node was shut down.
+# Time for results and last messages to leave after the node was deactivated.
 _LAST_WORDS_S = 0.5
 
 
@@ -115,9 +115,11 @@ def _obey_signals(signals: socket.socket, end: _End) -> None:
 
 
 def _shut_down(node: ManagedNode, executor: SingleThreadedExecutor) -> None:
+    if node.is_active:
+        node.trigger_deactivate()
+        end = time.monotonic() + _LAST_WORDS_S
+        while time.monotonic() < end:
+            spin_some(executor, 0.05)
     node.trigger_shutdown()
-    end = time.monotonic() + _LAST_WORDS_S
-    while time.monotonic() < end:
-        spin_some(executor, 0.05)
     executor.shutdown()
     node.destroy_node()

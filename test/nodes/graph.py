@@ -74,6 +74,7 @@ class _Spinner:
 
     def end(self) -> None:
         self.stop.set()
+        self.executor.create_task(lambda: None)  # wakes it
         self.thread.join(TIMEOUT_S)
         assert not self.thread.is_alive()
 
@@ -86,6 +87,7 @@ class Graph:
         rclpy.init(context=self.context, domain_id=domain_id)
         self.outsider = Node('outsider', context=self.context)
         self.nodes: list[Node] = [self.outsider]
+        self.clients: dict[str, Any] = {}
         self.spinners = [_Spinner(self.context, self.outsider)]
 
     def __enter__(self) -> Graph:
@@ -139,7 +141,9 @@ class Graph:
 
     def call_async(self, kind: type[Any], name: str, request: Any) -> Any:
         """Call a service and return the future of its response."""
-        client = self.outsider.create_client(kind, name)
+        if name not in self.clients:
+            self.clients[name] = self.outsider.create_client(kind, name)
+        client = self.clients[name]
         assert client.wait_for_service(TIMEOUT_S), f'no service {name}'
         return client.call_async(request)
 

@@ -40,7 +40,7 @@ class Nested:
 
 
 class Example(ManagedNode):
-    groups: ClassVar = {'': Plain, 'nested': Nested}
+    groups: ClassVar = {Plain: '', Nested: 'nested'}
 
     def __init__(self, **options: Any) -> None:
         super().__init__('example', **options)

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A ROS action and its service twin, both answered by the desk.
+
+A goal is always accepted, so that what is wrong with it is said in its result. Coroutines wait for
+the outcome, which a thread of the desk delivers; the executor is never blocked. Feedback leaves
+from that thread too, as the text comes.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, TYPE_CHECKING
+
+from action_msgs.srv import CancelGoal
+from embodied_r_ros.answering import Termination
+from embodied_r_ros.conversions import duration_to_msg
+from embodied_r_ros.nodes.deferred import deferred
+from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
+from rclpy.action import ActionServer, CancelResponse
+from rclpy.callback_groups import ReentrantCallbackGroup
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from embodied_r_ros.answering import Outcome, Ticket
+    from embodied_r_ros.asking import Listener, Phase
+    from embodied_r_ros.nodes.lifecycle import ManagedNode
+    from rclpy.action.server import ServerGoalHandle
+
+    # Takes a goal or request, and tells later how it ended; None where it ended at once.
+    Ask = Callable[[Any, Callable[[Outcome], None], Listener], Ticket | None]
+
+
+class AskingServer:
+    """An action `name` and a service `name_once`."""
+
+    def __init__(
+        self,
+        node: ManagedNode,
+        kinds: tuple[type[Any], type[Any]],
+        name: str,
+        ask: Ask,
+        fill: Callable[[Any, Any, Outcome], Any],
+        cancel: Callable[[Ticket], None],
+    ) -> None:
+        """Offer both while the node is configured.
+
+        Args:
+            node: The node.
+            kinds: Type of the action and of the service.
+            name: Name of the action.
+            ask: Hands a goal or request to the desk.
+            fill: Given the goal or request, fills its result or response, and returns it.
+            cancel: Cancels a ticket.
+        """
+        self._node = node
+        self._action, service = kinds
+        self._ask, self._fill, self._cancel = ask, fill, cancel
+        self._tickets: dict[bytes, Ticket] = {}  # of goals, by their ids
+        self._once: set[Ticket] = set()  # of requests
+        # A coroutine of a service holds its group until it is done.
+        group = ReentrantCallbackGroup()
+        server = ActionServer(
+            node,
+            self._action,
+            name,
+            self._execute,
+            cancel_callback=self._accept_cancel,
+            callback_group=group,
+        )
+        node.while_configured.callback(server.destroy)
+        node.serve(service, f'{name}_once', self._answer_once, group)
+        self._canceller = node.create_client(
+            CancelGoal, f'{name}/_action/cancel_goal', callback_group=group
+        )
+        node.while_configured.callback(node.destroy_client, self._canceller)
+
+    async def cancel(self) -> int:
+        """Cancel every goal, as its client would, and every request; returns how many."""
+        for ticket in self._once:
+            self._cancel(ticket)
+        count = len(self._once)
+        if self._tickets:
+            # A request that names no goal means all of them.
+            response = await self._canceller.call_async(CancelGoal.Request())
+            count += len(response.goals_canceling)
+        return count
+
+    async def _execute(self, handle: ServerGoalHandle) -> Any:
+        key = bytes(handle.goal_id.uuid)
+        outcome_later = deferred(self._node)
+        feedback = _Feedback(handle, self._action.Feedback)
+        ticket = self._ask(handle.request, outcome_later.set_result, feedback)
+        if ticket:
+            self._tickets[key] = ticket
+        if ticket and handle.is_cancel_requested:
+            self._cancel(ticket)
+        outcome = await outcome_later
+        self._tickets.pop(key, None)
+        result = self._fill(handle.request, self._action.Result(), outcome)
+        _end(handle, outcome.termination)
+        return result
+
+    async def _answer_once(self, request: Any, response: Any) -> Any:
+        outcome_later = deferred(self._node)
+        ticket = self._ask(request, outcome_later.set_result, lambda phase, text: None)
+        self._once |= {ticket} if ticket else set()
+        outcome = await outcome_later
+        self._once.discard(ticket)
+        return self._fill(request, response, outcome)
+
+    def _accept_cancel(self, handle: ServerGoalHandle) -> CancelResponse:
+        ticket = self._tickets.get(bytes(handle.goal_id.uuid))
+        if ticket:
+            self._cancel(ticket)
+        return CancelResponse.ACCEPT
+
+
+class _Feedback:
+    """Sends each phase as it begins and each piece of text as it comes."""
+
+    def __init__(self, handle: ServerGoalHandle, kind: type[Any]) -> None:
+        self._handle, self._kind = handle, kind
+        self._start_ns = time.monotonic_ns()
+        self._pieces = 0
+
+    def __call__(self, phase: Phase, text: str) -> None:
+        self._pieces += bool(text)
+        elapsed = duration_to_msg(ROS_MESSAGES, time.monotonic_ns() - self._start_ns)
+        msg = self._kind(phase=phase.value, text=text, elapsed=elapsed)
+        if hasattr(msg, 'tokens'):
+            msg.tokens = self._pieces
+        self._handle.publish_feedback(msg)
+
+
+def _end(handle: ServerGoalHandle, termination: Termination) -> None:
+    """Bring a goal to the state that its termination means."""
+    if termination is Termination.COMPLETED:
+        handle.succeed()
+    elif termination is Termination.CANCELLED and handle.is_cancel_requested:
+        handle.canceled()
+    else:
+        handle.abort()

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Looking at keyframes again, through the perceiver's service `focus`."""
+
+from __future__ import annotations
+
+from itertools import groupby
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from embodied_r_msgs.srv import Focus
+from embodied_r_ros.conversions import focus_from_msg
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from embodied_r_ros.answers import FocusText
+    from embodied_r_ros.deltas import SemanticDelta
+    from embodied_r_ros.nodes.lifecycle import ManagedNode
+
+
+class FocusClient:
+    """Calls `focus` from a thread of its caller's; the executor delivers the response."""
+
+    def __init__(self, node: ManagedNode) -> None:
+        """Connect for as long as the node is configured."""
+        self._node = node
+        self._client = node.create_client(Focus, 'focus')
+        node.while_configured.callback(node.destroy_client, self._client)
+
+    def look(
+        self,
+        question: str,
+        options: Sequence[str],
+        deltas: Sequence[SemanticDelta],
+        deadline_s: float,
+    ) -> list[FocusText]:
+        """Ask what the newer keyframes of some deltas show; what comes too late is left out.
+
+        Args:
+            question: The question.
+            options: Its options.
+            deltas: Deltas whose newer keyframes are to be looked at.
+            deadline_s: Time for all of them [s].
+        """
+        end = time.monotonic() + deadline_s
+        found: list[FocusText] = []
+        ordered = sorted(deltas, key=lambda delta: delta.camera)
+        for camera, group in groupby(ordered, key=lambda delta: delta.camera):
+            request = Focus.Request(
+                question=question,
+                options=list(options),
+                keyframe_ids=[delta.to_id for delta in group],
+                camera=camera,
+            )
+            found += self._call(request, end)
+        return found
+
+    def _call(self, request: Focus.Request, end: float) -> list[FocusText]:
+        left_s = end - time.monotonic()
+        if left_s <= 0 or not self._client.service_is_ready():
+            return []
+        request.deadline_s = left_s
+        done = threading.Event()
+        future = self._client.call_async(request)
+        future.add_done_callback(lambda _: done.set())
+        if not done.wait(left_s):
+            self._client.remove_pending_request(future)
+            return []
+        response = future.result()
+        if response.error:
+            self._node.get_logger().warning(f'focus: {response.error}', throttle_duration_sec=5.0)
+        return [focus_from_msg(msg) for msg in response.focus]

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Node `spatial_reasoner`: answers questions from the semantic deltas that it heard.
+
+Callbacks remember deltas and hand questions to the desk; the desk's threads talk to the model
+server. Every answer that says something is also published.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+import itertools
+from typing import Any, ClassVar, TYPE_CHECKING
+from uuid import uuid4
+
+from embodied_r_msgs.action import Ask, PredictKeypoint
+from embodied_r_msgs.msg import Answer, EpisodeMark, KeypointProposal, SemanticDelta
+from embodied_r_msgs.srv import AskOnce, PredictKeypointOnce, ResetMemory
+from embodied_r_ros.answering import AnsweringDesk, DeskConfig, Outcome, Termination
+from embodied_r_ros.asking import Question, ReasonerConfig, RefusalCode
+from embodied_r_ros.chat_config import ChatConfig
+from embodied_r_ros.config import check_settings, setting
+from embodied_r_ros.conversions import answer_to_msg, delta_from_msg
+from embodied_r_ros.errors import InputError
+from embodied_r_ros.http_chat import HttpChatClient
+from embodied_r_ros.live_memory import LiveMemory
+from embodied_r_ros.nodes import qos
+from embodied_r_ros.nodes.asking_server import AskingServer
+from embodied_r_ros.nodes.diagnostics import Health, Level
+from embodied_r_ros.nodes.focus_client import FocusClient
+from embodied_r_ros.nodes.keypoint_asking import fill_keypoint, question_of, seconds
+from embodied_r_ros.nodes.lifecycle import ManagedNode
+from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
+from embodied_r_ros.nodes.run import run
+from embodied_r_ros.nodes.standing_question import StandingConfig, StandingQuestion
+from embodied_r_ros.profiles import load_profile
+from embodied_r_ros.reasoning import Reasoner
+from rclpy.callback_groups import ReentrantCallbackGroup
+from std_srvs.srv import Trigger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from embodied_r_ros.answering import Ticket
+    from embodied_r_ros.asking import Listener
+
+# Outcomes that say nothing of the scene or the model are not published.
+_SILENT_CODES = {RefusalCode.NOT_ACTIVE, RefusalCode.BAD_QUESTION, RefusalCode.BUSY}
+_SILENT_ENDS = {Termination.CANCELLED, Termination.DEACTIVATED}
+
+
+@dataclass(frozen=True)
+class ReasonerNodeConfig:
+    """Which model answers."""
+
+    profile: str = setting(
+        '', 'model profile whose reasoner is asked; empty: the server of chat.*', read_only=True
+    )
+    model_timeout_s: float = setting(
+        10.0, 'time in which the model server must say what it serves [s]', between=(0.1, 600)
+    )
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+    def server(self, chat: ChatConfig) -> ChatConfig:
+        """The server to ask: the profile's, or `chat` where no profile is named."""
+        return load_profile(self.profile).client('reasoner') if self.profile else chat
+
+
+class SpatialReasoner(ManagedNode):
+    """Answers questions about what was seen."""
+
+    groups: ClassVar = {
+        ReasonerNodeConfig: '',
+        StandingConfig: '',
+        ChatConfig: 'chat',
+        ReasonerConfig: 'reasoner',
+        DeskConfig: 'desk',
+    }
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__('spatial_reasoner', **options)
+        self._run_id = f'{datetime.now(timezone.utc):%Y%m%dT%H%M%SZ}-{uuid4().hex[:6]}'
+        self._counter = itertools.count(1)
+
+    def configure(self) -> None:
+        """Reach the model and offer to answer.
+
+        Raises:
+            ModelError: The model server is not reachable.
+            ConfigError: The profile or the token cannot be used.
+        """
+        config = self.parameters.config(ReasonerNodeConfig)
+        self._chat = HttpChatClient(config.server(self.parameters.config(ChatConfig)))
+        self._model = self._chat.info(config.model_timeout_s)
+        self._memory = LiveMemory(self.parameters.config(ReasonerConfig).memory())
+        self._outcomes: Counter[str] = Counter()
+        self._last_problem = ''
+        self._focus = FocusClient(self)
+        self._answers = self.publisher(Answer, 'answer', qos.RESULT)
+        self._proposals = self.publisher(KeypointProposal, 'keypoint_proposal', qos.RESULT)
+        self._open_desk()
+        self._desk.close(Termination.DEACTIVATED)
+        self._offer()
+
+    def activate(self) -> None:
+        """Listen and answer, remembering nothing from before."""
+        self._memory.reset()
+        self._open_desk()
+        self.while_active.callback(self._desk.close, Termination.DEACTIVATED)
+        self.subscribe(SemanticDelta, 'semantic_delta', self._take_delta, qos.RESULT)
+        self.subscribe(EpisodeMark, 'episode_mark', self._take_mark, qos.LATCHED)
+        self.when_clock_jumps_back(self._forget_the_future)
+        self._standing.start()
+
+    def changed(self) -> None:
+        """Answer with other settings from the next question on."""
+        deadline_s = self.parameters.config(ReasonerConfig).deadline_s
+        self._desk.reconfigure(self._reasoner(), deadline_s)
+        self._standing.news()
+
+    def models(self) -> list[dict[str, Any]]:
+        """The model that answers."""
+        return [{'role': 'reasoner', 'name': self._model.name, 'digest': self._model.digest}]
+
+    def report(self) -> Health:
+        """Say how the answering goes."""
+        values = {
+            'model': self._model.name,
+            'deltas': len(self._memory.deltas()),
+            'deltas_left_out': self._memory.left_out,
+            'memory_resets': self._memory.resets,
+            'questions_waiting': self._desk.waiting(),
+            'turned_away': self._desk.turned_away,
+            **self._outcomes,
+        }
+        level = Level.ERROR if self._last_problem else Level.OK
+        return Health(level, self._last_problem or 'ready', values)
+
+    def _open_desk(self) -> None:
+        config = self.parameters.config(ReasonerConfig)
+        self._desk = AnsweringDesk(
+            self._reasoner(),
+            self._memory.deltas,
+            self.now_ns,
+            self.parameters.config(DeskConfig),
+            config.deadline_s,
+        )
+
+    def _reasoner(self) -> Reasoner:
+        return Reasoner(self._chat, self.parameters.config(ReasonerConfig), self._focus.look)
+
+    def _offer(self) -> None:
+        """Offer the actions and services while configured."""
+        cancel = self._cancel
+        self._servers = [
+            AskingServer(self, (Ask, AskOnce), 'ask', self._ask_goal, _fill_ask, cancel),
+            AskingServer(
+                self,
+                (PredictKeypoint, PredictKeypointOnce),
+                'predict_keypoint',
+                self._ask_keypoint,
+                self._fill_keypoint,
+                cancel,
+            ),
+        ]
+        self._standing = StandingQuestion(self, lambda: not self._desk.waiting(), self._ask)
+        self.serve(Trigger, 'cancel_ask', self._cancel_all, ReentrantCallbackGroup())
+        self.serve(ResetMemory, 'reset_memory', self._reset_memory)
+
+    def _take_delta(self, msg: SemanticDelta) -> None:
+        if self._memory.add(delta_from_msg(msg)):
+            self._standing.news()
+
+    def _take_mark(self, msg: EpisodeMark) -> None:
+        if msg.event == EpisodeMark.EVENT_START:
+            self._memory.start_episode(msg.episode_id)
+        else:
+            self._memory.stop_episode()
+
+    def _forget_the_future(self) -> None:
+        self.get_logger().info(f'time jumped back: {self._memory.reset()} deltas are forgotten')
+
+    def _reset_memory(
+        self, request: ResetMemory.Request, response: ResetMemory.Response
+    ) -> ResetMemory.Response:
+        response.forgotten = self._memory.reset()
+        why = request.reason or 'no reason given'
+        self.get_logger().info(f'{response.forgotten} deltas are forgotten: {why}')
+        return response
+
+    def _ask(
+        self,
+        question: Question,
+        done: Callable[[Outcome], None] = lambda outcome: None,
+        listener: Listener = lambda phase, text: None,
+    ) -> Ticket:
+        def finish(outcome: Outcome) -> None:
+            self._publish(outcome)
+            done(outcome)
+
+        asked = replace(question, episode_id=self._memory.episode_id)
+        answer_id = f'{self._run_id}-{next(self._counter)}'
+        return self._desk.ask(asked, answer_id, finish, listener)
+
+    def _ask_goal(
+        self, goal: Any, done: Callable[[Outcome], None], listener: Listener
+    ) -> Ticket | None:
+        limits = seconds(goal.max_age_s), seconds(goal.deadline_s)
+        question = Question(goal.question, tuple(goal.options), *limits, int(goal.seed))
+        return self._ask(question, done, listener)
+
+    def _ask_keypoint(
+        self, goal: Any, done: Callable[[Outcome], None], listener: Listener
+    ) -> Ticket | None:
+        try:
+            return self._ask(question_of(goal), done, listener)
+        except InputError as error:
+            done(Outcome.refused(Question(goal.task), '', RefusalCode.BAD_QUESTION, str(error)))
+            return None
+
+    def _fill_keypoint(self, goal: Any, result: Any, outcome: Outcome) -> Any:
+        proposal = fill_keypoint(goal, result, outcome)
+        if proposal:
+            self._proposals.publish(result.proposal)
+        return result
+
+    def _publish(self, outcome: Outcome) -> None:
+        """Publish and count an outcome. Runs in a thread of the desk."""
+        said = outcome.code.name.lower() if outcome.code else outcome.termination.value
+        self._outcomes[said] += 1
+        if outcome.termination in _SILENT_ENDS or outcome.code in _SILENT_CODES:
+            return
+        is_error = outcome.termination is Termination.ERROR
+        self._last_problem = outcome.message if is_error else ''
+        self._answers.publish(answer_to_msg(ROS_MESSAGES, outcome.answer))
+
+    def _cancel(self, ticket: Ticket) -> None:
+        self._desk.cancel(ticket)
+
+    async def _cancel_all(
+        self, request: Trigger.Request, response: Trigger.Response
+    ) -> Trigger.Response:
+        del request
+        count = sum([await server.cancel() for server in self._servers])
+        response.success = count > 0
+        response.message = f'{count} questions cancelled'
+        return response
+
+
+def _fill_ask(goal: Any, result: Any, outcome: Outcome) -> Any:
+    del goal
+    result.error_code = outcome.code.value if outcome.code else Ask.Result.ERROR_NONE
+    result.error_msg = outcome.message
+    result.termination_reason = outcome.termination.value
+    result.answer = answer_to_msg(ROS_MESSAGES, outcome.answer)
+    return result
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the node."""
+    return run(SpatialReasoner, arguments)

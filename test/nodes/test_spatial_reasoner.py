@@ -1,0 +1,462 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import time
+from typing import Any, TYPE_CHECKING
+
+from action_msgs.msg import GoalStatus
+from builtin_interfaces.msg import Time
+from embodied_r_msgs.action import Ask, PredictKeypoint
+from embodied_r_msgs.msg import Answer, EpisodeMark, FocusText, KeypointProposal, SemanticDelta
+from embodied_r_msgs.srv import (
+    AskOnce,
+    Focus,
+    PredictKeypointOnce,
+    ResetMemory,
+    SetStandingQuestion,
+)
+from embodied_r_ros.answering import Termination
+from embodied_r_ros.asking import RefusalCode
+from embodied_r_ros.conversions import stamp_to_msg
+from embodied_r_ros.nodes import qos
+from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
+from embodied_r_ros.nodes.spatial_reasoner import SpatialReasoner
+from geometry_msgs.msg import Point
+import pytest
+from rclpy.serialization import serialize_message
+from rosgraph_msgs.msg import Clock
+from std_srvs.srv import Trigger
+
+from test.chat_server import ChatServer, Script
+from test.nodes.graph import ACTIVATE, CLEANUP, CONFIGURE, DEACTIVATE, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from test.nodes.graph import Graph, Inbox
+
+RIGHT = Script(('<think>', 'It was ', 'right.', '</think>', '<answer>B</answer>'))
+HANGING = Script(('<think>', 'Well', ' ...'), hang_after=2)
+WHERE = {'question': 'Which way is the red object?', 'options': ['left', 'right']}
+
+
+@pytest.fixture
+def server() -> Iterator[ChatServer]:
+    """A scripted model server that answers B."""
+    with ChatServer(default=RIGHT, models=[{'id': 'scripted'}]) as made:
+        yield made
+
+
+class Asker:
+    """A reasoner, and one who shows it deltas and asks."""
+
+    def __init__(
+        self, graph: Graph, server: ChatServer, namespace: str = '', **parameters: Any
+    ) -> None:
+        self.graph, self.server, self.namespace = graph, server, namespace
+        quiet = {'reasoner__focus': 'never', 'chat__retries': 0, 'chat__model': 'scripted'}
+        parameters = {**quiet, **parameters}
+        self.node = graph.add(SpatialReasoner, namespace, chat__url=server.url, **parameters)
+
+    def start(self) -> Asker:
+        """Bring the reasoner to active and connect to it."""
+        self.graph.change(self.node, CONFIGURE, ACTIVATE)
+        return self.connect()
+
+    def connect(self) -> Asker:
+        """Connect to an active reasoner."""
+        self.answers: Inbox = self.graph.inbox(Answer, f'{self.namespace}/answer')
+        self.graph.matched(f'{self.namespace}/answer')
+        self.deltas = self.graph.publisher(SemanticDelta, f'{self.namespace}/semantic_delta')
+        return self
+
+    def see(self, change: str, age_s: float = 0.1, to_id: int = 0, episode_id: str = '') -> None:
+        """Show a delta that is so old, and wait until it is remembered."""
+        memory = self.node._memory
+        before = len(memory.deltas()), memory.resets, memory.left_out
+        stamp_ns = self.node.now_ns() - round(age_s * 1e9)
+        msg = SemanticDelta(
+            kind=SemanticDelta.KIND_CHANGE, change=change, to_id=to_id, episode_id=episode_id
+        )
+        msg.header.stamp = stamp_to_msg(ROS_MESSAGES, stamp_ns)
+        msg.header.frame_id = 'front_optical'
+        msg.camera = 'front'
+        self.deltas.publish(msg)
+        wait_for(
+            lambda: (len(memory.deltas()), memory.resets, memory.left_out) != before, 'the delta'
+        )
+
+    def goal(self, feedback: list[Any] | None = None, **fields: Any) -> Any:
+        """Send a goal of `ask`."""
+        goal = Ask.Goal(**{**WHERE, **fields})
+        return self.graph.send_goal(Ask, f'{self.namespace}/ask', goal, feedback)
+
+    def ask(self, **fields: Any) -> tuple[int, Any]:
+        """Ask and wait for the status and result."""
+        return self.graph.goal_result(self.goal(**fields))
+
+
+@pytest.fixture
+def asker(graph: Graph, server: ChatServer) -> Asker:
+    return Asker(graph, server).start()
+
+
+def test_question_is_answered_with_its_reasoning(asker: Asker) -> None:
+    asker.see('New: red tall object 30° right.')
+    status, result = asker.ask()
+    assert status == GoalStatus.STATUS_SUCCEEDED
+    assert (result.error_code, result.termination_reason) == (0, 'completed')
+    answer = result.answer
+    assert (answer.kind, answer.option_index, answer.text) == (Answer.KIND_CHOICE, 1, 'right')
+    assert answer.think == 'It was right.'
+    assert answer.freshness == Answer.FRESHNESS_FRESH
+    assert answer.header.frame_id == 'front_optical'
+    assert answer.header.stamp == answer.observation_stamp
+    assert answer.model.name == 'scripted'
+    assert 'red tall object' in answer.prompt
+    assert serialize_message(asker.answers.wait(1)[0]) == serialize_message(answer)
+
+
+def test_text_streams_as_it_is_generated(asker: Asker) -> None:
+    asker.see('New: red tall object.')
+    asker.server.default = Script(RIGHT.pieces, delay_s=0.02)
+    feedback: list[Any] = []
+    handle = asker.goal(feedback)
+    asker.graph.goal_result(handle)
+    wait_for(lambda: len(feedback) == 6, 'six feedback messages')
+    phases = [msg.phase for msg in feedback]
+    think, answer = Ask.Feedback.PHASE_THINK, Ask.Feedback.PHASE_ANSWER
+    assert phases == [Ask.Feedback.PHASE_QUEUED, *[think] * 4, answer]
+    assert ''.join(msg.text for msg in feedback) == ''.join(RIGHT.pieces)
+    assert [msg.tokens for msg in feedback] == [0, 1, 2, 3, 4, 5]
+    elapsed = [msg.elapsed.sec + msg.elapsed.nanosec * 1e-9 for msg in feedback]
+    assert elapsed == sorted(elapsed)
+    assert elapsed[-1] > 0.08
+
+
+def test_cancel_stops_the_generation_on_the_server(asker: Asker) -> None:
+    asker.see('New: red tall object.')
+    asker.server.default = HANGING
+    handle = asker.goal()
+    assert asker.server.wait_for(lambda server: server.active == 1)
+    response = asker.graph.result(handle.cancel_goal_async())
+    assert len(response.goals_canceling) == 1
+    status, result = asker.graph.goal_result(handle)
+    assert status == GoalStatus.STATUS_CANCELED
+    assert result.termination_reason == Ask.Result.TERMINATION_CANCELLED
+    assert asker.server.wait_for(lambda server: server.disconnects == 1)
+    assert asker.answers == []
+    asker.server.default = RIGHT
+    assert asker.ask()[0] == GoalStatus.STATUS_SUCCEEDED
+
+
+def test_cancel_service_ends_goals_and_requests_as_cancelled(asker: Asker) -> None:
+    asker.see('New: red tall object.')
+    asker.server.default = HANGING
+    handle = asker.goal()
+    once = asker.graph.call_async(AskOnce, '/ask_once', AskOnce.Request(**WHERE))
+    wait_for(lambda: asker.node._desk.waiting() == 2, 'two questions')
+    response = asker.graph.call(Trigger, '/cancel_ask', Trigger.Request())
+    assert response.message == '2 questions cancelled'
+    status, result = asker.graph.goal_result(handle)
+    assert (status, result.termination_reason) == (GoalStatus.STATUS_CANCELED, 'cancelled')
+    assert asker.graph.result(once).termination_reason == 'cancelled'
+
+
+def test_deadline_ends_the_generation(asker: Asker) -> None:
+    asker.see('New: red tall object.')
+    asker.server.default = HANGING
+    start = time.monotonic()
+    status, result = asker.ask(deadline_s=0.3)
+    assert time.monotonic() - start < 5
+    assert status == GoalStatus.STATUS_ABORTED
+    assert (result.error_code, result.termination_reason) == (
+        Ask.Result.ERROR_DEADLINE,
+        'deadline',
+    )
+    assert result.answer.freshness == Answer.FRESHNESS_REFUSED
+    assert asker.server.wait_for(lambda server: server.disconnects == 1)
+    assert asker.answers.wait(1)[0].freshness == Answer.FRESHNESS_REFUSED
+
+
+def test_old_observation_makes_a_stale_answer(asker: Asker) -> None:
+    asker.see('New: red tall object.', age_s=60.0)
+    _, result = asker.ask(max_age_s=10.0)
+    assert result.answer.freshness == Answer.FRESHNESS_STALE
+    assert 60 <= result.answer.observation_age.sec < 70
+    _, result = asker.ask(max_age_s=100.0)
+    assert result.answer.freshness == Answer.FRESHNESS_FRESH
+
+
+@pytest.mark.parametrize(
+    ('fields', 'code', 'message'),
+    [
+        ({'question': ''}, Ask.Result.ERROR_BAD_QUESTION, 'the question is empty'),
+        ({'options': ['left']}, Ask.Result.ERROR_BAD_QUESTION, 'one option alone'),
+        ({}, Ask.Result.ERROR_NO_OBSERVATION, 'nothing was seen yet'),
+    ],
+)
+def test_nothing_to_reason_about_is_refused(
+    asker: Asker, fields: dict[str, Any], code: int, message: str
+) -> None:
+    status, result = asker.ask(**fields)
+    assert status == GoalStatus.STATUS_ABORTED
+    assert (result.error_code, result.termination_reason) == (code, 'refused')
+    assert message in result.error_msg
+    assert asker.server.requests == []
+
+
+def test_dead_model_server_is_an_error_and_a_diagnostic(asker: Asker) -> None:
+    asker.see('New: red tall object.')
+    asker.server.default = Script(status=500, body='out of memory')
+    status, result = asker.ask()
+    assert status == GoalStatus.STATUS_ABORTED
+    assert (result.error_code, result.termination_reason) == (Ask.Result.ERROR_MODEL, 'error')
+    assert asker.node.report().level == 2
+    assert 'status 500' in asker.node.report().message
+    asker.server.default = RIGHT
+    assert asker.ask()[0] == GoalStatus.STATUS_SUCCEEDED
+    assert asker.node.report().message == 'ready'
+
+
+def test_unreadable_completion_is_an_error(asker: Asker) -> None:
+    asker.see('New: red tall object.')
+    asker.server.default = Script(('I would say right',))
+    _, result = asker.ask()
+    assert result.error_code == Ask.Result.ERROR_FORMAT
+    assert result.answer.completion == 'I would say right'
+
+
+def test_full_line_is_busy(graph: Graph, server: ChatServer) -> None:
+    asker = Asker(graph, server, desk__in_line=1).start()
+    asker.see('New: red tall object.')
+    server.default = HANGING
+    asker.goal()
+    asker.goal()
+    status, result = asker.ask()
+    assert status == GoalStatus.STATUS_ABORTED
+    assert result.error_code == Ask.Result.ERROR_BUSY
+
+
+def test_request_does_not_block_the_node(asker: Asker) -> None:
+    asker.see('New: red tall object.')
+    asker.server.default = HANGING
+    once = asker.graph.call_async(AskOnce, '/ask_once', AskOnce.Request(**WHERE, deadline_s=8.0))
+    assert asker.server.wait_for(lambda server: server.active == 1)
+    start = time.monotonic()
+    asker.see('New: blue round object.')
+    assert asker.graph.call(ResetMemory, '/reset_memory', ResetMemory.Request()).forgotten == 2
+    assert time.monotonic() - start < 2
+    assert not once.done()
+    asker.graph.call(Trigger, '/cancel_ask', Trigger.Request())
+    assert asker.graph.result(once).termination_reason == 'cancelled'
+
+
+def test_request_is_answered_like_a_goal(asker: Asker) -> None:
+    asker.see('New: red tall object.')
+    response = asker.graph.call(AskOnce, '/ask_once', AskOnce.Request(**WHERE))
+    assert (response.error_code, response.termination_reason) == (0, 'completed')
+    assert response.answer.text == 'right'
+
+
+def test_deactivation_ends_goals_with_the_reason(asker: Asker) -> None:
+    asker.see('New: red tall object.')
+    asker.server.default = HANGING
+    handle = asker.goal()
+    assert asker.server.wait_for(lambda server: server.active == 1)
+    asker.graph.change(asker.node, DEACTIVATE)
+    status, result = asker.graph.goal_result(handle)
+    assert (status, result.termination_reason) == (
+        GoalStatus.STATUS_ABORTED,
+        Ask.Result.TERMINATION_DEACTIVATED,
+    )
+    status, result = asker.ask()
+    assert (status, result.error_code) == (GoalStatus.STATUS_ABORTED, Ask.Result.ERROR_NOT_ACTIVE)
+
+
+def test_three_rounds_of_the_lifecycle_with_a_goal_each(graph: Graph, server: ChatServer) -> None:
+    asker = Asker(graph, server, namespace='/robot1')
+    for _ in range(3):
+        graph.change(asker.node, CONFIGURE, ACTIVATE)
+        asker.connect()
+        asker.see('New: red tall object.')
+        assert asker.ask()[0] == GoalStatus.STATUS_SUCCEEDED
+        graph.outsider.destroy_publisher(asker.deltas)
+        graph.change(asker.node, DEACTIVATE, CLEANUP)
+    assert [answer.text for answer in asker.answers] == ['right']
+
+
+def test_missing_model_server_fails_the_configuration(
+    graph: Graph, capfd: pytest.CaptureFixture[str]
+) -> None:
+    node = graph.add(SpatialReasoner, chat__url='http://127.0.0.1:9', chat__retries=0)
+    assert not graph.try_change(node, CONFIGURE)
+    err = capfd.readouterr().err
+    assert 'not configured: no model server at http://127.0.0.1:9' in err
+    assert 'embodied-r serve' in err
+    assert 'Traceback' not in err
+
+
+def test_episode_forgets_what_was_before_and_names_the_answer(asker: Asker) -> None:
+    asker.see('New: red tall object.')
+    marks = asker.graph.publisher(EpisodeMark, '/episode_mark', qos.LATCHED)
+    marks.publish(EpisodeMark(episode_id='e1', event=EpisodeMark.EVENT_START))
+    wait_for(lambda: asker.node._memory.episode_id == 'e1', 'the mark')
+    _, result = asker.ask()
+    assert result.error_code == Ask.Result.ERROR_NO_OBSERVATION
+    asker.see('New: blue round object.', episode_id='e1')
+    _, result = asker.ask()
+    assert result.answer.episode_id == 'e1'
+    assert 'red tall' not in result.answer.prompt
+
+
+def test_memory_is_reset_by_a_backward_jump_of_the_clock(graph: Graph, server: ChatServer) -> None:
+    asker = Asker(graph, server, use_sim_time=True).start()
+    clock = graph.publisher(Clock, '/clock', 1)
+    clock.publish(Clock(clock=Time(sec=100)))
+    wait_for(lambda: asker.node.now_ns() == 100_000_000_000, 'the time')
+    asker.see('New: red tall object.', age_s=1.0)
+    _, result = asker.ask()
+    assert (result.answer.observation_stamp.sec, result.answer.freshness) == (99, 0)
+    clock.publish(Clock(clock=Time(sec=10)))
+    wait_for(lambda: not asker.node._memory.deltas(), 'an empty memory')
+
+
+def test_answer_ids_are_unique(asker: Asker) -> None:
+    asker.see('New: red tall object.')
+    ids = [asker.ask()[1].answer.id for _ in range(3)]
+    assert len(set(ids)) == 3
+    assert len({answer_id.rsplit('-', 1)[0] for answer_id in ids}) == 1
+
+
+def test_standing_question_is_answered_as_deltas_arrive(asker: Asker) -> None:
+    asker.see('New: red tall object.')
+    request = SetStandingQuestion.Request(**WHERE, rate_hz=10.0)
+    response = asker.graph.call(SetStandingQuestion, '/set_standing_question', request)
+    assert response.error_code == 0
+    assert asker.node.get_parameter('standing_question').value == WHERE['question']
+    answers = asker.answers
+    assert answers.wait(1)[0].standing
+    asker.see('New: blue round object.')
+    answers.wait(2)
+    ending = SetStandingQuestion.Request()
+    assert asker.graph.call(SetStandingQuestion, '/set_standing_question', ending).error_code == 0
+    asker.see('New: green flat object.')
+    asker.ask()
+    assert [answer.standing for answer in answers.wait(3)] == [True, True, False]
+
+
+def test_standing_question_waits_for_something_new_and_keeps_its_rate(
+    graph: Graph, server: ChatServer
+) -> None:
+    parameters: dict[str, Any] = {
+        'standing_question': WHERE['question'],
+        'standing_options': WHERE['options'],
+        'standing_rate_hz': 1.0,
+    }
+    asker = Asker(graph, server, **parameters).start()
+    start = time.monotonic()
+    asker.see('New: red tall object.')
+    asker.answers.wait(1)
+    asker.see('New: blue round object.')
+    asker.answers.wait(2)
+    assert time.monotonic() - start >= 1.0
+    assert len(server.requests) == 2
+
+
+def test_bad_standing_question_is_refused(asker: Asker) -> None:
+    request = SetStandingQuestion.Request(question='Where?', options=['left'])
+    response = asker.graph.call(SetStandingQuestion, '/set_standing_question', request)
+    assert response.error_code == response.ERROR_BAD_QUESTION
+    assert 'one option alone' in response.error_msg
+
+
+CANDIDATES = {
+    'task': 'Pick the cup.',
+    'frame_id': 'table',
+    'candidates': [Point(x=0.1, y=0.2, z=0.3), Point(x=-0.1, y=0.0, z=0.25)],
+}
+
+
+def test_keypoint_is_chosen_between_candidates(asker: Asker) -> None:
+    proposals = asker.graph.inbox(KeypointProposal, '/keypoint_proposal')
+    asker.graph.matched('/keypoint_proposal')
+    asker.see('New: red tall object.')
+    goal = PredictKeypoint.Goal(**CANDIDATES, candidate_labels=['cup', 'plate'])
+    feedback: list[Any] = []
+    handle = asker.graph.send_goal(PredictKeypoint, '/predict_keypoint', goal, feedback)
+    status, result = asker.graph.goal_result(handle)
+    assert (status, result.error_code) == (GoalStatus.STATUS_SUCCEEDED, 0)
+    proposal = result.proposal
+    assert proposal.candidate_index == 1
+    assert proposal.pose.header.frame_id == 'table'
+    assert proposal.pose.pose.position == CANDIDATES['candidates'][1]
+    assert not proposal.orientation_valid
+    assert not proposal.gripper_valid
+    assert serialize_message(proposals.wait(1)[0]) == serialize_message(proposal)
+    [answer] = asker.answers.wait(1)
+    assert answer.options[1] == 'plate at (-0.100, 0.000, 0.250)'
+    assert answer.id == proposal.id
+
+
+def test_keypoint_without_candidates_is_refused(asker: Asker) -> None:
+    asker.see('New: red tall object.')
+    request = PredictKeypointOnce.Request(task='Pick the cup.', frame_id='table')
+    response = asker.graph.call(PredictKeypointOnce, '/predict_keypoint_once', request)
+    assert response.error_code == PredictKeypoint.Result.ERROR_NO_CANDIDATES
+    assert response.termination_reason == 'refused'
+
+
+def test_unknown_is_no_keypoint(asker: Asker) -> None:
+    asker.see('New: red tall object.')
+    asker.server.default = Script(('<think>?</think><answer>unknown</answer>',))
+    request = PredictKeypointOnce.Request(**CANDIDATES)
+    response = asker.graph.call(PredictKeypointOnce, '/predict_keypoint_once', request)
+    assert response.error_code == Ask.Result.ERROR_FORMAT
+    assert 'cannot know' in response.error_msg
+
+
+def test_focus_is_asked_of_the_perceiver(graph: Graph, server: ChatServer) -> None:
+    asked: list[Focus.Request] = []
+
+    def look(request: Focus.Request, response: Focus.Response) -> Focus.Response:
+        asked.append(request)
+        response.focus = [FocusText(keyframe_id=7, camera='front', text='a door with a sign')]
+        return response
+
+    graph.outsider.create_service(Focus, '/focus', look)
+    asker = Asker(graph, server, reasoner__focus='always').start()
+    wait_for(asker.node._focus._client.service_is_ready, 'the service')
+    asker.see('New: red tall object.', to_id=7)
+    feedback: list[Any] = []
+    _, result = graph.goal_result(asker.goal(feedback))
+    assert [focus.text for focus in result.answer.focus] == ['a door with a sign']
+    assert 'a door with a sign' in result.answer.prompt
+    [request] = asked
+    assert (list(request.keyframe_ids), request.camera) == ([7], 'front')
+    assert Ask.Feedback.PHASE_FOCUS in [msg.phase for msg in feedback]
+
+
+def test_answer_does_not_wait_for_a_perceiver_that_is_gone(
+    graph: Graph, server: ChatServer
+) -> None:
+    asker = Asker(graph, server, reasoner__focus='always').start()
+    asker.see('New: red tall object.')
+    assert asker.ask()[0] == GoalStatus.STATUS_SUCCEEDED
+
+
+def test_codes_and_terminations_are_those_of_the_action() -> None:
+    codes = {name: getattr(Ask.Result, f'ERROR_{name}') for name in RefusalCode.__members__}
+    assert codes == {code.name: code.value for code in RefusalCode}
+    ends = {name: getattr(Ask.Result, f'TERMINATION_{name}') for name in Termination.__members__}
+    assert ends == {end.name: end.value for end in Termination}
+
+
+def test_waiting_for_an_answer_costs_no_time_of_the_processor(asker: Asker) -> None:
+    asker.see('New: red tall object.')
+    asker.server.default = HANGING
+    handle = asker.goal(deadline_s=1.5)
+    assert asker.server.wait_for(lambda server: server.active == 1)
+    start = time.process_time()
+    asker.graph.goal_result(handle)
+    assert time.process_time() - start < 0.7
