@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shipped recording is what its command gives, and is small."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from embodied_r_ros.bags import open_bag, read_messages
+from embodied_r_ros.conversions import delta_from_msg
+from embodied_r_ros.resources import shared_path
+from embodied_r_ros.sim.config import IndoorConfig
+from embodied_r_ros.sim.indoor import draw_episode
+
+SEED = 131
+
+
+def test_the_sample_is_what_its_command_gives() -> None:
+    with open_bag(shared_path('samples', 'indoor', 'episode_00000')) as reader:
+        topics = ['/truth/semantic_delta', '/provenance', '/image/compressed']
+        found: dict[str, list[object]] = {topic: [] for topic in topics}
+        for topic, _, msg in read_messages(reader, topics):
+            found[topic].append(msg)
+    _, truth, _ = draw_episode(IndoorConfig(), SEED, 0)
+    recorded = [delta_from_msg(msg) for msg in found['/truth/semantic_delta']]
+    assert [(d.stamp_ns, d.action, d.change) for d in recorded] == [
+        (d.stamp_ns, d.action, d.change) for d in truth.deltas
+    ]
+    record = json.loads(found['/provenance'][0].data)  # type: ignore[attr-defined]
+    assert record['origin'] == {'seed': SEED, 'index': 0, 'attempt': 0}
+    assert len(found['/image/compressed']) == 200
+
+
+def test_the_sample_is_small_and_its_command_is_written_down() -> None:
+    folder = shared_path('samples')
+    files = [path for path in Path(folder, 'indoor').rglob('*') if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < 4_000_000
+    assert f'--seed {SEED} --out samples/indoor' in (folder / 'README.md').read_text()
