@@ -164,7 +164,7 @@ def _change(
         most_deg = 170 if kind == 'turn' else 60
         change[3] = rng.choice([-1, 1]) * math.radians(rng.uniform(20, most_deg))
         duration_s = max(duration_s, abs(change[3]) / rng.uniform(*_TURN_RATES_RAD_S))
-    return change, max(duration_s, 0.6)
+    return change, float(max(duration_s, 0.6))
 
 
 def _heading(rng: np.random.Generator, kind: str) -> float:
