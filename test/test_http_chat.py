@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+import gc
 import json
 import math
 from pathlib import Path
@@ -9,6 +10,7 @@ import socket
 import threading
 import time
 from typing import TYPE_CHECKING
+import warnings
 
 from embodied_r_ros.answers import Sampling
 from embodied_r_ros.chat import ChatChunk, ChatMessage, ChatRequest, TokenAlternatives
@@ -194,9 +196,13 @@ def test_nothing_is_left_open_and_no_thread_runs_on(server: ChatServer) -> None:
     server.wait_for(lambda state: state.active == 0)
     threads, sockets = threading.active_count(), open_sockets()
     server.play(*[Script(), Script(cut_after=1), Script(status=404), Script(hang_after=1)] * 3)
-    for _ in range(12):
-        with suppress(ModelError):
-            asked(client, deadline_s=0.1)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter('always')
+        for _ in range(12):
+            with suppress(ModelError):
+                asked(client, deadline_s=0.1)
+        gc.collect()
+    assert [str(warning.message) for warning in told] == []
     assert server.wait_for(lambda state: state.active == 0)
     time.sleep(0.05)
     assert threading.active_count() <= threads

@@ -202,6 +202,26 @@ def test_failing_listener_does_not_end_the_stream() -> None:
     assert told == [0, 1, 2]
 
 
+def test_slow_listener_is_told_one_delta_at_a_time() -> None:
+    begun, told, gate = list[int](), list[int](), threading.Event()
+
+    def publish(delta: SemanticDelta) -> None:
+        begun.append(delta.to_id)
+        gate.wait(10)
+        told.append(delta.to_id)
+
+    perceiver = GatedPerceiver()
+    worker = PerceptionWorker(perceiver, publish, WorkerConfig(in_flight=3, capacity=10))
+    for index in range(3):
+        worker.submit(keyframe(index))
+    assert eventually(lambda: len(perceiver.begun) == 3 and worker.stats().in_flight == 0)
+    assert begun == [0]
+    gate.set()
+    assert worker.wait_idle(5)
+    assert begun == told == [0, 1, 2]
+    assert worker.close(5)
+
+
 def test_new_episode_begins_with_a_first_delta(bench: Bench) -> None:
     for index, episode in enumerate(['one', 'one', 'two']):
         bench.worker.submit(keyframe(index, episode_id=episode))
