@@ -58,7 +58,11 @@ def generate(
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         msg = f'{out} is not an empty folder: remove it, or choose another'
         raise InputError(msg)
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        msg = f'cannot write to {out}: {error.strerror}'
+        raise InputError(msg) from None
     if workers > 1:
         return _tidied(_generate_parallel(config, seed, episodes, out, workers), out)
     return _tidied((_write(config, seed, index, out) for index in range(episodes)), out)

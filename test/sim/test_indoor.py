@@ -198,6 +198,8 @@ def test_a_folder_with_something_in_it_is_refused_at_once(tmp_path: Path) -> Non
         generate(NO_IMAGES, 0, 1, tmp_path)
     with pytest.raises(InputError, match='not an empty folder'):
         generate(NO_IMAGES, 0, 1, tmp_path / 'note')
+    with pytest.raises(InputError, match=r'cannot write to .*note/out'):
+        generate(NO_IMAGES, 0, 1, tmp_path / 'note' / 'out')
     assert [path.name for path in tmp_path.iterdir()] == ['note']
 
 
