@@ -18,7 +18,12 @@ from typing import TYPE_CHECKING
 
 import cv2
 from embodied_r_ros.deltas import Motion, MotionSource
-from embodied_r_ros.geometry import BODY_FROM_OPTICAL, relative_motion, yaw_pitch_roll
+from embodied_r_ros.geometry import (
+    BODY_FROM_OPTICAL,
+    rays_of_pixels,
+    relative_motion,
+    yaw_pitch_roll,
+)
 from embodied_r_ros.matching import find_features, match_features
 import numpy as np
 
@@ -118,9 +123,7 @@ def relative_pose(
 
 def _normalised(points: NDArray[np.float64], intrinsics: Intrinsics) -> NDArray[np.float64]:
     """Points [px] without distortion, in units of the focal length. Shape (N, 2)."""
-    distortion = np.array(intrinsics.distortion or (0.0,) * 4)
-    plain = cv2.undistortPoints(points.reshape(-1, 1, 2), intrinsics.matrix(), distortion)
-    return np.asarray(plain, np.float64).reshape(-1, 2)
+    return -rays_of_pixels(intrinsics, points)[:, 1:]
 
 
 def _rays(points: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import math
 from typing import TYPE_CHECKING
 
+import cv2
 import numpy as np
 
 if TYPE_CHECKING:
@@ -142,6 +143,19 @@ def relative_motion(earlier: Pose, later: Pose) -> tuple[NDArray[np.float64], ND
     return r0.T @ later.rotation(), r0.T @ offset
 
 
+def rays_of_pixels(intrinsics: Intrinsics, pixels: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Viewing rays of pixels in body axes, straightened and with a depth of 1. Shape (N, 3).
+
+    Args:
+        intrinsics: Of the camera, with its distortion.
+        pixels: Columns and rows [px]. Shape (N, 2).
+    """
+    k, points = intrinsics.matrix(), np.reshape(pixels, (-1, 1, 2))
+    straight = cv2.undistortPoints(points, k, np.array(intrinsics.distortion or (0.0,) * 4))
+    xy = np.asarray(straight, np.float64).reshape(-1, 2)
+    return np.column_stack([np.ones(len(xy)), -xy])
+
+
 def direction_of_pixel(intrinsics: Intrinsics, u: float, v: float) -> tuple[float, float]:
     """Bearing and elevation [rad] of a pixel, seen from a camera without distortion."""
     x, y = (u - intrinsics.cx) / intrinsics.fx, (v - intrinsics.cy) / intrinsics.fy
@@ -152,3 +166,15 @@ def direction_of_vector(vector: NDArray[np.float64]) -> tuple[float, float]:
     """Bearing and elevation [rad] of a vector in body axes. Shape (3,)."""
     x, y, z = (float(value) for value in vector)
     return math.atan2(y, x), math.atan2(z, math.hypot(x, y))
+
+
+def vector_of_direction(bearing_rad: float, elevation_rad: float) -> NDArray[np.float64]:
+    """Unit vector in body axes, the inverse of `direction_of_vector`. Shape (3,)."""
+    across = math.cos(elevation_rad)
+    return np.array(
+        [
+            across * math.cos(bearing_rad),
+            across * math.sin(bearing_rad),
+            math.sin(elevation_rad),
+        ]
+    )

@@ -79,9 +79,9 @@ def hue_table() -> NDArray[np.int8]:
     return table
 
 
-def item_label(colour: str, shape: str) -> str:
-    """The label of an item: 'red tall object'."""
-    return f'{colour} {shape} object'
+def item_label(colour: str, shape: str = '') -> str:
+    """The label of an item: 'red tall object', or 'red object' where the shape is not known."""
+    return f'{colour} {shape} object' if shape else f'{colour} object'
 
 
 def roundness(mask: NDArray[np.bool_]) -> float:
