@@ -134,7 +134,8 @@ class HttpChatClient:
                 raise
             yield from self._ask(request, watch, reader, lacking | optional)
             self._lacking = lacking | optional
-        if self._served and reader.model and _plain(reader.model) != self._served.name:
+        known = self._served
+        if known and reader.model and _plain(reader.model) != known.name:
             self._served = None
 
     def _ask(

@@ -84,12 +84,12 @@ class ModelProcess:
             if now - start > limit_s:
                 msg = (
                     f'{self.role} was not healthy within {limit_s:.0f} s ({url}): raise '
-                    f'start_timeout_s, or see {self.log}: {self._last_words()}'
+                    f'start_timeout_s, or see {self.log} {self._last_words()}'
                 )
                 raise ModelError(msg)
             if now - said > _SAY_EVERY_S:
                 said = now
-                say(f'{self.role}: loading for {now - start:.0f} s: {self._last_words()}')
+                say(f'{self.role}: loading for {now - start:.0f} s {self._last_words()}'.rstrip())
             time.sleep(_POLL_S)
         # Its port was free, but another server may have taken it since, and be what answers.
         self.check()
@@ -104,7 +104,7 @@ class ModelProcess:
         code = self._process.poll()
         if code is not None:
             how = f'signal {-code}' if code < 0 else f'exit code {code}'
-            msg = f'{self.role} ended with {how}, see {self.log}: {self._last_words()}'
+            msg = f'{self.role} ended with {how}, see {self.log} {self._last_words()}'
             raise ModelError(msg)
 
     def ask_to_end(self) -> None:
@@ -132,15 +132,16 @@ class ModelProcess:
             os.killpg(self._process.pid, number)
 
     def _last_words(self) -> str:
-        """The last line of the log that says something, preferably an error; shortened."""
+        """The last line of the log, preferably an error, shortened and in brackets."""
         try:
             data = self.log.read_bytes()[-20_000:]
         except OSError as error:
-            return f'(the log cannot be read: {error})'
+            return f'(which cannot be read: {error})'
         lines = [line.strip() for line in data.decode(errors='replace').splitlines()]
         lines = [line for line in lines if line]
         errors = [line for line in lines[-20:] if 'error' in line.lower()]
-        return (errors or lines or ['(the log is empty)'])[-1][-_TAIL_CHARS:]
+        said = (errors or lines or [''])[-1][-_TAIL_CHARS:]
+        return f'({said})' if said else ''
 
 
 def _is_healthy(url: str) -> bool:

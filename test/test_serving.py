@@ -109,7 +109,7 @@ class TestServers:
         assert told[-1] == 'reasoner: had to be killed'
 
     def test_that_die_say_why(self, program: Path, tmp_path: Path) -> None:
-        expected = r'reasoner ended with exit code 1, see .*reasoner.log: .*CUDA out of memory'
+        expected = r'reasoner ended with exit code 1, see .*reasoner.log .*CUDA out of memory'
         with pytest.raises(ModelError, match=expected):
             ModelServers(profile(program, 'dies'), tmp_path).start()
 
@@ -361,6 +361,19 @@ def parse(command: list[str]) -> None:
 def installed(python: str, module: str) -> bool:
     code = f'import importlib.util, sys; sys.exit(not importlib.util.find_spec({module!r}))'
     return subprocess.run([python, '-c', code], timeout=60).returncode == 0
+
+
+def test_launch_file_runs_the_command() -> None:
+    # The folder `launch` of this repository is importable too, but empty.
+    sources = pytest.importorskip('launch.launch_description_sources')
+    path = Path(__file__).parent.parent / 'launch' / 'models.launch.py'
+    context = pytest.importorskip('launch').LaunchContext()
+    source = sources.PythonLaunchDescriptionSource(str(path))
+    *_, serve = source.get_launch_description(context).entities
+    context.launch_configurations.update(profile='split', only='reasoner', log_dir='/tmp/log')
+    (process,) = serve.execute(context)
+    words = ['serve', 'split', '--only', 'reasoner', '--log-dir', '/tmp/log']
+    assert [part[0].text for part in process.cmd[-6:]] == words
 
 
 class TestCommand:
