@@ -10,6 +10,7 @@ from embodied_r_ros.bags import LATCHED_QOS, RELIABLE_QOS, SENSOR_DATA_QOS
 from embodied_r_ros.config import check_settings, setting
 from embodied_r_ros.nodes import qos
 from embodied_r_ros.nodes.ros_types import message_class
+from embodied_r_ros.nodes.topics import camera_topic
 
 if TYPE_CHECKING:
     from rclpy.qos import QoSProfile
@@ -53,11 +54,6 @@ class RecorderConfig:
 
     def __post_init__(self) -> None:
         check_settings(self)
-
-
-def camera_topic(camera: str, name: str) -> str:
-    """A topic of a camera, whose name is its namespace; '.' is the node's own."""
-    return name if camera == '.' else f'{camera.rstrip("/")}/{name}'
 
 
 def recorded_topics(config: RecorderConfig) -> list[RecordedTopic]:

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Node `semantic_perceiver`: keyframes of one or several cameras become semantic deltas.
+
+Callbacks hand keyframes to the perception worker, whose threads perceive and publish in order. A
+focus runs in a thread of its own, a few at a time.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+import time
+from typing import Any, ClassVar, TYPE_CHECKING
+
+from embodied_r_msgs.msg import Keyframe, SemanticDelta
+from embodied_r_msgs.srv import Focus
+from embodied_r_ros.chat_config import ChatConfig
+from embodied_r_ros.classical import ClassicalConfig, ClassicalPerceiver
+from embodied_r_ros.config import check_settings, setting
+from embodied_r_ros.conversions import delta_to_msg, focus_to_msg, keyframe_from_msg
+from embodied_r_ros.deltas import DeltaKind, Rung
+from embodied_r_ros.errors import EmbodiedRError
+from embodied_r_ros.http_chat import HttpChatClient
+from embodied_r_ros.ladder import LadderPerceiver
+from embodied_r_ros.nodes import qos
+from embodied_r_ros.nodes.deferred import deferred
+from embodied_r_ros.nodes.diagnostics import Health, Level
+from embodied_r_ros.nodes.lifecycle import ManagedNode
+from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
+from embodied_r_ros.nodes.run import run
+from embodied_r_ros.nodes.topics import camera_topic
+from embodied_r_ros.perception_worker import PerceptionWorker, WorkerConfig
+from embodied_r_ros.profiles import load_profile
+from embodied_r_ros.vlm.perceiver import VlmConfig, VlmPerceiver
+from rclpy.callback_groups import ReentrantCallbackGroup
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from embodied_r_ros import deltas
+    from embodied_r_ros.perception import Perceiver
+
+_NS = 1_000_000_000
+_FOCUS_THREADS = 2
+_FOCUS_IN_LINE = 8
+
+
+@dataclass(frozen=True)
+class PerceiverConfig:
+    """Who perceives, and for which cameras."""
+
+    cameras: tuple[str, ...] = setting(
+        ('.',), "namespaces of the cameras; '.' is this node's own", read_only=True
+    )
+    perceiver: str = setting(
+        'auto',
+        'classical: geometry and colour, no model; vlm: a vision-language model; auto: vlm where '
+        'the profile has one',
+        choices=('auto', 'classical', 'vlm'),
+        read_only=True,
+    )
+    profile: str = setting(
+        '',
+        'model profile whose perceiver is asked, with its vlm.* and worker.* settings; empty: the '
+        'server of chat.*',
+        read_only=True,
+    )
+    stand_in: bool = setting(
+        True, 'the classical perceiver stands in where the model fails', read_only=True
+    )
+    focus_deadline_s: float = setting(
+        10.0, 'time for a focus that names none [s]', between=(0.1, 600)
+    )
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+class SemanticPerceiver(ManagedNode):
+    """Publishes what each keyframe adds."""
+
+    groups: ClassVar = {
+        PerceiverConfig: '',
+        ChatConfig: 'chat',
+        VlmConfig: 'vlm',
+        ClassicalConfig: 'classical',
+        WorkerConfig: 'worker',
+    }
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__('semantic_perceiver', **options)
+
+    def configure(self) -> None:
+        """Reach the model, where there is one.
+
+        Raises:
+            ModelError: The model server is not reachable.
+            ConfigError: The profile or the token cannot be used.
+        """
+        self._worker_config = self.parameters.config(WorkerConfig)
+        self._perceiver: Perceiver = self._choose()
+        self._model = self._perceiver.info()
+        self._output = self.publisher(SemanticDelta, 'semantic_delta', qos.RESULT)
+        self.serve(Focus, 'focus', self._focus, ReentrantCallbackGroup())
+
+    def activate(self) -> None:
+        """Perceive, starting new streams."""
+        self._last_error = ''
+        self._bad_keyframes = 0
+        self._worker = PerceptionWorker(self._perceiver, self._publish, self._worker_config)
+        self._pool = ThreadPoolExecutor(_FOCUS_THREADS, 'focus')
+        self._looking = 0
+        self.while_active.callback(self._pool.shutdown, wait=False)
+        self.while_active.callback(self._worker.close)
+        for camera in self.parameters.config(PerceiverConfig).cameras:
+            topic = camera_topic(camera, 'keyframe')
+            self.subscribe(Keyframe, topic, self._take, qos.RESULT)
+
+    def models(self) -> list[dict[str, Any]]:
+        """The model that perceives."""
+        return [{'role': 'perceiver', 'name': self._model.name, 'digest': self._model.digest}]
+
+    def report(self) -> Health:
+        """Say how the perceiving goes."""
+        stats = self._worker.stats()
+        values: dict[str, Any] = {
+            'model': self._model.name,
+            'keyframes': stats.submitted,
+            'deltas': stats.published,
+            'failed': stats.failed,
+            'coalesced': stats.coalesced,
+            'discarded': stats.discarded,
+            'bad_keyframes': self._bad_keyframes,
+            'waiting': stats.waiting,
+            'latency_s': stats.last_latency_ns / _NS,
+        }
+        if isinstance(self._perceiver, LadderPerceiver):
+            values['stood_in'] = self._perceiver.stood_in
+        if self._last_error:
+            return Health(Level.WARN, self._last_error, values)
+        return Health(Level.OK, 'perceiving', values)
+
+    def _choose(self) -> Perceiver:
+        """Make the perceiver that the parameters name.
+
+        Raises:
+            ConfigError: The profile or the token cannot be used.
+        """
+        config = self.parameters.config(PerceiverConfig)
+        chat, vlm = self.parameters.config(ChatConfig), self.parameters.config(VlmConfig)
+        kind = config.perceiver
+        if config.profile:
+            profile = load_profile(config.profile)
+            has_model = 'perceiver' in profile.clients
+            kind = 'vlm' if kind == 'auto' and has_model else kind
+            if kind == 'vlm':
+                chat, vlm = profile.client('perceiver'), profile.vlm
+                self._worker_config = profile.worker
+        classical = self.parameters.config(ClassicalConfig)
+        if kind != 'vlm':
+            return ClassicalPerceiver(classical, Rung.PRIMARY)
+        model = VlmPerceiver(HttpChatClient(chat), vlm)
+        if not config.stand_in:
+            return model
+        return LadderPerceiver(model, ClassicalPerceiver(classical, Rung.LOCAL))
+
+    def _take(self, msg: Keyframe) -> None:
+        try:
+            self._worker.submit(keyframe_from_msg(msg))
+        except EmbodiedRError as error:
+            self._bad_keyframes += 1
+            self.log_problem(error)
+
+    def _publish(self, delta: deltas.SemanticDelta) -> None:
+        """Publish a delta. Runs in a thread of the worker."""
+        self._last_error = delta.error if delta.kind is DeltaKind.FAILED else ''
+        self._output.publish(delta_to_msg(ROS_MESSAGES, delta))
+
+    async def _focus(self, request: Focus.Request, response: Focus.Response) -> Focus.Response:
+        if not self.is_active or self._looking >= _FOCUS_IN_LINE:
+            busy = f'{_FOCUS_IN_LINE} looks are in line: ask later'
+            response.error = busy if self.is_active else 'the perceiver is not active'
+            return response
+        self._looking += 1
+        looked = deferred(self)
+        self._pool.submit(lambda: looked.set_result(self._look(request, response)))
+        filled: Focus.Response = await looked
+        self._looking -= 1
+        return filled
+
+    def _look(self, request: Focus.Request, response: Focus.Response) -> Focus.Response:
+        """Fill a response. Runs in a thread of the pool."""
+        limit_s = request.deadline_s or self.parameters.config(PerceiverConfig).focus_deadline_s
+        end = time.monotonic() + limit_s
+        for keyframe_id in request.keyframe_ids:
+            keyframe = self._worker.keyframe(keyframe_id, request.camera)
+            left_s = end - time.monotonic()
+            if keyframe is None or left_s <= 0 or not self.is_active:
+                continue
+            try:
+                text = self._perceiver.focus(request.question, request.options, keyframe, left_s)
+            except Exception as error:  # the asker must hear of it, whatever it was
+                response.error = f'keyframe {keyframe_id}: {error}'
+                continue
+            if text.text:
+                response.focus.append(focus_to_msg(ROS_MESSAGES, text))
+        return response
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the node."""
+    return run(SemanticPerceiver, arguments)

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from dataclasses import replace
+import threading
+import time
+from typing import Any, TYPE_CHECKING
+
+from diagnostic_msgs.msg import DiagnosticArray
+from embodied_r_msgs.msg import Keyframe, ModelInfo, SemanticDelta
+from embodied_r_msgs.srv import Focus
+from embodied_r_ros import deltas
+from embodied_r_ros.answers import FocusText
+from embodied_r_ros.conversions import keyframe_to_msg
+from embodied_r_ros.deltas import DeltaKind
+from embodied_r_ros.geometry import Pose
+from embodied_r_ros.images import encode_image
+from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
+from embodied_r_ros.nodes.semantic_perceiver import SemanticPerceiver
+import pytest
+
+from test.chat_server import ChatServer, Script
+from test.nodes.graph import ACTIVATE, CLEANUP, CONFIGURE, DEACTIVATE, wait_for
+from test.nodes.test_keyframe_extractor import START_NS, view
+from test.test_conversions import keyframe
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from embodied_r_ros import keyframes
+
+    from test.nodes.graph import Graph
+
+S = 1_000_000_000
+
+
+def seen(index: int, camera: str = 'front', x: float = 0.0) -> keyframes.Keyframe:
+    """The keyframe with an id, taken where the camera had moved by `x` [m]."""
+    return replace(
+        keyframe(),
+        id=index,
+        reference_id=max(0, index - 1),
+        stamp_ns=START_NS + index * S,
+        camera=camera,
+        episode_id='',
+        intrinsics=None,
+        image=encode_image(view(7)),
+        pose=Pose((x, 0.0, 0.0), (0.0, 0.0, 0.0, 1.0), 'odom'),
+    )
+
+
+class FakePerceiver:
+    """Perceives when let go."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.model = deltas.ModelInfo('fake')
+
+    def perceive(
+        self, earlier: keyframes.Keyframe | None, later: keyframes.Keyframe
+    ) -> deltas.SemanticDelta:
+        self.go.wait(20)
+        kind = DeltaKind.CHANGE if earlier else DeltaKind.FIRST
+        first = earlier or later
+        return deltas.SemanticDelta(later.stamp_ns, kind, later.id, first.id, camera=later.camera)
+
+    def focus(
+        self,
+        question: str,
+        options: Sequence[str],
+        keyframe: keyframes.Keyframe,
+        deadline_s: float,
+    ) -> FocusText:
+        self.go.wait(20)
+        return FocusText(keyframe.id, keyframe.stamp_ns, f'{question} {deadline_s > 1}', 'front')
+
+    def info(self) -> deltas.ModelInfo:
+        return self.model
+
+
+def with_perceiver(graph: Graph, perceiver: Any, **parameters: Any) -> SemanticPerceiver:
+    """An active node whose perceiver is replaced."""
+    node = graph.add(SemanticPerceiver, **parameters)
+    node._choose = lambda: perceiver  # type: ignore[method-assign]
+    graph.change(node, CONFIGURE, ACTIVATE)
+    return node
+
+
+def show(graph: Graph, *shown: keyframes.Keyframe, topic: str = 'keyframe') -> Any:
+    publisher = graph.publisher(Keyframe, topic)
+    for one in shown:
+        publisher.publish(keyframe_to_msg(ROS_MESSAGES, one))
+    return publisher
+
+
+def test_keyframes_become_deltas(graph: Graph) -> None:
+    graph.active(SemanticPerceiver)
+    found = graph.inbox(SemanticDelta, 'semantic_delta')
+    graph.matched('semantic_delta')
+    show(graph, seen(0), seen(1, x=1.5))
+    first, second = found.wait(2)
+    assert (first.kind, first.to_id) == (SemanticDelta.KIND_FIRST, 0)
+    assert (second.from_id, second.to_id, second.camera) == (0, 1, 'front')
+    assert second.action == 'moved forward 1.5 m'
+    assert second.header.frame_id == 'front_optical'
+    assert second.header.stamp.sec == START_NS // S + 1
+    assert (second.model.name, second.model.rung) == ('classical', ModelInfo.RUNG_PRIMARY)
+    assert second.latency.nanosec > 0
+
+
+def test_several_cameras_are_streams_of_their_own(graph: Graph) -> None:
+    graph.active(SemanticPerceiver, cameras=['front', 'rear'])
+    found = graph.inbox(SemanticDelta, 'semantic_delta')
+    graph.matched('semantic_delta')
+    show(graph, seen(0, 'front'), topic='/front/keyframe')
+    show(graph, seen(0, 'rear'), topic='/rear/keyframe')
+    found.wait(2)
+    assert {(msg.camera, msg.kind) for msg in found} == {('front', 0), ('rear', 0)}
+
+
+def test_slow_perception_coalesces_and_keeps_the_node_responsive(graph: Graph) -> None:
+    perceiver = FakePerceiver()
+    node = with_perceiver(graph, perceiver, worker__in_flight=1, worker__capacity=1)
+    found = graph.inbox(SemanticDelta, 'semantic_delta')
+    graph.matched('semantic_delta')
+    arrays = graph.inbox(DiagnosticArray, '/diagnostics')
+    show(graph, *(seen(index) for index in range(5)))
+    wait_for(lambda: node._worker.stats().submitted == 5, 'the keyframes')
+    start = time.monotonic()
+    arrays.clear()
+    arrays.wait(2)
+    assert time.monotonic() - start < 3
+    perceiver.go.set()
+    found.wait(2)
+    assert [(msg.from_id, msg.to_id, msg.skipped) for msg in found] == [(0, 0, 0), (0, 4, 3)]
+    assert node.report().values['coalesced'] == 3
+
+
+def test_focus_looks_again_without_blocking(graph: Graph) -> None:
+    perceiver = FakePerceiver()
+    node = with_perceiver(graph, perceiver)
+    show(graph, seen(0), seen(1))
+    wait_for(lambda: node._worker.keyframe(1, 'front'), 'the keyframes')
+    request = Focus.Request(question='a door?', keyframe_ids=[0, 1, 99], deadline_s=5.0)
+    looking = graph.call_async(Focus, '/focus', request)
+    wait_for(lambda: node._looking, 'the look')
+    arrays = graph.inbox(DiagnosticArray, '/diagnostics')
+    arrays.wait(1)
+    assert not looking.done()
+    perceiver.go.set()
+    response = graph.result(looking)
+    assert [(text.keyframe_id, text.text) for text in response.focus] == [
+        (0, 'a door? True'),
+        (1, 'a door? True'),
+    ]
+    assert response.error == ''
+
+
+def test_focus_needs_an_active_node(graph: Graph) -> None:
+    node = graph.active(SemanticPerceiver)
+    graph.change(node, DEACTIVATE)
+    response = graph.call(Focus, '/focus', Focus.Request(question='a door?', keyframe_ids=[0]))
+    assert response.error == 'the perceiver is not active'
+
+
+def test_damaged_keyframe_is_counted_and_survived(graph: Graph) -> None:
+    node = graph.active(SemanticPerceiver)
+    found = graph.inbox(SemanticDelta, 'semantic_delta')
+    graph.matched('semantic_delta')
+    msg = keyframe_to_msg(ROS_MESSAGES, keyframe())
+    msg.image.data = msg.image.data[:20]
+    publisher = graph.publisher(Keyframe, 'keyframe')
+    publisher.publish(msg)
+    wait_for(lambda: node._bad_keyframes == 1, 'the damaged keyframe')
+    publisher.publish(keyframe_to_msg(ROS_MESSAGES, seen(0)))
+    found.wait(1)
+
+
+def test_missing_model_server_fails_the_configuration(
+    graph: Graph, capfd: pytest.CaptureFixture[str]
+) -> None:
+    node = graph.add(
+        SemanticPerceiver, perceiver='vlm', chat__url='http://127.0.0.1:9', chat__retries=0
+    )
+    assert not graph.try_change(node, CONFIGURE)
+    assert 'not configured: no model server at http://127.0.0.1:9' in capfd.readouterr().err
+
+
+def test_model_that_dies_is_stood_in_for(graph: Graph) -> None:
+    with ChatServer(models=[{'id': 'scripted'}]) as server:
+        node = graph.active(
+            SemanticPerceiver,
+            perceiver='vlm',
+            chat__url=server.url,
+            chat__model='scripted',
+            vlm__retries=0,
+            chat__retries=0,
+        )
+        server.default = Script(status=500)
+        found = graph.inbox(SemanticDelta, 'semantic_delta')
+        graph.matched('semantic_delta')
+        show(graph, seen(0))
+        [delta] = found.wait(1)
+    assert (delta.model.name, delta.model.rung) == ('classical', ModelInfo.RUNG_LOCAL)
+    assert node.report().values['stood_in'] == 1
+
+
+def test_failure_without_a_stand_in_is_said(graph: Graph) -> None:
+    with ChatServer(models=[{'id': 'scripted'}]) as server:
+        node = graph.active(
+            SemanticPerceiver,
+            perceiver='vlm',
+            stand_in=False,
+            chat__url=server.url,
+            chat__model='scripted',
+            vlm__retries=0,
+            chat__retries=0,
+        )
+        server.default = Script(status=500)
+        found = graph.inbox(SemanticDelta, 'semantic_delta')
+        graph.matched('semantic_delta')
+        show(graph, seen(0))
+        [delta] = found.wait(1)
+    assert delta.kind == SemanticDelta.KIND_FAILED
+    assert 'status 500' in delta.error
+    assert 'status 500' in node.report().message
+
+
+@pytest.mark.parametrize(
+    ('profile', 'perceiver', 'name'),
+    [('', 'auto', 'classical'), ('embedded', 'auto', 'classical')],
+)
+def test_profile_chooses_the_perceiver(
+    graph: Graph, profile: str, perceiver: str, name: str
+) -> None:
+    node = graph.active(SemanticPerceiver, profile=profile, perceiver=perceiver)
+    assert node.report().values['model'] == name
+
+
+def test_profile_with_a_model_asks_for_it(graph: Graph, capfd: pytest.CaptureFixture[str]) -> None:
+    node = graph.add(SemanticPerceiver, profile='gpu-24gb', chat__retries=0)
+    assert not graph.try_change(node, CONFIGURE)
+    assert 'no model server at' in capfd.readouterr().err
+
+
+def test_three_rounds_of_the_lifecycle(graph: Graph) -> None:
+    node = graph.add(SemanticPerceiver, namespace='/robot1')
+    found = graph.inbox(SemanticDelta, '/robot1/semantic_delta')
+    for round_trip in range(3):
+        graph.change(node, CONFIGURE, ACTIVATE)
+        graph.matched('/robot1/semantic_delta')
+        publisher = show(graph, seen(0), topic='/robot1/keyframe')
+        assert found.wait(round_trip + 1)[round_trip].kind == SemanticDelta.KIND_FIRST
+        graph.outsider.destroy_publisher(publisher)
+        graph.change(node, DEACTIVATE, CLEANUP)
+    assert not [t for t in threading.enumerate() if t.name.startswith('perception')]
