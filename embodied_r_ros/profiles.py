@@ -31,7 +31,9 @@ _SHARE = 'share:'
 class ServerConfig:
     """One model server: a program and how to tell that it is ready."""
 
-    model: str = setting('', 'model folder, `share:` and a shipped folder, or a name at a hub')
+    model: str = setting(
+        '', 'path of a folder or file, `share:` and a shipped folder, or a name at a hub'
+    )
     command: tuple[str, ...] = setting(
         (), 'program and arguments; {model}, {host} and {port} are filled in'
     )
@@ -56,40 +58,40 @@ class ServerConfig:
             msg = 'a server needs a model and a command'
             raise ConfigError(msg)
 
-    def is_folder(self) -> bool:
-        """Tell whether the model is a folder rather than a name at a hub."""
+    def is_path(self) -> bool:
+        """Tell whether the model is a path rather than a name at a hub."""
         return self.model.startswith((_SHARE, '/', './', '../', '~'))
 
     def model_argument(self) -> str:
         """The model as the program gets it.
 
         Raises:
-            ConfigError: It is a folder that is missing, or in which there is no model.
+            ConfigError: It is a path where there is no model.
         """
-        if not self.is_folder():
+        if not self.is_path():
             return self.model
         shipped = self.model.startswith(_SHARE)
         name = self.model.removeprefix(_SHARE)
-        folder = shared_path(*Path(name).parts) if shipped else Path(name).expanduser().resolve()
-        if not (folder / 'config.json').is_file():
-            msg = f'{folder} holds no model: expected config.json and *.safetensors in it'
+        path = shared_path(*Path(name).parts) if shipped else Path(name).expanduser().resolve()
+        if not path.is_file() and not (path / 'config.json').is_file():
+            msg = f'{path} holds no model: expected config.json and *.safetensors in it, or a file'
             raise ConfigError(msg)
-        return str(folder)
+        return str(path)
 
     def client(self) -> ChatConfig:
         """How this machine reaches it."""
         # Who listens at every address is reached at the one of this machine.
         host = '127.0.0.1' if self.host in {'0.0.0.0', '::'} else self.host
         host = f'[{host}]' if ':' in host else host
-        # A folder has no other name than its path, and a server of one model needs none.
-        name = '' if self.is_folder() else self.model
+        # A path is not a name everywhere, and a server of one model needs none.
+        name = '' if self.is_path() else self.model
         return ChatConfig(f'http://{host}:{self.port}', name)
 
     def filled_command(self) -> tuple[str, ...]:
         """Program and arguments.
 
         Raises:
-            ConfigError: The model is a folder that is missing.
+            ConfigError: There is no model at its path.
         """
         values = {'{model}': self.model_argument(), '{host}': self.host, '{port}': str(self.port)}
         return tuple(_filled(word, values) for word in self.command)

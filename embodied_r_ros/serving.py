@@ -151,8 +151,8 @@ class ModelServers:
         log = self._log_dir / f'{self._profile.name}-{role}.log'
         self._say(f'{role}: starting {config.model} on port {config.port}, log in {log}')
         environment = dict(os.environ)
-        # A folder is complete; looking for more of it on the network only costs time.
-        if config.is_folder():
+        # What lies here is complete; looking for more on the network only costs time.
+        if config.is_path():
             environment.setdefault('HF_HUB_OFFLINE', '1')
         if self._token and config.token_variable:
             environment[config.token_variable] = self._token

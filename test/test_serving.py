@@ -175,6 +175,12 @@ class TestModelFolder:
         with pytest.raises(ConfigError, match=f'{tmp_path} holds no model'):
             ModelServers(profile(program, model=str(tmp_path)))
 
+    def test_may_be_a_single_file(self, program: Path, tmp_path: Path) -> None:
+        weights = tmp_path / 'model.gguf'
+        weights.write_bytes(b'')
+        servers = ModelServers(profile(program, model=str(weights)))
+        assert servers.commands['reasoner'][-1] == str(weights)
+
     def test_given_as_a_url_needs_no_server(self) -> None:
         with served_model('http://127.0.0.1:8000') as config:
             assert config == ChatConfig(url='http://127.0.0.1:8000')
@@ -315,7 +321,7 @@ class TestShippedProfiles:
     ) -> None:
         (tmp_path / 'config.json').write_text('{}')
         for server in load_profile(name).servers.values():
-            model = str(tmp_path) if server.is_folder() else server.model
+            model = str(tmp_path) if server.is_path() else server.model
             words = [word.replace('{model}', model) for word in server.command]
             words = [word.replace('{host}', '127.0.0.1').replace('{port}', '1') for word in words]
             parse(words)
