@@ -55,6 +55,16 @@ VISION = [
 ]
 
 
+@pytest.fixture(scope='module', autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep logs, trusted code and the settings of vLLM out of the user's home."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv('XDG_STATE_HOME', str(tmp_path_factory.mktemp('state')))
+        patch.setenv('HF_MODULES_CACHE', str(tmp_path_factory.mktemp('modules')))
+        patch.setenv('VLLM_CPU_KVCACHE_SPACE', '1')
+        yield
+
+
 @pytest.fixture(scope='module')
 def language_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip('torch')
@@ -99,7 +109,6 @@ def require_vllm(module: str) -> None:
     done = subprocess.run([VLLM_PYTHON, '-c', f'import {module}'], capture_output=True, timeout=60)
     if done.returncode:
         pytest.skip(f'{VLLM_PYTHON} cannot import {module}')
-    os.environ.setdefault('VLLM_CPU_KVCACHE_SPACE', '1')
 
 
 @pytest.fixture(scope='module')
