@@ -124,7 +124,10 @@ def test_slow_perception_coalesces_and_keeps_the_node_responsive(graph: Graph) -
     found = graph.inbox(SemanticDelta, 'semantic_delta')
     graph.matched('semantic_delta')
     arrays = graph.inbox(DiagnosticArray, '/diagnostics')
-    show(graph, *(seen(index) for index in range(5)))
+    publisher = show(graph, seen(0))
+    wait_for(lambda: node._worker.stats().in_flight == 1, 'the first keyframe')
+    for index in range(1, 5):
+        publisher.publish(keyframe_to_msg(ROS_MESSAGES, seen(index)))
     wait_for(lambda: node._worker.stats().submitted == 5, 'the keyframes')
     start = time.monotonic()
     arrays.clear()
