@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.ahead import done_ahead
 from embodied_r_ros.bags import read_messages, topics_of_type
 from embodied_r_ros.conversions import (
     encoded_image_from_msg,
@@ -19,9 +21,9 @@ from embodied_r_ros.poses import PoseBuffer
 from embodied_r_ros.raw_images import raw_image
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-    from embodied_r_ros.geometry import Intrinsics
+    from embodied_r_ros.geometry import Intrinsics, Pose
     from rosbags.highlevel import AnyReader
 
 IMAGE_TYPES = ('sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage')
@@ -66,6 +68,11 @@ def bag_images(reader: AnyReader, topic: str) -> Iterator[StampedImage]:
         SourceError: An image cannot be decoded.
         BagError: A message is damaged.
     """
+    return done_ahead(_decodings(reader, topic))
+
+
+def _decodings(reader: AnyReader, topic: str) -> Iterator[Callable[[], StampedImage]]:
+    """What has to be done for each image once its message and pose are there."""
     info_topic = _camera_info_topic(reader, topic)
     odometry = topics_of_type(reader, 'nav_msgs/msg/Odometry')
     odometry_topic = odometry[0] if len(odometry) == 1 else ''
@@ -87,7 +94,7 @@ def bag_images(reader: AnyReader, topic: str) -> Iterator[StampedImage]:
 
 
 class _ImageQueue:
-    """Images that wait for the odometry after them, decoded when they leave."""
+    """Images that wait for the odometry after them."""
 
     def __init__(self, topic: str, *, waits_for_poses: bool) -> None:
         self.intrinsics: Intrinsics | None = None
@@ -104,25 +111,41 @@ class _ImageQueue:
         is_full = len(self.waiting) > _MAX_WAITING
         return is_full or not self._waits_for_poses or self.poses.reaches(self.waiting[0][0])
 
-    def pop(self) -> StampedImage:
-        """Decode the oldest image."""
+    def pop(self) -> Callable[[], StampedImage]:
+        """Take out the oldest image, to be decoded."""
         stamp_ns, msg = self.waiting.popleft()
-        encoded = encoded_image_from_msg(msg) if hasattr(msg, 'format') else None
-        try:
-            image = encoded.decode() if encoded else raw_image(msg)
-        except ImageError as error:
-            text = f'image {self._count} of topic {self._topic!r} cannot be decoded: {error}'
-            raise SourceError(text) from None
         index, self._count = self._count, self._count + 1
-        return StampedImage(
-            index,
-            stamp_ns,
-            image,
-            msg.header.frame_id or StampedImage.frame_id,
-            self.intrinsics,
-            self.poses.at(stamp_ns),
-            encoded if encoded and encoded.format == 'jpeg' else None,
-        )
+        about = _About(self._topic, index, stamp_ns, self.intrinsics, self.poses.at(stamp_ns))
+        return lambda: _decoded(msg, about)
+
+
+@dataclass(frozen=True)
+class _About:
+    """What is known of an image before it is decoded."""
+
+    topic: str
+    index: int
+    stamp_ns: int
+    intrinsics: Intrinsics | None
+    pose: Pose | None
+
+
+def _decoded(msg: Any, about: _About) -> StampedImage:
+    encoded = encoded_image_from_msg(msg) if hasattr(msg, 'format') else None
+    try:
+        image = encoded.decode() if encoded else raw_image(msg)
+    except ImageError as error:
+        text = f'image {about.index} of topic {about.topic!r} cannot be decoded: {error}'
+        raise SourceError(text) from None
+    return StampedImage(
+        about.index,
+        about.stamp_ns,
+        image,
+        msg.header.frame_id or StampedImage.frame_id,
+        about.intrinsics,
+        about.pose,
+        encoded if encoded and encoded.format == 'jpeg' else None,
+    )
 
 
 def _camera_info_topic(reader: AnyReader, topic: str) -> str:

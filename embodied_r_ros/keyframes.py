@@ -15,13 +15,14 @@ import math
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.config import check_settings, setting
+from embodied_r_ros.content_change import ChangeDetector
 from embodied_r_ros.images import encode_image, shrink
-from embodied_r_ros.overlap import FeatureExtractor, two_view, TwoView
+from embodied_r_ros.overlap import BLANK_SHARE, two_view, TwoView
+from embodied_r_ros.views import View
 
 if TYPE_CHECKING:
     from embodied_r_ros.geometry import Intrinsics, Pose
     from embodied_r_ros.images import EncodedImage, StampedImage
-    from embodied_r_ros.overlap import Features
 
 _NS = 1_000_000_000
 # A clock that goes back by less is jitter between images; by more, it was set or a bag loops.
@@ -129,14 +130,15 @@ class KeyframeSelector:
     def __init__(self, config: KeyframeConfig | None = None) -> None:
         self.config = config or KeyframeConfig()
         self.counts: Counter[str] = Counter()  # by reason, and 'images', 'featureless', 'resets'
-        self._extractor = FeatureExtractor()
         self.reset()
 
     def reset(self) -> None:
         """Forget the stream: the next image is a first one. The counts stay."""
-        self._reference: Features | None = None
-        self._reference_index: int | None = None
-        self._reference_stamp_ns = 0
+        self._reference: _Reference | None = None
+        self._before: TwoView | None = None  # the image before, compared with the reference
+        self._changes = ChangeDetector(self.config.content_change)
+        self._blank_images = 0  # in a row, up to now
+        self._was_usable = False
         self._last_stamp_ns: int | None = None
 
     def evaluate(self, image: StampedImage) -> Evaluation:
@@ -148,57 +150,96 @@ class KeyframeSelector:
         Raises:
             ImageError: The array is not a BGR image.
         """
+        view = View(image.image)
         last_ns = image.stamp_ns if self._last_stamp_ns is None else self._last_stamp_ns
         if image.stamp_ns < last_ns - _CLOCK_JITTER_NS:
             self.counts['resets'] += 1
             self.reset()
         self._last_stamp_ns = image.stamp_ns
-        features = self._extractor.extract(image.image)
-        view = two_view(self._reference, features) if self._reference else None
-        reason = self._decide(image.stamp_ns, features, view)
-        evaluation = Evaluation(
+        self._blank_images = self._blank_images + 1 if self._is_blank(view) else 0
+        found = self._compare(view)
+        reason = self._decide(image.stamp_ns, found)
+        reference = self._reference
+        self._update(image, view, found, reason)
+        return Evaluation(
             image.index,
             image.stamp_ns,
             reason is not None,
-            self._reference_index,
-            view.overlap if view else (None if features.is_blank else 0.0),
-            view.inliers if view else 0,
+            reference.index if reference else None,
+            found.overlap,
+            found.inliers,
             reason,
         )
-        self._count(features, reason)
-        if reason is not None:
-            self._reference, self._reference_index = features, image.index
-            self._reference_stamp_ns = image.stamp_ns
-        return evaluation
 
-    def _count(self, features: Features, reason: KeyframeReason | None) -> None:
-        self.counts['images'] += 1
-        self.counts['featureless'] += features.is_blank
-        if reason is not None:
-            self.counts[reason.name.lower()] += 1
+    def _is_blank(self, view: View) -> bool:
+        # A run of blank images ends only with clear texture, or noise would end it at once.
+        return view.textured_share < BLANK_SHARE * (2.5 if self._blank_images else 1.0)
 
-    def _decide(
-        self, stamp_ns: int, features: Features, view: TwoView | None
+    def _compare(self, view: View) -> TwoView:
+        if self._blank_images:
+            return TwoView(None)
+        if self._reference is None:
+            return TwoView(0.0)
+        return two_view(self._reference.view, view, self._before)
+
+    def _decide(self, stamp_ns: int, found: TwoView) -> KeyframeReason | None:
+        config, reference = self.config, self._reference
+        if reference is None:
+            return KeyframeReason.FEATURELESS if self._blank_images else KeyframeReason.FIRST
+        since_s = (stamp_ns - reference.stamp_ns) / _NS
+        reason = self._reason(stamp_ns, reference, found)
+        if reason is None and 0 < config.max_interval_s <= since_s:
+            reason = KeyframeReason.MAX_INTERVAL
+        return reason if since_s >= config.min_interval_s else None
+
+    def _reason(
+        self, stamp_ns: int, reference: _Reference, found: TwoView
     ) -> KeyframeReason | None:
-        if view is None:
-            return KeyframeReason.FEATURELESS if features.is_blank else KeyframeReason.FIRST
-        since_s = (stamp_ns - self._reference_stamp_ns) / _NS
-        reason = self._reason(features, view)
-        if reason is None and 0 < self.config.max_interval_s <= since_s:
-            return KeyframeReason.MAX_INTERVAL
-        return reason if since_s >= self.config.min_interval_s else None
-
-    def _reason(self, features: Features, view: TwoView) -> KeyframeReason | None:
-        assert self._reference is not None
-        if features.is_blank:
-            return None if self._reference.is_blank else KeyframeReason.FEATURELESS
-        if view.overlap is None or not view.inliers:
+        if self._blank_images:
+            # One blank image between others is a glitch, not a view.
+            is_run = self._blank_images > 1 and not reference.is_blank
+            return KeyframeReason.FEATURELESS if is_run else None
+        if not self._was_usable:
+            return KeyframeReason.FIRST
+        if found.alignment is None or found.overlap is None:
             return KeyframeReason.NEW_VIEW
-        if view.overlap < self.config.max_overlap:
+        return self._reason_of_change(stamp_ns, found.overlap, found)
+
+    def _reason_of_change(
+        self, stamp_ns: int, overlap: float, found: TwoView
+    ) -> KeyframeReason | None:
+        has_changed = self._changes.seen(stamp_ns, found)
+        if overlap < self.config.max_overlap:
             return KeyframeReason.LOW_OVERLAP
-        if abs(view.roll_rad) > self.config.max_roll_rad:
+        if abs(found.roll_rad) > self.config.max_roll_rad:
             return KeyframeReason.ROLL
-        return None
+        return KeyframeReason.CONTENT_CHANGE if has_changed else None
+
+    def _update(
+        self, image: StampedImage, view: View, found: TwoView, reason: KeyframeReason | None
+    ) -> None:
+        self.counts['images'] += 1
+        self.counts['featureless'] += self._blank_images > 0
+        self._was_usable = self._was_usable or not self._blank_images
+        if found.alignment is not None:
+            self._before = found
+        if reason is None:
+            return
+        self.counts[reason.name.lower()] += 1
+        is_blank = self._blank_images > 0
+        self._reference = _Reference(image.index, image.stamp_ns, view, is_blank)
+        self._before = None
+        self._changes.restart(image.stamp_ns, by_change=reason is KeyframeReason.CONTENT_CHANGE)
+
+
+@dataclass(frozen=True)
+class _Reference:
+    """The last keyframe, as far as the next images are compared with it."""
+
+    index: int
+    stamp_ns: int
+    view: View
+    is_blank: bool
 
 
 class KeyframeExtractor:

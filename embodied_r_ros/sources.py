@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 import math
 import os
 from pathlib import Path
@@ -18,6 +19,7 @@ import re
 from typing import TYPE_CHECKING
 
 import cv2
+from embodied_r_ros.ahead import done_ahead
 from embodied_r_ros.bag_images import bag_images, choose_image_topic
 from embodied_r_ros.bags import open_bag
 from embodied_r_ros.errors import ImageError, SourceError
@@ -141,15 +143,21 @@ def _natural_order(file: Path) -> list[tuple[int, str]]:
 
 
 def _folder_images(files: list[Path], rate_hz: float) -> Iterator[StampedImage]:
-    for index, file in enumerate(files):
-        try:
-            data = file.read_bytes()
-            image = decode_image(data)
-        except (OSError, ImageError) as error:
-            msg = f'{file} cannot be read: {error}'
-            raise SourceError(msg) from None
-        encoded = EncodedImage(data, 'jpeg') if image_format(data) == 'jpeg' else None
-        yield StampedImage(index, round(index / rate_hz * _NS), image, encoded=encoded)
+    return done_ahead(
+        partial(_read_image, file, index, round(index / rate_hz * _NS))
+        for index, file in enumerate(files)
+    )
+
+
+def _read_image(file: Path, index: int, stamp_ns: int) -> StampedImage:
+    try:
+        data = file.read_bytes()
+        image = decode_image(data)
+    except (OSError, ImageError) as error:
+        msg = f'{file} cannot be read: {error}'
+        raise SourceError(msg) from None
+    encoded = EncodedImage(data, 'jpeg') if image_format(data) == 'jpeg' else None
+    return StampedImage(index, stamp_ns, image, encoded=encoded)
 
 
 @contextmanager

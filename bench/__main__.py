@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m bench [NAME [OPTION…]]`: measure speed and quality against baselines and budgets.
+
+Without a name, all benches run as they are; with one, its options are listed by --help. Exit code
+1 says that a budget is not met.
+"""
+
+from __future__ import annotations
+
+import argparse
+from importlib import import_module
+import sys
+
+# Name -> what it measures. A bench is a module with add_arguments(parser) and main(args) -> int.
+BENCHES = {
+    'keyframes': 'overlap against rendered truth, time per image, rate from a bag',
+    'perception': 'motion and items of the classical perceiver against rendered truth',
+}
+
+
+def run(name: str, arguments: list[str]) -> int:
+    """Run one bench and return its exit code."""
+    bench = import_module(f'bench.{name}')
+    parser = argparse.ArgumentParser(prog=f'python -m bench {name}', description=bench.__doc__)
+    bench.add_arguments(parser)
+    return int(bench.main(parser.parse_args(arguments)))
+
+
+def main(arguments: list[str]) -> int:
+    """Run the benches that were asked for."""
+    listing = '\n'.join(f'  {name:12} {summary}' for name, summary in BENCHES.items())
+    if arguments and arguments[0] in ('-h', '--help', '--list'):
+        print(f'{__doc__}\nNAME is one of\n{listing}')
+        return 0
+    if arguments and arguments[0] not in BENCHES:
+        print(
+            f'bench: error: no bench {arguments[0]!r}: expected one of\n{listing}', file=sys.stderr
+        )
+        return 2
+    if arguments:
+        return run(arguments[0], arguments[1:])
+    return max([run(name, []) for name in BENCHES])
+
+
+if __name__ == '__main__':
+    sys.exit(main(sys.argv[1:]))
