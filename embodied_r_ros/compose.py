@@ -45,7 +45,7 @@ class NetMotion:
     turn_deg: float = 0.0  # positive left, not wrapped
     tilt_deg: float = 0.0  # positive down
     roll_deg: float = 0.0  # positive clockwise
-    unmeasured: tuple[str, ...] = ()  # directions of moves whose length is not told
+    unmeasured: tuple[str, ...] = ()  # moves and turns whose amount is not told, in words
     unknown: int = 0  # actions that cannot be told, or are not of the grammar
 
     @property
@@ -66,10 +66,10 @@ def net_motion(actions: Iterable[str]) -> NetMotion:
             continue
         heading = math.radians(turns['turned'])
         for step in steps:
-            if step.verb != 'moved':
-                turns[step.verb] += _SIGNS[step.direction] * (step.amount or 0.0)
-            elif step.amount is None:
-                unmeasured[step.direction] = None
+            if step.amount is None:
+                unmeasured[step.text()] = None
+            elif step.verb != 'moved':
+                turns[step.verb] += _SIGNS[step.direction] * step.amount
             else:
                 forward, left, up = (step.amount * part for part in _AXES[step.direction])
                 position[0] += forward * math.cos(heading) - left * math.sin(heading)
@@ -89,8 +89,7 @@ def compose_actions(actions: Iterable[str]) -> str:
     if net.unknown == len(actions):
         return CANNOT_TELL
     words = [step.text() for step in net_steps(net)]
-    words += [f'moved {direction}' for direction in net.unmeasured]
-    text = ', '.join(words) or STATIONARY
+    text = ', '.join([*words, *net.unmeasured]) or STATIONARY
     return f'{text}, partly {CANNOT_TELL}' if net.unknown else text
 
 

@@ -23,6 +23,7 @@ def test_four_equal_sides_come_back() -> None:
         (['cannot tell', 'cannot tell'], 'cannot tell'),
         (['cannot tell', 'turned left 30°'], 'turned left 30°, partly cannot tell'),
         (['moved forward', 'moved forward, turned left 30°'], 'turned left 30°, moved forward'),
+        (['turned left', 'turned left', 'stationary'], 'turned left'),
         (['tilted down 10°', 'tilted up 10°', 'moved up 0.5 m'], 'moved up 0.5 m'),
     ],
 )
@@ -31,6 +32,6 @@ def test_actions_amount_to_one(actions: list[str], text: str) -> None:
 
 
 def test_what_is_not_measured_is_said() -> None:
-    assert net_motion(['moved forward']).unmeasured == ('forward',)
+    assert net_motion(['moved forward']).unmeasured == ('moved forward',)
     assert not net_motion(['moved forward']).is_measured
     assert net_motion(['a long walk']).unknown == 1
