@@ -39,6 +39,7 @@ class SceneLine:
 
     label: str  # '3', or '1-6' for a merged run
     steps: tuple[MotionStep, ...]  # empty: first line, stationary, or it cannot be told
+    is_unknown: bool  # the motion cannot be told, or is not of the grammar
     items: tuple[SeenItem, ...]  # new, in view and moved
     gone: tuple[str, ...]
     seen: tuple[str, ...]  # labels of a merged run, in order of first sight
@@ -52,7 +53,10 @@ def read_scene(user_message: str) -> list[SceneLine]:
 
 
 def _scene_line(label: str, said: str) -> SceneLine:
-    action = re.split(rf'\. ?(?={_HEADING}|No object|$)', said, maxsplit=1)[0]
+    # A first line has no motion: it begins with what is seen.
+    first = re.match(rf'{_HEADING}|No object', said)
+    action = '' if first else re.split(rf'\. ?(?={_HEADING}|No object|$)', said, maxsplit=1)[0]
+    steps = parse_action(action) if action else []
     groups = {heading[:-2]: text for heading, text in _GROUP.findall(said)}
     items = [
         item
@@ -62,7 +66,8 @@ def _scene_line(label: str, said: str) -> SceneLine:
     ]
     return SceneLine(
         label,
-        tuple(parse_action(action) or ()),
+        tuple(steps or ()),
+        steps is None,
         tuple(items),
         tuple(filter(None, groups.get('Gone', '').split('; '))),
         tuple(filter(None, groups.get('Seen', '').split('; '))),

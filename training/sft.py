@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 import sys
 from typing import Any, TYPE_CHECKING
 
 from datasets import Dataset
+from embodied_r_ros.completions import UNKNOWN
 from embodied_r_ros.memory import MemoryConfig
 from embodied_r_ros.rows import read_rows
 from peft import LoraConfig
@@ -20,8 +22,9 @@ import torch
 from transformers import AutoModelForCausalLM, set_seed
 from trl import SFTConfig, SFTTrainer, TrlParser
 
+from training.degrade import degraded
 from training.nano import build_model, load_tokenizer, NanoSize, train_tokenizer
-from training.traces import teaching_trace
+from training.traces import read_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,30 +42,40 @@ class SftArguments:
     hidden_size: int = field(default=192, metadata={'help': 'from scratch: width'})
     layers: int = field(default=6, metadata={'help': 'from scratch: depth'})
     token_budget: int = field(default=1200, metadata={'help': 'tokens of the scene in a prompt'})
+    degraded_share: float = field(
+        default=0.2, metadata={'help': 'share of training rows that are cut down (degrade.py)'}
+    )
     lora_rank: int = field(default=0, metadata={'help': 'rank of a LoRA adapter; 0: all weights'})
     max_eval_rows: int = field(default=512, metadata={'help': 'validation rows for the loss'})
     threads: int = field(default=0, metadata={'help': 'CPU threads; 0: as torch chooses'})
 
 
-def examples(files: list[str], split: str, config: MemoryConfig) -> Iterator[dict[str, Any]]:
+def examples(
+    files: list[str], split: str, config: MemoryConfig, degraded_share: float, seed: int
+) -> Iterator[dict[str, Any]]:
     """Prompt and completion of every row of a split that a careful reader can solve."""
-    for file in files:
-        for row in read_rows(Path(file)):
-            trace = teaching_trace(row, config) if row.split == split else None
-            if trace:
-                prompt = row.prompt(config)
-                yield {
-                    'prompt': [
-                        {'role': 'system', 'content': prompt.system},
-                        {'role': 'user', 'content': prompt.user},
-                    ],
-                    'completion': [{'role': 'assistant', 'content': trace.completion()}],
-                }
+    rng = Random(seed)
+    for row in (row for file in files for row in read_rows(Path(file)) if row.split == split):
+        cut_down = rng.random() < degraded_share
+        asked = degraded(row, rng) if cut_down else row
+        trace = read_row(asked, config)
+        # What is cut away cannot be known any more; what is still told must be the solution.
+        right = {row.solution_text(), UNKNOWN} if cut_down else {row.solution_text()}
+        if trace and trace.answer in right:
+            prompt = asked.prompt(config)
+            yield {
+                'prompt': [
+                    {'role': 'system', 'content': prompt.system},
+                    {'role': 'user', 'content': prompt.user},
+                ],
+                'completion': [{'role': 'assistant', 'content': trace.completion()}],
+            }
 
 
-def dataset(files: list[str], split: str, config: MemoryConfig, limit: int = 0) -> Dataset:
+def dataset(arguments: SftArguments, split: str, seed: int, limit: int = 0) -> Dataset:
     """The examples of a split as a dataset."""
-    rows = list(examples(files, split, config))
+    memory = MemoryConfig(token_budget=arguments.token_budget)
+    rows = list(examples(arguments.rows, split, memory, arguments.degraded_share, seed))
     return Dataset.from_list(rows[:limit] if limit else rows)
 
 
@@ -80,9 +93,8 @@ def main() -> int:
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     set_seed(config.seed)
-    memory = MemoryConfig(token_budget=arguments.token_budget)
-    train = dataset(arguments.rows, 'train', memory)
-    validation = dataset(arguments.rows, 'validation', memory, arguments.max_eval_rows)
+    train = dataset(arguments, 'train', config.seed)
+    validation = dataset(arguments, 'validation', config.seed, arguments.max_eval_rows)
     sys.stderr.write(f'sft: {len(train)} training and {len(validation)} validation rows\n')
 
     if arguments.model:

@@ -2,7 +2,7 @@
 """Reasoning traces for supervised training: what a careful reader of the prompt would write.
 
 A trace goes through the lines that matter, one small step at a time, names no option letter, and
-ends with the text of an option. It is kept only where the reader's answer is the row's solution.
+ends with the text of an option. It says unknown where the prompt does not tell.
 """
 
 from __future__ import annotations
@@ -63,6 +63,21 @@ def side_of(x: float, y: float) -> str:
     return 'left' if y > 0 else 'right'
 
 
+def _untold(line: SceneLine, verbs: tuple[str, ...], directions: tuple[str, ...] = ()) -> str:
+    """Say what of a line's motion is not told, of those verbs (and directions); empty: nothing."""
+    if line.is_unknown:
+        return f'[{line.label}] cannot tell, so {UNKNOWN}.'
+    for step in line.steps:
+        asked = step.verb in verbs and (not directions or step.direction in directions)
+        if asked and step.amount is None:
+            return f'[{line.label}] {step.text()}, not how far, so {UNKNOWN}.'
+    return ''
+
+
+def _given_up(said: list[str], why: str) -> Trace:
+    return Trace(' '.join([*said, why]), UNKNOWN)
+
+
 def _turn_of(line: SceneLine) -> int:
     return sum(
         _TURNS[step.direction] * round(step.amount or 0)
@@ -81,8 +96,11 @@ def _option_with(row: Row, start: str) -> str | None:
 
 def net_turn(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
     """Add up the turns."""
-    total, said = 0, []
+    total = 0
+    said: list[str] = []
     for line in lines:
+        if why := _untold(line, ('turned',)):
+            return _given_up(said, why)
         turn = _turn_of(line)
         if turn:
             total = _wrapped(total + turn)
@@ -97,8 +115,11 @@ def net_turn(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
 def net_displacement(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
     """Follow the path in the axes of the start."""
     x = y = 0.0
-    heading, said = 0, []
+    heading = 0
+    said: list[str] = []
     for line in lines:
+        if why := _untold(line, ('moved', 'turned'), tuple(_WAYS)):
+            return _given_up(said, why)
         words = []
         for step in line.steps:
             if step.verb == 'moved' and step.direction in _WAYS and step.amount:
@@ -124,8 +145,11 @@ def net_displacement(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
 
 def height_change(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
     """Add up the rises."""
-    total, said = 0.0, []
+    total = 0.0
+    said: list[str] = []
     for line in lines:
+        if why := _untold(line, ('moved',), ('up', 'down')):
+            return _given_up(said, why)
         for step in line.steps:
             if step.verb == 'moved' and step.direction in {'up', 'down'} and step.amount:
                 total = round(total + step.amount * (1 if step.direction == 'up' else -1), 1)
@@ -160,6 +184,8 @@ def item_direction(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
     y = round(distance * math.sin(math.radians(item.bearing_deg)), 1)
     said = [f'{label}: [{lines[index].label}] {_sight(item)}: {place(x, y)}.']
     for line in lines[index + 1 :]:
+        if why := _untold(line, ('moved', 'turned'), tuple(_WAYS)):
+            return _given_up(said, why)
         words, x, y = _carried(line, x, y)
         if words:
             said.append(f'[{line.label}] {words}.')
@@ -255,9 +281,3 @@ def read_row(row: Row, config: MemoryConfig) -> Trace | None:
     reader = READERS.get(row.question_type)
     lines = read_scene(row.prompt(config).user)
     return reader(row, lines) if reader and lines else None
-
-
-def teaching_trace(row: Row, config: MemoryConfig) -> Trace | None:
-    """The trace to train on; None where the text leads a careful reader to another answer."""
-    trace = read_row(row, config)
-    return trace if trace and trace.answer == row.solution_text() else None

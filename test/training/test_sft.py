@@ -17,7 +17,7 @@ from embodied_r_ros.rows import Row, write_rows
 
 from training.evaluate import evaluate
 from training.nano import load_tokenizer, train_tokenizer
-from training.traces import teaching_trace
+from training.traces import read_row
 
 ROOT = Path(__file__).resolve().parents[2]
 FACINGS = (
@@ -76,7 +76,7 @@ def test_tokenizer_gives_text_back_after_loading(tmp_path: Path) -> None:
     loaded = load_tokenizer(tmp_path)
     assert loaded.pad_token != loaded.eos_token
     row = turning_row(1, 'train')
-    trace = teaching_trace(row, memory)
+    trace = read_row(row, memory)
     assert trace is not None
     ids = loaded(trace.completion(), add_special_tokens=False)['input_ids']
     assert loaded.decode(ids, skip_special_tokens=True) == trace.completion()
@@ -86,6 +86,6 @@ def test_trace_of_every_turning_row_reaches_its_solution() -> None:
     memory = MemoryConfig()
     for seed in range(200):
         row = turning_row(seed, 'train')
-        trace = teaching_trace(row, memory)
+        trace = read_row(row, memory)
         assert trace is not None, row
         assert trace.answer == row.solution_text()

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+from embodied_r_ros.deltas import DeltaKind, Item, ItemStatus, SemanticDelta
+from embodied_r_ros.memory import MemoryConfig
+from embodied_r_ros.rows import Row
+from embodied_r_ros.wording import change_text
+import pytest
+
+from training.degrade import degraded
+from training.scene_reader import read_scene, SeenItem
+from training.traces import read_row
+
+MEMORY = MemoryConfig()
+SIDES = ('ahead', 'left', 'right', 'behind')
+FACINGS = (
+    'the same way as at the start',
+    'to the left of it',
+    'to the right of it',
+    'the opposite way',
+)
+RED = Item('red tall object', ItemStatus.APPEARED, 0.5236, -0.1745, 0.1, 2.1)
+BLUE = Item('blue round object', ItemStatus.VISIBLE, 0.0, 0.0, 0.1, 1.4)
+GREEN = Item('green flat object', ItemStatus.APPEARED, -0.5236, 0.1745, 0.1)
+
+
+def delta(index: int, action: str, *items: Item) -> SemanticDelta:
+    kind = DeltaKind.CHANGE if action else DeltaKind.FIRST
+    change = change_text(items)
+    return SemanticDelta(index * 10**9, kind, action=action, change=change, items=items)
+
+
+DELTAS = (
+    delta(0, '', RED, BLUE),
+    delta(2, 'moved forward 1.2 m, turned left 90°', GREEN, Item(BLUE.label, ItemStatus.LEFT)),
+    delta(4, 'moved backward 1.2 m, moved up 0.4 m, turned left 45°'),
+)
+
+
+def row(
+    kind: str, question: str, options: tuple[str, ...], deltas: tuple[SemanticDelta, ...]
+) -> Row:
+    rows = tuple(d.to_row() for d in deltas)
+    answer_kind = 'choice' if options else 'number'
+    return Row(
+        'r', 'e', 's', 'train', 'layout', 'c', kind, question, answer_kind, options, 'A', rows
+    )  # fmt: skip
+
+
+def test_scene_is_read_back_as_far_as_its_text_tells() -> None:
+    first, second, third = read_scene(row('x', 'q?', (), DELTAS).prompt(MEMORY).user)
+    assert first.steps == ()
+    assert not first.is_unknown
+    assert first.items == (SeenItem(RED.label, 30.0, 2.1), SeenItem(BLUE.label, 0.0, 1.4))
+    assert [step.text() for step in second.steps] == ['moved forward 1.2 m', 'turned left 90°']
+    assert (second.items[0].label, second.items[0].bearing_deg) == (GREEN.label, -30.0)
+    assert second.gone == (BLUE.label,)
+    assert third.items == ()
+
+
+def test_merged_line_is_read() -> None:
+    walk = tuple(delta(i, 'moved forward 1.0 m' if i else '', RED) for i in range(200))
+    lines = read_scene(row('x', 'q?', (), walk).prompt(MemoryConfig(token_budget=300)).user)
+    assert lines[0].label.startswith('1-')
+    assert lines[0].seen == (RED.label,)
+    assert lines[0].steps[0].amount == float(lines[0].label[2:]) - 1
+
+
+@pytest.mark.parametrize(
+    ('kind', 'question', 'options', 'answer'),
+    [
+        ('net_turn', 'Which way?', FACINGS, 'to the left of it'),
+        ('height_change', 'Higher?', ('higher', 'lower', 'at the same height'), 'higher'),
+        ('item_direction', 'Where is the red tall object now?', SIDES, 'right'),
+        ('item_direction', 'Where is the pink flat object now?', SIDES, 'unknown'),
+        ('first_sight', 'First?', (GREEN.label, RED.label), RED.label),
+        ('how_many', 'How many red objects?', ('0', '1', '2'), '1'),
+        ('how_many', 'How many pink objects?', (), '0'),
+        ('unanswerable', 'Who are you?', ('Ann', 'Bob'), 'unknown'),
+    ],
+)
+def test_careful_reader_answers(
+    kind: str, question: str, options: tuple[str, ...], answer: str
+) -> None:
+    trace = read_row(row(kind, question, options, DELTAS), MEMORY)
+    assert trace is not None
+    assert trace.answer == answer
+
+
+def test_reasoning_names_no_letter_and_ends_in_the_answer() -> None:
+    trace = read_row(row('net_turn', 'Which way?', FACINGS, DELTAS), MEMORY)
+    assert trace is not None
+    assert trace.think == (
+        '[2] 90 left: 90 left. [3] 45 left: 135 left. In all 135 left, so to the left of it.'
+    )
+
+
+@pytest.mark.parametrize('kind', ['net_turn', 'net_displacement', 'height_change'])
+def test_motion_that_cannot_be_told_leaves_the_answer_unknown(kind: str) -> None:
+    deltas = (DELTAS[0], replace(DELTAS[1], action='cannot tell'), DELTAS[2])
+    trace = read_row(row(kind, 'Which?', FACINGS, deltas), MEMORY)
+    assert trace is not None
+    assert trace.answer == 'unknown'
+    assert '[2] cannot tell' in trace.think
+
+
+def test_item_seen_after_what_cannot_be_told_is_still_known() -> None:
+    deltas = (DELTAS[0], replace(DELTAS[1], action='cannot tell'))
+    asked = row('item_direction', 'Where is the green flat object?', SIDES, deltas)
+    lost = row('item_direction', 'Where is the red tall object?', SIDES, deltas)
+    assert [trace.answer for r in (asked, lost) if (trace := read_row(r, MEMORY))] == [
+        'ahead',
+        'unknown',
+    ]
+
+
+def test_degraded_rows_lose_distances_or_motions_and_nothing_else() -> None:
+    full = row('net_displacement', 'Where?', SIDES, DELTAS)
+    texts = {degraded(full, Random(seed)).prompt(MEMORY).user for seed in range(30)}
+    assert any('cannot tell' in text for text in texts)
+    assert any(' m' not in text.replace('moved', '') for text in texts)
+    assert all('red tall object 30° left' in text for text in texts)
