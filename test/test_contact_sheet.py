@@ -33,7 +33,7 @@ def test_every_keyframe_and_question_has_its_place(tmp_path: Path) -> None:
     write_contact_sheet(
         path, 'Title', [keyframe(i) for i in range(5)], deltas, [question('a', '')]
     )
-    sheet = cv2.imread(str(path))
+    sheet = np.asarray(cv2.imread(str(path)))
     red = (sheet[..., 2] > 200) & (sheet[..., 0] < 60)
     count, _ = cv2.connectedComponents(red.astype(np.uint8))
     assert count - 1 == 5
@@ -43,7 +43,7 @@ def test_every_keyframe_and_question_has_its_place(tmp_path: Path) -> None:
 def test_long_recording_is_shown_evenly(tmp_path: Path) -> None:
     write_contact_sheet(tmp_path / 'a.png', 't', [keyframe(i) for i in range(16)], [], [])
     write_contact_sheet(tmp_path / 'b.png', 't', [keyframe(i) for i in range(500)], [], [])
-    a, b = (cv2.imread(str(tmp_path / name)) for name in ('a.png', 'b.png'))
+    a, b = (np.asarray(cv2.imread(str(tmp_path / name))) for name in ('a.png', 'b.png'))
     assert a.shape == b.shape
 
 
