@@ -29,6 +29,7 @@ from embodied_r_ros.labels import check_label
 from embodied_r_ros.nodes import qos
 from embodied_r_ros.nodes.deferred import deferred
 from embodied_r_ros.nodes.diagnostics import Health, Level
+from embodied_r_ros.nodes.images import image_topic
 from embodied_r_ros.nodes.lifecycle import ManagedNode
 from embodied_r_ros.nodes.recorded_topics import (
     ANSWER,
@@ -83,7 +84,8 @@ class EpisodeRecorder(ManagedNode):
         self._closing: list[threading.Thread] = []
         self._latched: dict[str, deque[bytes]] = {}
         self._topics = {
-            self.resolve_topic_name(topic.name): topic for topic in recorded_topics(self._config)
+            image_topic(self.resolve_topic_name(topic.name), topic.transport): topic
+            for topic in recorded_topics(self._config)
         }
         self.while_active.callback(self._abort)
         for name, topic in self._topics.items():

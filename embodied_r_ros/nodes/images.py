@@ -32,7 +32,7 @@ IMAGE_TYPES = {'raw': Image, 'compressed': CompressedImage}
 
 def image_topic(base: str, transport: str) -> str:
     """Topic of an image transport under a resolved base name, as image_transport names it."""
-    return base if transport == 'raw' else f'{base}/{transport}'
+    return base if transport in {'', 'raw'} else f'{base}/{transport}'
 
 
 def stamped_image(msg: Any, index: int) -> StampedImage:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from copy import copy
+from functools import partial
 import json
 import traceback
 from typing import Any, ClassVar, TYPE_CHECKING
@@ -123,9 +124,7 @@ class ManagedNode(LifecycleNode):
             copy(profile),  # an override by parameters is written into it
             raw=raw,
             qos_overriding_options=qos.overridable(),
-            event_callbacks=qos.subscription_events(
-                lambda: self._note_bad_qos(self.resolve_topic_name(topic))
-            ),
+            event_callbacks=qos.subscription_events(partial(self._note_bad_qos, topic)),
         )
         self.while_active.callback(self.destroy_subscription, made)
 

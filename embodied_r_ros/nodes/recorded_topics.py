@@ -30,6 +30,7 @@ class RecordedTopic:
     listen: QoSProfile
     offer: Qos = RELIABLE_QOS  # what a player of the bag offers
     is_bulk: bool = False  # gives way first when the disk is slow
+    transport: str = ''  # of an image, appended to the resolved name
 
     @property
     def is_latched(self) -> bool:
@@ -72,13 +73,19 @@ def recorded_topics(config: RecorderConfig) -> list[RecordedTopic]:
         info = camera_topic(camera, 'camera_info')
         topics.append(_sensor(info, 'sensor_msgs/msg/CameraInfo'))
         if config.images == 'compressed':
-            image = camera_topic(camera, 'image/compressed')
-            topics.append(_sensor(image, 'sensor_msgs/msg/CompressedImage', is_bulk=True))
+            topics.append(_compressed(camera_topic(camera, 'image')))
     return topics
 
 
-def _sensor(name: str, type_name: str, *, is_bulk: bool = False) -> RecordedTopic:
-    return RecordedTopic(name, type_name, qos.SENSOR, SENSOR_DATA_QOS, is_bulk)
+def _sensor(name: str, type_name: str) -> RecordedTopic:
+    return RecordedTopic(name, type_name, qos.SENSOR, SENSOR_DATA_QOS)
+
+
+def _compressed(name: str) -> RecordedTopic:
+    kind = 'sensor_msgs/msg/CompressedImage'
+    return RecordedTopic(
+        name, kind, qos.SENSOR, SENSOR_DATA_QOS, is_bulk=True, transport='compressed'
+    )
 
 
 def _transforms() -> list[RecordedTopic]:
