@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from embodied_r_ros.deltas import Motion
     from numpy.typing import NDArray
 
-_REST_RAD = math.radians(3.0)  # off the arc by less: at rest
-_REST_SIZE = 0.25  # the middle of an object shifts with the side that it shows
+# What is off its arc by less is at rest: a part for the noise of directions, and a share of the
+# size, because the middle of an object shifts with the side that it shows.
+_WHOLE = (math.radians(1.5), 0.08)
+_CUT = (math.radians(3.0), 0.3)  # where an edge hides the middle
 _REACH_RAD = math.radians(45.0)  # nothing moves further across the view between keyframes
 _SHAPE_COST_RAD = math.radians(6.0)  # of a silhouette that is another one from here
 _NEAREST = 0.3  # [m], or in units of an unknown baseline
@@ -40,9 +42,19 @@ class Pairing:
 
 
 def associate(
-    earlier: Sequence[ColouredObject], later: Sequence[ColouredObject], motion: Motion
+    earlier: Sequence[ColouredObject],
+    later: Sequence[ColouredObject],
+    motion: Motion,
+    slack_rad: float = 0.0,
 ) -> list[Pairing]:
-    """Pair the objects of two views: the later view's in their order, then those that left."""
+    """Pair the objects of two views: the later view's in their order, then those that left.
+
+    Args:
+        earlier: What the earlier view shows.
+        later: What the later view shows.
+        motion: Of the camera in between.
+        slack_rad: How far the motion may be wrong.
+    """
     partners = {}
     for colour in sorted({item.colour for item in later}):
         olds = [i for i, item in enumerate(earlier) if item.colour == colour]
@@ -50,7 +62,7 @@ def associate(
         if motion.source is MotionSource.UNKNOWN:
             partners.update(_by_colour(olds, news))
         else:
-            partners.update(_by_direction(earlier, later, (olds, news), motion))
+            partners.update(_by_direction(earlier, later, (olds, news), motion, slack_rad))
     pairs = [
         partners.get(index, Pairing(ItemStatus.APPEARED, None, index))
         for index in range(len(later))
@@ -77,6 +89,7 @@ def _by_direction(
     later: Sequence[ColouredObject],
     groups: tuple[list[int], list[int]],
     motion: Motion,
+    slack_rad: float,
 ) -> dict[int, Pairing]:
     """Pair the objects of one colour, the nearest to where they should be first."""
     olds, news = groups
@@ -86,9 +99,10 @@ def _by_direction(
     )
     partners: dict[int, Pairing] = {}
     taken: set[int] = set()
-    for cost, old, new in costs:
-        at_rest = cost <= _tolerance(earlier[old], later[new])
-        moved = is_single and cost <= _REACH_RAD
+    for _, old, new in costs:
+        off = off_arc(earlier[old], later[new], motion)
+        at_rest = off <= _tolerance(earlier[old], later[new]) + slack_rad
+        moved = is_single and off <= _REACH_RAD
         if old not in taken and new not in partners and (at_rest or moved):
             status = ItemStatus.VISIBLE if at_rest else ItemStatus.MOVED
             partners[new] = Pairing(status, old, new)
@@ -102,10 +116,8 @@ def _cost(earlier: ColouredObject, later: ColouredObject, motion: Motion) -> flo
 
 
 def _tolerance(one: ColouredObject, other: ColouredObject) -> float:
-    size = max(one.width_rad, one.height_rad, other.width_rad, other.height_rad)
-    # Of what the edge cuts off, the middle is not known.
-    share = 2 * _REST_SIZE if one.is_cut or other.is_cut else _REST_SIZE
-    return _REST_RAD + share * size
+    least, share = _CUT if one.is_cut or other.is_cut else _WHOLE
+    return least + share * max(one.width_rad, one.height_rad, other.width_rad, other.height_rad)
 
 
 def off_arc(earlier: ColouredObject, later: ColouredObject, motion: Motion) -> float:

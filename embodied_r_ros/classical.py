@@ -4,11 +4,13 @@
 Its domain is what geometry and colour prove: how the camera moved, from odometry where the
 keyframes carry it and else from the two images, and things of one strong colour. It never names a
 class, and outside of its domain it says so. Its only state is a small cache of what it found in
-recent images, so that each keyframe of a stream is looked at once.
+recent images, so that each keyframe is looked at once, and the field of view of cameras
+that do not state theirs.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import lru_cache
 import hashlib
@@ -20,9 +22,18 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.answers import FocusText
 from embodied_r_ros.coloured_objects import find_objects
 from embodied_r_ros.config import check_settings, setting
-from embodied_r_ros.deltas import DeltaKind, ItemStatus, ModelInfo, Motion, Rung, SemanticDelta
+from embodied_r_ros.deltas import (
+    DeltaKind,
+    ItemStatus,
+    ModelInfo,
+    Motion,
+    MotionSource,
+    Rung,
+    SemanticDelta,
+)
 from embodied_r_ros.egomotion import motion_from_features, motion_from_poses
 from embodied_r_ros.errors import ImageError
+from embodied_r_ros.field_of_view import FieldOfView
 from embodied_r_ros.geometry import Intrinsics
 from embodied_r_ros.matching import find_features
 from embodied_r_ros.ranging import floor_below
@@ -41,9 +52,20 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+Quaternion = tuple[float, float, float, float]
+
 _CACHED_IMAGES = 4
 _BLANK = 4.0  # standard deviation of the grey values of an image that shows nothing
-_ASSUMED_CONFIDENCE = 0.5  # factor on a motion whose intrinsics are assumed
+# Factors on the confidence of a motion without stated intrinsics.
+_ASSUMED, _LEARNED = 0.5, 0.9
+# How far directions may be off that were predicted with a motion.
+_SLACK_RAD = {
+    MotionSource.UNKNOWN: math.pi,
+    MotionSource.ODOMETRY: 0.0,
+    MotionSource.TWO_VIEW: math.radians(1.0),
+}
+_LEARNED_SLACK_RAD = math.radians(3.0)
+_LEVEL: Quaternion = (0.0, 0.0, 0.0, 1.0)
 _COLOURS = {colour.name for colour in COLOURS}
 # The sources that decide what is perceived.
 _SOURCES = (
@@ -51,10 +73,12 @@ _SOURCES = (
     'classical',
     'coloured_objects',
     'egomotion',
+    'field_of_view',
     'geometry',
     'matching',
     'ranging',
     'sightings',
+    'silhouettes',
     'vocabulary',
     'wording',
 )
@@ -67,8 +91,11 @@ class ClassicalConfig:
     use_odometry: bool = setting(True, 'take the motion from poses where both keyframes have one')
     assumed_hfov_rad: float = setting(
         math.radians(70),
-        'horizontal field of view of a camera without intrinsics [rad]',
+        'horizontal field of view of a camera without intrinsics, until it is learned [rad]',
         between=(0.2, 2.8),
+    )
+    learn_hfov: bool = setting(
+        True, 'learn the field of view of a camera without intrinsics from its images'
     )
     camera_height_m: float = setting(
         0.0,
@@ -91,6 +118,7 @@ class ClassicalPerceiver:
         self._image = lru_cache(_CACHED_IMAGES)(_decoded)
         self._objects = lru_cache(_CACHED_IMAGES)(self._find_objects)
         self._features = lru_cache(_CACHED_IMAGES)(self._find_features)
+        self._fields: defaultdict[str, FieldOfView] = defaultdict(FieldOfView)
 
     def info(self) -> ModelInfo:
         """Name, rung, and the digest of the sources that decide what is perceived."""
@@ -131,12 +159,23 @@ class ClassicalPerceiver:
         text = change_text(items) if items else ''
         return FocusText(keyframe.id, keyframe.stamp_ns, text, keyframe.camera)
 
+    def learn(self, earlier: Keyframe, later: Keyframe) -> bool:
+        """Learn the camera's field of view from two keyframes; True: nothing is left to learn."""
+        if later.intrinsics or not self.config.learn_hfov:
+            return True
+        height, width = self._image(later.image).shape[:2]
+        field = self._fields[later.camera]
+        field.learn(self._features(earlier.image), self._features(later.image), width, height)
+        return field.is_settled
+
     def _described(self, delta: SemanticDelta, keyframe: Keyframe) -> SemanticDelta:
         return self._with_items(delta, items_in_view(self._view(keyframe)))
 
     def _compared(self, delta: SemanticDelta, earlier: Keyframe, later: Keyframe) -> SemanticDelta:
+        self.learn(earlier, later)
         motion = self._motion(earlier, later)
-        items = items_between(self._view(earlier), self._view(later), motion)
+        slack_rad = self._slack_rad(motion, later)
+        items = items_between(self._view(earlier), self._view(later), motion, slack_rad)
         action = action_text(motion)
         is_same = action == STATIONARY and all(i.status is ItemStatus.VISIBLE for i in items)
         kind = DeltaKind.NO_CHANGE if is_same else DeltaKind.CHANGE
@@ -154,23 +193,31 @@ class ClassicalPerceiver:
         motion = motion_from_features(first, second, self._intrinsics(later))
         if later.intrinsics:
             return motion
-        return replace(motion, confidence=motion.confidence * _ASSUMED_CONFIDENCE)
+        factor = _LEARNED if self._fields[later.camera].radians else _ASSUMED
+        return replace(motion, confidence=motion.confidence * factor)
+
+    def _slack_rad(self, motion: Motion, keyframe: Keyframe) -> float:
+        if keyframe.intrinsics:
+            return _SLACK_RAD[motion.source]
+        return _LEARNED_SLACK_RAD if self._fields[keyframe.camera].radians else math.pi
 
     def _view(self, keyframe: Keyframe) -> View:
-        objects = self._objects(keyframe.image, self._intrinsics(keyframe))
         pose = keyframe.pose if self.config.use_odometry else None
+        orientation = pose.orientation if pose else _LEVEL
+        objects = self._objects(keyframe.image, self._intrinsics(keyframe), orientation)
         return View(objects, floor_below(pose, self.config.camera_height_m))
 
     def _intrinsics(self, keyframe: Keyframe) -> Intrinsics:
         if keyframe.intrinsics:
             return keyframe.intrinsics
         height, width = self._image(keyframe.image).shape[:2]
-        return Intrinsics.from_fov(width, height, self.config.assumed_hfov_rad)
+        learned = self._fields[keyframe.camera].radians
+        return Intrinsics.from_fov(width, height, learned or self.config.assumed_hfov_rad)
 
     def _find_objects(
-        self, encoded: EncodedImage, intrinsics: Intrinsics
+        self, encoded: EncodedImage, intrinsics: Intrinsics, orientation: Quaternion
     ) -> tuple[ColouredObject, ...]:
-        return tuple(find_objects(self._image(encoded), intrinsics))
+        return tuple(find_objects(self._image(encoded), intrinsics, orientation))
 
     def _find_features(self, encoded: EncodedImage) -> Features:
         return find_features(self._image(encoded))

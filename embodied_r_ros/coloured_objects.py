@@ -13,16 +13,14 @@ import math
 from typing import TYPE_CHECKING
 
 import cv2
-from embodied_r_ros.geometry import rays_of_pixels
+from embodied_r_ros.geometry import matrix_from_quaternion, rays_of_pixels, vector_of_direction
+from embodied_r_ros.images import shrink
+from embodied_r_ros.silhouettes import hull, is_cut, shape_of, solidity
 from embodied_r_ros.vocabulary import (
     COLOURS,
-    FLAT_UP_TO,
     hue_table,
     MIN_SATURATION,
     MIN_VALUE,
-    roundness,
-    shape_word,
-    TALL_FROM,
 )
 import numpy as np
 
@@ -32,6 +30,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.geometry import Intrinsics
     from numpy.typing import NDArray
 
+MAX_SIDE_PX = 640  # larger images are shrunk first
 MIN_AREA = 0.001  # of the image
 MAX_AREA = 0.4  # of the image
 # In OpenCV's 8-bit CIELAB. Saturation alone would find colour in what is nearly black.
@@ -41,8 +40,11 @@ _MIN_CONTRAST = 25.0  # between a patch and its surroundings
 _RING = 0.012  # width of the surroundings, of the image's width
 _MIN_GATHERED = 0.5  # of all pixels of a colour lie in its objects; else it is strewn
 _MIN_SOLIDITY = 0.8  # of its convex hull that a patch fills
-_WHOLE_SOLIDITY = 0.85  # below, something hides a part
-_RIM = 3.5  # length to width of a strip along the edge that is no object
+_HANGING = 0.3  # of the upper edge that a patch covers at most
+# What an edge cuts off to a strip this long for its width, or narrower than this share of the
+# image's width, is too little to speak of.
+_STRIP_RATIO = 3.0
+_STRIP = 0.03
 _PIXEL_CORNERS = np.array([[-0.5, -0.5], [0.5, -0.5], [-0.5, 0.5], [0.5, 0.5]])
 
 
@@ -62,24 +64,33 @@ class ColouredObject:
     confidence: float  # 0..1, how compact; halved where the image cuts it off
 
 
-def find_objects(image: NDArray[np.uint8], intrinsics: Intrinsics) -> list[ColouredObject]:
+def find_objects(
+    image: NDArray[np.uint8],
+    intrinsics: Intrinsics,
+    orientation: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 1.0),
+) -> list[ColouredObject]:
     """Find what stands out by its colour, largest first.
 
     Args:
         image: BGR, uint8, (H, W, 3).
         intrinsics: Of this image.
+        orientation: Of the camera link in a frame whose z axis points up, as a quaternion
+            x, y, z, w. It matters for the shapes of what is seen from above.
     """
+    image = shrink(image, MAX_SIDE_PX)
+    intrinsics = intrinsics.scaled(image.shape[1], image.shape[0])
     colours = _colour_indices(image)
     lab = cv2.cvtColor(image, cv2.COLOR_BGR2LAB).astype(np.float32)
+    up = matrix_from_quaternion(orientation)[2]  # (3,), in body axes
     found: list[tuple[float, ColouredObject]] = []
     for index, colour in enumerate(COLOURS):
         mask = colours == index
-        patches = [patch for patch in _patches(mask) if _stands_out(lab, patch)]
-        areas = [float(patch.mean()) for patch in patches]
-        if sum(areas) < _MIN_GATHERED * mask.mean():
+        patches = list(_patches(mask, hidden=(colours >= 0) & ~mask))
+        if sum(patch.mean() for patch in patches) < _MIN_GATHERED * mask.mean():
             continue
-        for area, patch in zip(areas, patches, strict=True):
-            found.append((area, _object(patch, intrinsics, colour.name)))
+        for patch in patches:
+            if not _is_scenery(patch) and _stands_out(lab, patch):
+                found.append((patch.mean(), _object(patch, intrinsics, colour.name, up)))
     return [item for _, item in sorted(found, key=lambda pair: -pair[0])]
 
 
@@ -92,37 +103,32 @@ def _colour_indices(image: NDArray[np.uint8]) -> NDArray[np.int8]:
     return np.asarray(indices)
 
 
-def _patches(mask: NDArray[np.bool_]) -> Iterator[NDArray[np.bool_]]:
-    """Compact patches of a mask that may be objects by their place and size."""
+def _patches(mask: NDArray[np.bool_], hidden: NDArray[np.bool_]) -> Iterator[NDArray[np.bool_]]:
+    """Compact patches of a mask, where those of other colours may hide a part of one."""
     kernel = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (3, 3))
     closed = cv2.morphologyEx(mask.astype(np.uint8), cv2.MORPH_CLOSE, kernel)
     count, labels, stats, _ = cv2.connectedComponentsWithStats(closed, connectivity=8)
     for label in range(1, count):
-        if MIN_AREA <= stats[label, cv2.CC_STAT_AREA] / mask.size <= MAX_AREA:
+        if stats[label, cv2.CC_STAT_AREA] >= MIN_AREA * mask.size:
             patch = labels == label
-            if _solidity(patch) >= _MIN_SOLIDITY and not (_is_backdrop(patch) or _is_rim(patch)):
+            if patch.sum() >= _MIN_SOLIDITY * (hull(patch) & ~hidden).sum():
                 yield patch
 
 
-def _solidity(patch: NDArray[np.bool_]) -> float:
-    hull = cv2.convexHull(np.argwhere(patch).astype(np.int32))
-    # The hull runs through the centres of pixels; half of its edge lies outside it.
-    area = cv2.contourArea(hull) + cv2.arcLength(hull, True) / 2 + 1
-    return float(patch.sum()) / area
+def _is_scenery(patch: NDArray[np.bool_]) -> bool:
+    """Whether the patch is too large, hangs from the upper edge, or reaches three edges.
 
-
-def _is_backdrop(patch: NDArray[np.bool_]) -> bool:
-    """Whether the patch hangs from the upper edge, or reaches three edges: sky, wall, water."""
-    edges = [patch[0], patch[:, 0], patch[:, -1], patch[-1]]
-    return bool(patch[0].mean() > 0.3 or sum(edge.any() for edge in edges) > 2)
-
-
-def _is_rim(patch: NDArray[np.bool_]) -> bool:
-    """Whether the patch is but the outermost strip of something beyond the edge of the image."""
+    So does the outermost strip of something that lies mostly beyond the edge.
+    """
+    edges = [patch[0], patch[-1], patch[:, 0], patch[:, -1]]
+    above, below, left, right = (bool(edge.any()) for edge in edges)
+    if patch.mean() > MAX_AREA or patch[0].mean() > _HANGING or above + below + left + right > 2:
+        return True
     height, width = np.ptp(np.argwhere(patch), axis=0) + 1
-    beside = patch[:, 0].any() or patch[:, -1].any()
-    below = patch[0].any() or patch[-1].any()
-    return bool((beside and height > _RIM * width) or (below and width > _RIM * height))
+    least = _STRIP * patch.shape[1]
+    beside = (left or right) and (height > _STRIP_RATIO * width or width < least)
+    across = (above or below) and (width > _STRIP_RATIO * height or height < least)
+    return bool(beside or across)
 
 
 def _stands_out(lab: NDArray[np.float32], patch: NDArray[np.bool_]) -> bool:
@@ -141,7 +147,9 @@ def _grown(patch: NDArray[np.bool_], side: int) -> NDArray[np.bool_]:
     return cv2.dilate(patch.astype(np.uint8), np.ones((side, side), np.uint8)).astype(bool)
 
 
-def _object(patch: NDArray[np.bool_], intrinsics: Intrinsics, colour: str) -> ColouredObject:
+def _object(
+    patch: NDArray[np.bool_], intrinsics: Intrinsics, colour: str, up: NDArray[np.float64]
+) -> ColouredObject:
     contours, _ = cv2.findContours(
         patch.astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE
     )
@@ -153,28 +161,19 @@ def _object(patch: NDArray[np.bool_], intrinsics: Intrinsics, colour: str) -> Co
     elevations = np.arctan2(rays[:, 2], np.hypot(rays[:, 0], rays[:, 1]))
     x, y, z = (float(value) for value in rays[elevations.argmin()])
     width, height = float(np.ptp(bearings)), float(np.ptp(elevations))
-    is_cut = bool(patch[[0, -1]].any() or patch[:, [0, -1]].any())
+    bearing = float(bearings.max() - width / 2)
+    elevation = float(elevations.max() - height / 2)
+    above = math.asin(float(np.clip(up @ vector_of_direction(bearing, elevation), -1.0, 1.0)))
+    at_edge = is_cut(patch)
     return ColouredObject(
         colour,
-        _shape(patch, height / width),
-        float(bearings.max() - width / 2),
-        float(elevations.max() - height / 2),
+        shape_of(patch, height / width, above),
+        bearing,
+        elevation,
         width,
         height,
         (x, y, z),
-        is_cut,
+        at_edge,
         bool(patch[-1].any()),
-        _solidity(patch) * (0.5 if is_cut else 1.0),
+        solidity(patch) * (0.5 if at_edge else 1.0),
     )
-
-
-def _shape(patch: NDArray[np.bool_], aspect: float) -> str:
-    is_narrowed = bool(patch[:, 0].any() or patch[:, -1].any())
-    is_shortened = bool(patch[0].any() or patch[-1].any())
-    if _solidity(patch) < _WHOLE_SOLIDITY:
-        return ''
-    if is_narrowed:
-        return 'flat' if aspect <= FLAT_UP_TO and not is_shortened else ''
-    if is_shortened:
-        return 'tall' if aspect >= TALL_FROM else ''
-    return shape_word(aspect, roundness(patch))

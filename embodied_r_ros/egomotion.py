@@ -41,6 +41,7 @@ _MIN_SUPPORT = 20  # matches; so many do not agree by chance
 _MIN_SHARE = 0.6  # of all matches must agree
 _STILL_SHARE = 0.8  # the same for 'no motion': a far background alone must not pass for it
 _ROTATION_SHARE = 0.75  # a pure rotation wins when it explains this much of what the best does
+_SIMPLICITY = 1.05  # weight of a match that a pure rotation explains
 _MIN_LEAD = 5.0  # matches more than a different motion explains, or the motion is ambiguous
 _RIVAL_ANGLE_RAD = math.radians(25.0)  # between directions that are different
 _STILL_RAD = math.radians(1.0)  # smaller rotations are none
@@ -83,10 +84,7 @@ def motion_from_features(earlier: Features, later: Features, intrinsics: Intrins
     pairs = match_features(earlier, later)
     if len(pairs) < _MIN_SUPPORT:
         return UNKNOWN
-    first = _normalised(earlier.points[pairs[:, 0]], intrinsics)
-    second = _normalised(later.points[pairs[:, 1]], intrinsics)
-    tolerance = _TOLERANCE * intrinsics.width / intrinsics.fx
-    pose = relative_pose(first, second, tolerance)
+    pose = relative_pose(*_prepared(earlier, later, pairs, intrinsics))
     if pose is None or pose.support < _MIN_SUPPORT:
         return UNKNOWN
     share = pose.support / len(pairs)
@@ -103,27 +101,51 @@ def relative_pose(
         second: The same points in the second view. Shape (N, 2).
         tolerance: How far a match may lie off its epipolar line, in the same units.
     """
-    x1, x2 = _rays(first), _rays(second)
-    homography = _homography(first, second, tolerance)
-    still = _pure_rotation(homography, x1, x2, tolerance)
-    general = _general_candidates(first, second, homography, tolerance)
-    scored = sorted(
-        (_scored(pose, x1, x2, tolerance) for pose in general), key=lambda pose: -pose.support
-    )
-    if still and (not scored or still.support >= _ROTATION_SHARE * scored[0].support):
+    still, general = _models(first, second, tolerance)
+    if still and (not general or still.support >= _ROTATION_SHARE * general[0].support):
         return still
-    if not scored:
+    if not general:
         return None
-    best = scored[0]
+    best = general[0]
     limit = best.support - _MIN_LEAD
-    if any(pose.support > limit and _differ(pose, best) for pose in scored[1:]):
+    if any(pose.support > limit and _differ(pose, best) for pose in general[1:]):
         return None
     return best
 
 
-def _normalised(points: NDArray[np.float64], intrinsics: Intrinsics) -> NDArray[np.float64]:
-    """Points [px] without distortion, in units of the focal length. Shape (N, 2)."""
-    return -rays_of_pixels(intrinsics, points)[:, 1:]
+def explained(
+    earlier: Features, later: Features, pairs: NDArray[np.intp], intrinsics: Intrinsics
+) -> float:
+    """Matches that the best motion explains, if these are the intrinsics.
+
+    A pure rotation counts more than a general motion that explains as much: with other intrinsics
+    than the true ones, what is a rotation can be explained by a general motion alone.
+    """
+    first, second, tolerance = _prepared(earlier, later, pairs, intrinsics)
+    still, general = _models(first, second, tolerance)
+    by_rotation = _SIMPLICITY * still.support if still else 0.0
+    return max(by_rotation, general[0].support if general else 0.0)
+
+
+def _prepared(
+    earlier: Features, later: Features, pairs: NDArray[np.intp], intrinsics: Intrinsics
+) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+    """Matched points of both views and their tolerance, in units of the focal length."""
+    first = -rays_of_pixels(intrinsics, earlier.points[pairs[:, 0]])[:, 1:]
+    second = -rays_of_pixels(intrinsics, later.points[pairs[:, 1]])[:, 1:]
+    return first, second, _TOLERANCE * intrinsics.width / intrinsics.fx
+
+
+def _models(
+    first: NDArray[np.float64], second: NDArray[np.float64], tolerance: float
+) -> tuple[RelativePose | None, list[RelativePose]]:
+    """The best pure rotation, and the general motions, best first."""
+    x1, x2 = _rays(first), _rays(second)
+    homography = _homography(first, second, tolerance)
+    still = _pure_rotation(homography, x1, x2, tolerance)
+    candidates = _general_candidates(first, second, homography, tolerance)
+    general = [_scored(pose, x1, x2, tolerance) for pose in candidates]
+    return still, sorted(general, key=lambda pose: -pose.support)
 
 
 def _rays(points: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from embodied_r_ros.deltas import Motion
     from embodied_r_ros.ranging import Floor
 
+_REMNANT = 0.35  # of the area of an object that was seen whole
+
 
 @dataclass(frozen=True)
 class View:
@@ -35,25 +37,38 @@ def items_in_view(view: View) -> list[Item]:
     return _largest_first([_item_alone(f, ItemStatus.VISIBLE, view) for f in view.objects])
 
 
-def items_between(earlier: View, later: View, motion: Motion) -> list[Item]:
-    """Items of the later view, and those that left it, the largest first."""
+def items_between(
+    earlier: View, later: View, motion: Motion, slack_rad: float = 0.0
+) -> list[Item]:
+    """Items of the later view, and those that left it, the largest first.
+
+    Args:
+        earlier: The earlier view.
+        later: The later view.
+        motion: Of the camera in between.
+        slack_rad: How far the motion may be wrong.
+    """
     items = []
-    for pair in associate(earlier.objects, later.objects, motion):
+    for pair in associate(earlier.objects, later.objects, motion, slack_rad):
         old = None if pair.earlier is None else earlier.objects[pair.earlier]
         new = None if pair.later is None else later.objects[pair.later]
-        if new is None:
-            assert old is not None
-            items.append(_item_alone(old, pair.status, earlier))
-            continue
-        distance = math.nan
-        if old and pair.status is ItemStatus.VISIBLE and motion.is_metric:
-            distance = _two_view_range(old, new, motion)
-        if math.isnan(distance):
-            distance = _range(new, later)
-        # What hides now was seen whole before.
-        shape = new.shape or (old.shape if old else '')
-        items.append(_item(new, shape, pair.status, distance))
+        if old and (new is None or _is_remnant(new, old)):
+            items.append(_item_alone(old, ItemStatus.LEFT, earlier))
+        elif new:
+            at_rest = old if pair.status is ItemStatus.VISIBLE else None
+            distance = _two_view_range(at_rest, new, motion) if at_rest else math.nan
+            if math.isnan(distance):
+                distance = _range(new, later)
+            # What is hidden in part may have been seen whole before.
+            shape = new.shape or (old.shape if old else '')
+            items.append(_item(new, shape, pair.status, distance))
     return _largest_first(items)
+
+
+def _is_remnant(new: ColouredObject, old: ColouredObject) -> bool:
+    """Whether the edge leaves too little of an object that was seen whole to speak of."""
+    shown = new.width_rad * new.height_rad / (old.width_rad * old.height_rad)
+    return new.is_cut and not old.is_cut and shown < _REMNANT
 
 
 def _largest_first(items: list[Item]) -> list[Item]:
@@ -82,7 +97,7 @@ def _range(found: ColouredObject, view: View) -> float:
 
 def _two_view_range(old: ColouredObject, new: ColouredObject, motion: Motion) -> float:
     """Distance in the later view by triangulation [m]; NaN: one is cut off, or no baseline."""
-    if old.is_cut or new.is_cut:
+    if not motion.is_metric or old.is_cut or new.is_cut:
         return math.nan
     rotation = rotation_from_ypr(motion.yaw_rad, motion.pitch_rad, motion.roll_rad)
     return triangulated_distance(
