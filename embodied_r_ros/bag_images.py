@@ -73,7 +73,7 @@ def bag_images(reader: AnyReader, topic: str) -> Iterator[StampedImage]:
 
 def _decodings(reader: AnyReader, topic: str) -> Iterator[Callable[[], StampedImage]]:
     """What has to be done for each image once its message and pose are there."""
-    info_topic = _camera_info_topic(reader, topic)
+    info_topic = camera_info_topic(reader, topic)
     odometry = topics_of_type(reader, 'nav_msgs/msg/Odometry')
     odometry_topic = odometry[0] if len(odometry) == 1 else ''
     queue = _ImageQueue(topic, waits_for_poses=bool(odometry_topic))
@@ -148,7 +148,7 @@ def _decoded(msg: Any, about: _About) -> StampedImage:
     )
 
 
-def _camera_info_topic(reader: AnyReader, topic: str) -> str:
+def camera_info_topic(reader: AnyReader, topic: str) -> str:
     """Topic with the intrinsics of an image topic; empty: there is none."""
     topics = topics_of_type(reader, 'sensor_msgs/msg/CameraInfo')
     # image_transport appends its plugin's name; camera_info lies beside the base topic.

@@ -33,12 +33,18 @@ class AnsweredQuestion:
 
     answer: Answer
     truth: str = ''  # text of the true answer; empty: not known
+    refusal: str = ''  # why there is no answer; empty: there is one
 
     @property
     def is_right(self) -> bool | None:
-        """Whether the answer is the truth; None where that is not known."""
+        """Whether the answer is the truth; None where that is not known.
+
+        A refusal is not the answer 'unknown': it is right for no question.
+        """
         if not self.truth:
             return None
+        if self.refusal:
+            return False
         return (self.answer.text or 'unknown') == self.truth
 
 
@@ -109,7 +115,7 @@ def _card(keyframe: Keyframe, delta: SemanticDelta | None, start_ns: int) -> NDA
 
 def _question_lines(question: AnsweredQuestion) -> list[Line]:
     answer = question.answer
-    said = answer.text or 'unknown'
+    said = 'none' if question.refusal else answer.text or 'unknown'
     verdict = {True: 'right', False: f'wrong, true is: {question.truth}', None: ''}
     colour = {True: _GOOD, False: _BAD, None: INK}[question.is_right]
     options = '   '.join(f'{chr(65 + i)}. {text}' for i, text in enumerate(answer.options))
@@ -122,7 +128,7 @@ def _question_lines(question: AnsweredQuestion) -> list[Line]:
     return [
         Line(answer.question, 0.65),
         *([Line(options, 0.5, _FAINT)] if options else []),
-        Line(answer.think, 0.48),
+        Line(question.refusal or answer.think, 0.48),
         Line(result, 0.6, colour),
         Line(model, 0.42, _FAINT),
     ]

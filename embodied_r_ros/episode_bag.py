@@ -88,6 +88,16 @@ def read_episode(
     )
 
 
+def read_layout(path: Path) -> Layout | None:
+    """The true layout that a simulated recording holds; None: it holds none.
+
+    Raises:
+        BagError: It is not a readable bag.
+    """
+    with open_bag(path) as reader:
+        return _layout(reader)
+
+
 def _delta_topics(reader: AnyReader) -> tuple[list[str], list[str]]:
     """Topics of recorded and of true deltas."""
     topics = topics_of_type(reader, _DELTA)

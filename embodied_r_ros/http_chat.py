@@ -116,7 +116,9 @@ class HttpChatClient:
         watch = Watch(deadline_s, None, self._base)
         served = self._served = self._served or self._identify(watch)
         digest = model_digest(*served.folders, check=watch.left_s) if served.folders else ''
-        return ModelInfo(served.name, digest, served.adapter)
+        # A folder is known by its own name: where it lies differs from machine to machine.
+        name = Path(served.name).name if served.folders else served.name
+        return ModelInfo(name, digest, served.adapter)
 
     def _attempt(
         self, request: ChatRequest, watch: Watch, reader: EventReader

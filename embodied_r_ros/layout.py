@@ -14,7 +14,12 @@ import math
 from typing import Any
 
 from embodied_r_ros.errors import InputError
-from embodied_r_ros.geometry import direction_of_vector, rotation_from_ypr
+from embodied_r_ros.geometry import (
+    direction_of_vector,
+    Pose,
+    quaternion_from_matrix,
+    rotation_from_ypr,
+)
 import numpy as np
 
 LAYOUT_VERSION = 1
@@ -87,6 +92,11 @@ class ImageTruth:
     pitch_rad: float  # positive tilts the view down
     roll_rad: float  # positive rolls clockwise
     views: tuple[View, ...] = ()
+
+    def pose(self, frame_id: str) -> Pose:
+        """Pose of the camera link, in the fixed frame of the layout."""
+        rotation = rotation_from_ypr(self.yaw_rad, self.pitch_rad, self.roll_rad)
+        return Pose(self.position, quaternion_from_matrix(rotation), frame_id)
 
     def direction_to(self, point: Vector) -> tuple[float, float, float]:
         """Bearing [rad], elevation [rad] and distance [m] of a point, in view or not."""

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 VERBS: dict[str, str] = {
+    'demo': 'show the main job on a recording: real nodes, real answers',
     'keyframes': 'list the images of a recording that are worth looking at',
+    'perceive': 'say how the camera of a recording moved, and what changed in view',
     'serve': 'start the model servers of a profile',
     'sim': 'write recordings of simulated worlds, with the truth beside them',
 }

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.completions import UNKNOWN
-from embodied_r_ros.questions.wordings import FOREIGN, wording
+from embodied_r_ros.questions.wordings import FACINGS, FOREIGN, HEIGHTS, PLACES, wording
 from embodied_r_ros.vocabulary import COLOURS, item_label, SHAPES
 
 if TYPE_CHECKING:
@@ -73,16 +73,10 @@ def net_turn(moment: Moment, rng: Random, held_out: bool) -> Draft | Unsolved:
     where = quarter(degrees)
     if where is None:
         return Unsolved('the turn is near the border between two options')
-    words = {
-        'ahead': 'the same way as at the start',
-        'left': 'to the left of it',
-        'right': 'to the right of it',
-        'behind': 'the opposite way',
-    }
     question = wording('net_turn', rng, held_out)
     truth = {'turn_deg': round(degrees, 1)}
     source = _motion_source(moment)
-    return Draft(question, tuple(words.values()), words[where], source=source, truth=truth)
+    return Draft(question, tuple(FACINGS.values()), FACINGS[where], source=source, truth=truth)
 
 
 def net_displacement(moment: Moment, rng: Random, held_out: bool) -> Draft | Unsolved:
@@ -91,12 +85,6 @@ def net_displacement(moment: Moment, rng: Random, held_out: bool) -> Draft | Uns
         return Unsolved('no odometry and no true layout')
     x, y, _ = moment.displacement
     way_m = math.hypot(x, y)
-    words = {
-        'ahead': 'ahead of the start',
-        'behind': 'behind the start',
-        'left': 'to the left of the start',
-        'right': 'to the right of the start',
-    }
     where = quarter(math.degrees(math.atan2(y, x)))
     if way_m < _MIN_WAY_M:
         return Unsolved('the robot is too near to its start')
@@ -105,7 +93,7 @@ def net_displacement(moment: Moment, rng: Random, held_out: bool) -> Draft | Uns
     question = wording('net_displacement', rng, held_out)
     truth = {'x_m': round(x, 2), 'y_m': round(y, 2)}
     source = _motion_source(moment)
-    return Draft(question, tuple(words.values()), words[where], source=source, truth=truth)
+    return Draft(question, tuple(PLACES.values()), PLACES[where], source=source, truth=truth)
 
 
 def height_change(moment: Moment, rng: Random, held_out: bool) -> Draft | Unsolved:
@@ -119,7 +107,7 @@ def height_change(moment: Moment, rng: Random, held_out: bool) -> Draft | Unsolv
     solution = level or ('higher' if rise_m > 0 else 'lower')
     return Draft(
         wording('height_change', rng, held_out),
-        ('higher', 'lower', 'at the same height'),
+        HEIGHTS,
         solution,
         source=_motion_source(moment),
         truth={'rise_m': round(rise_m, 2)},

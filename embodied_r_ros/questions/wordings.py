@@ -8,6 +8,21 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from random import Random
 
+# Options of the motion questions, by the quarter that a direction lies in.
+FACINGS = {
+    'ahead': 'the same way as at the start',
+    'left': 'to the left of it',
+    'right': 'to the right of it',
+    'behind': 'the opposite way',
+}
+PLACES = {
+    'ahead': 'ahead of the start',
+    'behind': 'behind the start',
+    'left': 'to the left of the start',
+    'right': 'to the right of the start',
+}
+HEIGHTS = ('higher', 'lower', 'at the same height')
+
 WORDINGS: dict[str, tuple[str, ...]] = {
     'net_turn': (
         'Which way does the robot face now, compared with the start?',

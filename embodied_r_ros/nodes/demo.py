@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The main job in one go: a recording is played to the real nodes, and questions are asked.
+
+Every node is a process of its own; images, keyframes, deltas and answers go over DDS in a domain
+of the demonstration's own, so that a robot nearby does not hear of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import json
+import os
+from pathlib import Path
+import shutil
+import tempfile
+from typing import Any, NamedTuple, TYPE_CHECKING
+
+from embodied_r_ros.contact_sheet import AnsweredQuestion, write_contact_sheet
+from embodied_r_ros.demo_questions import DemoQuestion, questions_about
+from embodied_r_ros.episode_bag import read_layout
+from embodied_r_ros.errors import EmbodiedRError, InputError
+from embodied_r_ros.nodes.demo_client import demo_client
+from embodied_r_ros.nodes.processes import NodeProcesses
+from embodied_r_ros.playable import Playable, playable
+from embodied_r_ros.resources import shared_path
+from embodied_r_ros.serving import served_model
+from embodied_r_ros.transport import transport_environment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from embodied_r_ros.asking import Question
+    from embodied_r_ros.chat_config import ChatConfig
+    from embodied_r_ros.nodes.demo_client import DemoClient
+
+_PIPELINE = (
+    'keyframe_extractor',
+    'semantic_perceiver',
+    'spatial_reasoner',
+    'episode_recorder',
+    'bag_player',
+)
+_START_S = 60.0
+_DRAIN_S = 60.0
+_ANSWER_S = 60.0
+_CLOCK_HZ = 50.0
+# Domains above this share ports with programs that take any free one (Linux).
+_DOMAINS = range(10, 101)
+
+
+@dataclass(frozen=True)
+class DemoRequest:
+    """What to show."""
+
+    source: Path  # video, folder of images, or bag
+    out: Path  # folder that does not exist yet, or is empty
+    questions: tuple[Question, ...] = ()  # empty: questions of the demonstration's own
+    topic: str | None = None  # image topic of a bag; None: the only one there is
+
+
+class Audience(NamedTuple):
+    """Who is told what happens."""
+
+    say: Callable[[str], None]  # a line at a time
+    hear: Callable[[str], None]  # text of the answers as it is generated
+
+
+def run_demo(request: DemoRequest, audience: Audience) -> dict[str, Any]:
+    """Play, perceive, ask, and leave bag, contact sheet and report in the output folder.
+
+    Args:
+        request: What to show.
+        audience: Who is told what happens.
+
+    Returns:
+        The report, as it is in `report.json`.
+
+    Raises:
+        InputError: The source cannot be read, or the output folder is not empty.
+        EmbodiedRError: A node or the model server failed.
+    """
+    if request.out.exists() and (not request.out.is_dir() or any(request.out.iterdir())):
+        msg = f'{request.out} is not empty: remove what is there, or choose another folder'
+        raise InputError(msg)
+    with tempfile.TemporaryDirectory(prefix='embodied-r-demo-') as name:
+        scratch = Path(name)
+        play = playable(request.source, scratch, request.topic)
+        domain = _DOMAINS[os.getpid() % len(_DOMAINS)]
+        environment = {**transport_environment(os.environ), 'ROS_DOMAIN_ID': str(domain)}
+        os.environ.update(environment)
+        audience.say('starting the model server')
+        with (
+            served_model(str(shared_path('models', 'nano')), audience.say) as server,
+            NodeProcesses(scratch, environment) as nodes,
+            demo_client(audience.say) as client,
+        ):
+            audience.say('starting the nodes')
+            _start_pipeline(nodes, play, server, scratch)
+            client.await_active(_PIPELINE, _START_S, nodes.check)
+            client.await_clock(_START_S, nodes.check)
+            bag = Path(client.start_episode(f'demonstration: {request.source.name}'))
+            audience.say(f'playing {request.source} ({play.duration_s:.0f} s)')
+            _play(nodes, play, client)
+            questions = [DemoQuestion(question) for question in request.questions]
+            questions = questions or questions_about(client.deltas, read_layout(play.bag))
+            answered = [_ask(question, client, audience) for question in questions]
+            client.stop_episode()
+            pids = nodes.pids()
+        return _leave(request, client, answered, bag, pids)
+
+
+def _ask(asked: DemoQuestion, client: DemoClient, audience: Audience) -> AnsweredQuestion:
+    options = f'  [{", ".join(asked.question.options)}]' if asked.question.options else ''
+    audience.say(f'question: {asked.question.text}{options}')
+    answer, refusal = client.ask(asked.question, audience.hear, _ANSWER_S)
+    audience.hear('\n')
+    truth = f'   true: {asked.truth}' if asked.truth else ''
+    audience.say(f'answer: {answer.text or "unknown"}{truth}')
+    if refusal:
+        audience.say(f'refused: {refusal}')
+    return AnsweredQuestion(answer, asked.truth, refusal)
+
+
+def _start_pipeline(
+    nodes: NodeProcesses, play: Playable, server: ChatConfig, scratch: Path
+) -> None:
+    common = {'use_sim_time': True}
+    remaps = {'image': play.image}
+    remaps |= {'camera_info': play.camera_info} if play.camera_info else {}
+    remaps |= {'odom': play.odom} if play.odom else {}
+    camera = {**common, 'image_transport': play.image_transport, 'queue': 10}
+    nodes.start('keyframe_extractor', camera, remaps)
+    nodes.start('semantic_perceiver', {**common, 'perceiver': 'classical'})
+    chat = {'url': server.url, 'model': server.model}
+    nodes.start('spatial_reasoner', {**common, 'chat': chat})
+    nodes.start('episode_recorder', {**common, 'bag_dir': str(scratch / 'episodes')}, remaps)
+    # The player stands still, and so does time, until everybody listens.
+    player = {
+        'bag': str(play.bag),
+        'topics': play.topics(),
+        'exit_at_end': True,
+        'playback': {'clock_hz': _CLOCK_HZ, 'start_paused': True},
+    }
+    nodes.start('bag_player', player)
+
+
+def _play(nodes: NodeProcesses, play: Playable, client: DemoClient) -> None:
+    """Play the recording to its end, and wait until everything seen is perceived."""
+    image = play.topics()[0]
+    client.spin_until(lambda: client.node.count_subscribers(image) > 0, _START_S, nodes.check)
+    client.resume_playing()
+    limit_s = play.duration_s + _DRAIN_S
+    if not client.spin_until(lambda: nodes.has_ended('bag_player'), limit_s, nodes.check):
+        msg = f'the recording was not played within {limit_s:.0f} s'
+        raise EmbodiedRError(msg)
+    nodes.check()
+
+    def perceived() -> bool:
+        return bool(client.deltas) and client.deltas[-1].to_id == client.keyframes[-1].id
+
+    if not client.spin_until(perceived, _DRAIN_S, nodes.check):
+        msg = f'{len(client.keyframes)} keyframes came, but {len(client.deltas)} deltas'
+        raise EmbodiedRError(msg)
+
+
+def _leave(
+    request: DemoRequest,
+    client: DemoClient,
+    answered: list[AnsweredQuestion],
+    bag: Path,
+    pids: dict[str, int],
+) -> dict[str, Any]:
+    """Put bag, contact sheet and report into the output folder."""
+    request.out.mkdir(parents=True, exist_ok=True)
+    shutil.move(bag, request.out / 'bag')
+    title = f'embodied-r demo: {request.source.name}'
+    write_contact_sheet(
+        request.out / 'contact_sheet.png', title, client.keyframes, client.deltas, answered
+    )
+    report = {
+        'source': str(request.source),
+        'bag': 'bag',
+        'keyframes': len(client.keyframes),
+        'deltas': len(client.deltas),
+        'pids': pids,
+        'questions': [_entry(question) for question in answered],
+    }
+    unfinished = request.out / 'report.json.tmp'
+    unfinished.write_text(json.dumps(report, indent=2, ensure_ascii=False) + '\n')
+    unfinished.replace(request.out / 'report.json')
+    return report
+
+
+def _entry(asked: AnsweredQuestion) -> dict[str, Any]:
+    answer = asked.answer
+    return {
+        'question': answer.question,
+        'options': list(answer.options),
+        'answer': answer.text or 'unknown',
+        'truth': asked.truth or None,
+        'right': asked.is_right,
+        'refusal': asked.refusal or None,
+        'think': answer.think,
+        'freshness': answer.freshness.name,
+        'model': answer.model.name,
+        'digest': answer.model.digest,
+        'time_to_first_token_s': answer.time_to_first_token_ns / 1e9,
+        'latency_s': answer.latency_ns / 1e9,
+    }
