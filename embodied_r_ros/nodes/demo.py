@@ -146,8 +146,7 @@ def _start_pipeline(
 
 def _play(nodes: NodeProcesses, play: Playable, client: DemoClient) -> None:
     """Play the recording to its end, and wait until everything seen is perceived."""
-    image = play.topics()[0]
-    client.spin_until(lambda: client.node.count_subscribers(image) > 0, _START_S, nodes.check)
+    client.await_listeners({play.topics()[0]: 1, 'keyframe': 3, 'semantic_delta': 3}, _START_S)
     client.resume_playing()
     limit_s = play.duration_s + _DRAIN_S
     if not client.spin_until(lambda: nodes.has_ended('bag_player'), limit_s, nodes.check):

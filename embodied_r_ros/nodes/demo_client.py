@@ -22,7 +22,7 @@ from rosgraph_msgs.msg import Clock
 from std_srvs.srv import Trigger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from embodied_r_ros.answers import Answer
     from embodied_r_ros.asking import Question
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.keyframes import Keyframe as CoreKeyframe
 
 _REPLY_S = 20.0
+_DISCOVERY_S = 1.5
 _CLOCK_TICKS = 25  # by then the other nodes have heard it too
 
 
@@ -95,6 +96,22 @@ class DemoClient:
         if not self.spin_until(lambda: self._ticks >= _CLOCK_TICKS, timeout_s, check):
             msg = f'the recording tells no time: no /clock within {timeout_s:.0f} s'
             raise EmbodiedRError(msg)
+
+    def await_listeners(self, counts: Mapping[str, int], timeout_s: float) -> None:
+        """Wait until topics have so many subscriptions, and publishers know of them.
+
+        Raises:
+            EmbodiedRError: They do not have them in time.
+        """
+
+        def found() -> bool:
+            return all(self.node.count_subscribers(t) >= count for t, count in counts.items())
+
+        if not self.spin_until(found, timeout_s):
+            msg = f'not every node listens after {timeout_s:.0f} s: {", ".join(counts)}'
+            raise EmbodiedRError(msg)
+        # What this node has discovered, the others discover at about the same time.
+        self.spin_until(lambda: False, _DISCOVERY_S)
 
     def _take_tick(self, msg: Clock) -> None:
         del msg
