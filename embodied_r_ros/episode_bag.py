@@ -98,6 +98,11 @@ def read_layout(path: Path) -> Layout | None:
         return _layout(reader)
 
 
+def has_deltas(reader: AnyReader) -> bool:
+    """Tell whether a bag has deltas that were recorded live."""
+    return bool(_delta_topics(reader)[0])
+
+
 def _delta_topics(reader: AnyReader) -> tuple[list[str], list[str]]:
     """Topics of recorded and of true deltas."""
     topics = topics_of_type(reader, _DELTA)

@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 VERBS: dict[str, str] = {
+    'ask': 'answer one question about a recording',
     'demo': 'show the main job on a recording: real nodes, real answers',
     'keyframes': 'list the images of a recording that are worth looking at',
     'perceive': 'say how the camera of a recording moved, and what changed in view',
+    'questions': 'derive questions with solutions from bags',
     'serve': 'start the model servers of a profile',
     'sim': 'write recordings of simulated worlds, with the truth beside them',
 }

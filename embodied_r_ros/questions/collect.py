@@ -10,7 +10,7 @@ from embodied_r_ros.errors import BagError
 from embodied_r_ros.questions.derive import rows_of_episode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from embodied_r_ros.deltas import SemanticDelta
@@ -48,7 +48,7 @@ def _is_bag(path: Path) -> bool:
 
 
 def rows_of_bags(
-    bags: Sequence[Path],
+    bags: Iterable[Path],
     delta_source: str | None,
     config: QuestionsConfig,
     coverage: Coverage,

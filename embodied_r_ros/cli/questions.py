@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`embodied-r questions`: rows with solutions, from what each bag proves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+import sys
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.episode_bag import DELTA_SOURCES
+from embodied_r_ros.errors import InputError
+from embodied_r_ros.pipeline import classical_perceiver, perceive_path, vlm_perceiver
+from embodied_r_ros.profiles import load_profile
+from embodied_r_ros.questions.collect import find_bags, rows_of_bags
+from embodied_r_ros.questions.derive import Coverage, QuestionsConfig
+from embodied_r_ros.rows import write_rows
+from tqdm import tqdm
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Sequence
+
+    from embodied_r_ros.deltas import SemanticDelta
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of the verb."""
+    parser.add_argument(
+        'bags', nargs='+', type=Path, metavar='BAG', help='bags, or folders of bags'
+    )
+    parser.add_argument('--out', type=Path, required=True, metavar='ROWS.jsonl', help='rows file')
+    parser.add_argument(
+        '--deltas', choices=DELTA_SOURCES, help='default: recorded if there, else classical'
+    )
+    parser.add_argument('--seed', type=int, default=0, help='of the questions and the split')
+    parser.add_argument('--moments', type=int, default=4, help='moments to ask at, per episode')
+    parser.add_argument('--profile', help='profile of the model servers, for --deltas vlm')
+
+
+def main(args: argparse.Namespace) -> int:
+    """Derive the rows; the coverage report goes to stderr."""
+    config = QuestionsConfig(moments=args.moments, seed=args.seed)
+    coverage = Coverage()
+    bags = tqdm(find_bags(args.bags), unit=' bags', disable=None)
+    rows = rows_of_bags(bags, args.deltas, config, coverage, _perceiving(args))
+    count = write_rows(args.out, rows)
+    print(coverage.table(), file=sys.stderr)
+    return 0 if count else 1
+
+
+def _perceiving(args: argparse.Namespace) -> Callable[[Path], Sequence[SemanticDelta]]:
+    """What perceives the images of a bag, where its deltas are not read from it."""
+    if args.deltas != 'vlm':
+        return lambda bag: list(perceive_path(bag, classical_perceiver()))
+    if not args.profile:
+        msg = '--deltas vlm needs a model server: give --profile'
+        raise InputError(msg)
+    profile = load_profile(args.profile)
+    perceiver = vlm_perceiver(profile.client('perceiver'), profile.vlm)
+    return lambda bag: list(perceive_path(bag, perceiver))
