@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import cv2
+from embodied_r_ros.bags import BagWriter
+from embodied_r_ros.cli.main import main
+from embodied_r_ros.conversions import delta_to_msg
+from embodied_r_ros.deltas import DeltaKind, SemanticDelta
+from embodied_r_ros.message_types import BagMessageFactory
+from embodied_r_ros.resources import shared_path
+import numpy as np
+import pytest
+
+from test.chat_server import ChatServer, Script
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+RIGHT = '<think>[3] It is there.</think><answer>B</answer>'
+
+
+@pytest.fixture
+def server() -> Iterator[ChatServer]:
+    made = ChatServer(models=[{'id': 'scripted'}])
+    made.default = Script((RIGHT,))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two unrelated views."""
+    rng = np.random.default_rng(2)
+    for index in range(2):
+        coarse = rng.integers(90, 160, (30, 40, 3), np.uint8)
+        image = cv2.resize(coarse, (320, 240), interpolation=cv2.INTER_NEAREST)
+        cv2.imwrite(str(tmp_path / f'{index}.png'), image)
+    return tmp_path
+
+
+def ask(server: ChatServer, source: Path, *arguments: str) -> int:
+    return main(['ask', str(source), 'Where?', '--model', server.url, *arguments])
+
+
+def test_answer_about_images_comes_with_its_reasoning(
+    server: ChatServer, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ask(server, folder, '-o', 'left', '-o', 'right', '--json') == 0
+    out, err = capsys.readouterr()
+    value = json.loads(out)
+    assert (value['answer'], value['option'], value['deltas']) == ('right', 'B', 2)
+    assert value['think'] == '[3] It is there.'
+    assert value['prompt'] == server.requests[-1].text
+    assert value['think'] in err
+
+
+def test_recorded_deltas_are_read_and_not_perceived_again(
+    server: ChatServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    delta = SemanticDelta(5, DeltaKind.FIRST, change='A door that no image shows.')
+    with BagWriter(tmp_path / 'bag') as bag:
+        bag.add_topic('/semantic_delta', 'embodied_r_msgs/msg/SemanticDelta')
+        bag.write('/semantic_delta', delta_to_msg(BagMessageFactory(), delta), 5)
+    assert ask(server, tmp_path / 'bag') == 0
+    assert 'A door that no image shows.' in server.requests[-1].text
+    assert capsys.readouterr().out == 'B\n'
+
+
+def test_answer_that_breaks_the_format_is_a_failure(
+    server: ChatServer, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.default = Script(('to the right',))
+    assert ask(server, folder) == 1
+    out, err = capsys.readouterr()
+    assert out == ''
+    assert 'embodied-r: failed: the completion is not' in err
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'message'),
+    [
+        (['nothing.mp4', 'Where?'], 'nothing.mp4 does not exist'),
+        (['.', 'Where?', '-o', 'left'], "one option alone ('left')"),
+        (['.', ' '], 'the question is empty'),
+        (['.', 'Where?', '--model', 'http://127.0.0.1:9'], 'no model server at'),
+        (['.', 'Where?', '--model', '.'], 'holds no model'),
+        (['.', 'Where?', '--topic', '/image'], "has no topic '/image'"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(
+    folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(folder)
+    if '--model' not in arguments:
+        arguments = [*arguments, '--model', 'http://127.0.0.1:9']
+    assert main(['ask', *arguments]) == 2
+    last = capsys.readouterr().err.strip().splitlines()[-1]
+    assert last.startswith('embodied-r: error: ')
+    assert message in last
+
+
+def test_sample_is_where_the_demo_looks_for_it() -> None:
+    assert (shared_path('samples', 'indoor', 'episode_00000') / 'metadata.yaml').exists()

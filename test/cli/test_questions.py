@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.cli.main import main
+from embodied_r_ros.rows import read_rows
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytest.importorskip('mujoco')
+
+
+@pytest.fixture(scope='module')
+def worlds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four simulated episodes without images."""
+    folder = tmp_path_factory.mktemp('worlds') / 'w'
+    assert main(f'sim indoor --episodes 4 --seed 77 --no-images --out {folder}'.split()) == 0
+    return folder
+
+
+def test_rows_of_a_folder_of_bags(
+    worlds: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / 'rows.jsonl'
+    assert main(['questions', str(worlds), '--deltas', 'true', '--out', str(out)]) == 0
+    rows = list(read_rows(out))
+    per_episode = Counter(row.episode_id for row in rows)
+    assert len(per_episode) == 4
+    assert min(per_episode.values()) >= 10
+    assert len({row.id for row in rows}) == len(rows)
+    assert 'because' in capsys.readouterr().err
+
+
+def test_same_seed_gives_the_same_file(worlds: Path, tmp_path: Path) -> None:
+    for name in ('a', 'b'):
+        out = str(tmp_path / name)
+        assert main(['questions', str(worlds), '--deltas', 'true', '--out', out]) == 0
+    assert (tmp_path / 'a').read_bytes() == (tmp_path / 'b').read_bytes()
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'message'),
+    [
+        (['{tmp}/none', '--out', '{tmp}/rows'], 'does not exist'),
+        (['{tmp}', '--out', '{tmp}/rows'], 'neither a bag nor a folder of bags'),
+        (['{worlds}', '--deltas', 'recorded', '--out', '{tmp}/rows'], 'has no recorded deltas'),
+        (['{worlds}', '--deltas', 'vlm', '--out', '{tmp}/rows'], 'give --profile'),
+        (['{worlds}', '--deltas', 'true', '--out', '{tmp}/a/rows'], 'does not exist'),
+        (['{worlds}', '--deltas', 'true', '--moments', '0', '--out', '{tmp}/r'], 'moments is 0'),
+    ],
+)
+def test_bad_input_leaves_nothing(
+    worlds: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    message: str,
+) -> None:
+    filled = [text.format(tmp=tmp_path, worlds=worlds) for text in arguments]
+    assert main(['questions', *filled]) == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]
+    assert list(tmp_path.iterdir()) == []
