@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 VERBS: dict[str, str] = {
     'ask': 'answer one question about a recording',
     'demo': 'show the main job on a recording: real nodes, real answers',
+    'doctor': 'check the installation, and say what to do',
     'keyframes': 'list the images of a recording that are worth looking at',
     'perceive': 'say how the camera of a recording moved, and what changed in view',
     'questions': 'derive questions with solutions from bags',
