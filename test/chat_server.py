@@ -78,6 +78,7 @@ class ChatServer:
     default: Script | Callable[[RecordedRequest], Script] = field(default_factory=Script)
     models: list[dict[str, Any]] | None = None  # of /v1/models; None: it fails
     name: str = 'scripted'  # model named in every chunk
+    port: int = 0  # 0: any free one
     refused_fields: frozenset[str] = frozenset()  # fields of a body that give status 400
     token: str = ''  # access token that is asked for; empty: none
     requests: list[RecordedRequest] = field(default_factory=list)
@@ -88,7 +89,7 @@ class ChatServer:
     def __post_init__(self) -> None:
         self._scripts: deque[Script] = deque()
         self._changed = threading.Condition()
-        self._http = _Http(('127.0.0.1', 0), _Handler)
+        self._http = _Http(('127.0.0.1', self.port), _Handler)
         self._http.chat = self
         self.url = f'http://127.0.0.1:{self._http.server_address[1]}'
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the launch files share: the arguments, the nodes, and their way to being active.
+
+The YAML file is the source of every parameter; a launch argument overrides one only where it is
+not empty. A node that cannot be configured yet (its model server is still loading) is configured
+again after a while.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.resources import shared_path
+from embodied_r_ros.transport import transport_environment
+from launch.actions import (
+    DeclareLaunchArgument,
+    EmitEvent,
+    ExecuteProcess,
+    LogInfo,
+    RegisterEventHandler,
+    SetEnvironmentVariable,
+    TimerAction,
+)
+from launch.event_handlers import OnProcessStart
+from launch.events import matches_action
+from launch.substitutions import LaunchConfiguration
+from launch_ros.actions import LifecycleNode
+from launch_ros.event_handlers import OnStateTransition
+from launch_ros.events.lifecycle import ChangeState
+from lifecycle_msgs.msg import Transition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from launch import LaunchContext, LaunchDescriptionEntity
+
+_TRY_AGAIN_S = 5.0
+_ARGUMENTS = {
+    'namespace': ('', 'namespace of all nodes'),
+    'params_file': ('', 'YAML file of parameters; empty: the shipped config/embodied_r.yaml'),
+    'use_sim_time': ('false', 'take the time from /clock'),
+    'autostart': ('true', 'configure and activate the nodes'),
+    'log_level': ('info', 'debug, info, warn or error'),
+    'use_respawn': ('false', 'start a node again that ends'),
+    'prefix': ('', 'put before each node\'s command, such as "nice -n 5" or "taskset -c 2"'),
+    'image_topic': ('', 'base name of the image, such as /camera/color/image_raw'),
+    'image_transport': ('', 'raw or compressed'),
+    'camera_info_topic': ('', 'camera_info of that image'),
+    'odom_topic': ('', 'odometry of the robot'),
+    'profile': ('embedded', 'model profile (config/models), or the path of a YAML file'),
+    'model_server_url': ('', "the reasoner's server, if it runs already; nothing is served then"),
+    'serve_models': ('true', 'start the model servers of the profile'),
+    'record': ('true', 'start the recorder; episodes start with its service start_episode'),
+    'bag_dir': ('', 'folder of the episodes'),
+}
+
+
+def arguments() -> list[DeclareLaunchArgument]:
+    """Declare the arguments of a launch file."""
+    return [
+        DeclareLaunchArgument(name, default_value=default, description=description)
+        for name, (default, description) in _ARGUMENTS.items()
+    ]
+
+
+def values(context: LaunchContext) -> dict[str, str]:
+    """The arguments as they were given."""
+    return {name: LaunchConfiguration(name).perform(context) for name in _ARGUMENTS}
+
+
+def is_true(value: str) -> bool:
+    """Tell what a launch argument means."""
+    return value.strip().lower() in {'true', '1', 'yes', 'on'}
+
+
+def transport() -> list[SetEnvironmentVariable]:
+    """Give every process a transport that does not lose images, unless the user has chosen."""
+    wanted = transport_environment(os.environ)
+    return [SetEnvironmentVariable(name, value) for name, value in wanted.items()]
+
+
+def pipeline(given: Mapping[str, str]) -> dict[str, LifecycleNode]:
+    """The nodes, by name, with their parameters and remappings."""
+    url = given['model_server_url']
+    profile = {} if url else {'profile': given['profile']}
+    remapped = {
+        'image': given['image_topic'],
+        'camera_info': given['camera_info_topic'],
+        'odom': given['odom_topic'],
+    }
+    extra: dict[str, dict[str, Any]] = {
+        'keyframe_extractor': {'image_transport': given['image_transport']},
+        'semantic_perceiver': profile,
+        'spatial_reasoner': {**profile, 'chat.url': url},
+    }
+    if is_true(given['record']):
+        extra['episode_recorder'] = {'bag_dir': given['bag_dir']}
+    return {name: node(name, given, own, remapped) for name, own in extra.items()}
+
+
+def node(
+    name: str,
+    given: Mapping[str, str],
+    parameters: Mapping[str, Any],
+    remapped: Mapping[str, str] | None = None,
+) -> LifecycleNode:
+    """A node whose empty parameters and remappings are left as they are."""
+    file = given['params_file'] or str(shared_path('config', 'embodied_r.yaml'))
+    own = {key: value for key, value in parameters.items() if value != ''}
+    sim_time = {'use_sim_time': is_true(given['use_sim_time'])}
+    return LifecycleNode(
+        package='embodied_r_ros',
+        executable=name,
+        name=name,
+        namespace=given['namespace'],
+        parameters=[file, {**sim_time, **own}],
+        remappings=[(old, new) for old, new in (remapped or {}).items() if new],
+        ros_arguments=['--log-level', given['log_level']],
+        prefix=given['prefix'] or None,
+        respawn=is_true(given['use_respawn']),
+        respawn_delay=2.0,
+        output='screen',
+    )
+
+
+def managed(
+    made: LifecycleNode, after: LifecycleNode | None = None
+) -> list[LaunchDescriptionEntity]:
+    """Start a node and bring it to active.
+
+    Args:
+        made: The node.
+        after: Another node, whose becoming active is waited for before this one is activated.
+    """
+    configure = _change(made, Transition.TRANSITION_CONFIGURE)
+    activate = _change(made, Transition.TRANSITION_ACTIVATE)
+    again = [
+        LogInfo(msg=f'trying again in {_TRY_AGAIN_S:.0f} s'),
+        TimerAction(period=_TRY_AGAIN_S, actions=[configure]),
+    ]
+    # Configuring may fail until a model server is there.
+    failed = _on(made, 'configuring', 'unconfigured', again)
+    trigger = (
+        (made, 'configuring', 'inactive') if after is None else (after, 'activating', 'active')
+    )
+    return [
+        RegisterEventHandler(OnProcessStart(target_action=made, on_start=[configure])),
+        failed,
+        _on(*trigger, [activate]),
+        made,
+    ]
+
+
+def served_models(given: Mapping[str, str]) -> list[ExecuteProcess]:
+    """The model servers of the profile; they end with the launch."""
+    if given['model_server_url'] or not is_true(given['serve_models']):
+        return []
+    command = [sys.executable, '-m', 'embodied_r_ros.cli.main', 'serve', given['profile']]
+    return [
+        ExecuteProcess(
+            cmd=command,
+            name='models',
+            output='screen',
+            sigterm_timeout='15',
+            respawn=is_true(given['use_respawn']),
+            respawn_delay=5.0,
+        )
+    ]
+
+
+def _change(target: LifecycleNode, transition: int) -> EmitEvent:
+    matcher = matches_action(target)
+    return EmitEvent(event=ChangeState(lifecycle_node_matcher=matcher, transition_id=transition))
+
+
+def _on(
+    target: LifecycleNode,
+    start: str,
+    goal: str,
+    entities: Sequence[LaunchDescriptionEntity],
+) -> RegisterEventHandler:
+    return RegisterEventHandler(
+        OnStateTransition(
+            target_lifecycle_node=target,
+            start_state=start,
+            goal_state=goal,
+            entities=list(entities),
+        )
+    )

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same pipeline, fed from a recording, in the recording's time.
+
+ros2 launch embodied_r_ros replay.launch.py bag:=~/embodied_r/episodes/EPISODE
+"""
+
+from embodied_r_ros.nodes import bringup
+from launch.actions import DeclareLaunchArgument, OpaqueFunction
+from launch.substitutions import LaunchConfiguration
+
+from launch import LaunchContext, LaunchDescription, LaunchDescriptionEntity
+
+# What the pipeline makes itself, and what only a simulator knows.
+OWN_TOPICS = [
+    '/clock',
+    '*/keyframe',
+    '*/semantic_delta',
+    '*/answer',
+    '*/answer_label',
+    '*/episode_mark',
+    '*/keypoint_proposal',
+    '*/keypoint_accepted',
+    '*/provenance',
+    '*truth/*',
+]
+
+
+def generate_launch_description() -> LaunchDescription:
+    """Declare the arguments and start the pipeline and the player."""
+    return LaunchDescription(
+        [
+            DeclareLaunchArgument('bag', description='rosbag2 folder, or a .mcap or .db3 file'),
+            DeclareLaunchArgument('rate', default_value='1.0', description='speed'),
+            DeclareLaunchArgument('loop', default_value='false', description='start over'),
+            DeclareLaunchArgument(
+                'player',
+                default_value='true',
+                description='play the bag; false: feed the pipeline with `ros2 bag play --clock`',
+            ),
+            *bringup.arguments(),
+            OpaqueFunction(function=start),
+        ]
+    )
+
+
+def start(context: LaunchContext) -> list[LaunchDescriptionEntity]:
+    """Start the pipeline, and play once it can answer."""
+    given = {**bringup.values(context), 'use_sim_time': 'true'}
+    own = {name: LaunchConfiguration(name).perform(context) for name in ('bag', 'rate', 'loop')}
+    nodes = bringup.pipeline(given)
+    parts = [part for node in nodes.values() for part in bringup.managed(node)]
+    if bringup.is_true(LaunchConfiguration('player').perform(context)):
+        parameters = {
+            'bag': own['bag'],
+            'exclude_topics': OWN_TOPICS,
+            'playback.rate': float(own['rate']),
+            'playback.loop': bringup.is_true(own['loop']),
+            'playback.clock_hz': 100.0,
+        }
+        player = bringup.node('bag_player', given, parameters)
+        parts += bringup.managed(player, after=nodes['spatial_reasoner'])
+    return [*bringup.transport(), *bringup.served_models(given), *parts]

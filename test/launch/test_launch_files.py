@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from functools import partial
+import os
+from pathlib import Path
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from action_msgs.msg import GoalStatus
+from ament_index_python.packages import get_package_prefix, PackageNotFoundError
+from embodied_r_msgs.action import Ask
+from embodied_r_msgs.msg import SemanticDelta
+from embodied_r_msgs.srv import StartEpisode
+from embodied_r_ros.bags import open_bag
+from embodied_r_ros.resources import shared_path
+from launch.launch_description_sources import get_launch_description_from_python_launch_file
+from lifecycle_msgs.srv import GetState
+import pytest
+
+from test.chat_server import ChatServer, Script
+from test.nodes.graph import wait_for
+from test.nodes.test_keyframe_extractor import Camera, view
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from test.nodes.graph import Graph
+
+FOLDER = Path(__file__).resolve().parents[2] / 'launch'
+NODES = ('keyframe_extractor', 'semantic_perceiver', 'spatial_reasoner', 'episode_recorder')
+TIMEOUT_S = 60.0
+SERVICE = """
+import sys
+from launch import LaunchDescription, LaunchService
+from launch.actions import IncludeLaunchDescription
+from launch.launch_description_sources import PythonLaunchDescriptionSource
+arguments = [argument.split(':=', 1) for argument in sys.argv[2:]]
+source = PythonLaunchDescriptionSource(sys.argv[1])
+service = LaunchService()
+service.include_launch_description(
+    LaunchDescription([IncludeLaunchDescription(source, launch_arguments=arguments)])
+)
+sys.exit(service.run())
+"""
+
+
+@pytest.fixture
+def start(graph: Graph) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Start a launch file in a process of its own, as `ros2 launch` does."""
+    try:
+        get_package_prefix('embodied_r_ros')
+    except PackageNotFoundError:
+        pytest.skip('embodied_r_ros is not installed: colcon build, then source it')
+    started: list[subprocess.Popen[bytes]] = []
+
+    def launch(name: str, **arguments: object) -> subprocess.Popen[bytes]:
+        words = [f'{key}:={value}' for key, value in arguments.items()]
+        process = subprocess.Popen(
+            [sys.executable, '-c', SERVICE, str(FOLDER / name), *words],
+            env={**os.environ, 'ROS_DOMAIN_ID': str(graph.context.get_domain_id())},
+            start_new_session=True,
+        )
+        started.append(process)
+        return process
+
+    yield launch
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(TIMEOUT_S)
+
+
+@pytest.fixture
+def server() -> Iterator[ChatServer]:
+    """A scripted model server."""
+    answer = Script(('<think>', 'so', '</think>', '<answer>A</answer>'))
+    with ChatServer(default=answer, models=[{'id': 'scripted'}]) as made:
+        yield made
+
+
+@pytest.mark.parametrize('path', sorted(FOLDER.glob('*.launch.py')), ids=lambda path: path.name)
+def test_every_argument_is_described(path: Path) -> None:
+    if path.name == 'realsense.launch.py':
+        pytest.importorskip('realsense2_camera')
+    description = get_launch_description_from_python_launch_file(str(path))
+    for argument in description.get_launch_arguments():
+        assert argument.description not in {'', 'no description given'}, argument.name
+
+
+def test_pipeline_comes_up_answers_and_ends_cleanly(
+    graph: Graph, start: Callable[..., subprocess.Popen[bytes]], server: ChatServer, tmp_path: Path
+) -> None:
+    launched = start(
+        'embodied_r.launch.py',
+        namespace='robot1',
+        model_server_url=server.url,
+        bag_dir=tmp_path,
+    )
+    for name in NODES:
+        wait_for(partial(is_active, graph, f'/robot1/{name}'), name, TIMEOUT_S)
+    deltas = graph.inbox(SemanticDelta, '/robot1/semantic_delta')
+    graph.matched('/robot1/semantic_delta')
+    camera = Camera(graph, namespace='/robot1')
+    started = graph.call(StartEpisode, '/robot1/start_episode', StartEpisode.Request())
+    camera.send(view(1), graph.outsider.get_clock().now().nanoseconds)
+    deltas.wait(1)
+    goal = Ask.Goal(question='Which way?', options=['left', 'right'])
+    handle = graph.send_goal(Ask, '/robot1/ask', goal)
+    status, result = graph.goal_result(handle)
+    assert (status, result.answer.text) == (GoalStatus.STATUS_SUCCEEDED, 'left')
+    launched.send_signal(signal.SIGINT)
+    assert launched.wait(TIMEOUT_S) == 0
+    with open_bag(Path(started.bag_path)) as reader:
+        counts = {c.topic: c.msgcount for c in reader.connections}
+    assert counts['/robot1/answer'] == counts['/robot1/semantic_delta'] == 1
+    assert counts['/robot1/episode_mark'] == 2
+
+
+def test_node_waits_for_its_model_server(
+    graph: Graph, start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    with ChatServer() as gone:
+        port = int(gone.url.rsplit(':', 1)[1])
+    start('embodied_r.launch.py', model_server_url=gone.url, bag_dir=tmp_path, record='false')
+    wait_for(lambda: is_active(graph, '/semantic_perceiver'), 'the perceiver', TIMEOUT_S)
+    assert not is_active(graph, '/spatial_reasoner')
+    with ChatServer(models=[{'id': 'scripted'}], port=port):
+        wait_for(lambda: is_active(graph, '/spatial_reasoner'), 'the reasoner', TIMEOUT_S)
+
+
+def test_recording_is_replayed_in_its_own_time(
+    graph: Graph, start: Callable[..., subprocess.Popen[bytes]], server: ChatServer, tmp_path: Path
+) -> None:
+    deltas = graph.inbox(SemanticDelta, '/semantic_delta')
+    start(
+        'replay.launch.py',
+        bag=shared_path('samples', 'indoor', 'episode_00000'),
+        image_transport='compressed',
+        rate=4.0,
+        model_server_url=server.url,
+        bag_dir=tmp_path,
+        record='false',
+    )
+    deltas.wait(3, TIMEOUT_S)
+    assert deltas[0].kind == SemanticDelta.KIND_FIRST
+    assert deltas[1].motion.source == 1
+    stamps = [msg.header.stamp.sec for msg in deltas]
+    assert max(stamps) - min(stamps) < 30
+
+
+def is_active(graph: Graph, node: str) -> bool:
+    """Tell whether a node answers that it is active."""
+    client = graph.outsider.create_client(GetState, f'{node}/get_state')
+    try:
+        if not client.wait_for_service(1.0):
+            return False
+        response = graph.result(client.call_async(GetState.Request()))
+        return bool(response.current_state.label == 'active')
+    finally:
+        graph.outsider.destroy_client(client)
