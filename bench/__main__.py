@@ -14,6 +14,7 @@ import sys
 # Name -> what it measures. A bench is a module with add_arguments(parser) and main(args) -> int.
 BENCHES = {
     'keyframes': 'overlap against rendered truth, time per image, rate from a bag',
+    'live': 'a live camera over DDS: images lost, latency, share of a core',
     'perception': 'motion and items of the classical perceiver against rendered truth',
 }
 
