@@ -9,7 +9,7 @@ known nearby around a common homography.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 import math
 import threading
 from typing import Any, TYPE_CHECKING
@@ -29,9 +29,12 @@ _RIM_PX = 2.0  # nearer to the rim of the second view, windows reach out of it
 _MIN_TRUSTED = 20  # cells; fewer say nothing of the rest
 _FITTED_CELLS = 400  # at most so many decide the common homography
 _FAR_PX = 1e4
+_MAX_GROWTH = 25.0  # of a cell's area; more is a torn mesh
 # A cell that should be in view but does not look alike is seen in three cases of four; else it is
 # hidden by something nearer. Measured on rendered rooms (bench/rendered_paths.py).
 _SEEN_THOUGH_UNLIKE = 0.75
+# Where a block of so many cells looks like nothing that was there, something else is.
+_BLOCK = np.ones((5, 5), np.uint8)
 # Box sizes [cells] and weights by which trusted cells speak for their surroundings: the nearest
 # decide, farther ones only where there are none.
 _SURROUNDINGS = ((5, 1.0), (9, 1e-2), (31, 1e-5))
@@ -45,7 +48,11 @@ class Alignment:
     likeness: NDArray[np.float32]  # -1..1, of the two surroundings; 1: equal but for the light
     trusted: NDArray[np.bool_]  # in view, textured and alike
     comparable: NDArray[np.bool_]  # in view and textured in one of both
-    in_view: NDArray[np.bool_]
+
+    @property
+    def unlike(self) -> NDArray[np.bool_]:
+        """What can be compared and does not look alike."""
+        return self.comparable & (self.likeness < _ALIKE)
 
     @property
     def score(self) -> float:
@@ -82,28 +89,52 @@ def align(first: View, second: View, offsets: NDArray[np.float32], passes: int =
             matches takes three.
     """
     for _ in range(passes - 1):
-        offsets = _continued(first, _judged(first, second, _flowed(first, second, offsets)))
-    found = _judged(first, second, _flowed(first, second, offsets))
+        offsets = _continued(first, judged(first, second, _flowed(first, second, offsets)))
+    found = judged(first, second, _flowed(first, second, offsets))
+    return replace(found, offsets=_continued(first, found))
+
+
+def judged(first: View, second: View, offsets: NDArray[np.float32]) -> Alignment:
+    """Say where two views look alike, given where the cells of the first lie in the second.
+
+    Likeness is normalised cross-correlation, which exposure and most of the lighting leave alone.
+    """
+    warped = _warped(first, second, offsets).astype(np.float32)
+    mean = around_cells(warped)
+    variance = np.maximum(around_cells(warped * warped) - mean * mean, 0.0)
+    covariance = around_cells(first.brightness * warped) - first.mean * mean
+    flat = _FLAT_VARIANCE
+    likeness = (covariance + flat) / np.sqrt((first.variance + flat) * (variance + flat))
+    places = cell_centres(first.width, first.height) + offsets
+    in_view = _inside(second, places, _RIM_PX)
+    textured = first.variance > flat
     return Alignment(
-        _continued(first, found),
-        found.likeness,
-        found.trusted,
-        found.comparable,
-        found.in_view,
+        offsets,
+        likeness,
+        in_view & textured & (likeness > _ALIKE),
+        in_view & (textured | (variance > flat)),
     )
+
+
+def seen_cells(first: View, second: View, alignment: Alignment) -> NDArray[np.float32]:
+    """Chance that the second view shows each cell of the first, 0..1. (rows, columns)."""
+    places = cell_centres(first.width, first.height) + alignment.offsets
+    replaced = cv2.morphologyEx(alignment.unlike.astype(np.uint8), cv2.MORPH_OPEN, _BLOCK)
+    chance = 1.0 - (1.0 - _SEEN_THOUGH_UNLIKE) * (1.0 - alignment.likeness)
+    there = _inside(second, places) & (replaced == 0)
+    return np.where(there, np.clip(chance, 0.0, 1.0), np.float32(0.0))
 
 
 def shares(first: View, second: View, alignment: Alignment) -> tuple[float, float]:
     """Share of the first view that the second sees, and the reverse, each 0..1."""
-    places = cell_centres(first.width, first.height) + alignment.offsets
-    unlike = 1.0 - alignment.likeness
-    seen = _inside(second, places) * np.clip(1.0 - (1.0 - _SEEN_THOUGH_UNLIKE) * unlike, 0.0, 1.0)
+    seen = seen_cells(first, second, alignment)
     # Area in the second view of what a cell shows there: the determinant of the mesh's gradient.
+    places = cell_centres(first.width, first.height) + alignment.offsets
     along_x = np.gradient(places, axis=1) / CELL_PX
     along_y = np.gradient(places, axis=0) / CELL_PX
     growth = along_x[..., 0] * along_y[..., 1] - along_x[..., 1] * along_y[..., 0]
     ratio = first.width * first.height / (second.width * second.height)
-    covered = float(np.mean(seen * np.clip(growth, 0.0, 25.0))) * ratio
+    covered = float(np.mean(seen * np.clip(growth, 0.0, _MAX_GROWTH))) * ratio
     return float(np.mean(seen)), min(1.0, covered)
 
 
@@ -148,26 +179,6 @@ def _sampled(values: NDArray[Any], places: NDArray[np.float32]) -> NDArray[Any]:
     """Values (h, w, ...) at places (..., 2) between its pixels; outside, those of the rim."""
     rim = cv2.BORDER_REPLICATE
     return np.asarray(cv2.remap(values, places, None, cv2.INTER_LINEAR, borderMode=rim))  # type: ignore[call-overload]
-
-
-def _judged(first: View, second: View, offsets: NDArray[np.float32]) -> Alignment:
-    """Say where the views look alike, whatever the light: normalised cross-correlation."""
-    warped = _warped(first, second, offsets).astype(np.float32)
-    mean = around_cells(warped)
-    variance = np.maximum(around_cells(warped * warped) - mean * mean, 0.0)
-    covariance = around_cells(first.brightness * warped) - first.mean * mean
-    flat = _FLAT_VARIANCE
-    likeness = (covariance + flat) / np.sqrt((first.variance + flat) * (variance + flat))
-    places = cell_centres(first.width, first.height) + offsets
-    in_view = _inside(second, places, _RIM_PX)
-    textured = first.variance > flat
-    return Alignment(
-        offsets,
-        likeness,
-        in_view & textured & (likeness > _ALIKE),
-        in_view & (textured | (variance > flat)),
-        in_view,
-    )
 
 
 def _inside(view: View, places: NDArray[np.float32], rim_px: float = -0.5) -> NDArray[np.bool_]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TYPE_CHECKING
 
@@ -83,7 +84,8 @@ def _decodings(reader: AnyReader, topic: str) -> Iterator[Callable[[], StampedIm
             queue.intrinsics = intrinsics_from_camera_info(msg)
         elif name == odometry_topic:
             pose = pose_from_msg(msg.pose.pose, msg.header.frame_id)
-            queue.poses.add(stamp_ns_from_msg(msg.header.stamp), pose)
+            with suppress(ValueError):  # an orientation of zeros, before odometry has started
+                queue.poses.add(stamp_ns_from_msg(msg.header.stamp), pose)
         else:
             # Drivers that leave the stamp at zero leave only the time of receipt.
             queue.waiting.append((stamp_ns_from_msg(msg.header.stamp) or received_ns, msg))

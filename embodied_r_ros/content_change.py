@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from embodied_r_ros.overlap import STILL_SHIFT
+
 if TYPE_CHECKING:
     from embodied_r_ros.overlap import TwoView
 
 _WINDOW_NS = 500_000_000
 _MAX_IMAGES = 64  # in the window, however fast they come
-_STILL_SHIFT = 0.01  # of the width; a camera that moves further is not still
 # Least time from one change to the next: what goes on moving makes no keyframe per image.
 _PAUSE_NS = 2_000_000_000
 
@@ -23,9 +24,7 @@ _PAUSE_NS = 2_000_000_000
 class ChangeDetector:
     """Follows how much of the view differs from the last keyframe."""
 
-    def __init__(self, least_share: float) -> None:
-        """Take the share of the view that has to change, 0..1."""
-        self._least_share = least_share
+    def __init__(self) -> None:
         self._pause_until_ns: int | None = None
         self._history: deque[tuple[int, float]] = deque(maxlen=_MAX_IMAGES)
         self._jumped = False
@@ -37,9 +36,15 @@ class ChangeDetector:
         self._jumped = False
         self._pause_until_ns = stamp_ns + _PAUSE_NS if by_change else None
 
-    def seen(self, stamp_ns: int, found: TwoView) -> bool:
-        """Take the next image, compared with the last keyframe; tell whether it is a change."""
-        if found.shift > _STILL_SHIFT:
+    def seen(self, stamp_ns: int, found: TwoView, least_share: float) -> bool:
+        """Take the next image and tell whether the content changed.
+
+        Args:
+            stamp_ns: When the image was taken.
+            found: The image, compared with the last keyframe.
+            least_share: Share of the view that has to change, 0..1.
+        """
+        if found.shift > STILL_SHIFT:
             self._history.clear()
             self._jumped = False
             return False
@@ -48,8 +53,8 @@ class ChangeDetector:
             self._history.popleft()
         least = min((changed for _, changed in self._history), default=found.changed)
         self._history.append((stamp_ns, found.changed))
-        self._jumped |= found.changed - least >= self._least_share
+        self._jumped |= found.changed - least >= least_share
         # What came and went again before it counted is no change.
-        self._jumped &= found.changed >= self._least_share
+        self._jumped &= found.changed >= least_share
         is_paused = self._pause_until_ns is not None and stamp_ns < self._pause_until_ns
         return self._jumped and not is_paused

@@ -40,6 +40,11 @@ class KeyframeReason(Enum):
     FEATURELESS = 5  # blank or dark: one keyframe for the run of them
     MAX_INTERVAL = 6  # the longest allowed time passed
 
+    @property
+    def label(self) -> str:
+        """The name in text, such as 'low_overlap'."""
+        return self.name.lower()
+
 
 @dataclass(frozen=True)
 class Keyframe:
@@ -120,7 +125,7 @@ class Evaluation:
             'reference_index': self.reference_index,
             'overlap': None if self.overlap is None else round(self.overlap, 4),
             'inliers': self.inliers,
-            'reason': self.reason.name.lower() if self.reason else None,
+            'reason': self.reason.label if self.reason else None,
         }
 
 
@@ -129,17 +134,23 @@ class KeyframeSelector:
 
     def __init__(self, config: KeyframeConfig | None = None) -> None:
         self.config = config or KeyframeConfig()
-        self.counts: Counter[str] = Counter()  # by reason, and 'images', 'featureless', 'resets'
+        names = ['images', 'blank_images', 'resets', *(reason.label for reason in KeyframeReason)]
+        self.counts: Counter[str] = Counter(dict.fromkeys(names, 0))
         self.reset()
 
     def reset(self) -> None:
         """Forget the stream: the next image is a first one. The counts stay."""
         self._reference: _Reference | None = None
         self._before: TwoView | None = None  # the image before, compared with the reference
-        self._changes = ChangeDetector(self.config.content_change)
+        self._changes = ChangeDetector()
         self._blank_images = 0  # in a row, up to now
         self._was_usable = False
         self._last_stamp_ns: int | None = None
+
+    @property
+    def reference_view(self) -> View | None:
+        """The last keyframe, prepared for comparison; None: there is none yet."""
+        return self._reference.view if self._reference else None
 
     def evaluate(self, image: StampedImage) -> Evaluation:
         """Compare an image with the last keyframe and decide.
@@ -208,7 +219,7 @@ class KeyframeSelector:
     def _reason_of_change(
         self, stamp_ns: int, overlap: float, found: TwoView
     ) -> KeyframeReason | None:
-        has_changed = self._changes.seen(stamp_ns, found)
+        has_changed = self._changes.seen(stamp_ns, found, self.config.content_change)
         if overlap < self.config.max_overlap:
             return KeyframeReason.LOW_OVERLAP
         if abs(found.roll_rad) > self.config.max_roll_rad:
@@ -219,13 +230,13 @@ class KeyframeSelector:
         self, image: StampedImage, view: View, found: TwoView, reason: KeyframeReason | None
     ) -> None:
         self.counts['images'] += 1
-        self.counts['featureless'] += self._blank_images > 0
+        self.counts['blank_images'] += self._blank_images > 0
         self._was_usable = self._was_usable or not self._blank_images
         if found.alignment is not None:
             self._before = found
         if reason is None:
             return
-        self.counts[reason.name.lower()] += 1
+        self.counts[reason.label] += 1
         is_blank = self._blank_images > 0
         self._reference = _Reference(image.index, image.stamp_ns, view, is_blank)
         self._before = None

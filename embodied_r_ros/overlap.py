@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import cv2
-from embodied_r_ros.alignment import align, homography_offsets, no_offsets, roll, shares
+from embodied_r_ros.alignment import align, homography_offsets, judged, no_offsets, roll, shares
 import numpy as np
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.views import View
     from numpy.typing import NDArray
 
+STILL_SHIFT = 0.01  # a camera whose view moved by less of its width is still
 BLANK_SHARE = 0.02  # a view with less texture has nothing to compare
 _MIN_MATCHES = 12  # fewer agree by chance between unrelated views
 _MAX_DISTANCE = 80  # of 256 bits in which descriptors differ
@@ -28,7 +29,9 @@ _RANSAC_PX = 1.5
 # Scores of unrelated views stay below 0.42 (measured), unless one follows a known alignment.
 _MIN_SCORE = 0.45
 _MIN_SCORE_FOLLOWED = 0.35
-_SURE_SCORE = 0.6  # from here on, or when it hardly fell, corners are not asked
+# From here on corners are not asked; nor are they when the score hardly fell since last time.
+_SURE_SCORE = 0.8
+_SURE_SCORE_FOLLOWED = 0.6
 _HARDLY_FELL = 0.85
 _MIN_TRUSTED_SHARE = 0.02  # of the view
 _CLIPPED = (5.0, 250.0)  # brightness beyond which texture is lost to exposure
@@ -42,7 +45,7 @@ class TwoView:
     inliers: int = 0  # cells of the first view that are found in the second; 0: unrelated
     roll_rad: float = 0.0  # rotation of the second view about its axis
     shift: float = 1.0  # median movement of what is found, as a share of the width
-    changed: float = 0.0  # share of the common view that looks different
+    changed: float = 0.0  # share of the first view that looks different, for a still camera
     alignment: Alignment | None = None  # None: blank or unrelated
 
 
@@ -60,12 +63,13 @@ def two_view(first: View, second: View, before: TwoView | None = None) -> TwoVie
     if alignment is None or alignment.trusted.mean() < _MIN_TRUSTED_SHARE:
         return TwoView(0.0)
     moves = np.linalg.norm(alignment.offsets[alignment.trusted], axis=-1)
+    shift = float(np.median(moves)) / first.width
     return TwoView(
         min(shares(first, second, alignment)),
         int(alignment.trusted.sum()),
         roll(first, alignment),
-        float(np.median(moves)) / first.width,
-        _changed_share(first, alignment),
+        shift,
+        _changed_share(first, second, alignment) if shift < STILL_SHIFT else 0.0,
         alignment,
     )
 
@@ -73,9 +77,11 @@ def two_view(first: View, second: View, before: TwoView | None = None) -> TwoVie
 def _best_alignment(first: View, second: View, before: Alignment | None) -> Alignment | None:
     """Continue the last alignment; where that does not fit, start from matched corners."""
     followed = align(first, second, before.offsets if before else no_offsets(first))
-    last_score = before.score if before else 1.0
-    least = _MIN_SCORE_FOLLOWED if before else _MIN_SCORE
-    if followed.score > min(_SURE_SCORE, max(least, _HARDLY_FELL * last_score)):
+    least, sure = _MIN_SCORE, _SURE_SCORE
+    if before:
+        least = _MIN_SCORE_FOLLOWED
+        sure = min(_SURE_SCORE_FOLLOWED, max(least, _HARDLY_FELL * before.score))
+    if followed.score > sure:
         return followed
     homography = _matched_homography(first, second)
     if homography is None:
@@ -106,9 +112,12 @@ def _matched_homography(first: View, second: View) -> NDArray[np.float64] | None
     return np.asarray(homography, np.float64)
 
 
-def _changed_share(first: View, alignment: Alignment) -> float:
-    """Share of the first view that is in view in the second and looks different there."""
+def _changed_share(first: View, second: View, alignment: Alignment) -> float:
+    """Share of the first view whose place in the second shows something else.
+
+    Optical flow bends what is new until it resembles what was there, so that the places of the
+    surroundings are judged, and not those that it found.
+    """
     low, high = _CLIPPED
     exposed = (first.mean > low) & (first.mean < high)
-    changed = alignment.comparable & exposed & (alignment.likeness < 0.5)
-    return float(changed.mean())
+    return float(np.mean(judged(first, second, alignment.offsets).unlike & exposed))

@@ -6,7 +6,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.keyframes import KeyframeConfig, KeyframeSelector
+from embodied_r_ros.keyframe_budget import evaluate_images
+from embodied_r_ros.keyframes import KeyframeConfig
 from embodied_r_ros.sources import open_source
 from tqdm import tqdm
 
@@ -47,6 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             f'--{name}-interval', type=float, default=0.0, metavar='S', help=f'{meaning} [s]'
         )
+    parser.add_argument(
+        '--budget', type=int, default=0, metavar='N', help='keep the N keyframes that show most'
+    )
 
 
 def main(args: argparse.Namespace) -> int:
@@ -55,23 +59,22 @@ def main(args: argparse.Namespace) -> int:
         max_overlap=args.max_overlap,
         min_interval_s=args.min_interval,
         max_interval_s=args.max_interval,
+        budget=args.budget,
     )
-    selector = KeyframeSelector(config)
     with open_source(args.source, args.topic, args.rate) as source:
         if not args.json:
             print(_HEADING)
         # disable=None: no bar where stderr is not a terminal.
-        for image in tqdm(source, total=source.length, unit=' images', disable=None):
-            evaluation = selector.evaluate(image)
-            if evaluation.is_keyframe or args.all_frames:
-                print(json.dumps(evaluation.to_json()) if args.json else _row(evaluation))
+        images = tqdm(source, total=source.length, unit=' images', disable=None)
+        for evaluation in evaluate_images(images, config, keyframes_only=not args.all_frames):
+            print(json.dumps(evaluation.to_json()) if args.json else _row(evaluation))
     return 0
 
 
 def _row(evaluation: Evaluation) -> str:
     reference = '-' if evaluation.reference_index is None else evaluation.reference_index
     overlap = '-' if evaluation.overlap is None else f'{evaluation.overlap:.2f}'
-    reason = evaluation.reason.name.lower() if evaluation.reason else ''
+    reason = evaluation.reason.label if evaluation.reason else ''
     return (
         f'{evaluation.index:8d}  {evaluation.stamp_ns / 1e9:10.3f}   {reference:>8}   '
         f'{overlap:>7}  {evaluation.inliers:7d}  {reason}'

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Few keyframes of a long recording, chosen so that together they show as much as possible.
+
+Whenever there is one too many, that one goes whose view its neighbours show best. So a budget
+thins out where the camera lingered, not where it hurried, and memory is that of the budget.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Generic, TYPE_CHECKING, TypeVar
+
+from embodied_r_ros.alignment import seen_cells
+from embodied_r_ros.errors import ConfigError
+from embodied_r_ros.keyframes import KeyframeSelector
+from embodied_r_ros.overlap import BLANK_SHARE, two_view
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from embodied_r_ros.images import StampedImage
+    from embodied_r_ros.keyframes import Evaluation, KeyframeConfig
+    from embodied_r_ros.overlap import TwoView
+    from embodied_r_ros.views import View
+    from numpy.typing import NDArray
+
+Item = TypeVar('Item')
+
+
+@dataclass
+class Kept(Generic[Item]):
+    """A keyframe within the budget."""
+
+    item: Item
+    view: View
+    in_previous: NDArray[np.float32] | None = None  # (rows, columns), 1 where seen there; None: no
+    in_next: NDArray[np.float32] | None = None
+    new_link: TwoView | None = None  # with the keyframe before, where another one went
+
+    def loss(self) -> float:
+        """What removing it would lose, 0..1.
+
+        That is the share of its view that its neighbours together do not show, averaged with the
+        share that the better of them does not show: of two, the more alike one goes.
+        """
+        if self.view.textured_share < BLANK_SHARE:
+            return 0.0
+        seen = [cells for cells in (self.in_previous, self.in_next) if cells is not None]
+        if not seen:
+            return 1.0
+        together = float(np.max(seen, axis=0).mean())
+        return 1.0 - (together + max(float(cells.mean()) for cells in seen)) / 2
+
+
+class KeyframeBudget(Generic[Item]):
+    """Keeps at most so many keyframes, whatever they are accompanied by."""
+
+    def __init__(self, size: int) -> None:
+        """Take the budget.
+
+        Raises:
+            ConfigError: It is below 2: the first and the newest keyframe always stay.
+        """
+        if size < 2:
+            msg = f'budget is {size}: expected at least 2, for the first and the newest keyframe'
+            raise ConfigError(msg)
+        self._size = size
+        self.kept: list[Kept[Item]] = []
+
+    def add(self, item: Item, view: View) -> Item | None:
+        """Add the next keyframe; return the one that had to go, if any."""
+        self.kept.append(Kept(item, view))
+        if len(self.kept) > 1:
+            _link(*self.kept[-2:])
+        if len(self.kept) <= self._size:
+            return None
+        index = min(range(1, len(self.kept) - 1), key=lambda index: self.kept[index].loss())
+        gone = self.kept.pop(index)
+        earlier, later = self.kept[index - 1 : index + 1]
+        later.new_link = _link(earlier, later)
+        return gone.item
+
+
+def _link(earlier: Kept[Item], later: Kept[Item]) -> TwoView:
+    """Find out what two neighbours show of each other; return the comparison of both."""
+    forth = two_view(earlier.view, later.view)
+    back = two_view(later.view, earlier.view)
+    earlier.in_next = _seen(earlier.view, later.view, forth)
+    later.in_previous = _seen(later.view, earlier.view, back)
+    return forth
+
+
+def _seen(first: View, second: View, found: TwoView) -> NDArray[np.float32] | None:
+    return seen_cells(first, second, found.alignment) if found.alignment else None
+
+
+def evaluate_images(
+    images: Iterable[StampedImage], config: KeyframeConfig, *, keyframes_only: bool = True
+) -> Iterator[Evaluation]:
+    """Evaluate the images of a recording.
+
+    Args:
+        images: The images, in order.
+        config: When an image is a keyframe. With a budget, keyframes come when all images were
+            seen, each compared with the one before it that is kept.
+        keyframes_only: Leave all other images out.
+
+    Raises:
+        ConfigError: There is a budget, and all images are wanted.
+    """
+    if config.budget and not keyframes_only:
+        msg = f'a budget of {config.budget} keyframes cannot be told of each image as it comes'
+        raise ConfigError(msg)
+    selector = KeyframeSelector(config)
+    if config.budget:
+        yield from _within_budget(images, selector)
+        return
+    for image in images:
+        evaluation = selector.evaluate(image)
+        if evaluation.is_keyframe or not keyframes_only:
+            yield evaluation
+
+
+def _within_budget(
+    images: Iterable[StampedImage], selector: KeyframeSelector
+) -> Iterator[Evaluation]:
+    budget: KeyframeBudget[Evaluation] = KeyframeBudget(selector.config.budget)
+    for image in images:
+        evaluation = selector.evaluate(image)
+        if evaluation.is_keyframe and selector.reference_view is not None:
+            budget.add(evaluation, selector.reference_view)
+    previous: Evaluation | None = None
+    for kept in budget.kept:
+        link, evaluation = kept.new_link, kept.item
+        if link and previous:
+            evaluation = replace(
+                evaluation,
+                reference_index=previous.index,
+                overlap=link.overlap,
+                inliers=link.inliers,
+            )
+        previous = evaluation
+        yield evaluation
