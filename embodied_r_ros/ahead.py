@@ -8,13 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Generator, Iterable
     from concurrent.futures import Future
 
 Result = TypeVar('Result')
 
 
-def done_ahead(jobs: Iterable[Callable[[], Result]], ahead: int = 4) -> Iterator[Result]:
+def done_ahead(
+    jobs: Iterable[Callable[[], Result]], ahead: int = 4
+) -> Generator[Result, None, None]:
     """Yield the results of jobs in order, and do the next few meanwhile in one other thread.
 
     Args:

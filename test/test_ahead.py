@@ -27,7 +27,7 @@ def test_no_more_is_done_ahead_than_asked_for() -> None:
     results = done_ahead(jobs(), ahead=3)
     assert next(results) == 0
     assert asked == [0, 1, 2, 3]
-    results.close()  # type: ignore[attr-defined] - it is a generator
+    results.close()
     assert asked == [0, 1, 2, 3]
 
 
