@@ -92,9 +92,9 @@ def measure(count: int) -> Figures:
     try:
         watcher.wait_for_health()
         sender = subprocess.Popen([sys.executable, '-c', _CAMERA, str(count)])
-        before, start = _cpu_s(extractor.pid), time.monotonic()
+        before = _cpu_s(extractor.pid)
         watcher.watch(sender)
-        share = (_cpu_s(extractor.pid) - before) / (time.monotonic() - start)
+        share = (_cpu_s(extractor.pid) - before) / (count / RATE_HZ)
     finally:
         extractor.terminate()
         extractor.wait(_TIMEOUT_S)

@@ -71,7 +71,7 @@ class _Spinner:
     def _run(self) -> None:
         while not self.stop.is_set():
             try:
-                spin_some(self.executor, 0.2)
+                spin_some(self.executor, -1.0)
             except ExternalShutdownException:
                 return
 

@@ -14,6 +14,7 @@ from embodied_r_ros.nodes.diagnostics import Health, Level
 from embodied_r_ros.nodes.lifecycle import ManagedNode
 from lifecycle_msgs.srv import GetState
 from rclpy.lifecycle import LifecycleNode
+from rclpy.qos import ReliabilityPolicy
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
 
@@ -171,6 +172,7 @@ def test_qos_can_be_overridden(graph: Graph) -> None:
     graph.matched('out')
     publisher.publish(String(data='x'))
     heard.wait(1)
+    assert qos.RESULT.reliability == ReliabilityPolicy.RELIABLE  # of all other topics
 
 
 def test_provenance_is_latched(graph: Graph) -> None:
