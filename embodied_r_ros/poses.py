@@ -47,6 +47,8 @@ def mounted(base: Pose, xyz: tuple[float, float, float], rpy: tuple[float, float
         xyz: Position of the link in the base [m].
         rpy: Fixed-axis roll, pitch, yaw of the link in the base, as in URDF [rad].
     """
+    if not any((*xyz, *rpy)):
+        return base
     roll, pitch, yaw = rpy
     rotation = base.rotation()
     x, y, z = (float(value) for value in np.asarray(base.position) + rotation @ np.asarray(xyz))
@@ -94,6 +96,8 @@ class PoseBuffer:
         if not self._stamps:
             return None
         after = bisect_left(self._stamps, stamp_ns)
+        if after < len(self._stamps) and self._stamps[after] == stamp_ns:
+            return self._poses[after]
         if after == 0 or after == len(self._stamps):
             nearest = min(after, len(self._stamps) - 1)
             is_near = abs(self._stamps[nearest] - stamp_ns) <= self._outside_ns

@@ -64,6 +64,17 @@ def test_pose_at_a_stamp_is_interpolated() -> None:
     )
 
 
+def test_pose_at_its_own_stamp_is_exactly_that_pose() -> None:
+    poses = [turned(0.1), turned(0.4, x=1.0), turned(0.7)]
+    kept = buffer(*((step * S // 10, pose) for step, pose in enumerate(poses)))
+    assert [kept.at(step * S // 10) for step in range(3)] == poses
+
+
+def test_camera_without_offset_has_exactly_the_pose_of_its_base() -> None:
+    base = turned(0.3)
+    assert mounted(base, (0.0, 0.0, 0.0), (0.0, 0.0, 0.0)) == base
+
+
 def test_pose_just_outside_is_the_nearest_one() -> None:
     poses = buffer((0, turned(0.0)), (S // 10, turned(0.4)))
     assert yaw_of(poses.at(2 * S // 10)) == pytest.approx(0.4)

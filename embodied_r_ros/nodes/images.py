@@ -47,7 +47,8 @@ def stamped_image(msg: Any, index: int) -> StampedImage:
         stamp_ns=stamp_ns_from_msg(msg.header.stamp),
         image=encoded.decode() if encoded else decode_raw(msg),
         frame_id=msg.header.frame_id,
-        encoded=encoded,
+        # As offline: a PNG is too large to be passed on as it came.
+        encoded=encoded if encoded and encoded.format == 'jpeg' else None,
     )
 
 

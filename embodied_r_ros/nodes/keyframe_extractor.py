@@ -186,6 +186,8 @@ class KeyframeExtractorNode(ManagedNode):
         if known is not None and not fits:
             text = f'camera_info is of {known.width}x{known.height}, the image {width}x{height}'
             self._note_problem(ImageError(text))
+        if not image.stamp_ns:
+            self._note_problem(ImageError('images have no stamp: set it in the camera driver'))
         pose = self._pose_at(image.stamp_ns)
         return replace(image, intrinsics=known if fits else None, pose=pose)
 

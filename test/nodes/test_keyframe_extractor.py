@@ -279,3 +279,11 @@ def test_three_rounds_of_the_lifecycle_in_a_namespace(graph: Graph) -> None:
         graph.outsider.destroy_publisher(camera.images)
         graph.change(node, DEACTIVATE, CLEANUP)
     assert not [t for t in threading.enumerate() if t.name == 'keyframes']
+
+
+def test_images_without_a_stamp_are_told(graph: Graph) -> None:
+    node = graph.active(KeyframeExtractorNode)
+    camera = Camera(graph)
+    camera.send(view(1), 0)
+    camera.keyframes.wait(1)
+    assert 'images have no stamp' in node.report().message
