@@ -75,10 +75,13 @@ def is_true(value: str) -> bool:
     return value.strip().lower() in {'true', '1', 'yes', 'on'}
 
 
-def transport() -> list[SetEnvironmentVariable]:
+def transport() -> list[LaunchDescriptionEntity]:
     """Give every process a transport that does not lose images, unless the user has chosen."""
-    wanted = transport_environment(os.environ)
-    return [SetEnvironmentVariable(name, value) for name, value in wanted.items()]
+    parts: list[LaunchDescriptionEntity] = []
+    for name, value in transport_environment(os.environ).items():
+        parts.append(SetEnvironmentVariable(name, value))
+        parts.append(LogInfo(msg=f"for the camera driver too: export {name}='{value}'"))
+    return parts
 
 
 def pipeline(given: Mapping[str, str]) -> dict[str, LifecycleNode]:
