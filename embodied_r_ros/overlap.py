@@ -34,7 +34,7 @@ _SURE_SCORE = 0.8
 _SURE_SCORE_FOLLOWED = 0.6
 _HARDLY_FELL = 0.85
 _MIN_TRUSTED_SHARE = 0.02  # of the view
-_CLIPPED = (5.0, 250.0)  # brightness beyond which texture is lost to exposure
+_CLIPPED = (5.0, 240.0)  # brightness beyond which texture is lost to exposure
 
 
 @dataclass(frozen=True)
@@ -118,6 +118,9 @@ def _changed_share(first: View, second: View, alignment: Alignment) -> float:
     Optical flow bends what is new until it resembles what was there, so that the places of the
     surroundings are judged, and not those that it found.
     """
+    unlike = judged(first, second, alignment.offsets).unlike
     low, high = _CLIPPED
-    exposed = (first.mean > low) & (first.mean < high)
-    return float(np.mean(judged(first, second, alignment.offsets).unlike & exposed))
+    for view in (first, second):
+        if view.mean.shape == unlike.shape:
+            unlike &= (view.mean > low) & (view.mean < high)
+    return float(unlike.mean())

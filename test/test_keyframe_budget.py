@@ -56,8 +56,8 @@ def test_blank_keyframes_go_first() -> None:
     budget: KeyframeBudget[str] = KeyframeBudget(3)
     images: dict[str, NDArray[np.uint8]] = {
         'a': look(seed=0),
-        'dark': BLANK,
         'b': look(seed=1),
+        'dark': BLANK,
         'c': look(seed=2),
     }
     gone = [budget.add(name, View(image)) for name, image in images.items()]

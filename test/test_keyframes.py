@@ -124,6 +124,17 @@ def test_a_light_that_is_switched_off_is_no_change() -> None:
     assert chosen([look()] * 5 + [brighter(look(), 0.4)] * 5) == [(0, 'first')]
 
 
+def test_overexposure_is_no_change() -> None:
+    assert chosen([look()] * 5 + [brighter(look(), 2.2)] * 5) == [(0, 'first')]
+
+
+def test_what_came_and_went_during_the_pause_is_forgotten() -> None:
+    still, changed = look(), with_thing(look(), 160, 200)
+    moved = with_thing(changed, 40, 80)
+    images = [still] * 5 + [changed] * 8 + [moved] * 5 + [changed] * 20
+    assert chosen(images) == [(0, 'first'), (5, 'content_change')]
+
+
 # Defect 3: homographies are not validated.
 
 
@@ -173,6 +184,12 @@ def test_lights_off_and_on_again_are_one_keyframe_each() -> None:
 
 def test_single_blank_images_are_glitches() -> None:
     assert chosen([look(), look(), BLANK, look(), look(), BLANK, look()]) == [(0, 'first')]
+
+
+def test_faint_structure_does_not_end_a_blank_run() -> None:
+    faint = BLANK.copy()
+    faint[100:116, 100:116] = look()[100:116, 100:116]  # texture in some 4 % of the cells
+    assert chosen([look()] * 3 + [BLANK, BLANK, faint] * 5)[1:] == [(4, 'featureless')]
 
 
 def test_a_stream_that_starts_blank_has_a_first_usable_image() -> None:

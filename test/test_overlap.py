@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import cv2
 from embodied_r_ros.errors import ImageError
 from embodied_r_ros.overlap import two_view, TwoView
 from embodied_r_ros.views import View
@@ -78,6 +79,11 @@ def test_unrelated_views_share_nothing(seed: int) -> None:
     assert two_view(View(look()), View(look(seed=seed))) == TwoView(0.0)
 
 
+def test_corners_that_agree_by_chance_are_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('embodied_r_ros.overlap._matched_homography', lambda *_: np.eye(3))
+    assert two_view(View(look()), View(look(seed=1))) == TwoView(0.0)
+
+
 def test_noise_is_no_match_for_noise() -> None:
     rng = np.random.default_rng(0)
     first, second = rng.integers(0, 256, (2, HEIGHT, WIDTH, 3), np.uint8)
@@ -92,6 +98,11 @@ def test_noise_is_no_match_for_noise() -> None:
 def test_a_blank_view_has_no_overlap(image: NDArray[np.uint8]) -> None:
     assert two_view(View(look()), View(image)).overlap is None
     assert two_view(View(image), View(look())).overlap is None
+
+
+def test_a_blurred_view_is_not_blank() -> None:
+    blurred = np.asarray(cv2.GaussianBlur(brighter(look(), 0.5), (0, 0), 12), np.uint8)
+    assert overlap(blurred, blurred) == pytest.approx(1.0, abs=0.02)
 
 
 @pytest.mark.parametrize('factor', [0.5, 1.5])

@@ -178,16 +178,31 @@ def test_poses_are_interpolated_at_the_stamp_of_the_image(tmp_path: Path) -> Non
     assert [pose and pose.position[0] for pose in poses] == pytest.approx([0.5, 1.0, 2.0, 3.0])
 
 
-def test_images_do_not_wait_for_ever_for_odometry(tmp_path: Path) -> None:
-    with BagWriter(tmp_path / 'bag') as bag:
+def write_late_odometry(path: Path, orientation: tuple[float, float, float, float]) -> Path:
+    with BagWriter(path) as bag:
         bag.add_topic('/image', 'sensor_msgs/msg/Image')
         bag.add_topic('/odom', 'nav_msgs/msg/Odometry')
-        for index in range(40):
+        for index in range(20):
             stamp_ns = T0_NS + index * SECOND_NS
             bag.write('/image', raw_msg(stamp_ns, picture(0)), stamp_ns)
-    images = read(tmp_path / 'bag')
-    assert [image.index for image in images] == list(range(40))
-    assert {image.pose for image in images} == {None}
+        for index in range(20):
+            pose = Pose((0.0, 0.0, 0.0), orientation, 'odom')
+            odometry = odometry_to_msg(
+                FACTORY, T0_NS + index * SECOND_NS, pose, 'base_link', STILL
+            )
+            bag.write('/odom', odometry, T0_NS + 60 * SECOND_NS)
+    return path
+
+
+def test_images_do_not_wait_for_ever_for_odometry(tmp_path: Path) -> None:
+    images = read(write_late_odometry(tmp_path / 'bag', (0.0, 0.0, 0.0, 1.0)))
+    assert [image.index for image in images] == list(range(20))
+    assert [image.pose is None for image in images] == [True] * 12 + [False] * 8
+
+
+def test_odometry_that_is_no_pose_is_left_out(tmp_path: Path) -> None:
+    images = read(write_late_odometry(tmp_path / 'bag', (0.0, 0.0, 0.0, 0.0)))
+    assert [image.pose for image in images] == [None] * 20
 
 
 def test_compressed_images_are_decoded_and_kept(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.keyframes import Evaluation
 
-_HEADING = '   image        time   compared   overlap  inliers  reason'
+_HEADING = '   image        time   compared   overlap  inliers  reason\n'
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,12 +62,13 @@ def main(args: argparse.Namespace) -> int:
         budget=args.budget,
     )
     with open_source(args.source, args.topic, args.rate) as source:
-        if not args.json:
-            print(_HEADING)
+        heading = '' if args.json else _HEADING
         # disable=None: no bar where stderr is not a terminal.
         images = tqdm(source, total=source.length, unit=' images', disable=None)
         for evaluation in evaluate_images(images, config, keyframes_only=not args.all_frames):
-            print(json.dumps(evaluation.to_json()) if args.json else _row(evaluation))
+            line = json.dumps(evaluation.to_json()) if args.json else _row(evaluation)
+            print(heading + line)
+            heading = ''
     return 0
 
 

@@ -65,18 +65,28 @@ def test_the_table_is_for_people(folder: Path, capsys: pytest.CaptureFixture[str
     assert second.split()[-1] == 'new_view'
 
 
+def test_a_budget_limits_the_keyframes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = run(capsys, folder, '--max-interval', '0.1', '--budget', '3')
+    assert len(rows) == 3
+    assert [row['reference_index'] for row in rows[1:]] == [row['index'] for row in rows[:-1]]
+
+
 @pytest.mark.parametrize(
     ('arguments', 'message'),
     [
         (['nowhere.mp4'], 'nowhere.mp4 does not exist'),
         (['.', '--max-overlap', '2'], 'max_overlap is 2.0: expected 0 to 1'),
         (['.', '--rate', 'nan'], 'rate nan Hz: expected'),
+        (['FOLDER', '--budget', '1'], 'budget is 1: expected at least 2'),
+        (['FOLDER', '--budget', '5', '--all-frames'], 'a budget of 5 keyframes cannot be told'),
+        (['FOLDER', '--topic', '/x'], "is a folder and has no topic '/x'"),
     ],
 )
 def test_bad_input_is_one_line_and_code_two(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(['keyframes', *arguments]) == 2
+    source, *options = arguments
+    assert main(['keyframes', source.replace('FOLDER', str(folder)), *options]) == 2
     out, error = capsys.readouterr()
     assert out == ''
     assert error.startswith('embodied-r: error: ')
