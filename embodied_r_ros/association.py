@@ -131,6 +131,6 @@ def off_arc(earlier: ColouredObject, later: ColouredObject, motion: Motion) -> f
 
 def _arc(start: NDArray[np.float64], translation: NDArray[np.float64]) -> NDArray[np.float64]:
     """Directions of a point at rest after a translation, over its possible distances. (N, 3)."""
-    inverse = np.linspace(0.0, 1.0 / _NEAREST, 100)[:, None]
+    inverse = np.linspace(0.0, 1.0 / _NEAREST, 400)[:, None]
     places = start - inverse * translation
     return np.asarray(places / np.linalg.norm(places, axis=1, keepdims=True))

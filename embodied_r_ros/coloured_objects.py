@@ -41,6 +41,7 @@ _RING = 0.012  # width of the surroundings, of the image's width
 _MIN_GATHERED = 0.5  # of all pixels of a colour lie in its objects; else it is strewn
 _MIN_SOLIDITY = 0.8  # of its convex hull that a patch fills
 _HANGING = 0.3  # of the upper edge that a patch covers at most
+_FILLING = 0.6  # of another edge
 # What an edge cuts off to a strip this long for its width, or narrower than this share of the
 # image's width, is too little to speak of.
 _STRIP_RATIO = 3.0
@@ -116,13 +117,14 @@ def _patches(mask: NDArray[np.bool_], hidden: NDArray[np.bool_]) -> Iterator[NDA
 
 
 def _is_scenery(patch: NDArray[np.bool_]) -> bool:
-    """Whether the patch is too large, hangs from the upper edge, or reaches three edges.
+    """Whether the patch is too large, fills an edge, or reaches three of them.
 
     So does the outermost strip of something that lies mostly beyond the edge.
     """
-    edges = [patch[0], patch[-1], patch[:, 0], patch[:, -1]]
+    top, *others = edges = [patch[0], patch[-1], patch[:, 0], patch[:, -1]]
+    fills = top.mean() > _HANGING or any(edge.mean() > _FILLING for edge in others)
     above, below, left, right = (bool(edge.any()) for edge in edges)
-    if patch.mean() > MAX_AREA or patch[0].mean() > _HANGING or above + below + left + right > 2:
+    if patch.mean() > MAX_AREA or fills or above + below + left + right > 2:
         return True
     height, width = np.ptp(np.argwhere(patch), axis=0) + 1
     least = _STRIP * patch.shape[1]

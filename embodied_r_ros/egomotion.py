@@ -40,10 +40,13 @@ _CAMERA = np.diag([_PIXELS, _PIXELS, 1.0])  # (3, 3)
 _MIN_SUPPORT = 20  # matches; so many do not agree by chance
 _MIN_SHARE = 0.6  # of all matches must agree
 _STILL_SHARE = 0.8  # the same for 'no motion': a far background alone must not pass for it
-_ROTATION_SHARE = 0.75  # a pure rotation wins when it explains this much of what the best does
-_SIMPLICITY = 1.05  # weight of a match that a pure rotation explains
+# A translation is real where it explains more than this share of what a pure rotation leaves, and
+# this many matches more: some mismatches always fit a general motion.
+_TRANSLATION_SHARE = 0.4
+_TRANSLATION_LEAD = 10.0
 _MIN_LEAD = 5.0  # matches more than a different motion explains, or the motion is ambiguous
 _RIVAL_ANGLE_RAD = math.radians(25.0)  # between directions that are different
+_ROTATION_STEPS = 6
 _STILL_RAD = math.radians(1.0)  # smaller rotations are none
 
 
@@ -84,7 +87,7 @@ def motion_from_features(earlier: Features, later: Features, intrinsics: Intrins
     pairs = match_features(earlier, later)
     if len(pairs) < _MIN_SUPPORT:
         return UNKNOWN
-    pose = relative_pose(*_prepared(earlier, later, pairs, intrinsics))
+    pose = relative_pose(*prepared(earlier, later, pairs, intrinsics))
     if pose is None or pose.support < _MIN_SUPPORT:
         return UNKNOWN
     share = pose.support / len(pairs)
@@ -102,32 +105,39 @@ def relative_pose(
         tolerance: How far a match may lie off its epipolar line, in the same units.
     """
     still, general = _models(first, second, tolerance)
-    if still and (not general or still.support >= _ROTATION_SHARE * general[0].support):
-        return still
     if not general:
-        return None
+        return still
     best = general[0]
+    if still:
+        needed = max(_TRANSLATION_LEAD, _TRANSLATION_SHARE * (len(first) - still.support))
+        if best.support < still.support + needed:
+            return still
     limit = best.support - _MIN_LEAD
     if any(pose.support > limit and _differ(pose, best) for pose in general[1:]):
         return None
     return best
 
 
-def explained(
-    earlier: Features, later: Features, pairs: NDArray[np.intp], intrinsics: Intrinsics
+def explained_in_general(
+    first: NDArray[np.float64], second: NDArray[np.float64], tolerance: float
 ) -> float:
-    """Matches that the best motion explains, if these are the intrinsics.
-
-    A pure rotation counts more than a general motion that explains as much: with other intrinsics
-    than the true ones, what is a rotation can be explained by a general motion alone.
-    """
-    first, second, tolerance = _prepared(earlier, later, pairs, intrinsics)
-    still, general = _models(first, second, tolerance)
-    by_rotation = _SIMPLICITY * still.support if still else 0.0
-    return max(by_rotation, general[0].support if general else 0.0)
+    """Matches that the best motion with a translation explains, as in `relative_pose`."""
+    _, general = _models(first, second, tolerance)
+    return general[0].support if general else 0.0
 
 
-def _prepared(
+def explained_by_rotation(
+    first: NDArray[np.float64], second: NDArray[np.float64], tolerance: float
+) -> float:
+    """Matches that the best pure rotation explains, as in `relative_pose`."""
+    homography = _homography(first, second, tolerance)
+    if homography is None:
+        return 0.0
+    start = _nearest_rotation(homography)
+    return _pure_rotation(start, _rays(first), _rays(second), tolerance).support
+
+
+def prepared(
     earlier: Features, later: Features, pairs: NDArray[np.intp], intrinsics: Intrinsics
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
     """Matched points of both views and their tolerance, in units of the focal length."""
@@ -142,10 +152,14 @@ def _models(
     """The best pure rotation, and the general motions, best first."""
     x1, x2 = _rays(first), _rays(second)
     homography = _homography(first, second, tolerance)
-    still = _pure_rotation(homography, x1, x2, tolerance)
     candidates = _general_candidates(first, second, homography, tolerance)
     general = [_scored(pose, x1, x2, tolerance) for pose in candidates]
-    return still, sorted(general, key=lambda pose: -pose.support)
+    general.sort(key=lambda pose: -pose.support)
+    starts = [pose.rotation for pose in general[:1]]
+    if homography is not None:
+        starts.append(_nearest_rotation(homography))
+    rotations = [_pure_rotation(start, x1, x2, tolerance) for start in starts]
+    return max(rotations, key=lambda pose: pose.support, default=None), general
 
 
 def _rays(points: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -163,25 +177,28 @@ def _homography(
     return np.asarray(np.linalg.inv(_CAMERA) @ found @ _CAMERA, np.float64)
 
 
+def _nearest_rotation(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The rotation nearest to a matrix of any scale. Shape (3, 3)."""
+    u, _, vt = np.linalg.svd(matrix * np.sign(np.linalg.det(matrix)))
+    return np.asarray(u @ vt)
+
+
 def _pure_rotation(
-    homography: NDArray[np.float64] | None,
+    start: NDArray[np.float64],
     x1: NDArray[np.float64],
     x2: NDArray[np.float64],
     tolerance: float,
-) -> RelativePose | None:
-    """The rotation nearest to the homography, refitted to the points that it explains."""
-    if homography is None:
-        return None
-    u, _, vt = np.linalg.svd(homography * np.sign(np.linalg.det(homography)))
-    rotation = np.asarray(u @ vt, np.float64)
+) -> RelativePose:
+    """The rotation that explains most, from a first guess (reweighted least squares)."""
     d1, d2 = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (x1, x2))
-    weights: NDArray[np.float64] = np.zeros(len(d1))
-    for _ in range(5):
+    rotation, support = start, 0.0
+    for _ in range(_ROTATION_STEPS):
         # Two errors, along and across, where an epipolar line leaves one: twice the tolerance.
         weights = _weights(np.linalg.norm(d1 @ rotation.T - d2, axis=1) / (2 * tolerance))
+        support = float(weights.sum())
         u, _, vt = np.linalg.svd((d2 * weights[:, None]).T @ d1)
         rotation = np.asarray(u @ np.diag([1.0, 1.0, np.linalg.det(u @ vt)]) @ vt)
-    return RelativePose(rotation, np.zeros(3), float(weights.sum()))
+    return RelativePose(rotation, np.zeros(3), support)
 
 
 def _general_candidates(

@@ -12,7 +12,7 @@ import math
 import threading
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.egomotion import explained
+from embodied_r_ros.egomotion import explained_by_rotation, explained_in_general, prepared
 from embodied_r_ros.geometry import Intrinsics
 from embodied_r_ros.matching import match_features
 import numpy as np
@@ -21,7 +21,11 @@ if TYPE_CHECKING:
     from embodied_r_ros.matching import Features
     from numpy.typing import NDArray
 
-_CANDIDATES = np.radians(np.arange(45.0, 126.0, 5.0))  # [rad]
+_CANDIDATES = np.radians(np.arange(45.0, 126.0, 1.0))  # [rad]
+_GENERAL = _CANDIDATES[::5]  # a general motion depends on the field of view less sharply
+# Weight of a match that a pure rotation explains. What is one can be explained under a wrong field
+# of view too, but by a general motion only.
+_SIMPLICITY = 1.3
 _MIN_MATCHES = 50  # pairs with fewer tell nothing
 _MIN_LEAD = 15.0  # matches more than any field of view that is clearly another one
 _OTHER_RAD = math.radians(9.0)
@@ -61,14 +65,26 @@ class FieldOfView:
         pairs = match_features(earlier, later)
         if len(pairs) < _MIN_MATCHES:
             return
-        counts = [
-            explained(earlier, later, pairs, Intrinsics.from_fov(width, height, float(fov)))
-            for fov in _CANDIDATES
-        ]
+        counts = _explained(earlier, later, pairs, (width, height))
         with self._lock:
             self._counts += counts
             self._pairs += 1
             self._found_rad = self._found_rad or leading(self._counts)
+
+
+def _explained(
+    earlier: Features, later: Features, pairs: NDArray[np.intp], size: tuple[int, int]
+) -> NDArray[np.float64]:
+    """Matches that the best motion explains under each candidate. Shape (C,)."""
+    views = [
+        prepared(earlier, later, pairs, Intrinsics.from_fov(*size, float(fov)))
+        for fov in _CANDIDATES
+    ]
+    rotation = np.array([explained_by_rotation(*view) for view in views])
+    general = [explained_in_general(*view) for view in views[::5]]
+    return np.asarray(
+        np.maximum(np.interp(_CANDIDATES, _GENERAL, general), _SIMPLICITY * rotation), np.float64
+    )
 
 
 def leading(counts: NDArray[np.float64]) -> float | None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MAX_SIDE_PX = 640  # larger images are shrunk first
 _MAX_FEATURES = 1500
 _CONTRAST = 0.02  # half of SIFT's own: indoor walls are faint
-_MAX_RATIO = 0.85  # Lowe's ratio, of distances between descriptors
+_MAX_RATIO = 0.8  # Lowe's ratio, of distances between descriptors
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,9 @@ def distance_on_floor(item: ColouredObject, floor: Floor) -> float:
     if 2 * half_width > _MAX_WIDTH_M or height > _MAX_HEIGHT_M:
         return math.nan
     middle = floor.level @ vector_of_direction(item.bearing_rad, item.elevation_rad)
+    if item.shape == 'round':
+        # A ball of angular radius a, seen at a depression d, is s sin(a) + s sin(d) below us.
+        return float(floor.height_m / (math.sin(item.height_rad / 2) - middle[2]))
     # The ray meets the near side of the base; the middle is half an object further.
     return float((to_base + half_width) / math.hypot(middle[0], middle[1]))
 
