@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`embodied-r perceive SOURCE`: how the camera moved and what changed, keyframe by keyframe."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+import json
+import math
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.chat_config import ChatConfig
+from embodied_r_ros.classical import ClassicalConfig
+from embodied_r_ros.errors import InputError
+from embodied_r_ros.keyframes import KeyframeConfig
+from embodied_r_ros.pipeline import (
+    classical_perceiver,
+    delta_to_json,
+    perceive_images,
+    vlm_perceiver,
+)
+from embodied_r_ros.profiles import load_profile
+from embodied_r_ros.sources import open_source
+from tqdm import tqdm
+
+if TYPE_CHECKING:
+    import argparse
+
+    from embodied_r_ros.deltas import SemanticDelta
+    from embodied_r_ros.perception import Perceiver
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of the verb."""
+    add = parser.add_argument
+    add('source', metavar='SOURCE', help='video, folder of images, or bag')
+    add('--topic', help='image topic of a bag, where it has several')
+    add(
+        '--rate',
+        type=float,
+        metavar='HZ',
+        help='images per second: of a folder (default 10), or instead of the own times of a video',
+    )
+    add('--json', action='store_true', help='one JSON object per line')
+    add('--perceiver', choices=('classical', 'vlm'), default='classical', help='who perceives')
+    add(
+        '--max-interval',
+        type=float,
+        default=0.0,
+        metavar='S',
+        help='longest time without a keyframe [s]; 0, the default: no limit',
+    )
+    classical = parser.add_argument_group('classical')
+    classical.add_argument(
+        '--hfov',
+        type=float,
+        metavar='DEG',
+        help='horizontal field of view of a camera that does not state it (default: learned)',
+    )
+    classical.add_argument(
+        '--camera-height',
+        type=float,
+        default=0.0,
+        metavar='M',
+        help='height above the floor, for distances (default: as odometry says)',
+    )
+    vlm = parser.add_argument_group('vlm')
+    vlm.add_argument('--profile', help='model profile whose perceiver is asked')
+    vlm.add_argument('--url', help='server of a vision-language model')
+
+
+def main(args: argparse.Namespace) -> int:
+    """Perceive a source."""
+    keyframing = KeyframeConfig(max_interval_s=args.max_interval)
+    perceiver = _perceiver(args)
+    with open_source(args.source, args.topic, args.rate) as source:
+        # disable=None: no bar where stderr is not a terminal.
+        images = tqdm(source, total=source.length, unit=' images', disable=None)
+        for delta in perceive_images(images, perceiver, keyframing):
+            print(json.dumps(delta_to_json(delta)) if args.json else _paragraph(delta), flush=True)
+    return 0
+
+
+def _perceiver(args: argparse.Namespace) -> Perceiver:
+    if args.perceiver == 'classical':
+        return classical_perceiver(_classical_config(args))
+    if args.url:
+        return vlm_perceiver(ChatConfig(url=args.url))
+    if not args.profile:
+        msg = '--perceiver vlm needs a server: give --url, or --profile'
+        raise InputError(msg)
+    profile = load_profile(args.profile)
+    return vlm_perceiver(profile.client('perceiver'), profile.vlm)
+
+
+def _classical_config(args: argparse.Namespace) -> ClassicalConfig:
+    config = ClassicalConfig(camera_height_m=args.camera_height)
+    if args.hfov is None:
+        return config
+    return replace(config, assumed_hfov_rad=math.radians(args.hfov), learn_hfov=False)
+
+
+def _paragraph(delta: SemanticDelta) -> str:
+    heading = f'{delta.from_id} -> {delta.to_id}  {delta.stamp_ns / 1e9:.3f} s  {delta.kind.name}'
+    said = [line for line in (delta.action, delta.change, delta.error) if line]
+    return '\n    '.join([heading, *said])

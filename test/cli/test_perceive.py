@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+from typing import Any, TYPE_CHECKING
+
+import cv2
+from embodied_r_ros.cli.main import main
+import pytest
+
+from test.raycast_room import pose_at, Room, Solid
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BALL = Solid((1.6, 0.7, 0.2), (0.4, 0.4, 0.4), (20, 20, 210), is_ball=True)
+FIELDS = [
+    'from_id',
+    'to_id',
+    'stamp_ns',
+    'kind',
+    'action',
+    'change',
+    'items',
+    'motion',
+    'skipped',
+    'error',
+    'model',
+]
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A camera at rest, then turned to the left."""
+    path = tmp_path_factory.mktemp('turning')
+    room = Room(0, contrast=0.6)
+    for index, yaw in enumerate((0.0, 0.0, 0.75)):
+        image = room.view(pose_at(-0.8, 0.0, 1.0, yaw, 0.1), (BALL,))
+        cv2.imwrite(str(path / f'{index}.png'), image)
+    return path
+
+
+def perceive(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[dict[str, Any]]:
+    assert main(['perceive', *map(str, arguments), '--json']) == 0
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def error_of(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    assert main(['perceive', *map(str, arguments)]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ''
+    assert captured.err.startswith('embodied-r: error: ')
+    assert captured.err.count('\n') == 1
+    return captured.err
+
+
+def test_a_json_line_per_delta(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = perceive(capsys, folder, '--hfov', 90)
+    assert list(first) == FIELDS
+    assert (first['kind'], first['action'], first['items'][0]['label']) == (
+        'FIRST',
+        '',
+        'red round object',
+    )
+    assert (second['kind'], second['stamp_ns']) == ('CHANGE', 200_000_000)
+    assert second['action'].startswith('turned left 45°')
+    assert (second['model']['name'], second['model']['rung']) == ('classical', 'PRIMARY')
+
+
+def test_a_listing_for_people(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(['perceive', str(folder), '--hfov', '90', '--camera-height', '1.0']) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == '0 -> 0  0.000 s  FIRST'
+    assert lines[1].startswith('    In view: red round object 15° left')
+    assert lines[1].endswith(' m.')
+    assert lines[3].startswith('    turned left')
+
+
+def test_more_keyframes_on_request(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kinds = [line['kind'] for line in perceive(capsys, folder, '--max-interval', 0.1)]
+    assert kinds == ['FIRST', 'NO_CHANGE', 'CHANGE']
+
+
+def test_bad_input_is_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert 'nowhere' in error_of(capsys, '/nowhere')
+    assert '--url, or --profile' in error_of(capsys, folder, '--perceiver', 'vlm')
+    dead = 'http://127.0.0.1:9'
+    assert dead in error_of(capsys, folder, '--perceiver', 'vlm', '--url', dead)
+    assert 'assumed_hfov_rad' in error_of(capsys, folder, '--hfov', '400')
+
+
+def test_a_profile_without_a_perceiver_is_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    message = error_of(capsys, folder, '--perceiver', 'vlm', '--profile', 'embedded')
+    assert 'has no perceiver' in message
