@@ -14,8 +14,7 @@ from embodied_r_ros.completions import option_letter
 from embodied_r_ros.episode_bag import has_deltas, read_episode
 from embodied_r_ros.errors import InputError, ModelError
 from embodied_r_ros.http_chat import HttpChatClient
-from embodied_r_ros.perception import perceive_all
-from embodied_r_ros.pipeline import classical_perceiver, keyframes_of
+from embodied_r_ros.pipeline import classical_perceiver, keyframes_of, perceive_keyframes
 from embodied_r_ros.reasoning import Reasoner
 from embodied_r_ros.sources import open_source
 
@@ -70,7 +69,7 @@ def see(path: Path, topic: str | None, rate_hz: float | None, progress: Progress
     with open_source(path, topic, rate_hz) as source:
         images = progress(source, source.length)
         keyframes = holding(keyframes_of(images))
-        return Seen(tuple(perceive_all(perceiver, keyframes, in_flight=1)), look)
+        return Seen(tuple(perceive_keyframes(keyframes, perceiver)), look)
 
 
 def check_source(path: Path, topic: str | None, rate_hz: float | None) -> None:

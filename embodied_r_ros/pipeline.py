@@ -79,10 +79,16 @@ def perceive_images(
         config: When an image becomes a keyframe.
         in_flight: Pairs that a model is asked about at the same time.
     """
-    keyframes = keyframes_of(images, config)
+    return perceive_keyframes(keyframes_of(images, config), perceiver, in_flight)
+
+
+def perceive_keyframes(
+    keyframes: Iterable[Keyframe], perceiver: Perceiver, in_flight: int = 2
+) -> Iterator[SemanticDelta]:
+    """Perceive the keyframes of one camera: one delta each, in order."""
     if isinstance(perceiver, ClassicalPerceiver):
         # One pair at a time: what it learns of a camera must not depend on which thread is first.
-        return perceive_all(perceiver, _learned(perceiver, keyframes), in_flight=1)
+        return perceive_all(perceiver, _learned(perceiver, iter(keyframes)), in_flight=1)
     return perceive_all(perceiver, keyframes, in_flight)
 
 
