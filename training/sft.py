@@ -29,6 +29,8 @@ from training.traces import read_row
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from embodied_r_ros.rows import Row
+
 
 @dataclass
 class SftArguments:
@@ -46,17 +48,27 @@ class SftArguments:
         default=0.2, metadata={'help': 'share of training rows that are cut down (degrade.py)'}
     )
     lora_rank: int = field(default=0, metadata={'help': 'rank of a LoRA adapter; 0: all weights'})
+    max_deltas: int = field(
+        default=0, metadata={'help': 'only rows that saw at most so many keyframes; 0: all'}
+    )
     max_eval_rows: int = field(default=512, metadata={'help': 'validation rows for the loss'})
     threads: int = field(default=0, metadata={'help': 'CPU threads; 0: as torch chooses'})
 
 
-def examples(
-    files: list[str], split: str, config: MemoryConfig, degraded_share: float, seed: int
-) -> Iterator[dict[str, Any]]:
+def chosen_rows(arguments: SftArguments, split: str) -> Iterator[Row]:
+    """The rows of a split that are asked for."""
+    for file in arguments.rows:
+        for row in read_rows(Path(file)):
+            if row.split == split and len(row.deltas) <= (arguments.max_deltas or len(row.deltas)):
+                yield row
+
+
+def examples(arguments: SftArguments, split: str, seed: int) -> Iterator[dict[str, Any]]:
     """Prompt and completion of every row of a split that a careful reader can solve."""
+    config = MemoryConfig(token_budget=arguments.token_budget)
     rng = Random(seed)
-    for row in (row for file in files for row in read_rows(Path(file)) if row.split == split):
-        cut_down = rng.random() < degraded_share
+    for row in chosen_rows(arguments, split):
+        cut_down = rng.random() < arguments.degraded_share
         asked = degraded(row, rng) if cut_down else row
         trace = read_row(asked, config)
         # What is cut away cannot be known any more; what is still told must be the solution.
@@ -74,8 +86,7 @@ def examples(
 
 def dataset(arguments: SftArguments, split: str, seed: int, limit: int = 0) -> Dataset:
     """The examples of a split as a dataset."""
-    memory = MemoryConfig(token_budget=arguments.token_budget)
-    rows = list(examples(arguments.rows, split, memory, arguments.degraded_share, seed))
+    rows = list(examples(arguments, split, seed))
     return Dataset.from_list(rows[:limit] if limit else rows)
 
 

@@ -87,6 +87,13 @@ class ExtractorConfig:
             raise ConfigError(msg)
 
 
+@dataclass(frozen=True)
+class _Arrival:
+    msg: Any
+    count: int  # images that had come, this one included
+    episode_id: str
+
+
 class KeyframeExtractorNode(ManagedNode):
     """Publishes the keyframes of one camera."""
 
@@ -110,7 +117,7 @@ class KeyframeExtractorNode(ManagedNode):
         self._images, self._odometry, self._keyframes = Meter(), Meter(), Meter()
         self._problems = Meter()
         self._last_problem, self._latency_s = '', 0.0
-        self._worker: Worker[Any] = Worker(
+        self._worker: Worker[_Arrival] = Worker(
             self._evaluate, config.queue, self._note_problem, 'keyframes'
         )
         self.while_active.callback(self._worker.close)
@@ -148,7 +155,8 @@ class KeyframeExtractorNode(ManagedNode):
 
     def _take_image(self, msg: Any) -> None:
         self._images.tick()
-        self._worker.submit(msg)
+        # Images that wait in the queue belong to the episode in which they came.
+        self._worker.submit(_Arrival(msg, self._images.count, self._episode_id))
 
     def _take_camera_info(self, msg: CameraInfo) -> None:
         self._intrinsics = intrinsics_from_camera_info(msg)
@@ -166,12 +174,12 @@ class KeyframeExtractorNode(ManagedNode):
     def _take_mark(self, msg: EpisodeMark) -> None:
         self._episode_id = msg.episode_id if msg.event == EpisodeMark.EVENT_START else ''
 
-    def _evaluate(self, msg: Any, dropped: int) -> None:
+    def _evaluate(self, arrival: _Arrival, dropped: int) -> None:
         """Evaluate an image and publish it where it is a keyframe. Runs in the worker thread."""
-        if self._episode_id != self._stream_episode_id:
-            self._stream_episode_id = self._episode_id
-            self._extractor.reset(self._episode_id)
-        image = self._completed(stamped_image(msg, self._images.count))
+        if arrival.episode_id != self._stream_episode_id:
+            self._stream_episode_id = arrival.episode_id
+            self._extractor.reset(arrival.episode_id)
+        image = self._completed(stamped_image(arrival.msg, arrival.count))
         _, keyframe = self._extractor.process(image, dropped)
         if keyframe:
             self._output.publish(keyframe_to_msg(ROS_MESSAGES, keyframe))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -111,8 +112,17 @@ class Graph:
         for node in self.nodes:
             if hasattr(node, 'trigger_shutdown'):
                 node.trigger_shutdown()
+        # An executor keeps what it last waited for, and with it the nodes, alive in the graph.
+        for spinner in self.spinners:
+            spinner.executor.shutdown()
+        for node in self.nodes:
             node.destroy_node()
         rclpy.try_shutdown(context=self.context)
+        # The state machine of a lifecycle node goes with the last reference only; until then the
+        # next test finds its services.
+        self.nodes.clear()
+        self.spinners.clear()
+        gc.collect()
 
     def add(self, make: Callable[..., Made], namespace: str = '', **parameters: Any) -> Made:
         """Make a node with some parameters ('__' in a name stands for '.') and spin it."""

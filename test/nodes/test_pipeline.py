@@ -44,9 +44,13 @@ def chosen(keyframe: CoreKeyframe) -> tuple[object, ...]:
 def test_live_and_offline_see_the_same_and_the_bag_holds_it(graph: Graph, tmp_path: Path) -> None:
     with open_source(SAMPLE) as source:
         keyframes = list(keyframes_of(source))
+    with open_source(SAMPLE) as source:
+        frames = len(list(source))
     deltas = list(perceive_all(classical_perceiver(), keyframes))
     # No image may be dropped and no keyframe coalesced, however slow this machine is.
-    graph.active(KeyframeExtractorNode, image_transport='compressed', queue=100, odom_wait_s=0.2)
+    extractor = graph.active(
+        KeyframeExtractorNode, image_transport='compressed', queue=100, odom_wait_s=0.2
+    )
     graph.active(SemanticPerceiver, worker__capacity=1000)
     recorder = graph.active(EpisodeRecorder, bag_dir=str(tmp_path), min_free_mb=0)
     heard = graph.inbox(SemanticDelta, '/semantic_delta'), graph.inbox(Keyframe, '/keyframe')
@@ -63,7 +67,7 @@ def test_live_and_offline_see_the_same_and_the_bag_holds_it(graph: Graph, tmp_pa
     graph.matched('/keyframe')
     graph.call(Trigger, '/bag_player/resume', Trigger.Request())
     heard[0].wait(len(deltas), timeout_s=60)
-    wait_for(lambda: player._player.stats().is_finished, 'the end of the bag', 60)
+    wait_for(lambda: extractor._images.count == frames, 'the last image', 60)
     episode = recorder._episode
     assert episode is not None
     wait_for(
