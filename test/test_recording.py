@@ -227,7 +227,7 @@ def test_full_disk_ends_the_recording_and_keeps_what_was_synced(tmp_path: Path) 
 WRITER = """
 import json, sys, time
 from pathlib import Path
-from test.test_recording import growing, text_cdr
+from test_recording import growing, text_cdr
 from embodied_r_ros.recording import Recording
 recording = Recording(growing(Path(sys.argv[1])))
 for index in range(10_000):
@@ -239,9 +239,9 @@ for index in range(10_000):
 
 
 def test_killed_recorder_leaves_all_but_the_last_second(tmp_path: Path) -> None:
-    root = Path(__file__).resolve().parent.parent
+    here = Path(__file__).resolve().parent
     process = subprocess.Popen(
-        [sys.executable, '-c', WRITER, str(tmp_path / 'e1')], cwd=root, stdout=subprocess.PIPE
+        [sys.executable, '-c', WRITER, str(tmp_path / 'e1')], cwd=here, stdout=subprocess.PIPE
     )
     assert process.stdout is not None
     for line in process.stdout:

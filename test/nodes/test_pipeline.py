@@ -48,8 +48,16 @@ def test_live_and_offline_see_the_same_and_the_bag_holds_it(graph: Graph, tmp_pa
         frames = len(list(source))
     deltas = list(perceive_all(classical_perceiver(), keyframes))
     # No image may be dropped and no keyframe coalesced, however slow this machine is.
+    overrides = {
+        f'qos_overrides__{topic}__subscription__depth': 1000
+        for topic in ('/image/compressed', '/odom', '/camera_info')
+    }
     extractor = graph.active(
-        KeyframeExtractorNode, image_transport='compressed', queue=100, odom_wait_s=0.2
+        KeyframeExtractorNode,
+        image_transport='compressed',
+        queue=100,
+        odom_wait_s=0.2,
+        **overrides,
     )
     graph.active(SemanticPerceiver, worker__capacity=1000)
     recorder = graph.active(EpisodeRecorder, bag_dir=str(tmp_path), min_free_mb=0)
@@ -59,7 +67,7 @@ def test_live_and_offline_see_the_same_and_the_bag_holds_it(graph: Graph, tmp_pa
         BagPlayer,
         bag=str(SAMPLE),
         topics=['/image/compressed', '/camera_info', '/odom'],
-        playback__rate=5.0,
+        playback__rate=3.0,
         playback__start_paused=True,
     )
     wait_for(lambda: player.count_subscribers('/odom') == 2, 'both listeners of odometry')
