@@ -38,8 +38,8 @@ class Trace:
     answer: str
 
     def completion(self) -> str:
-        """The trace as a completion."""
-        return f'<think>{self.think}</think><answer>{self.answer}</answer>'
+        """The trace as a completion; the spaces make its words the same tokens as in the scene."""
+        return f'<think> {self.think}</think><answer> {self.answer}</answer>'
 
 
 Reader = Callable[['Row', Sequence[SceneLine]], 'Trace | None']
