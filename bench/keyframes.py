@@ -20,8 +20,8 @@ from typing import Any, Protocol, TYPE_CHECKING
 import cv2
 from embodied_r_ros.images import StampedImage
 from embodied_r_ros.keyframes import KeyframeConfig, KeyframeSelector
-from embodied_r_ros.overlap import two_view, TwoView
-from embodied_r_ros.views import View
+from embodied_r_ros.vision.overlap import two_view, TwoView
+from embodied_r_ros.vision.views import View
 import numpy as np
 from tqdm import tqdm
 

@@ -21,10 +21,10 @@ import time
 from typing import TYPE_CHECKING
 
 import cv2
-from embodied_r_ros.classical import ClassicalConfig, ClassicalPerceiver
 from embodied_r_ros.deltas import ItemStatus, MotionSource
 from embodied_r_ros.geometry import rotation_from_ypr
 from embodied_r_ros.images import encode_image
+from embodied_r_ros.perception.classical import ClassicalConfig, ClassicalPerceiver
 from embodied_r_ros.sim.config import IndoorConfig
 from embodied_r_ros.sim.indoor import draw_episode
 from embodied_r_ros.sim.world import World, WorldRenderer

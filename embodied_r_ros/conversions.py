@@ -24,10 +24,10 @@ from embodied_r_ros.episodes import AnswerLabel, EpisodeEvent, EpisodeMark, Outc
 from embodied_r_ros.geometry import Intrinsics, Pose
 from embodied_r_ros.images import EncodedImage, image_format
 from embodied_r_ros.keyframes import Keyframe, KeyframeReason
-from embodied_r_ros.keypoints import Gripper, KeypointProposal
+from embodied_r_ros.reasoning.keypoints import Gripper, KeypointProposal
 
 if TYPE_CHECKING:
-    from embodied_r_ros.message_types import MessageFactory
+    from embodied_r_ros.recordings.message_types import MessageFactory
 
 _NS = 1_000_000_000
 _M = 'embodied_r_msgs/msg/'

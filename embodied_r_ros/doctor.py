@@ -13,7 +13,7 @@ import sys
 from typing import Any
 
 from embodied_r_ros.errors import EmbodiedRError
-from embodied_r_ros.model_digest import model_digest
+from embodied_r_ros.models.digest import model_digest
 from embodied_r_ros.resources import interface_path, shared_path
 
 _MIN_FREE_GB = 2.0

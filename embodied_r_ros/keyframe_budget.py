@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Generic, TYPE_CHECKING, TypeVar
 
-from embodied_r_ros.alignment import seen_cells
 from embodied_r_ros.errors import ConfigError
 from embodied_r_ros.keyframes import KeyframeSelector
-from embodied_r_ros.overlap import BLANK_SHARE, two_view
+from embodied_r_ros.vision.alignment import seen_cells
+from embodied_r_ros.vision.overlap import BLANK_SHARE, two_view
 import numpy as np
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.images import StampedImage
     from embodied_r_ros.keyframes import Evaluation, KeyframeConfig
-    from embodied_r_ros.overlap import TwoView
-    from embodied_r_ros.views import View
+    from embodied_r_ros.vision.overlap import TwoView
+    from embodied_r_ros.vision.views import View
     from numpy.typing import NDArray
 
 Item = TypeVar('Item')

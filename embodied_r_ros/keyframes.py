@@ -15,10 +15,10 @@ import math
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.config import check_settings, setting
-from embodied_r_ros.content_change import ChangeDetector
 from embodied_r_ros.images import encode_image, shrink
-from embodied_r_ros.overlap import BLANK_SHARE, two_view, TwoView
-from embodied_r_ros.views import View
+from embodied_r_ros.vision.content_change import ChangeDetector
+from embodied_r_ros.vision.overlap import BLANK_SHARE, two_view, TwoView
+from embodied_r_ros.vision.views import View
 
 if TYPE_CHECKING:
     from embodied_r_ros.geometry import Intrinsics, Pose

@@ -9,24 +9,24 @@ from dataclasses import dataclass
 import math
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.bags import open_bag
-from embodied_r_ros.completions import option_letter
-from embodied_r_ros.episode_bag import has_deltas, read_episode
 from embodied_r_ros.errors import InputError, ModelError
-from embodied_r_ros.http_chat import HttpChatClient
+from embodied_r_ros.models.http_chat import HttpChatClient
 from embodied_r_ros.pipeline import classical_perceiver, keyframes_of, perceive_keyframes
-from embodied_r_ros.reasoning import Reasoner
-from embodied_r_ros.sources import open_source
+from embodied_r_ros.reasoning.completions import option_letter
+from embodied_r_ros.reasoning.reasoner import Reasoner
+from embodied_r_ros.recordings.bags import open_bag
+from embodied_r_ros.recordings.episode_bag import has_deltas, read_episode
+from embodied_r_ros.recordings.sources import open_source
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from embodied_r_ros.answers import Answer, FocusText
-    from embodied_r_ros.asking import Listener, Look, Question, ReasonerConfig
-    from embodied_r_ros.chat_config import ChatConfig
     from embodied_r_ros.deltas import SemanticDelta
     from embodied_r_ros.images import StampedImage
     from embodied_r_ros.keyframes import Keyframe
+    from embodied_r_ros.models.chat_config import ChatConfig
+    from embodied_r_ros.reasoning.asking import Listener, Look, Question, ReasonerConfig
 
 _INFO_S = 10.0
 _HELD_KEYFRAMES = 64

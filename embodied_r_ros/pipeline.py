@@ -11,26 +11,26 @@ from itertools import chain, islice, pairwise
 import math
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.classical import ClassicalPerceiver
 from embodied_r_ros.deltas import Rung
 from embodied_r_ros.errors import InputError, ModelError
-from embodied_r_ros.http_chat import HttpChatClient
 from embodied_r_ros.keyframes import KeyframeExtractor
-from embodied_r_ros.perception import perceive_all
-from embodied_r_ros.sources import open_source
-from embodied_r_ros.vlm.perceiver import VlmPerceiver
+from embodied_r_ros.models.http_chat import HttpChatClient
+from embodied_r_ros.perception.classical import ClassicalPerceiver
+from embodied_r_ros.perception.perceiver import perceive_all
+from embodied_r_ros.perception.vlm.perceiver import VlmPerceiver
+from embodied_r_ros.recordings.sources import open_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from embodied_r_ros.chat_config import ChatConfig
-    from embodied_r_ros.classical import ClassicalConfig
     from embodied_r_ros.deltas import Motion, SemanticDelta
     from embodied_r_ros.images import StampedImage
     from embodied_r_ros.keyframes import Keyframe, KeyframeConfig
-    from embodied_r_ros.perception import Perceiver
-    from embodied_r_ros.vlm.perceiver import VlmConfig
+    from embodied_r_ros.models.chat_config import ChatConfig
+    from embodied_r_ros.perception.classical import ClassicalConfig
+    from embodied_r_ros.perception.perceiver import Perceiver
+    from embodied_r_ros.perception.vlm.perceiver import VlmConfig
 
 _LOOK_AHEAD = 16  # keyframes from which a camera without intrinsics is learned first
 

@@ -8,18 +8,18 @@ import json
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.answers import FocusText
-from embodied_r_ros.asking import question_problem
-from embodied_r_ros.completions import option_letter, UNKNOWN
 from embodied_r_ros.deltas import SemanticDelta
 from embodied_r_ros.errors import InputError
-from embodied_r_ros.prompts import build_prompt
+from embodied_r_ros.reasoning.asking import question_problem
+from embodied_r_ros.reasoning.completions import option_letter, UNKNOWN
+from embodied_r_ros.reasoning.prompts import build_prompt
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from embodied_r_ros.memory import MemoryConfig
-    from embodied_r_ros.prompts import Prompt
+    from embodied_r_ros.reasoning.memory import MemoryConfig
+    from embodied_r_ros.reasoning.prompts import Prompt
 
 ANSWER_KINDS = ('choice', 'number', 'text')
 SPLITS = ('train', 'validation', 'test')

@@ -7,10 +7,11 @@ import math
 import re
 from typing import TYPE_CHECKING
 
-from embodied_r_ros import answers, conversions, deltas, episodes, keyframes, keypoints
+from embodied_r_ros import answers, conversions, deltas, episodes, keyframes
 from embodied_r_ros.geometry import Intrinsics, Pose
 from embodied_r_ros.images import encode_image, EncodedImage
-from embodied_r_ros.message_types import BagMessageFactory, embodied_typestore
+from embodied_r_ros.reasoning import keypoints
+from embodied_r_ros.recordings.message_types import BagMessageFactory, embodied_typestore
 from embodied_r_ros.resources import interface_path
 import numpy as np
 import pytest

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.errors import ConfigError
 from embodied_r_ros.keyframe_budget import evaluate_images, KeyframeBudget
 from embodied_r_ros.keyframes import KeyframeConfig
-from embodied_r_ros.views import View
+from embodied_r_ros.vision.views import View
 import numpy as np
 import pytest
 

@@ -8,11 +8,11 @@ import math
 from typing import TYPE_CHECKING
 
 import cv2
-from embodied_r_ros.chat_config import ChatConfig
-from embodied_r_ros.classical import ClassicalConfig, ClassicalPerceiver
 from embodied_r_ros.deltas import DeltaKind, Item, Motion, MotionSource, Rung, SemanticDelta
 from embodied_r_ros.errors import InputError
 from embodied_r_ros.images import StampedImage
+from embodied_r_ros.models.chat_config import ChatConfig
+from embodied_r_ros.perception.classical import ClassicalConfig, ClassicalPerceiver
 from embodied_r_ros.pipeline import (
     classical_perceiver,
     delta_to_json,

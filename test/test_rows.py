@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.errors import InputError
-from embodied_r_ros.memory import MemoryConfig
+from embodied_r_ros.reasoning.memory import MemoryConfig
 from embodied_r_ros.rows import read_rows, Row, write_rows
 import pytest
 

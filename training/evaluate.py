@@ -13,7 +13,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.answers import Sampling
 from embodied_r_ros.errors import EmbodiedRError, InputError
-from embodied_r_ros.memory import MemoryConfig
+from embodied_r_ros.reasoning.memory import MemoryConfig
 from embodied_r_ros.rows import read_rows
 
 from training.generate import generate

@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.chat import ChatRequest
-from embodied_r_ros.chat_config import ChatConfig
 from embodied_r_ros.errors import InputError, ModelError
-from embodied_r_ros.http_chat import HttpChatClient
+from embodied_r_ros.models.chat import ChatRequest
+from embodied_r_ros.models.chat_config import ChatConfig
+from embodied_r_ros.models.http_chat import HttpChatClient
 import torch
 from tqdm import tqdm
 from transformers import AutoModelForCausalLM
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from embodied_r_ros.answers import Sampling
-    from embodied_r_ros.prompts import Prompt
+    from embodied_r_ros.reasoning.prompts import Prompt
 
 _DEADLINE_S = 600.0
 _IN_FLIGHT = 8

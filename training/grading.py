@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.completions import (
+from embodied_r_ros.reasoning.completions import (
     choice_index,
     is_unknown,
     number_in,

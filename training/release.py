@@ -16,7 +16,7 @@ import tempfile
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.errors import EmbodiedRError, InputError
-from embodied_r_ros.model_digest import model_digest
+from embodied_r_ros.models.digest import model_digest
 
 from training.nano import load_tokenizer
 

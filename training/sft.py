@@ -14,8 +14,8 @@ import sys
 from typing import Any, TYPE_CHECKING
 
 from datasets import Dataset
-from embodied_r_ros.completions import UNKNOWN
-from embodied_r_ros.memory import MemoryConfig
+from embodied_r_ros.reasoning.completions import UNKNOWN
+from embodied_r_ros.reasoning.memory import MemoryConfig
 from embodied_r_ros.rows import read_rows
 from peft import LoraConfig
 import torch

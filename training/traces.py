@@ -13,13 +13,13 @@ import math
 import re
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.completions import UNKNOWN
+from embodied_r_ros.reasoning.completions import UNKNOWN
 from embodied_r_ros.vocabulary import COLOURS
 
 from training.scene_reader import read_scene, SceneLine, SeenItem
 
 if TYPE_CHECKING:
-    from embodied_r_ros.memory import MemoryConfig
+    from embodied_r_ros.reasoning.memory import MemoryConfig
     from embodied_r_ros.rows import Row
 
 # Distance that is assumed for an item whose distance the text does not give [m].

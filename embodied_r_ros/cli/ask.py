@@ -8,11 +8,11 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.asking import Phase, Question, question_problem, ReasonerConfig
 from embodied_r_ros.errors import InputError
+from embodied_r_ros.models.serving import served_model
 from embodied_r_ros.offline import answer_to_json, ask_about, check_source, see
+from embodied_r_ros.reasoning.asking import Phase, Question, question_problem, ReasonerConfig
 from embodied_r_ros.resources import shared_path
-from embodied_r_ros.serving import served_model
 from tqdm import tqdm
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.asking import Question, question_problem
 from embodied_r_ros.errors import ConfigError, InputError
+from embodied_r_ros.reasoning.asking import Question, question_problem
 from embodied_r_ros.resources import shared_path
 
 if TYPE_CHECKING:

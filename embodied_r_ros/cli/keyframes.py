@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.keyframe_budget import evaluate_images
 from embodied_r_ros.keyframes import KeyframeConfig
-from embodied_r_ros.sources import open_source
+from embodied_r_ros.recordings.sources import open_source
 from tqdm import tqdm
 
 if TYPE_CHECKING:

@@ -8,25 +8,25 @@ import json
 import math
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.chat_config import ChatConfig
-from embodied_r_ros.classical import ClassicalConfig
 from embodied_r_ros.errors import InputError
 from embodied_r_ros.keyframes import KeyframeConfig
+from embodied_r_ros.models.chat_config import ChatConfig
+from embodied_r_ros.models.profiles import load_profile
+from embodied_r_ros.perception.classical import ClassicalConfig
 from embodied_r_ros.pipeline import (
     classical_perceiver,
     delta_to_json,
     perceive_images,
     vlm_perceiver,
 )
-from embodied_r_ros.profiles import load_profile
-from embodied_r_ros.sources import open_source
+from embodied_r_ros.recordings.sources import open_source
 from tqdm import tqdm
 
 if TYPE_CHECKING:
     import argparse
 
     from embodied_r_ros.deltas import SemanticDelta
-    from embodied_r_ros.perception import Perceiver
+    from embodied_r_ros.perception.perceiver import Perceiver
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.episode_bag import DELTA_SOURCES
 from embodied_r_ros.errors import InputError
+from embodied_r_ros.models.profiles import load_profile
 from embodied_r_ros.pipeline import classical_perceiver, perceive_path, vlm_perceiver
-from embodied_r_ros.profiles import load_profile
 from embodied_r_ros.questions.collect import find_bags, rows_of_bags
 from embodied_r_ros.questions.derive import Coverage, QuestionsConfig
+from embodied_r_ros.recordings.episode_bag import DELTA_SOURCES
 from embodied_r_ros.rows import write_rows
 from tqdm import tqdm
 

@@ -11,8 +11,8 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.profiles import load_profile, profile_names, ROLES
-from embodied_r_ros.serving import ModelServers
+from embodied_r_ros.models.profiles import load_profile, profile_names, ROLES
+from embodied_r_ros.models.serving import ModelServers
 
 if TYPE_CHECKING:
     import argparse

@@ -12,7 +12,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, ClassVar, TYPE_CHECKING
 
-from embodied_r_ros.bags import open_bag
 from embodied_r_ros.config import check_settings, setting
 from embodied_r_ros.errors import BagError
 from embodied_r_ros.nodes import qos
@@ -20,7 +19,8 @@ from embodied_r_ros.nodes.diagnostics import Health, Level
 from embodied_r_ros.nodes.lifecycle import ManagedNode
 from embodied_r_ros.nodes.ros_types import message_class
 from embodied_r_ros.nodes.run import run
-from embodied_r_ros.playback import PlaybackConfig, Player
+from embodied_r_ros.recordings.bags import open_bag
+from embodied_r_ros.recordings.playback import PlaybackConfig, Player
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rosbags.interfaces import QosDurability
 from rosgraph_msgs.msg import Clock

@@ -15,23 +15,23 @@ import shutil
 import tempfile
 from typing import Any, NamedTuple, TYPE_CHECKING
 
-from embodied_r_ros.contact_sheet import AnsweredQuestion, write_contact_sheet
-from embodied_r_ros.demo_questions import DemoQuestion, questions_about
-from embodied_r_ros.episode_bag import read_layout
 from embodied_r_ros.errors import EmbodiedRError, InputError
+from embodied_r_ros.models.serving import served_model
 from embodied_r_ros.nodes.demo_client import demo_client
 from embodied_r_ros.nodes.processes import NodeProcesses
-from embodied_r_ros.playable import Playable, playable
+from embodied_r_ros.recordings.episode_bag import read_layout
+from embodied_r_ros.recordings.playable import Playable, playable
 from embodied_r_ros.resources import shared_path
-from embodied_r_ros.serving import served_model
+from embodied_r_ros.showing.contact_sheet import AnsweredQuestion, write_contact_sheet
+from embodied_r_ros.showing.demo_questions import DemoQuestion, questions_about
 from embodied_r_ros.transport import transport_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from embodied_r_ros.asking import Question
-    from embodied_r_ros.chat_config import ChatConfig
+    from embodied_r_ros.models.chat_config import ChatConfig
     from embodied_r_ros.nodes.demo_client import DemoClient
+    from embodied_r_ros.reasoning.asking import Question
 
 _PIPELINE = (
     'keyframe_extractor',

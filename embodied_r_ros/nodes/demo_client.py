@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from embodied_r_ros.answers import Answer
-    from embodied_r_ros.asking import Question
     from embodied_r_ros.deltas import SemanticDelta as Delta
     from embodied_r_ros.keyframes import Keyframe as CoreKeyframe
+    from embodied_r_ros.reasoning.asking import Question
 
 _REPLY_S = 20.0
 _DISCOVERY_S = 1.5

@@ -21,11 +21,8 @@ from embodied_r_msgs.msg import Answer, AnswerLabel, EpisodeMark, Keyframe
 from embodied_r_msgs.srv import LabelAnswer, StartEpisode, StopEpisode
 from embodied_r_ros import episodes
 from embodied_r_ros.conversions import label_to_msg, mark_to_msg
-from embodied_r_ros.episode_storage import StorageConfig
-from embodied_r_ros.episode_writer import BagTopic, EpisodeWriter, OwnTopics
 from embodied_r_ros.episodes import EpisodeEvent, Outcome
 from embodied_r_ros.errors import BagError, InputError
-from embodied_r_ros.labels import check_label
 from embodied_r_ros.nodes import qos
 from embodied_r_ros.nodes.deferred import deferred
 from embodied_r_ros.nodes.diagnostics import Health, Level
@@ -40,6 +37,9 @@ from embodied_r_ros.nodes.recorded_topics import (
 )
 from embodied_r_ros.nodes.ros_types import message_class, ROS_MESSAGES
 from embodied_r_ros.nodes.run import run
+from embodied_r_ros.reasoning.labels import check_label
+from embodied_r_ros.recordings.episode_storage import StorageConfig
+from embodied_r_ros.recordings.episode_writer import BagTopic, EpisodeWriter, OwnTopics
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.serialization import deserialize_message, serialize_message
 

@@ -8,7 +8,7 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.conversions import encoded_image_from_msg, stamp_ns_from_msg
 from embodied_r_ros.errors import ImageError
 from embodied_r_ros.images import StampedImage
-from embodied_r_ros.raw_images import check_raw_image, raw_image
+from embodied_r_ros.vision.raw_images import check_raw_image, raw_image
 import numpy as np
 from sensor_msgs.msg import CompressedImage, Image
 

@@ -8,15 +8,15 @@ import math
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_msgs.action import Ask, PredictKeypoint
-from embodied_r_ros.asking import RefusalCode
 from embodied_r_ros.conversions import proposal_to_msg, vector_from_msg
 from embodied_r_ros.errors import InputError
-from embodied_r_ros.keypoints import keypoint_question, KeypointProposal, proposal_of
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
+from embodied_r_ros.reasoning.asking import RefusalCode
+from embodied_r_ros.reasoning.keypoints import keypoint_question, KeypointProposal, proposal_of
 
 if TYPE_CHECKING:
-    from embodied_r_ros.answering import Outcome
-    from embodied_r_ros.asking import Question
+    from embodied_r_ros.reasoning.answering import Outcome
+    from embodied_r_ros.reasoning.asking import Question
 
 
 def seconds(value: float) -> float:

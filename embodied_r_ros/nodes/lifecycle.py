@@ -20,7 +20,7 @@ from embodied_r_ros.errors import EmbodiedRError
 from embodied_r_ros.nodes import qos
 from embodied_r_ros.nodes.diagnostics import Diagnostics, Health, Level, STEADY
 from embodied_r_ros.nodes.parameters import Parameters
-from embodied_r_ros.provenance import code_version
+from embodied_r_ros.recordings.provenance import code_version
 from rcl_interfaces.msg import ParameterDescriptor
 from rclpy.clock import JumpThreshold
 from rclpy.duration import Duration

@@ -10,8 +10,8 @@ import sys
 import time
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros import tied_process
 from embodied_r_ros.errors import EmbodiedRError
+from embodied_r_ros.models import tied_process
 import yaml
 
 if TYPE_CHECKING:

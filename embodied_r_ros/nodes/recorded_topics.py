@@ -6,11 +6,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.bags import LATCHED_QOS, RELIABLE_QOS, SENSOR_DATA_QOS
 from embodied_r_ros.config import check_settings, setting
 from embodied_r_ros.nodes import qos
 from embodied_r_ros.nodes.ros_types import message_class
 from embodied_r_ros.nodes.topics import camera_topic
+from embodied_r_ros.recordings.bags import LATCHED_QOS, RELIABLE_QOS, SENSOR_DATA_QOS
 
 if TYPE_CHECKING:
     from rclpy.qos import QoSProfile

@@ -14,14 +14,13 @@ from typing import Any, ClassVar, TYPE_CHECKING
 
 from embodied_r_msgs.msg import Keyframe, SemanticDelta
 from embodied_r_msgs.srv import Focus
-from embodied_r_ros.chat_config import ChatConfig
-from embodied_r_ros.classical import ClassicalConfig, ClassicalPerceiver
 from embodied_r_ros.config import check_settings, setting
 from embodied_r_ros.conversions import delta_to_msg, focus_to_msg, keyframe_from_msg
 from embodied_r_ros.deltas import DeltaKind, Rung
 from embodied_r_ros.errors import EmbodiedRError
-from embodied_r_ros.http_chat import HttpChatClient
-from embodied_r_ros.ladder import LadderPerceiver
+from embodied_r_ros.models.chat_config import ChatConfig
+from embodied_r_ros.models.http_chat import HttpChatClient
+from embodied_r_ros.models.profiles import load_profile
 from embodied_r_ros.nodes import qos
 from embodied_r_ros.nodes.deferred import deferred
 from embodied_r_ros.nodes.diagnostics import Health, Level
@@ -29,16 +28,17 @@ from embodied_r_ros.nodes.lifecycle import ManagedNode
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
 from embodied_r_ros.nodes.run import run
 from embodied_r_ros.nodes.topics import camera_topic
-from embodied_r_ros.perception_worker import PerceptionWorker, WorkerConfig
-from embodied_r_ros.profiles import load_profile
-from embodied_r_ros.vlm.perceiver import VlmConfig, VlmPerceiver
+from embodied_r_ros.perception.classical import ClassicalConfig, ClassicalPerceiver
+from embodied_r_ros.perception.ladder import LadderPerceiver
+from embodied_r_ros.perception.vlm.perceiver import VlmConfig, VlmPerceiver
+from embodied_r_ros.perception.worker import PerceptionWorker, WorkerConfig
 from rclpy.callback_groups import ReentrantCallbackGroup
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from embodied_r_ros import deltas
-    from embodied_r_ros.perception import Perceiver
+    from embodied_r_ros.perception.perceiver import Perceiver
 
 _NS = 1_000_000_000
 _FOCUS_THREADS = 2

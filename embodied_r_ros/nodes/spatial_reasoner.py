@@ -17,14 +17,12 @@ from uuid import uuid4
 from embodied_r_msgs.action import Ask, PredictKeypoint
 from embodied_r_msgs.msg import Answer, EpisodeMark, KeypointProposal, SemanticDelta
 from embodied_r_msgs.srv import AskOnce, PredictKeypointOnce, ResetMemory
-from embodied_r_ros.answering import AnsweringDesk, DeskConfig, Outcome, Termination
-from embodied_r_ros.asking import Question, ReasonerConfig, RefusalCode
-from embodied_r_ros.chat_config import ChatConfig
 from embodied_r_ros.config import check_settings, setting
 from embodied_r_ros.conversions import answer_to_msg, delta_from_msg
 from embodied_r_ros.errors import InputError
-from embodied_r_ros.http_chat import HttpChatClient
-from embodied_r_ros.live_memory import LiveMemory
+from embodied_r_ros.models.chat_config import ChatConfig
+from embodied_r_ros.models.http_chat import HttpChatClient
+from embodied_r_ros.models.profiles import load_profile
 from embodied_r_ros.nodes import qos
 from embodied_r_ros.nodes.asking_server import AskingServer
 from embodied_r_ros.nodes.diagnostics import Health, Level
@@ -34,16 +32,18 @@ from embodied_r_ros.nodes.lifecycle import ManagedNode
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
 from embodied_r_ros.nodes.run import run
 from embodied_r_ros.nodes.standing_question import StandingConfig, StandingQuestion
-from embodied_r_ros.profiles import load_profile
-from embodied_r_ros.reasoning import Reasoner
+from embodied_r_ros.reasoning.answering import AnsweringDesk, DeskConfig, Outcome, Termination
+from embodied_r_ros.reasoning.asking import Question, ReasonerConfig, RefusalCode
+from embodied_r_ros.reasoning.live_memory import LiveMemory
+from embodied_r_ros.reasoning.reasoner import Reasoner
 from rclpy.callback_groups import ReentrantCallbackGroup
 from std_srvs.srv import Trigger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from embodied_r_ros.answering import Ticket
-    from embodied_r_ros.asking import Listener
+    from embodied_r_ros.reasoning.answering import Ticket
+    from embodied_r_ros.reasoning.asking import Listener
 
 # Outcomes that say nothing of the scene or the model are not published.
 _SILENT_CODES = {RefusalCode.NOT_ACTIVE, RefusalCode.BAD_QUESTION, RefusalCode.BUSY}

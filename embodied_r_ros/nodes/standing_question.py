@@ -12,9 +12,9 @@ import time
 from typing import TYPE_CHECKING
 
 from embodied_r_msgs.srv import SetStandingQuestion
-from embodied_r_ros.asking import Question, question_problem
 from embodied_r_ros.config import check_settings, setting
 from embodied_r_ros.errors import ConfigError
+from embodied_r_ros.reasoning.asking import Question, question_problem
 from rclpy.parameter import Parameter
 
 if TYPE_CHECKING:

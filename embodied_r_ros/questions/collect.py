@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.episode_bag import read_episode
 from embodied_r_ros.errors import BagError
 from embodied_r_ros.questions.derive import rows_of_episode
+from embodied_r_ros.recordings.episode_bag import read_episode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -9,16 +9,16 @@ import hashlib
 from random import Random
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.completions import option_letter, UNKNOWN
 from embodied_r_ros.config import check_settings, setting
 from embodied_r_ros.questions.kinds import Draft, KINDS, Unsolved
 from embodied_r_ros.questions.moment import Moment
+from embodied_r_ros.reasoning.completions import option_letter, UNKNOWN
 from embodied_r_ros.rows import Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from embodied_r_ros.episode_bag import Episode
+    from embodied_r_ros.recordings.episode_bag import Episode
 
 _MIN_DELTAS = 3  # with fewer, there is nothing to add up
 

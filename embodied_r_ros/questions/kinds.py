@@ -13,13 +13,13 @@ import math
 from random import Random
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.completions import UNKNOWN
 from embodied_r_ros.questions.wordings import FACINGS, FOREIGN, HEIGHTS, PLACES, wording
+from embodied_r_ros.reasoning.completions import UNKNOWN
 from embodied_r_ros.vocabulary import COLOURS, item_label, SHAPES
 
 if TYPE_CHECKING:
-    from embodied_r_ros.layout import LayoutObject
     from embodied_r_ros.questions.moment import Moment
+    from embodied_r_ros.recordings.layout import LayoutObject
 
 # Quarters of a turn, each cut back by this much at both ends [degrees].
 _QUARTER_MARGIN_DEG = 12.0

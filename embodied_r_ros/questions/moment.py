@@ -17,7 +17,7 @@ from embodied_r_ros.geometry import relative_motion, wrapped, yaw_pitch_roll
 if TYPE_CHECKING:
     from embodied_r_ros.deltas import SemanticDelta
     from embodied_r_ros.geometry import Pose
-    from embodied_r_ros.layout import ImageTruth, Layout, LayoutObject
+    from embodied_r_ros.recordings.layout import ImageTruth, Layout, LayoutObject
 
 # An object that moved less than this still is where it was seen [m].
 _SAME_PLACE_M = 0.3

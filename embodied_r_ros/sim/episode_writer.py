@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, replace
 import json
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.bags import BagWriter, LATCHED_QOS, RELIABLE_QOS, SENSOR_DATA_QOS
 from embodied_r_ros.conversions import (
     camera_info_to_msg,
     delta_to_msg,
@@ -19,8 +18,9 @@ from embodied_r_ros.conversions import (
 from embodied_r_ros.episodes import EpisodeEvent, EpisodeMark
 from embodied_r_ros.geometry import relative_motion
 from embodied_r_ros.images import encode_image
-from embodied_r_ros.message_types import BagMessageFactory
-from embodied_r_ros.provenance import code_version
+from embodied_r_ros.recordings.bags import BagWriter, LATCHED_QOS, RELIABLE_QOS, SENSOR_DATA_QOS
+from embodied_r_ros.recordings.message_types import BagMessageFactory
+from embodied_r_ros.recordings.provenance import code_version
 from embodied_r_ros.sim.world import World, WorldRenderer
 import numpy as np
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.images import EncodedImage
     from embodied_r_ros.keyframes import Keyframe
-    from embodied_r_ros.layout import Vector
+    from embodied_r_ros.recordings.layout import Vector
     from embodied_r_ros.sim.config import IndoorConfig
     from embodied_r_ros.sim.scenario import Scenario
     from embodied_r_ros.sim.truth import Truth

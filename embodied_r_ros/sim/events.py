@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 import math
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.layout import Span
+from embodied_r_ros.recordings.layout import Span
 from embodied_r_ros.sim.path import is_before_eyes, THING_CLEARANCE_M
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from embodied_r_ros.layout import Vector
+    from embodied_r_ros.recordings.layout import Vector
     from embodied_r_ros.sim.path import CameraPath
     from embodied_r_ros.sim.room import Room, Thing
 

@@ -12,7 +12,7 @@ import mujoco
 import numpy as np
 
 if TYPE_CHECKING:
-    from embodied_r_ros.layout import Vector
+    from embodied_r_ros.recordings.layout import Vector
     from embodied_r_ros.sim.room import Box, Room, Thing
     from numpy.typing import NDArray
 

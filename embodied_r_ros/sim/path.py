@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import math
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.layout import ImageTruth
+from embodied_r_ros.recordings.layout import ImageTruth
 from embodied_r_ros.sim.room import UnfitError
 import numpy as np
 
 if TYPE_CHECKING:
-    from embodied_r_ros.layout import Vector
+    from embodied_r_ros.recordings.layout import Vector
     from embodied_r_ros.sim.room import Room
     from numpy.typing import NDArray
 

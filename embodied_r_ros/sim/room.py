@@ -19,7 +19,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from embodied_r_ros.layout import Vector
+    from embodied_r_ros.recordings.layout import Vector
     from embodied_r_ros.vocabulary import Colour
     from numpy.typing import NDArray
 

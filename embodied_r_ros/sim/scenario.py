@@ -13,7 +13,7 @@ from embodied_r_ros.sim.room import furnished_room
 import numpy as np
 
 if TYPE_CHECKING:
-    from embodied_r_ros.layout import Vector
+    from embodied_r_ros.recordings.layout import Vector
     from embodied_r_ros.sim.config import IndoorConfig
     from embodied_r_ros.sim.events import Track
     from embodied_r_ros.sim.path import CameraPath

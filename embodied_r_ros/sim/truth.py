@@ -19,15 +19,15 @@ from embodied_r_ros.deltas import (
     Motion,
     SemanticDelta,
 )
-from embodied_r_ros.egomotion import motion_from_poses
 from embodied_r_ros.geometry import relative_motion, yaw_pitch_roll
 from embodied_r_ros.images import EncodedImage
 from embodied_r_ros.keyframes import Keyframe, KeyframeConfig, KeyframeReason
-from embodied_r_ros.layout import ImageTruth, Layout, LayoutObject
+from embodied_r_ros.recordings.layout import ImageTruth, Layout, LayoutObject
 from embodied_r_ros.sim.covisibility import covisibility
 from embodied_r_ros.sim.surfaces import sampled_surface
 from embodied_r_ros.sim.visibility import views_of
 from embodied_r_ros.sim.world import World
+from embodied_r_ros.vision.egomotion import motion_from_poses
 from embodied_r_ros.wording import action_text, change_text, STATIONARY
 import numpy as np
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from embodied_r_ros.geometry import Intrinsics, Pose
-    from embodied_r_ros.layout import View
+    from embodied_r_ros.recordings.layout import View
     from embodied_r_ros.sim.config import IndoorConfig
     from embodied_r_ros.sim.scenario import Scenario
     from numpy.typing import NDArray

@@ -12,14 +12,14 @@ import math
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.geometry import BODY_FROM_OPTICAL, direction_of_vector
-from embodied_r_ros.layout import View
+from embodied_r_ros.recordings.layout import View
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from embodied_r_ros.geometry import Intrinsics, Pose
-    from embodied_r_ros.layout import Vector
+    from embodied_r_ros.recordings.layout import Vector
     from embodied_r_ros.sim.surfaces import Surface
     from embodied_r_ros.sim.world import World
     from numpy.typing import NDArray

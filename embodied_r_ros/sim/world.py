@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from embodied_r_ros.geometry import Intrinsics, Pose
-    from embodied_r_ros.layout import Vector
+    from embodied_r_ros.recordings.layout import Vector
     from embodied_r_ros.sim.room import Room
     from numpy.typing import NDArray
 

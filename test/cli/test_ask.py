@@ -5,11 +5,11 @@ import json
 from typing import TYPE_CHECKING
 
 import cv2
-from embodied_r_ros.bags import BagWriter
 from embodied_r_ros.cli.main import main
 from embodied_r_ros.conversions import delta_to_msg
 from embodied_r_ros.deltas import DeltaKind, SemanticDelta
-from embodied_r_ros.message_types import BagMessageFactory
+from embodied_r_ros.recordings.bags import BagWriter
+from embodied_r_ros.recordings.message_types import BagMessageFactory
 from embodied_r_ros.resources import shared_path
 import numpy as np
 import pytest

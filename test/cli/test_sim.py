@@ -10,8 +10,8 @@ import subprocess
 import sys
 import time
 
-from embodied_r_ros.bags import open_bag
 from embodied_r_ros.cli.main import main
+from embodied_r_ros.recordings.bags import open_bag
 import pytest
 
 QUICK = ['--duration', '6', '--rate', '5', '--size', '160x120', '--no-images']

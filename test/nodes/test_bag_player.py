@@ -4,10 +4,10 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.bags import BagWriter, LATCHED_QOS
-from embodied_r_ros.message_types import embodied_typestore
 from embodied_r_ros.nodes import qos
 from embodied_r_ros.nodes.bag_player import BagPlayer, BagPlayerConfig, is_chosen
+from embodied_r_ros.recordings.bags import BagWriter, LATCHED_QOS
+from embodied_r_ros.recordings.message_types import embodied_typestore
 import pytest
 from rosgraph_msgs.msg import Clock
 from std_msgs.msg import Header, String

@@ -10,11 +10,11 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_msgs.msg import Answer, AnswerLabel, EpisodeMark, Keyframe, SemanticDelta
 from embodied_r_msgs.srv import LabelAnswer, StartEpisode, StopEpisode
-from embodied_r_ros.bags import open_bag, read_messages
 from embodied_r_ros.conversions import answer_to_msg, delta_to_msg, keyframe_to_msg
 from embodied_r_ros.nodes import qos
 from embodied_r_ros.nodes.episode_recorder import EpisodeRecorder
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
+from embodied_r_ros.recordings.bags import open_bag, read_messages
 from mcap.reader import make_reader
 from nav_msgs.msg import Odometry
 import pytest
@@ -23,8 +23,8 @@ from sensor_msgs.msg import CompressedImage
 from std_msgs.msg import String
 
 from test.nodes.graph import ACTIVATE, CLEANUP, CONFIGURE, DEACTIVATE, wait_for
+from test.recordings.test_recording import recovered
 from test.test_conversions import answer, delta, keyframe
-from test.test_recording import recovered
 
 if TYPE_CHECKING:
     from test.nodes.graph import Graph

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from sensor_msgs.msg import CompressedImage, Image
 
-from test.test_raw_images import BGR, ENCODED, GREY
+from test.vision.test_raw_images import BGR, ENCODED, GREY
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

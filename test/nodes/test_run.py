@@ -6,8 +6,8 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.bags import BagWriter
-from embodied_r_ros.message_types import embodied_typestore
+from embodied_r_ros.recordings.bags import BagWriter
+from embodied_r_ros.recordings.message_types import embodied_typestore
 from lifecycle_msgs.srv import GetState
 import pytest
 from std_msgs.msg import String

@@ -15,12 +15,12 @@ from embodied_r_msgs.srv import (
     ResetMemory,
     SetStandingQuestion,
 )
-from embodied_r_ros.answering import Termination
-from embodied_r_ros.asking import RefusalCode
 from embodied_r_ros.conversions import stamp_to_msg
 from embodied_r_ros.nodes import qos
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
 from embodied_r_ros.nodes.spatial_reasoner import SpatialReasoner
+from embodied_r_ros.reasoning.answering import Termination
+from embodied_r_ros.reasoning.asking import RefusalCode
 from geometry_msgs.msg import Point
 import pytest
 from rclpy.serialization import serialize_message

@@ -7,12 +7,12 @@ import math
 import random
 
 from embodied_r_ros.deltas import DeltaKind, SemanticDelta
-from embodied_r_ros.episode_bag import Episode
 from embodied_r_ros.geometry import Pose, quaternion_from_matrix, rotation_from_ypr
-from embodied_r_ros.layout import ImageTruth, Layout, LayoutObject, Span, View
 from embodied_r_ros.questions.derive import Coverage, QuestionsConfig, rows_of_episode, split_of
 from embodied_r_ros.questions.kinds import Draft, KINDS, quarter, Unsolved
 from embodied_r_ros.questions.moment import Moment
+from embodied_r_ros.recordings.episode_bag import Episode
+from embodied_r_ros.recordings.layout import ImageTruth, Layout, LayoutObject, Span, View
 import pytest
 
 SECOND_NS = 1_000_000_000

@@ -7,7 +7,6 @@ from itertools import pairwise
 import json
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.bags import open_bag, read_messages
 from embodied_r_ros.conversions import (
     delta_from_msg,
     encoded_image_from_msg,
@@ -17,12 +16,13 @@ from embodied_r_ros.conversions import (
     pose_from_msg,
     stamp_ns_from_msg,
 )
-from embodied_r_ros.egomotion import motion_from_poses
 from embodied_r_ros.episodes import EpisodeEvent
 from embodied_r_ros.errors import EmbodiedRError, InputError
-from embodied_r_ros.layout import Layout
+from embodied_r_ros.recordings.bags import open_bag, read_messages
+from embodied_r_ros.recordings.layout import Layout
 from embodied_r_ros.sim.config import IndoorConfig
 from embodied_r_ros.sim.indoor import generate
+from embodied_r_ros.vision.egomotion import motion_from_poses
 import numpy as np
 import pytest
 

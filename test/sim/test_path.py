@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 if TYPE_CHECKING:
-    from embodied_r_ros.layout import Vector
+    from embodied_r_ros.recordings.layout import Vector
     from embodied_r_ros.sim.events import Track
 
 DURATION_S = 20.0

@@ -6,8 +6,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from embodied_r_ros.bags import open_bag, read_messages
 from embodied_r_ros.conversions import delta_from_msg
+from embodied_r_ros.recordings.bags import open_bag, read_messages
 from embodied_r_ros.resources import shared_path
 from embodied_r_ros.sim.config import IndoorConfig
 from embodied_r_ros.sim.indoor import draw_episode

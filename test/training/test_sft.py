@@ -12,7 +12,7 @@ pytest.importorskip('torch')
 pytest.importorskip('trl')
 
 from embodied_r_ros.answers import Sampling
-from embodied_r_ros.memory import MemoryConfig
+from embodied_r_ros.reasoning.memory import MemoryConfig
 from embodied_r_ros.rows import Row, write_rows
 
 from training.evaluate import evaluate

@@ -5,7 +5,7 @@ from dataclasses import replace
 from random import Random
 
 from embodied_r_ros.deltas import DeltaKind, Item, ItemStatus, SemanticDelta
-from embodied_r_ros.memory import MemoryConfig
+from embodied_r_ros.reasoning.memory import MemoryConfig
 from embodied_r_ros.rows import Row
 from embodied_r_ros.wording import change_text
 import pytest

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The model servers of a profile: checked, started in turn, and ended together.
+
+Servers of one GPU are started one after the other, because each measures what memory is free when
+it starts.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import replace
+import os
+from pathlib import Path
+import shutil
+import socket
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.errors import ConfigError
+from embodied_r_ros.models.chat_config import ChatConfig, is_loopback, token_from_environment
+from embodied_r_ros.models.profiles import load_profile, Profile
+from embodied_r_ros.models.server_process import ModelProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import TracebackType
+
+    from embodied_r_ros.models.profiles import ServerConfig
+
+_WATCH_S = 0.5
+_GRACE_S = 10.0  # between asking a server to end and making it
+_TOKEN_VARIABLE = ChatConfig().token_variable
+
+
+class ModelServers:
+    """The servers of a profile, from `start` to `close`. Not thread-safe."""
+
+    def __init__(
+        self,
+        profile: Profile,
+        log_dir: Path | None = None,
+        *,
+        allow_remote: bool = False,
+        say: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        """Check what can be checked before anything is started.
+
+        Args:
+            profile: What to serve.
+            log_dir: Folder of the logs; None: `default_log_dir()`.
+            allow_remote: Whether a server may listen at an address that others reach.
+            say: Told what is going on, a line at a time.
+
+        Raises:
+            ConfigError: A model, a program or a token is missing, or a port is taken.
+        """
+        self._profile = profile
+        self._log_dir = log_dir or default_log_dir()
+        self._say = say
+        self._token = token_from_environment(_TOKEN_VARIABLE)
+        self._configs = {role: _with_port(c) for role, c in profile.servers.items()}
+        for role, config in self._configs.items():
+            self._check_access(role, config, allow_remote=allow_remote)
+        self.commands = {role: _program(c.filled_command()) for role, c in self._configs.items()}
+        self.running: list[ModelProcess] = []
+
+    def start(self) -> None:
+        """Start every server and wait until it is healthy; on an error none is left running.
+
+        Raises:
+            ModelError: A server ended, or was not healthy in time; with the end of its log.
+            ConfigError: The folder of the logs cannot be written.
+        """
+        try:
+            for role in self._configs:
+                server = self._launch(role)
+                self.running.append(server)
+                server.await_health(self._say)
+        except BaseException:
+            self.close()
+            raise
+
+    def clients(self) -> dict[str, ChatConfig]:
+        """How to reach the models, by role; those that other machines serve included."""
+        local = {role: config.client() for role, config in self._configs.items()}
+        # What the profile says of a client wins, but not over a port that was chosen just now.
+        return {
+            **self._profile.clients,
+            **{r: c for r, c in local.items() if self._profile.servers[r].port == 0},
+        }
+
+    def check(self) -> None:
+        """Look whether all servers still run.
+
+        Raises:
+            ModelError: One ended; with the end of its log.
+        """
+        for server in self.running:
+            server.check()
+
+    def wait(self) -> None:
+        """Wait as long as all servers run, which may be for ever.
+
+        Raises:
+            ModelError: One ended; with the end of its log.
+        """
+        while True:
+            self.check()
+            time.sleep(_WATCH_S)
+
+    def close(self) -> None:
+        """End all servers, politely first; waits until they are gone."""
+        for server in self.running:
+            server.ask_to_end()
+        end = time.monotonic() + _GRACE_S
+        for server in self.running:
+            if not server.end(end - time.monotonic()):
+                self._say(f'{server.role}: had to be killed')
+        self.running.clear()
+
+    def __enter__(self) -> ModelServers:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _check_access(self, role: str, config: ServerConfig, *, allow_remote: bool) -> None:
+        """Refuse a port that anybody could use."""
+        if is_loopback(config.host):
+            return
+        where = f'{role} would listen at {config.host}, where other machines reach it'
+        if not allow_remote:
+            msg = f'{where}: give --allow-remote if that is meant, or use an SSH tunnel'
+            raise ConfigError(msg)
+        if not config.token_variable:
+            msg = f'{where}, and {config.command[0]} checks no token: use an SSH tunnel'
+            raise ConfigError(msg)
+        if not self._token:
+            msg = f'{where}, without a token: set {_TOKEN_VARIABLE} or {_TOKEN_VARIABLE}_FILE'
+            raise ConfigError(msg)
+
+    def _launch(self, role: str) -> ModelProcess:
+        config = self._configs[role]
+        log = self._log_dir / f'{self._profile.name}-{role}.log'
+        self._say(f'{role}: starting {config.model} on port {config.port}, log in {log}')
+        environment = dict(os.environ)
+        # What lies here is complete; looking for more on the network only costs time.
+        if config.is_path():
+            environment.setdefault('HF_HUB_OFFLINE', '1')
+        if self._token and config.token_variable:
+            environment[config.token_variable] = self._token
+        return ModelProcess(role, config, self.commands[role], environment, log)
+
+
+@contextmanager
+def served_model(
+    model: str, say: Callable[[str], None] = lambda line: None
+) -> Iterator[ChatConfig]:
+    """Reach a model that is given as the URL of a server or as a folder.
+
+    A folder is served by the program of the embedded profile, on a free port, while in use.
+
+    Raises:
+        ConfigError: It is neither, or holds no model.
+        ModelError: The server does not start.
+    """
+    if model.startswith(('http://', 'https://')):
+        yield ChatConfig(url=model)
+        return
+    folder = Path(model).expanduser().resolve()
+    embedded = load_profile('embedded').servers['reasoner']
+    config = replace(embedded, model=str(folder), port=0)
+    profile = Profile(f'folder-{folder.name}', servers={'reasoner': config})
+    with ModelServers(profile, say=say) as servers:
+        yield servers.clients()['reasoner']
+
+
+def default_log_dir() -> Path:
+    """Folder of the logs, as the XDG base directory specification has it."""
+    state = os.environ.get('XDG_STATE_HOME', '') or '~/.local/state'
+    return Path(state).expanduser() / 'embodied_r_ros' / 'log'
+
+
+def _with_port(config: ServerConfig) -> ServerConfig:
+    """The config with the port that it gets.
+
+    Raises:
+        ConfigError: The port is taken.
+    """
+    with socket.socket(socket.AF_INET6 if ':' in config.host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((config.host, config.port))
+        except (OSError, OverflowError) as error:
+            msg = (
+                f'port {config.port} of {config.host} cannot be used ({error}): '
+                'end what listens there, or give the server another port'
+            )
+            raise ConfigError(msg) from None
+        return replace(config, port=probe.getsockname()[1])
+
+
+def _program(command: tuple[str, ...]) -> tuple[str, ...]:
+    """The command with the full path of its program, from this environment before others.
+
+    Raises:
+        ConfigError: The program is not installed.
+    """
+    here = str(Path(sys.executable).parent)
+    path = os.pathsep.join([here, os.environ.get('PATH', '')])
+    found = shutil.which(command[0], path=path)
+    if found is None:
+        msg = f'{command[0]} is not installed: install it, or put its folder on PATH'
+        raise ConfigError(msg)
+    return (found, *command[1:])

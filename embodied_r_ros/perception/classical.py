@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The perceiver that needs no model: ego-motion and coloured objects, or 'cannot tell'.
+
+Its domain is what geometry and colour prove: how the camera moved, from odometry where the
+keyframes carry it and else from the two images, and things of one strong colour. It never names a
+class, and outside of its domain it says so. Its only state is a small cache of what it found in
+recent images, so that each keyframe is looked at once, and the field of view of cameras
+that do not state theirs.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from functools import lru_cache
+import hashlib
+import math
+from pathlib import Path
+import re
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.answers import FocusText
+from embodied_r_ros.config import check_settings, setting
+from embodied_r_ros.deltas import (
+    DeltaKind,
+    ItemStatus,
+    ModelInfo,
+    Motion,
+    MotionSource,
+    Rung,
+    SemanticDelta,
+)
+from embodied_r_ros.errors import ImageError
+from embodied_r_ros.geometry import Intrinsics
+from embodied_r_ros.vision.coloured_objects import find_objects
+from embodied_r_ros.vision.egomotion import motion_from_features, motion_from_poses
+from embodied_r_ros.vision.field_of_view import FieldOfView
+from embodied_r_ros.vision.matching import find_features
+from embodied_r_ros.vision.ranging import floor_below
+from embodied_r_ros.vision.sightings import items_between, items_in_view, View
+from embodied_r_ros.vocabulary import COLOURS
+from embodied_r_ros.wording import action_text, change_text, STATIONARY
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from embodied_r_ros.deltas import Item
+    from embodied_r_ros.images import EncodedImage
+    from embodied_r_ros.keyframes import Keyframe
+    from embodied_r_ros.vision.coloured_objects import ColouredObject
+    from embodied_r_ros.vision.matching import Features
+    import numpy as np
+    from numpy.typing import NDArray
+
+Quaternion = tuple[float, float, float, float]
+
+_CACHED_IMAGES = 4
+_BLANK = 4.0  # standard deviation of the grey values of an image that shows nothing
+# Factors on the confidence of a motion without stated intrinsics.
+_ASSUMED, _LEARNED = 0.5, 0.9
+# How far directions may be off that were predicted with a motion.
+_SLACK_RAD = {
+    MotionSource.UNKNOWN: math.pi,
+    MotionSource.ODOMETRY: 0.0,
+    MotionSource.TWO_VIEW: math.radians(1.0),
+}
+_LEARNED_SLACK_RAD = math.radians(3.0)
+_LEVEL: Quaternion = (0.0, 0.0, 0.0, 1.0)
+_COLOURS = {colour.name for colour in COLOURS}
+# The sources that decide what is perceived.
+_SOURCES = (
+    'geometry',
+    'perception/classical',
+    'vision/association',
+    'vision/coloured_objects',
+    'vision/egomotion',
+    'vision/field_of_view',
+    'vision/matching',
+    'vision/ranging',
+    'vision/sightings',
+    'vision/silhouettes',
+    'vocabulary',
+    'wording',
+)
+
+
+@dataclass(frozen=True)
+class ClassicalConfig:
+    """What the perceiver may use, and what it assumes."""
+
+    use_odometry: bool = setting(True, 'take the motion from poses where both keyframes have one')
+    assumed_hfov_rad: float = setting(
+        math.radians(70),
+        'horizontal field of view of a camera without intrinsics, until it is learned [rad]',
+        between=(0.2, 2.8),
+    )
+    learn_hfov: bool = setting(
+        True, 'learn the field of view of a camera without intrinsics from its images'
+    )
+    camera_height_m: float = setting(
+        0.0,
+        'height of the camera above the floor, for distances [m]; 0: the z of its pose',
+        between=(0, 100),
+    )
+    max_items: int = setting(8, 'items that a delta names at most, the largest', between=(1, 64))
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+class ClassicalPerceiver:
+    """Perceives by geometry and colour. Safe for use from several threads."""
+
+    def __init__(self, config: ClassicalConfig | None = None, rung: Rung = Rung.LOCAL) -> None:
+        self.config = config or ClassicalConfig()
+        self._info = ModelInfo('classical', _digest(), rung=rung)
+        # One image is the later one of a pair, then the earlier one of the next.
+        self._image = lru_cache(_CACHED_IMAGES)(_decoded)
+        self._objects = lru_cache(_CACHED_IMAGES)(self._find_objects)
+        self._features = lru_cache(_CACHED_IMAGES)(self._find_features)
+        self._fields: defaultdict[str, FieldOfView] = defaultdict(FieldOfView)
+
+    def info(self) -> ModelInfo:
+        """Name, rung, and the digest of the sources that decide what is perceived."""
+        return self._info
+
+    def perceive(self, earlier: Keyframe | None, later: Keyframe) -> SemanticDelta:
+        """Say how the camera moved and what the later keyframe adds; it never raises."""
+        before = earlier or later
+        delta = SemanticDelta(
+            stamp_ns=later.stamp_ns,
+            kind=DeltaKind.FIRST,
+            to_id=later.id,
+            from_id=before.id,
+            from_stamp_ns=before.stamp_ns,
+            camera=later.camera,
+            frame_id=later.frame_id,
+            episode_id=later.episode_id,
+            model=self._info,
+        )
+        try:
+            _refuse_blank(self._image(later.image))
+            if earlier is None:
+                return self._described(delta, later)
+            return self._compared(delta, earlier, later)
+        # A pose whose orientation is no rotation is a ValueError.
+        except (ImageError, ValueError) as error:
+            return replace(delta, kind=DeltaKind.FAILED, error=str(error))
+
+    def focus(
+        self, question: str, options: Sequence[str], keyframe: Keyframe, deadline_s: float
+    ) -> FocusText:
+        """Describe the items whose colour the question or an option names, or else whose shape."""
+        asked = set(re.findall('[a-z]+', ' '.join([question, *options]).lower()))
+        view = self._view(keyframe)
+        by_colour = bool(asked & _COLOURS)
+        named = [f for f in view.objects if (f.colour if by_colour else f.shape) in asked]
+        items = items_in_view(replace(view, objects=named))[: self.config.max_items]
+        text = change_text(items) if items else ''
+        return FocusText(keyframe.id, keyframe.stamp_ns, text, keyframe.camera)
+
+    def learn(self, earlier: Keyframe, later: Keyframe) -> bool:
+        """Learn the camera's field of view from two keyframes; True: nothing is left to learn."""
+        if later.intrinsics or not self.config.learn_hfov:
+            return True
+        height, width = self._image(later.image).shape[:2]
+        field = self._fields[later.camera]
+        field.learn(self._features(earlier.image), self._features(later.image), width, height)
+        return field.is_settled
+
+    def _described(self, delta: SemanticDelta, keyframe: Keyframe) -> SemanticDelta:
+        return self._with_items(delta, items_in_view(self._view(keyframe)))
+
+    def _compared(self, delta: SemanticDelta, earlier: Keyframe, later: Keyframe) -> SemanticDelta:
+        self.learn(earlier, later)
+        motion = self._motion(earlier, later)
+        slack_rad = self._slack_rad(motion, later)
+        items = items_between(self._view(earlier), self._view(later), motion, slack_rad)
+        action = action_text(motion)
+        is_same = action == STATIONARY and all(i.status is ItemStatus.VISIBLE for i in items)
+        kind = DeltaKind.NO_CHANGE if is_same else DeltaKind.CHANGE
+        return self._with_items(replace(delta, kind=kind, action=action, motion=motion), items)
+
+    def _with_items(self, delta: SemanticDelta, items: list[Item]) -> SemanticDelta:
+        largest = tuple(items[: self.config.max_items])
+        return replace(delta, items=largest, change=change_text(largest))
+
+    def _motion(self, earlier: Keyframe, later: Keyframe) -> Motion:
+        a, b = earlier.pose, later.pose
+        if self.config.use_odometry and a and b and a.frame_id == b.frame_id:
+            return motion_from_poses(a, b)
+        first, second = self._features(earlier.image), self._features(later.image)
+        motion = motion_from_features(first, second, self._intrinsics(later))
+        if later.intrinsics:
+            return motion
+        factor = _LEARNED if self._fields[later.camera].radians else _ASSUMED
+        return replace(motion, confidence=motion.confidence * factor)
+
+    def _slack_rad(self, motion: Motion, keyframe: Keyframe) -> float:
+        if keyframe.intrinsics:
+            return _SLACK_RAD[motion.source]
+        return _LEARNED_SLACK_RAD if self._fields[keyframe.camera].radians else math.pi
+
+    def _view(self, keyframe: Keyframe) -> View:
+        pose = keyframe.pose if self.config.use_odometry else None
+        orientation = pose.orientation if pose else _LEVEL
+        objects = self._objects(keyframe.image, self._intrinsics(keyframe), orientation)
+        return View(objects, floor_below(pose, self.config.camera_height_m))
+
+    def _intrinsics(self, keyframe: Keyframe) -> Intrinsics:
+        if keyframe.intrinsics:
+            return keyframe.intrinsics
+        height, width = self._image(keyframe.image).shape[:2]
+        learned = self._fields[keyframe.camera].radians
+        return Intrinsics.from_fov(width, height, learned or self.config.assumed_hfov_rad)
+
+    def _find_objects(
+        self, encoded: EncodedImage, intrinsics: Intrinsics, orientation: Quaternion
+    ) -> tuple[ColouredObject, ...]:
+        return tuple(find_objects(self._image(encoded), intrinsics, orientation))
+
+    def _find_features(self, encoded: EncodedImage) -> Features:
+        return find_features(self._image(encoded))
+
+
+def _decoded(encoded: EncodedImage) -> NDArray[np.uint8]:
+    image = encoded.decode()
+    image.setflags(write=False)
+    return image
+
+
+def _refuse_blank(image: NDArray[np.uint8]) -> None:
+    spread = float(image.std())
+    if spread < _BLANK:
+        msg = f'the image is blank or dark: its values lie within {spread:.1f} of each other'
+        raise ImageError(msg)
+
+
+def _digest() -> str:
+    """Digest over the sources that decide what is perceived."""
+    folder = Path(__file__).parents[1]
+    content = b''.join((folder / f'{name}.py').read_bytes() for name in _SOURCES)
+    return f'sha256:{hashlib.sha256(content).hexdigest()}'

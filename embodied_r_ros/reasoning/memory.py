@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scene memory: the deltas seen so far, and their text within a token budget.
+
+`scene_text` is the one function that writes what the reasoner reads, live, in evaluation and in
+training. Recent deltas and those that mention the question's terms stand in full; runs of others
+are merged into one line each, whose motion is the composition of theirs, as if the keyframes in
+between had never been looked at. It works on what a row keeps of a delta (stamp, action, change,
+items), so that a recorded row gives the very text that was read live.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, replace
+import math
+import re
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.config import check_settings, setting
+from embodied_r_ros.deltas import CANNOT_TELL, DeltaKind, ItemStatus
+from embodied_r_ros.perception.compose import compose_actions
+from embodied_r_ros.reasoning.untrusted import as_data
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from embodied_r_ros.deltas import SemanticDelta
+
+_NS = 1_000_000_000
+# A merged line names at most this many items, so that its cost has a bound.
+_MERGED_ITEMS = 8
+_MERGED_TOKENS = 90
+_WORD = re.compile(r'[^\W\d_]+')
+_PIECES = re.compile(r'[^\W\d_]+|\d|[^\s\w]|\s(?=\d)')
+# Words that say nothing about which delta a question is about.
+_COMMON_WORDS = """
+a about after all am among and any are at be been before between but by camera can cannot could
+degrees did direction do does down during each ever far few first for forward from go gone had
+has have how i in into is it its last least left many me more most moved much my near nearest
+net no not now number object objects of off on one option or order other out over relative right
+robot robots saw say see seen side so some start starting than that the their them there these
+they thing things this those to total turn turned under unknown up view was we were what when
+where which while who whole why will with would you your
+"""
+_COMMON = frozenset(_COMMON_WORDS.split())
+
+
+@dataclass(frozen=True)
+class MemoryConfig:
+    """How much of what was seen a prompt holds."""
+
+    token_budget: int = setting(
+        1200, 'tokens that the scene may take in a prompt', between=(200, 100_000)
+    )
+    recent_share: float = setting(
+        0.5, 'share of the budget that the newest deltas may take in full', between=(0, 1)
+    )
+    max_deltas: int = setting(
+        5000, 'deltas kept in memory; the oldest are dropped', between=(1, 100_000)
+    )
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+@dataclass(frozen=True)
+class SceneText:
+    """What the reasoner reads of the scene."""
+
+    text: str  # one line per delta or run of deltas, oldest first
+    full: tuple[int, ...] = ()  # positions of the deltas that stand in full
+    merged: int = 0  # deltas that stand only merged with others
+    omitted: int = 0  # deltas that are left out
+
+
+class SceneMemory:
+    """The deltas seen since the last reset, oldest first. Not thread-safe."""
+
+    def __init__(self, config: MemoryConfig) -> None:
+        self._deltas: deque[SemanticDelta] = deque(maxlen=config.max_deltas)
+        self.dropped = 0
+
+    def add(self, delta: SemanticDelta) -> bool:
+        """Remember a delta; a backward jump of the stamps forgets everything before it.
+
+        Returns:
+            True where the memory was forgotten because time jumped backward.
+        """
+        jumped = bool(self._deltas) and self._jumped_back(delta)
+        if jumped:
+            self.reset()
+        if len(self._deltas) == self._deltas.maxlen:
+            self.dropped += 1
+        self._deltas.append(delta)
+        return jumped
+
+    def _jumped_back(self, delta: SemanticDelta) -> bool:
+        # Cameras are not in step, so only a camera's own stamps tell of a jump.
+        own = next((d for d in reversed(self._deltas) if d.camera == delta.camera), None)
+        return own is not None and delta.stamp_ns < own.stamp_ns
+
+    def reset(self) -> int:
+        """Forget everything and return how many deltas that were."""
+        forgotten = len(self._deltas)
+        self._deltas.clear()
+        return forgotten
+
+    def deltas(self) -> tuple[SemanticDelta, ...]:
+        """Everything remembered, oldest first."""
+        return tuple(self._deltas)
+
+    def __len__(self) -> int:
+        return len(self._deltas)
+
+
+def estimate_tokens(text: str) -> int:
+    """Upper estimate of the tokens of a text, for byte-level BPE with single digits (Qwen2)."""
+    return sum(max(1, math.ceil(len(piece) / 6)) for piece in _PIECES.findall(text)) + 1
+
+
+def question_terms(question: str, options: Sequence[str] = ()) -> frozenset[str]:
+    """Words of a question that tell what it is about, in lower case."""
+    words = _WORD.findall(' '.join([question, *options]).lower())
+    return frozenset(word for word in words if len(word) > 2 and word not in _COMMON)
+
+
+def mentions(delta: SemanticDelta, terms: frozenset[str]) -> int:
+    """How many of the terms a delta mentions."""
+    return len(terms & set(_WORD.findall(delta.change.lower())))
+
+
+def scene_text(
+    deltas: Sequence[SemanticDelta], terms: frozenset[str], config: MemoryConfig
+) -> SceneText:
+    """Write what the reasoner reads.
+
+    Args:
+        deltas: What was seen, oldest first.
+        terms: What the question is about, from `question_terms`.
+        config: The budget.
+    """
+    if not deltas:
+        return SceneText('')
+    lines = [_full_line(deltas, index, config) for index in range(len(deltas))]
+    costs = [estimate_tokens(line) for line in lines]
+    if sum(costs) <= config.token_budget:
+        return SceneText('\n'.join(lines), tuple(range(len(deltas))))
+    kept = _choose(deltas, costs, terms, config)
+    return _with_runs_merged(deltas, lines, kept, config)
+
+
+def _full_line(deltas: Sequence[SemanticDelta], index: int, config: MemoryConfig) -> str:
+    delta = deltas[index]
+    action = CANNOT_TELL if delta.kind is DeltaKind.FAILED else delta.action
+    said = ' '.join(part for part in (f'{action}.' if action else '', delta.change) if part)
+    # One delta may not take the whole prompt, whatever a model wrote (spec b.6.2).
+    limit = config.token_budget * 2
+    said = as_data(said)
+    said = said if len(said) <= limit else said[:limit] + ' …'
+    # A name is worth its tokens only where there are several cameras to tell apart.
+    several = any(d.camera != delta.camera for d in deltas)
+    camera = f', {as_data(delta.camera)}' if several else ''
+    return f'[{index + 1}] {_seconds(deltas, index)} s{camera}: {said}'
+
+
+def _seconds(deltas: Sequence[SemanticDelta], index: int) -> str:
+    return f'{(deltas[index].stamp_ns - deltas[0].stamp_ns) / _NS:.1f}'
+
+
+def _choose(
+    deltas: Sequence[SemanticDelta],
+    costs: Sequence[int],
+    terms: frozenset[str],
+    config: MemoryConfig,
+) -> set[int]:
+    """Positions of the deltas that stand in full: the newest, then those about the question."""
+    budget = config.token_budget - _MERGED_TOKENS
+    kept: set[int] = set()
+    spent = 0
+    for index in range(len(deltas) - 1, -1, -1):
+        if kept and spent + costs[index] > budget * config.recent_share:
+            break
+        kept.add(index)
+        spent += costs[index]
+    scores = {i: mentions(deltas[i], terms) for i in range(len(deltas)) if i not in kept}
+    best = max(scores.values(), default=0)
+    about = [i for i, score in scores.items() if score == best and best > 0]
+    # The first sight and the latest ones say most; each may cut a run in two.
+    for index in [*about[:1], *reversed(about[1:])]:
+        cost = costs[index] + _MERGED_TOKENS
+        if spent + cost <= budget:
+            kept.add(index)
+            spent += cost
+    return kept
+
+
+def _with_runs_merged(
+    deltas: Sequence[SemanticDelta],
+    lines: Sequence[str],
+    kept: set[int],
+    config: MemoryConfig,
+) -> SceneText:
+    runs: list[list[int]] = []
+    for index in range(len(deltas)):
+        if index not in kept and runs and runs[-1][-1] == index - 1 and index - 1 not in kept:
+            runs[-1].append(index)
+        else:
+            runs.append([index])
+    texts = [
+        lines[run[0]] if run[0] in kept else _merged_line(deltas, run[0], run[-1]) for run in runs
+    ]
+    # What is kept fits; only an over-long newest delta can still exceed the budget.
+    omitted = 0
+    while len(texts) > 1 and sum(map(estimate_tokens, texts)) > config.token_budget:
+        texts.pop(0)
+        gone = runs.pop(0)
+        omitted += len(gone)
+        kept -= set(gone)
+    if omitted:
+        texts.insert(0, f'({omitted} earlier ones are left out)')
+    merged = len(deltas) - omitted - len(kept)
+    return SceneText('\n'.join(texts), tuple(sorted(kept)), merged, omitted)
+
+
+def _merged_line(deltas: Sequence[SemanticDelta], first: int, last: int) -> str:
+    """One line for a run: its composed motion, and its labels in order of first sight."""
+    run = deltas[first : last + 1]
+    labels = list(
+        dict.fromkeys(
+            item.label for d in run for item in d.items if item.status is not ItemStatus.LEFT
+        )
+    )
+    shown = as_data('; '.join(labels[:_MERGED_ITEMS]))
+    more = f' and {len(labels) - _MERGED_ITEMS} more' if len(labels) > _MERGED_ITEMS else ''
+    # Cameras of one robot move together: counting the motion of each would count it twice.
+    actions = [replace_failed(d).action for d in run if d.camera == run[0].camera]
+    action = compose_actions([action for action in actions if action])
+    head = f'[{first + 1}-{last + 1}] {_seconds(deltas, first)}-{_seconds(deltas, last)} s:'
+    seen = f'Seen: {shown}{more}.' if labels else ''
+    return ' '.join(part for part in (head, f'{action}.' if action else '', seen) if part)
+
+
+def replace_failed(delta: SemanticDelta) -> SemanticDelta:
+    """Give a failed delta the motion 'cannot tell', as its row has it."""
+    failed = delta.kind is DeltaKind.FAILED
+    return replace(delta, action=CANNOT_TELL) if failed else delta

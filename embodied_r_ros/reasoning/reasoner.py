@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A question about what was seen becomes an answer with its reasoning.
+
+`Reasoner.answer` blocks until the model is done and may be called from several threads at once; it
+never touches ROS and reads no clock but the monotonic one, for its deadline.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+import math
+import time
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.answers import Answer, AnswerKind, Freshness, Sampling
+from embodied_r_ros.deltas import DeltaKind, Rung
+from embodied_r_ros.errors import CancelledError, DeadlineError, ModelError
+from embodied_r_ros.models.chat import ChatRequest
+from embodied_r_ros.reasoning.asking import Phase, question_problem, Refusal, RefusalCode
+from embodied_r_ros.reasoning.completions import (
+    choice_index,
+    is_unknown,
+    number_in,
+    parse_completion,
+)
+from embodied_r_ros.reasoning.confidence import option_confidence
+from embodied_r_ros.reasoning.memory import mentions, question_terms
+from embodied_r_ros.reasoning.prompts import build_prompt, REASON_PROMPT_VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    import threading
+
+    from embodied_r_ros.answers import FocusText
+    from embodied_r_ros.deltas import SemanticDelta
+    from embodied_r_ros.models.chat import ChatClient, TokenAlternatives
+    from embodied_r_ros.reasoning.asking import Listener, Look, Question, ReasonerConfig
+    from embodied_r_ros.reasoning.completions import Completion
+    from embodied_r_ros.reasoning.prompts import Prompt
+
+_NS = 1_000_000_000
+# Clocks of a camera and its robot agree to about this; a stamp further ahead is no stamp.
+_FUTURE_TOLERANCE_NS = 500_000_000
+
+
+@dataclass
+class _Generation:
+    """What came from the model so far."""
+
+    text: str = ''
+    tokens: list[TokenAlternatives] = field(default_factory=list)
+    first_token_ns: int = 0
+
+
+class Reasoner:
+    """Answers questions about deltas with a language model."""
+
+    def __init__(
+        self, client: ChatClient, config: ReasonerConfig, look: Look | None = None
+    ) -> None:
+        """Take the model's client, and what looks at keyframes again (None: nothing does)."""
+        self._client = client
+        self._config = config
+        self._look = look
+
+    def answer(
+        self,
+        question: Question,
+        deltas: Sequence[SemanticDelta],
+        *,
+        answer_id: str,
+        now_ns: Callable[[], int],
+        listener: Listener = lambda phase, text: None,
+        cancel: threading.Event | None = None,
+    ) -> Answer:
+        """Answer a question from what was seen.
+
+        Args:
+            question: The question.
+            deltas: What was seen, oldest first.
+            answer_id: Id that the answer gets.
+            now_ns: Gives the time in the clock of the image stamps, for the age [ns].
+            listener: Told each phase as it begins, and each piece of text as it comes.
+            cancel: Ends the generation soon after it is set.
+
+        Raises:
+            Refusal: There is no answer: nothing seen, too old, no model, no time, no format.
+            CancelledError: `cancel` was set.
+        """
+        start = time.monotonic_ns()
+        draft = self._draft(question, deltas, answer_id)
+        self._check(question, deltas, draft, now_ns())
+        deadline_s = question.deadline_s or self._config.deadline_s
+        end = start + round(deadline_s * _NS)
+        try:
+            focus = self._focus(question, deltas, end, listener)
+            prompt = build_prompt(
+                question.text, question.options, deltas, focus, self._config.memory()
+            )
+            draft = self._with_prompt(draft, prompt, deltas, focus)
+            model = self._client.info(_left_s(end))
+            draft = replace(draft, model=replace(model, prompt_version=REASON_PROMPT_VERSION))
+            said = self._generate(prompt, question, end, listener, cancel)
+        except CancelledError:
+            raise
+        except DeadlineError as error:
+            raise Refusal(RefusalCode.DEADLINE, str(error), draft) from error
+        except ModelError as error:
+            raise Refusal(RefusalCode.MODEL, str(error), draft) from error
+        age_ns = max(0, now_ns() - draft.observation_stamp_ns)
+        draft = replace(
+            draft,
+            completion=said.text,
+            observation_age_ns=age_ns,
+            time_to_first_token_ns=max(0, said.first_token_ns - start),
+            latency_ns=time.monotonic_ns() - start,
+        )
+        return self._read(draft, said, self._freshness(draft, question, deltas, now_ns()))
+
+    def _draft(
+        self, question: Question, deltas: Sequence[SemanticDelta], answer_id: str
+    ) -> Answer:
+        newest = max(deltas, key=lambda delta: delta.stamp_ns) if deltas else None
+        return Answer(
+            id=answer_id,
+            question=question.text,
+            kind=AnswerKind.UNKNOWN,
+            options=question.options,
+            sampling=Sampling(
+                self._config.temperature,
+                self._config.top_p,
+                self._config.max_tokens,
+                question.seed or self._config.seed,
+            ),
+            observation_stamp_ns=newest.stamp_ns if newest else 0,
+            frame_id=newest.frame_id if newest else '',
+            standing=question.standing,
+            episode_id=question.episode_id,
+        )
+
+    def _check(
+        self, question: Question, deltas: Sequence[SemanticDelta], draft: Answer, now_ns: int
+    ) -> None:
+        """Refuse what cannot be answered, before any model is asked."""
+        problem = question_problem(question.text, question.options)
+        if problem:
+            raise Refusal(RefusalCode.BAD_QUESTION, problem, draft)
+        if all(delta.kind is DeltaKind.FAILED for delta in deltas):
+            seen = (
+                f'perception failed for all {len(deltas)} keyframes' if deltas else 'no keyframe'
+            )
+            message = f'nothing was seen yet ({seen}): check the camera and the perceiver'
+            raise Refusal(RefusalCode.NO_OBSERVATION, message, draft)
+        if self._config.stale == 'refuse' and self._is_stale(draft, question, now_ns):
+            age_s = (now_ns - draft.observation_stamp_ns) / _NS
+            limit_s = question.max_age_s or self._config.max_age_s
+            message = f'the newest observation is {age_s:.1f} s old, allowed are {limit_s:.1f} s'
+            raise Refusal(RefusalCode.STALE, message, draft)
+
+    def _is_stale(self, draft: Answer, question: Question, now_ns: int) -> bool:
+        limit_s = question.max_age_s or self._config.max_age_s
+        age_ns = now_ns - draft.observation_stamp_ns
+        return age_ns > limit_s * _NS or age_ns < -_FUTURE_TOLERANCE_NS
+
+    def _freshness(
+        self, draft: Answer, question: Question, deltas: Sequence[SemanticDelta], now_ns: int
+    ) -> Freshness:
+        if self._is_stale(draft, question, now_ns):
+            return Freshness.STALE
+        lower = draft.model.rung not in {Rung.PRIMARY, Rung.UNSET}
+        failed = any(delta.kind is DeltaKind.FAILED for delta in deltas)
+        return Freshness.DEGRADED if lower or failed else Freshness.FRESH
+
+    def _focus(
+        self, question: Question, deltas: Sequence[SemanticDelta], end: int, listener: Listener
+    ) -> Sequence[FocusText]:
+        """Look at keyframes again, where that is wanted; a failed look is no look."""
+        terms = question_terms(question.text, question.options)
+        missing = bool(terms) and not any(mentions(delta, terms) for delta in deltas)
+        wanted = self._config.focus == 'always' or (self._config.focus == 'auto' and missing)
+        if self._look is None or not wanted:
+            return ()
+        listener(Phase.FOCUS, '')
+        newest = deltas[-self._config.focus_keyframes :]
+        # Half of what is left: the answer itself needs time too.
+        found = self._look(question.text, question.options, newest, _left_s(end) / 2)
+        return [text for text in found if text.text.strip()]
+
+    def _with_prompt(
+        self,
+        draft: Answer,
+        prompt: Prompt,
+        deltas: Sequence[SemanticDelta],
+        focus: Sequence[FocusText],
+    ) -> Answer:
+        scene = prompt.scene
+        return replace(
+            draft,
+            prompt=prompt.user,
+            prompt_sha256=prompt.sha256(),
+            delta_ids=tuple(delta.to_id for delta in deltas[scene.omitted :]),
+            deltas_merged=scene.merged,
+            deltas_omitted=scene.omitted,
+            focus=tuple(focus),
+        )
+
+    def _generate(
+        self,
+        prompt: Prompt,
+        question: Question,
+        end: int,
+        listener: Listener,
+        cancel: threading.Event | None,
+    ) -> _Generation:
+        sampling = self._draft(question, (), '').sampling
+        top_logprobs = self._config.top_logprobs if question.options else 0
+        request = ChatRequest(prompt.messages(), sampling, top_logprobs=top_logprobs)
+        said = _Generation()
+        for chunk in self._client.stream(request, _left_s(end), cancel):
+            said.first_token_ns = said.first_token_ns or time.monotonic_ns()
+            said.text += chunk.text
+            said.tokens += chunk.tokens
+            listener(Phase.ANSWER if '<answer>' in said.text else Phase.THINK, chunk.text)
+        return said
+
+    def _read(self, draft: Answer, said: _Generation, freshness: Freshness) -> Answer:
+        completion = parse_completion(said.text)
+        draft = replace(draft, think=completion.think)
+        read = _read_answer(completion, draft.options)
+        if read is None:
+            message = (
+                f'the completion is not <think>…</think><answer>…</answer> with an answer to the '
+                f'question: it ends with {said.text[-80:]!r}'
+            )
+            raise Refusal(RefusalCode.FORMAT, message, draft)
+        kind, index, text = read
+        number = number_in(text) if kind is AnswerKind.NUMBER else None
+        return replace(
+            draft,
+            kind=kind,
+            option_index=index,
+            text=text,
+            number=math.nan if number is None else number,
+            confidence=option_confidence(said.tokens, draft.options, index),
+            freshness=freshness,
+        )
+
+
+def _read_answer(
+    completion: Completion, options: Sequence[str]
+) -> tuple[AnswerKind, int, str] | None:
+    """Kind, option index (-1: none) and text of an answer; None where it cannot be read."""
+    answer = completion.answer
+    if answer is None or not completion.well_formed:
+        return None
+    if options:
+        index = choice_index(answer, options)
+        if index is not None:
+            return AnswerKind.CHOICE, index, options[index]
+    if is_unknown(answer):
+        return AnswerKind.UNKNOWN, -1, ''
+    if options:
+        return None
+    kind = AnswerKind.TEXT if number_in(answer) is None else AnswerKind.NUMBER
+    return kind, -1, answer
+
+
+def _left_s(end_ns: int) -> float:
+    """Seconds until a point of the monotonic clock.
+
+    Raises:
+        DeadlineError: It has passed.
+    """
+    left_s = (end_ns - time.monotonic_ns()) / _NS
+    if left_s <= 0:
+        msg = 'no time left for the model: raise deadline_s, or shorten what comes before it'
+        raise DeadlineError(msg)
+    return left_s

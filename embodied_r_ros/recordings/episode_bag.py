@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An episode, read from its bag: what was seen, where the camera was, and what was true."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.conversions import (
+    delta_from_msg,
+    mark_from_msg,
+    pose_from_msg,
+    stamp_ns_from_msg,
+)
+from embodied_r_ros.deltas import DeltaKind
+from embodied_r_ros.episodes import EpisodeEvent
+from embodied_r_ros.errors import BagError, InputError
+from embodied_r_ros.poses import PoseBuffer
+from embodied_r_ros.recordings.bags import open_bag, read_messages, topics_of_type
+from embodied_r_ros.recordings.layout import Layout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from embodied_r_ros.deltas import SemanticDelta
+    from embodied_r_ros.geometry import Pose
+    from rosbags.highlevel import AnyReader
+
+DELTA_SOURCES = ('recorded', 'true', 'classical', 'vlm')
+TRUE_DELTAS = '/truth/semantic_delta'
+TRUE_LAYOUT = '/truth/layout'
+_DELTA = 'embodied_r_msgs/msg/SemanticDelta'
+_MARK = 'embodied_r_msgs/msg/EpisodeMark'
+_ODOMETRY = 'nav_msgs/msg/Odometry'
+
+
+@dataclass(frozen=True)
+class Episode:
+    """What one bag holds about one episode."""
+
+    id: str
+    scene_id: str
+    camera: str
+    deltas: tuple[SemanticDelta, ...]  # oldest first, failed ones included
+    delta_source: str  # one of DELTA_SOURCES
+    poses: tuple[Pose, ...] = ()  # of the odometry's body at each delta; empty: not all known
+    layout: Layout | None = None  # None: not simulated
+
+
+def read_episode(
+    path: Path,
+    delta_source: str | None = None,
+    perceive: Callable[[Path], Sequence[SemanticDelta]] | None = None,
+) -> Episode:
+    """Read an episode.
+
+    Args:
+        path: A rosbag2 folder, or a bare .mcap or .db3 file.
+        delta_source: One of DELTA_SOURCES; None: what the bag has recorded, else perceived anew.
+        perceive: Perceives the images of a bag; needed where deltas are not read from it.
+
+    Raises:
+        BagError: It is not a readable bag, or does not have the deltas that are asked for.
+    """
+    with open_bag(path) as reader:
+        recorded, true = _delta_topics(reader)
+        source = delta_source or ('recorded' if recorded else 'classical')
+        topics = {'recorded': recorded, 'true': true}.get(source, [])
+        deltas: Sequence[SemanticDelta] = _read(reader, topics, delta_from_msg)
+        layout = _layout(reader)
+        marks = _read(reader, topics_of_type(reader, _MARK), mark_from_msg)
+        track = _track(reader)
+    if not topics:
+        deltas = _perceived(path, source, perceive)
+    deltas = sorted(deltas, key=lambda delta: delta.stamp_ns)
+    start = next((mark for mark in marks if mark.event is EpisodeEvent.START), None)
+    poses = [track.at(delta.stamp_ns) for delta in deltas]
+    episode_id = start.episode_id if start else path.stem
+    return Episode(
+        id=episode_id,
+        scene_id=(start.scene_id if start else '') or episode_id,
+        camera=deltas[0].camera if deltas else 'camera',
+        deltas=tuple(deltas),
+        delta_source=source,
+        poses=tuple(pose for pose in poses if pose) if all(poses) else (),
+        layout=layout,
+    )
+
+
+def read_layout(path: Path) -> Layout | None:
+    """The true layout that a simulated recording holds; None: it holds none.
+
+    Raises:
+        BagError: It is not a readable bag.
+    """
+    with open_bag(path) as reader:
+        return _layout(reader)
+
+
+def has_deltas(reader: AnyReader) -> bool:
+    """Tell whether a bag has deltas that were recorded live."""
+    return bool(_delta_topics(reader)[0])
+
+
+def _delta_topics(reader: AnyReader) -> tuple[list[str], list[str]]:
+    """Topics of recorded and of true deltas."""
+    topics = topics_of_type(reader, _DELTA)
+    true = [topic for topic in topics if topic.endswith(TRUE_DELTAS)]
+    return [topic for topic in topics if topic not in true], true
+
+
+def _read(reader: AnyReader, topics: Sequence[str], convert: Callable[[Any], Any]) -> list[Any]:
+    return [convert(msg) for _, _, msg in read_messages(reader, topics)]
+
+
+def _layout(reader: AnyReader) -> Layout | None:
+    topics = [c.topic for c in reader.connections if c.topic.endswith(TRUE_LAYOUT)]
+    texts = _read(reader, topics[:1], lambda msg: msg.data)
+    return Layout.from_json(texts[0]) if texts else None
+
+
+def _track(reader: AnyReader) -> PoseBuffer:
+    topics = topics_of_type(reader, _ODOMETRY)
+    if len(topics) != 1:
+        return PoseBuffer()
+    count = sum(c.msgcount for c in reader.connections if c.topic == topics[0])
+    track = PoseBuffer(capacity=max(1, count))
+    for _, _, msg in read_messages(reader, topics):
+        stamp_ns = stamp_ns_from_msg(msg.header.stamp)
+        track.add(stamp_ns, pose_from_msg(msg.pose.pose, msg.header.frame_id))
+    return track
+
+
+def _perceived(
+    path: Path, source: str, perceive: Callable[[Path], Sequence[SemanticDelta]] | None
+) -> Sequence[SemanticDelta]:
+    if source in {'recorded', 'true'}:
+        msg = f'bag {path} has no {source} deltas: use --deltas classical, or record them'
+        raise BagError(msg)
+    if perceive is None:
+        msg = f'deltas {source!r} of bag {path} must be perceived anew: name a perceiver'
+        raise InputError(msg)
+    deltas = perceive(path)
+    if all(delta.kind is DeltaKind.FAILED for delta in deltas):
+        msg = f'perception of bag {path} failed for all {len(deltas)} keyframes'
+        raise BagError(msg)
+    return deltas

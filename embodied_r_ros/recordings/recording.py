@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recording without waiting for the disk, and without losing more than a second in a crash.
+
+A `Recording` takes messages into a bounded queue; its thread writes them to a `GrowingBag` and
+syncs that bag so often that no message stays unsynced for longer than a second.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.errors import BagError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from embodied_r_ros.recordings.growing_bag import GrowingBag
+
+# Half of the second that is promised; the other half is for the disk.
+SYNC_PERIOD_S = 0.5
+_CLOSE_TIMEOUT_S = 20.0
+
+
+@dataclass(frozen=True)
+class RecordingStats:
+    """How a recording goes."""
+
+    messages: Mapping[str, int]  # written, by topic
+    dropped: Mapping[str, int]  # lost because the disk was slower than the messages, by topic
+    queued_bytes: int
+    longest_unsynced_s: float  # longest time from a message's arrival to its being synced
+    error: str  # why recording ended early; empty: it did not
+
+
+@dataclass(frozen=True)
+class _Message:
+    topic: str
+    data: bytes
+    stamp_ns: int
+    arrived_s: float  # monotonic clock
+
+
+class Recording:
+    """Writes messages to a bag in a thread of its own."""
+
+    def __init__(self, bag: GrowingBag, queue_bytes: int = 64 * 1024 * 1024) -> None:
+        """Start the thread; the bag is its own from now on.
+
+        Args:
+            bag: A bag whose topics were added.
+            queue_bytes: Size of the messages that may wait for the disk.
+        """
+        self._bag = bag
+        self._limit = queue_bytes
+        self._queue: deque[_Message] = deque()
+        self._queued_bytes = 0
+        self._written: Counter[str] = Counter()
+        self._dropped: Counter[str] = Counter()
+        self._unsynced_since: float | None = None
+        self._longest_unsynced_s = 0.0
+        self._error = ''
+        self._is_closing = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name='recording', daemon=True)
+        self._thread.start()
+
+    def write(self, topic: str, data: bytes, stamp_ns: int, *, is_bulk: bool = False) -> bool:
+        """Queue a message; never waits.
+
+        Args:
+            topic: A topic of the bag.
+            data: The serialised message.
+            stamp_ns: When it was received [ns].
+            is_bulk: Images give way first: they get half of the queue.
+
+        Returns:
+            False where it was dropped: the disk is too slow, or recording has ended.
+        """
+        message = _Message(topic, data, stamp_ns, time.monotonic())
+        with self._changed:
+            room = self._limit // 2 if is_bulk else self._limit
+            full = self._queued_bytes + len(data) > room
+            if full or self._error or self._is_closing:
+                self._dropped[topic] += 1
+                return False
+            self._queue.append(message)
+            self._queued_bytes += len(data)
+            self._changed.notify()
+        return True
+
+    def close(self, timeout_s: float = _CLOSE_TIMEOUT_S) -> None:
+        """Write what waits and close the bag.
+
+        Raises:
+            BagError: The disk did not take it, or not in time.
+        """
+        with self._changed:
+            self._is_closing = True
+            self._changed.notify()
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            msg = f'closing {self._bag.folder} takes longer than {timeout_s} s: check the disk'
+            raise BagError(msg)
+        if self._error:
+            raise BagError(self._error)
+
+    def stats(self) -> RecordingStats:
+        """How the recording goes."""
+        with self._changed:
+            return RecordingStats(
+                dict(self._written),
+                dict(self._dropped),
+                self._queued_bytes,
+                self._longest_unsynced_s,
+                self._error,
+            )
+
+    def _run(self) -> None:
+        try:
+            while not self._is_done():
+                self._write(self._take())
+                self._sync_when_due()
+            self._bag.close()
+        except Exception as error:  # whatever ends the thread must be said
+            self._bag.abandon()
+            with self._changed:
+                self._error = str(error) or type(error).__name__
+                self._queue.clear()
+                self._queued_bytes = 0
+
+    def _is_done(self) -> bool:
+        with self._changed:
+            return self._is_closing and not self._queue
+
+    def _take(self) -> list[_Message]:
+        """Wait for messages, at most until the next sync is due."""
+        with self._changed:
+            wait_s = SYNC_PERIOD_S
+            if self._unsynced_since is not None:
+                wait_s = self._unsynced_since + SYNC_PERIOD_S - time.monotonic()
+            self._changed.wait_for(lambda: self._queue or self._is_closing, max(0.0, wait_s))
+            taken = list(self._queue)
+            self._queue.clear()
+            return taken
+
+    def _write(self, messages: list[_Message]) -> None:
+        for message in messages:
+            self._bag.write(message.topic, message.data, message.stamp_ns)
+            if self._unsynced_since is None:
+                self._unsynced_since = message.arrived_s
+            with self._changed:
+                self._queued_bytes -= len(message.data)
+                self._written[message.topic] += 1
+
+    def _sync_when_due(self) -> None:
+        since = self._unsynced_since
+        if since is None or time.monotonic() < since + SYNC_PERIOD_S:
+            return
+        self._bag.sync()
+        self._unsynced_since = None
+        with self._changed:
+            self._longest_unsynced_s = max(self._longest_unsynced_s, time.monotonic() - since)

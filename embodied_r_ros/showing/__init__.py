@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pictures and questions for people who look at a recording."""

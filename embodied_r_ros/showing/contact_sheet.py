@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One picture of an episode: its keyframes and why they are, what was seen, and answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import cv2
+from embodied_r_ros.errors import InputError
+from embodied_r_ros.images import shrink
+from embodied_r_ros.showing.drawing import INK, Line, PAPER, text_block
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from embodied_r_ros.answers import Answer
+    from embodied_r_ros.deltas import SemanticDelta
+    from embodied_r_ros.keyframes import Keyframe
+    from numpy.typing import NDArray
+
+_FAINT = (125, 125, 125)
+_GOOD, _BAD, _ACCENT = (70, 140, 40), (50, 50, 200), (170, 95, 20)
+_CARD_PX, _MARGIN_PX, _COLUMNS = 380, 24, 4
+_MAX_CARDS = 16
+
+
+@dataclass(frozen=True)
+class AnsweredQuestion:
+    """A question as it was asked, its answer, and the truth where it is known."""
+
+    answer: Answer
+    truth: str = ''  # text of the true answer; empty: not known
+    refusal: str = ''  # why there is no answer; empty: there is one
+
+    @property
+    def is_right(self) -> bool | None:
+        """Whether the answer is the truth; None where that is not known.
+
+        A refusal is not the answer 'unknown': it is right for no question.
+        """
+        if not self.truth:
+            return None
+        if self.refusal:
+            return False
+        return (self.answer.text or 'unknown') == self.truth
+
+
+def write_contact_sheet(
+    path: Path,
+    title: str,
+    keyframes: Sequence[Keyframe],
+    deltas: Sequence[SemanticDelta],
+    questions: Sequence[AnsweredQuestion],
+) -> None:
+    """Write the picture as PNG; it appears only when it is complete.
+
+    Args:
+        path: The file.
+        title: First line.
+        keyframes: Keyframes in order; at most 16, evenly chosen, are shown.
+        deltas: Semantic deltas; those of a shown keyframe are printed below it.
+        questions: Questions with their answers.
+
+    Raises:
+        InputError: The file cannot be written.
+    """
+    width = _COLUMNS * (_CARD_PX + _MARGIN_PX) + _MARGIN_PX
+    shown = _evenly(keyframes, _MAX_CARDS)
+    start_ns = keyframes[0].stamp_ns if keyframes else 0
+    texts = {delta.to_id: delta for delta in deltas}
+    cards = [_card(keyframe, texts.get(keyframe.id), start_ns) for keyframe in shown]
+    head = f'{len(keyframes)} keyframes, {len(deltas)} semantic deltas'
+    parts = [_paragraph([Line(title, 0.9), Line(head, 0.5, _FAINT)], width)]
+    for row in range(0, len(cards), _COLUMNS):
+        parts.append(_side_by_side(cards[row : row + _COLUMNS], width))
+    parts += [_paragraph(_question_lines(question), width) for question in questions]
+    done, data = cv2.imencode('.png', np.vstack(parts))
+    unfinished = path.with_name(path.name + '.tmp')
+    try:
+        unfinished.write_bytes(data.tobytes() if done else b'')
+        unfinished.replace(path)
+    except OSError as error:
+        msg = f'cannot write {path}: {error.strerror}'
+        raise InputError(msg) from None
+
+
+def _evenly(keyframes: Sequence[Keyframe], limit: int) -> list[Keyframe]:
+    if len(keyframes) <= limit:
+        return list(keyframes)
+    chosen = np.linspace(0, len(keyframes) - 1, limit).round().astype(int)
+    return [keyframes[index] for index in chosen]
+
+
+def _card(keyframe: Keyframe, delta: SemanticDelta | None, start_ns: int) -> NDArray[np.uint8]:
+    image = shrink(keyframe.image.decode(), _CARD_PX)
+    height, width = image.shape[:2]
+    scale = _CARD_PX / width
+    size = (_CARD_PX, round(height * scale))
+    image = np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA), np.uint8)
+    seconds = (keyframe.stamp_ns - start_ns) / 1e9
+    overlap = 'none' if keyframe.overlap is None else f'{keyframe.overlap:.2f}'
+    reason = keyframe.reason.name.lower().replace('_', ' ')
+    lines = [
+        Line(f'Keyframe {keyframe.id}, {seconds:.1f} s', 0.55),
+        Line(f'{reason}, overlap {overlap}, {keyframe.inliers} inliers', 0.42, _FAINT),
+    ]
+    if delta:
+        lines += [Line(delta.action, 0.45, _ACCENT)] if delta.action else []
+        lines += [Line(delta.error or delta.change, 0.45)]
+    return np.vstack([image, text_block(lines, _CARD_PX)])
+
+
+def _question_lines(question: AnsweredQuestion) -> list[Line]:
+    answer = question.answer
+    said = 'none' if question.refusal else answer.text or 'unknown'
+    verdict = {True: 'right', False: f'wrong, true is: {question.truth}', None: ''}
+    colour = {True: _GOOD, False: _BAD, None: INK}[question.is_right]
+    options = '   '.join(f'{chr(65 + i)}. {text}' for i, text in enumerate(answer.options))
+    result = f'Answer: {said}' + (
+        f'  ({verdict[question.is_right]})' if verdict[question.is_right] else ''
+    )
+    model = (
+        f'{answer.model.name}, {answer.freshness.name.lower()}, {answer.latency_ns / 1e9:.1f} s'
+    )
+    return [
+        Line(answer.question, 0.65),
+        *([Line(options, 0.5, _FAINT)] if options else []),
+        Line(question.refusal or answer.think, 0.48),
+        Line(result, 0.6, colour),
+        Line(model, 0.42, _FAINT),
+    ]
+
+
+def _paragraph(lines: Sequence[Line], width: int) -> NDArray[np.uint8]:
+    block = text_block(lines, width - 2 * _MARGIN_PX)
+    return _padded(block, width)
+
+
+def _side_by_side(cards: Sequence[NDArray[np.uint8]], width: int) -> NDArray[np.uint8]:
+    height = max(card.shape[0] for card in cards)
+    row = np.full((height, width - 2 * _MARGIN_PX, 3), PAPER, np.uint8)
+    for column, card in enumerate(cards):
+        left = column * (_CARD_PX + _MARGIN_PX)
+        row[: card.shape[0], left : left + _CARD_PX] = card
+    return _padded(row, width)
+
+
+def _padded(block: NDArray[np.uint8], width: int) -> NDArray[np.uint8]:
+    page = np.full((block.shape[0] + _MARGIN_PX, width, 3), PAPER, np.uint8)
+    top = _MARGIN_PX // 2
+    page[top : top + block.shape[0], _MARGIN_PX : _MARGIN_PX + block.shape[1]] = block
+    return page

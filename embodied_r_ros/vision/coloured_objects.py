@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Salient coloured objects: what stands out of a picture without knowing what it is.
+
+An object is a compact patch of one strong colour before surroundings that are different. What has
+a strong colour but fills the view, hangs from its upper edge or is strewn over it (sky, water,
+leaves) is scenery. Colours and shapes are those of `vocabulary`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import math
+from typing import TYPE_CHECKING
+
+import cv2
+from embodied_r_ros.geometry import matrix_from_quaternion, rays_of_pixels, vector_of_direction
+from embodied_r_ros.images import shrink
+from embodied_r_ros.vision.silhouettes import hull, is_cut, shape_of, solidity
+from embodied_r_ros.vocabulary import (
+    COLOURS,
+    hue_table,
+    MIN_SATURATION,
+    MIN_VALUE,
+)
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from embodied_r_ros.geometry import Intrinsics
+    from numpy.typing import NDArray
+
+MAX_SIDE_PX = 640  # larger images are shrunk first
+MIN_AREA = 0.001  # of the image
+MAX_AREA = 0.4  # of the image
+# In OpenCV's 8-bit CIELAB. Saturation alone would find colour in what is nearly black.
+_MIN_CHROMA = 26.0
+_MIN_LIGHTNESS = 50.0  # 0..255
+_MIN_CONTRAST = 25.0  # between a patch and its surroundings
+_RING = 0.012  # width of the surroundings, of the image's width
+_MIN_GATHERED = 0.5  # of all pixels of a colour lie in its objects; else it is strewn
+_MIN_SOLIDITY = 0.8  # of its convex hull that a patch fills
+_HANGING = 0.3  # of the upper edge that a patch covers at most
+_FILLING = 0.6  # of another edge
+# What an edge cuts off to a strip this long for its width, or narrower than this share of the
+# image's width, is too little to speak of.
+_STRIP_RATIO = 3.0
+_STRIP = 0.03
+_PIXEL_CORNERS = np.array([[-0.5, -0.5], [0.5, -0.5], [-0.5, 0.5], [0.5, 0.5]])
+
+
+@dataclass(frozen=True)
+class ColouredObject:
+    """A patch of one colour, as directions from the camera in body axes."""
+
+    colour: str  # a name of vocabulary.COLOURS
+    shape: str  # one of vocabulary.SHAPES; empty: cut off or hidden, so that it cannot be told
+    bearing_rad: float  # of the middle, positive left
+    elevation_rad: float  # of the middle, positive up
+    width_rad: float
+    height_rad: float
+    lowest: tuple[float, float, float]  # ray to the lowest point
+    is_cut: bool  # by an edge of the image
+    is_cut_below: bool  # by the lower edge
+    confidence: float  # 0..1, how compact; halved where the image cuts it off
+
+
+def find_objects(
+    image: NDArray[np.uint8],
+    intrinsics: Intrinsics,
+    orientation: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 1.0),
+) -> list[ColouredObject]:
+    """Find what stands out by its colour, largest first.
+
+    Args:
+        image: BGR, uint8, (H, W, 3).
+        intrinsics: Of this image.
+        orientation: Of the camera link in a frame whose z axis points up, as a quaternion
+            x, y, z, w. It matters for the shapes of what is seen from above.
+    """
+    image = shrink(image, MAX_SIDE_PX)
+    intrinsics = intrinsics.scaled(image.shape[1], image.shape[0])
+    colours = _colour_indices(image)
+    lab = cv2.cvtColor(image, cv2.COLOR_BGR2LAB).astype(np.float32)
+    up = matrix_from_quaternion(orientation)[2]  # (3,), in body axes
+    found: list[tuple[float, ColouredObject]] = []
+    for index, colour in enumerate(COLOURS):
+        mask = colours == index
+        patches = list(_patches(mask, hidden=(colours >= 0) & ~mask))
+        if sum(patch.mean() for patch in patches) < _MIN_GATHERED * mask.mean():
+            continue
+        for patch in patches:
+            if not _is_scenery(patch) and _stands_out(lab, patch):
+                found.append((patch.mean(), _object(patch, intrinsics, colour.name, up)))
+    return [item for _, item in sorted(found, key=lambda pair: -pair[0])]
+
+
+def _colour_indices(image: NDArray[np.uint8]) -> NDArray[np.int8]:
+    """Index in COLOURS of each pixel, -1 where it has no named colour. Shape (H, W)."""
+    hsv = cv2.cvtColor(cv2.medianBlur(image, 3), cv2.COLOR_BGR2HSV)
+    hue, saturation, value = cv2.split(hsv)
+    indices = hue_table()[hue]
+    indices[(saturation < MIN_SATURATION) | (value < MIN_VALUE)] = -1
+    return np.asarray(indices)
+
+
+def _patches(mask: NDArray[np.bool_], hidden: NDArray[np.bool_]) -> Iterator[NDArray[np.bool_]]:
+    """Compact patches of a mask, where those of other colours may hide a part of one."""
+    kernel = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (3, 3))
+    closed = cv2.morphologyEx(mask.astype(np.uint8), cv2.MORPH_CLOSE, kernel)
+    count, labels, stats, _ = cv2.connectedComponentsWithStats(closed, connectivity=8)
+    for label in range(1, count):
+        if stats[label, cv2.CC_STAT_AREA] >= MIN_AREA * mask.size:
+            patch = labels == label
+            if patch.sum() >= _MIN_SOLIDITY * (hull(patch) & ~hidden).sum():
+                yield patch
+
+
+def _is_scenery(patch: NDArray[np.bool_]) -> bool:
+    """Whether the patch is too large, fills an edge, or reaches three of them.
+
+    So does the outermost strip of something that lies mostly beyond the edge.
+    """
+    top, *others = edges = [patch[0], patch[-1], patch[:, 0], patch[:, -1]]
+    fills = top.mean() > _HANGING or any(edge.mean() > _FILLING for edge in others)
+    above, below, left, right = (bool(edge.any()) for edge in edges)
+    if patch.mean() > MAX_AREA or fills or above + below + left + right > 2:
+        return True
+    height, width = np.ptp(np.argwhere(patch), axis=0) + 1
+    least = _STRIP * patch.shape[1]
+    beside = (left or right) and (height > _STRIP_RATIO * width or width < least)
+    across = (above or below) and (width > _STRIP_RATIO * height or height < least)
+    return bool(beside or across)
+
+
+def _stands_out(lab: NDArray[np.float32], patch: NDArray[np.bool_]) -> bool:
+    """Whether the patch is strongly coloured, bright enough, and unlike what surrounds it."""
+    side = 2 * max(2, round(_RING * patch.shape[1])) + 1
+    grown, inner = (_grown(patch, size) for size in (side, 3))
+    colour = np.median(lab[patch], axis=0)
+    chroma = math.hypot(colour[1] - 128, colour[2] - 128)
+    if colour[0] < _MIN_LIGHTNESS or chroma < _MIN_CHROMA:
+        return False
+    around = lab[grown & ~inner]
+    return bool(len(around) and np.median(np.linalg.norm(around - colour, axis=1)) > _MIN_CONTRAST)
+
+
+def _grown(patch: NDArray[np.bool_], side: int) -> NDArray[np.bool_]:
+    return cv2.dilate(patch.astype(np.uint8), np.ones((side, side), np.uint8)).astype(bool)
+
+
+def _object(
+    patch: NDArray[np.bool_], intrinsics: Intrinsics, colour: str, up: NDArray[np.float64]
+) -> ColouredObject:
+    contours, _ = cv2.findContours(
+        patch.astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE
+    )
+    outline = np.concatenate(contours).reshape(-1, 2).astype(np.float64)
+    # Pixels are squares: their corners bound the patch, not their centres.
+    corners = (outline[:, None] + _PIXEL_CORNERS).reshape(-1, 2)
+    rays = rays_of_pixels(intrinsics, corners)
+    bearings = np.arctan2(rays[:, 1], rays[:, 0])
+    elevations = np.arctan2(rays[:, 2], np.hypot(rays[:, 0], rays[:, 1]))
+    x, y, z = (float(value) for value in rays[elevations.argmin()])
+    width, height = float(np.ptp(bearings)), float(np.ptp(elevations))
+    bearing = float(bearings.max() - width / 2)
+    elevation = float(elevations.max() - height / 2)
+    above = math.asin(float(np.clip(up @ vector_of_direction(bearing, elevation), -1.0, 1.0)))
+    at_edge = is_cut(patch)
+    return ColouredObject(
+        colour,
+        shape_of(patch, height / width, above),
+        bearing,
+        elevation,
+        width,
+        height,
+        (x, y, z),
+        at_edge,
+        bool(patch[-1].any()),
+        solidity(patch) * (0.5 if at_edge else 1.0),
+    )

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import doctest
+
+from embodied_r_ros.reasoning import completions
+from embodied_r_ros.reasoning.completions import (
+    choice_index,
+    is_unknown,
+    number_in,
+    parse_completion,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+import pytest
+
+OPTIONS = ['left', 'right', 'a chair', 'behind']
+
+
+def test_examples_in_docstrings_hold() -> None:
+    assert doctest.testmod(completions).failed == 0
+
+
+def test_well_formed_completion_is_read() -> None:
+    read = parse_completion('<think> turned left </think>\n<answer> B </answer>')
+    assert (read.think, read.answer, read.well_formed) == ('turned left', 'B', True)
+
+
+@pytest.mark.parametrize(
+    'think',
+    ['see e.g. the chair', 'i.e. the back', 'I answer based on it', 'Option A. is wrong', 'C. C'],
+)
+def test_letters_in_the_reasoning_are_not_the_answer(think: str) -> None:
+    read = parse_completion(f'<think>{think}</think><answer>D</answer>')
+    assert read.answer == 'D'
+    assert choice_index(read.answer, OPTIONS) == 3
+
+
+@pytest.mark.parametrize(
+    ('text', 'answer'),
+    [
+        ('<think>x</think><answer>B</answer> and so on', 'B'),  # text after the answer
+        ('I think so. <think>x</think><answer>B</answer>', 'B'),  # text before
+        ('<answer>B</answer>', 'B'),  # no reasoning
+        ('<think>x</think><answer>B', None),  # cut off
+        ('<think>x</think><answer>A</answer><answer>B</answer>', None),  # which one?
+        ('<think><answer>A</answer></think><answer>B</answer>', None),
+        ('', None),
+        ('B', None),
+    ],
+)
+def test_broken_format_is_told_apart_from_no_answer(text: str, answer: str | None) -> None:
+    read = parse_completion(text)
+    assert (read.answer, read.well_formed) == (answer, False)
+
+
+def test_empty_answer_has_the_format_and_cannot_be_graded() -> None:
+    read = parse_completion('<think>x</think><answer> </answer>')
+    assert (read.answer, read.well_formed) == (None, True)
+
+
+def test_format_ignores_content() -> None:
+    assert parse_completion('<think></think><answer>none of them</answer>').well_formed
+
+
+@pytest.mark.parametrize(
+    ('answer', 'index'),
+    [
+        ('B', 1), ('b', 1), ('[[B]]', 1), (' B ', 1), ('right', 1), ('a chair', 2),
+        ('E', None), ('Based on it', None), ('B.', None), ('chair', None), ('AB', None),
+    ],
+)  # fmt: skip
+def test_option_is_named_by_letter_or_exact_text(answer: str, index: int | None) -> None:
+    assert choice_index(answer, OPTIONS) == index
+
+
+def test_unknown_in_any_case() -> None:
+    assert is_unknown(' Unknown ')
+    assert not is_unknown('unknown object')
+
+
+@pytest.mark.parametrize(
+    ('answer', 'number'),
+    [('3', 3), ('2.5 m', 2.5), ('-30°', -30), ('three', None), ('1 or 2', None)],
+)
+def test_number_with_or_without_unit(answer: str, number: float | None) -> None:
+    assert number_in(answer) == number
+
+
+@given(st.text(), st.lists(st.text(), max_size=4))
+def test_any_text_is_read_without_an_error(text: str, options: list[str]) -> None:
+    read = parse_completion(text)
+    index = choice_index(text, options)
+    assert read.answer is None or read.answer.strip() == read.answer
+    assert index is None or index < len(options)

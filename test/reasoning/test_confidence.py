@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import math
+
+from embodied_r_ros.models.chat import TokenAlternatives
+from embodied_r_ros.reasoning.confidence import option_confidence
+import pytest
+
+
+def tokens(answer: str, **shares: float) -> list[TokenAlternatives]:
+    """Tokens of '<think>A</think><answer>' and the answer, with the shares of its alternatives."""
+    before = [
+        TokenAlternatives(text, 0.0, ((text, 0.0),))
+        for text in ('<think>', 'A', '</think>', '<', 'answer', '>')
+    ]
+    top = tuple((token, math.log(share)) for token, share in shares.items())
+    return [*before, TokenAlternatives(answer, math.log(shares[answer]), top)]
+
+
+def test_share_of_the_letter_among_letters() -> None:
+    said = tokens('B', B=0.6, A=0.2, The=0.1)
+    assert option_confidence(said, ['left', 'right'], 1) == pytest.approx(0.75)
+
+
+def test_share_of_a_text_that_begins_one_option() -> None:
+    said = tokens('ri', ri=0.5, left=0.25, x=0.25)
+    assert option_confidence(said, ['left', 'right'], 1) == pytest.approx(2 / 3)
+
+
+def test_token_that_begins_two_options_tells_nothing() -> None:
+    said = tokens('red', red=0.9, B=0.05)
+    assert math.isnan(option_confidence(said, ['red ball', 'red box'], 0))
+
+
+def test_without_probabilities_it_is_not_known() -> None:
+    assert math.isnan(option_confidence([], ['left', 'right'], 0))
+    assert math.isnan(option_confidence(tokens('B', B=1.0), ['left', 'right'], -1))

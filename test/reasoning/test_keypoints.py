@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from embodied_r_ros.answers import Answer, AnswerKind, Freshness
+from embodied_r_ros.errors import InputError
+from embodied_r_ros.reasoning.keypoints import keypoint_question, proposal_of
+import pytest
+
+CANDIDATES = ((0.1, 0.2, 0.3), (-0.1, 0.0, 0.25))
+ANSWER = Answer(
+    'run-4',
+    'which?',
+    AnswerKind.CHOICE,
+    option_index=1,
+    confidence=0.75,
+    think='it is nearer',
+    observation_stamp_ns=5,
+    freshness=Freshness.FRESH,
+)
+
+
+def test_candidates_become_options() -> None:
+    question = keypoint_question('pick the cup', 'table', CANDIDATES)
+    assert question.options == ('(0.100, 0.200, 0.300)', '(-0.100, 0.000, 0.250)')
+    assert 'pick the cup' in question.text
+    assert 'frame table' in question.text
+
+
+def test_labels_name_the_candidates() -> None:
+    question = keypoint_question('pick the cup', 'table', CANDIDATES, ['cup', 'plate'])
+    assert question.options[1] == 'plate at (-0.100, 0.000, 0.250)'
+
+
+def test_chosen_option_is_the_proposal() -> None:
+    proposal = proposal_of(ANSWER, 'pick', 'table', CANDIDATES)
+    assert (proposal.id, proposal.position, proposal.candidate_index) == (
+        'run-4',
+        (-0.1, 0.0, 0.25),
+        1,
+    )
+    assert (proposal.confidence, proposal.freshness) == (0.75, Freshness.FRESH)
+    assert proposal.orientation is None
+    assert proposal.gripper is None
+
+
+def test_unknown_is_no_proposal() -> None:
+    unknown = replace(ANSWER, kind=AnswerKind.UNKNOWN, option_index=-1)
+    with pytest.raises(InputError, match='cannot know'):
+        proposal_of(unknown, 'pick', 'table', CANDIDATES)
+
+
+@pytest.mark.parametrize(
+    ('request_', 'message'),
+    [
+        (('', 'table', CANDIDATES), "task '' in frame 'table'"),
+        (('pick', '', CANDIDATES), 'expected both'),
+        (('pick', 'table', CANDIDATES, ['cup']), '1 labels for 2 candidates'),
+        (('pick', 'table', ((0.0, float('nan'), 0.0),)), 'not all finite'),
+    ],
+)
+def test_request_that_contradicts_itself_is_refused(
+    request_: tuple[Any, ...], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        keypoint_question(*request_)

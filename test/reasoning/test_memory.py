@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from embodied_r_ros.deltas import DeltaKind, Item, ItemStatus, SemanticDelta
+from embodied_r_ros.reasoning.memory import (
+    estimate_tokens,
+    MemoryConfig,
+    question_terms,
+    scene_text,
+    SceneMemory,
+)
+from embodied_r_ros.wording import change_text
+from hypothesis import given
+from hypothesis import strategies as st
+import pytest
+
+SECOND_NS = 1_000_000_000
+
+
+def delta(index: int, *labels: str, action: str = 'moved forward 1.0 m') -> SemanticDelta:
+    items = tuple(Item(label, ItemStatus.APPEARED, 0.5, -0.2, 0.1, 2.0) for label in labels)
+    kind = DeltaKind.CHANGE if index else DeltaKind.FIRST
+    return SemanticDelta(
+        (index + 1) * SECOND_NS,
+        kind,
+        to_id=index,
+        action=action if index else '',
+        change=change_text(items),
+        items=items,
+    )
+
+
+def long_walk(count: int) -> list[SemanticDelta]:
+    return [delta(i, 'green flat object' if i == 3 else 'blue round object') for i in range(count)]
+
+
+def test_short_history_stands_in_full() -> None:
+    scene = scene_text([delta(0, 'red tall object'), delta(1)], frozenset(), MemoryConfig())
+    assert scene.text == (
+        '[1] 0.0 s: New: red tall object 30° left 10° down 2.0 m.\n'
+        '[2] 1.0 s: moved forward 1.0 m. No object stands out.'
+    )
+    assert (scene.full, scene.merged, scene.omitted) == ((0, 1), 0, 0)
+
+
+@pytest.mark.parametrize('count', [10, 100, 1000])
+def test_any_history_fits_the_budget(count: int) -> None:
+    config = MemoryConfig(token_budget=400)
+    scene = scene_text(long_walk(count), question_terms('Where is the green one?'), config)
+    assert sum(map(estimate_tokens, scene.text.splitlines())) <= config.token_budget
+    assert len(scene.full) + scene.merged + scene.omitted == count
+    assert scene.text.splitlines()[-1].startswith(f'[{count}]')
+
+
+def test_what_the_question_is_about_is_kept_in_full() -> None:
+    terms = question_terms('Where is the green flat object?')
+    assert 3 in scene_text(long_walk(200), terms, MemoryConfig(token_budget=400)).full
+    assert 3 not in scene_text(long_walk(200), frozenset(), MemoryConfig(token_budget=400)).full
+
+
+def test_merged_run_says_the_composed_motion_and_what_was_seen() -> None:
+    scene = scene_text(long_walk(100), frozenset(), MemoryConfig(token_budget=300))
+    first = scene.text.splitlines()[0]
+    assert first.startswith('[1-')
+    last = int(first[3 : first.index(']')])
+    assert f'moved forward {last - 1}.0 m.' in first
+    assert first.endswith('Seen: blue round object; green flat object.')
+
+
+def test_one_endless_delta_cannot_fill_the_prompt() -> None:
+    config = MemoryConfig(token_budget=200)
+    runaway = SemanticDelta(SECOND_NS, DeltaKind.FIRST, change='building ' * 20_000)
+    scene = scene_text([runaway], frozenset(), config)
+    assert len(scene.text) < 2 * config.token_budget + 40
+
+
+def test_failed_perception_reads_as_cannot_tell() -> None:
+    failed = SemanticDelta(2 * SECOND_NS, DeltaKind.FAILED, error='server gone')
+    scene = scene_text([delta(0, 'red tall object'), failed], frozenset(), MemoryConfig())
+    assert scene.text.splitlines()[1] == '[2] 1.0 s: cannot tell.'
+    assert 'None' not in scene.text
+
+
+def test_rows_give_the_text_that_was_read_live() -> None:
+    live = [*long_walk(60), SemanticDelta(100 * SECOND_NS, DeltaKind.FAILED, error='x')]
+    rows = [SemanticDelta.from_row(d.to_row()) for d in live]
+    config = MemoryConfig(token_budget=300)
+    terms = question_terms('green?')
+    assert scene_text(rows, terms, config) == scene_text(live, terms, config)
+
+
+def test_cameras_are_named_only_where_there_are_several() -> None:
+    left = SemanticDelta(SECOND_NS, DeltaKind.FIRST, change='A door.', camera='left')
+    right = SemanticDelta(SECOND_NS, DeltaKind.FIRST, change='A wall.', camera='right')
+    assert 'left' not in scene_text([left], frozenset(), MemoryConfig()).text
+    assert '0.0 s, left: A door.' in scene_text([left, right], frozenset(), MemoryConfig()).text
+
+
+def test_backward_jump_of_the_stamps_forgets() -> None:
+    memory = SceneMemory(MemoryConfig())
+    assert not memory.add(delta(5))
+    assert memory.add(delta(2))
+    assert [d.to_id for d in memory.deltas()] == [2]
+
+
+def test_another_camera_that_lags_is_no_jump() -> None:
+    memory = SceneMemory(MemoryConfig())
+    memory.add(delta(5))
+    lagging = SemanticDelta(3 * SECOND_NS, DeltaKind.FIRST, camera='rear')
+    assert not memory.add(lagging)
+    assert len(memory) == 2
+
+
+def test_memory_is_bounded_and_counts_what_it_drops() -> None:
+    memory = SceneMemory(MemoryConfig(max_deltas=3))
+    for index in range(5):
+        memory.add(delta(index))
+    assert ([d.to_id for d in memory.deltas()], memory.dropped) == ([2, 3, 4], 2)
+    assert memory.reset() == 3
+
+
+@given(st.lists(st.text(max_size=60), max_size=12), st.integers(200, 400))
+def test_any_text_fits_any_budget(texts: list[str], budget: int) -> None:
+    deltas = [
+        SemanticDelta((i + 1) * SECOND_NS, DeltaKind.CHANGE, action='stationary', change=text)
+        for i, text in enumerate(texts)
+    ]
+    scene = scene_text(deltas, frozenset(), MemoryConfig(token_budget=budget))
+    assert len(scene.full) + scene.merged + scene.omitted == len(texts)

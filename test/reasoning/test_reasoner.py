@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.answers import AnswerKind, FocusText, Freshness
+from embodied_r_ros.deltas import DeltaKind, ModelInfo, Rung, SemanticDelta
+from embodied_r_ros.errors import CancelledError, DeadlineError, ModelError
+from embodied_r_ros.models.chat import ChatChunk, ChatRequest
+from embodied_r_ros.reasoning.asking import Phase, Question, ReasonerConfig, Refusal, RefusalCode
+from embodied_r_ros.reasoning.reasoner import Reasoner
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    import threading
+
+    from embodied_r_ros.answers import Answer
+
+SECOND_NS = 1_000_000_000
+RIGHT = '<think>It was right.</think><answer>right</answer>'
+SEEN = (
+    SemanticDelta(10 * SECOND_NS, DeltaKind.FIRST, change='New: red tall object ahead.'),
+    SemanticDelta(12 * SECOND_NS, DeltaKind.CHANGE, to_id=1, action='turned left 30°'),
+)
+WHERE = Question('Which way is the red object?', ('left', 'right'))
+
+
+class ScriptedClient:
+    """A fake model: says a fixed completion in pieces, or fails."""
+
+    def __init__(
+        self, *pieces: str, error: Exception | None = None, rung: Rung = Rung.PRIMARY
+    ) -> None:
+        self.pieces, self.error, self.rung = pieces, error, rung
+        self.requests: list[ChatRequest] = []
+
+    def stream(
+        self, request: ChatRequest, deadline_s: float, cancel: threading.Event | None = None
+    ) -> Iterator[ChatChunk]:
+        self.requests.append(request)
+        yield from (ChatChunk(piece) for piece in self.pieces)
+        if self.error:
+            raise self.error
+
+    def info(self, deadline_s: float) -> ModelInfo:
+        return ModelInfo('scripted', 'sha256:00', rung=self.rung)
+
+
+def ask(
+    client: ScriptedClient,
+    question: Question = WHERE,
+    deltas: Sequence[SemanticDelta] = SEEN,
+    now_s: float = 12.5,
+    **settings: object,
+) -> Answer:
+    reasoner = Reasoner(client, ReasonerConfig(**settings))  # type: ignore[arg-type]
+    return reasoner.answer(
+        question, deltas, answer_id='run-1', now_ns=lambda: round(now_s * SECOND_NS)
+    )
+
+
+def test_answer_carries_all_that_reproduces_it() -> None:
+    client = ScriptedClient(RIGHT)
+    answer = ask(client)
+    assert (answer.kind, answer.option_index, answer.text) == (AnswerKind.CHOICE, 1, 'right')
+    assert answer.think == 'It was right.'
+    assert answer.prompt == client.requests[0].messages[1].text
+    assert (answer.observation_stamp_ns, answer.observation_age_ns) == (
+        12 * SECOND_NS,
+        500_000_000,
+    )
+    assert (answer.freshness, answer.delta_ids) == (Freshness.FRESH, (0, 1))
+    assert answer.model == ModelInfo('scripted', 'sha256:00', '', Rung.PRIMARY, 'reason-1')
+
+
+@pytest.mark.parametrize(
+    ('completion', 'options', 'kind', 'text'),
+    [
+        ('<think>x</think><answer>unknown</answer>', ('left', 'right'), AnswerKind.UNKNOWN, ''),
+        ('<think>x</think><answer>2.5 m</answer>', (), AnswerKind.NUMBER, '2.5 m'),
+        ('<think>x</think><answer>a chair</answer>', (), AnswerKind.TEXT, 'a chair'),
+        ('<think>x</think><answer>A</answer>', ('left', 'right'), AnswerKind.CHOICE, 'left'),
+    ],
+)
+def test_every_kind_of_answer(
+    completion: str, options: tuple[str, ...], kind: AnswerKind, text: str
+) -> None:
+    answer = ask(ScriptedClient(completion), Question('How far?', options))
+    assert (answer.kind, answer.text) == (kind, text)
+    assert (answer.number == 2.5) == (kind is AnswerKind.NUMBER)
+
+
+@pytest.mark.parametrize(
+    ('client', 'question', 'deltas', 'code'),
+    [
+        (ScriptedClient(RIGHT), WHERE, (), RefusalCode.NO_OBSERVATION),
+        (
+            ScriptedClient(RIGHT),
+            WHERE,
+            (SemanticDelta(1, DeltaKind.FAILED),),
+            RefusalCode.NO_OBSERVATION,
+        ),
+        (ScriptedClient(RIGHT), Question(' '), SEEN, RefusalCode.BAD_QUESTION),
+        (ScriptedClient(RIGHT), Question('x?', ('a',)), SEEN, RefusalCode.BAD_QUESTION),
+        (ScriptedClient(RIGHT), Question('x?', ('a', 'a')), SEEN, RefusalCode.BAD_QUESTION),
+        (ScriptedClient('I say right'), WHERE, SEEN, RefusalCode.FORMAT),
+        (ScriptedClient(RIGHT + ' so'), WHERE, SEEN, RefusalCode.FORMAT),
+        (
+            ScriptedClient('<think>x</think><answer>up</answer>'),
+            WHERE,
+            SEEN,
+            RefusalCode.FORMAT,
+        ),
+        (ScriptedClient('<th', error=ModelError('gone')), WHERE, SEEN, RefusalCode.MODEL),
+        (ScriptedClient(error=DeadlineError('late')), WHERE, SEEN, RefusalCode.DEADLINE),
+    ],
+)
+def test_refusal_has_a_code_and_what_is_known(
+    client: ScriptedClient, question: Question, deltas: Sequence[SemanticDelta], code: RefusalCode
+) -> None:
+    with pytest.raises(Refusal) as refusal:
+        ask(client, question, deltas)
+    assert refusal.value.code is code
+    assert refusal.value.answer.freshness is Freshness.REFUSED
+    assert refusal.value.answer.question == question.text
+
+
+@pytest.mark.parametrize('now_s', [30.0, 5.0])
+def test_old_or_future_observation_is_never_fresh(now_s: float) -> None:
+    assert ask(ScriptedClient(RIGHT), now_s=now_s).freshness is Freshness.STALE
+    with pytest.raises(Refusal) as refusal:
+        ask(ScriptedClient(RIGHT), now_s=now_s, stale='refuse')
+    assert refusal.value.code is RefusalCode.STALE
+
+
+def test_answer_that_took_too_long_is_not_fresh() -> None:
+    times = iter([12 * SECOND_NS, 30 * SECOND_NS, 30 * SECOND_NS])
+    reasoner = Reasoner(ScriptedClient(RIGHT), ReasonerConfig())
+    answer = reasoner.answer(WHERE, SEEN, answer_id='x', now_ns=lambda: next(times))
+    assert answer.freshness is Freshness.STALE
+
+
+def test_lower_rung_and_failed_perception_degrade() -> None:
+    assert ask(ScriptedClient(RIGHT, rung=Rung.LOCAL)).freshness is Freshness.DEGRADED
+    failed = (*SEEN, SemanticDelta(12 * SECOND_NS, DeltaKind.FAILED))
+    assert ask(ScriptedClient(RIGHT), deltas=failed).freshness is Freshness.DEGRADED
+
+
+def test_cancel_is_passed_on() -> None:
+    with pytest.raises(CancelledError):
+        ask(ScriptedClient(error=CancelledError('asked to')))
+
+
+def test_text_is_told_piece_by_piece_with_its_phase() -> None:
+    heard: list[tuple[Phase, str]] = []
+    client = ScriptedClient('<think>It', ' was.</think><answer>', 'right</answer>')
+    Reasoner(client, ReasonerConfig()).answer(
+        WHERE,
+        SEEN,
+        answer_id='x',
+        now_ns=lambda: 12 * SECOND_NS,
+        listener=lambda phase, text: heard.append((phase, text)),
+    )
+    assert [phase for phase, _ in heard] == [Phase.THINK, Phase.ANSWER, Phase.ANSWER]
+    assert ''.join(text for _, text in heard) == ''.join(client.pieces)
+
+
+@pytest.mark.parametrize(
+    ('focus', 'question', 'looks'),
+    [
+        ('auto', 'Where is the green sofa?', 1),
+        ('auto', 'Where is the red object?', 0),
+        ('auto', 'How far did you turn?', 0),
+        ('never', 'Where is the green sofa?', 0),
+        ('always', 'How far did you turn?', 1),
+    ],
+)
+def test_focus_looks_where_nothing_seen_mentions_the_question(
+    focus: str, question: str, looks: int
+) -> None:
+    asked: list[str] = []
+
+    def look(
+        text: str, options: Sequence[str], deltas: Sequence[SemanticDelta], deadline_s: float
+    ) -> list[FocusText]:
+        asked.append(text)
+        return [FocusText(1, 12 * SECOND_NS, 'a green sofa on the left')]
+
+    client = ScriptedClient('<think>x</think><answer>left</answer>')
+    answer = Reasoner(client, ReasonerConfig(focus=focus), look).answer(
+        Question(question), SEEN, answer_id='x', now_ns=lambda: 12 * SECOND_NS
+    )
+    assert len(asked) == looks
+    assert ('a green sofa' in answer.prompt) == bool(looks)
+    assert len(answer.focus) == looks
