@@ -16,10 +16,10 @@ import math
 import re
 from typing import TYPE_CHECKING
 
+from embodied_r_ros.compose import compose_actions
 from embodied_r_ros.config import check_settings, setting
 from embodied_r_ros.deltas import CANNOT_TELL, DeltaKind, ItemStatus
-from embodied_r_ros.perception.compose import compose_actions
-from embodied_r_ros.reasoning.untrusted import as_data
+from embodied_r_ros.untrusted import as_data
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.models.chat import ChatMessage
 from embodied_r_ros.reasoning.completions import option_letter
 from embodied_r_ros.reasoning.memory import question_terms, scene_text, SceneText
-from embodied_r_ros.reasoning.untrusted import as_data
+from embodied_r_ros.untrusted import as_data
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -23,7 +23,7 @@ from embodied_r_ros.perception.vlm.reply import (
     NO_MOTION,
     STATUSES,
 )
-from embodied_r_ros.reasoning.untrusted import as_data
+from embodied_r_ros.untrusted import as_data
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -15,7 +15,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.deltas import ItemStatus
 from embodied_r_ros.errors import ModelError
-from embodied_r_ros.reasoning.untrusted import as_data
+from embodied_r_ros.untrusted import as_data
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-from embodied_r_ros.perception.compose import compose_actions, net_motion
+from embodied_r_ros.compose import compose_actions, net_motion
 import pytest
 
 
