@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
+import re
 import sys
 
 import pytest
@@ -119,3 +120,20 @@ def test_a_turned_arrow_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     path.parent.mkdir()
     path.write_text('import rclpy\nfrom embodied_r_ros.nodes import qos\nimport numpy\n')
     assert violations(path) == ['embodied_r_ros.nodes.qos', 'rclpy']
+
+
+def test_the_tree_in_the_guide_lists_every_source() -> None:
+    guide = (ROOT / 'CONTRIBUTING.md').read_text()
+    listed: dict[str, set[str]] = {}
+    for section in re.split(r'\n\s*\n', guide.partition('## The tree')[2].strip()):
+        folder, *lines = section.splitlines()
+        listed[folder.split()[0].rstrip('/')] = {
+            line.split()[0] for line in lines if line[:2] == '  '
+        }
+    missing = [
+        str(path.relative_to(ROOT))
+        for path in (*SOURCES, *sorted((ROOT / 'bench').glob('*.py')))
+        if path.name != '__init__.py'
+        and path.name not in listed.get(str(path.parent.relative_to(ROOT)), set())
+    ]
+    assert missing == []
