@@ -47,7 +47,7 @@ def choose_image_topic(reader: AnyReader, topic: str | None) -> str:
         msg = (
             f'{reader.paths[0]} has {len(topics)} image topics ({listed}): choose one with --topic'
             if topics
-            else f'{reader.paths[0]} has no image topic'
+            else f'{reader.paths[0]} has no image topic: expected {" or ".join(IMAGE_TYPES)}'
         )
         raise SourceError(msg)
     # Topics are absolute in a bag; users write them either way.

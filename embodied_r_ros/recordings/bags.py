@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 
 _FOREVER = QosTime(9223372036, 854775807)  # as rosbag2 writes an unlimited duration
 _STORAGE_SUFFIXES = ('.mcap', '.db3')
+_REPAIR = (
+    'an MCAP file that was cut off can be repaired with `mcap recover FILE -o NEW` of the MCAP '
+    'command line, else record again'
+)
 
 
 def _qos(depth: int, reliability: QosReliability, durability: QosDurability) -> Qos:
@@ -165,10 +169,7 @@ def open_bag(path: Path) -> Iterator[AnyReader]:
         reader = AnyReader([path], default_typestore=embodied_typestore())
         reader.open()
     except Exception as error:  # whatever a damaged file makes of the parser
-        msg = (
-            f'bag {path} cannot be read ({_reason(error)}): '
-            'if it was cut off, try embodied-r episodes recover'
-        )
+        msg = f'bag {path} cannot be read ({_reason(error)}): {_REPAIR}'
         raise BagError(msg) from None
     try:
         yield reader
@@ -218,8 +219,12 @@ def _messages(reader: AnyReader, connections: list[Connection]) -> Iterator[tupl
 
 def _check_looks_like_bag(path: Path) -> None:
     if path.is_dir() and not (path / 'metadata.yaml').exists():
-        if any(file.suffix in _STORAGE_SUFFIXES for file in path.iterdir()):
-            msg = f'bag {path} was not closed (no metadata.yaml): embodied-r episodes recover'
+        files = sorted(file for file in path.iterdir() if file.suffix in _STORAGE_SUFFIXES)
+        if files:
+            msg = (
+                f'bag {path} was not closed (no metadata.yaml): '
+                f'give {files[0]} itself, or run `ros2 bag reindex {path}`'
+            )
             raise BagError(msg)
         msg = f'{path} is not a bag: expected a folder with metadata.yaml, or a .mcap or .db3 file'
         raise BagError(msg)

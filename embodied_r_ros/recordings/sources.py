@@ -58,7 +58,7 @@ class ImageSource:
             yield image
             count += 1
         if not count:
-            msg = f'{self.name} has no images'
+            msg = f'{self.name} has no images: expected at least one'
             raise SourceError(msg)
 
 

@@ -147,17 +147,18 @@ def test_a_cut_off_bag_is_refused_with_what_to_do(tmp_path: Path, kept: float) -
     data = mcap.read_bytes()
     mcap.write_bytes(data[: int(len(data) * kept)])
     for path in (tmp_path / 'bag', mcap):
-        with pytest.raises(BagError, match='episodes recover'), open_bag(path):
+        with pytest.raises(BagError, match='mcap recover'), open_bag(path):
             pass
 
 
 def test_a_bag_that_was_never_closed_is_told_from_other_folders(tmp_path: Path) -> None:
-    (write_bag(tmp_path / 'bag') / 'metadata.yaml').unlink()
-    with (
-        pytest.raises(BagError, match=r'was not closed .*: embodied-r episodes recover'),
-        open_bag(tmp_path / 'bag'),
-    ):
+    bag = write_bag(tmp_path / 'bag')
+    (bag / 'metadata.yaml').unlink()
+    advice = rf'was not closed .*: give {bag}/bag.mcap itself, or run `ros2 bag reindex {bag}`'
+    with pytest.raises(BagError, match=advice), open_bag(bag):
         pass
+    with open_bag(bag / 'bag.mcap') as reader:
+        assert reader.connections
 
 
 def test_an_absent_topic_is_refused_with_those_that_exist(tmp_path: Path) -> None:
