@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from embodied_r_ros.config import check_settings, setting
 from embodied_r_ros.errors import ConfigError
+import httpx
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,7 @@ class ChatConfig:
     def __post_init__(self) -> None:
         """Check the settings, and that the URL is one."""
         check_settings(self)
-        parts = urlsplit(self.url)
-        if parts.scheme not in {'http', 'https'} or not parts.hostname or '@' in parts.netloc:
+        if not _is_server_url(self.url):
             msg = f'url is {self.url!r}: expected http(s)://HOST:PORT, without a user or password'
             raise ConfigError(msg)
 
@@ -68,6 +68,16 @@ class ChatConfig:
             )
             raise ConfigError(msg)
         return token
+
+
+def _is_server_url(url: str) -> bool:
+    try:
+        httpx.URL(url)  # its rules for host names are those of the requests
+        parts = urlsplit(url)
+        _ = parts.port  # raises where it is no port
+    except (ValueError, httpx.InvalidURL):
+        return False
+    return parts.scheme in {'http', 'https'} and bool(parts.hostname) and '@' not in parts.netloc
 
 
 def is_loopback(host: str) -> bool:

@@ -104,7 +104,10 @@ class ModelProcess:
         code = self._process.poll()
         if code is not None:
             how = f'signal {-code}' if code < 0 else f'exit code {code}'
-            msg = f'{self.role} ended with {how}, see {self.log} {self._last_words()}'
+            msg = (
+                f'{self.role} ended with {how}, serving {self.config.model}: '
+                f'see {self.log} {self._last_words()}'
+            )
             raise ModelError(msg)
 
     def ask_to_end(self) -> None:

@@ -305,7 +305,20 @@ class TestToken:
         HttpChatClient(ChatConfig(url='https://gpu.example:8000'))
 
 
-@pytest.mark.parametrize('url', ['127.0.0.1:8000', 'ftp://host', 'http://', 'http://me:pw@host'])
+@pytest.mark.parametrize(
+    'url',
+    [
+        '127.0.0.1:8000',
+        'ftp://host',
+        'http://',
+        'http://me:pw@host',
+        'http://[::1',
+        'http://host:port',
+        'http://host:65536',
+        'http://\udcff',
+        'http://host/\udcff',
+    ],
+)
 def test_url_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match='expected http'):
         ChatConfig(url=url)

@@ -114,7 +114,7 @@ class TestServers:
         assert told[-1] == 'reasoner: had to be killed'
 
     def test_that_die_say_why(self, program: Path, tmp_path: Path) -> None:
-        expected = r'reasoner ended with exit code 1, see .*reasoner.log .*CUDA out of memory'
+        expected = 'reasoner ended with exit code 1, serving org/model: see .*CUDA out of memory'
         with pytest.raises(ModelError, match=expected):
             ModelServers(profile(program, 'dies'), tmp_path).start()
 
