@@ -80,8 +80,8 @@ def check_source(path: Path, topic: str | None, rate_hz: float | None) -> None:
         BagError: The bag is damaged.
     """
     if not _has_recorded_deltas(path):
-        with open_source(path, topic, rate_hz):
-            pass
+        with open_source(path, topic, rate_hz) as source:
+            next(iter(source))  # a codec or an encoding that is not known shows at once
 
 
 def _has_recorded_deltas(path: Path) -> bool:

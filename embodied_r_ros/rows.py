@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 import json
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.answers import FocusText
 from embodied_r_ros.deltas import SemanticDelta
-from embodied_r_ros.errors import InputError
+from embodied_r_ros.errors import EmbodiedRError, InputError
 from embodied_r_ros.reasoning.asking import question_problem
 from embodied_r_ros.reasoning.completions import option_letter, UNKNOWN
 from embodied_r_ros.reasoning.prompts import build_prompt
@@ -151,10 +152,13 @@ def write_rows(path: Path, rows: Iterable[Row]) -> int:
     """Write rows to a file, which appears only when it is complete; returns how many.
 
     Raises:
-        InputError: The file exists already, or its folder does not.
+        InputError: The file exists already, its folder does not, or the disk does not take it.
     """
     if path.exists():
         msg = f'{path} exists already: remove it, or name another file'
+        raise InputError(msg)
+    if not path.parent.is_dir():
+        msg = f'folder {path.parent} does not exist: make it first'
         raise InputError(msg)
     unfinished = path.with_name(path.name + '.tmp')
     count = 0
@@ -164,9 +168,12 @@ def write_rows(path: Path, rows: Iterable[Row]) -> int:
                 out.write(row.to_json() + '\n')
                 count += 1
         unfinished.replace(path)
-    except FileNotFoundError:
-        msg = f'folder {path.parent} does not exist: make it first'
+    except EmbodiedRError:  # of the rows; a missed deadline would be an OSError too
+        raise
+    except OSError as error:
+        msg = f'cannot write {path}: {error.strerror}'
         raise InputError(msg) from None
     finally:
-        unfinished.unlink(missing_ok=True)
+        with suppress(OSError):  # where it could not be made, it cannot be removed
+            unfinished.unlink(missing_ok=True)
     return count

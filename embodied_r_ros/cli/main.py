@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 from importlib import import_module
 import os
+import signal
 import sys
 from typing import NoReturn, TYPE_CHECKING
 
@@ -54,24 +55,38 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb and return the exit code."""
+    # Being told to end is like an interrupt from the keyboard: what is begun is tidied up.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         args = _parse(sys.argv[1:] if arguments is None else list(arguments))
         code = int(args.run(args))
-        sys.stdout.flush()
+        if sys.stdout:  # None: it was closed before the start
+            sys.stdout.flush()
     except InputError as error:
         print(f'embodied-r: error: {_one_line(error)}', file=sys.stderr)
         return 2
     except EmbodiedRError as error:
         print(f'embodied-r: failed: {_one_line(error)}', file=sys.stderr)
         return 1
-    except BrokenPipeError:
-        # The reader of our output went away (`| head`); that is its right.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        _drop_output()
+        # That the reader of our output goes away (`| head`) is its right.
+        if not isinstance(error, BrokenPipeError):
+            print(f'embodied-r: failed: {_one_line(error)}', file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print('embodied-r: interrupted', file=sys.stderr)
         return 130
     return code
+
+
+def _drop_output() -> None:
+    """Drop what stdout does not take, of which Python would complain once more at its end."""
+    try:
+        if sys.stdout:
+            sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _one_line(error: Exception) -> str:

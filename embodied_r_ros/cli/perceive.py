@@ -8,7 +8,7 @@ import json
 import math
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.errors import InputError
+from embodied_r_ros.errors import ConfigError, InputError
 from embodied_r_ros.keyframes import KeyframeConfig
 from embodied_r_ros.models.chat_config import ChatConfig
 from embodied_r_ros.models.profiles import load_profile
@@ -82,6 +82,9 @@ def main(args: argparse.Namespace) -> int:
 
 def _perceiver(args: argparse.Namespace) -> Perceiver:
     if args.perceiver == 'classical':
+        if args.url or args.profile:
+            msg = '--url and --profile are for --perceiver vlm: give it too, or leave them out'
+            raise InputError(msg)
         return classical_perceiver(_classical_config(args))
     if args.url:
         return vlm_perceiver(ChatConfig(url=args.url))
@@ -96,7 +99,11 @@ def _classical_config(args: argparse.Namespace) -> ClassicalConfig:
     config = ClassicalConfig(camera_height_m=args.camera_height)
     if args.hfov is None:
         return config
-    return replace(config, assumed_hfov_rad=math.radians(args.hfov), learn_hfov=False)
+    try:
+        return replace(config, assumed_hfov_rad=math.radians(args.hfov), learn_hfov=False)
+    except ConfigError as error:
+        msg = f'--hfov {args.hfov:g} degrees: {error}'
+        raise InputError(msg) from None
 
 
 def _paragraph(delta: SemanticDelta) -> str:

@@ -51,6 +51,9 @@ def main(args: argparse.Namespace) -> int:
 def _perceiving(args: argparse.Namespace) -> Callable[[Path], Sequence[SemanticDelta]]:
     """What perceives the images of a bag, where its deltas are not read from it."""
     if args.deltas != 'vlm':
+        if args.profile:
+            msg = '--profile is for --deltas vlm: give both, or neither'
+            raise InputError(msg)
         return lambda bag: list(perceive_path(bag, classical_perceiver()))
     if not args.profile:
         msg = '--deltas vlm needs a model server: give --profile'

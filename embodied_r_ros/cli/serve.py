@@ -7,7 +7,6 @@ from contextlib import suppress
 import json
 from pathlib import Path
 import shlex
-import signal
 import sys
 from typing import TYPE_CHECKING
 
@@ -43,7 +42,6 @@ def main(args: argparse.Namespace) -> int:
             print(shlex.join(command))
         return 0
     # Being told to end is the normal end.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with suppress(KeyboardInterrupt), servers:
         for role, client in servers.clients().items():
             line = {'role': role, 'url': client.url, 'model': client.model}

@@ -6,7 +6,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 import re
-import signal
 import sys
 
 from embodied_r_ros.sim import require_simulator
@@ -36,8 +35,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Run the chosen world."""
-    # Ends like an interrupt from the keyboard does: bags are whole or not there.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     require_simulator()
     return int(args.world(args))
 

@@ -175,6 +175,12 @@ def served_model(
         yield ChatConfig(url=model)
         return
     folder = Path(model).expanduser().resolve()
+    if not (folder / 'config.json').is_file() or not any(folder.glob('*.safetensors')):
+        msg = (
+            f'{folder} holds no model: expected a folder with config.json and *.safetensors, '
+            'or the URL of a model server'
+        )
+        raise ConfigError(msg)
     embedded = load_profile('embedded').servers['reasoner']
     config = replace(embedded, model=str(folder), port=0)
     profile = Profile(f'folder-{folder.name}', servers={'reasoner': config})

@@ -7,6 +7,7 @@ of the demonstration's own, so that a robot nearby does not hear of it.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 import json
 import os
@@ -27,7 +28,7 @@ from embodied_r_ros.showing.demo_questions import DemoQuestion, questions_about
 from embodied_r_ros.transport import transport_environment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from embodied_r_ros.models.chat_config import ChatConfig
     from embodied_r_ros.nodes.demo_client import DemoClient
@@ -76,14 +77,10 @@ def run_demo(request: DemoRequest, audience: Audience) -> dict[str, Any]:
         The report, as it is in `report.json`.
 
     Raises:
-        InputError: The source cannot be read, or the output folder is not empty.
+        InputError: The source cannot be read, or the output folder is not empty or not writable.
         EmbodiedRError: A node or the model server failed.
     """
-    if request.out.exists() and (not request.out.is_dir() or any(request.out.iterdir())):
-        msg = f'{request.out} is not empty: remove what is there, or choose another folder'
-        raise InputError(msg)
-    with tempfile.TemporaryDirectory(prefix='embodied-r-demo-') as name:
-        scratch = Path(name)
+    with _workplace(request.out) as scratch:
         play = playable(request.source, scratch, request.topic)
         domain = _DOMAINS[os.getpid() % len(_DOMAINS)]
         environment = {**transport_environment(os.environ), 'ROS_DOMAIN_ID': str(domain)}
@@ -107,6 +104,30 @@ def run_demo(request: DemoRequest, audience: Audience) -> dict[str, Any]:
             client.stop_episode()
             pids = nodes.pids()
         return _leave(request, client, answered, bag, pids)
+
+
+@contextmanager
+def _workplace(out: Path) -> Iterator[Path]:
+    """A hidden folder in the output folder, on whose disk the results will be.
+
+    It is removed in the end, and so is an output folder in which nothing was left.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        msg = f'{out} is not an empty folder: remove it, or choose another'
+        raise InputError(msg)
+    is_new = not out.exists()
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix='.unfinished-', dir=out.resolve()))
+    except OSError as error:
+        msg = f'cannot write to {out}: {error.strerror}'
+        raise InputError(msg) from None
+    try:
+        yield scratch
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+        if is_new and not any(out.iterdir()):
+            out.rmdir()
 
 
 def _ask(asked: DemoQuestion, client: DemoClient, audience: Audience) -> AnsweredQuestion:
@@ -169,13 +190,10 @@ def _leave(
     bag: Path,
     pids: dict[str, int],
 ) -> dict[str, Any]:
-    """Put bag, contact sheet and report into the output folder."""
-    request.out.mkdir(parents=True, exist_ok=True)
-    shutil.move(bag, request.out / 'bag')
+    """Put bag, contact sheet and report into the output folder, all or nothing."""
     title = f'embodied-r demo: {request.source.name}'
-    write_contact_sheet(
-        request.out / 'contact_sheet.png', title, client.keyframes, client.deltas, answered
-    )
+    sheet = bag.with_name('contact_sheet.png')
+    write_contact_sheet(sheet, title, client.keyframes, client.deltas, answered)
     report = {
         'source': str(request.source),
         'bag': 'bag',
@@ -184,9 +202,11 @@ def _leave(
         'pids': pids,
         'questions': [_entry(question) for question in answered],
     }
-    unfinished = request.out / 'report.json.tmp'
-    unfinished.write_text(json.dumps(report, indent=2, ensure_ascii=False) + '\n')
-    unfinished.replace(request.out / 'report.json')
+    written = bag.with_name('report.json')
+    written.write_text(json.dumps(report, indent=2, ensure_ascii=False) + '\n', encoding='utf-8')
+    bag.replace(request.out / 'bag')
+    for file in (sheet, written):
+        file.replace(request.out / file.name)
     return report
 
 

@@ -24,7 +24,7 @@ def find_bags(paths: Sequence[Path]) -> list[Path]:
     """Bags among some paths: each is a bag, or a folder of bags (not searched any deeper).
 
     Raises:
-        BagError: A path does not exist, or holds no bag.
+        BagError: A path does not exist or holds no bag, or a bag is named more than once.
     """
     bags = []
     for path in paths:
@@ -36,6 +36,10 @@ def find_bags(paths: Sequence[Path]) -> list[Path]:
             msg = f'{path} is neither a bag nor a folder of bags'
             raise BagError(msg)
         bags += found
+    for bag in bags:
+        if sum(bag.samefile(other) for other in bags) > 1:
+            msg = f'{bag} is named more than once: name it once'
+            raise BagError(msg)
     return bags
 
 

@@ -112,6 +112,14 @@ def question_problem(text: str, options: Sequence[str]) -> str:
     """Say what is wrong with a question; empty: nothing."""
     if not text.strip():
         return 'the question is empty'
+    for said in (text, *options):
+        # Bytes of the command line that are no UTF-8 arrive as surrogates.
+        if any('\ud800' <= character <= '\udfff' for character in said):
+            return f'{said!r} is not text in UTF-8: write it anew'
+    return _options_problem(options)
+
+
+def _options_problem(options: Sequence[str]) -> str:
     if len(options) == 1:
         return f'one option alone ({options[0]!r}): give at least two, or none for a free answer'
     if len(options) > 26:

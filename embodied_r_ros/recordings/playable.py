@@ -56,13 +56,15 @@ def playable(source: Path, scratch: Path, topic: str | None = None) -> Playable:
         topic: Image topic of a bag; None: the only one there is.
 
     Raises:
-        SourceError: There are no images, or several image topics to choose from.
+        SourceError: There are no images, several image topics to choose from, or the first image
+            cannot be decoded.
         BagError: The bag cannot be read.
     """
     with open_source(source, topic) as images:
         is_bag = images.kind == 'bag'
         if not is_bag:
             return _from_images(images, scratch / 'source')
+        next(iter(images))  # what cannot be decoded is refused before it is played
     with open_bag(source) as reader:
         chosen = choose_image_topic(reader, topic)
         odometry = topics_of_type(reader, 'nav_msgs/msg/Odometry')
