@@ -12,7 +12,6 @@ from collections import deque
 from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
-import json
 import threading
 from typing import Any, ClassVar, TYPE_CHECKING
 from uuid import uuid4
@@ -40,6 +39,7 @@ from embodied_r_ros.nodes.run import run
 from embodied_r_ros.reasoning.labels import check_label
 from embodied_r_ros.recordings.episode_storage import StorageConfig
 from embodied_r_ros.recordings.episode_writer import BagTopic, EpisodeWriter, OwnTopics
+from embodied_r_ros.recordings.provenance import node_of
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.serialization import deserialize_message, serialize_message
 
@@ -220,7 +220,8 @@ class EpisodeRecorder(ManagedNode):
         notes = {self.get_fully_qualified_name(): self.provenance()}
         for data in self._latched.get(self.resolve_topic_name('provenance'), ()):
             text = deserialize_message(data, message_class('std_msgs/msg/String')).data
-            notes[json.loads(text)['node']] = text
+            if name := node_of(text):
+                notes[name] = text
         return notes
 
     def _end(self, outcome: Outcome) -> EpisodeWriter:

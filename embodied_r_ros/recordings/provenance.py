@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which code is running, for the record."""
+"""Which code is running, and who says so, for the record."""
 
 from __future__ import annotations
 
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+import json
 from pathlib import Path
 import subprocess
 
@@ -24,6 +25,19 @@ def code_version() -> dict[str, str]:
     except PackageNotFoundError:
         package = ''
     return {'package': 'embodied_r_ros', 'version': package, 'git_revision': _git_revision()}
+
+
+def node_of(record: str) -> str:
+    """Name of the node whose provenance a record is; empty where it is not that of a node.
+
+    Anybody may publish one: a recording that is played has the provenance of its simulator.
+    """
+    try:
+        content = json.loads(record)
+    except (ValueError, RecursionError):
+        return ''
+    name = content.get('node') if isinstance(content, dict) else None
+    return name if isinstance(name, str) else ''
 
 
 def _git_revision() -> str:

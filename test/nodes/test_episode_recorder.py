@@ -168,6 +168,15 @@ def test_provenance_is_in_the_bag_from_the_start(operator: Operator) -> None:
     assert len(contents(stopped.bag_path)['/provenance']) == 2
 
 
+def test_provenance_of_somebody_else_is_recorded_as_a_message_only(operator: Operator) -> None:
+    said = operator.graph.publisher(String, '/provenance', qos.LATCHED)
+    said.publish(String(data='{"package": "a simulator"}'))
+    wait_for(lambda: len(operator.node._latched.get('/provenance', ())) == 2, 'both records')
+    bag = operator.start().bag_path
+    operator.stop()
+    assert '{"package": "a simulator"}' in [msg.data for msg in contents(bag)['/provenance']]
+
+
 def test_label_is_published_and_recorded(operator: Operator) -> None:
     labels = operator.graph.inbox(AnswerLabel, '/answer_label')
     operator.graph.matched('/answer_label')
