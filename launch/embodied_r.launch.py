@@ -19,9 +19,8 @@ def start(context: LaunchContext) -> list[LaunchDescriptionEntity]:
     """Start the model servers and the nodes, and bring the nodes to active."""
     given = bringup.values(context)
     nodes = bringup.pipeline(given).values()
-    autostart = bringup.is_true(given['autostart'])
     return [
         *bringup.transport(),
         *bringup.served_models(given),
-        *(part for node in nodes for part in (bringup.managed(node) if autostart else [node])),
+        *(part for node in nodes for part in bringup.managed(node, given)),
     ]

@@ -6,18 +6,17 @@ ros2 launch embodied_r_ros realsense.launch.py
 
 from pathlib import Path
 
-from ament_index_python.packages import get_package_share_directory
+from ament_index_python.packages import get_package_share_directory, PackageNotFoundError
 from embodied_r_ros.nodes import bringup
-from launch.actions import DeclareLaunchArgument, IncludeLaunchDescription
+from launch.actions import DeclareLaunchArgument, IncludeLaunchDescription, OpaqueFunction
 from launch.launch_description_sources import PythonLaunchDescriptionSource
 from launch.substitutions import LaunchConfiguration
 
-from launch import LaunchDescription
+from launch import LaunchContext, LaunchDescription, LaunchDescriptionEntity
 
 
 def generate_launch_description() -> LaunchDescription:
     """Start the camera and the pipeline, both with the transport that does not lose images."""
-    camera = Path(get_package_share_directory('realsense2_camera'), 'launch', 'rs_launch.py')
     pipeline = Path(__file__).parent / 'embodied_r.launch.py'
     profile = LaunchConfiguration('profile')
     return LaunchDescription(
@@ -27,13 +26,7 @@ def generate_launch_description() -> LaunchDescription:
             ),
             # Before the camera: the sender is the one that needs it.
             *bringup.transport(),
-            IncludeLaunchDescription(
-                PythonLaunchDescriptionSource(str(camera)),
-                launch_arguments={
-                    'rgb_camera.color_profile': '640x480x30',
-                    'enable_depth': 'false',
-                }.items(),
-            ),
+            OpaqueFunction(function=camera),
             IncludeLaunchDescription(
                 PythonLaunchDescriptionSource(str(pipeline)),
                 launch_arguments={
@@ -44,3 +37,28 @@ def generate_launch_description() -> LaunchDescription:
             ),
         ]
     )
+
+
+def camera(_: LaunchContext) -> list[LaunchDescriptionEntity]:
+    """Start the driver.
+
+    Raises:
+        RuntimeError: It is not installed.
+    """
+    try:
+        driver = Path(get_package_share_directory('realsense2_camera'))
+    except PackageNotFoundError:
+        msg = (
+            'the driver realsense2_camera is not installed: '
+            'apt install ros-$ROS_DISTRO-realsense2-camera, or build it in this workspace'
+        )
+        raise RuntimeError(msg) from None
+    return [
+        IncludeLaunchDescription(
+            PythonLaunchDescriptionSource(str(driver / 'launch' / 'rs_launch.py')),
+            launch_arguments={
+                'rgb_camera.color_profile': '640x480x30',
+                'enable_depth': 'false',
+            }.items(),
+        )
+    ]

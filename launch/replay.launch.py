@@ -37,7 +37,7 @@ def generate_launch_description() -> LaunchDescription:
                 default_value='true',
                 description='play the bag; false: feed the pipeline with `ros2 bag play --clock`',
             ),
-            *bringup.arguments(),
+            *bringup.arguments(use_sim_time='true'),
             OpaqueFunction(function=start),
         ]
     )
@@ -45,10 +45,10 @@ def generate_launch_description() -> LaunchDescription:
 
 def start(context: LaunchContext) -> list[LaunchDescriptionEntity]:
     """Start the pipeline, and play once it can answer."""
-    given = {**bringup.values(context), 'use_sim_time': 'true'}
+    given = bringup.values(context)
     own = {name: LaunchConfiguration(name).perform(context) for name in ('bag', 'rate', 'loop')}
     nodes = bringup.pipeline(given)
-    parts = [part for node in nodes.values() for part in bringup.managed(node)]
+    parts = [part for node in nodes.values() for part in bringup.managed(node, given)]
     if bringup.is_true(LaunchConfiguration('player').perform(context)):
         parameters = {
             'bag': own['bag'],
@@ -58,5 +58,5 @@ def start(context: LaunchContext) -> list[LaunchDescriptionEntity]:
             'playback.clock_hz': 100.0,
         }
         player = bringup.node('bag_player', given, parameters)
-        parts += bringup.managed(player, after=nodes['spatial_reasoner'])
+        parts += bringup.managed(player, given, after=nodes['spatial_reasoner'])
     return [*bringup.transport(), *bringup.served_models(given), *parts]

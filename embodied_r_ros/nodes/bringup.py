@@ -57,10 +57,12 @@ _ARGUMENTS = {
 }
 
 
-def arguments() -> list[DeclareLaunchArgument]:
-    """Declare the arguments of a launch file."""
+def arguments(**defaults: str) -> list[DeclareLaunchArgument]:
+    """Declare the arguments of a launch file, some with defaults of its own."""
     return [
-        DeclareLaunchArgument(name, default_value=default, description=description)
+        DeclareLaunchArgument(
+            name, default_value=defaults.get(name, default), description=description
+        )
         for name, (default, description) in _ARGUMENTS.items()
     ]
 
@@ -129,14 +131,19 @@ def node(
 
 
 def managed(
-    made: LifecycleNode, after: LifecycleNode | None = None
+    made: LifecycleNode, given: Mapping[str, str], after: LifecycleNode | None = None
 ) -> list[LaunchDescriptionEntity]:
-    """Start a node and bring it to active.
+    """Start a node and, with `autostart`, bring it to active.
+
+    That is done once after each start of its process; its lifecycle is the user's then.
 
     Args:
         made: The node.
-        after: Another node, whose becoming active is waited for before this one is activated.
+        given: The arguments of the launch.
+        after: Another node, whose becoming active is waited for before this one is configured.
     """
+    if not is_true(given['autostart']):
+        return [made]
     configure = _change(made, Transition.TRANSITION_CONFIGURE)
     activate = _change(made, Transition.TRANSITION_ACTIVATE)
     again = [
@@ -145,13 +152,13 @@ def managed(
     ]
     # Configuring may fail until a model server is there.
     failed = _on(made, 'configuring', 'unconfigured', again)
-    trigger = (
-        (made, 'configuring', 'inactive') if after is None else (after, 'activating', 'active')
+    configured = _on(made, 'configuring', 'inactive', [activate], once=True)
+    first = (
+        configure if after is None else _on(after, 'activating', 'active', [configure], once=True)
     )
     return [
-        RegisterEventHandler(OnProcessStart(target_action=made, on_start=[configure])),
+        RegisterEventHandler(OnProcessStart(target_action=made, on_start=[configured, first])),
         failed,
-        _on(*trigger, [activate]),
         made,
     ]
 
@@ -183,6 +190,8 @@ def _on(
     start: str,
     goal: str,
     entities: Sequence[LaunchDescriptionEntity],
+    *,
+    once: bool = False,
 ) -> RegisterEventHandler:
     return RegisterEventHandler(
         OnStateTransition(
@@ -190,5 +199,6 @@ def _on(
             start_state=start,
             goal_state=goal,
             entities=list(entities),
+            handle_once=once,
         )
     )

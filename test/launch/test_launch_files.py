@@ -7,6 +7,7 @@ from pathlib import Path
 import signal
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
 from action_msgs.msg import GoalStatus
@@ -17,7 +18,8 @@ from embodied_r_msgs.srv import StartEpisode
 from embodied_r_ros.recordings.bags import open_bag
 from embodied_r_ros.resources import shared_path
 from launch.launch_description_sources import get_launch_description_from_python_launch_file
-from lifecycle_msgs.srv import GetState
+from lifecycle_msgs.msg import Transition
+from lifecycle_msgs.srv import ChangeState, GetState
 import pytest
 
 from test.chat_server import ChatServer, Script
@@ -32,6 +34,12 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).resolve().parents[2] / 'launch'
 NODES = ('keyframe_extractor', 'semantic_perceiver', 'spatial_reasoner', 'episode_recorder')
 TIMEOUT_S = 60.0
+ROUND = (
+    Transition.TRANSITION_DEACTIVATE,
+    Transition.TRANSITION_CLEANUP,
+    Transition.TRANSITION_CONFIGURE,
+    Transition.TRANSITION_ACTIVATE,
+)
 SERVICE = """
 import sys
 from launch import LaunchDescription, LaunchService
@@ -83,8 +91,6 @@ def server() -> Iterator[ChatServer]:
 
 @pytest.mark.parametrize('path', sorted(FOLDER.glob('*.launch.py')), ids=lambda path: path.name)
 def test_every_argument_is_described(path: Path) -> None:
-    if path.name == 'realsense.launch.py':
-        pytest.importorskip('realsense2_camera')
     description = get_launch_description_from_python_launch_file(str(path))
     for argument in description.get_launch_arguments():
         assert argument.description not in {'', 'no description given'}, argument.name
@@ -129,6 +135,37 @@ def test_node_waits_for_its_model_server(
     assert not is_active(graph, '/spatial_reasoner')
     with ChatServer(models=[{'id': 'scripted'}], port=port):
         wait_for(lambda: is_active(graph, '/spatial_reasoner'), 'the reasoner', TIMEOUT_S)
+
+
+def test_lifecycle_is_the_users_once_all_is_active(
+    graph: Graph, start: Callable[..., subprocess.Popen[bytes]], server: ChatServer, tmp_path: Path
+) -> None:
+    start('embodied_r.launch.py', model_server_url=server.url, bag_dir=tmp_path)
+    for name in NODES:
+        wait_for(partial(is_active, graph, f'/{name}'), name, TIMEOUT_S)
+    for _ in range(3):
+        for transition in ROUND:
+            for name in NODES:
+                request = ChangeState.Request(transition=Transition(id=transition))
+                assert graph.call(ChangeState, f'/{name}/change_state', request).success
+            time.sleep(0.5)  # in which the launch must do nothing
+    assert all(is_active(graph, f'/{name}') for name in NODES)
+
+
+def test_missing_camera_driver_is_named_in_one_line() -> None:
+    try:
+        get_package_prefix('realsense2_camera')
+    except PackageNotFoundError:
+        pass
+    else:
+        pytest.skip('the driver is installed')
+    command = [sys.executable, '-c', SERVICE, str(FOLDER / 'realsense.launch.py')]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert done.returncode == 1
+    said = done.stdout + done.stderr
+    [line] = [line for line in said.splitlines() if 'realsense2_camera' in line]
+    assert 'apt install' in line
+    assert 'Traceback' not in said
 
 
 def test_recording_is_replayed_in_its_own_time(
