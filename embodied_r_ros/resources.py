@@ -21,7 +21,7 @@ def shared_path(*parts: str) -> Path:
         ConfigError: It is nowhere; the message lists where it was looked for.
     """
     roots = [_CLONE] if (_CLONE / 'package.xml').exists() else []
-    roots += [prefix / 'share' / 'embodied_r_ros' for prefix in _prefixes()]
+    roots += _shares('embodied_r_ros')
     return _first_existing(roots, parts)
 
 
@@ -32,8 +32,14 @@ def interface_path(*parts: str) -> Path:
         ConfigError: The package is neither in the clone nor installed.
     """
     roots = [_CLONE / 'embodied_r_msgs']
-    roots += [prefix / 'share' / 'embodied_r_msgs' for prefix in _prefixes()]
+    roots += _shares('embodied_r_msgs')
     return _first_existing(roots, parts)
+
+
+def _shares(package: str) -> list[Path]:
+    """Share folders of a package, nearest first; a workspace may have a prefix per package."""
+    shares = [prefix / 'share' / package for prefix in _prefixes()]
+    return [share for share in shares if share.is_dir()]
 
 
 def _prefixes() -> list[Path]:
