@@ -4,7 +4,10 @@
 ros2 launch embodied_r_ros replay.launch.py bag:=~/embodied_r/episodes/EPISODE
 """
 
+from pathlib import Path
+
 from embodied_r_ros.nodes import bringup
+from embodied_r_ros.recordings.bags import open_bag
 from launch.actions import DeclareLaunchArgument, OpaqueFunction
 from launch.substitutions import LaunchConfiguration
 
@@ -44,12 +47,19 @@ def generate_launch_description() -> LaunchDescription:
 
 
 def start(context: LaunchContext) -> list[LaunchDescriptionEntity]:
-    """Start the pipeline, and play once it can answer."""
+    """Start the pipeline, and play once it can answer.
+
+    Raises:
+        BagError: The bag cannot be read.
+    """
     given = bringup.values(context)
     own = {name: LaunchConfiguration(name).perform(context) for name in ('bag', 'rate', 'loop')}
     nodes = bringup.pipeline(given)
     parts = [part for node in nodes.values() for part in bringup.managed(node, given)]
     if bringup.is_true(LaunchConfiguration('player').perform(context)):
+        # The player opens it when the reasoner is active, which is late to say what is wrong.
+        with open_bag(Path(own['bag']).expanduser()):
+            pass
         parameters = {
             'bag': own['bag'],
             'exclude_topics': OWN_TOPICS,

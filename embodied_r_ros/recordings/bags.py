@@ -161,7 +161,7 @@ def open_bag(path: Path) -> Iterator[AnyReader]:
         BagError: It is missing, not a bag, empty, cut off, or was never closed.
     """
     if not path.exists():
-        msg = f'{path} does not exist'
+        msg = f'{path} does not exist: expected a rosbag2 folder, or a .mcap or .db3 file'
         raise BagError(msg)
     _check_looks_like_bag(path)
     reader = None

@@ -188,6 +188,15 @@ def test_recording_is_replayed_in_its_own_time(
     assert max(stamps) - min(stamps) < 30
 
 
+def test_recording_that_is_missing_ends_the_launch_with_one_line(tmp_path: Path) -> None:
+    words = [str(FOLDER / 'replay.launch.py'), f'bag:={tmp_path / "no_bag"}']
+    command = [sys.executable, '-c', SERVICE, *words, 'serve_models:=false']
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert done.returncode == 1
+    [line] = [line for line in (done.stdout + done.stderr).splitlines() if 'no_bag' in line]
+    assert 'does not exist' in line
+
+
 def is_active(graph: Graph, node: str) -> bool:
     """Tell whether a node answers that it is active."""
     client = graph.outsider.create_client(GetState, f'{node}/get_state')
