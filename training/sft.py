@@ -24,6 +24,7 @@ from trl import SFTConfig, SFTTrainer, TrlParser
 
 from training.degrade import degraded
 from training.nano import build_model, load_tokenizer, NanoSize, train_tokenizer
+from training.recall import recall_examples
 from training.traces import read_row
 
 if TYPE_CHECKING:
@@ -50,6 +51,9 @@ class SftArguments:
     lora_rank: int = field(default=0, metadata={'help': 'rank of a LoRA adapter; 0: all weights'})
     max_deltas: int = field(
         default=0, metadata={'help': 'only rows that saw at most so many keyframes; 0: all'}
+    )
+    recall: int = field(
+        default=0, metadata={'help': 'exercises in looking back (recall.py), beside the rows'}
     )
     max_eval_rows: int = field(default=512, metadata={'help': 'validation rows for the loss'})
     threads: int = field(default=0, metadata={'help': 'CPU threads; 0: as torch chooses'})
@@ -87,6 +91,8 @@ def examples(arguments: SftArguments, split: str, seed: int) -> Iterator[dict[st
 def dataset(arguments: SftArguments, split: str, seed: int, limit: int = 0) -> Dataset:
     """The examples of a split as a dataset."""
     rows = list(examples(arguments, split, seed))
+    if split == 'train':
+        rows += recall_examples(arguments.recall, seed)
     return Dataset.from_list(rows[:limit] if limit else rows)
 
 

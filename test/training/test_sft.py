@@ -17,6 +17,7 @@ from embodied_r_ros.rows import Row, write_rows
 
 from training.evaluate import evaluate
 from training.nano import load_tokenizer, train_tokenizer
+from training.recall import recall_examples
 from training.traces import read_row
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,11 +57,12 @@ def test_smoke_recipe_trains_saves_and_is_evaluated(tmp_path: Path) -> None:
     write_rows(tmp_path / 'rows.jsonl', rows)
     command = [sys.executable, '-m', 'training.sft', '--config', 'training/configs/smoke-sft.yaml']
     command += ['--rows', str(tmp_path / 'rows.jsonl'), '--output_dir', str(tmp_path / 'model')]
+    command += ['--recall', '10']
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=250, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    assert 'sft: 40 training and 8 validation rows' in done.stderr
+    assert 'sft: 50 training and 8 validation rows' in done.stderr
     assert (tmp_path / 'model' / 'model.safetensors').exists()
     report = evaluate(str(tmp_path / 'model'), rows[:4], MemoryConfig(), Sampling(max_tokens=8))
     # Two steps teach nothing: the point is that nothing ungradable is counted as right.
@@ -89,3 +91,16 @@ def test_trace_of_every_turning_row_reaches_its_solution() -> None:
         trace = read_row(row, memory)
         assert trace is not None, row
         assert trace.answer == row.solution_text()
+
+
+def test_recall_tells_the_same_items_in_another_order() -> None:
+    examples = list(recall_examples(20, seed=1))
+    assert examples == list(recall_examples(20, seed=1))
+    moved = 0
+    for example in examples:
+        shown = example['prompt'][0]['content'].removeprefix('In view: ')
+        told = example['completion'][0]['content']
+        before, after = (text.strip(' .').split('; ') for text in (shown, told))
+        assert sorted(before) == sorted(after)
+        moved += before != after
+    assert moved > 10
