@@ -200,7 +200,7 @@ class KeyframeExtractorNode(ManagedNode):
         return replace(image, intrinsics=known if fits else None, pose=pose)
 
     def _pose_at(self, stamp_ns: int) -> Pose | None:
-        if not self._odometry.count or self._odometry.age_s() > _ODOMETRY_IS_GONE_S:
+        if not self._expects_odometry():
             return None
         config = self.parameters.config(ExtractorConfig)
         with self._poses_changed:
@@ -209,6 +209,12 @@ class KeyframeExtractorNode(ManagedNode):
         x, y, z = config.mount_xyz
         roll, pitch, yaw = config.mount_rpy
         return mounted(body, (x, y, z), (roll, pitch, yaw)) if body else None
+
+    def _expects_odometry(self) -> bool:
+        if self._odometry.count:
+            return self._odometry.age_s() <= _ODOMETRY_IS_GONE_S
+        # The first image may overtake the first odometry of a publisher that is there.
+        return self.count_publishers(self.resolve_topic_name('odom')) > 0
 
     def _note_problem(self, error: Exception) -> None:
         self._problems.tick()
