@@ -214,7 +214,7 @@ class KeyframeExtractorNode(ManagedNode):
         if self._odometry.count:
             return self._odometry.age_s() <= _ODOMETRY_IS_GONE_S
         # The first image may overtake the first odometry of a publisher that is there.
-        return self.count_publishers(self.resolve_topic_name('odom')) > 0
+        return bool(self.count_publishers(self.resolve_topic_name('odom')))
 
     def _note_problem(self, error: Exception) -> None:
         self._problems.tick()
