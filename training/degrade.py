@@ -20,22 +20,24 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.rows import Row
 
-_UNTOLD_SHARE = 0.3  # of the motions of a row that lost some
+# Smallest share of the motions that a row may lose; the largest is all of them.
+_UNTOLD_SHARE = 0.1
 
 
 def degraded(row: Row, rng: Random) -> Row:
-    """Cut down what a row's deltas tell: some motions altogether, or every distance."""
-    cut = _without_distances if rng.random() < 0.5 else _without_some_motions
-    return replace(row, deltas=tuple(cut(delta, rng) for delta in row.deltas))
+    """Cut down what a row's deltas tell: a share of the motions, or every distance."""
+    if rng.random() < 0.5:
+        deltas = tuple(_without_distances(delta) for delta in row.deltas)
+    else:
+        share = rng.uniform(_UNTOLD_SHARE, 1.0)
+        deltas = tuple(
+            {**delta, 'action': CANNOT_TELL} if delta['action'] and rng.random() < share else delta
+            for delta in row.deltas
+        )
+    return replace(row, deltas=deltas)
 
 
-def _without_some_motions(delta: dict[str, Any], rng: Random) -> dict[str, Any]:
-    lost = delta['action'] and rng.random() < _UNTOLD_SHARE
-    return {**delta, 'action': CANNOT_TELL} if lost else delta
-
-
-def _without_distances(delta: dict[str, Any], rng: Random) -> dict[str, Any]:
-    del rng
+def _without_distances(delta: dict[str, Any]) -> dict[str, Any]:
     steps = parse_action(delta['action']) or []
     told = ', '.join(
         MotionStep(s.verb, s.direction, None if s.verb == 'moved' else s.amount).text()

@@ -17,6 +17,7 @@ from embodied_r_ros.reasoning.completions import UNKNOWN
 from embodied_r_ros.vocabulary import COLOURS
 
 from training.scene_reader import read_scene, SceneLine, SeenItem
+from training.walk import place, quarter, side_of, signed_rise, signed_turn, turned, Walk, wrapped
 
 if TYPE_CHECKING:
     from embodied_r_ros.reasoning.memory import MemoryConfig
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 _ASSUMED_M = 2.0
 _LEVEL_M = 0.1
 _LABEL = re.compile(r'\b([a-z]+ (?:round|tall|flat|blocky) object)\b')
-_TURNS = {'left': 1, 'right': -1}
-_WAYS = {'forward': (1, 0), 'backward': (-1, 0), 'left': (0, 1), 'right': (0, -1)}
 
 
 @dataclass(frozen=True)
@@ -45,174 +44,94 @@ class Trace:
 Reader = Callable[['Row', Sequence[SceneLine]], 'Trace | None']
 
 
-def signed_turn(degrees: float) -> str:
-    """A turn in words: '30 left', '0'."""
-    return f'{abs(degrees):.0f} {"left" if degrees > 0 else "right"}' if degrees else '0'
-
-
-def place(x: float, y: float) -> str:
-    """A place in words: 'ahead 1.2 left 0.5'."""
-    along = f'{"behind" if x < -0.05 else "ahead"} {abs(x):.1f}'
-    return f'{along} {"right" if y < -0.05 else "left"} {abs(y):.1f}'
-
-
-def side_of(x: float, y: float) -> str:
-    """Quarter in which a place lies: ahead, behind, left or right."""
-    if abs(x) >= abs(y):
-        return 'ahead' if x >= 0 else 'behind'
-    return 'left' if y > 0 else 'right'
-
-
-def _untold(line: SceneLine, verbs: tuple[str, ...], directions: tuple[str, ...] = ()) -> str:
-    """Say what of a line's motion is not told, of those verbs (and directions); empty: nothing."""
-    if line.is_unknown:
-        return f'[{line.label}] cannot tell, so {UNKNOWN}.'
-    for step in line.steps:
-        asked = step.verb in verbs and (not directions or step.direction in directions)
-        if asked and step.amount is None:
-            return f'[{line.label}] {step.text()}, not how far, so {UNKNOWN}.'
-    return ''
-
-
-def _given_up(said: list[str], why: str) -> Trace:
-    return Trace(' '.join([*said, why]), UNKNOWN)
-
-
-def _turn_of(line: SceneLine) -> int:
-    return sum(
-        _TURNS[step.direction] * round(step.amount or 0)
-        for step in line.steps
-        if step.verb == 'turned'
-    )
-
-
-def _wrapped(degrees: int) -> int:
-    return -((180 - degrees) % 360 - 180)
-
-
 def _option_with(row: Row, start: str) -> str | None:
     return next((option for option in row.options if option.startswith(start)), None)
 
 
 def net_turn(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
-    """Add up the turns."""
-    total = 0
-    said: list[str] = []
+    """Add up the turns, line by line."""
+    walk = Walk()
     for line in lines:
-        if why := _untold(line, ('turned',)):
-            return _given_up(said, why)
-        turn = _turn_of(line)
-        if turn:
-            total = _wrapped(total + turn)
-            said.append(f'[{line.label}] {signed_turn(turn)}: {signed_turn(total)}.')
-    facing = side_of(math.cos(math.radians(total)), math.sin(math.radians(total)))
+        if not walk.turn(line):
+            return Trace(walk.text(f'So {UNKNOWN}.'), UNKNOWN)
     start = {'ahead': 'the same', 'left': 'to the left', 'right': 'to the right'}
-    answer = _option_with(row, start.get(facing, 'the opposite'))
-    said.append(f'In all {signed_turn(total)}, so {answer}.')
-    return Trace(' '.join(said), answer) if answer else None
+    answer = _option_with(row, start.get(quarter(walk.heading), 'the opposite'))
+    in_all = f'In all {signed_turn(walk.heading)}, so {answer}.'
+    return Trace(walk.text(in_all), answer) if answer else None
 
 
 def net_displacement(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
-    """Follow the path in the axes of the start."""
-    x = y = 0.0
-    heading = 0
-    said: list[str] = []
+    """Follow the path in the axes of the start, line by line."""
+    walk = Walk()
     for line in lines:
-        if why := _untold(line, ('moved', 'turned'), tuple(_WAYS)):
-            return _given_up(said, why)
-        words = []
-        for step in line.steps:
-            if step.verb == 'moved' and step.direction in _WAYS and step.amount:
-                forward, left = (step.amount * part for part in _WAYS[step.direction])
-                cos, sin = math.cos(math.radians(heading)), math.sin(math.radians(heading))
-                x, y = (
-                    round(x + forward * cos - left * sin, 1),
-                    round(y + forward * sin + left * cos, 1),
-                )
-                words.append(f'{step.direction} {step.amount:.1f}: {place(x, y)}')
-        turn = _turn_of(line)
-        if turn:
-            heading = _wrapped(heading + turn)
-            words.append(f'turn {signed_turn(turn)}: {signed_turn(heading)}')
-        if words:
-            said.append(f'[{line.label}] {", ".join(words)}.')
-    answer = _option_with(
-        row, {'left': 'to the left', 'right': 'to the right'}.get(side_of(x, y), side_of(x, y))
-    )
-    said.append(f'In all {place(x, y)}, so {answer}.')
-    return Trace(' '.join(said), answer) if answer else None
+        if not walk.move(line):
+            return Trace(walk.text(f'So {UNKNOWN}.'), UNKNOWN)
+    side = side_of(walk.x, walk.y)
+    answer = _option_with(row, {'left': 'to the left', 'right': 'to the right'}.get(side, side))
+    in_all = f'In all {place(walk.x, walk.y)}, so {answer}.'
+    return Trace(walk.text(in_all), answer) if answer else None
 
 
 def height_change(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
-    """Add up the rises."""
-    total = 0.0
-    said: list[str] = []
+    """Add up the rises, line by line."""
+    del row
+    walk = Walk()
     for line in lines:
-        if why := _untold(line, ('moved',), ('up', 'down')):
-            return _given_up(said, why)
-        for step in line.steps:
-            if step.verb == 'moved' and step.direction in {'up', 'down'} and step.amount:
-                total = round(total + step.amount * (1 if step.direction == 'up' else -1), 1)
-                said.append(f'[{line.label}] {step.direction} {step.amount:.1f}: {_rise(total)}.')
+        if not walk.rise(line):
+            return Trace(walk.text(f'So {UNKNOWN}.'), UNKNOWN)
     level = 'at the same height'
+    total = walk.height
     answer = level if abs(total) <= _LEVEL_M else 'higher' if total > 0 else 'lower'
-    said.append(f'In all {_rise(total)}, so {answer}.')
-    return Trace(' '.join(said), answer)
-
-
-def _rise(metres: float) -> str:
-    return f'{"down" if metres < 0 else "up"} {abs(metres):.1f}'
+    return Trace(walk.text(f'In all {signed_rise(total)}, so {answer}.'), answer)
 
 
 def item_direction(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
-    """Take the last sight of the item and carry it through the later motions."""
+    """Note each sight of the item, follow the path from the last one, and look back from there."""
     match = _LABEL.search(row.question)
     if not match:
         return None
-    label = match[1]
-    sights = [
-        (index, item)
-        for index, line in enumerate(lines)
-        for item in line.items
-        if item.label == label
-    ]
-    if not sights:
-        return Trace(f'{label}: not seen, so {UNKNOWN}.', UNKNOWN)
-    index, item = sights[-1]
-    distance = _ASSUMED_M if math.isnan(item.distance_m) else item.distance_m
-    x = round(distance * math.cos(math.radians(item.bearing_deg)), 1)
-    y = round(distance * math.sin(math.radians(item.bearing_deg)), 1)
-    said = [f'{label}: [{lines[index].label}] {_sight(item)}: {place(x, y)}.']
-    for line in lines[index + 1 :]:
-        if why := _untold(line, ('moved', 'turned'), tuple(_WAYS)):
-            return _given_up(said, why)
-        words, x, y = _carried(line, x, y)
-        if words:
-            said.append(f'[{line.label}] {words}.')
-    answer = side_of(x, y)
-    said.append(f'So {answer}.')
-    return Trace(' '.join(said), answer)
+    walk = Walk()
+    walk.say(f'{match[1]}:')
+    sight: SeenItem | None = None
+    lost = False
+    for line in lines:
+        here = next((item for item in line.items if item.label == match[1]), None)
+        if here:
+            sight, lost = here, False
+            walk.start_again(f'[{line.label}] {_sight(here)}.')
+        elif sight is None or lost:
+            walk.say(f'[{line.label}] {"lost" if lost else "no"}.')
+        else:
+            lost = not walk.move(line)
+    if sight is None or lost:
+        return Trace(walk.text(f'{"Lost" if lost else "Not seen"}, so {UNKNOWN}.'), UNKNOWN)
+    answer, why = _seen_from(walk, sight)
+    return Trace(walk.text(why), answer)
+
+
+def _seen_from(walk: Walk, sight: SeenItem) -> tuple[str, str]:
+    """Quarter in which an item of an earlier sight lies now, and the last step to it."""
+    bearing = round(sight.bearing_deg)
+    said = f'At {signed_turn(bearing)}'
+    if walk.x or walk.y:
+        distance = _ASSUMED_M if math.isnan(sight.distance_m) else sight.distance_m
+        x, y = turned(distance, 0.0, bearing)
+        left_x, left_y = round(x - walk.x, 1), round(y - walk.y, 1)
+        bearing = 5 * round(math.degrees(math.atan2(left_y, left_x)) / 5)
+        said = (
+            f'At {place(x, y)}, from {place(walk.x, walk.y)}: {place(left_x, left_y)},'
+            f' {signed_turn(bearing)}'
+        )
+    if walk.heading:
+        bearing = wrapped(bearing - walk.heading)
+        said += f', facing {signed_turn(walk.heading)}: {signed_turn(bearing)}'
+    answer = quarter(bearing)
+    return answer, f'{said}, so {answer}.'
 
 
 def _sight(item: SeenItem) -> str:
-    side = signed_turn(item.bearing_deg) if item.bearing_deg else 'ahead'
+    side = signed_turn(round(item.bearing_deg)) if item.bearing_deg else 'ahead'
     return side if math.isnan(item.distance_m) else f'{side} {item.distance_m:.1f} m'
-
-
-def _carried(line: SceneLine, x: float, y: float) -> tuple[str, float, float]:
-    """Place of a thing after the camera's motion, and how it is said."""
-    words = []
-    for step in line.steps:
-        if step.verb == 'moved' and step.direction in _WAYS and step.amount:
-            forward, left = (step.amount * part for part in _WAYS[step.direction])
-            x, y = round(x - forward, 1), round(y - left, 1)
-            words.append(f'{step.direction} {step.amount:.1f}: {place(x, y)}')
-    turn = _turn_of(line)
-    if turn:
-        cos, sin = math.cos(math.radians(turn)), math.sin(math.radians(turn))
-        x, y = round(x * cos + y * sin, 1), round(y * cos - x * sin, 1)
-        words.append(f'turn {signed_turn(turn)}: {place(x, y)}')
-    return ', '.join(words), x, y
 
 
 def _first_lines(lines: Sequence[SceneLine]) -> dict[str, int]:
@@ -225,13 +144,20 @@ def _first_lines(lines: Sequence[SceneLine]) -> dict[str, int]:
 
 
 def first_sight(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
-    """Look up the first line of each option."""
+    """Name what comes into view, line by line, until it is one of the options."""
     first = _first_lines(lines)
     if any(option not in first for option in row.options):
         return None
-    said = [f'{option} [{lines[first[option]].label}];' for option in row.options]
-    answer = min(row.options, key=first.__getitem__)
-    return Trace(f'{" ".join(said)} first is {answer}.', answer)
+    said: list[str] = []
+    for index, line in enumerate(lines):
+        new = [label for label, at in first.items() if at == index]
+        answer = next((label for label in new if label in row.options), None)
+        if answer:
+            new = new[: new.index(answer) + 1]
+        said.append(f'[{line.label}] {"; ".join(new) or "no"}.')
+        if answer:
+            return Trace(' '.join([*said, f'First is {answer}.']), answer)
+    return None
 
 
 def how_many(row: Row, lines: Sequence[SceneLine]) -> Trace | None:

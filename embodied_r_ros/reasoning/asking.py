@@ -28,7 +28,7 @@ class ReasonerConfig:
     token_budget: int = setting(
         1200, 'tokens that the scene may take in a prompt', between=(200, 100_000)
     )
-    max_tokens: int = setting(512, 'tokens that a completion may have', between=(16, 32_768))
+    max_tokens: int = setting(1024, 'tokens that a completion may have', between=(16, 32_768))
     temperature: float = setting(0.0, 'sampling temperature; 0: greedy', between=(0, 2))
     top_p: float = setting(1.0, 'nucleus probability; 1: off', between=(0.01, 1))
     seed: int = setting(0, 'seed given to the server; 0: none', between=(0, 2**31 - 1))
