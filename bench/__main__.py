@@ -13,6 +13,8 @@ import sys
 
 # Name -> what it measures. A bench is a module with add_arguments(parser) and main(args) -> int.
 BENCHES = {
+    'asking': 'a question over ROS with 32 deltas: time to the first text',
+    'history': 'what the prompt still tells after 10, 100 and 1,000 deltas',
     'keyframes': 'overlap against rendered truth, time per image, rate from a bag',
     'live': 'a live camera over DDS: images lost, latency, share of a core',
     'perception': 'motion and items of the classical perceiver against rendered truth',

@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from dataclasses import replace
 import json
 from pathlib import Path
+from random import Random
 import sys
 from typing import Any, TYPE_CHECKING
 
@@ -112,16 +113,23 @@ def table(report: dict[str, Any]) -> str:
     return '\n'.join(lines)
 
 
+def drawn(rows: list[Row], limit: int, seed: int) -> list[Row]:
+    """So many of the rows, drawn at random: the first ones would all be of a few scenes."""
+    return Random(seed).sample(rows, limit) if 0 < limit < len(rows) else rows
+
+
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog='training.evaluate', description=__doc__)
     parser.add_argument('--model', required=True, metavar='DIR_OR_URL')
     parser.add_argument('--rows', required=True, type=Path, metavar='FILE')
     parser.add_argument('--split', help='only rows of this split; default: all rows of the file')
-    parser.add_argument('--limit', type=int, default=0, help='at most so many rows; 0: all')
+    parser.add_argument(
+        '--limit', type=int, default=0, help='so many rows, drawn by the seed; 0: all'
+    )
     parser.add_argument('--temperature', type=float, default=0.0, help='0: greedy')
     parser.add_argument('--seed', type=int, default=0)
     parser.add_argument('--token-budget', type=int, default=MemoryConfig.token_budget)
-    parser.add_argument('--max-tokens', type=int, default=256)
+    parser.add_argument('--max-tokens', type=int, default=Sampling.max_tokens)
     parser.add_argument('--json', type=Path, metavar='FILE', help='write the report here too')
     return parser.parse_args(arguments)
 
@@ -131,7 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = _arguments(arguments)
     try:
         rows = [row for row in read_rows(args.rows) if args.split in (None, row.split)]
-        rows = rows[: args.limit] if args.limit else rows
+        rows = drawn(rows, args.limit, args.seed)
         if not rows:
             msg = f'{args.rows} has no rows of split {args.split!r}'
             raise InputError(msg)

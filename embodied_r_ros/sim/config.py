@@ -17,7 +17,7 @@ class IndoorConfig:
     """What indoor episodes are like. The world, path and truth depend on it and on the seed."""
 
     rate_hz: float = setting(10.0, 'Images per second [Hz]', between=(1, 60))
-    duration_s: float = setting(20.0, 'Length of an episode [s]', between=(5, 600))
+    duration_s: float = setting(20.0, 'Length of an episode [s]', between=(5, 3600))
     width_px: int = setting(320, 'Width of the images [px]', between=(64, 1920))
     height_px: int = setting(240, 'Height of the images [px]', between=(48, 1440))
     images: bool = setting(True, 'Render images; without them the truth is the same')

@@ -15,7 +15,7 @@ from embodied_r_ros.answers import Sampling
 from embodied_r_ros.reasoning.memory import MemoryConfig
 from embodied_r_ros.rows import Row, write_rows
 
-from training.evaluate import evaluate
+from training.evaluate import drawn, evaluate
 from training.nano import load_tokenizer, train_tokenizer
 from training.recall import recall_examples
 from training.traces import read_row
@@ -67,6 +67,15 @@ def test_smoke_recipe_trains_saves_and_is_evaluated(tmp_path: Path) -> None:
     report = evaluate(str(tmp_path / 'model'), rows[:4], MemoryConfig(), Sampling(max_tokens=8))
     # Two steps teach nothing: the point is that nothing ungradable is counted as right.
     assert (report['n'], report['accuracy'], report['format']) == (4, 0.0, 0.0)
+
+
+def test_some_rows_are_drawn_from_all_scenes() -> None:
+    rows = [turning_row(i, 'test') for i in range(100)]
+    some = drawn(rows, 20, seed=1)
+    assert some == drawn(rows, 20, seed=1) != drawn(rows, 20, seed=2)
+    assert len({row.scene_id for row in some}) == 20
+    assert {int(row.scene_id[1:]) // 50 for row in some} == {0, 1}
+    assert drawn(rows, 0, seed=1) == drawn(rows, 200, seed=1) == rows
 
 
 def test_tokenizer_gives_text_back_after_loading(tmp_path: Path) -> None:

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A question over ROS with 32 deltas in memory: time to the first text and to the whole answer.
+
+The shipped reasoner behind `transformers serve`, `spatial_reasoner` and the asker are three
+processes. The times are those that each answer carries, from the goal's arrival.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+import json
+import os
+from pathlib import Path
+import tempfile
+from typing import TYPE_CHECKING
+
+from embodied_r_msgs.msg import SemanticDelta
+from embodied_r_ros.conversions import delta_to_msg
+from embodied_r_ros.deltas import DeltaKind
+from embodied_r_ros.deltas import SemanticDelta as Delta
+from embodied_r_ros.models.serving import served_model
+from embodied_r_ros.nodes import qos
+from embodied_r_ros.nodes.demo_client import demo_client
+from embodied_r_ros.nodes.processes import NodeProcesses
+from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
+from embodied_r_ros.reasoning.asking import Question
+from embodied_r_ros.resources import shared_path
+from embodied_r_ros.transport import transport_environment
+import numpy as np
+
+from bench.report import Budget, print_budgets
+
+if TYPE_CHECKING:
+    import argparse
+
+    from embodied_r_ros.models.chat_config import ChatConfig
+    from embodied_r_ros.nodes.demo_client import DemoClient
+
+_DELTAS = 32
+_TIMEOUT_S = 60.0
+_FIRST_TEXT_LIMIT_S = 1.0
+_QUESTION = Question(
+    'Which way does the robot face now, compared with the start?',
+    (
+        'the same way as at the start',
+        'to the left of it',
+        'to the right of it',
+        'the opposite way',
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What was measured [s]."""
+
+    asks: int
+    refused: int
+    first_text_p50_s: float
+    first_text_p99_s: float
+    answer_p50_s: float
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument('--asks', type=int, default=10, help='how often to ask')
+    parser.add_argument('--json', type=Path, help='write the figures to this file')
+
+
+def main(args: argparse.Namespace) -> int:
+    """Measure, and tell whether the budget is met."""
+    figures = measure(args.asks)
+    budget = Budget(
+        'question to first text, p50', figures.first_text_p50_s, _FIRST_TEXT_LIMIT_S, 's'
+    )
+    print(
+        f'{figures.asks} asks with {_DELTAS} deltas, {figures.refused} refused; first text after '
+        f'{figures.first_text_p50_s:.2f} s (p50), {figures.first_text_p99_s:.2f} s (p99); whole '
+        f'answer after {figures.answer_p50_s:.2f} s (p50)'
+    )
+    print_budgets([budget])
+    if args.json:
+        args.json.write_text(json.dumps(asdict(figures), indent=2) + '\n')
+    return 0 if budget.is_met else 1
+
+
+def measure(asks: int) -> Figures:
+    """Start everything, ask once to warm up, and then so many times."""
+    environment = transport_environment(os.environ)
+    os.environ.update(environment)
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        served_model(str(shared_path('models', 'nano')), print) as server,
+        NodeProcesses(Path(scratch), environment) as nodes,
+        demo_client(lambda line: None) as client,
+    ):
+        _start(nodes, client, server)
+        client.ask(_QUESTION, lambda text: None, _TIMEOUT_S)
+        told = [client.ask(_QUESTION, lambda text: None, _TIMEOUT_S) for _ in range(asks)]
+    first = np.array([answer.time_to_first_token_ns for answer, _ in told]) * 1e-9
+    whole = np.array([answer.latency_ns for answer, _ in told]) * 1e-9
+    return Figures(
+        asks=asks,
+        refused=sum(bool(refusal) for _, refusal in told),
+        first_text_p50_s=float(np.percentile(first, 50)),
+        first_text_p99_s=float(np.percentile(first, 99)),
+        answer_p50_s=float(np.percentile(whole, 50)),
+    )
+
+
+def _start(nodes: NodeProcesses, client: DemoClient, server: ChatConfig) -> None:
+    chat = {'url': server.url, 'model': server.model}
+    # The deltas are of a recording: old ones must do.
+    nodes.start('spatial_reasoner', {'chat': chat, 'reasoner': {'max_age_s': 3600.0}})
+    client.await_active(('spatial_reasoner',), _TIMEOUT_S, nodes.check)
+    publisher = client.node.create_publisher(SemanticDelta, 'semantic_delta', qos.RESULT)
+    client.await_listeners({'semantic_delta': 2}, _TIMEOUT_S)
+    now_ns = client.node.get_clock().now().nanoseconds
+    for index in range(_DELTAS):
+        publisher.publish(delta_to_msg(ROS_MESSAGES, _delta(index, now_ns)))
+        client.spin_until(lambda: False, 0.02)
+    client.spin_until(lambda: len(client.deltas) == _DELTAS, _TIMEOUT_S, nodes.check)
+
+
+def _delta(index: int, now_ns: int) -> Delta:
+    """A turn or a step, and what is in view, as a classical perceiver tells it."""
+    action = 'turned left 30°' if index % 2 else 'moved forward 0.8 m'
+    return Delta(
+        stamp_ns=now_ns - (_DELTAS - index) * 10**9,
+        kind=DeltaKind.CHANGE if index else DeltaKind.FIRST,
+        action=action if index else '',
+        change='In view: red tall object 30° left 10° down 2.1 m; blue round object ahead 1.4 m.',
+        from_id=max(0, index - 1),
+        to_id=index,
+    )

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Long histories: what the reasoner's prompt still tells after 10, 100 and 1,000 deltas.
+
+Simulated rooms of half an hour each, questions at exactly these lengths, the default token budget.
+A careful reader, who computes what the text tells and says unknown where it does not, shows what
+memory has kept; the shipped reasoner shows what a model makes of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+import json
+from pathlib import Path
+import tempfile
+import time
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.answers import Sampling
+from embodied_r_ros.questions.collect import find_bags
+from embodied_r_ros.questions.derive import Coverage, QuestionsConfig, rows_of_episode
+from embodied_r_ros.reasoning.completions import UNKNOWN
+from embodied_r_ros.reasoning.memory import estimate_tokens, MemoryConfig
+from embodied_r_ros.recordings.episode_bag import read_episode
+from embodied_r_ros.resources import shared_path
+from embodied_r_ros.sim.config import IndoorConfig
+from embodied_r_ros.sim.indoor import generate as generate_rooms
+import numpy as np
+
+from bench.report import Budget, print_budgets
+from training.evaluate import majority_baseline
+from training.generate import generate
+from training.grading import grade
+from training.traces import read_row
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from embodied_r_ros.recordings.episode_bag import Episode
+    from embodied_r_ros.rows import Row
+
+_LENGTHS = (10, 100, 1000)
+_DURATION_S = 2400.0
+_PROMPT_LIMIT_S = 0.2
+_MEMORY = MemoryConfig()
+_SAMPLING = Sampling(temperature=0.0)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What was measured at one length of the history. Rates are 0..1."""
+
+    deltas: int
+    rows: int
+    scene_tokens: int  # of the largest scene, as memory estimates them
+    prompt_p99_s: float  # time to write a prompt
+    reader_right: float
+    reader_unknown: float  # said, where there was an answer
+    model_right: float
+    model_format: float
+    majority: float
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument('--episodes', type=int, default=12, help='rooms')
+    parser.add_argument('--seed', type=int, default=9000, help='seed of the first room')
+    parser.add_argument('--worlds', type=Path, help='folder of rooms recorded before')
+    parser.add_argument('--model', help='model folder or URL; default: the shipped reasoner')
+    parser.add_argument('--json', type=Path, help='write the figures to this file')
+
+
+def main(args: argparse.Namespace) -> int:
+    """Measure, and tell whether the budgets are met."""
+    with tempfile.TemporaryDirectory() as scratch:
+        worlds = args.worlds or Path(scratch) / 'worlds'
+        if not args.worlds:
+            config = IndoorConfig(duration_s=_DURATION_S, images=False)
+            list(generate_rooms(config, args.seed, args.episodes, worlds))
+        episodes = [read_episode(bag, 'true') for bag in find_bags([worlds])]
+    model = args.model or str(shared_path('models', 'nano'))
+    figures = [measure(rows_after(episodes, length), length, model) for length in _LENGTHS]
+    print(table(figures))
+    budgets = [
+        Budget(
+            'tokens of the largest scene',
+            max(f.scene_tokens for f in figures),
+            _MEMORY.token_budget,
+        ),
+        Budget(
+            'time to write a prompt, p99',
+            max(f.prompt_p99_s for f in figures),
+            _PROMPT_LIMIT_S,
+            's',
+        ),
+    ]
+    print_budgets(budgets)
+    if args.json:
+        args.json.write_text(json.dumps([asdict(f) for f in figures], indent=2) + '\n')
+    return 0 if all(budget.is_met for budget in budgets) else 1
+
+
+def rows_after(episodes: Sequence[Episode], length: int) -> list[Row]:
+    """The questions of every kind after exactly so many deltas of each episode that has them."""
+    config = QuestionsConfig(moments=1, min_rows=1)
+    rows: list[Row] = []
+    for episode in episodes:
+        if len(episode.deltas) >= length:
+            start = replace(episode, deltas=episode.deltas[:length], poses=episode.poses[:length])
+            rows += rows_of_episode(start, config, Coverage())
+    return rows
+
+
+def measure(rows: Sequence[Row], length: int, model: str) -> Figures:
+    """Write every row's prompt, and have it read."""
+    times, prompts = [], []
+    for row in rows:
+        start = time.perf_counter()
+        prompts.append(row.prompt(_MEMORY))
+        times.append(time.perf_counter() - start)
+    scenes = [prompt.user.split('\nQuestion: ')[0] for prompt in prompts]
+    traces = [read_row(row, _MEMORY) for row in rows]
+    solutions = [row.solution_text() for row in rows]
+    said = [trace.answer if trace else UNKNOWN for trace in traces]
+    pairs = list(zip(said, solutions, strict=True))
+    completions = generate(model, prompts, _SAMPLING)
+    grades = [grade(row, text) for row, text in zip(rows, completions, strict=True)]
+    return Figures(
+        deltas=length,
+        rows=len(rows),
+        scene_tokens=max(estimate_tokens(scene) for scene in scenes),
+        prompt_p99_s=float(np.percentile(times, 99)),
+        reader_right=float(np.mean([answer == solution for answer, solution in pairs])),
+        reader_unknown=float(np.mean([a == UNKNOWN != solution for a, solution in pairs])),
+        model_right=float(np.mean([g.accuracy or 0.0 for g in grades])),
+        model_format=float(np.mean([g.format for g in grades])),
+        majority=majority_baseline(rows),
+    )
+
+
+def table(figures: Sequence[Figures]) -> str:
+    """The figures as text."""
+    lines = [
+        f'{"deltas":>7} {"rows":>5} {"tokens":>7} {"prompt p99":>11} {"reader right":>13}'
+        f' {"reader unknown":>15} {"model right":>12} {"format":>7} {"constant":>9}'
+    ]
+    lines += [
+        f'{f.deltas:>7} {f.rows:>5} {f.scene_tokens:>7} {f.prompt_p99_s * 1e3:>8.1f} ms'
+        f' {f.reader_right:>13.1%} {f.reader_unknown:>15.1%} {f.model_right:>12.1%}'
+        f' {f.model_format:>7.1%} {f.majority:>9.1%}'
+        for f in figures
+    ]
+    return '\n'.join(lines)
