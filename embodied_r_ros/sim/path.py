@@ -7,6 +7,7 @@ A camera has the state x, y, z [m], yaw, pitch [rad]; it never rolls. Yaw counts
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 import math
 from typing import TYPE_CHECKING
 
@@ -74,13 +75,20 @@ class CameraPath:
 
     def states(self, times_s: NDArray[np.float64]) -> NDArray[np.float64]:
         """States at some times since the start [s]. Shape (N, 5) of times (N,)."""
-        starts = np.array([segment.start_s for segment in self.segments])
+        starts, lengths, origins, changes = self._table
         index = np.clip(np.searchsorted(starts, times_s, side='right') - 1, 0, None)
-        lengths = np.array([segment.duration_s for segment in self.segments])
         progress = minimum_jerk((times_s - starts[index]) / lengths[index])
-        origins = np.stack([segment.start for segment in self.segments])
-        changes = np.stack([segment.change for segment in self.segments])
         return np.asarray(origins[index] + changes[index] * progress[:, None])
+
+    @cached_property
+    def _table(self) -> tuple[NDArray[np.float64], ...]:
+        """Start times, durations, first states and changes; made once for many calls."""
+        return (
+            np.array([segment.start_s for segment in self.segments]),
+            np.array([segment.duration_s for segment in self.segments]),
+            np.stack([segment.start for segment in self.segments]),
+            np.stack([segment.change for segment in self.segments]),
+        )
 
 
 def minimum_jerk(progress: NDArray[np.float64]) -> NDArray[np.float64]:
