@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from embodied_r_ros.vision.coloured_objects import ColouredObject
     from embodied_r_ros.vision.ranging import Floor
 
-_REMNANT = 0.35  # of the area of an object that was seen whole
-
 
 @dataclass(frozen=True)
 class View:
@@ -42,6 +40,10 @@ def items_between(
 ) -> list[Item]:
     """Items of the later view, and those that left it, the largest first.
 
+    An item has left only when nothing of it is seen. What the edge cuts off to a remnant is still
+    in view: a pair does not know what was said of the pair before, so that an item that was
+    called gone with its remnant would be gone again with its end.
+
     Args:
         earlier: The earlier view.
         later: The later view.
@@ -52,7 +54,7 @@ def items_between(
     for pair in associate(earlier.objects, later.objects, motion, slack_rad):
         old = None if pair.earlier is None else earlier.objects[pair.earlier]
         new = None if pair.later is None else later.objects[pair.later]
-        if old and (new is None or _is_remnant(new, old)):
+        if old and new is None:
             items.append(_item_alone(old, ItemStatus.LEFT, earlier))
         elif new:
             at_rest = old if pair.status is ItemStatus.VISIBLE else None
@@ -63,12 +65,6 @@ def items_between(
             shape = new.shape or (old.shape if old else '')
             items.append(_item(new, shape, pair.status, distance))
     return _largest_first(items)
-
-
-def _is_remnant(new: ColouredObject, old: ColouredObject) -> bool:
-    """Whether the edge leaves too little of an object that was seen whole to speak of."""
-    shown = new.width_rad * new.height_rad / (old.width_rad * old.height_rad)
-    return new.is_cut and not old.is_cut and shown < _REMNANT
 
 
 def _largest_first(items: list[Item]) -> list[Item]:
