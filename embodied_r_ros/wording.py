@@ -123,7 +123,11 @@ def direction_text(bearing_rad: float, elevation_rad: float) -> str:
 
 
 def item_text(item: Item) -> str:
-    """An item in words: label, direction, then distance, or apparent size where that is all."""
+    """An item in words: label, direction, then distance, or apparent size where that is all.
+
+    "Wide" is the larger of the angles covered across and up, as `Item.size_rad` is: neither
+    messages nor rows carry a width, and models were trained on this word.
+    """
     words = [item.label, direction_text(item.bearing_rad, item.elevation_rad)]
     if math.isfinite(item.distance_m):
         words.append(f'{item.distance_m:.1f} m')

@@ -7,7 +7,8 @@ import math
 
 from embodied_r_ros.deltas import ItemStatus, Motion, MotionSource
 from embodied_r_ros.vision.coloured_objects import ColouredObject
-from embodied_r_ros.vision.sightings import items_between, View
+from embodied_r_ros.vision.sightings import items_between, items_in_view, View
+from embodied_r_ros.wording import item_text
 import pytest
 
 WHOLE = ColouredObject(
@@ -36,3 +37,10 @@ def test_what_leaves_piece_by_piece_is_gone_once(motion: Motion, remnants: int) 
 def test_what_is_seen_in_part_keeps_the_shape_that_was_seen_whole() -> None:
     [item] = items_between(view(WHOLE), view(REMNANT), TURNED)
     assert item.label == 'red tall object'
+
+
+def test_the_angle_in_words_is_the_larger_side() -> None:
+    """Messages and rows carry no width; docs/perception.md says what 'wide' means."""
+    [tall] = items_in_view(view(WHOLE))
+    assert tall.size_rad == WHOLE.height_rad > WHOLE.width_rad
+    assert item_text(tall) == 'red tall object 35° left (11° wide)'
