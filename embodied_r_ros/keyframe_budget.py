@@ -96,25 +96,31 @@ def _seen(first: View, second: View, found: TwoView) -> NDArray[np.float32] | No
 
 
 def evaluate_images(
-    images: Iterable[StampedImage], config: KeyframeConfig, *, keyframes_only: bool = True
+    images: Iterable[StampedImage],
+    config: KeyframeConfig,
+    *,
+    budget: int = 0,
+    keyframes_only: bool = True,
 ) -> Iterator[Evaluation]:
     """Evaluate the images of a recording.
 
     Args:
         images: The images, in order.
-        config: When an image is a keyframe. With a budget, keyframes come when all images were
-            seen, each compared with the one before it that is kept.
+        config: When an image is a keyframe.
+        budget: Most keyframes to keep; 0: all. With a budget, keyframes come when all images were
+            seen, each compared with the one before it that is kept. It is no setting of a stream:
+            live, nobody waits for the end.
         keyframes_only: Leave all other images out.
 
     Raises:
-        ConfigError: There is a budget, and all images are wanted.
+        ConfigError: The budget is below 2, or there is one and all images are wanted.
     """
-    if config.budget and not keyframes_only:
-        msg = f'a budget of {config.budget} keyframes cannot be told of each image as it comes'
+    if budget and not keyframes_only:
+        msg = f'a budget of {budget} keyframes cannot be told of each image as it comes'
         raise ConfigError(msg)
     selector = KeyframeSelector(config)
-    if config.budget:
-        yield from _within_budget(images, selector)
+    if budget:
+        yield from _within_budget(images, selector, budget)
         return
     for image in images:
         evaluation = selector.evaluate(image)
@@ -123,9 +129,9 @@ def evaluate_images(
 
 
 def _within_budget(
-    images: Iterable[StampedImage], selector: KeyframeSelector
+    images: Iterable[StampedImage], selector: KeyframeSelector, size: int
 ) -> Iterator[Evaluation]:
-    budget: KeyframeBudget[Evaluation] = KeyframeBudget(selector.config.budget)
+    budget: KeyframeBudget[Evaluation] = KeyframeBudget(size)
     for image in images:
         evaluation = selector.evaluate(image)
         if evaluation.is_keyframe and selector.reference_view is not None:

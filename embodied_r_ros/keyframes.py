@@ -88,11 +88,6 @@ class KeyframeConfig:
     max_interval_s: float = setting(
         0.0, 'longest time without a keyframe [s]; 0: no limit', between=(0, 86400)
     )
-    budget: int = setting(
-        0,
-        'most keyframes to keep of a recording; 0: all. A live stream has none',
-        between=(0, 10000),
-    )
     image_max_side_px: int = setting(
         1280,
         'keyframe images are shrunk to this width and height [px]; 0: never',

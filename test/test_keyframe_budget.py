@@ -67,7 +67,7 @@ def test_blank_keyframes_go_first() -> None:
 def test_keyframes_are_compared_with_the_one_that_is_kept_before_them() -> None:
     images = stream([look(300 + 20 * step) for step in range(35)])
     everything = list(evaluate_images(images, KeyframeConfig(max_overlap=0.8)))
-    some = list(evaluate_images(images, KeyframeConfig(max_overlap=0.8, budget=5)))
+    some = list(evaluate_images(images, KeyframeConfig(max_overlap=0.8), budget=5))
     assert len(everything) > 8
     assert len(some) == 5
     assert {keyframe.index for keyframe in some} < {keyframe.index for keyframe in everything}
@@ -84,6 +84,5 @@ def test_a_budget_below_two_is_refused(size: int) -> None:
 
 
 def test_a_budget_cannot_be_told_of_each_image() -> None:
-    config = KeyframeConfig(budget=5)
     with pytest.raises(ConfigError, match='a budget of 5 keyframes cannot be told'):
-        list(evaluate_images([], config, keyframes_only=False))
+        list(evaluate_images([], KeyframeConfig(), budget=5, keyframes_only=False))

@@ -59,13 +59,15 @@ def main(args: argparse.Namespace) -> int:
         max_overlap=args.max_overlap,
         min_interval_s=args.min_interval,
         max_interval_s=args.max_interval,
-        budget=args.budget,
     )
     with open_source(args.source, args.topic, args.rate) as source:
         heading = '' if args.json else _HEADING
         # disable=None: no bar where stderr is not a terminal.
         images = tqdm(source, total=source.length, unit=' images', disable=None)
-        for evaluation in evaluate_images(images, config, keyframes_only=not args.all_frames):
+        keyframes_only = not args.all_frames
+        for evaluation in evaluate_images(
+            images, config, budget=args.budget, keyframes_only=keyframes_only
+        ):
             line = json.dumps(evaluation.to_json()) if args.json else _row(evaluation)
             print(heading + line)
             heading = ''

@@ -51,7 +51,7 @@ class Parameters:
         given = {name: p.value for name, p in getattr(node, '_parameter_overrides', {}).items()}
         for kind, prefix in groups.items():
             self._declare(node, prefix, kind, given)
-        self._warn_of_typos(given)
+        self._warn_of_unused(given, [prefix for prefix in groups.values() if prefix])
         node.add_on_set_parameters_callback(self._change)
 
     def config(self, kind: type[Config]) -> Config:
@@ -92,12 +92,21 @@ class Parameters:
             node.declare_parameter(names[field], _plain(getattr(defaults, field)), descriptor)
             self._owners[names[field]] = (kind, field)
 
-    def _warn_of_typos(self, given: Mapping[str, Any]) -> None:
-        for name in given:
+    def _warn_of_unused(self, given: Mapping[str, Any], prefixes: Sequence[str]) -> None:
+        """Notice what was misspelt, or is no setting of a group that the node has.
+
+        Other names are left alone: one file may hold the parameters of several nodes.
+        """
+        for name in sorted(given.keys() - self._owners.keys()):
             near = difflib.get_close_matches(name, self._owners, n=1, cutoff=0.8)
-            if name not in self._owners and near:
-                text = f'parameter {name!r} is not used: did you mean {near[0]!r}?'
-                self.warnings.append(text)
+            group = next((f'{p}.' for p in prefixes if name.startswith(f'{p}.')), '')
+            if near:
+                hint = f'did you mean {near[0]!r}?'
+            elif group:
+                known = sorted(owner for owner in self._owners if owner.startswith(group))
+                hint = f'known: {", ".join(known)}'
+            if near or group:
+                self.warnings.append(f'parameter {name!r} is not used: {hint}')
 
     def _change(self, parameters: Sequence[Parameter]) -> SetParametersResult:
         """Take a change of some parameters as a whole, or refuse it."""

@@ -127,6 +127,13 @@ def test_read_only_holds_while_configured(graph: Graph) -> None:
     assert node.parameters.config(Plain).name == 'rear'
 
 
+def test_name_that_a_group_does_not_have_is_noticed(graph: Graph) -> None:
+    node = graph.add(Example, nested__budget=5, nestedly__budget=5)
+    assert node.parameters.warnings == [
+        "parameter 'nested.budget' is not used: known: nested.count, nested.share"
+    ]
+
+
 def test_misspelt_name_is_noticed(graph: Graph) -> None:
     node = graph.add(Example, nested__shar=0.1, other_node__setting=1)
     assert node.parameters.warnings == [
