@@ -139,7 +139,7 @@ class KeyframeSelector:
         self._before: TwoView | None = None  # the image before, compared with the reference
         self._changes = ChangeDetector()
         self._blank_images = 0  # in a row, up to now
-        self._was_usable = False
+        self._has_shown_something = False  # there was a keyframe with something to see
         self._last_stamp_ns: int | None = None
 
     @property
@@ -205,7 +205,7 @@ class KeyframeSelector:
             # One blank image between others is a glitch, not a view.
             is_run = self._blank_images > 1 and not reference.is_blank
             return KeyframeReason.FEATURELESS if is_run else None
-        if not self._was_usable:
+        if not self._has_shown_something:
             return KeyframeReason.FIRST
         if found.alignment is None or found.overlap is None:
             return KeyframeReason.NEW_VIEW
@@ -226,13 +226,13 @@ class KeyframeSelector:
     ) -> None:
         self.counts['images'] += 1
         self.counts['blank_images'] += self._blank_images > 0
-        self._was_usable = self._was_usable or not self._blank_images
         if found.alignment is not None:
             self._before = found
         if reason is None:
             return
         self.counts[reason.label] += 1
         is_blank = self._blank_images > 0
+        self._has_shown_something |= not is_blank
         self._reference = _Reference(image.index, image.stamp_ns, view, is_blank)
         self._before = None
         self._changes.restart(image.stamp_ns, by_change=reason is KeyframeReason.CONTENT_CHANGE)

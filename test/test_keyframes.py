@@ -315,6 +315,11 @@ def test_intervals_are_kept() -> None:
     assert kept == [(0, 'first'), (7, 'max_interval'), (14, 'max_interval')]
 
 
+def test_first_image_with_something_to_see_stays_the_first_when_held_back() -> None:
+    images = [BLANK] * 2 + [look()] * 10
+    assert chosen(images, 10.0, min_interval_s=0.5) == [(0, 'featureless'), (5, 'first')]
+
+
 def test_settings_decide() -> None:
     images = [look(400 + 12 * step) for step in range(30)]
     assert len(chosen(images, max_overlap=0.8)) > len(chosen(images, max_overlap=0.3))
