@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, TYPE_CHECKING, TypeVar
 
 from embodied_r_ros.errors import ConfigError
-from embodied_r_ros.keyframes import KeyframeSelector
+from embodied_r_ros.keyframes import KeyframeReason, KeyframeSelector, reason_of_views
 from embodied_r_ros.vision.alignment import seen_cells
 from embodied_r_ros.vision.overlap import BLANK_SHARE, two_view
 import numpy as np
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Item = TypeVar('Item')
+
+# Reasons that lie in the image, and in its moment, whatever it is compared with.
+_STARTS = {KeyframeReason.FIRST, KeyframeReason.FEATURELESS}
+_AT_THE_TIME = {KeyframeReason.CONTENT_CHANGE, KeyframeReason.MAX_INTERVAL}
 
 
 @dataclass
@@ -140,11 +144,28 @@ def _within_budget(
     for kept in budget.kept:
         link, evaluation = kept.new_link, kept.item
         if link and previous:
-            evaluation = replace(
-                evaluation,
-                reference_index=previous.index,
-                overlap=link.overlap,
-                inliers=link.inliers,
-            )
+            evaluation = _compared_again(evaluation, previous, link, selector.config)
         previous = evaluation
         yield evaluation
+
+
+def _compared_again(
+    chosen: Evaluation, previous: Evaluation, link: TwoView, config: KeyframeConfig
+) -> Evaluation:
+    """A keyframe compared with the one before it that is kept, with the reason that this gives.
+
+    Where the two are alike, because the camera came back, the comparison for which it was chosen
+    stays: an overlap that makes no keyframe is no reason.
+    """
+    reason = chosen.reason
+    if reason not in _STARTS:
+        reason = reason_of_views(link, config) or (reason if reason in _AT_THE_TIME else None)
+    if reason is None:
+        return chosen
+    return replace(
+        chosen,
+        reference_index=previous.index,
+        overlap=link.overlap,
+        inliers=link.inliers,
+        reason=reason,
+    )

@@ -124,6 +124,15 @@ class Evaluation:
         }
 
 
+def reason_of_views(found: TwoView, config: KeyframeConfig) -> KeyframeReason | None:
+    """Why two views are no longer alike; None: they are."""
+    if found.alignment is None or found.overlap is None:
+        return KeyframeReason.NEW_VIEW
+    if found.overlap < config.max_overlap:
+        return KeyframeReason.LOW_OVERLAP
+    return KeyframeReason.ROLL if abs(found.roll_rad) > config.max_roll_rad else None
+
+
 class KeyframeSelector:
     """Decides which images of a stream are keyframes. Not for use from several threads."""
 
@@ -207,19 +216,11 @@ class KeyframeSelector:
             return KeyframeReason.FEATURELESS if is_run else None
         if not self._has_shown_something:
             return KeyframeReason.FIRST
-        if found.alignment is None or found.overlap is None:
-            return KeyframeReason.NEW_VIEW
-        return self._reason_of_change(stamp_ns, found.overlap, found)
-
-    def _reason_of_change(
-        self, stamp_ns: int, overlap: float, found: TwoView
-    ) -> KeyframeReason | None:
+        reason = reason_of_views(found, self.config)
+        if reason is KeyframeReason.NEW_VIEW:
+            return reason
         has_changed = self._changes.seen(stamp_ns, found, self.config.content_change)
-        if overlap < self.config.max_overlap:
-            return KeyframeReason.LOW_OVERLAP
-        if abs(found.roll_rad) > self.config.max_roll_rad:
-            return KeyframeReason.ROLL
-        return KeyframeReason.CONTENT_CHANGE if has_changed else None
+        return reason or (KeyframeReason.CONTENT_CHANGE if has_changed else None)
 
     def _update(
         self, image: StampedImage, view: View, found: TwoView, reason: KeyframeReason | None

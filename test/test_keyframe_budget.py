@@ -13,7 +13,7 @@ from embodied_r_ros.vision.views import View
 import numpy as np
 import pytest
 
-from test.pictures import BLANK, look, stream, WIDTH
+from test.pictures import BLANK, look, stream, WIDTH, with_thing
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -75,6 +75,35 @@ def test_keyframes_are_compared_with_the_one_that_is_kept_before_them() -> None:
         assert later.reference_index == earlier.index
         moved = 20 * (later.index - earlier.index)
         assert later.overlap == pytest.approx(max(0.0, 1 - moved / WIDTH), abs=0.15)
+
+
+def within(budget: int, images: list[NDArray[np.uint8]]) -> list[tuple[int, int | None, str]]:
+    """Index, reference and reason of the keyframes that are kept."""
+    found = evaluate_images(stream(images), KeyframeConfig(), budget=budget)
+    return [(k.index, k.reference_index, k.reason.label) for k in found if k.reason]
+
+
+def test_reason_is_that_of_the_keyframe_before_it_that_is_kept() -> None:
+    passing = [look(300 + 40 * step) for step in range(12)]
+    assert within(12, passing)[-1][2] == 'low_overlap'
+    assert within(2, passing) == [(0, None, 'first'), (8, 0, 'new_view')]
+
+
+def test_view_that_the_camera_came_back_to_keeps_its_comparison() -> None:
+    there_and_back = [look(300)] * 2 + [look(500)] * 2 + [look(300)] * 2
+    assert within(2, there_and_back) == [(0, None, 'first'), (4, 2, 'low_overlap')]
+
+
+def test_sudden_change_stays_one_without_the_keyframe_before_it() -> None:
+    changed = with_thing(look(), 160, 120)
+    images = [look()] * 2 + [look(440)] * 2 + [look()] * 8 + [changed] * 8
+    assert within(9, images)[-1] == (12, 4, 'content_change')
+    assert within(2, images)[-1] == (12, 0, 'content_change')
+
+
+def test_first_and_blank_keyframes_stay_what_they_are() -> None:
+    images = [BLANK] * 2 + [look(300)] * 2 + [look(500)] * 2 + [BLANK] * 4
+    assert within(2, images) == [(0, None, 'featureless'), (7, 0, 'featureless')]
 
 
 @pytest.mark.parametrize('size', [1, -1])
