@@ -13,37 +13,71 @@ from embodied_r_ros.resources import shared_path
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb."""
     parser.add_argument('--source', type=Path, help='video, folder of images, or bag')
     parser.add_argument('--topic', help='image topic of a bag; default: the only one there is')
-    parser.add_argument('--question', help='what to ask; default: three questions of its own')
-    parser.add_argument('-o', '--option', action='append', default=[], help='repeat, one each')
+    # Both go into one list, in order: an option belongs to the question before it.
+    parser.add_argument(
+        '--question',
+        dest='words',
+        action='append',
+        default=[],
+        metavar='QUESTION',
+        type=lambda text: ('question', text),
+        help='what to ask; repeat for more; default: three questions of its own',
+    )
+    parser.add_argument(
+        '-o',
+        '--option',
+        dest='words',
+        action='append',
+        metavar='OPTION',
+        type=lambda text: ('option', text),
+        help='an option of the question before it; repeat, one each',
+    )
     parser.add_argument('--out', type=Path, required=True, help='new or empty folder')
 
 
 def main(args: argparse.Namespace) -> int:
     """Run the demonstration."""
-    if args.option and not args.question:
-        msg = 'options without a question: give --question too'
-        raise InputError(msg)
-    problem = question_problem(args.question, args.option) if args.question is not None else ''
-    if problem:
-        raise InputError(problem)
+    questions = _questions(args.words)
     try:
         from embodied_r_ros.nodes.demo import Audience, DemoRequest, run_demo
     except ImportError as error:
         msg = f'ROS 2 is not there ({error}): source it, or run `make demo` in the clone'
         raise ConfigError(msg) from None
-    questions = (Question(args.question, tuple(args.option)),) if args.question else ()
     source = args.source or shared_path('samples', 'indoor', 'episode_00000')
     report = run_demo(DemoRequest(source, args.out, questions, args.topic), Audience(_say, _hear))
     right = [entry['right'] for entry in report['questions'] if entry['right'] is not None]
     known = f', {sum(right)} of {len(right)} right' if right else ''
     _say(f'done: {len(report["questions"])} questions{known}; see {args.out}/contact_sheet.png')
     return 0
+
+
+def _questions(words: Iterable[tuple[str, str]]) -> tuple[Question, ...]:
+    """The questions with their options, from the arguments in their order.
+
+    Raises:
+        InputError: One of them cannot be asked, or there are options alone.
+    """
+    asked: list[tuple[str, list[str]]] = []
+    early: list[str] = []  # options before the first question, which are its own
+    for kind, text in words:
+        if kind == 'question':
+            asked.append((text, [] if asked else early))
+        else:
+            (asked[-1][1] if asked else early).append(text)
+    if early and not asked:
+        msg = 'options without a question: give --question too'
+        raise InputError(msg)
+    for text, options in asked:
+        if problem := question_problem(text, options):
+            raise InputError(problem)
+    return tuple(Question(text, tuple(options)) for text, options in asked)
 
 
 def _say(line: str) -> None:

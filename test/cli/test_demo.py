@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `embodied-r demo` is asked to do; that it does it is shown by `make demo`."""
+
+from __future__ import annotations
+
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.cli.main import main
+from embodied_r_ros.reasoning.asking import Question
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def requested(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What would be run."""
+    pytest.importorskip('rclpy')
+    from embodied_r_ros.nodes import demo
+
+    requests: list[Any] = []
+
+    def run_demo(request: Any, _: Any) -> dict[str, Any]:
+        requests.append(request)
+        return {'questions': []}
+
+    monkeypatch.setattr(demo, 'run_demo', run_demo)
+    return requests
+
+
+@pytest.mark.parametrize(
+    ('words', 'questions'),
+    [
+        ([], ()),
+        (['--question', 'a?'], (Question('a?'),)),
+        (['-o', 'x', '-o', 'y', '--question', 'a?'], (Question('a?', ('x', 'y')),)),
+        (
+            ['--question', 'b?', '-o', 'x', '--option', 'y', '--question', 'a?'],
+            (Question('b?', ('x', 'y')), Question('a?')),
+        ),
+        (
+            ['--question', 'b?', '--question', 'a?', '-o', 'y', '-o', 'x', '--question', 'c?'],
+            (Question('b?'), Question('a?', ('y', 'x')), Question('c?')),
+        ),
+    ],
+)
+def test_every_question_is_asked_in_order_with_its_options(
+    requested: list[Any], tmp_path: Path, words: list[str], questions: tuple[Question, ...]
+) -> None:
+    assert main(['demo', *words, '--out', str(tmp_path / 'out')]) == 0
+    assert main(['demo', *words, '--out', str(tmp_path / 'out')]) == 0
+    assert [request.questions for request in requested] == [questions] * 2
+
+
+@pytest.mark.parametrize(
+    ('words', 'message'),
+    [
+        (['-o', 'x', '-o', 'y'], 'options without a question'),
+        (['--question', ''], 'the question is empty'),
+        (['--question', 'a?', '--question', 'b?', '-o', 'x'], "one option alone ('x')"),
+        (['--question', 'a?', '-o', 'x', '--question', 'b?', '-o', 'y'], "one option alone ('x')"),
+    ],
+)
+def test_questions_that_cannot_be_asked_are_refused(
+    requested: list[Any],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    message: str,
+) -> None:
+    assert main(['demo', *words, '--out', str(tmp_path / 'out')]) == 2
+    assert message in capsys.readouterr().err
+    assert requested == []
