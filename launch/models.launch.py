@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starts the model servers of a profile, which end with the launch, and ends with them.
 
+Where they fail, the exit code of the launch is not 0.
+
 ros2 launch embodied_r_ros models.launch.py profile:=gpu-24gb
 """
 
 import sys
 
 from launch.actions import DeclareLaunchArgument, ExecuteProcess, OpaqueFunction, Shutdown
+from launch.events.process import ProcessExited
 from launch.substitutions import LaunchConfiguration
 
 from launch import LaunchContext, LaunchDescription, LaunchDescriptionEntity
@@ -54,6 +57,18 @@ def serve(context: LaunchContext) -> list[LaunchDescriptionEntity]:
             output='screen',
             # The servers get ten seconds to end by themselves.
             sigterm_timeout='15',
-            on_exit=Shutdown(reason='the model servers ended'),
+            on_exit=ended,
         )
     ]
+
+
+def ended(event: ProcessExited, context: LaunchContext) -> list[LaunchDescriptionEntity]:
+    """End the launch with the servers.
+
+    Raises:
+        RuntimeError: They failed. An exception is the only way for a launch to exit with 1.
+    """
+    if event.returncode and not context.is_shutdown:
+        msg = f'the model servers failed with exit code {event.returncode}, as said above'
+        raise RuntimeError(msg)
+    return [Shutdown(reason='the model servers ended')]

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from functools import partial
+import json
 import os
 from pathlib import Path
 import signal
@@ -195,6 +196,48 @@ def test_recording_that_is_missing_ends_the_launch_with_one_line(tmp_path: Path)
     assert done.returncode == 1
     [line] = [line for line in (done.stdout + done.stderr).splitlines() if 'no_bag' in line]
     assert 'does not exist' in line
+
+
+@pytest.mark.parametrize('code', [1, 0])
+def test_model_servers_that_end_fail_the_launch(tmp_path: Path, code: int) -> None:
+    command = [sys.executable, '-c', SERVICE, str(FOLDER / 'models.launch.py')]
+    command += [f'profile:={server_profile(tmp_path, f"raise SystemExit({code})")}']
+    done = subprocess.run(
+        [*command, f'log_dir:={tmp_path}'],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode == 1
+    assert f'reasoner ended with exit code {code}' in said
+    assert 'the model servers failed with exit code 1' in said
+    assert 'Traceback' not in said
+
+
+def test_model_servers_that_are_told_to_end_are_no_failure(tmp_path: Path) -> None:
+    mark = tmp_path / 'started'
+    waiting = f'import pathlib, time; pathlib.Path({str(mark)!r}).touch(); time.sleep(60)'
+    command = [sys.executable, '-c', SERVICE, str(FOLDER / 'models.launch.py')]
+    command += [f'profile:={server_profile(tmp_path, waiting)}', f'log_dir:={tmp_path}']
+    process = subprocess.Popen(command, start_new_session=True)
+    try:
+        wait_for(mark.exists, 'the server', TIMEOUT_S)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(TIMEOUT_S) == 0
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(TIMEOUT_S)
+
+
+def server_profile(folder: Path, code: str) -> Path:
+    """A profile whose only server is a piece of Python."""
+    path = folder / 'mine.yaml'
+    server = {'model': 'org/model', 'command': [sys.executable, '-c', code], 'port': 0}
+    path.write_text(json.dumps({'servers': {'reasoner': server}}))
+    return path
 
 
 def is_active(graph: Graph, node: str) -> bool:
