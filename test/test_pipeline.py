@@ -13,6 +13,7 @@ from embodied_r_ros.errors import InputError
 from embodied_r_ros.images import StampedImage
 from embodied_r_ros.models.chat_config import ChatConfig
 from embodied_r_ros.perception.classical import ClassicalConfig, ClassicalPerceiver
+from embodied_r_ros.perception.worker import PerceptionWorker, WorkerConfig
 from embodied_r_ros.pipeline import (
     classical_perceiver,
     delta_to_json,
@@ -90,6 +91,22 @@ def test_what_is_stated_is_not_learned() -> None:
     [delta] = list(perceive_images(stream(turning(1), stated=False), ClassicalPerceiver(config)))
     [true] = list(perceive_images(stream(turning(1)), ClassicalPerceiver()))
     assert abs(delta.items[0].bearing_rad) < 0.6 * abs(true.items[0].bearing_rad)
+
+
+def test_a_stated_field_of_view_gives_the_same_live_and_offline() -> None:
+    """Live nothing is looked ahead at, and pairs are perceived at the same time."""
+    config = ClassicalConfig(assumed_hfov_rad=math.radians(90), learn_hfov=False)
+    keyframes = list(keyframes_of(stream(turning(), stated=False)))
+    live: list[SemanticDelta] = []
+    worker = PerceptionWorker(ClassicalPerceiver(config), live.append, WorkerConfig(capacity=1000))
+    for keyframe in keyframes:
+        worker.submit(keyframe)
+    assert worker.wait_idle(60)
+    worker.close()
+    offline = perceive_images(stream(turning(), stated=False), ClassicalPerceiver(config))
+    said = [(delta.to_id, delta.action, delta.items) for delta in live]
+    # As text, because unknown numbers are NaN.
+    assert str(said) == str([(delta.to_id, delta.action, delta.items) for delta in offline])
 
 
 def test_a_folder_is_perceived(tmp_path: Path) -> None:
