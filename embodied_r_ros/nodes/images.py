@@ -12,11 +12,6 @@ from embodied_r_ros.vision.raw_images import check_raw_image, raw_image
 import numpy as np
 from sensor_msgs.msg import CompressedImage, Image
 
-try:
-    from cv_bridge import CvBridge
-except Exception:
-    CvBridge = None
-
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
