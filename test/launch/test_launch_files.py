@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Launch files are tried for real where ROS, launch and this package are installed."""
+
 from __future__ import annotations
 
 from functools import partial
@@ -11,6 +13,11 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+import pytest
+
+pytest.importorskip('launch_ros')
+pytest.importorskip('embodied_r_msgs')
+
 from action_msgs.msg import GoalStatus
 from ament_index_python.packages import get_package_prefix, PackageNotFoundError
 from embodied_r_msgs.action import Ask
@@ -21,7 +28,6 @@ from embodied_r_ros.resources import shared_path
 from launch.launch_description_sources import get_launch_description_from_python_launch_file
 from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState, GetState
-import pytest
 
 from test.chat_server import ChatServer, Script
 from test.nodes.graph import wait_for
