@@ -57,14 +57,15 @@ def check_settings(config: Any) -> None:
     Raises:
         ConfigError: Names the setting, its value and what is allowed.
     """
-    defaults = {f.name: f.default for f in fields(config)}
+    defaults: dict[str, Any] = {f.name: f.default for f in fields(config)}
     for name, info in setting_infos(type(config)).items():
         value = getattr(config, name)
-        wanted = type(defaults[name])
-        # An int is a fine float; a bool is never a number.
-        fits = isinstance(value, wanted) or (wanted is float and type(value) is int)
-        if not fits or (isinstance(value, bool) and wanted is not bool):
+        wanted, parts = type(defaults[name]), defaults[name]
+        if not _is_a(value, wanted):
             msg = f'{name} is {value!r}: expected a value of type {wanted.__name__}'
+            raise ConfigError(msg)
+        if wanted is tuple and parts and not all(_is_a(v, type(parts[0])) for v in value):
+            msg = f'{name} is {value!r}: expected values of type {type(parts[0]).__name__}'
             raise ConfigError(msg)
         if info.choices and value not in info.choices:
             msg = f'{name} is {value!r}: expected one of {", ".join(info.choices)}'
@@ -74,6 +75,12 @@ def check_settings(config: Any) -> None:
         if low is not None and high is not None and not low <= value <= high:
             msg = f'{name} is {value!r}: expected {low} to {high} ({info.description})'
             raise ConfigError(msg)
+
+
+def _is_a(value: Any, wanted: type) -> bool:
+    # An int is a fine float; a bool is never a number.
+    fits = isinstance(value, wanted) or (wanted is float and type(value) is int)
+    return fits and (wanted is bool or not isinstance(value, bool))
 
 
 def config_from_mapping(kind: type[Config], values: Mapping[str, Any]) -> Config:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _NS = 1_000_000_000
 _M = 'embodied_r_msgs/msg/'
+# Distortion models that OpenCV takes by their number of coefficients; empty: not stated.
+_PLUMB_BOB = ('', 'plumb_bob', 'rational_polynomial')
 
 
 def stamp_ns_from_msg(msg: Any) -> int:
@@ -124,7 +126,12 @@ def odometry_to_msg(
 
 
 def intrinsics_from_camera_info(msg: Any) -> Intrinsics | None:
-    """Intrinsics of a sensor_msgs CameraInfo; None where it is not calibrated (K all zero)."""
+    """Intrinsics of a sensor_msgs CameraInfo.
+
+    None where it is not calibrated (K all zero), or has a lens of another kind (fisheye).
+    """
+    if msg.distortion_model not in _PLUMB_BOB and any(msg.d):
+        return None
     return _intrinsics(int(msg.width), int(msg.height), msg.k, msg.d)
 
 

@@ -95,7 +95,9 @@ def decode_image(data: bytes) -> NDArray[np.uint8]:
     if width * height > MAX_PIXELS:
         msg = f'image claims {width}x{height} pixels; at most {MAX_PIXELS} are decoded'
         raise ImageError(msg)
-    image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+    # What does not say its size is not decoded: nobody knows how large it would be.
+    known = width * height > 0
+    image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR) if known else None
     if image is None:
         msg = f'{len(data)} bytes of {image_format(data)} cannot be decoded: damaged or cut off'
         raise ImageError(msg)
@@ -113,8 +115,9 @@ def _claimed_size(data: bytes) -> tuple[int, int]:
         return int.from_bytes(data[16:20], 'big'), int.from_bytes(data[20:24], 'big')
     position = 2
     while position + 9 < len(data):
-        if data[position] != 0xFF:
-            break
+        if data[position] != 0xFF:  # decoders skip what does not belong here
+            position += 1
+            continue
         marker = data[position + 1]
         # SOF0..SOF15 hold the size, except DHT, JPG and DAC.
         if 0xC0 <= marker <= 0xCF and marker not in {0xC4, 0xC8, 0xCC}:

@@ -122,6 +122,8 @@ class EventReader:
         self.done = self.done or choice.get('finish_reason') is not None
         thought = delta.get('reasoning_content') or delta.get('reasoning') or ''
         text = self._tagged(thought, delta.get('content') or '')
+        # Half of a surrogate pair is legal in JSON, and in no message.
+        text = text.encode(errors='replace').decode()
         tokens = _alternatives(choice.get('logprobs'))
         return ChatChunk(text, tokens) if text or tokens else None
 

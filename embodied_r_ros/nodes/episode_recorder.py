@@ -130,12 +130,13 @@ class EpisodeRecorder(ManagedNode):
     async def _start(
         self, request: StartEpisode.Request, response: StartEpisode.Response
     ) -> StartEpisode.Response:
+        # While a bag is being closed, another start may come, or the end of all recording.
+        while self._episode:
+            await self._close(self._end(Outcome.ABORTED))
         if not self.is_active:
             response.error_code = response.ERROR_NOT_ACTIVE
             response.error_msg = 'the recorder is not active'
             return response
-        if self._episode:
-            await self._close(self._end(Outcome.ABORTED))
         try:
             episode = self._open(request.task, request.scene_id)
         except BagError as error:
@@ -182,7 +183,10 @@ class EpisodeRecorder(ManagedNode):
         label = episodes.AnswerLabel(
             self.now_ns(), found, verdict, request.correction, request.operator_name
         )
-        self._episode.label(label)
+        if not self._episode.label(label):
+            response.error_code = response.ERROR_BAD_LABEL
+            response.error_msg = 'the label was not recorded: the disk is too slow, or full'
+            return response
         self._labels.publish(label_to_msg(ROS_MESSAGES, label))
         response.answer_id = found
         return response

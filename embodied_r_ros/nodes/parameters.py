@@ -45,6 +45,7 @@ class Parameters:
         self.on_change: Callable[[], None] = lambda: None
         self._configs: dict[type[Any], Any] = {}
         self._problems: dict[type[Any], str] = {}
+        self._given: dict[type[Any], dict[str, Any]] = {}  # where they are not allowed
         self._owners: dict[str, tuple[type[Any], str]] = {}
         self.warnings: list[str] = []
         # rclpy has no public way to see a value before it is declared.
@@ -83,7 +84,7 @@ class Parameters:
         try:
             self._configs[kind] = config_from_mapping(kind, values)
         except ConfigError as error:
-            self._configs[kind] = defaults
+            self._configs[kind], self._given[kind] = defaults, values
             self._problems[kind] = f'parameter {prefix + "." if prefix else ""}{error}'
         for field, info in setting_infos(kind).items():
             # A range would make rclpy refuse to start with a value outside it.
@@ -121,12 +122,16 @@ class Parameters:
             current = getattr(self._configs[kind], field)
             changed.setdefault(kind, {})[field] = _fitting(parameter.value, current)
         try:
-            made = {kind: replace(self._configs[kind], **new) for kind, new in changed.items()}
+            made = {
+                kind: replace(self._configs[kind], **{**self._given.get(kind, {}), **new})
+                for kind, new in changed.items()
+            }
         except ConfigError as error:
             return SetParametersResult(successful=False, reason=str(error))
         self._configs.update(made)
         for kind in made:
             self._problems.pop(kind, None)
+            self._given.pop(kind, None)
         if made:
             self.on_change()
         return SetParametersResult(successful=True)

@@ -198,8 +198,10 @@ class SpatialReasoner(ManagedNode):
         listener: Listener = lambda phase, text: None,
     ) -> Ticket:
         def finish(outcome: Outcome) -> None:
-            self._publish(outcome)
-            done(outcome)
+            try:
+                self._publish(outcome)
+            finally:
+                done(outcome)
 
         asked = replace(question, episode_id=self._memory.episode_id)
         answer_id = f'{self._run_id}-{next(self._counter)}'

@@ -207,9 +207,7 @@ def unanswerable(moment: Moment, rng: Random, held_out: bool) -> Draft | Unsolve
         return Draft(question, tuple(options), UNKNOWN, source='foreign')
     if not moment.layout:
         return Unsolved('no true layout')
-    seen = {thing.label for thing in moment.layout.objects} - {
-        thing.label for thing in moment.never_seen
-    }
+    seen = {thing.label for thing in moment.layout.objects if thing not in moment.never_seen}
     labels = [item_label(colour.name, shape) for colour in COLOURS for shape in SHAPES]
     label = rng.choice([label for label in labels if label not in seen])
     question = wording('item_direction', rng, held_out, item=label)

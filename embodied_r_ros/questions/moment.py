@@ -12,7 +12,7 @@ from functools import cached_property
 import math
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.geometry import relative_motion, wrapped, yaw_pitch_roll
+from embodied_r_ros.geometry import wrapped, yaw_pitch_roll
 
 if TYPE_CHECKING:
     from embodied_r_ros.deltas import SemanticDelta
@@ -47,9 +47,9 @@ class Moment:
 
     @cached_property
     def turn_rad(self) -> float:
-        """Turn from the first pose to the newest, wrapped to (-pi, pi] [rad]."""
-        rotation, _ = relative_motion(self.poses[0], self.poses[-1])
-        return wrapped(yaw_pitch_roll(rotation)[0])
+        """Turn of the level heading from first to newest pose, in (-pi, pi] [rad]."""
+        first, last = (yaw_pitch_roll(self.poses[i].rotation())[0] for i in (0, -1))
+        return wrapped(last - first)
 
     @cached_property
     def images(self) -> tuple[ImageTruth, ...]:

@@ -13,6 +13,8 @@ import math
 import re
 from typing import TYPE_CHECKING
 
+from embodied_r_ros.untrusted import as_data
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -70,13 +72,14 @@ def choice_index(answer: str, options: Sequence[str]) -> int | None:
     >>> [choice_index(answer, ['left', 'right']) for answer in ('B', 'b', '[[B]]', 'right', 'C')]
     [1, 1, 1, 1, None]
     """
-    answer = answer.strip()
+    answer = as_data(answer).strip()
     match = _LETTER.fullmatch(answer)
     if match:
         index = ord((match[1] or match[2]).upper()) - ord('A')
         if index < len(options):
             return index
-    texts = [option.strip() for option in options]
+    # As the prompt shows them.
+    texts = [as_data(option).strip() for option in options]
     return texts.index(answer) if answer in texts else None
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 import threading
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,8 @@ from embodied_r_ros.reasoning.memory import SceneMemory
 if TYPE_CHECKING:
     from embodied_r_ros.deltas import SemanticDelta
     from embodied_r_ros.reasoning.memory import MemoryConfig
+
+_OVER = 100  # episodes whose late deltas are known as such
 
 
 class LiveMemory:
@@ -25,7 +28,8 @@ class LiveMemory:
         self.resets = 0
         self._memory = SceneMemory(config)
         self._episode_id = ''
-        self._forgotten_id: str | None = None  # episode before the running one
+        self._stopped_id: str | None = None  # ended last; None: another one runs, or none did
+        self._over: deque[str] = deque(maxlen=_OVER)  # forgotten episodes
         self._lock = threading.Lock()
 
     @property
@@ -42,16 +46,16 @@ class LiveMemory:
     def stop_episode(self) -> None:
         """Go on without an episode; what was seen in it stays known."""
         with self._lock:
-            self._forgotten_id = None
-            self._episode_id = ''
+            if self._episode_id:
+                self._stopped_id, self._episode_id = self._episode_id, ''
 
     def add(self, delta: SemanticDelta) -> bool:
         """Remember a delta; False: it is from before the running episode."""
         with self._lock:
-            if delta.episode_id != self._episode_id and delta.episode_id == self._forgotten_id:
-                self.left_out += 1
-                return False
-            if delta.episode_id not in {self._episode_id, ''}:
+            if delta.episode_id not in {self._episode_id, self._stopped_id}:
+                if not delta.episode_id or delta.episode_id in self._over:
+                    self.left_out += 1
+                    return False
                 self._start(delta.episode_id)
             self.resets += self._memory.add(delta)
             return True
@@ -69,7 +73,8 @@ class LiveMemory:
     def _start(self, episode_id: str) -> int:
         if episode_id == self._episode_id:
             return 0
-        self._forgotten_id, self._episode_id = self._episode_id, episode_id
+        self._over.extend(over for over in (self._episode_id, self._stopped_id) if over)
+        self._episode_id, self._stopped_id = episode_id, None
         return self._forget()
 
     def _forget(self) -> int:

@@ -141,7 +141,9 @@ def scene_text(
     """
     if not deltas:
         return SceneText('')
-    lines = [_full_line(deltas, index, config) for index in range(len(deltas))]
+    # A name is worth its tokens only where there are several cameras to tell apart.
+    several = len({delta.camera for delta in deltas}) > 1
+    lines = [_full_line(deltas, index, config, several=several) for index in range(len(deltas))]
     costs = [estimate_tokens(line) for line in lines]
     if sum(costs) <= config.token_budget:
         return SceneText('\n'.join(lines), tuple(range(len(deltas))))
@@ -149,7 +151,9 @@ def scene_text(
     return _with_runs_merged(deltas, lines, kept, config)
 
 
-def _full_line(deltas: Sequence[SemanticDelta], index: int, config: MemoryConfig) -> str:
+def _full_line(
+    deltas: Sequence[SemanticDelta], index: int, config: MemoryConfig, *, several: bool
+) -> str:
     delta = deltas[index]
     action = CANNOT_TELL if delta.kind is DeltaKind.FAILED else delta.action
     said = ' '.join(part for part in (f'{action}.' if action else '', delta.change) if part)
@@ -157,8 +161,6 @@ def _full_line(deltas: Sequence[SemanticDelta], index: int, config: MemoryConfig
     limit = config.token_budget * 2
     said = as_data(said)
     said = said if len(said) <= limit else said[:limit] + ' …'
-    # A name is worth its tokens only where there are several cameras to tell apart.
-    several = any(d.camera != delta.camera for d in deltas)
     camera = f', {as_data(delta.camera)}' if several else ''
     return f'[{index + 1}] {_seconds(deltas, index)} s{camera}: {said}'
 

@@ -120,7 +120,9 @@ class Reasoner:
     def _draft(
         self, question: Question, deltas: Sequence[SemanticDelta], answer_id: str
     ) -> Answer:
-        newest = max(deltas, key=lambda delta: delta.stamp_ns) if deltas else None
+        # A keyframe that could not be perceived is no observation.
+        seen = [delta for delta in deltas if delta.kind is not DeltaKind.FAILED]
+        newest = max(seen, key=lambda delta: delta.stamp_ns, default=None)
         return Answer(
             id=answer_id,
             question=question.text,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TYPE_CHECKING
 
@@ -128,7 +129,8 @@ def _track(reader: AnyReader) -> PoseBuffer:
     track = PoseBuffer(capacity=max(1, count))
     for _, _, msg in read_messages(reader, topics):
         stamp_ns = stamp_ns_from_msg(msg.header.stamp)
-        track.add(stamp_ns, pose_from_msg(msg.pose.pose, msg.header.frame_id))
+        with suppress(ValueError):  # an orientation of zeros, before odometry has started
+            track.add(stamp_ns, pose_from_msg(msg.pose.pose, msg.header.frame_id))
     return track
 
 

@@ -36,8 +36,11 @@ class StorageConfig:
         return Path(self.bag_dir).expanduser()
 
     def free_mb(self) -> int:
-        """Free space on the disk of the episodes [MB]."""
-        return shutil.disk_usage(self.folder()).free // _MB
+        """Free space on the disk of the episodes [MB]; 0 where the folder is gone."""
+        try:
+            return shutil.disk_usage(self.folder()).free // _MB
+        except OSError:
+            return 0
 
     def check(self) -> None:
         """Make the folder and see that it can be written and has room.
