@@ -48,9 +48,16 @@ def _option_with(row: Row, start: str) -> str | None:
     return next((option for option in row.options if option.startswith(start)), None)
 
 
+def _walk_to(line: SceneLine) -> Walk:
+    """A walk that names its end first, so that it is known where to stop."""
+    walk = Walk()
+    walk.say(f'To [{line.label}]:')
+    return walk
+
+
 def net_turn(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
     """Add up the turns, line by line."""
-    walk = Walk()
+    walk = _walk_to(lines[-1])
     for line in lines:
         if not walk.turn(line):
             return Trace(walk.text(f'So {UNKNOWN}.'), UNKNOWN)
@@ -62,7 +69,7 @@ def net_turn(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
 
 def net_displacement(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
     """Follow the path in the axes of the start, line by line."""
-    walk = Walk()
+    walk = _walk_to(lines[-1])
     for line in lines:
         if not walk.move(line):
             return Trace(walk.text(f'So {UNKNOWN}.'), UNKNOWN)
@@ -75,7 +82,7 @@ def net_displacement(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
 def height_change(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
     """Add up the rises, line by line."""
     del row
-    walk = Walk()
+    walk = _walk_to(lines[-1])
     for line in lines:
         if not walk.rise(line):
             return Trace(walk.text(f'So {UNKNOWN}.'), UNKNOWN)
@@ -86,25 +93,26 @@ def height_change(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
 
 
 def item_direction(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
-    """Note each sight of the item, follow the path from the last one, and look back from there."""
+    """Take the last sight of the item, follow the path from there, and look back."""
     match = _LABEL.search(row.question)
     if not match:
         return None
+    sights = [
+        (index, item)
+        for index, line in enumerate(lines)
+        for item in line.items
+        if item.label == match[1]
+    ]
+    if not sights:
+        return Trace(f'{match[1]}: not seen, so {UNKNOWN}.', UNKNOWN)
+    index, sight = sights[-1]
     walk = Walk()
-    walk.say(f'{match[1]}:')
-    sight: SeenItem | None = None
-    lost = False
-    for line in lines:
-        here = next((item for item in line.items if item.label == match[1]), None)
-        if here:
-            sight, lost = here, False
-            walk.start_again(f'[{line.label}] {_sight(here)}.')
-        elif sight is None or lost:
-            walk.say(f'[{line.label}] {"lost" if lost else "no"}.')
-        else:
-            lost = not walk.move(line)
-    if sight is None or lost:
-        return Trace(walk.text(f'{"Lost" if lost else "Not seen"}, so {UNKNOWN}.'), UNKNOWN)
+    # What was seen comes first: its line is easier to find by all of it than by the label alone.
+    now = f'now [{lines[-1].label}]'
+    walk.say(f'{match[1]}: {_sight(sight)} in [{lines[index].label}], {now}.')
+    for line in lines[index + 1 :]:
+        if not walk.move(line):
+            return Trace(walk.text(f'So {UNKNOWN}.'), UNKNOWN)
     answer, why = _seen_from(walk, sight)
     return Trace(walk.text(why), answer)
 

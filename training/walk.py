@@ -84,12 +84,6 @@ class Walk:
         """The reasoning so far, and its end."""
         return ' '.join([*self._said, end])
 
-    def start_again(self, why: str) -> None:
-        """Make the present place the start."""
-        self.x = self.y = self.height = 0.0
-        self.heading = 0
-        self.say(why)
-
     def turn(self, line: SceneLine) -> bool:
         """Add a line's turn."""
         if not self._tells(line, ('turned',)):

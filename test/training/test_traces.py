@@ -94,7 +94,7 @@ def test_reasoning_names_no_letter_and_ends_in_the_answer() -> None:
     trace = read_row(row('net_turn', 'Which way?', FACINGS, DELTAS), MEMORY)
     assert trace is not None
     assert trace.think == (
-        '[1] 0: 0. [2] 90 left: 90 left. [3] 45 left: 135 left.'
+        'To [3]: [1] 0: 0. [2] 90 left: 90 left. [3] 45 left: 135 left.'
         ' In all 135 left, so to the left of it.'
     )
 
@@ -103,7 +103,7 @@ def test_path_is_followed_in_the_axes_of_the_start() -> None:
     trace = read_row(row('net_displacement', 'Where?', ('behind', 'ahead'), DELTAS), MEMORY)
     assert trace is not None
     assert trace.think == (
-        '[1] 0. [2] forward 1.2: ahead 1.2 left 0.0, at ahead 1.2 left 0.0;'
+        'To [3]: [1] 0. [2] forward 1.2: ahead 1.2 left 0.0, at ahead 1.2 left 0.0;'
         ' turn 90 left: 90 left. [3] backward 1.2: ahead 0.0 right 1.2, at ahead 1.2 right 1.2;'
         ' turn 45 left: 135 left. In all ahead 1.2 right 1.2, so ahead.'
     )
@@ -112,19 +112,21 @@ def test_path_is_followed_in_the_axes_of_the_start() -> None:
 def test_item_is_looked_back_at_from_where_the_path_ended() -> None:
     trace = read_row(row('item_direction', f'Where is the {RED.label}?', SIDES, DELTAS), MEMORY)
     assert trace is not None
-    assert trace.think.startswith('red tall object: [1] 30 left 2.1 m. [2] forward 1.2:')
+    assert trace.think.startswith(
+        'red tall object: 30 left 2.1 m in [1], now [3]. [2] forward 1.2:'
+    )
     assert trace.think.endswith(
         'At ahead 1.8 left 1.0, from ahead 1.2 right 1.2: ahead 0.6 left 2.2, 75 left,'
         ' facing 135 left: 60 right, so right.'
     )
 
 
-def test_new_sight_of_the_item_starts_the_path_again() -> None:
+def test_only_the_last_sight_of_the_item_counts() -> None:
     again = (*DELTAS, delta(6, 'cannot tell', RED), delta(8, 'turned right 40°'))
     trace = read_row(row('item_direction', f'Where is the {RED.label}?', SIDES, again), MEMORY)
     assert trace is not None
-    assert trace.think.endswith(
-        '[4] 30 left 2.1 m. [5] turn 40 right: 40 right.'
+    assert trace.think == (
+        'red tall object: 30 left 2.1 m in [4], now [5]. [5] turn 40 right: 40 right.'
         ' At 30 left, facing 40 right: 70 left, so left.'
     )
 
