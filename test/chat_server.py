@@ -24,7 +24,6 @@ from typing import Any, TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
 _LONGEST_HANG_S = 30.0
 
@@ -113,12 +112,7 @@ class ChatServer:
     def __enter__(self) -> ChatServer:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def take(self, request: RecordedRequest) -> Script:

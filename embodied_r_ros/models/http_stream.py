@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
     import ssl
     import threading
-    from types import TracebackType
 
 Value = TypeVar('Value')
 
@@ -170,12 +169,7 @@ class Reply:
     def __enter__(self) -> Reply:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _wait(self, step: Coroutine[Any, Any, Value]) -> Value:

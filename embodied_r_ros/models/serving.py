@@ -24,7 +24,6 @@ from embodied_r_ros.models.server_process import ModelProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import TracebackType
 
     from embodied_r_ros.models.profiles import ServerConfig
 
@@ -123,12 +122,7 @@ class ModelServers:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _check_access(self, role: str, config: ServerConfig, *, allow_remote: bool) -> None:

@@ -17,7 +17,6 @@ import yaml
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
-    from types import TracebackType
 
 _GRACE_S = 10.0  # between asking a node to end and making it
 _LOG_LINES = 3
@@ -97,12 +96,7 @@ class NodeProcesses:
     def __enter__(self) -> NodeProcesses:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _log(self, name: str) -> Path:

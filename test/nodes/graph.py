@@ -24,7 +24,6 @@ from rclpy.parameter import Parameter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     from embodied_r_ros.nodes.lifecycle import ManagedNode
     from rclpy.qos import QoSProfile
@@ -98,12 +97,7 @@ class Graph:
     def __enter__(self) -> Graph:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for process in self.processes:
             process.kill()
             process.communicate(timeout=TIMEOUT_S)
