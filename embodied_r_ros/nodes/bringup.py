@@ -12,6 +12,8 @@ import os
 import sys
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.errors import ConfigError
+from embodied_r_ros.nodes.topics import camera_topic, full_name, robot_remappings
 from embodied_r_ros.resources import shared_path
 from embodied_r_ros.transport import transport_environment
 from launch.actions import (
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from launch import LaunchContext, LaunchDescriptionEntity
 
 _TRY_AGAIN_S = 5.0
+_EXTRACTOR = 'keyframe_extractor'
 _ARGUMENTS = {
     'namespace': ('', 'namespace of all nodes'),
     'params_file': ('', 'YAML file of parameters; empty: the shipped config/embodied_r.yaml'),
@@ -45,9 +48,17 @@ _ARGUMENTS = {
     'log_level': ('info', 'debug, info, warn or error'),
     'use_respawn': ('false', 'start a node again that ends'),
     'prefix': ('', 'put before each node\'s command, such as "nice -n 5" or "taskset -c 2"'),
-    'image_topic': ('', 'base name of the image, such as /camera/color/image_raw'),
+    'cameras': (
+        '',
+        'namespaces of several cameras, such as front,rear, each with an extractor; empty: one '
+        'camera, without a namespace of its own',
+    ),
+    'image_topic': (
+        '',
+        'base name of the image, such as /camera/color/image_raw; with `cameras` relative to each',
+    ),
     'image_transport': ('', 'raw or compressed'),
-    'camera_info_topic': ('', 'camera_info of that image'),
+    'camera_info_topic': ('', 'camera_info of that image, likewise'),
     'odom_topic': ('', 'odometry of the robot'),
     'profile': ('embedded', 'model profile (config/models), or the path of a YAML file'),
     'model_server_url': ('', "the reasoner's server, if it runs already; nothing is served then"),
@@ -87,22 +98,60 @@ def transport() -> list[LaunchDescriptionEntity]:
 
 
 def pipeline(given: Mapping[str, str]) -> dict[str, LifecycleNode]:
-    """The nodes, by name, with their parameters and remappings."""
+    """The nodes, by name, with their parameters and remappings.
+
+    Raises:
+        ConfigError: Several cameras were given one topic.
+    """
     url = given['model_server_url']
     profile = {} if url else {'profile': given['profile']}
-    remapped = {
-        'image': given['image_topic'],
-        'camera_info': given['camera_info_topic'],
-        'odom': given['odom_topic'],
+    cameras = [name for part in given['cameras'].split(',') if (name := part.strip())]
+    listed = {'cameras': cameras} if cameras else {}
+    remapped = {'odom': given['odom_topic']} | {
+        camera_topic(camera, name): camera_topic(camera, topic)
+        for name, topic in _camera_remappings(given).items()
+        for camera in cameras or ['.']
     }
     extra: dict[str, dict[str, Any]] = {
-        'keyframe_extractor': {'image_transport': given['image_transport']},
-        'semantic_perceiver': profile,
+        'semantic_perceiver': {**profile, **listed},
         'spatial_reasoner': {**profile, 'chat.url': url},
     }
     if is_true(given['record']):
-        extra['episode_recorder'] = {'bag_dir': given['bag_dir']}
-    return {name: node(name, given, own, remapped) for name, own in extra.items()}
+        extra['episode_recorder'] = {'bag_dir': given['bag_dir'], **listed}
+    nodes = {name: node(name, given, own, remapped) for name, own in extra.items()}
+    transport = {'image_transport': given['image_transport']}
+    if not cameras:
+        return {_EXTRACTOR: node(_EXTRACTOR, given, transport, remapped), **nodes}
+    return {**{camera: _extractor(camera, given, transport) for camera in cameras}, **nodes}
+
+
+def _extractor(
+    camera: str, given: Mapping[str, str], parameters: Mapping[str, Any]
+) -> LifecycleNode:
+    """The extractor of one of several cameras, in the camera's namespace."""
+    namespace = given['namespace']
+    remapped = {**robot_remappings(namespace), **_camera_remappings(given)}
+    if given['odom_topic']:
+        remapped['odom'] = full_name(given['odom_topic'], namespace)
+    own = {**given, 'namespace': full_name(camera, namespace)}
+    return node(_EXTRACTOR, own, {**parameters, 'camera': camera.strip('/')}, remapped)
+
+
+def _camera_remappings(given: Mapping[str, str]) -> dict[str, str]:
+    """Remappings of what a camera publishes, relative to its namespace.
+
+    Raises:
+        ConfigError: Several cameras were given one topic.
+    """
+    remapped = {'image': given['image_topic'], 'camera_info': given['camera_info_topic']}
+    for name, topic in remapped.items():
+        if given['cameras'] and topic.startswith('/'):
+            msg = (
+                f'{name}_topic is {topic!r}: with `cameras` expected a name relative to each, '
+                f'such as {topic.rsplit("/", 1)[-1]!r}'
+            )
+            raise ConfigError(msg)
+    return {name: topic for name, topic in remapped.items() if topic}
 
 
 def node(

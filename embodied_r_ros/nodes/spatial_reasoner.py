@@ -18,7 +18,7 @@ from embodied_r_msgs.action import Ask, PredictKeypoint
 from embodied_r_msgs.msg import Answer, EpisodeMark, KeypointProposal, SemanticDelta
 from embodied_r_msgs.srv import AskOnce, PredictKeypointOnce, ResetMemory
 from embodied_r_ros.config import check_settings, setting
-from embodied_r_ros.conversions import answer_to_msg, delta_from_msg
+from embodied_r_ros.conversions import answer_to_msg, delta_from_msg, stamp_ns_from_msg
 from embodied_r_ros.errors import InputError
 from embodied_r_ros.models.chat_config import ChatConfig
 from embodied_r_ros.models.http_chat import HttpChatClient
@@ -176,7 +176,7 @@ class SpatialReasoner(ManagedNode):
 
     def _take_mark(self, msg: EpisodeMark) -> None:
         if msg.event == EpisodeMark.EVENT_START:
-            self._memory.start_episode(msg.episode_id)
+            self._memory.start_episode(msg.episode_id, stamp_ns_from_msg(msg.header.stamp))
         else:
             self._memory.stop_episode()
 

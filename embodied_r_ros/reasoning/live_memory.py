@@ -20,7 +20,8 @@ class LiveMemory:
     """A scene memory that belongs to the running episode. Thread-safe.
 
     An episode starts with its mark or with its first delta, whichever comes first, and forgets
-    what was before. What then still comes from before it is left out and counted.
+    what was before. What then still comes from before it is left out and counted. A delta that
+    names no episode is from before it where its stamp is.
     """
 
     def __init__(self, config: MemoryConfig) -> None:
@@ -28,6 +29,7 @@ class LiveMemory:
         self.resets = 0
         self._memory = SceneMemory(config)
         self._episode_id = ''
+        self._start_ns = 0  # of the running episode; 0: not known
         self._stopped_id: str | None = None  # ended last; None: another one runs, or none did
         self._over: deque[str] = deque(maxlen=_OVER)  # forgotten episodes
         self._lock = threading.Lock()
@@ -38,10 +40,17 @@ class LiveMemory:
         with self._lock:
             return self._episode_id
 
-    def start_episode(self, episode_id: str) -> int:
-        """Forget everything for a new episode; returns how many deltas that were."""
+    def start_episode(self, episode_id: str, stamp_ns: int) -> int:
+        """Forget everything for an episode that starts; returns how many deltas that were.
+
+        Args:
+            episode_id: Its id.
+            stamp_ns: When it started, in the clock of the image stamps [ns]; 0: not known.
+        """
         with self._lock:
-            return self._start(episode_id)
+            forgotten = self._start(episode_id)
+            self._start_ns = stamp_ns
+            return forgotten
 
     def stop_episode(self) -> None:
         """Go on without an episode; what was seen in it stays known."""
@@ -53,10 +62,12 @@ class LiveMemory:
         """Remember a delta; False: it is from before the running episode."""
         with self._lock:
             if delta.episode_id not in {self._episode_id, self._stopped_id}:
-                if not delta.episode_id or delta.episode_id in self._over:
+                if self._is_past(delta):
                     self.left_out += 1
                     return False
-                self._start(delta.episode_id)
+                if delta.episode_id:
+                    self._start(delta.episode_id)
+                    self._start_ns = delta.stamp_ns
             self.resets += self._memory.add(delta)
             return True
 
@@ -69,6 +80,13 @@ class LiveMemory:
         """Everything remembered, oldest first."""
         with self._lock:
             return self._memory.deltas()
+
+    def _is_past(self, delta: SemanticDelta) -> bool:
+        """Tell whether a delta that is not of the running episode is from before it."""
+        if delta.episode_id:
+            return delta.episode_id in self._over
+        # A camera that hears no marks names no episode, and is not blind for it.
+        return not 0 < self._start_ns <= delta.stamp_ns
 
     def _start(self, episode_id: str) -> int:
         if episode_id == self._episode_id:

@@ -132,6 +132,41 @@ def test_pipeline_comes_up_answers_and_ends_cleanly(
     assert counts['/robot1/episode_mark'] == 2
 
 
+def test_several_cameras_are_of_one_episode(
+    graph: Graph, start: Callable[..., subprocess.Popen[bytes]], server: ChatServer, tmp_path: Path
+) -> None:
+    start(
+        'embodied_r.launch.py',
+        cameras='front,rear',
+        model_server_url=server.url,
+        bag_dir=tmp_path,
+    )
+    extractors = ('front/keyframe_extractor', 'rear/keyframe_extractor')
+    for name in (*extractors, *NODES[1:]):
+        wait_for(partial(is_active, graph, f'/{name}'), name, TIMEOUT_S)
+    deltas = graph.inbox(SemanticDelta, '/semantic_delta')
+    graph.matched('/semantic_delta')
+    cameras = [Camera(graph, namespace=f'/{name}') for name in ('front', 'rear')]
+    started = graph.call(StartEpisode, '/start_episode', StartEpisode.Request())
+
+    def seen_in_the_episode() -> bool:
+        for camera in cameras:
+            camera.send(view(1), graph.outsider.get_clock().now().nanoseconds)
+        found = {msg.camera for msg in deltas if msg.episode_id == started.episode_id}
+        return found == {'front', 'rear'}
+
+    wait_for(seen_in_the_episode, 'both cameras', TIMEOUT_S)
+
+
+def test_one_topic_for_several_cameras_is_refused() -> None:
+    words = [str(FOLDER / 'embodied_r.launch.py'), 'cameras:=front,rear', 'image_topic:=/image']
+    command = [sys.executable, '-c', SERVICE, *words, 'serve_models:=false']
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert done.returncode == 1
+    said = done.stdout + done.stderr
+    assert "image_topic is '/image': with `cameras` expected a name relative to each" in said
+
+
 def test_node_waits_for_its_model_server(
     graph: Graph, start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
 ) -> None:

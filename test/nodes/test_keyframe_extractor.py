@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import json
 import math
 import threading
 from typing import Any, TYPE_CHECKING
@@ -14,10 +15,12 @@ from embodied_r_ros.images import EncodedImage
 from embodied_r_ros.nodes import qos
 from embodied_r_ros.nodes.keyframe_extractor import KeyframeExtractorNode
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
+from embodied_r_ros.nodes.topics import robot_remappings
 from nav_msgs.msg import Odometry
 import numpy as np
 import pytest
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
+from std_msgs.msg import String
 
 from test.nodes.graph import ACTIVATE, CLEANUP, CONFIGURE, DEACTIVATE, wait_for
 from test.nodes.test_images import raw
@@ -222,6 +225,25 @@ def test_episode_starts_a_new_stream_and_names_its_keyframes(graph: Graph) -> No
     wait_for(lambda: node._episode_id == '', 'the mark')
     camera.send(view(3), START_NS + 2 * S)
     assert camera.keyframes.wait(4)[3].episode_id == ''
+
+
+def test_cameras_in_namespaces_share_what_their_robot_has_once(graph: Graph) -> None:
+    rules = [f'{name}:={topic}' for name, topic in robot_remappings('robot1').items()]
+    arguments = ['--ros-args', *(part for rule in rules for part in ('-r', rule))]
+
+    def make(**options: Any) -> KeyframeExtractorNode:
+        return KeyframeExtractorNode(cli_args=arguments, **options)
+
+    cameras = ('/robot1/front', '/robot1/rear')
+    nodes = [graph.active(make, namespace=camera) for camera in cameras]
+    said = graph.inbox(String, '/robot1/provenance', qos.LATCHED_OF_MANY)
+    marks = graph.publisher(EpisodeMark, '/robot1/episode_mark', qos.LATCHED, readers=2)
+    marks.publish(mark(EpisodeMark.EVENT_START))
+    wait_for(lambda: [node._episode_id for node in nodes] == ['e7', 'e7'], 'the mark')
+    graph.publisher(Odometry, '/robot1/odom', qos.SENSOR, readers=2)
+    assert {json.loads(msg.data)['node'] for msg in said.wait(2)} == {
+        f'{camera}/keyframe_extractor' for camera in cameras
+    }
 
 
 def test_latched_episode_is_known_to_a_node_that_starts_later(graph: Graph) -> None:

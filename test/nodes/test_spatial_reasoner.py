@@ -310,6 +310,19 @@ def test_episode_forgets_what_was_before_and_names_the_answer(asker: Asker) -> N
     assert 'red tall' not in result.answer.prompt
 
 
+def test_camera_that_hears_no_marks_is_seen_in_an_episode(asker: Asker) -> None:
+    marks = asker.graph.publisher(EpisodeMark, '/episode_mark', qos.LATCHED)
+    start = EpisodeMark(episode_id='e1', event=EpisodeMark.EVENT_START)
+    start.header.stamp = stamp_to_msg(ROS_MESSAGES, asker.node.now_ns())
+    marks.publish(start)
+    wait_for(lambda: asker.node._memory.episode_id == 'e1', 'the mark')
+    asker.see('New: blue round object.', age_s=60.0)
+    assert asker.ask()[1].error_code == Ask.Result.ERROR_NO_OBSERVATION
+    asker.see('New: red tall object.', age_s=0.0)
+    _, result = asker.ask()
+    assert (result.error_code, result.answer.episode_id) == (0, 'e1')
+
+
 def test_memory_is_reset_by_a_backward_jump_of_the_clock(graph: Graph, server: ChatServer) -> None:
     asker = Asker(graph, server, use_sim_time=True).start()
     clock = graph.publisher(Clock, '/clock', 1)
