@@ -44,10 +44,12 @@ class ManagedNode(LifecycleNode):
 
     # Config classes of the parameters, with the prefix of their names.
     groups: ClassVar[Mapping[type[Any], str]] = {}
+    # Those of them that are read in `configure` only.
+    at_configure: ClassVar[frozenset[type[Any]]] = frozenset()
 
     def __init__(self, name: str, **options: Any) -> None:
         super().__init__(name, **options)
-        self.parameters = Parameters(self, self.groups)
+        self.parameters = Parameters(self, self.groups, self.at_configure)
         self.parameters.on_change = self._parameters_changed
         self.while_configured = ExitStack()
         self.while_active = ExitStack()

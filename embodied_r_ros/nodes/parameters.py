@@ -3,7 +3,8 @@
 
 The dataclass is the only judge of a value. A bad value in a YAML file does not stop the node from
 starting; it stops it from being configured, with the dataclass's message. A change by
-`ros2 param set` is taken as a whole or refused with that message.
+`ros2 param set` is taken as a whole or refused with that message; so is one that a configured node
+would not heed.
 """
 
 from __future__ import annotations
@@ -29,19 +30,27 @@ if TYPE_CHECKING:
     from rclpy.parameter import Parameter
 
 Config = TypeVar('Config')
+_AT_CONFIGURE = 'takes effect at configure'
 
 
 class Parameters:
     """The parameters of a node, as instances of its config classes."""
 
-    def __init__(self, node: Node, groups: Mapping[type[Any], str]) -> None:
+    def __init__(
+        self,
+        node: Node,
+        groups: Mapping[type[Any], str],
+        at_configure: frozenset[type[Any]] = frozenset(),
+    ) -> None:
         """Declare every setting of every group.
 
         Args:
             node: The node.
             groups: Prefix of the parameters of each config class; '' for none.
+            at_configure: Those of them whose settings the node reads when it is configured only.
         """
         self.is_configured = False
+        self._at_configure = at_configure
         self.on_change: Callable[[], None] = lambda: None
         self._configs: dict[type[Any], Any] = {}
         self._problems: dict[type[Any], str] = {}
@@ -89,9 +98,14 @@ class Parameters:
         for field, info in setting_infos(kind).items():
             # A range would make rclpy refuse to start with a value outside it.
             ranged = kind not in self._problems
-            descriptor = _descriptor(info, getattr(defaults, field), ranged=ranged)
+            fixed = self._is_fixed(kind, info)
+            descriptor = _descriptor(info, getattr(defaults, field), ranged=ranged, fixed=fixed)
             node.declare_parameter(names[field], _plain(getattr(defaults, field)), descriptor)
             self._owners[names[field]] = (kind, field)
+
+    def _is_fixed(self, kind: type[Any], info: SettingInfo) -> bool:
+        """Tell whether a setting is read when the node is configured only."""
+        return info.read_only or kind in self._at_configure
 
     def _warn_of_unused(self, given: Mapping[str, Any], prefixes: Sequence[str]) -> None:
         """Notice what was misspelt, or is no setting of a group that the node has.
@@ -116,8 +130,8 @@ class Parameters:
             if parameter.name not in self._owners:
                 continue
             kind, field = self._owners[parameter.name]
-            if self.is_configured and setting_infos(kind)[field].read_only:
-                reason = f'{parameter.name} can only be changed before the node is configured'
+            if self.is_configured and self._is_fixed(kind, setting_infos(kind)[field]):
+                reason = f'{parameter.name} {_AT_CONFIGURE}: deactivate, cleanup, set, configure'
                 return SetParametersResult(successful=False, reason=reason)
             current = getattr(self._configs[kind], field)
             changed.setdefault(kind, {})[field] = _fitting(parameter.value, current)
@@ -149,12 +163,14 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _descriptor(info: SettingInfo, default: Any, *, ranged: bool) -> ParameterDescriptor:
+def _descriptor(
+    info: SettingInfo, default: Any, *, ranged: bool, fixed: bool
+) -> ParameterDescriptor:
     constraints = []
     if info.choices:
         constraints.append(f'one of: {", ".join(info.choices)}')
-    if info.read_only:
-        constraints.append('can only be changed before the node is configured')
+    if fixed:
+        constraints.append(_AT_CONFIGURE)
     # Typing is dynamic so that `rate: 5` in YAML serves a float; the dataclass checks the type.
     descriptor = ParameterDescriptor(
         description=info.description,

@@ -86,6 +86,7 @@ class SemanticPerceiver(ManagedNode):
         ClassicalConfig: 'classical',
         WorkerConfig: 'worker',
     }
+    at_configure: ClassVar = frozenset({ChatConfig, VlmConfig, ClassicalConfig, WorkerConfig})
 
     def __init__(self, **options: Any) -> None:
         super().__init__('semantic_perceiver', **options)

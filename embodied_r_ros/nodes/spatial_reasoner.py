@@ -58,7 +58,10 @@ class ReasonerNodeConfig:
         '', 'model profile whose reasoner is asked; empty: the server of chat.*', read_only=True
     )
     model_timeout_s: float = setting(
-        10.0, 'time in which the model server must say what it serves [s]', between=(0.1, 600)
+        10.0,
+        'time in which the model server must say what it serves [s]',
+        between=(0.1, 600),
+        read_only=True,
     )
 
     def __post_init__(self) -> None:
@@ -79,6 +82,7 @@ class SpatialReasoner(ManagedNode):
         ReasonerConfig: 'reasoner',
         DeskConfig: 'desk',
     }
+    at_configure: ClassVar = frozenset({ChatConfig})
 
     def __init__(self, **options: Any) -> None:
         super().__init__('spatial_reasoner', **options)

@@ -8,6 +8,8 @@ from typing import Any, ClassVar, TYPE_CHECKING
 from embodied_r_ros.config import check_settings, setting
 from embodied_r_ros.errors import ConfigError
 from embodied_r_ros.nodes.lifecycle import ManagedNode
+from embodied_r_ros.nodes.semantic_perceiver import SemanticPerceiver
+from embodied_r_ros.nodes.spatial_reasoner import SpatialReasoner
 import pytest
 from rcl_interfaces.srv import DescribeParameters
 
@@ -74,7 +76,7 @@ def test_descriptors_explain(graph: Graph) -> None:
     )
     assert count.integer_range[0].to_value == 10
     assert mode.additional_constraints == 'one of: auto, never'
-    assert 'before the node is configured' in name.additional_constraints
+    assert name.additional_constraints == 'takes effect at configure'
 
 
 @pytest.mark.parametrize(
@@ -120,11 +122,28 @@ def test_read_only_holds_while_configured(graph: Graph) -> None:
     node = graph.active(Example)
     result = graph.parameter(node, 'name', 'rear')
     assert not result.successful
-    assert 'name can only be changed before the node is configured' in result.reason
+    assert result.reason == 'name takes effect at configure: deactivate, cleanup, set, configure'
     graph.change(node, DEACTIVATE, CLEANUP)
     assert graph.parameter(node, 'name', 'rear').successful
     graph.change(node, CONFIGURE, ACTIVATE)
     assert node.parameters.config(Plain).name == 'rear'
+
+
+@pytest.mark.parametrize('make', [SemanticPerceiver, SpatialReasoner])
+def test_configured_node_refuses_what_it_would_not_heed(
+    graph: Graph, make: type[ManagedNode]
+) -> None:
+    node = graph.add(make)
+    node.configure = lambda: None  # type: ignore[method-assign]
+    graph.change(node, CONFIGURE)
+    said = node.parameters.values()
+    at_configure = {'chat', 'vlm', 'classical', 'worker', 'model_timeout_s'}
+    fixed = [name for name in said if name.split('.')[0] in at_configure]
+    assert len(fixed) >= 7
+    for name in fixed:
+        result = graph.parameter(node, name, said[name])
+        assert result.reason.startswith(f'{name} takes effect at configure: deactivate')
+    assert node.parameters.values() == said
 
 
 def test_name_that_a_group_does_not_have_is_noticed(graph: Graph) -> None:

@@ -246,6 +246,21 @@ def test_profile_with_a_model_asks_for_it(graph: Graph, capfd: pytest.CaptureFix
     assert 'no model server at' in capfd.readouterr().err
 
 
+def test_setting_of_the_perceiver_takes_effect_at_configure(graph: Graph) -> None:
+    node = graph.active(SemanticPerceiver)
+    for name, value in (('classical.use_odometry', False), ('worker.capacity', 50)):
+        assert not graph.parameter(node, name, value).successful
+    assert '"classical.use_odometry": true' in node.provenance()
+    graph.change(node, DEACTIVATE, CLEANUP)
+    assert graph.parameter(node, 'classical.use_odometry', False).successful
+    graph.change(node, CONFIGURE, ACTIVATE)
+    assert '"classical.use_odometry": false' in node.provenance()
+    found = graph.inbox(SemanticDelta, 'semantic_delta')
+    graph.matched('semantic_delta')
+    show(graph, seen(0), seen(1, x=1.5))
+    assert found.wait(2)[1].action != 'moved forward 1.5 m'
+
+
 def test_three_rounds_of_the_lifecycle(graph: Graph) -> None:
     node = graph.add(SemanticPerceiver, namespace='/robot1')
     found = graph.inbox(SemanticDelta, '/robot1/semantic_delta')
