@@ -20,6 +20,7 @@ from embodied_r_ros.recordings.sources import open_source
 
 if TYPE_CHECKING:
     from pathlib import Path
+    import threading
 
     from embodied_r_ros.answers import Answer, FocusText
     from embodied_r_ros.deltas import SemanticDelta
@@ -60,8 +61,13 @@ def see(path: Path, topic: str | None, rate_hz: float | None, progress: Progress
             yield keyframe
 
     def look(
-        question: str, options: Sequence[str], deltas: Sequence[SemanticDelta], deadline_s: float
+        question: str,
+        options: Sequence[str],
+        deltas: Sequence[SemanticDelta],
+        deadline_s: float,
+        cancel: threading.Event | None,
     ) -> list[FocusText]:
+        del cancel  # nobody can
         wanted = {delta.to_id for delta in deltas}
         chosen = [keyframe for keyframe in held if keyframe.id in wanted]
         return [perceiver.focus(question, options, k, deadline_s) for k in chosen]

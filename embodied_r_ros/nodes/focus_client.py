@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from embodied_r_msgs.srv import Focus
 from embodied_r_ros.conversions import focus_from_msg
+from embodied_r_ros.errors import CancelledError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from embodied_r_ros.answers import FocusText
     from embodied_r_ros.deltas import SemanticDelta
     from embodied_r_ros.nodes.lifecycle import ManagedNode
+
+# How late a cancel may be noticed [s]; two events cannot be waited for at once.
+_POLL_S = 0.05
 
 
 class FocusClient:
@@ -34,6 +38,7 @@ class FocusClient:
         options: Sequence[str],
         deltas: Sequence[SemanticDelta],
         deadline_s: float,
+        cancel: threading.Event | None,
     ) -> list[FocusText]:
         """Ask what the newer keyframes of some deltas show; what comes too late is left out.
 
@@ -42,6 +47,10 @@ class FocusClient:
             options: Its options.
             deltas: Deltas whose newer keyframes are to be looked at.
             deadline_s: Time for all of them [s].
+            cancel: Ends the look soon after it is set.
+
+        Raises:
+            CancelledError: `cancel` was set.
         """
         end = time.monotonic() + deadline_s
         found: list[FocusText] = []
@@ -53,10 +62,12 @@ class FocusClient:
                 keyframe_ids=[delta.to_id for delta in group],
                 camera=camera,
             )
-            found += self._call(request, end)
+            found += self._call(request, end, cancel)
         return found
 
-    def _call(self, request: Focus.Request, end: float) -> list[FocusText]:
+    def _call(
+        self, request: Focus.Request, end: float, cancel: threading.Event | None
+    ) -> list[FocusText]:
         left_s = end - time.monotonic()
         if left_s <= 0 or not self._client.service_is_ready():
             return []
@@ -64,9 +75,15 @@ class FocusClient:
         done = threading.Event()
         future = self._client.call_async(request)
         future.add_done_callback(lambda _: done.set())
-        if not done.wait(left_s):
+        try:
+            while not done.wait(_POLL_S):
+                if cancel is not None and cancel.is_set():
+                    msg = 'the look was cancelled'
+                    raise CancelledError(msg)
+                if time.monotonic() >= end:
+                    return []
+        finally:
             self._client.remove_pending_request(future)
-            return []
         response = future.result()
         if response.error:
             self._node.get_logger().warning(f'focus: {response.error}', throttle_duration_sec=5.0)

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-import math
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_msgs.action import Ask, PredictKeypoint
 from embodied_r_ros.conversions import proposal_to_msg, vector_from_msg
 from embodied_r_ros.errors import InputError
+from embodied_r_ros.nodes.limits import seconds
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
 from embodied_r_ros.reasoning.asking import RefusalCode
 from embodied_r_ros.reasoning.keypoints import keypoint_question, KeypointProposal, proposal_of
@@ -17,11 +17,6 @@ from embodied_r_ros.reasoning.keypoints import keypoint_question, KeypointPropos
 if TYPE_CHECKING:
     from embodied_r_ros.reasoning.answering import Outcome
     from embodied_r_ros.reasoning.asking import Question
-
-
-def seconds(value: float) -> float:
-    """A time limit of a goal [s]; what is none means 0, the node's default."""
-    return float(value) if math.isfinite(value) and value > 0 else 0.0
 
 
 def question_of(goal: Any) -> Question:

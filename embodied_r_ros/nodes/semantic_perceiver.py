@@ -25,6 +25,7 @@ from embodied_r_ros.nodes import qos
 from embodied_r_ros.nodes.deferred import deferred
 from embodied_r_ros.nodes.diagnostics import Health, Level
 from embodied_r_ros.nodes.lifecycle import ManagedNode
+from embodied_r_ros.nodes.limits import seconds
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
 from embodied_r_ros.nodes.run import run
 from embodied_r_ros.nodes.topics import camera_topic
@@ -90,6 +91,7 @@ class SemanticPerceiver(ManagedNode):
 
     def __init__(self, **options: Any) -> None:
         super().__init__('semantic_perceiver', **options)
+        self._looking = 0  # requests of a focus, in any thread or in line
 
     def configure(self) -> None:
         """Reach the model, where there is one.
@@ -110,7 +112,6 @@ class SemanticPerceiver(ManagedNode):
         self._bad_keyframes = 0
         self._worker = PerceptionWorker(self._perceiver, self._publish, self._worker_config)
         self._pool = ThreadPoolExecutor(_FOCUS_THREADS, 'focus')
-        self._looking = 0
         self.while_active.callback(self._pool.shutdown, wait=False)
         self.while_active.callback(self._worker.close)
         for camera in self.parameters.config(PerceiverConfig).cameras:
@@ -184,15 +185,23 @@ class SemanticPerceiver(ManagedNode):
             return response
         self._looking += 1
         looked = deferred(self)
-        self._pool.submit(lambda: looked.set_result(self._look(request, response)))
-        filled: Focus.Response = await looked
-        self._looking -= 1
-        return filled
 
-    def _look(self, request: Focus.Request, response: Focus.Response) -> Focus.Response:
+        def look() -> None:
+            try:
+                self._look(request, response)
+            except Exception as error:  # the asker must hear of it, whatever it was
+                response.error = f'the look failed: {type(error).__name__}: {error}'
+            looked.set_result(None)
+
+        self._pool.submit(look)
+        await looked
+        self._looking -= 1
+        return response
+
+    def _look(self, request: Focus.Request, response: Focus.Response) -> None:
         """Fill a response. Runs in a thread of the pool."""
-        limit_s = request.deadline_s or self.parameters.config(PerceiverConfig).focus_deadline_s
-        end = time.monotonic() + limit_s
+        default_s = self.parameters.config(PerceiverConfig).focus_deadline_s
+        end = time.monotonic() + (seconds(request.deadline_s) or default_s)
         for keyframe_id in request.keyframe_ids:
             keyframe = self._worker.keyframe(keyframe_id, request.camera)
             left_s = end - time.monotonic()
@@ -205,7 +214,6 @@ class SemanticPerceiver(ManagedNode):
                 continue
             if text.text:
                 response.focus.append(focus_to_msg(ROS_MESSAGES, text))
-        return response
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

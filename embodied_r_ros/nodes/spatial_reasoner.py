@@ -27,8 +27,9 @@ from embodied_r_ros.nodes import qos
 from embodied_r_ros.nodes.asking_server import AskingServer
 from embodied_r_ros.nodes.diagnostics import Health, Level
 from embodied_r_ros.nodes.focus_client import FocusClient
-from embodied_r_ros.nodes.keypoint_asking import fill_keypoint, question_of, seconds
+from embodied_r_ros.nodes.keypoint_asking import fill_keypoint, question_of
 from embodied_r_ros.nodes.lifecycle import ManagedNode
+from embodied_r_ros.nodes.limits import seconds
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
 from embodied_r_ros.nodes.run import run
 from embodied_r_ros.nodes.standing_question import StandingConfig, StandingQuestion

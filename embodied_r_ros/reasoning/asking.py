@@ -15,10 +15,16 @@ from embodied_r_ros.errors import EmbodiedRError
 from embodied_r_ros.reasoning.memory import MemoryConfig
 
 if TYPE_CHECKING:
+    import threading
+
     from embodied_r_ros.answers import Answer
 
-# Looks again at the newer keyframes of some deltas: question, options, deltas, deadline [s].
-Look = Callable[[str, Sequence[str], Sequence[SemanticDelta], float], Sequence[FocusText]]
+# Looks again at the newer keyframes of some deltas: question, options, deltas, deadline [s], and
+# what ends the look early by a CancelledError (None: nothing does).
+Look = Callable[
+    [str, Sequence[str], Sequence[SemanticDelta], float, 'threading.Event | None'],
+    Sequence[FocusText],
+]
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ class Reasoner:
         deadline_s = question.deadline_s or self._config.deadline_s
         end = start + round(deadline_s * _NS)
         try:
-            focus = self._focus(question, deltas, end, listener)
+            focus = self._focus(question, deltas, end, listener, cancel)
             prompt = build_prompt(
                 question.text, question.options, deltas, focus, self._config.memory()
             )
@@ -174,7 +174,12 @@ class Reasoner:
         return Freshness.DEGRADED if lower or failed else Freshness.FRESH
 
     def _focus(
-        self, question: Question, deltas: Sequence[SemanticDelta], end: int, listener: Listener
+        self,
+        question: Question,
+        deltas: Sequence[SemanticDelta],
+        end: int,
+        listener: Listener,
+        cancel: threading.Event | None,
     ) -> Sequence[FocusText]:
         """Look at keyframes again, where that is wanted; a failed look is no look."""
         terms = question_terms(question.text, question.options)
@@ -185,7 +190,7 @@ class Reasoner:
         listener(Phase.FOCUS, '')
         newest = deltas[-self._config.focus_keyframes :]
         # Half of what is left: the answer itself needs time too.
-        found = self._look(question.text, question.options, newest, _left_s(end) / 2)
+        found = self._look(question.text, question.options, newest, _left_s(end) / 2, cancel)
         return [text for text in found if text.text.strip()]
 
     def _with_prompt(

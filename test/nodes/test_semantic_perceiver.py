@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+import math
 import threading
 import time
 from typing import Any, TYPE_CHECKING
@@ -54,6 +55,7 @@ class FakePerceiver:
 
     def __init__(self) -> None:
         self.go = threading.Event()
+        self.deadlines_s: list[float] = []
         self.model = deltas.ModelInfo('fake')
 
     def perceive(
@@ -72,6 +74,7 @@ class FakePerceiver:
         deadline_s: float,
     ) -> FocusText:
         self.go.wait(20)
+        self.deadlines_s.append(deadline_s)
         return FocusText(keyframe.id, keyframe.stamp_ns, f'{question} {deadline_s > 1}', 'front')
 
     def info(self) -> deltas.ModelInfo:
@@ -157,6 +160,31 @@ def test_focus_looks_again_without_blocking(graph: Graph) -> None:
         (1, 'a door? True'),
     ]
     assert response.error == ''
+
+
+@pytest.mark.parametrize('deadline_s', [0.0, math.nan, math.inf, -1.0])
+def test_focus_without_a_deadline_has_the_nodes(graph: Graph, deadline_s: float) -> None:
+    perceiver = FakePerceiver()
+    perceiver.go.set()
+    node = with_perceiver(graph, perceiver, focus_deadline_s=7.0)
+    show(graph, seen(0))
+    wait_for(lambda: node._worker.keyframe(0, 'front'), 'the keyframe')
+    request = Focus.Request(question='a door?', keyframe_ids=[0], deadline_s=deadline_s)
+    assert len(graph.call(Focus, '/focus', request).focus) == 1
+    [left_s] = perceiver.deadlines_s
+    assert 0 < left_s <= 7
+
+
+def test_look_that_fails_is_told(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = with_perceiver(graph, FakePerceiver())
+
+    def broken(keyframe_id: int, camera: str) -> None:
+        raise ZeroDivisionError(keyframe_id)
+
+    monkeypatch.setattr(node._worker, 'keyframe', broken)
+    response = graph.call(Focus, '/focus', Focus.Request(question='a door?', keyframe_ids=[5]))
+    assert response.error == 'the look failed: ZeroDivisionError: 5'
+    assert node._looking == 0
 
 
 def test_focus_needs_an_active_node(graph: Graph) -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any, TYPE_CHECKING
 
@@ -23,7 +24,9 @@ from embodied_r_ros.reasoning.answering import Termination
 from embodied_r_ros.reasoning.asking import RefusalCode
 from geometry_msgs.msg import Point
 import pytest
+from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.serialization import serialize_message
+from rclpy.task import Future
 from rosgraph_msgs.msg import Clock
 from std_srvs.srv import Trigger
 
@@ -448,6 +451,32 @@ def test_focus_is_asked_of_the_perceiver(graph: Graph, server: ChatServer) -> No
     [request] = asked
     assert (list(request.keyframe_ids), request.camera) == ([7], 'front')
     assert Ask.Feedback.PHASE_FOCUS in [msg.phase for msg in feedback]
+
+
+@pytest.mark.parametrize('ending', ['cancelled', 'node_deactivated'])
+def test_end_is_heard_while_keyframes_are_looked_at(
+    graph: Graph, server: ChatServer, ending: str
+) -> None:
+    asked = threading.Event()
+
+    async def look(request: Focus.Request, response: Focus.Response) -> Focus.Response:
+        asked.set()
+        await Future()  # for ever
+        return response
+
+    group = ReentrantCallbackGroup()
+    graph.outsider.create_service(Focus, '/focus', look, callback_group=group)
+    asker = Asker(graph, server, reasoner__focus='always').start()
+    wait_for(asker.node._focus._client.service_is_ready, 'the service')
+    asker.see('New: red tall object.', to_id=7)
+    handle = asker.goal(deadline_s=3600.0)
+    assert asked.wait(20)
+    if ending == 'cancelled':
+        graph.result(handle.cancel_goal_async())
+    else:
+        graph.change(asker.node, DEACTIVATE)
+    assert graph.goal_result(handle)[1].termination_reason == ending
+    assert server.requests == []
 
 
 def test_answer_does_not_wait_for_a_perceiver_that_is_gone(

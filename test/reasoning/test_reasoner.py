@@ -182,7 +182,11 @@ def test_focus_looks_where_nothing_seen_mentions_the_question(
     asked: list[str] = []
 
     def look(
-        text: str, options: Sequence[str], deltas: Sequence[SemanticDelta], deadline_s: float
+        text: str,
+        options: Sequence[str],
+        deltas: Sequence[SemanticDelta],
+        deadline_s: float,
+        cancel: threading.Event | None,
     ) -> list[FocusText]:
         asked.append(text)
         return [FocusText(1, 12 * SECOND_NS, 'a green sofa on the left')]
