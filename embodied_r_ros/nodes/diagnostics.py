@@ -57,9 +57,11 @@ class Meter:
 
     def rate_hz(self) -> float:
         """Events per second over the window."""
-        now = time.monotonic()
+        now, times = time.monotonic(), tuple(self._times)
         since = max(self._start, now - self._window_s)
-        return sum(t >= since for t in tuple(self._times)) / max(now - since, 1e-3)
+        if len(times) == self._times.maxlen:  # what was before is not known
+            since = max(since, times[0])
+        return sum(t >= since for t in times) / max(now - since, 1e-3)
 
     def age_s(self) -> float:
         """Time since the last event, or since counting began [s]."""

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The standing question: answered again as new deltas arrive, at most at a given rate.
 
-It is a parameter; the service `set_standing_question` sets that parameter. It gives way to
-questions that were asked: it is put only while nobody waits.
+It is a parameter; the service `set_standing_question` sets that parameter, and its rate, for which
+0 means the one that the node was configured with. It gives way to questions that were asked: it is
+put only while nobody waits.
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ class StandingQuestion:
         self._node, self._is_idle, self._put = node, is_idle, put
         self._news = False
         self._since = 0.0
+        self._default_hz = node.parameters.config(StandingConfig).standing_rate_hz
         node.serve(SetStandingQuestion, 'set_standing_question', self._set)
 
     def start(self) -> None:
@@ -95,12 +97,14 @@ class StandingQuestion:
             response.error_code = response.ERROR_NOT_ACTIVE
             response.error_msg = 'the reasoner is not active'
             return response
+        rate_hz = self._default_hz
+        if request.rate_hz > 0:
+            rate_hz = float(f'{request.rate_hz:.6g}')  # as it was before it became a float32
         parameters = [
             Parameter('standing_question', value=request.question),
             Parameter('standing_options', value=list(request.options) or ['']),
+            Parameter('standing_rate_hz', value=rate_hz),
         ]
-        if request.rate_hz > 0:
-            parameters.append(Parameter('standing_rate_hz', value=float(request.rate_hz)))
         result = self._node.set_parameters_atomically(parameters)
         if not result.successful:
             response.error_code = response.ERROR_BAD_QUESTION

@@ -30,7 +30,8 @@ class Worker(Generic[Item]):
         """Start the thread.
 
         Args:
-            handle: Called with each item, and with how many were dropped since the last one.
+            handle: Called with each item, and with how many were dropped since the last one that
+                was handled.
             capacity: Items that may wait.
             on_error: Told what `handle` raised; the thread goes on with the next item.
             name: Name of the thread.
@@ -82,4 +83,6 @@ class Worker(Generic[Item]):
             try:
                 self._handle(item, dropped)
             except Exception as error:
+                with self._changed:  # nobody has told of them
+                    self._dropped_since += dropped
                 self._on_error(error)

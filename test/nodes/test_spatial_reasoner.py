@@ -380,6 +380,19 @@ def test_standing_question_waits_for_something_new_and_keeps_its_rate(
     assert len(server.requests) == 2
 
 
+def test_rate_of_the_standing_question_is_the_nodes_where_none_is_asked_for(
+    graph: Graph, server: ChatServer
+) -> None:
+    asker = Asker(graph, server, standing_rate_hz=0.5).start()
+    rates = []
+    for rate_hz in (5.0, 0.0, 0.01, float('nan')):
+        request = SetStandingQuestion.Request(**WHERE, rate_hz=rate_hz)
+        response = graph.call(SetStandingQuestion, '/set_standing_question', request)
+        assert (response.error_code, response.error_msg) == (0, '')
+        rates.append(asker.node.get_parameter('standing_rate_hz').value)
+    assert rates == [5.0, 0.5, 0.01, 0.5]
+
+
 def test_bad_standing_question_is_refused(asker: Asker) -> None:
     request = SetStandingQuestion.Request(question='Where?', options=['left'])
     response = asker.graph.call(SetStandingQuestion, '/set_standing_question', request)

@@ -52,6 +52,28 @@ def test_error_is_told_and_the_next_item_is_handled() -> None:
     assert worker.close()
 
 
+def test_dropped_are_told_with_the_next_item_that_is_handled() -> None:
+    started, go = threading.Event(), threading.Event()
+    handled: list[tuple[str, int]] = []
+
+    def handle(item: str, dropped: int) -> None:
+        started.set()
+        go.wait(10)
+        if item == 'bad':
+            raise ZeroDivisionError(item)
+        handled.append((item, dropped))
+
+    worker: Worker[str] = Worker(handle, 2, lambda error: None, 'test')
+    worker.submit('bad')
+    assert started.wait(10)
+    for item in ('lost', 'lost', 'bad', 'good'):
+        worker.submit(item)
+    go.set()
+    wait_for(lambda: handled, 'the good one')
+    assert handled == [('good', 2)]
+    assert worker.close()
+
+
 def test_close_does_not_wait_longer_than_asked() -> None:
     started, go = threading.Event(), threading.Event()
 
