@@ -205,8 +205,9 @@ class SpatialReasoner(ManagedNode):
         def finish(outcome: Outcome) -> None:
             try:
                 self._publish(outcome)
-            finally:
-                done(outcome)
+            except Exception as error:  # the asker must hear of the outcome, whatever it was
+                self.log_problem(error)
+            done(outcome)
 
         asked = replace(question, episode_id=self._memory.episode_id)
         answer_id = f'{self._run_id}-{next(self._counter)}'

@@ -156,9 +156,13 @@ class Graph:
 
     def try_change(self, node: Node, transition: int) -> bool:
         """Ask for a transition over its service; tell whether it succeeded."""
+        return bool(self.result(self.change_later(node, transition)).success)
+
+    def change_later(self, node: Node, transition: int) -> Any:
+        """Ask for a transition and return the future of the response."""
         request = ChangeState.Request(transition=Transition(id=transition))
         name = f'{node.get_fully_qualified_name()}/change_state'
-        return bool(self.call(ChangeState, name, request).success)
+        return self.call_async(ChangeState, name, request)
 
     def call(self, kind: type[Any], name: str, request: Any, timeout_s: float = TIMEOUT_S) -> Any:
         """Call a service and return its response."""

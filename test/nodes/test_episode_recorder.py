@@ -5,9 +5,11 @@ import json
 import os
 from pathlib import Path
 import signal
+import threading
 import time
 from typing import Any, TYPE_CHECKING
 
+from diagnostic_msgs.msg import DiagnosticArray
 from embodied_r_msgs.msg import Answer, AnswerLabel, EpisodeMark, Keyframe, SemanticDelta
 from embodied_r_msgs.srv import LabelAnswer, StartEpisode, StopEpisode
 from embodied_r_ros.conversions import answer_to_msg, delta_to_msg, keyframe_to_msg
@@ -146,6 +148,48 @@ def test_new_episode_ends_the_running_one_as_aborted(operator: Operator) -> None
     assert stop.outcome == EpisodeMark.OUTCOME_ABORTED
 
 
+def is_closed(bag_path: str) -> bool:
+    return (Path(bag_path) / 'metadata.yaml').exists()
+
+
+def test_starts_at_the_same_time_leave_no_bag_open(operator: Operator) -> None:
+    operator.start('a')
+    request = StartEpisode.Request(task='b')
+    starts = [operator.graph.call_async(StartEpisode, '/start_episode', request) for _ in range(2)]
+    started = [operator.graph.result(start) for start in starts]
+    assert [response.error_code for response in started] == [0, 0]
+    operator.stop()
+    folders = list(operator.folder.iterdir())
+    assert len(folders) == 3
+    assert all(is_closed(str(folder)) for folder in folders)
+
+
+def test_start_that_a_deactivation_overtakes_is_refused(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = operator.start()
+    episode = operator.node._episode
+    assert episode is not None
+    go, close = threading.Event(), episode.close
+
+    def slow_close() -> None:
+        go.wait(20)
+        close()
+
+    monkeypatch.setattr(episode, 'close', slow_close)
+    request = StartEpisode.Request()
+    starting = operator.graph.call_async(StartEpisode, '/start_episode', request)
+    wait_for(lambda: operator.node._episode is None, 'the end of the first episode')
+    deactivating = operator.graph.change_later(operator.node, DEACTIVATE)
+    wait_for(lambda: not operator.node.is_active, 'the deactivation')
+    go.set()
+    assert operator.graph.result(deactivating).success
+    response = operator.graph.result(starting)
+    assert response.error_code == response.ERROR_NOT_ACTIVE
+    assert operator.node._episode is None
+    assert is_closed(first.bag_path)
+
+
 def test_provenance_is_in_the_bag_from_the_start(operator: Operator) -> None:
     record = {'node': '/keyframe_extractor', 'models': []}
     said = operator.graph.publisher(String, '/provenance', qos.LATCHED)
@@ -206,6 +250,23 @@ def test_label_that_makes_no_sense_is_refused(operator: Operator) -> None:
     assert 'correction' in response.error_msg
 
 
+def test_label_that_is_not_recorded_is_told(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labels = operator.graph.inbox(AnswerLabel, '/answer_label')
+    operator.start()
+    operator.tell('answer', answer_to_msg(ROS_MESSAGES, answer()))
+    episode = operator.node._episode
+    assert episode is not None
+    with monkeypatch.context() as patched:
+        patched.setattr(episode, 'label', lambda label: False)  # as with a full queue
+        response = operator.label()
+    assert response.error_code == response.ERROR_BAD_LABEL
+    assert response.error_msg.startswith('the label was not recorded')
+    assert operator.label().error_code == 0
+    assert len(labels.wait(1)) == 1
+
+
 def test_stop_without_an_episode_is_refused(operator: Operator) -> None:
     response = operator.stop()
     assert response.error_code == response.ERROR_NOT_RECORDING
@@ -250,6 +311,19 @@ def test_disk_that_fills_up_ends_the_episode_and_the_node_lives(operator: Operat
     wait_for(lambda: (Path(started.bag_path) / 'metadata.yaml').exists(), 'a closed bag')
     assert operator.graph.parameter(operator.node, 'min_free_mb', 0).successful
     assert operator.start().error_code == 0
+
+
+def test_folder_that_goes_ends_the_episode_and_the_node_says_so(operator: Operator) -> None:
+    operator.start()
+    assert operator.graph.parameter(operator.node, 'min_free_mb', 1).successful
+    operator.folder.rename(operator.folder.with_name('gone'))
+    wait_for(lambda: operator.node._episode is None, 'the end of the episode')
+    arrays = operator.graph.inbox(DiagnosticArray, '/diagnostics')
+    status = wait_for(
+        lambda: next((a.status[0] for a in arrays if a.status[0].level == b'\x02'), None),
+        'an error',
+    )
+    assert ('free_mb', '0') in [(value.key, value.value) for value in status.values]
 
 
 def test_disk_that_fails_ends_the_episode_and_the_node_lives(

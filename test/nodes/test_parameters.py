@@ -7,6 +7,7 @@ from typing import Any, ClassVar, TYPE_CHECKING
 
 from embodied_r_ros.config import check_settings, setting
 from embodied_r_ros.errors import ConfigError
+from embodied_r_ros.nodes.keyframe_extractor import KeyframeExtractorNode
 from embodied_r_ros.nodes.lifecycle import ManagedNode
 from embodied_r_ros.nodes.semantic_perceiver import SemanticPerceiver
 from embodied_r_ros.nodes.spatial_reasoner import SpatialReasoner
@@ -101,6 +102,36 @@ def test_bad_value_at_start_can_be_mended(graph: Graph) -> None:
     assert graph.parameter(node, 'nested.share', 0.75).successful
     graph.change(node, CONFIGURE)
     assert node.parameters.config(Nested).share == 0.75
+
+
+def test_mending_one_value_keeps_the_others_that_were_given(graph: Graph) -> None:
+    node = graph.add(Example, nested__share=1.5, nested__count=7)
+    refused = graph.parameter(node, 'nested.count', 8)
+    assert refused.reason.startswith('share is 1.5: expected 0 to 1')
+    assert graph.parameter(node, 'nested.share', 0.75).successful
+    graph.change(node, CONFIGURE)
+    assert node.parameters.config(Nested) == Nested(0.75, 7)
+    assert node.get_parameter('nested.count').value == 7
+
+
+def test_array_of_another_type_stops_the_configuration(
+    graph: Graph, capfd: pytest.CaptureFixture[str]
+) -> None:
+    node = graph.add(KeyframeExtractorNode, mount_xyz=['a', 'b', 'c'])
+    assert not graph.try_change(node, CONFIGURE)
+    message = (
+        "not configured: parameter mount_xyz is ('a', 'b', 'c'): expected values of type float"
+    )
+    assert message in capfd.readouterr().err
+
+
+@pytest.mark.parametrize('value', [['a', 'b', 'c'], [True, False, True], 'abc', [1.0, 2.0]])
+def test_array_of_another_type_is_refused_with_a_reply(graph: Graph, value: Any) -> None:
+    node = graph.add(KeyframeExtractorNode)
+    result = graph.parameter(node, 'mount_xyz', value)
+    assert not result.successful
+    assert result.reason.startswith('mount_xyz is ')
+    assert graph.parameter(node, 'mount_xyz', [1, 2, 3]).successful
 
 
 def test_change_reaches_the_node_as_a_whole(graph: Graph) -> None:

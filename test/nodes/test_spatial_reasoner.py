@@ -230,6 +230,28 @@ def test_unreadable_completion_is_an_error(asker: Asker) -> None:
     assert result.answer.completion == 'I would say right'
 
 
+def test_half_of_a_surrogate_pair_from_the_model_is_survived(asker: Asker) -> None:
+    asker.see('New: red tall object.')
+    content = r'<think>x \ud800</think><answer>B</answer>'
+    line = f'data: {{"choices":[{{"delta":{{"content":"{content}"}},"finish_reason":"stop"}}]}}'
+    asker.server.default = Script(raw=(line, 'data: [DONE]'))
+    response = asker.graph.call(AskOnce, '/ask_once', AskOnce.Request(**WHERE))
+    assert (response.error_code, response.answer.think) == (0, 'x ?')
+
+
+def test_answer_that_cannot_be_published_ends_its_request(
+    asker: Asker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(answer: Answer) -> None:
+        '\ud800'.encode()  # raises
+
+    asker.see('New: red tall object.')
+    monkeypatch.setattr(asker.node._answers, 'publish', broken)
+    response = asker.graph.call(AskOnce, '/ask_once', AskOnce.Request(**WHERE))
+    assert response.answer.text == 'right'
+    wait_for(lambda: not asker.node._desk.waiting(), 'an empty line')
+
+
 def test_full_line_is_busy(graph: Graph, server: ChatServer) -> None:
     asker = Asker(graph, server, desk__in_line=1).start()
     asker.see('New: red tall object.')
