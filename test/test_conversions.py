@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import re
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from embodied_r_ros import answers, conversions, deltas, episodes, keyframes
@@ -200,3 +201,29 @@ def fields_without_comment(text: str) -> list[str]:
 )
 def test_every_field_is_explained(path: Path) -> None:
     assert fields_without_comment(path.read_text()) == []
+
+
+def camera_info(model: str, d: tuple[float, ...]) -> SimpleNamespace:
+    k = (300.0, 0.0, 320.0, 0.0, 300.0, 240.0, 0.0, 0.0, 1.0)
+    return SimpleNamespace(width=640, height=480, k=k, d=d, distortion_model=model)
+
+
+@pytest.mark.parametrize('model', ['equidistant', 'thin_prism'])
+def test_lens_of_another_kind_is_an_unknown_one(model: str) -> None:
+    bent = camera_info(model, (-0.02, 0.005, -0.003, 0.001))
+    assert conversions.intrinsics_from_camera_info(bent) is None
+    assert conversions.intrinsics_from_camera_info(camera_info(model, (0.0,) * 4))
+
+
+@pytest.mark.parametrize(
+    ('model', 'd'),
+    [
+        ('plumb_bob', (0.1, 0.0, 0.0, 0.0, 0.0)),
+        ('', (0.1, 0.0, 0.0, 0.0)),
+        ('rational_polynomial', (0.1,) * 8),
+    ],
+)
+def test_distortion_that_opencv_takes_is_kept(model: str, d: tuple[float, ...]) -> None:
+    intrinsics = conversions.intrinsics_from_camera_info(camera_info(model, d))
+    assert intrinsics
+    assert intrinsics.distortion == d

@@ -75,6 +75,12 @@ def test_what_is_no_image_is_not_encoded(array: Image) -> None:
         encode_image(array)
 
 
+def test_jpeg_with_a_stray_byte_is_decoded() -> None:
+    data = encode_image(picture()).data
+    first = 4 + int.from_bytes(data[4:6], 'big')
+    assert decode_image(data[:first] + b'\0' + data[first:]).shape == (48, 64, 3)
+
+
 @pytest.mark.parametrize(
     ('data', 'message'),
     [
@@ -83,6 +89,11 @@ def test_what_is_no_image_is_not_encoded(array: Image) -> None:
         (b'\xff\xd8\xff\xe0', 'cannot be decoded: damaged or cut off'),
         (png_header(100_000, 100_000), 'claims 100000x100000 pixels; at most'),
         (jpeg_header(60_000, 60_000), 'claims 60000x60000 pixels; at most'),
+        # Decoders skip a stray byte between segments.
+        (
+            jpeg_header(60_000, 60_000).replace(b'abc', b'abc\0'),
+            'claims 60000x60000 pixels; at most',
+        ),
     ],
 )
 def test_bytes_that_are_no_image_are_refused(data: bytes, message: str) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 import math
 import random
 
@@ -123,6 +124,37 @@ def test_without_poses_and_layout_nothing_is_made_up() -> None:
 def test_odometry_alone_proves_motion() -> None:
     made = draft('net_turn', Moment(DELTAS, POSES))
     assert (made.source, made.solution) == ('odometry', 'to the left of it')
+
+
+@pytest.mark.parametrize('tilt_deg', [0, 20, 45, 60])
+@pytest.mark.parametrize('heading_deg', [-150, -90, 30, 90, 150, 180])
+def test_turn_is_of_the_level_heading(tilt_deg: float, heading_deg: float) -> None:
+    start, turned = (
+        Pose(
+            (0.0, 0.0, 1.0),
+            quaternion_from_matrix(
+                rotation_from_ypr(math.radians(yaw), math.radians(tilt_deg), 0.0)
+            ),
+            'odom',
+        )
+        for yaw in (25, 25 + heading_deg)
+    )
+    turn = math.degrees(Moment(DELTAS, (start, turned)).turn_rad)
+    assert math.isclose(math.cos(math.radians(turn - heading_deg)), 1.0, abs_tol=1e-9)
+
+
+def test_what_was_seen_is_never_asked_as_unseen_because_of_a_twin() -> None:
+    seen = layout()
+    red = seen.objects[0]
+    twin = replace(red, id=len(seen.objects), first_seen_ns=0, last_seen_ns=0)
+    moment = Moment(DELTAS, POSES, replace(seen, objects=(*seen.objects, twin)))
+    asked = {
+        made.truth.get('item')
+        for seed in range(400)
+        if isinstance(made := KINDS['unanswerable'](moment, random.Random(seed), False), Draft)
+    }
+    assert red.label not in asked
+    assert len(asked) > 10
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ from embodied_r_ros.reasoning.completions import (
     number_in,
     parse_completion,
 )
+from embodied_r_ros.reasoning.memory import MemoryConfig
+from embodied_r_ros.reasoning.prompts import build_prompt
 from hypothesis import given
 from hypothesis import strategies as st
 import pytest
@@ -93,3 +95,11 @@ def test_any_text_is_read_without_an_error(text: str, options: list[str]) -> Non
     index = choice_index(text, options)
     assert read.answer is None or read.answer.strip() == read.answer
     assert index is None or index < len(options)
+
+
+@pytest.mark.parametrize('option', ['<1 m', 'nearer > farther', 'a\tb', 'up\ndown'])
+def test_option_is_named_as_the_prompt_shows_it_or_as_it_was_given(option: str) -> None:
+    shown = build_prompt('Which?', (option, 'right'), (), (), MemoryConfig()).user
+    text = next(line for line in shown.splitlines() if line.startswith('A. '))[3:]
+    assert choice_index(text, [option, 'right']) == 0
+    assert choice_index(option, [option, 'right']) == 0

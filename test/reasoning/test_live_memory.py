@@ -107,3 +107,31 @@ def test_reset_tells_how_much_was_forgotten(memory: LiveMemory) -> None:
     memory.add(delta(2))
     assert memory.reset() == 2
     assert memory.deltas() == ()
+
+
+def test_delta_that_comes_after_its_episode_was_stopped_belongs_to_it(memory: LiveMemory) -> None:
+    memory.start_episode('e1')
+    memory.add(delta(1, 'e1'))
+    memory.stop_episode()
+    assert memory.add(delta(2, 'e1'))
+    assert memory.add(delta(3, ''))
+    assert (stamps(memory), memory.episode_id, memory.left_out) == ([1, 2, 3], '', 0)
+
+
+def test_late_delta_of_a_stopped_episode_does_not_end_the_next(memory: LiveMemory) -> None:
+    memory.start_episode('e1')
+    memory.add(delta(1, 'e1'))
+    memory.stop_episode()
+    memory.start_episode('e2')
+    assert not memory.add(delta(2, 'e1'))
+    assert memory.add(delta(3, 'e2'))
+    assert (stamps(memory), memory.episode_id, memory.left_out) == ([3], 'e2', 1)
+
+
+def test_late_deltas_of_earlier_episodes_are_known_as_such(memory: LiveMemory) -> None:
+    for episode_id in ('e1', 'e2', 'e3'):
+        memory.start_episode(episode_id)
+        memory.stop_episode()
+    assert not memory.add(delta(1, 'e1'))
+    assert not memory.add(delta(2, 'e2'))
+    assert memory.add(delta(3, 'e3'))

@@ -96,6 +96,20 @@ def test_cameras_are_named_only_where_there_are_several() -> None:
     assert '0.0 s, left: A door.' in scene_text([left, right], frozenset(), MemoryConfig()).text
 
 
+def test_each_delta_is_looked_at_a_few_times_however_many_there_are() -> None:
+    looks = 0
+
+    class Counted(SemanticDelta):
+        def __getattribute__(self, name: str) -> object:
+            nonlocal looks
+            looks += name == 'camera'
+            return super().__getattribute__(name)
+
+    walk = [Counted(i * SECOND_NS, DeltaKind.CHANGE, change='A door.') for i in range(300)]
+    scene_text(walk, frozenset(), MemoryConfig())
+    assert looks <= 10 * len(walk)
+
+
 def test_backward_jump_of_the_stamps_forgets() -> None:
     memory = SceneMemory(MemoryConfig())
     assert not memory.add(delta(5))

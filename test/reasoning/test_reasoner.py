@@ -134,6 +134,17 @@ def test_old_or_future_observation_is_never_fresh(now_s: float) -> None:
     assert refusal.value.code is RefusalCode.STALE
 
 
+def test_failed_perception_is_no_observation() -> None:
+    blind = (*SEEN, SemanticDelta(60 * SECOND_NS, DeltaKind.FAILED, error='blank'))
+    answer = ask(ScriptedClient(RIGHT), deltas=blind, now_s=60.0)
+    assert answer.observation_stamp_ns == 12 * SECOND_NS
+    assert answer.observation_age_ns == 48 * SECOND_NS
+    assert answer.freshness is Freshness.STALE
+    with pytest.raises(Refusal) as refusal:
+        ask(ScriptedClient(RIGHT), deltas=blind, now_s=60.0, stale='refuse')
+    assert refusal.value.code is RefusalCode.STALE
+
+
 def test_answer_that_took_too_long_is_not_fresh() -> None:
     times = iter([12 * SECOND_NS, 30 * SECOND_NS, 30 * SECOND_NS])
     reasoner = Reasoner(ScriptedClient(RIGHT), ReasonerConfig())
