@@ -7,6 +7,7 @@ import math
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.reasoning.completions import choice_index, option_letter
+from embodied_r_ros.untrusted import as_data
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,11 +56,12 @@ def _first_of_answer(tokens: Sequence[TokenAlternatives]) -> int | None:
 
 
 def _option_of(token: str, options: Sequence[str]) -> int | None:
-    piece = token.strip()
+    piece = as_data(token).strip()
     if not piece:
         return None
     # Answer text is compared first: a model that writes texts may begin one with 'a'.
-    begun = [index for index, option in enumerate(options) if option.startswith(piece)]
+    texts = [as_data(option).strip() for option in options]  # as the prompt shows them
+    begun = [index for index, text in enumerate(texts) if text.startswith(piece)]
     letters = [option_letter(index) for index in range(len(options))]
     if piece.upper() in letters and not begun:
         return choice_index(piece, options)

@@ -169,8 +169,11 @@ class Reasoner:
     ) -> Freshness:
         if self._is_stale(draft, question, now_ns):
             return Freshness.STALE
-        lower = draft.model.rung not in {Rung.PRIMARY, Rung.UNSET}
-        failed = any(delta.kind is DeltaKind.FAILED for delta in deltas)
+        read = deltas[draft.deltas_omitted :]
+        failed = any(delta.kind is DeltaKind.FAILED for delta in read)
+        # What stood in for the perceiver counts like what stands in for the reasoner.
+        rungs = {draft.model.rung, *(delta.model.rung for delta in read)}
+        lower = bool(rungs - {Rung.PRIMARY, Rung.UNSET})
         return Freshness.DEGRADED if lower or failed else Freshness.FRESH
 
     def _focus(

@@ -28,6 +28,11 @@ def test_share_of_a_text_that_begins_one_option() -> None:
     assert option_confidence(said, ['left', 'right'], 1) == pytest.approx(2 / 3)
 
 
+def test_options_are_compared_as_the_prompt_shows_them() -> None:
+    said = tokens('\u2039', **{'\u2039': 0.5, 'B': 0.25})
+    assert option_confidence(said, ['<1 m', 'more'], 0) == pytest.approx(2 / 3)
+
+
 def test_token_that_begins_two_options_tells_nothing() -> None:
     said = tokens('red', red=0.9, B=0.05)
     assert math.isnan(option_confidence(said, ['red ball', 'red box'], 0))

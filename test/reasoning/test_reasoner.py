@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.answers import AnswerKind, FocusText, Freshness
@@ -158,6 +159,34 @@ def test_lower_rung_and_failed_perception_degrade() -> None:
     assert ask(ScriptedClient(RIGHT), deltas=failed).freshness is Freshness.DEGRADED
 
 
+@pytest.mark.parametrize(
+    ('rung', 'freshness'),
+    [
+        (Rung.UNSET, Freshness.FRESH),
+        (Rung.PRIMARY, Freshness.FRESH),
+        (Rung.LOCAL, Freshness.DEGRADED),
+    ],
+)
+def test_perceiver_that_stood_in_degrades(rung: Rung, freshness: Freshness) -> None:
+    stood_in = SemanticDelta(
+        12 * SECOND_NS, DeltaKind.CHANGE, model=ModelInfo('classical', rung=rung)
+    )
+    assert ask(ScriptedClient(RIGHT), deltas=(*SEEN, stood_in)).freshness is freshness
+
+
+def test_only_what_is_in_the_prompt_degrades() -> None:
+    stood_in = SemanticDelta(
+        1, DeltaKind.CHANGE, change='a door', model=ModelInfo('classical', rung=Rung.LOCAL)
+    )
+    lines = [
+        SemanticDelta(stamp_s * SECOND_NS, DeltaKind.CHANGE, change='a.' * 300)
+        for stamp_s in range(1, 13)
+    ]
+    answer = ask(ScriptedClient(RIGHT), deltas=(stood_in, *lines), token_budget=200)
+    assert answer.deltas_omitted > 0
+    assert answer.freshness is Freshness.FRESH
+
+
 def test_cancel_is_passed_on() -> None:
     with pytest.raises(CancelledError):
         ask(ScriptedClient(error=CancelledError('asked to')))
@@ -209,3 +238,22 @@ def test_focus_looks_where_nothing_seen_mentions_the_question(
     assert len(asked) == looks
     assert ('a green sofa' in answer.prompt) == bool(looks)
     assert len(answer.focus) == looks
+
+
+def test_focus_takes_the_newest_keyframes_and_half_of_the_time() -> None:
+    asked: list[tuple[list[int], float]] = []
+
+    def look(
+        text: str, options: Sequence[str], deltas: Sequence[SemanticDelta], deadline_s: float
+    ) -> list[FocusText]:
+        asked.append(([delta.to_id for delta in deltas], deadline_s))
+        return []
+
+    walk = [SemanticDelta(i * SECOND_NS, DeltaKind.CHANGE, to_id=i) for i in range(1, 8)]
+    config = ReasonerConfig(focus='always', focus_keyframes=2)
+    Reasoner(ScriptedClient(RIGHT), config, look).answer(
+        replace(WHERE, deadline_s=100.0), walk, answer_id='x', now_ns=lambda: 7 * SECOND_NS
+    )
+    [(ids, deadline_s)] = asked
+    assert ids == [6, 7]
+    assert 0 < deadline_s <= 50.0
