@@ -10,9 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 import math
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 NAN = math.nan
 CANNOT_TELL = 'cannot tell'  # the action of a motion that is not known
@@ -136,14 +139,16 @@ class SemanticDelta:
     latency_ns: int = 0
     error: str = ''  # why it failed
 
-    def to_row(self) -> dict[str, Any]:
+    def to_row(self, *, with_camera: bool = False) -> dict[str, Any]:
         """The part that the reasoner reads, as plain JSON values (the `deltas` of a row).
 
-        A failed delta keeps its place, with a motion that cannot be told and nothing seen.
+        A failed delta keeps its place, with a motion that cannot be told and nothing seen. The
+        camera is told where there are several to tell apart (`row_deltas`).
         """
         failed = self.kind is DeltaKind.FAILED
         return {
             'stamp_ns': self.stamp_ns,
+            **({'camera': self.camera} if with_camera else {}),
             'action': CANNOT_TELL if failed else self.action,
             'change': self.change,
             'items': [item.to_json() for item in self.items],
@@ -160,7 +165,15 @@ class SemanticDelta:
             items = tuple(Item.from_json(item) for item in value['items'])
             action, change = str(value['action']), str(value['change'])
             kind = DeltaKind.CHANGE if action else DeltaKind.FIRST
-            return cls(int(value['stamp_ns']), kind, action=action, change=change, items=items)
-        except (KeyError, TypeError) as error:
+            camera = str(value.get('camera', 'camera'))
+            stamp_ns = int(value['stamp_ns'])
+            return cls(stamp_ns, kind, action=action, change=change, items=items, camera=camera)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             msg = f'delta {value!r} is unreadable: {error} (wants stamp_ns, action, change, items)'
             raise InputError(msg) from None
+
+
+def row_deltas(deltas: Sequence[SemanticDelta]) -> tuple[dict[str, Any], ...]:
+    """The `deltas` of a row. Cameras are named where there are several, as in a prompt."""
+    several = len({delta.camera for delta in deltas}) > 1
+    return tuple(delta.to_row(with_camera=several) for delta in deltas)

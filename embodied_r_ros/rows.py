@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows: questions with their solutions, one JSON line each, for training and evaluation."""
+"""Rows: questions with their solutions, one JSON line each, for training and evaluation.
+
+A row keeps of each delta `stamp_ns`, `action`, `change` and `items`, and, where the deltas are of
+several cameras, the name of its `camera`.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +46,7 @@ class Row:
     answer_kind: str  # one of ANSWER_KINDS
     options: tuple[str, ...]  # empty: a free question
     solution: str  # letter for a choice, number or text otherwise, or 'unknown'
-    deltas: tuple[dict[str, Any], ...]  # as SemanticDelta.to_row writes them
+    deltas: tuple[dict[str, Any], ...]  # as `row_deltas` writes them
     focus: tuple[dict[str, Any], ...] = ()  # fields of FocusText
     meta: dict[str, Any] = field(default_factory=dict)
     extra: dict[str, Any] = field(default_factory=dict)  # other fields, kept as they came

@@ -10,6 +10,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.config import check_settings, setting
+from embodied_r_ros.deltas import row_deltas
 from embodied_r_ros.questions.kinds import Draft, KINDS, Unsolved
 from embodied_r_ros.questions.moment import Moment
 from embodied_r_ros.reasoning.completions import option_letter, UNKNOWN
@@ -130,6 +131,6 @@ def _row(
         answer_kind=draft.answer_kind,
         options=tuple(options),
         solution=solution,
-        deltas=tuple(delta.to_row() for delta in moment.deltas),
+        deltas=row_deltas(moment.deltas),
         meta={'deltas': episode.delta_source, 'truth': draft.truth},
     )

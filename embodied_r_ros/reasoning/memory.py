@@ -4,8 +4,9 @@
 `scene_text` is the one function that writes what the reasoner reads, live, in evaluation and in
 training. Recent deltas and those that mention the question's terms stand in full; runs of others
 are merged into one line each, whose motion is the composition of theirs, as if the keyframes in
-between had never been looked at. It works on what a row keeps of a delta (stamp, action, change,
-items), so that a recorded row gives the very text that was read live.
+between had never been looked at; of several cameras, each one's own. It works on what a row keeps
+of a delta (stamp, action, change, items, and the camera where there are several), so that a
+recorded row gives the very text that was read live.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ _NS = 1_000_000_000
 _MERGED_ITEMS = 8
 _MERGED_TOKENS = 90
 _WORD = re.compile(r'[^\W\d_]+')
-_PIECES = re.compile(r'[^\W\d_]+|\d|[^\s\w]|\s(?=\d)')
+# Of ASCII, words, digits and signs; of other scripts, each character.
+_PIECES = re.compile(r'[A-Za-z]+|\d|[^\s\w]|\s(?=\d)', re.ASCII)
+_ONE_TOKEN = '°'  # our own words have it, and every vocabulary
 # Words that say nothing about which delta a question is about.
 _COMMON_WORDS = """
 a about after all am among and any are at be been before between but by camera can cannot could
@@ -114,8 +117,18 @@ class SceneMemory:
 
 
 def estimate_tokens(text: str) -> int:
-    """Upper estimate of the tokens of a text, for byte-level BPE with single digits (Qwen2)."""
-    return sum(max(1, math.ceil(len(piece) / 6)) for piece in _PIECES.findall(text)) + 1
+    """Upper estimate of the tokens of a text, for byte-level BPE with single digits (Qwen2).
+
+    English words are taken as pieces of six letters, which a small vocabulary may exceed. Of
+    everything beyond ASCII each byte counts, and byte-level BPE has no more tokens than bytes.
+    """
+    return sum(map(_piece_tokens, _PIECES.findall(text))) + 1
+
+
+def _piece_tokens(piece: str) -> int:
+    if piece.isascii():
+        return math.ceil(len(piece) / 6)
+    return 1 if piece in _ONE_TOKEN else len(piece.encode(errors='surrogatepass'))
 
 
 def question_terms(question: str, options: Sequence[str] = ()) -> frozenset[str]:
@@ -148,7 +161,7 @@ def scene_text(
     if sum(costs) <= config.token_budget:
         return SceneText('\n'.join(lines), tuple(range(len(deltas))))
     kept = _choose(deltas, costs, terms, config)
-    return _with_runs_merged(deltas, lines, kept, config)
+    return _with_runs_merged(deltas, lines, kept, config, several=several)
 
 
 def _full_line(
@@ -158,11 +171,21 @@ def _full_line(
     action = CANNOT_TELL if delta.kind is DeltaKind.FAILED else delta.action
     said = ' '.join(part for part in (f'{action}.' if action else '', delta.change) if part)
     # One delta may not take the whole prompt, whatever a model wrote (spec b.6.2).
-    limit = config.token_budget * 2
-    said = as_data(said)
-    said = said if len(said) <= limit else said[:limit] + ' …'
+    said = _cut(as_data(said), config.token_budget * 2)
     camera = f', {as_data(delta.camera)}' if several else ''
     return f'[{index + 1}] {_seconds(deltas, index)} s{camera}: {said}'
+
+
+def _cut(text: str, limit: int) -> str:
+    """The beginning of a text: `limit` characters, fewer of scripts that take more tokens."""
+    if 2 * len(text.encode()) <= limit:
+        return text
+    left = limit
+    for position, char in enumerate(text):
+        left -= 1 if char.isascii() or char in _ONE_TOKEN else 2 * _piece_tokens(char)
+        if left < 0:
+            return text[:position] + ' …'
+    return text
 
 
 def _seconds(deltas: Sequence[SemanticDelta], index: int) -> str:
@@ -201,6 +224,8 @@ def _with_runs_merged(
     lines: Sequence[str],
     kept: set[int],
     config: MemoryConfig,
+    *,
+    several: bool,
 ) -> SceneText:
     runs: list[list[int]] = []
     for index in range(len(deltas)):
@@ -209,7 +234,12 @@ def _with_runs_merged(
         else:
             runs.append([index])
     texts = [
-        lines[run[0]] if run[0] in kept else _merged_line(deltas, run[0], run[-1]) for run in runs
+        (
+            lines[run[0]]
+            if run[0] in kept
+            else _merged_line(deltas, run[0], run[-1], several=several)
+        )
+        for run in runs
     ]
     # What is kept fits; only an over-long newest delta can still exceed the budget.
     omitted = 0
@@ -224,7 +254,7 @@ def _with_runs_merged(
     return SceneText('\n'.join(texts), tuple(sorted(kept)), merged, omitted)
 
 
-def _merged_line(deltas: Sequence[SemanticDelta], first: int, last: int) -> str:
+def _merged_line(deltas: Sequence[SemanticDelta], first: int, last: int, *, several: bool) -> str:
     """One line for a run: its composed motion, and its labels in order of first sight."""
     run = deltas[first : last + 1]
     labels = list(
@@ -234,12 +264,17 @@ def _merged_line(deltas: Sequence[SemanticDelta], first: int, last: int) -> str:
     )
     shown = as_data('; '.join(labels[:_MERGED_ITEMS]))
     more = f' and {len(labels) - _MERGED_ITEMS} more' if len(labels) > _MERGED_ITEMS else ''
-    # Cameras of one robot move together: counting the motion of each would count it twice.
-    actions = [replace_failed(d).action for d in run if d.camera == run[0].camera]
-    action = compose_actions([action for action in actions if action])
     head = f'[{first + 1}-{last + 1}] {_seconds(deltas, first)}-{_seconds(deltas, last)} s:'
     seen = f'Seen: {shown}{more}.' if labels else ''
-    return ' '.join(part for part in (head, f'{action}.' if action else '', seen) if part)
+    # Cameras of one robot move together, each in its own direction: the motion of one cannot be
+    # added to that of another.
+    motions = []
+    for camera in dict.fromkeys(d.camera for d in run):
+        actions = [replace_failed(d).action for d in run if d.camera == camera]
+        action = compose_actions([action for action in actions if action])
+        if action:
+            motions.append(f'{as_data(camera)}: {action}.' if several else f'{action}.')
+    return ' '.join(part for part in (head, *motions, seen) if part)
 
 
 def replace_failed(delta: SemanticDelta) -> SemanticDelta:

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-from embodied_r_ros.deltas import DeltaKind, Item, ItemStatus, SemanticDelta
+from dataclasses import replace
+
+from embodied_r_ros.deltas import DeltaKind, Item, ItemStatus, row_deltas, SemanticDelta
 from embodied_r_ros.reasoning.memory import (
     estimate_tokens,
     MemoryConfig,
@@ -94,6 +96,78 @@ def test_cameras_are_named_only_where_there_are_several() -> None:
     right = SemanticDelta(SECOND_NS, DeltaKind.FIRST, change='A wall.', camera='right')
     assert 'left' not in scene_text([left], frozenset(), MemoryConfig()).text
     assert '0.0 s, left: A door.' in scene_text([left, right], frozenset(), MemoryConfig()).text
+
+
+def two_cameras(count: int) -> list[SemanticDelta]:
+    """Two cameras of one robot that drives ahead: one looks ahead, the other to the left."""
+    return [
+        replace(delta(index, 'blue round object', action=action), camera=camera)
+        for index in range(count)
+        for camera, action in (
+            ('front', 'moved forward 0.5 m, turned left 10°'),
+            ('side', 'moved right 0.5 m, turned left 10°'),
+        )
+    ]
+
+
+def test_merged_run_of_several_cameras_tells_the_motion_of_each() -> None:
+    straight = [
+        replace(d, action=d.action.partition(',')[0] if d.action else '') for d in two_cameras(40)
+    ]
+    line = scene_text(straight, frozenset(), MemoryConfig(token_budget=400)).text.splitlines()[0]
+    last = int(line[3 : line.index(']')])
+    moves = {'front': (last + 1) // 2 - 1, 'side': last // 2 - 1}
+    assert f' front: moved forward {0.5 * moves["front"]:.1f} m.' in line
+    assert f' side: moved right {0.5 * moves["side"]:.1f} m.' in line
+    assert line.endswith('Seen: blue round object.')
+
+
+def test_camera_that_ended_early_does_not_hide_the_motion_of_another() -> None:
+    front = [replace(delta(index), camera='front') for index in range(2)]
+    rear = [
+        replace(delta(index, action='turned left 10°' if index > 2 else ''), camera='rear')
+        for index in range(2, 60)
+    ]
+    line = scene_text([*front, *rear], frozenset(), MemoryConfig(token_budget=400)).text
+    line = line.splitlines()[0]
+    last = int(line[3 : line.index(']')])
+    assert f' front: moved forward 1.0 m. rear: turned left {10 * (last - 3)}°.' in line
+
+
+def test_rows_of_several_cameras_give_the_text_that_was_read_live() -> None:
+    live = two_cameras(30)
+    rows = [SemanticDelta.from_row(d) for d in row_deltas(live)]
+    for budget in (300, 600, 5000):
+        config = MemoryConfig(token_budget=budget)
+        assert scene_text(rows, frozenset(), config) == scene_text(live, frozenset(), config)
+
+
+def test_rows_name_cameras_only_where_there_are_several() -> None:
+    assert {d['camera'] for d in row_deltas(two_cameras(3))} == {'front', 'side'}
+    one = [replace(d, camera='front') for d in long_walk(3)]
+    assert all(set(d) == {'stamp_ns', 'action', 'change', 'items'} for d in row_deltas(one))
+
+
+@pytest.mark.parametrize(
+    'text',
+    ['前方に赤い椅子があり、左側に大きな冷蔵庫が見えます。', 'красный стул', '🪑🪑', 'كرسي', '٣'],
+)
+def test_estimate_of_other_scripts_is_no_less_than_their_bytes(text: str) -> None:
+    assert estimate_tokens(text) > len(text.replace(' ', '').encode())
+
+
+def test_estimate_of_our_own_words_stays() -> None:
+    assert estimate_tokens('turned left 30°. New: red tall object 10° down 2.1 m.') == 24
+
+
+@pytest.mark.parametrize('count', [1, 10, 100])
+def test_scene_in_another_script_fits_the_budget(count: int) -> None:
+    text = '前方に赤い椅子があり、左側に大きな冷蔵庫が見えます。' * 40
+    seen = [SemanticDelta(i * SECOND_NS, DeltaKind.CHANGE, change=text) for i in range(count)]
+    scene = scene_text(seen, frozenset(), MemoryConfig(token_budget=400))
+    beyond_ascii = ''.join(char for char in scene.text if not char.isascii())
+    assert len(beyond_ascii.encode()) <= 410
+    assert '椅子' in scene.text
 
 
 def test_each_delta_is_looked_at_a_few_times_however_many_there_are() -> None:
