@@ -66,12 +66,16 @@ def _ros() -> Check:
 
 
 def _messages() -> Check:
+    remedy = 'colcon build --packages-select embodied_r_msgs, and source the workspace'
     try:
-        import_module('embodied_r_msgs.msg')
-        return Check(True, f'embodied_r_msgs, definitions in {interface_path("msg")}')
+        # In a clone, the folder of its definitions can be imported too: a package without a file.
+        compiled = import_module('embodied_r_msgs').__file__ is not None
+        definitions = interface_path('msg')
     except (ImportError, EmbodiedRError) as error:
-        remedy = 'colcon build --packages-select embodied_r_msgs, and source the workspace'
         return Check(False, f'embodied_r_msgs is not there ({error})', remedy)
+    if not compiled:
+        return Check(False, f'embodied_r_msgs is not compiled: only {definitions}', remedy)
+    return Check(True, f'embodied_r_msgs, definitions in {definitions}')
 
 
 def _model() -> Check:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.cli.main import main
@@ -27,6 +28,18 @@ def test_missing_model_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     assert not checks['model'].ok
     assert not checks['messages'].ok
     assert 'FAIL  model' in table(checks)
+
+
+def test_definitions_alone_are_not_the_messages(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / 'embodied_r_msgs' / 'msg').mkdir(parents=True)
+    for name in [name for name in sys.modules if name.split('.')[0] == 'embodied_r_msgs']:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, 'path', [str(tmp_path)])
+    check = installation_checks()['messages']
+    assert not check.ok
+    assert 'colcon build' in check.remedy
 
 
 def test_every_failure_says_what_to_do() -> None:

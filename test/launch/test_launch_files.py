@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 pytest.importorskip('launch_ros')
-pytest.importorskip('embodied_r_msgs')
 
 from action_msgs.msg import GoalStatus
 from ament_index_python.packages import get_package_prefix, PackageNotFoundError

@@ -5,21 +5,40 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 import os
-from typing import TYPE_CHECKING
+from typing import NoReturn, TYPE_CHECKING
 
 from embodied_r_ros.transport import transport_environment
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from test.nodes.graph import Graph
 
 # What the launch files set: without it, raw images between two processes are lost.
 os.environ.update(transport_environment(os.environ))
-# Without ROS the tests of the core still run.
-if find_spec('rclpy') is None or find_spec('embodied_r_msgs') is None:
-    collect_ignore_glob = ['test_*.py']
+_NEEDED = ('rclpy', 'embodied_r_msgs', 'domain_coordinator')
+
+
+def missing_packages() -> list[str]:
+    """Packages of ROS that are not installed; folders of sources, as in a clone, do not count."""
+    specs = {name: find_spec(name) for name in _NEEDED}
+    return [name for name, spec in specs.items() if spec is None or spec.origin is None]
+
+
+class _SkippedModule(pytest.Module):
+    """Tests that cannot even be imported where ROS is missing; those of the core still run."""
+
+    def collect(self) -> NoReturn:
+        pytest.skip(f'not installed: {", ".join(missing_packages())}', allow_module_level=True)
+
+
+def pytest_pycollect_makemodule(
+    module_path: Path, parent: pytest.Collector
+) -> pytest.Module | None:
+    """Skip the modules of this folder where ROS is missing, and say what is."""
+    return _SkippedModule.from_parent(parent, path=module_path) if missing_packages() else None
 
 
 @pytest.fixture
