@@ -11,7 +11,7 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytest.importorskip('embodied_r_ros.sim')
+pytest.importorskip('embodied_r_ros.sim.world')
 
 
 @pytest.fixture(scope='module')

@@ -10,9 +10,12 @@ import subprocess
 import sys
 import time
 
+import pytest
+
+pytest.importorskip('embodied_r_ros.sim.world')
+
 from embodied_r_ros.cli.main import main
 from embodied_r_ros.recordings.bags import open_bag
-import pytest
 
 QUICK = ['--duration', '6', '--rate', '5', '--size', '160x120', '--no-images']
 TIMEOUT_S = 60.0

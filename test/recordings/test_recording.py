@@ -240,8 +240,12 @@ for index in range(10_000):
 
 def test_killed_recorder_leaves_all_but_the_last_second(tmp_path: Path) -> None:
     here = Path(__file__).resolve().parent
+    path = [str(here.parents[1]), os.environ.get('PYTHONPATH', '')]
     process = subprocess.Popen(
-        [sys.executable, '-c', WRITER, str(tmp_path / 'e1')], cwd=here, stdout=subprocess.PIPE
+        [sys.executable, '-c', WRITER, str(tmp_path / 'e1')],
+        cwd=here,
+        env={**os.environ, 'PYTHONPATH': os.pathsep.join(path)},
+        stdout=subprocess.PIPE,
     )
     assert process.stdout is not None
     for line in process.stdout:

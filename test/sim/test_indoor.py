@@ -7,6 +7,10 @@ from itertools import pairwise
 import json
 from typing import Any, TYPE_CHECKING
 
+import pytest
+
+pytest.importorskip('embodied_r_ros.sim.world')
+
 from embodied_r_ros.conversions import (
     delta_from_msg,
     encoded_image_from_msg,
@@ -24,7 +28,6 @@ from embodied_r_ros.sim.config import IndoorConfig
 from embodied_r_ros.sim.indoor import generate
 from embodied_r_ros.vision.egomotion import motion_from_poses
 import numpy as np
-import pytest
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,6 +6,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
+pytest.importorskip('embodied_r_ros.sim.world')
+
 from embodied_r_ros.conversions import delta_from_msg
 from embodied_r_ros.recordings.bags import open_bag, read_messages
 from embodied_r_ros.resources import shared_path

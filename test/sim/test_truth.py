@@ -6,6 +6,10 @@ from __future__ import annotations
 from itertools import pairwise
 import math
 
+import pytest
+
+pytest.importorskip('embodied_r_ros.sim.world')
+
 from embodied_r_ros.deltas import DeltaKind, ItemStatus
 from embodied_r_ros.geometry import Pose, quaternion_from_matrix, rotation_from_ypr
 from embodied_r_ros.keyframes import KeyframeConfig, KeyframeReason
@@ -19,7 +23,6 @@ from embodied_r_ros.sim.world import World, WorldRenderer
 from embodied_r_ros.vocabulary import item_label
 from embodied_r_ros.wording import parse_action
 import numpy as np
-import pytest
 
 CONFIG = IndoorConfig()
 Episodes = list[tuple[Scenario, Truth]]

@@ -6,6 +6,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import pytest
+
+pytest.importorskip('embodied_r_ros.sim.world')
+
 import cv2
 from embodied_r_ros.geometry import (
     BODY_FROM_OPTICAL,
@@ -25,7 +29,6 @@ from embodied_r_ros.vocabulary import (
     shape_word,
 )
 import numpy as np
-import pytest
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
