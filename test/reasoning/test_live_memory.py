@@ -110,7 +110,7 @@ def test_reset_tells_how_much_was_forgotten(memory: LiveMemory) -> None:
 
 
 def test_delta_that_comes_after_its_episode_was_stopped_belongs_to_it(memory: LiveMemory) -> None:
-    memory.start_episode('e1')
+    memory.start_episode('e1', 0)
     memory.add(delta(1, 'e1'))
     memory.stop_episode()
     assert memory.add(delta(2, 'e1'))
@@ -119,10 +119,10 @@ def test_delta_that_comes_after_its_episode_was_stopped_belongs_to_it(memory: Li
 
 
 def test_late_delta_of_a_stopped_episode_does_not_end_the_next(memory: LiveMemory) -> None:
-    memory.start_episode('e1')
+    memory.start_episode('e1', 0)
     memory.add(delta(1, 'e1'))
     memory.stop_episode()
-    memory.start_episode('e2')
+    memory.start_episode('e2', 0)
     assert not memory.add(delta(2, 'e1'))
     assert memory.add(delta(3, 'e2'))
     assert (stamps(memory), memory.episode_id, memory.left_out) == ([3], 'e2', 1)
@@ -130,7 +130,7 @@ def test_late_delta_of_a_stopped_episode_does_not_end_the_next(memory: LiveMemor
 
 def test_late_deltas_of_earlier_episodes_are_known_as_such(memory: LiveMemory) -> None:
     for episode_id in ('e1', 'e2', 'e3'):
-        memory.start_episode(episode_id)
+        memory.start_episode(episode_id, 0)
         memory.stop_episode()
     assert not memory.add(delta(1, 'e1'))
     assert not memory.add(delta(2, 'e2'))

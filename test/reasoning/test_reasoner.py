@@ -244,7 +244,11 @@ def test_focus_takes_the_newest_keyframes_and_half_of_the_time() -> None:
     asked: list[tuple[list[int], float]] = []
 
     def look(
-        text: str, options: Sequence[str], deltas: Sequence[SemanticDelta], deadline_s: float
+        text: str,
+        options: Sequence[str],
+        deltas: Sequence[SemanticDelta],
+        deadline_s: float,
+        cancel: threading.Event | None,
     ) -> list[FocusText]:
         asked.append(([delta.to_id for delta in deltas], deadline_s))
         return []
