@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _NS = 1_000_000_000
 _M = 'embodied_r_msgs/msg/'
 # Distortion models that OpenCV takes by their number of coefficients; empty: not stated.
+_DISTORTION_SIZES = (4, 5, 8, 12, 14)
 _PLUMB_BOB = ('', 'plumb_bob', 'rational_polynomial')
 
 
@@ -128,9 +129,11 @@ def odometry_to_msg(
 def intrinsics_from_camera_info(msg: Any) -> Intrinsics | None:
     """Intrinsics of a sensor_msgs CameraInfo.
 
-    None where it is not calibrated (K all zero), or has a lens of another kind (fisheye).
+    None where it is not calibrated (K all zero), or has a lens of another kind (fisheye, or a
+    number of coefficients that no model has).
     """
-    if msg.distortion_model not in _PLUMB_BOB and any(msg.d):
+    known = msg.distortion_model in _PLUMB_BOB and len(msg.d) in _DISTORTION_SIZES
+    if any(msg.d) and not known:
         return None
     return _intrinsics(int(msg.width), int(msg.height), msg.k, msg.d)
 

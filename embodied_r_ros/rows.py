@@ -16,7 +16,7 @@ from embodied_r_ros.answers import FocusText
 from embodied_r_ros.deltas import SemanticDelta
 from embodied_r_ros.errors import EmbodiedRError, InputError
 from embodied_r_ros.reasoning.asking import question_problem
-from embodied_r_ros.reasoning.completions import option_letter, UNKNOWN
+from embodied_r_ros.reasoning.completions import is_unknown, number_in, option_letter, UNKNOWN
 from embodied_r_ros.reasoning.prompts import build_prompt
 
 if TYPE_CHECKING:
@@ -28,7 +28,11 @@ if TYPE_CHECKING:
 
 ANSWER_KINDS = ('choice', 'number', 'text')
 SPLITS = ('train', 'validation', 'test')
-_TEXTS = ('id', 'episode_id', 'scene_id', 'split', 'source', 'camera', 'question_type', 'question')
+_TEXTS = (
+    'id', 'episode_id', 'scene_id', 'split', 'source', 'camera', 'question_type', 'question',
+    'answer_kind', 'solution',
+)  # fmt: skip
+_FOCUS_FIELDS = {'keyframe_id': int, 'stamp_ns': int, 'text': str, 'camera': str}
 
 
 @dataclass(frozen=True)
@@ -117,15 +121,35 @@ def _check(row: Row) -> None:
         if not isinstance(getattr(row, name), str):
             msg = f'row {row.id!r}: {name} is {getattr(row, name)!r}, expected a text'
             raise InputError(msg)
-    problem = question_problem(row.question, row.options)
+    problem = _parts_problem(row) or question_problem(row.question, row.options)
+    if row.split not in SPLITS:
+        problem = f'split is {row.split!r}, expected one of {", ".join(SPLITS)}'
     if row.answer_kind not in ANSWER_KINDS:
         problem = f'answer_kind is {row.answer_kind!r}, expected one of {", ".join(ANSWER_KINDS)}'
     allowed = [*(option_letter(index) for index in range(len(row.options))), UNKNOWN]
     if not problem and row.answer_kind == 'choice' and row.solution not in allowed:
         problem = f'solution is {row.solution!r}, expected one of {", ".join(allowed)}'
+    is_number = is_unknown(row.solution) or number_in(row.solution) is not None
+    if not problem and row.answer_kind == 'number' and not is_number:
+        problem = f'solution is {row.solution!r}, expected a number or {UNKNOWN}'
     if problem:
         msg = f'row {row.id!r}: {problem}'
         raise InputError(msg)
+
+
+def _parts_problem(row: Row) -> str:
+    """What is wrong with the parts of a row's lists; empty: nothing."""
+    for option in row.options:
+        if not isinstance(option, str):
+            return f'option {option!r} is no text'
+    for delta in row.deltas:
+        if not isinstance(delta, dict):
+            return f'delta {delta!r} is no object'
+    for look in row.focus:
+        fits = isinstance(look, dict) and _FOCUS_FIELDS.keys() - {'camera'} <= look.keys()
+        if not fits or not all(isinstance(v, _FOCUS_FIELDS.get(k, ())) for k, v in look.items()):
+            return f'focus {look!r} is not readable: expected {", ".join(_FOCUS_FIELDS)}'
+    return '' if isinstance(row.meta, dict) else f'meta is {row.meta!r}, expected an object'
 
 
 def read_rows(path: Path) -> Iterator[Row]:

@@ -208,9 +208,11 @@ def camera_info(model: str, d: tuple[float, ...]) -> SimpleNamespace:
     return SimpleNamespace(width=640, height=480, k=k, d=d, distortion_model=model)
 
 
-@pytest.mark.parametrize('model', ['equidistant', 'thin_prism'])
-def test_lens_of_another_kind_is_an_unknown_one(model: str) -> None:
-    bent = camera_info(model, (-0.02, 0.005, -0.003, 0.001))
+@pytest.mark.parametrize(
+    ('model', 'count'), [('equidistant', 4), ('thin_prism', 4), ('plumb_bob', 3)]
+)
+def test_lens_of_another_kind_is_an_unknown_one(model: str, count: int) -> None:
+    bent = camera_info(model, (-0.02, 0.005, -0.003, 0.001)[:count])
     assert conversions.intrinsics_from_camera_info(bent) is None
     assert conversions.intrinsics_from_camera_info(camera_info(model, (0.0,) * 4))
 

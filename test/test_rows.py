@@ -59,6 +59,18 @@ def test_solution_as_text() -> None:
         ({'answer_kind': 'letter'}, "answer_kind is 'letter', expected one of choice"),
         ({'question': None}, 'question is None, expected a text'),
         ({'camera': None}, 'camera is None, expected a text'),
+        ({'split': 'foo'}, "split is 'foo', expected one of train, validation, test"),
+        ({'solution': 5}, 'solution is 5, expected a text'),
+        (
+            {'answer_kind': 'number', 'options': [], 'solution': 'abc'},
+            "solution is 'abc', expected a number or unknown",
+        ),
+        ({'options': [1, 2]}, 'option 1 is no text'),
+        ({'deltas': [7]}, 'delta 7 is no object'),
+        ({'focus': [{'x': 1}]}, r"focus \{'x': 1\} is not readable: expected keyframe_id"),
+        ({'focus': ['seen']}, "focus 'seen' is not readable"),
+        ({'focus': [{'keyframe_id': 0, 'stamp_ns': 5, 'text': 7}]}, 'is not readable'),
+        ({'meta': [1]}, r'meta is \[1\], expected an object'),
     ],
 )
 def test_bad_field_is_named_with_its_place(
@@ -69,6 +81,19 @@ def test_bad_field_is_named_with_its_place(
     with pytest.raises(InputError, match=message) as error:
         list(read_rows(path))
     assert str(error.value).startswith(f'{path}:1: ')
+
+
+@pytest.mark.parametrize('solution', ['2.5', '-30', 'unknown'])
+def test_number_may_be_a_solution(solution: str) -> None:
+    row = replace(ROW, answer_kind='number', options=(), solution=solution)
+    assert Row.from_json(row.to_json()) == row
+
+
+@pytest.mark.parametrize('stamp', ['soon', None])
+def test_delta_that_is_not_readable_is_named(stamp: object) -> None:
+    row = replace(ROW, deltas=({**ROW.deltas[0], 'stamp_ns': stamp},))
+    with pytest.raises(InputError, match='is unreadable'):
+        row.semantic_deltas()
 
 
 @pytest.mark.parametrize('line', ['{', '[1]', '{"id": "x"}', '"x"'])

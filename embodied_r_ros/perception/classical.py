@@ -19,6 +19,7 @@ from pathlib import Path
 import re
 from typing import TYPE_CHECKING
 
+import cv2
 from embodied_r_ros.answers import FocusText
 from embodied_r_ros.config import check_settings, setting
 from embodied_r_ros.deltas import (
@@ -30,7 +31,7 @@ from embodied_r_ros.deltas import (
     Rung,
     SemanticDelta,
 )
-from embodied_r_ros.errors import ImageError
+from embodied_r_ros.errors import ImageError, ModelError
 from embodied_r_ros.geometry import Intrinsics
 from embodied_r_ros.vision.coloured_objects import find_objects
 from embodied_r_ros.vision.egomotion import motion_from_features, motion_from_poses
@@ -65,6 +66,9 @@ _SLACK_RAD = {
     MotionSource.TWO_VIEW: math.radians(1.0),
 }
 _LEARNED_SLACK_RAD = math.radians(3.0)
+# What a keyframe makes of the geometry: a pose whose orientation is no rotation is a ValueError,
+# intrinsics that OpenCV does not take are its own error.
+_UNUSABLE = (ImageError, ValueError, cv2.error)
 _LEVEL: Quaternion = (0.0, 0.0, 0.0, 1.0)
 _COLOURS = {colour.name for colour in COLOURS}
 # The sources that decide what is perceived.
@@ -143,16 +147,23 @@ class ClassicalPerceiver:
             if earlier is None:
                 return self._described(delta, later)
             return self._compared(delta, earlier, later)
-        # A pose whose orientation is no rotation is a ValueError.
-        except (ImageError, ValueError) as error:
+        except _UNUSABLE as error:
             return replace(delta, kind=DeltaKind.FAILED, error=str(error))
 
     def focus(
         self, question: str, options: Sequence[str], keyframe: Keyframe, deadline_s: float
     ) -> FocusText:
-        """Describe the items whose colour the question or an option names, or else whose shape."""
+        """Describe the items whose colour the question or an option names, or else whose shape.
+
+        Raises:
+            ModelError: The keyframe cannot be looked at.
+        """
         asked = set(re.findall('[a-z]+', ' '.join([question, *options]).lower()))
-        view = self._view(keyframe)
+        try:
+            view = self._view(keyframe)
+        except _UNUSABLE as error:
+            msg = f'keyframe {keyframe.id} cannot be looked at: {error}'
+            raise ModelError(msg) from error
         by_colour = bool(asked & _COLOURS)
         named = [f for f in view.objects if (f.colour if by_colour else f.shape) in asked]
         items = items_in_view(replace(view, objects=named))[: self.config.max_items]

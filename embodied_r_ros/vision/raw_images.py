@@ -33,6 +33,9 @@ _BYTES_PER_PIXEL = {
     'bayer_grbg8': 1,
 }
 
+# Encodings whose pixels share their colour in pairs.
+_IN_PAIRS = {'yuv422', 'uyvy', 'yuv422_yuy2', 'yuyv'}
+
 
 def check_raw_image(msg: Any) -> None:
     """Refuse an image whose encoding is not known, or whose size does not fit its bytes.
@@ -55,6 +58,9 @@ def check_raw_image(msg: Any) -> None:
             f'{msg.encoding} image of {width}x{height} pixels has {size} bytes in rows of {step}: '
             f'expected rows of at least {width * pixel_bytes}, and as many as its height'
         )
+        raise ImageError(msg_text)
+    if width % 2 and msg.encoding in _IN_PAIRS:
+        msg_text = f'{msg.encoding} image is {width} pixels wide: expected an even number'
         raise ImageError(msg_text)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import cv2
 from embodied_r_ros.deltas import DeltaKind, ItemStatus, MotionSource, Rung, SemanticDelta
-from embodied_r_ros.errors import ConfigError
+from embodied_r_ros.errors import ConfigError, ModelError
 from embodied_r_ros.geometry import Pose
 from embodied_r_ros.images import encode_image, EncodedImage
 from embodied_r_ros.keyframes import Keyframe, KeyframeReason
@@ -235,6 +235,17 @@ def test_focus_describes_what_the_question_names(
     assert focus.text.startswith(text)
     assert bool(focus.text) == bool(text)
     assert (focus.keyframe_id, focus.stamp_ns, focus.camera) == (7, 8 * NS, 'front')
+
+
+def test_what_cannot_be_looked_at_is_no_crash() -> None:
+    frame = keyframe(0, EYE, BALL)
+    bent = replace(frame, intrinsics=replace(CAMERA, distortion=(0.1, 0.1, 0.1)))
+    damaged = replace(frame, image=EncodedImage(b'\xff\xd8\xff\xe0', 'jpeg'))
+    for unusable in (bent, damaged):
+        delta = perceive(unusable)
+        assert (delta.kind, bool(delta.error)) == (DeltaKind.FAILED, True)
+        with pytest.raises(ModelError, match='keyframe 0 cannot be looked at'):
+            ClassicalPerceiver().focus('Where is the red one?', (), unusable, 1.0)
 
 
 def test_the_digest_names_the_sources() -> None:

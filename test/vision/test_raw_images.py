@@ -103,6 +103,12 @@ def test_rows_that_are_too_short_are_refused() -> None:
         raw_image(msg)
 
 
+@pytest.mark.parametrize('encoding', ['yuv422', 'uyvy', 'yuv422_yuy2', 'yuyv'])
+def test_yuv_of_odd_width_is_refused(encoding: str) -> None:
+    with pytest.raises(ImageError, match='image is 31 pixels wide: expected an even number'):
+        raw_image(message(encoding, np.zeros((24, 31, 2), np.uint8)))
+
+
 def test_image_has_its_own_memory() -> None:
     msg = message('bgr8', BGR)
     image = raw_image(msg)
