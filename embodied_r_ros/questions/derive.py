@@ -105,7 +105,13 @@ def _moments(episode: Episode, rng: Random) -> list[Moment]:
     rng.shuffle(counts)
     counts.sort(key=lambda count: count != len(episode.deltas))
     return [
-        Moment(episode.deltas[:count], episode.poses[:count], episode.layout) for count in counts
+        Moment(
+            episode.deltas[:count],
+            episode.poses[:count],
+            episode.layout,
+            episode.no_poses,
+        )
+        for count in counts
     ]
 
 

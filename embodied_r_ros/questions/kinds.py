@@ -68,7 +68,7 @@ def _motion_source(moment: Moment) -> str:
 def net_turn(moment: Moment, rng: Random, held_out: bool) -> Draft | Unsolved:
     """Which way the robot faces now, compared with the start."""
     if not moment.poses:
-        return Unsolved('no odometry and no true layout')
+        return Unsolved(moment.no_poses)
     degrees = math.degrees(moment.turn_rad)
     where = quarter(degrees)
     if where is None:
@@ -82,7 +82,7 @@ def net_turn(moment: Moment, rng: Random, held_out: bool) -> Draft | Unsolved:
 def net_displacement(moment: Moment, rng: Random, held_out: bool) -> Draft | Unsolved:
     """Where the robot is now, seen from the start."""
     if not moment.poses:
-        return Unsolved('no odometry and no true layout')
+        return Unsolved(moment.no_poses)
     x, y, _ = moment.displacement
     way_m = math.hypot(x, y)
     where = quarter(math.degrees(math.atan2(y, x)))
@@ -99,7 +99,7 @@ def net_displacement(moment: Moment, rng: Random, held_out: bool) -> Draft | Uns
 def height_change(moment: Moment, rng: Random, held_out: bool) -> Draft | Unsolved:
     """Whether the camera is higher or lower than at the start."""
     if not moment.poses:
-        return Unsolved('no odometry and no true layout')
+        return Unsolved(moment.no_poses)
     rise_m = moment.displacement[2]
     if _MIN_RISE_M / 3 < abs(rise_m) < _MIN_RISE_M:
         return Unsolved('the rise is near the border between two options')

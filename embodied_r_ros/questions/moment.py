@@ -30,6 +30,7 @@ class Moment:
     deltas: tuple[SemanticDelta, ...]
     poses: tuple[Pose, ...] = ()  # of the camera link at each delta; empty: not known
     layout: Layout | None = None  # None: not simulated
+    no_poses: str = 'no odometry and no true layout'  # why there are no poses
 
     @property
     def now_ns(self) -> int:
