@@ -139,10 +139,12 @@ def _check(row: Row) -> None:
 
 def _parts_problem(row: Row) -> str:
     """What is wrong with the parts of a row's lists; empty: nothing."""
-    for option in row.options:
+    options: tuple[Any, ...] = row.options  # of a file, so of any type
+    deltas: tuple[Any, ...] = row.deltas
+    for option in options:
         if not isinstance(option, str):
             return f'option {option!r} is no text'
-    for delta in row.deltas:
+    for delta in deltas:
         if not isinstance(delta, dict):
             return f'delta {delta!r} is no object'
     for look in row.focus:

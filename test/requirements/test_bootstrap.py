@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The set-up beside a sourced ROS: its Python, NumPy and OpenCV stay in use."""
+
+from __future__ import annotations
+
+from importlib.util import module_from_spec, spec_from_file_location
+import os
+from pathlib import Path
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BASE = ['numpy>=1.21', 'opencv-python-headless>=4.5', 'PyYAML>=5.4']
+PINS = ['numpy==2.2.6', 'opencv-python-headless==4.12.0.88', 'PyYAML==6.0.3']
+
+
+@pytest.fixture
+def bootstrap() -> Any:
+    """A fresh copy of the module, which is a script and not in any package."""
+    spec = spec_from_file_location('bootstrap', ROOT / 'requirements' / 'bootstrap.py')
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ('probed', 'base', 'pins'),
+    [
+        ('1.26.4 True', ['numpy<2', BASE[2]], ['numpy<2', PINS[2]]),
+        ('2.3.1 True', ['numpy<3', BASE[2]], ['numpy<3', PINS[2]]),
+        (
+            '1.26.4 False',
+            ['numpy<2', 'opencv-python-headless<4.12', BASE[2]],
+            ['numpy<2', 'opencv-python-headless<4.12', PINS[2]],
+        ),
+        ('2.3.1 False', ['numpy<3', *BASE[1:]], ['numpy<3', *PINS[1:]]),
+        ('- False', BASE, PINS),
+        ('- True', BASE, PINS),
+    ],
+)
+def test_numpy_and_opencv_of_the_system_are_not_hidden(
+    bootstrap: Any, probed: str, base: list[str], pins: list[str]
+) -> None:
+    assert bootstrap.beside_the_system(BASE, probed) == base
+    assert bootstrap.beside_the_system(PINS, probed) == pins
+
+
+def test_the_probe_finds_what_is_installed(bootstrap: Any) -> None:
+    said = subprocess.run([sys.executable, '-c', bootstrap.PROBE], capture_output=True, check=True)
+    numpy, opencv = said.stdout.decode().split()
+    assert (numpy[0].isdigit(), opencv) == (True, 'True')
+
+
+@pytest.mark.parametrize(
+    ('ros', 'sees_system', 'minor', 'fits'),
+    [
+        ('', 'false', sys.version_info.minor, True),
+        ('jazzy', 'true', sys.version_info.minor, True),
+        ('jazzy', 'false', sys.version_info.minor, False),
+        ('', 'true', sys.version_info.minor, False),
+        ('', 'false', sys.version_info.minor - 1, False),
+    ],
+)
+def test_an_environment_of_another_kind_is_not_kept(
+    bootstrap: Any, ros: str, sees_system: str, minor: int, fits: bool
+) -> None:
+    bootstrap.SOURCED_ROS = ros
+    config = (
+        f'home = /usr/bin\ninclude-system-site-packages = {sees_system}\nversion = 3.{minor}.2\n'
+    )
+    assert bootstrap.fits(config) is fits
+
+
+def test_a_python_that_is_not_that_of_ros_is_refused(bootstrap: Any) -> None:
+    bootstrap.SOURCED_ROS = 'jazzy'
+    bootstrap.system_says = lambda code: ''
+    with pytest.raises(SystemExit, match=r'jazzy, but Python .* cannot import rclpy'):
+        bootstrap.check_machine()
+
+
+@pytest.mark.parametrize(('ros', 'python'), [('', 'python3.11'), ('jazzy', 'python3')])
+def test_make_takes_the_python_of_a_sourced_ros(tmp_path: Path, ros: str, python: str) -> None:
+    for name in ('python3.11', 'python3'):
+        (tmp_path / name).write_text('#!/bin/sh\n')
+        (tmp_path / name).chmod(0o755)
+    environment = {'PATH': f'{tmp_path}:{os.environ["PATH"]}', 'ROS_DISTRO': ros}
+    done = subprocess.run(
+        ['make', '--no-print-directory', '-n', 'setup'],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines()[-1] == f'{python} requirements/bootstrap.py'
