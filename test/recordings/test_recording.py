@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 from typing import TYPE_CHECKING
 
 from embodied_r_ros import conversions
@@ -42,8 +43,8 @@ def text_cdr(text: str) -> bytes:
     return bytes(store.serialize_cdr(store.types[STRING](data=text), STRING))
 
 
-def growing(folder: Path) -> GrowingBag:
-    bag = GrowingBag(folder, {'/echo': '{"version": "1"}'})
+def growing(folder: Path, max_chunks: int = 1000) -> GrowingBag:
+    bag = GrowingBag(folder, {'/echo': '{"version": "1"}'}, max_chunks)
     bag.add_topic('/episode_mark', MARK, LATCHED_QOS)
     bag.add_topic('/text', STRING)
     return bag
@@ -111,6 +112,70 @@ def test_metadata_says_what_is_in_the_bag(tmp_path: Path) -> None:
     latched = information['topics_with_message_count'][0]['topic_metadata']
     assert yaml.safe_load(latched['offered_qos_profiles'])[0]['durability'] == 1
     assert latched['type_description_hash'].startswith('RIHS01_')
+
+
+def test_long_bag_has_several_files_that_read_as_one(tmp_path: Path) -> None:
+    bag = growing(tmp_path / 'e1', max_chunks=4)
+    for index in range(20):
+        bag.write('/text' if index % 5 else '/episode_mark', _cdr(index), 1000 + index)
+        bag.sync()
+    bag.close()
+    with open_bag(tmp_path / 'e1') as reader:
+        read = list(read_messages(reader, ['/episode_mark', '/text']))
+    assert [stamp_ns for _, stamp_ns, _ in read] == list(range(1000, 1020))
+    text = (tmp_path / 'e1' / 'metadata.yaml').read_text()
+    information = yaml.safe_load(text)['rosbag2_bagfile_information']
+    names = [f'e1_{index}.mcap' for index in range(6)]
+    assert information['relative_file_paths'] == names
+    assert information['message_count'] == 20
+    assert information['duration'] == {'nanoseconds': 19}
+    assert [topic['message_count'] for topic in information['topics_with_message_count']] == [
+        4,
+        16,
+    ]
+    assert [file['message_count'] for file in information['files']] == [4, 4, 4, 4, 4, 0]
+
+
+def _cdr(index: int) -> bytes:
+    return text_cdr(str(index)) if index % 5 else mark_cdr(index)
+
+
+def test_each_file_of_a_long_bag_can_be_read_alone(tmp_path: Path) -> None:
+    bag = growing(tmp_path / 'e1', max_chunks=4)
+    for index in range(9):
+        bag.write('/text', text_cdr(str(index)), index)
+        bag.sync()
+    bag.abandon()
+    paths = sorted((tmp_path / 'e1').glob('*.mcap'))
+    assert [len(recovered(path)) for path in paths] == [4, 4, 1]
+    for path in paths[:2]:  # ended in good order, though the bag was not
+        with path.open('rb') as file:
+            reader = make_reader(file)
+            summary = reader.get_summary()
+            notes = {record.name: record.metadata for record in reader.iter_metadata()}
+        assert summary is not None
+        assert len(summary.chunk_indexes) <= 6
+        assert notes['embodied_r'] == {'/echo': '{"version": "1"}'}
+
+
+def test_memory_of_a_bag_does_not_grow_with_its_length(tmp_path: Path) -> None:
+    def grown(bag: GrowingBag, syncs: int) -> int:
+        before, _ = tracemalloc.get_traced_memory()
+        for index in range(syncs):
+            bag.write('/text', text_cdr('x'), index)
+            bag.sync()
+        return tracemalloc.get_traced_memory()[0] - before
+
+    bag = growing(tmp_path / 'e1', max_chunks=50)
+    tracemalloc.start()
+    try:
+        grown(bag, 60)
+        few, many = grown(bag, 100), grown(bag, 1000)
+    finally:
+        tracemalloc.stop()
+        bag.abandon()
+    # 1000 indexes of chunks would take half a megabyte.
+    assert many - few < 100_000
 
 
 def test_provenance_is_on_the_disk_at_once(tmp_path: Path) -> None:
