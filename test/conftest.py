@@ -5,8 +5,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+import signal
 
 import pytest
+
+# A shell's background job ignores Ctrl-C, and so would every process that the tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope='session')

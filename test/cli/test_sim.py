@@ -37,7 +37,7 @@ def test_episodes_are_written(tmp_path: Path) -> None:
         (['--size', '320'], "'320' is not a size: expected WxH"),
         (['--size', '8x8'], 'width_px is 8: expected 64 to 1920'),
         (['--rate', '0'], 'rate_hz is 0.0: expected 1 to 60'),
-        (['--duration', 'nan'], 'duration_s is nan: expected 5 to 600'),
+        (['--duration', 'nan'], 'duration_s is nan: expected 5 to 3600'),
         (['--seed', '-3'], 'seed is -3: expected 0 or more'),
         (['--workers', '0'], 'workers is 0: expected 1 or more'),
     ],
