@@ -27,7 +27,7 @@ from embodied_r_ros.sim.indoor import generate as generate_rooms
 import numpy as np
 
 from bench.report import Budget, print_budgets
-from training.evaluate import majority_baseline
+from training.evaluate import drawn, majority_baseline
 from training.generate import generate
 from training.grading import grade
 from training.traces import read_row
@@ -66,6 +66,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--episodes', type=int, default=12, help='rooms')
     parser.add_argument('--seed', type=int, default=9000, help='seed of the first room')
     parser.add_argument('--worlds', type=Path, help='folder of rooms recorded before')
+    parser.add_argument(
+        '--rows', type=int, default=0, help='rows per length that are asked; 0: all'
+    )
     parser.add_argument('--model', help='model folder or URL; default: the shipped reasoner')
     parser.add_argument('--json', type=Path, help='write the figures to this file')
 
@@ -79,7 +82,10 @@ def main(args: argparse.Namespace) -> int:
             list(generate_rooms(config, args.seed, args.episodes, worlds))
         episodes = [read_episode(bag, 'true') for bag in find_bags([worlds])]
     model = args.model or str(shared_path('models', 'nano'))
-    figures = [measure(rows_after(episodes, length), length, model) for length in _LENGTHS]
+    figures = [
+        measure(drawn(rows_after(episodes, length), args.rows, 0), length, model)
+        for length in _LENGTHS
+    ]
     print(table(figures))
     budgets = [
         Budget(
