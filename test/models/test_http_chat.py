@@ -152,6 +152,15 @@ def test_deadline_holds_while_nothing_comes(server: ChatServer) -> None:
     assert time.monotonic() - start < 0.8
 
 
+@pytest.mark.parametrize('deadline_ms', [0, 1, 2, 3, 5, 8, 13])
+def test_deadline_holds_at_every_step_of_a_request(server: ChatServer, deadline_ms: int) -> None:
+    server.default = Script(hang_after=0)
+    client = client_of(server)
+    for step in range(10):
+        with pytest.raises(DeadlineError):
+            asked(client, deadline_s=(deadline_ms + step / 10) / 1000)
+
+
 def test_deadline_holds_while_connecting() -> None:
     with socket.socket() as full:
         full.bind(('127.0.0.1', 0))
