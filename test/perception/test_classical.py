@@ -260,7 +260,8 @@ def test_threads_see_the_same() -> None:
     pair = without_pose(keyframe(0, EYE, BALL, POST)), without_pose(keyframe(1, AHEAD, POST))
     with ThreadPoolExecutor(4) as pool:
         deltas = list(pool.map(lambda _: perceiver.perceive(*pair), range(8)))
-    assert all(delta == deltas[0] for delta in deltas)
+    # As text: from Python 3.13 on, dataclasses with NaN differ from themselves.
+    assert len(set(map(repr, deltas))) == 1
 
 
 def test_settings_are_checked() -> None:

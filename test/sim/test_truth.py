@@ -37,7 +37,8 @@ def test_equal_seeds_give_equal_truth() -> None:
     config = IndoorConfig(duration_s=8.0)
     first, second = (draw_episode(config, 11, 4)[1] for _ in range(2))
     assert first.layout.to_json() == second.layout.to_json()
-    assert first == second
+    # As text: from Python 3.13 on, dataclasses with NaN differ from themselves.
+    assert repr(first) == repr(second)
     assert draw_episode(config, 12, 4)[1].layout.to_json() != first.layout.to_json()
 
 

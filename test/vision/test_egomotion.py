@@ -113,7 +113,9 @@ def test_distorted_images_are_straightened() -> None:
 
 def test_unrelated_views_cannot_be_told() -> None:
     for seed in range(1, 4):
-        assert motion_from_views(view(START), view(START, seed), CAMERA) == Motion()
+        motion = motion_from_views(view(START), view(START, seed), CAMERA)
+        # As text: from Python 3.13 on, dataclasses with NaN differ from themselves.
+        assert repr(motion) == repr(Motion())
 
 
 @pytest.mark.parametrize('level', [0, 90, 255])
