@@ -164,6 +164,8 @@ def beside_the_system(lines: list[str], probed: str) -> list[str]:
         lines = [line for line in lines if not line.startswith('opencv-python')]
     elif major == 1:  # from 4.12 on, OpenCV needs NumPy 2
         lines = [re.sub('^(opencv-python-headless).*', r'\1<4.12', line) for line in lines]
+    if major == 1:  # pandas 3 needs NumPy 2
+        lines = [re.sub('^pandas==.*', 'pandas<3', line) for line in lines]
     return [re.sub('^numpy.*', f'numpy<{major + 1}', line) for line in lines]
 
 

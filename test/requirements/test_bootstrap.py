@@ -15,6 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 BASE = ['numpy>=1.21', 'opencv-python-headless>=4.5', 'PyYAML>=5.4']
 PINS = ['numpy==2.2.6', 'opencv-python-headless==4.12.0.88', 'PyYAML==6.0.3']
+PANDAS = "pandas==3.1.1; python_version >= '3.11'"
 
 
 @pytest.fixture
@@ -48,6 +49,11 @@ def test_numpy_and_opencv_of_the_system_are_not_hidden(
 ) -> None:
     assert bootstrap.beside_the_system(BASE, probed) == base
     assert bootstrap.beside_the_system(PINS, probed) == pins
+
+
+def test_pandas_goes_with_numpy_of_the_system(bootstrap: Any) -> None:
+    assert bootstrap.beside_the_system([PANDAS], '1.26.4 True') == ['pandas<3']
+    assert bootstrap.beside_the_system([PANDAS], '2.3.1 True') == [PANDAS]
 
 
 def test_the_probe_finds_what_is_installed(bootstrap: Any) -> None:
