@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from importlib.util import find_spec
 import os
 from pathlib import Path
 import signal
@@ -11,6 +13,9 @@ import pytest
 
 # A shell's background job ignores Ctrl-C, and so would every process that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# Triton comes with torch for GPUs. Loaded after libOSMesa, it ends the process: both hold an LLVM.
+if find_spec('triton') is not None:
+    import_module('triton')
 
 
 @pytest.fixture(scope='session')
