@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.rows import Row
 
+# Budgets of a scene [tokens] in which memory merges all but two to six lines.
+_TIGHT_BUDGETS = (200, 450)
+
 
 @dataclass
 class SftArguments:
@@ -47,6 +50,9 @@ class SftArguments:
     token_budget: int = field(default=1200, metadata={'help': 'tokens of the scene in a prompt'})
     degraded_share: float = field(
         default=0.2, metadata={'help': 'share of training rows that are cut down (degrade.py)'}
+    )
+    merged_share: float = field(
+        default=0.2, metadata={'help': 'share of training rows with a tight budget: merged lines'}
     )
     lora_rank: int = field(default=0, metadata={'help': 'rank of a LoRA adapter; 0: all weights'})
     max_deltas: int = field(
@@ -69,14 +75,15 @@ def chosen_rows(arguments: SftArguments, split: str) -> Iterator[Row]:
 
 def examples(arguments: SftArguments, split: str, seed: int) -> Iterator[dict[str, Any]]:
     """Prompt and completion of every row of a split that a careful reader can solve."""
-    config = MemoryConfig(token_budget=arguments.token_budget)
     rng = Random(seed)
     for row in chosen_rows(arguments, split):
+        tight = rng.random() < arguments.merged_share
+        config = MemoryConfig(rng.randint(*_TIGHT_BUDGETS) if tight else arguments.token_budget)
         cut_down = rng.random() < arguments.degraded_share
         asked = degraded(row, rng) if cut_down else row
         trace = read_row(asked, config)
         # What is cut away cannot be known any more; what is still told must be the solution.
-        right = {row.solution_text(), UNKNOWN} if cut_down else {row.solution_text()}
+        right = {row.solution_text()} | ({UNKNOWN} if cut_down or tight else set())
         if trace and trace.answer in right:
             prompt = asked.prompt(config)
             yield {

@@ -104,7 +104,9 @@ def item_direction(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
         if item.label == match[1]
     ]
     if not sights:
-        return Trace(f'{match[1]}: not seen, so {UNKNOWN}.', UNKNOWN)
+        merged = [line.label for line in lines if match[1] in line.seen]
+        said = f'in [{merged[-1]}], not where' if merged else 'not seen'
+        return Trace(f'{match[1]}: {said}, so {UNKNOWN}.', UNKNOWN)
     index, sight = sights[-1]
     walk = Walk()
     # What was seen comes first: its line is easier to find by all of it than by the label alone.

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from unicodedata import combining, normalize
 
 import cv2
 import numpy as np
@@ -76,8 +77,9 @@ def _degree_px(scale: float) -> int:
 
 
 def _plain(text: str) -> str:
-    """The text in the characters that OpenCV's fonts have."""
-    return ''.join(char if ' ' <= char <= '~' else '?' for char in text)
+    """The text in the characters that OpenCV's fonts have: é as e, … as three dots."""
+    parts = (char for char in normalize('NFKD', text) if not combining(char))
+    return ''.join(char if ' ' <= char <= '~' else '?' for char in parts)
 
 
 def _put(block: NDArray[np.uint8], line: Line, y: int) -> None:

@@ -18,6 +18,7 @@ from embodied_r_ros.rows import Row, write_rows
 from training.evaluate import drawn, evaluate
 from training.nano import load_tokenizer, train_tokenizer
 from training.recall import recall_examples
+from training.sft import examples, SftArguments
 from training.traces import read_row
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,10 +30,10 @@ FACINGS = (
 )
 
 
-def turning_row(seed: int, split: str) -> Row:
+def turning_row(seed: int, split: str, most: int = 4) -> Row:
     """A robot that turns by quarters on the spot."""
     rng = random.Random(seed)
-    quarters = [rng.choice([1, -1]) for _ in range(rng.randint(2, 4))]
+    quarters = [rng.choice([1, -1]) for _ in range(rng.randint(2, most))]
     deltas = [{'stamp_ns': 0, 'action': '', 'change': 'No object stands out.', 'items': []}]
     for number, quarter in enumerate(quarters, 1):
         side = 'left' if quarter > 0 else 'right'
@@ -100,6 +101,19 @@ def test_trace_of_every_turning_row_reaches_its_solution() -> None:
         trace = read_row(row, memory)
         assert trace is not None, row
         assert trace.answer == row.solution_text()
+
+
+def test_a_share_of_the_examples_has_merged_lines(tmp_path: Path) -> None:
+    rows = tmp_path / 'rows.jsonl'
+    write_rows(rows, [turning_row(seed, 'train', most=40) for seed in range(40)])
+    merged = {}
+    for share in (0.0, 0.5, 1.0):
+        arguments = SftArguments([str(rows)], degraded_share=0.0, merged_share=share)
+        made = list(examples(arguments, 'train', seed=1))
+        assert made == list(examples(arguments, 'train', seed=1))
+        assert len(made) == 40
+        merged[share] = sum('[1-' in example['prompt'][1]['content'] for example in made)
+    assert merged[0.0] == 0 < merged[0.5] < merged[1.0]
 
 
 def test_recall_tells_the_same_items_in_another_order() -> None:
