@@ -44,11 +44,29 @@ def generate(
     """
     if model.startswith(('http://', 'https://')):
         return _from_server(model, prompts, sampling)
-    folder = Path(model)
+    return _from_folder(Path(model), prompts, sampling, batch_size)
+
+
+def load_model(folder: Path) -> tuple[Any, Any]:
+    """Load a model for inference, and its tokenizer, which pads on the left.
+
+    Raises:
+        InputError: The folder has no model.
+        ModelError: It cannot be loaded.
+    """
     if not (folder / 'config.json').exists():
-        msg = f'{model} is neither a URL nor a folder with a model (no config.json)'
+        msg = f'{folder} is neither a URL nor a folder with a model (no config.json)'
         raise InputError(msg)
-    return _from_folder(folder, prompts, sampling, batch_size)
+    try:
+        tokenizer = load_tokenizer(folder)
+        tokenizer.padding_side = 'left'
+        model = AutoModelForCausalLM.from_pretrained(
+            folder, local_files_only=True, dtype=torch.float32
+        ).eval()
+    except (OSError, ValueError) as error:
+        msg = f'{folder} cannot be loaded as a model: {error}'
+        raise ModelError(msg) from error
+    return model, tokenizer
 
 
 def _from_server(url: str, prompts: Sequence[Prompt], sampling: Sampling) -> list[str]:
@@ -66,15 +84,7 @@ def _from_server(url: str, prompts: Sequence[Prompt], sampling: Sampling) -> lis
 def _from_folder(
     folder: Path, prompts: Sequence[Prompt], sampling: Sampling, batch_size: int
 ) -> list[str]:
-    try:
-        tokenizer = load_tokenizer(folder)
-        tokenizer.padding_side = 'left'
-        model = AutoModelForCausalLM.from_pretrained(
-            folder, local_files_only=True, dtype=torch.float32
-        ).eval()
-    except (OSError, ValueError) as error:
-        msg = f'{folder} cannot be loaded as a model: {error}'
-        raise ModelError(msg) from error
+    model, tokenizer = load_model(folder)
     torch.manual_seed(sampling.seed)
     texts = [_chat_text(tokenizer, prompt) for prompt in prompts]
     # Prompts of one length need no padding: sorting saves most of it.

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 # Distance that is assumed for an item whose distance the text does not give [m].
 _ASSUMED_M = 2.0
 _LEVEL_M = 0.1
+LEVEL = 'at the same height'
 _LABEL = re.compile(r'\b([a-z]+ (?:round|tall|flat|blocky) object)\b')
 
 
@@ -44,8 +45,25 @@ class Trace:
 Reader = Callable[['Row', Sequence[SceneLine]], 'Trace | None']
 
 
-def _option_with(row: Row, start: str) -> str | None:
-    return next((option for option in row.options if option.startswith(start)), None)
+def _option_with(options: Sequence[str], start: str) -> str | None:
+    return next((option for option in options if option.startswith(start)), None)
+
+
+def facing(options: Sequence[str], degrees: int) -> str | None:
+    """The option for a net turn (positive left); None: there is none."""
+    start = {'ahead': 'the same', 'left': 'to the left', 'right': 'to the right'}
+    return _option_with(options, start.get(quarter(degrees), 'the opposite'))
+
+
+def standing(options: Sequence[str], x: float, y: float) -> str | None:
+    """The option for a place [m] in the axes of the start; None: there is none."""
+    side = side_of(x, y)
+    return _option_with(options, {'left': 'to the left', 'right': 'to the right'}.get(side, side))
+
+
+def level(metres: float) -> str:
+    """The answer for a rise [m]."""
+    return LEVEL if abs(metres) <= _LEVEL_M else 'higher' if metres > 0 else 'lower'
 
 
 def _walk_to(line: SceneLine) -> Walk:
@@ -61,8 +79,7 @@ def net_turn(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
     for line in lines:
         if not walk.turn(line):
             return Trace(walk.text(f'So {UNKNOWN}.'), UNKNOWN)
-    start = {'ahead': 'the same', 'left': 'to the left', 'right': 'to the right'}
-    answer = _option_with(row, start.get(quarter(walk.heading), 'the opposite'))
+    answer = facing(row.options, walk.heading)
     in_all = f'In all {signed_turn(walk.heading)}, so {answer}.'
     return Trace(walk.text(in_all), answer) if answer else None
 
@@ -73,8 +90,7 @@ def net_displacement(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
     for line in lines:
         if not walk.move(line):
             return Trace(walk.text(f'So {UNKNOWN}.'), UNKNOWN)
-    side = side_of(walk.x, walk.y)
-    answer = _option_with(row, {'left': 'to the left', 'right': 'to the right'}.get(side, side))
+    answer = standing(row.options, walk.x, walk.y)
     in_all = f'In all {place(walk.x, walk.y)}, so {answer}.'
     return Trace(walk.text(in_all), answer) if answer else None
 
@@ -86,10 +102,8 @@ def height_change(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
     for line in lines:
         if not walk.rise(line):
             return Trace(walk.text(f'So {UNKNOWN}.'), UNKNOWN)
-    level = 'at the same height'
-    total = walk.height
-    answer = level if abs(total) <= _LEVEL_M else 'higher' if total > 0 else 'lower'
-    return Trace(walk.text(f'In all {signed_rise(total)}, so {answer}.'), answer)
+    answer = level(walk.height)
+    return Trace(walk.text(f'In all {signed_rise(walk.height)}, so {answer}.'), answer)
 
 
 def item_direction(row: Row, lines: Sequence[SceneLine]) -> Trace | None:

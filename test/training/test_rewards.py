@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+from typing import Any, TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip('torch')
+
+from embodied_r_ros.errors import ModelError
+
+from training.execution import executed_conclusion
+from training.grade import AskedRow
+from training.grade import main as grade_main
+from training.grading import consistencies
+from training.judge import Case, NONE_OF_THESE
+from training.rewards import accuracy_reward, consistency_reward, format_reward
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+SIDES = ('left', 'right', 'ahead')
+
+
+class LastWord:
+    """A fake judge in a few lines: the reasoning leads to the candidate that it names last."""
+
+    def __init__(self) -> None:
+        self.cases: list[Case] = []
+
+    def conclusions(self, cases: Sequence[Case]) -> list[str]:
+        self.cases += cases
+        return [
+            max((case.think.rfind(name), name) for name in case.candidates())[1]
+            if any(name in case.think for name in case.candidates())
+            else NONE_OF_THESE
+            for case in cases
+        ]
+
+
+class Broken:
+    """A fake judge that cannot judge."""
+
+    def conclusions(self, cases: Sequence[Case]) -> list[str]:
+        msg = f'no verdict on {len(cases)} cases'
+        raise ModelError(msg)
+
+
+def columns(*completions: str, solution: str = 'A', options: Any = SIDES) -> dict[str, Any]:
+    many = len(completions)
+    return {
+        'completions': [[{'role': 'assistant', 'content': text}] for text in completions],
+        'question': ['Where is it?'] * many,
+        'options': [list(options)] * many,
+        'solution': [solution] * many,
+    }
+
+
+def said(think: str, answer: str) -> str:
+    return f'<think>{think}</think><answer>{answer}</answer>'
+
+
+@pytest.mark.parametrize(
+    ('text', 'form', 'accuracy', 'consistency'),
+    [
+        (said('So left.', 'A'), 1, 1, 1),
+        (said('So left.', 'a'), 1, 1, 1),
+        (said('So left.', '[[A]]'), 1, 1, 1),
+        (said('So left.', 'left'), 1, 1, 1),
+        (said('So right.', 'A'), 1, 1, 0),  # injected inconsistency
+        (said('So right.', 'B'), 1, 0, 0),  # consistent, but wrong: the gate
+        (said('So unknown.', 'unknown'), 1, 0, 0),
+        (said('It is B, e.g. here. So left.', 'A'), 1, 1, 1),
+        (said('Option A. Answer: A.', 'A'), 1, 1, 0),  # a letter is no reason
+        (said('', 'A'), 1, 1, 0),
+        (said('So left.', 'A') + ' indeed', 0, 1, 1),
+        ('<answer>A</answer>', 0, 1, 0),
+        ('So left. <answer>A</answer>', 0, 1, 0),
+        (said('So left.', 'A') + '<answer>A</answer>', 0, None, None),
+        ('So left. A', 0, None, None),
+        ('', 0, None, None),
+    ],
+)
+def test_rewards_of_one_completion(
+    text: str, form: float, accuracy: float | None, consistency: float | None
+) -> None:
+    asked = columns(text)
+    assert format_reward(**asked) == [form]
+    assert accuracy_reward(LastWord())(**asked) == [accuracy]
+    assert consistency_reward(LastWord())(**asked) == [consistency]
+
+
+def test_only_right_answers_are_judged() -> None:
+    judge = LastWord()
+    wrong, right = said('So right.', 'B'), said('So left.', 'A')
+    assert consistency_reward(judge)(**columns(wrong, right, '', right)) == [0, 1, None, 1]
+    assert len(judge.cases) == 2
+
+
+def test_number_is_rewarded_by_its_relative_error() -> None:
+    asked = columns(said('So 5.', '5'), said('So 4.', '4 m'), solution='4', options=())
+    assert accuracy_reward(LastWord())(**asked) == pytest.approx([0.6, 1.0])
+
+
+def test_free_text_is_graded_by_the_judge() -> None:
+    asked = columns(
+        said('x', 'a chair'), said('x', 'the a chair'), said('x', 'a lamp'), said('x', 'unknown'),
+        solution='a chair', options=(),
+    )  # fmt: skip
+    assert accuracy_reward(LastWord())(**asked) == [1.0, 1.0, 0.0, 0.0]
+
+
+def test_judge_that_fails_stops_the_rewards() -> None:
+    with pytest.raises(ModelError, match='no verdict on 1 cases'):
+        consistency_reward(Broken())(**columns(said('So left.', 'A')))
+
+
+def test_consistency_is_measured_for_wrong_answers_too() -> None:
+    texts = [said('So right.', 'B'), said('So right.', 'A'), 'none', said('So up.', 'up')]
+    asked = AskedRow('r', 'Where?', SIDES, 'A')
+    assert consistencies([asked] * 4, texts, LastWord()) == [1.0, 0.0, None, 1.0]
+
+
+@pytest.mark.parametrize(
+    ('think', 'options', 'expected'),
+    [
+        (
+            'To [3]: [1] 0: 0. In all 30 left, so the opposite way.',
+            ('the same way', 'the opposite way'),
+            'the same way',
+        ),
+        (
+            'In all behind 1.2 right 0.5, so ahead of the start.',
+            ('ahead of the start', 'behind the start'),
+            'behind the start',
+        ),
+        (
+            'In all up 0.1, so higher.',
+            ('higher', 'lower', 'at the same height'),
+            'at the same height',
+        ),
+        ('At ahead 2.3 left 1.3: ahead 0.6 left 1.6, 70 left, so right.', SIDES, 'left'),
+        ('At 10 right, so ahead.', SIDES, 'ahead'),
+        (
+            '[1] red flat object; blue tall object. First is blue tall object.',
+            ('blue tall object', 'red flat object'),
+            'red flat object',
+        ),
+        ('red flat object [1] 1; red tall object [4] 2; red objects: 3.', (), '2'),
+        ('[4] a 1.0 m; b 0.5 m; nearest is a.', ('a', 'b'), 'b'),
+        ('[3] cannot tell. So unknown.', SIDES, 'unknown'),
+        ('I think so unknown.', SIDES, None),
+        ('It must be left.', SIDES, None),
+    ],
+)
+def test_execution_follows_the_figures_not_the_words(
+    think: str, options: tuple[str, ...], expected: str | None
+) -> None:
+    assert executed_conclusion(think, options) == expected
+
+
+def test_grade_command_gives_one_line_each(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows, completions = tmp_path / 'rows.jsonl', tmp_path / 'completions.jsonl'
+    row = {'id': 'r', 'question': 'Where?', 'options': list(SIDES), 'solution': 'A'}
+    rows.write_text(json.dumps(row) + '\n')
+    lines = [{'id': 'r', 'completion': text} for text in (said('So left.', 'a'), 'left')]
+    completions.write_text('\n'.join(map(json.dumps, lines)) + '\n')
+    assert grade_main([str(rows), str(completions), '--judge', 'none', '--json']) == 0
+    first, second = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert first == {'id': 'r', 'format': 1.0, 'accuracy': 1.0, 'consistency': None, 'answer': 'A'}
+    assert second == {
+        'id': 'r',
+        'format': 0.0,
+        'accuracy': None,
+        'consistency': None,
+        'answer': None,
+    }
+
+
+@pytest.mark.parametrize(
+    ('row', 'completion', 'complaint'),
+    [
+        (
+            '{"id": "r"}',
+            '{"id": "r", "completion": ""}',
+            'rows.jsonl:1: question is None, expected a str',
+        ),
+        ('[1]', '{"id": "r", "completion": ""}', 'rows.jsonl:1: id is [1]'),
+        ('{', '', 'rows.jsonl:1: '),
+        (
+            '{"id": "r", "question": "Q?", "options": ["a"], "solution": "A"}',
+            '{"id": "r", "completion": ""}',
+            'rows.jsonl:1: ',
+        ),
+        (
+            '{"id": "r", "question": "Q?", "options": [], "solution": "4"}',
+            '{"id": "s", "completion": ""}',
+            "no row has the id 's'",
+        ),
+        (
+            '{"id": "r", "question": "Q?", "options": [], "solution": "4"}',
+            '',
+            'has no completions',
+        ),
+    ],
+)
+def test_grade_command_names_what_is_wrong(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], row: str, completion: str, complaint: str
+) -> None:
+    (tmp_path / 'rows.jsonl').write_text(row + '\n')
+    (tmp_path / 'c.jsonl').write_text(completion + '\n')
+    arguments = [str(tmp_path / 'rows.jsonl'), str(tmp_path / 'c.jsonl'), '--judge', 'none']
+    assert grade_main(arguments) == 2
+    error = capsys.readouterr().err
+    assert error.startswith('training.grade: error: ')
+    assert complaint in error

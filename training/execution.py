@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A second check of consistency: carry out the last step of a reasoning and see where it leads.
+
+A judge reads what the conclusion says. This one takes the last figures of the reasoning, such as
+"In all 30 right" or the distances of a list, and works out which option follows from them. It
+knows the forms that `traces.py` teaches and says nothing about any other.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.reasoning.completions import UNKNOWN
+
+from training.traces import facing, level, standing
+from training.walk import quarter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    Step = Callable[[re.Match[str], Sequence[str], str], str | None]
+
+_TURN = r'(?:(?P<degrees>\d+) (?P<hand>left|right)|0)'
+_LABEL = r'[a-z]+(?: [a-z]+)*'
+_COUNTED = re.compile(rf'{_LABEL} \[[\d-]+\] \d+;')
+_RANGED = re.compile(rf'(?P<label>{_LABEL}) (?P<metres>\d+\.\d) m;')
+_LISTED = re.compile(r'\[[\d-]+\] ([^.\[]*)\.')
+
+
+def executed_conclusion(think: str, options: Sequence[str]) -> str | None:
+    """Answer that follows from the last step of a reasoning.
+
+    Args:
+        think: The reasoning.
+        options: Texts of the options; empty for a free question.
+
+    Returns:
+        The option's text, a number as text, or 'unknown'; None where the form is not known, or
+        where no option follows.
+    """
+    text = ' '.join(think.split())
+    for pattern, step in _STEPS:
+        match = pattern.search(text)
+        if match:
+            return step(match, options, text)
+    return None
+
+
+def _degrees(match: re.Match[str]) -> int:
+    return int(match['degrees'] or 0) * (-1 if match['hand'] == 'right' else 1)
+
+
+def _net_turn(match: re.Match[str], options: Sequence[str], text: str) -> str | None:
+    del text
+    return facing(options, _degrees(match))
+
+
+def _net_place(match: re.Match[str], options: Sequence[str], text: str) -> str | None:
+    del text
+    x = float(match['x']) * (-1 if match['along'] == 'behind' else 1)
+    y = float(match['y']) * (-1 if match['across'] == 'right' else 1)
+    return standing(options, x, y)
+
+
+def _net_rise(match: re.Match[str], options: Sequence[str], text: str) -> str | None:
+    del text
+    rise = level(float(match['metres']) * (-1 if match['way'] == 'down' else 1))
+    return rise if rise in options else None
+
+
+def _bearing(match: re.Match[str], options: Sequence[str], text: str) -> str | None:
+    del text
+    side = quarter(_degrees(match))
+    return side if side in options else None
+
+
+def _first(match: re.Match[str], options: Sequence[str], text: str) -> str | None:
+    del match
+    listed = (label for said in _LISTED.findall(text) for label in said.split('; '))
+    return next((label for label in listed if label in options), None)
+
+
+def _count(match: re.Match[str], options: Sequence[str], text: str) -> str | None:
+    count = str(len(_COUNTED.findall(text[: match.start()])))
+    return count if not options or count in options else None
+
+
+def _nearest(match: re.Match[str], options: Sequence[str], text: str) -> str | None:
+    del match
+    metres = {m['label']: float(m['metres']) for m in _RANGED.finditer(text)}
+    return min(metres, key=metres.__getitem__) if set(metres) == set(options) else None
+
+
+def _unknown(match: re.Match[str], options: Sequence[str], text: str) -> str | None:
+    del match, options, text
+    return UNKNOWN
+
+
+_STEPS: tuple[tuple[re.Pattern[str], Step], ...] = tuple(
+    (re.compile(pattern), step)
+    for pattern, step in (
+        # A reason, and nothing after it.
+        (
+            r'(?:cannot tell\.|not how far\.|not seen,|not where,|Nothing seen tells that,)'
+            rf' [Ss]o {UNKNOWN}\.?$',
+            _unknown,
+        ),
+        (rf'In all {_TURN}, so [^.]*\.?$', _net_turn),
+        (
+            r'In all (?P<along>ahead|behind) (?P<x>[\d.]+) (?P<across>left|right) (?P<y>[\d.]+),'
+            r' so [^.]*\.?$',
+            _net_place,
+        ),
+        (r'In all (?P<way>up|down) (?P<metres>[\d.]+), so [^.]*\.?$', _net_rise),
+        (rf'(?:At|:|,) {_TURN}, so [^.]*\.?$', _bearing),
+        (r'First is [^.]*\.?$', _first),
+        (rf'{_LABEL} objects: \d+\.?$', _count),
+        (r'nearest is [^.]*\.?$', _nearest),
+    )
+)

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Grade completions that any model wrote: `python -m training.grade ROWS COMPLETIONS`.
+
+Of a row only id, question, options and solution are needed; of a completion, id and completion.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+import json
+from pathlib import Path
+import sys
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.errors import EmbodiedRError, InputError
+from embodied_r_ros.reasoning.asking import question_problem
+from embodied_r_ros.resources import shared_path
+
+from training.grading import graded, graded_with_consistency
+from training.judges import load_judge
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from training.grading import Grade
+
+DEFAULT_JUDGE = ('models', 'judge')
+NO_JUDGE = 'none'
+
+
+@dataclass(frozen=True)
+class AskedRow:
+    """What grading needs of a row."""
+
+    id: str
+    question: str
+    options: tuple[str, ...]
+    solution: str
+
+
+def read_asked(path: Path) -> dict[str, AskedRow]:
+    """Rows by id.
+
+    Raises:
+        InputError: A line is not a row, or an id comes twice.
+    """
+    rows: dict[str, AskedRow] = {}
+    for place, value in _objects(
+        path, {'id': str, 'question': str, 'options': list, 'solution': str}
+    ):
+        row = AskedRow(value['id'], value['question'], tuple(value['options']), value['solution'])
+        problem = question_problem(row.question, row.options)
+        if row.id in rows:
+            problem = f'id {row.id!r} comes twice'
+        if problem:
+            msg = f'{place}: {problem}'
+            raise InputError(msg)
+        rows[row.id] = row
+    return rows
+
+
+def read_completions(path: Path, rows: dict[str, AskedRow]) -> list[tuple[AskedRow, str]]:
+    """Completions with their rows, in the order of the file.
+
+    Raises:
+        InputError: A line is not a completion, or is of a row that there is not.
+    """
+    pairs = []
+    for place, value in _objects(path, {'id': str, 'completion': str}):
+        if value['id'] not in rows:
+            msg = f'{place}: no row has the id {value["id"]!r}: give the rows that were asked'
+            raise InputError(msg)
+        pairs.append((rows[value['id']], value['completion']))
+    if not pairs:
+        msg = f'{path} has no completions'
+        raise InputError(msg)
+    return pairs
+
+
+def _objects(path: Path, fields: dict[str, type]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each line's place and object, whose fields are checked."""
+    try:
+        lines = path.read_text(encoding='utf-8').splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        msg = f'{path} cannot be read: {error}'
+        raise InputError(msg) from None
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        place = f'{path}:{number}'
+        try:
+            value = json.loads(line)
+        except ValueError as error:
+            msg = f'{place}: {line[:60]!r} is not JSON ({error})'
+            raise InputError(msg) from None
+        for name, kind in fields.items():
+            if not isinstance(value, dict) or not isinstance(value.get(name), kind):
+                found = value.get(name) if isinstance(value, dict) else value
+                msg = f'{place}: {name} is {found!r}, expected a {kind.__name__}'
+                raise InputError(msg)
+        yield place, value
+
+
+def grades_of(pairs: Sequence[tuple[AskedRow, str]], judge: Sequence[str]) -> list[Grade]:
+    """Grades of completions; consistency only with a judge.
+
+    Raises:
+        InputError: A judge's folder has no model.
+        ModelError: A judge failed.
+    """
+    askeds, texts = [row for row, _ in pairs], [text for _, text in pairs]
+    if NO_JUDGE in judge:
+        return graded(askeds, texts)
+    return graded_with_consistency(askeds, texts, load_judge(judge))
+
+
+def table(grades: Sequence[Grade]) -> str:
+    """The grades in short."""
+    lines = [f'{"completions":<12} {len(grades):>7}']
+    for name in ('format', 'accuracy', 'consistency'):
+        values = [value for g in grades if (value := getattr(g, name)) is not None]
+        mean = f'{sum(values) / len(values):7.1%}' if values else f'{"-":>7}'
+        lines.append(f'{name:<12} {mean}  of {len(values)} that can be graded')
+    return '\n'.join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Grade, and print the grades."""
+    parser = argparse.ArgumentParser(prog='training.grade', description=__doc__)
+    parser.add_argument('rows', type=Path, metavar='ROWS.jsonl')
+    parser.add_argument('completions', type=Path, metavar='COMPLETIONS.jsonl')
+    parser.add_argument(
+        '--judge',
+        action='append',
+        metavar='DIR_OR_URL',
+        help=f"several vote; '{NO_JUDGE}': no consistency; default: {'/'.join(DEFAULT_JUDGE)}",
+    )
+    parser.add_argument('--json', action='store_true', help='one JSON line per completion')
+    args = parser.parse_args(arguments)
+    try:
+        pairs = read_completions(args.completions, read_asked(args.rows))
+        grades = grades_of(pairs, args.judge or [str(shared_path(*DEFAULT_JUDGE))])
+    except EmbodiedRError as error:
+        sys.stderr.write(f'training.grade: error: {error}\n')
+        return 2 if isinstance(error, InputError) else 1
+    if args.json:
+        for (row, _), g in zip(pairs, grades, strict=True):
+            value = {
+                'id': row.id,
+                'format': float(g.format),
+                'accuracy': g.accuracy,
+                'consistency': g.consistency,
+                'answer': g.answer,
+            }
+            sys.stdout.write(json.dumps(value, ensure_ascii=False) + '\n')
+    else:
+        sys.stdout.write(table(grades) + '\n')
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reasonings with the conclusion that they lead to: what a judge is trained and measured on.
+
+Made from the traces of rows, and from small talk about other things (`judge_talk.py`): whole; with
+the conclusion flipped to another option; with another item's name; with the reasoning of another
+question; cut off before the end; and the bare conclusion. Half of the conclusions are worded
+otherwise than the traces word them; some wordings are held out from training.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import re
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.reasoning.completions import UNKNOWN
+from embodied_r_ros.reasoning.memory import MemoryConfig
+from embodied_r_ros.vocabulary import COLOURS, SHAPES
+
+from training.degrade import degraded
+from training.judge import Case, NONE_OF_THESE
+from training.judge_talk import small_talk, Solved
+from training.traces import read_row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from random import Random
+
+    from embodied_r_ros.rows import Row
+
+KINDS = ('whole', 'flipped', 'renamed', 'swapped', 'cut', 'bare')
+# The end of a trace: 'so left.', 'First is red flat object.', 'red objects: 2.'
+_END = re.compile(r'(?:[.,;]? so| First is| nearest is|(?<=objects):) (?P<answer>[^.;:]+)\.$')
+_WORDINGS = (
+    ', so {}.', '. Therefore {}.', '. The answer is {}.', '. That means {}.', '; hence {}.',
+    '. It must be {}.', '. So it is {}.', ', which gives {}.', '. I conclude: {}.', ': {}.',
+)  # fmt: skip
+_HELD_OUT = (', thus {}.', '. This makes it {}.', '. My conclusion is {}.')
+_DEGRADED_SHARE = 0.15
+_COLOURS = [colour.name for colour in COLOURS]
+_LABEL = re.compile(rf'\b(?:{"|".join(_COLOURS)}) (?:{"|".join(SHAPES)}) object\b')
+_COLOUR = re.compile(rf'\b(?:{"|".join(_COLOURS)}) (?=objects?\b)')
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A case, and where its reasoning leads; `answer` stands beside it in the completion."""
+
+    case: Case
+    conclusion: str  # one of the case's candidates
+    answer: str  # the question's own answer; the completion is consistent if both are the same
+    kind: str  # one of KINDS
+
+
+def samples(
+    rows: Iterable[Row], rng: Random, held_out: bool, talk_share: float = 0.25
+) -> Iterator[Sample]:
+    """Samples of rows: one of each kind per row, where it can be made.
+
+    Args:
+        rows: Rows of one split.
+        rng: Draws wordings, other options and partners.
+        held_out: Word conclusions as no training sample does.
+        talk_share: So many small talks per row.
+    """
+    wordings = _HELD_OUT if held_out else _WORDINGS
+    latest: dict[str, Solved] = {}  # of each kind
+    for row in rows:
+        solved = [s for s in (_solve(row, rng),) if s]
+        solved += [small_talk(rng)] if rng.random() < talk_share else []
+        for one in solved:
+            yield from _own(one, rng, wordings)
+            partners = [latest[one.kind]] if one.kind in latest else []
+            partners += rng.sample(list(latest.values()), min(1, len(latest)))
+            yield from (made for partner in partners if (made := _swapped(one, partner)))
+            latest[one.kind] = one
+
+
+def _solve(row: Row, rng: Random) -> Solved | None:
+    asked = degraded(row, rng) if rng.random() < _DEGRADED_SHARE else row
+    trace = read_row(asked, MemoryConfig())
+    match = _END.search(trace.think) if trace else None
+    if trace is None or match is None:
+        return None
+    options = row.options or (trace.answer,)
+    return Solved(
+        row.question_type, row.question, options, trace.think[: match.start()], match[0],
+        trace.answer,
+    )  # fmt: skip
+
+
+def _own(solved: Solved, rng: Random, wordings: Sequence[str]) -> Iterator[Sample]:
+    """What is made of a reasoning by itself."""
+    reworded = rng.choice(wordings) if rng.random() < 0.5 else None
+    # Of a free question the answer is the only option: what else it might be is made up.
+    numbers = [str(n) for n in range(6)] if len(solved.options) == 1 else []
+    others = [o for o in (*solved.options, UNKNOWN, *numbers) if o != solved.answer]
+    other = rng.choice(others)
+
+    def ending(answer: str) -> str:
+        return reworded.format(answer) if reworded else solved.end.replace(solved.answer, answer)
+
+    whole = solved.think + ending(solved.answer)
+    yield _sample(solved, whole, solved.answer, 'whole')
+    yield _sample(solved, solved.think + ending(other), other, 'flipped')
+    said = rng.choice([solved.answer, other])
+    yield _sample(solved, rng.choice(wordings).format(said).lstrip('.,;: '), said, 'bare')
+    topic = _topic(solved.question)
+    if topic and topic in whole:
+        renamed = whole.replace(topic, _another(topic, rng))
+        yield _sample(solved, renamed, NONE_OF_THESE, 'renamed')
+    words = solved.think.split()
+    if len(words) > 4:
+        cut = ' '.join(words[: rng.randint(2, len(words) * 4 // 5)])
+        yield _sample(solved, cut, NONE_OF_THESE, 'cut')
+
+
+def _sample(solved: Solved, think: str, conclusion: str, kind: str) -> Sample:
+    case = Case(solved.question, solved.options, think)
+    known = conclusion in (*solved.options, UNKNOWN)
+    return Sample(case, conclusion if known else NONE_OF_THESE, solved.answer, kind)
+
+
+def _swapped(solved: Solved, other: Solved) -> Sample | None:
+    """A question under the reasoning of another; None where it might be its own."""
+    topic, others = _topic(solved.question), _topic(other.question)
+    elsewhere = topic and others and topic != others
+    no_option = other.answer not in (*solved.options, UNKNOWN)
+    if not elsewhere and not no_option:
+        return None
+    return _sample(solved, other.think + other.end, NONE_OF_THESE, 'swapped')
+
+
+def _topic(question: str) -> str:
+    """The item or the colour that a question is about; empty: neither."""
+    match = _LABEL.search(question) or _COLOUR.search(question)
+    return match[0] if match else ''
+
+
+def _another(topic: str, rng: Random) -> str:
+    """Another item or colour, often one that shares a word."""
+    if not topic.endswith('object'):
+        return rng.choice([name for name in _COLOURS if name != topic.strip()]) + ' '
+    colour, shape, _ = topic.split()
+    labels = [
+        f'{other} {form} object'
+        for other in _COLOURS
+        for form in SHAPES
+        if (other == colour) != (form == shape)
+    ]
+    return rng.choice(labels)

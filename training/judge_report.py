@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How often a judge errs: `python -m training.judge_report --judge DIR_OR_URL --rows FILE`.
+
+False accept: the reasoning leads elsewhere, yet the judge takes it for the answer's (the right
+answer under another item's reasoning, or under a flipped conclusion). False reject: the reasoning
+does lead to the answer. Conclusions are worded as no training sample words them.
+"""
+
+from __future__ import annotations
+
+import argparse
+from itertools import islice
+import json
+from pathlib import Path
+import sys
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.errors import EmbodiedRError, InputError
+
+from training.judge_data import KINDS
+from training.judges import load_judge
+from training.train_judge import split_samples
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from training.judge import Judge
+    from training.judge_data import Sample
+
+
+def measure(judge: Judge, made: Sequence[Sample]) -> dict[str, Any]:
+    """Rates (0..1) of a judge's errors over samples, in all and by kind.
+
+    Raises:
+        ModelError: The judge failed.
+    """
+    verdicts = judge.conclusions([sample.case for sample in made])
+    pairs = list(zip(made, verdicts, strict=True))
+    return {
+        'n': len(made),
+        **_rates(pairs),
+        'by_kind': {kind: _rates([p for p in pairs if p[0].kind == kind]) for kind in KINDS},
+    }
+
+
+def _rates(pairs: Sequence[tuple[Sample, str]]) -> dict[str, float | None]:
+    accepted = [(s.conclusion == s.answer, verdict == s.answer) for s, verdict in pairs]
+    wrong = [taken for consistent, taken in accepted if not consistent]
+    right = [taken for consistent, taken in accepted if consistent]
+    return {
+        'agreement': _mean([verdict == sample.conclusion for sample, verdict in pairs]),
+        'false_accept': _mean(wrong),
+        'false_reject': None if not right else 1 - (_mean(right) or 0.0),
+    }
+
+
+def _mean(values: Sequence[bool]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def table(report: dict[str, Any]) -> str:
+    """The report as text."""
+
+    def line(name: str, rates: dict[str, Any]) -> str:
+        shown = (rates[key] for key in ('agreement', 'false_accept', 'false_reject'))
+        return f'{name:<10}' + ''.join(
+            f'{"-" if v is None else format(v, ".2%"):>15}' for v in shown
+        )
+
+    lines = [f'{"reasoning":<10}{"agreement":>15}{"false accept":>15}{"false reject":>15}']
+    lines += [line(kind, rates) for kind, rates in report['by_kind'].items()]
+    return '\n'.join([*lines, line('all', report)])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, and print the report."""
+    parser = argparse.ArgumentParser(prog='training.judge_report', description=__doc__)
+    parser.add_argument('--judge', required=True, action='append', metavar='DIR_OR_URL')
+    parser.add_argument('--rows', required=True, action='append', metavar='FILE')
+    parser.add_argument('--split', default='test')
+    parser.add_argument('--limit', type=int, default=6000, help='samples, at most')
+    parser.add_argument('--seed', type=int, default=0)
+    parser.add_argument('--json', type=Path, metavar='FILE', help='write the report here too')
+    args = parser.parse_args(arguments)
+    try:
+        made = split_samples(args.rows, args.split, args.seed, held_out=True)
+        report = measure(load_judge(args.judge), list(islice(made, args.limit)))
+    except EmbodiedRError as error:
+        sys.stderr.write(f'training.judge_report: error: {error}\n')
+        return 2 if isinstance(error, InputError) else 1
+    if args.json:
+        unfinished = args.json.with_name(args.json.name + '.tmp')
+        unfinished.write_text(json.dumps(report, indent=2) + '\n')
+        unfinished.replace(args.json)
+    sys.stdout.write(table(report) + '\n')
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Judges that run: a model in a folder, a model server, or several of them that vote."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.answers import Sampling
+from embodied_r_ros.errors import ModelError
+from embodied_r_ros.models.chat import ChatMessage, ChatRequest
+from embodied_r_ros.models.chat_config import ChatConfig
+from embodied_r_ros.models.http_chat import HttpChatClient
+from embodied_r_ros.reasoning.completions import option_letter
+import torch
+
+from training.generate import load_model
+from training.judge import judge_messages, Panel
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from training.judge import Case, Judge
+
+_BATCH = 64
+_IN_FLIGHT = 8
+_DEADLINE_S = 120.0
+_TOP_LOGPROBS = 20  # as many as servers report
+
+
+class FolderJudge:
+    """A model in a folder. Not trained any further: it never sees a gradient."""
+
+    def __init__(self, folder: Path) -> None:
+        """Load the model.
+
+        Raises:
+            InputError: There is no model in the folder.
+            ModelError: It cannot be loaded, or its tokenizer has no token for each letter.
+        """
+        self._model, self._tokenizer = load_model(folder)
+        self._letters = [self._letter_id(option_letter(index)) for index in range(26)]
+
+    def _letter_id(self, letter: str) -> int:
+        ids: list[int] = self._tokenizer(letter, add_special_tokens=False)['input_ids']
+        if len(ids) != 1:
+            msg = f'the judge has {len(ids)} tokens for the letter {letter}, expected 1'
+            raise ModelError(msg)
+        return ids[0]
+
+    def conclusions(self, cases: Sequence[Case]) -> list[str]:
+        """The likeliest candidate of each case; equal cases are judged once."""
+        distinct = list(dict.fromkeys(cases))
+        texts = {case: self._text(case) for case in distinct}
+        distinct.sort(key=lambda case: len(texts[case]))  # of like length: little padding
+        verdicts: dict[Case, str] = {}
+        for start in range(0, len(distinct), _BATCH):
+            batch = distinct[start : start + _BATCH]
+            logits = self._last_logits([texts[case] for case in batch])  # (B, vocabulary)
+            for case, row in zip(batch, logits, strict=True):
+                names = case.candidates()
+                verdicts[case] = names[int(row[self._letters[: len(names)]].argmax())]
+        return [verdicts[case] for case in cases]
+
+    def _text(self, case: Case) -> str:
+        text: str = self._tokenizer.apply_chat_template(
+            judge_messages(case), tokenize=False, add_generation_prompt=True
+        )
+        return text
+
+    @torch.inference_mode()
+    def _last_logits(self, texts: list[str]) -> torch.Tensor:
+        batch = self._tokenizer(
+            texts, return_tensors='pt', padding=True, add_special_tokens=False
+        ).to(self._model.device)
+        logits: torch.Tensor = self._model(**batch, logits_to_keep=1).logits[:, -1].float().cpu()
+        if not torch.isfinite(logits).all():
+            msg = 'the judge gives no finite probabilities: its weights are broken'
+            raise ModelError(msg)
+        return logits
+
+
+class ServerJudge:
+    """A model server that reports token probabilities, such as vLLM."""
+
+    def __init__(self, url: str) -> None:
+        """Connect at the first case."""
+        self._client = HttpChatClient(ChatConfig(url=url))
+        self._url = url
+
+    def conclusions(self, cases: Sequence[Case]) -> list[str]:
+        """The likeliest candidate of each case."""
+        with ThreadPoolExecutor(_IN_FLIGHT) as pool:
+            return list(pool.map(self._conclusion, cases))
+
+    def _conclusion(self, case: Case) -> str:
+        messages = tuple(ChatMessage(m['role'], m['content']) for m in judge_messages(case))
+        request = ChatRequest(
+            messages, Sampling(0.0, 1.0, max_tokens=1, seed=0), top_logprobs=_TOP_LOGPROBS
+        )
+        chunks = list(self._client.stream(request, _DEADLINE_S))
+        token = next((token for chunk in chunks for token in chunk.tokens), None)
+        if token is None:
+            msg = f'judge {self._url} reports no token probabilities: use a folder, or vLLM'
+            raise ModelError(msg)
+        names = case.candidates()
+        named = {option_letter(index): name for index, name in enumerate(names)}
+        for text, _ in sorted([(token.token, token.logprob), *token.top], key=lambda t: -t[1]):
+            if text.strip() in named:
+                return named[text.strip()]
+        msg = f'judge {self._url} names no option: it said {token.token!r}, expected a letter'
+        raise ModelError(msg)
+
+
+def load_judge(names: Sequence[str]) -> Judge:
+    """A judge from folders and URLs; several vote.
+
+    Raises:
+        InputError: A folder has no model.
+        ModelError: A model cannot be used as a judge.
+    """
+    judges: list[Any] = [
+        ServerJudge(name) if name.startswith(('http://', 'https://')) else FolderJudge(Path(name))
+        for name in names
+    ]
+    return judges[0] if len(judges) == 1 else Panel(tuple(judges))

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The three rewards of Embodied-R (spec d), as functions for TRL.
+
+Each takes the completions of a batch and the columns of its rows, and returns one number in 0..1
+per completion, or None where a completion has no answer that could be graded. Their names are
+those of TensorBoard's curves. How they are weighed against each other is the schedule's matter
+(`schedule.py`); that consistency pays for right answers only is decided here, since a sum of
+weighted rewards cannot express it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.reasoning.completions import parse_completion
+
+from training.grading import consistencies, graded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from training.judge import Judge
+
+    Completions = Sequence[Sequence[dict[str, str]]]  # one message each
+    Reward = Callable[..., list[float | None]]
+
+
+@dataclass(frozen=True)
+class _Asked:
+    question: str
+    options: tuple[str, ...]
+    solution: str
+
+
+def format_reward(completions: Completions, **_: Any) -> list[float | None]:
+    """1 where a completion is a think text, then one answer, and nothing else."""
+    return [float(parse_completion(text).well_formed) for text in completion_texts(completions)]
+
+
+def accuracy_reward(judge: Judge) -> Reward:
+    """1 for the right choice, mean relative accuracy for a number; a text is up to the judge."""
+
+    def accuracy_reward(completions: Completions, **columns: Any) -> list[float | None]:
+        grades = graded(asked_of(columns), completion_texts(completions), judge)
+        return [g.accuracy for g in grades]
+
+    return accuracy_reward
+
+
+def consistency_reward(judge: Judge) -> Reward:
+    """1 where the answer is right and the think text alone leads the judge to it."""
+
+    def consistency_reward(completions: Completions, **columns: Any) -> list[float | None]:
+        askeds, texts = asked_of(columns), completion_texts(completions)
+        accuracies = [g.accuracy for g in graded(askeds, texts, judge)]
+        right = [i for i, accuracy in enumerate(accuracies) if accuracy == 1.0]
+        judged = consistencies([askeds[i] for i in right], [texts[i] for i in right], judge)
+        rewards = [None if accuracy is None else 0.0 for accuracy in accuracies]
+        for i, verdict in zip(right, judged, strict=True):
+            rewards[i] = verdict
+        return rewards
+
+    return consistency_reward
+
+
+def completion_texts(completions: Completions) -> list[str]:
+    """What the model said: the content of each completion's message."""
+    return [completion[0]['content'] for completion in completions]
+
+
+def asked_of(columns: dict[str, Any]) -> list[_Asked]:
+    """What was asked, from the columns `question`, `options` and `solution` of a batch."""
+    names = ('question', 'options', 'solution')
+    return [
+        _Asked(question, tuple(options), solution)
+        for question, options, solution in zip(*(columns[name] for name in names), strict=True)
+    ]

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Train the consistency judge: `python -m training.train_judge --config FILE`.
+
+Starts from a reasoner of this project, which can read its texts, and learns one thing: the letter
+of the option that a reasoning leads to. A recipe to be read from top to bottom; every setting of
+TRL's SFTConfig may stand in the YAML file too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from random import Random
+import sys
+from typing import Any, TYPE_CHECKING
+
+from datasets import Dataset
+from embodied_r_ros.reasoning.completions import option_letter
+from embodied_r_ros.rows import read_rows
+import torch
+from transformers import AutoModelForCausalLM, set_seed
+from trl import SFTConfig, SFTTrainer, TrlParser
+
+from training.judge import judge_messages
+from training.judge_data import samples
+from training.nano import load_tokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from training.judge_data import Sample
+
+
+@dataclass
+class JudgeArguments:
+    """What to train, and on what."""
+
+    rows: list[str] = field(metadata={'help': 'files of rows'})
+    model: str = field(metadata={'help': 'folder to start from'})
+    train_samples: int = field(default=120_000, metadata={'help': 'samples, at most'})
+    max_eval_samples: int = field(default=1024, metadata={'help': 'validation samples'})
+    threads: int = field(default=0, metadata={'help': 'CPU threads; 0: as torch chooses'})
+
+
+def split_samples(files: list[str], split: str, seed: int, held_out: bool) -> Iterator[Sample]:
+    """The samples that are made of the rows of one split."""
+    rows = (row for file in files for row in read_rows(Path(file)) if row.split == split)
+    return samples(rows, Random(f'{seed}:{split}'), held_out)
+
+
+def example(sample: Sample) -> dict[str, Any]:
+    """Prompt and completion of a sample: one letter."""
+    letter = option_letter(sample.case.candidates().index(sample.conclusion))
+    return {
+        'prompt': judge_messages(sample.case),
+        'completion': [{'role': 'assistant', 'content': letter}],
+    }
+
+
+def dataset(arguments: JudgeArguments, split: str, seed: int, limit: int) -> Dataset:
+    """The samples of a split as a dataset."""
+    made = split_samples(arguments.rows, split, seed, held_out=False)
+    return Dataset.from_list([example(sample) for sample in islice(made, limit)])
+
+
+def main() -> int:
+    """Train, and save model and tokenizer in the output folder."""
+    parser = TrlParser((JudgeArguments, SFTConfig))
+    arguments, config = parser.parse_args_and_config()
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
+    set_seed(config.seed)
+    train = dataset(arguments, 'train', config.seed, arguments.train_samples)
+    validation = dataset(arguments, 'validation', config.seed, arguments.max_eval_samples)
+    sys.stderr.write(f'judge: {len(train)} training and {len(validation)} validation samples\n')
+    tokenizer = load_tokenizer(Path(arguments.model))
+    trainer = SFTTrainer(
+        model=AutoModelForCausalLM.from_pretrained(arguments.model, local_files_only=True),
+        args=config,
+        train_dataset=train,
+        eval_dataset=validation if len(validation) else None,
+        processing_class=tokenizer,
+    )
+    resumable = sorted(Path(config.output_dir).glob('checkpoint-*'))
+    trainer.train(resume_from_checkpoint=bool(resumable))
+    trainer.save_model(config.output_dir)
+    tokenizer.save_pretrained(config.output_dir)
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
