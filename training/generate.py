@@ -86,7 +86,7 @@ def _from_folder(
 ) -> list[str]:
     model, tokenizer = load_model(folder)
     torch.manual_seed(sampling.seed)
-    texts = [_chat_text(tokenizer, prompt) for prompt in prompts]
+    texts = [chat_text(tokenizer, prompt) for prompt in prompts]
     # Prompts of one length need no padding: sorting saves most of it.
     order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
     completions = [''] * len(texts)
@@ -100,12 +100,16 @@ def _from_folder(
     return completions
 
 
-def _chat_text(tokenizer: Any, prompt: Prompt) -> str:
-    messages = [
-        {'role': 'system', 'content': prompt.system},
-        {'role': 'user', 'content': prompt.user},
-    ]
-    text: str = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+def prompt_messages(prompt: Prompt) -> list[dict[str, str]]:
+    """A prompt as plain messages, as tokenizers and data sets want them."""
+    return [{'role': message.role, 'content': message.text} for message in prompt.messages()]
+
+
+def chat_text(tokenizer: Any, prompt: Prompt) -> str:
+    """The text of a prompt that the model reads, up to where its reply begins."""
+    text: str = tokenizer.apply_chat_template(
+        prompt_messages(prompt), tokenize=False, add_generation_prompt=True
+    )
     return text
 
 

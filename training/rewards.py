@@ -11,6 +11,7 @@ weighted rewards cannot express it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.reasoning.completions import parse_completion
@@ -59,9 +60,23 @@ def consistency_reward(judge: Judge) -> Reward:
         rewards = [None if accuracy is None else 0.0 for accuracy in accuracies]
         for i, verdict in zip(right, judged, strict=True):
             rewards[i] = verdict
+        if log_metric := columns.get('log_metric'):
+            formats = format_reward(completions)
+            same = zip(formats, accuracies, rewards, strict=True)
+            log_metric('unanimous_share', unanimous_share(columns['prompts'], list(same)))
         return rewards
 
     return consistency_reward
+
+
+def unanimous_share(prompts: Sequence[Any], rewards: Sequence[Any]) -> float:
+    """Share of the groups (completions of one prompt, which follow each other) of equal rewards.
+
+    They teach nothing. TRL's own count compares weighted sums of floats, and misses some.
+    """
+    pairs = zip(prompts, rewards, strict=True)
+    groups = [{r for _, r in group} for _, group in groupby(pairs, key=lambda pair: pair[0])]
+    return sum(len(group) == 1 for group in groups) / len(groups)
 
 
 def completion_texts(completions: Completions) -> list[str]:

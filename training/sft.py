@@ -22,7 +22,9 @@ import torch
 from transformers import AutoModelForCausalLM, set_seed
 from trl import SFTConfig, SFTTrainer, TrlParser
 
+from training.checkpoints import newest_checkpoint
 from training.degrade import degraded
+from training.generate import prompt_messages
 from training.nano import build_model, load_tokenizer, NanoSize, train_tokenizer
 from training.recall import recall_examples
 from training.traces import read_row
@@ -85,12 +87,8 @@ def examples(arguments: SftArguments, split: str, seed: int) -> Iterator[dict[st
         # What is cut away cannot be known any more; what is still told must be the solution.
         right = {row.solution_text()} | ({UNKNOWN} if cut_down or tight else set())
         if trace and trace.answer in right:
-            prompt = asked.prompt(config)
             yield {
-                'prompt': [
-                    {'role': 'system', 'content': prompt.system},
-                    {'role': 'user', 'content': prompt.user},
-                ],
+                'prompt': prompt_messages(asked.prompt(config)),
                 'completion': [{'role': 'assistant', 'content': trace.completion()}],
             }
 
@@ -144,8 +142,7 @@ def main() -> int:
         processing_class=tokenizer,
         peft_config=adapter,
     )
-    resumable = sorted(Path(config.output_dir).glob('checkpoint-*'))
-    trainer.train(resume_from_checkpoint=bool(resumable))
+    trainer.train(resume_from_checkpoint=newest_checkpoint(config.output_dir))
     trainer.save_model(config.output_dir)
     tokenizer.save_pretrained(config.output_dir)
     load_tokenizer(Path(config.output_dir))

@@ -22,6 +22,7 @@ import torch
 from transformers import AutoModelForCausalLM, set_seed
 from trl import SFTConfig, SFTTrainer, TrlParser
 
+from training.checkpoints import newest_checkpoint
 from training.judge import judge_messages
 from training.judge_data import samples
 from training.nano import load_tokenizer
@@ -82,8 +83,7 @@ def main() -> int:
         eval_dataset=validation if len(validation) else None,
         processing_class=tokenizer,
     )
-    resumable = sorted(Path(config.output_dir).glob('checkpoint-*'))
-    trainer.train(resume_from_checkpoint=bool(resumable))
+    trainer.train(resume_from_checkpoint=newest_checkpoint(config.output_dir))
     trainer.save_model(config.output_dir)
     tokenizer.save_pretrained(config.output_dir)
     return 0

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+from pathlib import Path
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip('torch')
+pytest.importorskip('trl')
+
+from embodied_r_ros.errors import InputError
+from embodied_r_ros.rows import write_rows
+
+from test.training.test_sft import turning_row
+from training.checkpoints import newest_checkpoint
+from training.monitor import RULES
+from training.rewards import unanimous_share
+from training.schedule import parse_stages, Stage, stage_at
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run_grpo(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    command = [
+        sys.executable,
+        '-m',
+        'training.grpo',
+        '--config',
+        'training/configs/smoke-grpo.yaml',
+    ]
+    command += ['--rows', str(folder / 'rows.jsonl'), '--output_dir', str(folder / 'out'), *more]
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_rows(tmp_path / 'rows.jsonl', [turning_row(i, 'train') for i in range(16)])
+    return tmp_path
+
+
+def test_smoke_recipe_trains_through_its_stages_and_saves(folder: Path) -> None:
+    done = run_grpo(folder)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert (
+        'step 0: stage 1 of 2, format : accuracy : consistency = 0.70 : 0.30 : 0.00' in done.stderr
+    )
+    assert (
+        'step 1: stage 2 of 2, format : accuracy : consistency = 0.10 : 0.70 : 0.20' in done.stderr
+    )
+    assert (folder / 'out' / 'model.safetensors').exists()
+    history = json.loads((folder / 'out' / 'checkpoint-2' / 'trainer_state.json').read_text())
+    assert all('unanimous_share' in log for log in history['log_history'][:2])
+
+
+def test_stages_follow_each_other_in_proportion() -> None:
+    stages = parse_stages(['2 x 7:3:0', '2 x 3:7:0', '8 x 1:7:2'])
+    assert stages[2] == Stage(8.0, (0.1, 0.7, 0.2))
+    assert [stage_at(stages, step, 12) for step in range(13)] == [0, 0, 1, 1, *[2] * 9]
+    assert [stage_at(stages, step, 6) for step in range(6)] == [0, 1, 2, 2, 2, 2]
+
+
+@pytest.mark.parametrize('text', ['7:3:0', '0 x 1:1:1', '2 x 0:0:0', '2 x 1:2', 'two x 1:2:3'])
+def test_bad_stage_is_named(text: str) -> None:
+    with pytest.raises(InputError, match='epochs x format:accuracy:consistency'):
+        parse_stages([text])
+
+
+def test_half_written_checkpoint_is_not_resumed(tmp_path: Path) -> None:
+    assert newest_checkpoint(str(tmp_path)) is None
+    for step in (9, 10, 11):
+        (tmp_path / f'checkpoint-{step}').mkdir()
+    for step in (9, 10):
+        (tmp_path / f'checkpoint-{step}' / 'trainer_state.json').write_text('{}')
+    assert newest_checkpoint(str(tmp_path)) == str(tmp_path / 'checkpoint-10')
+    assert not (tmp_path / 'checkpoint-11').exists()
+
+
+def test_unanimous_groups_are_counted_by_prompt() -> None:
+    assert unanimous_share(['p', 'p', 'q', 'q'], [(1, 0), (1, 0), (1, 0), (1, 1)]) == 0.5
+
+
+def logs(**changes: list[float]) -> list[dict[str, float]]:
+    """Ten logs of a good run, with some values replaced."""
+    good = {
+        'rewards/format_reward/mean': [1.0] * 10,
+        'rewards/accuracy_reward/mean': [0.5] * 10,
+        'rewards/consistency_reward/mean': [0.49] * 10,
+        'completions/mean_length': [100.0] * 10,
+        'unanimous_share': [0.5] * 10,
+        'eval_rewards/accuracy_reward/mean': [0.5] * 10,
+    }
+    good.update(dict(changes.items()))
+    return [{key: values[i] for key, values in good.items()} for i in range(10)]
+
+
+def names(history: list[dict[str, float]]) -> list[str]:
+    return [alarm.name for rule in RULES if (alarm := rule(history))]
+
+
+@pytest.mark.parametrize(
+    ('key', 'values', 'alarm'),
+    [
+        ('rewards/consistency_reward/mean', [*[0.49] * 5, *[0.3] * 5], 'consistency below 0.8'),
+        (
+            'rewards/accuracy_reward/mean',
+            [*[0.5] * 5, *[0.56] * 5],
+            'accuracy and consistency diverge',
+        ),
+        ('completions/mean_length', [*[100.0] * 5, *[40.0] * 5], 'length collapse'),
+        ('eval_rewards/accuracy_reward/mean', [*[0.5] * 9, 0.4], 'unseen-world accuracy falls'),
+        ('unanimous_share', [0.9] * 10, 'no signal'),
+        ('rewards/format_reward/mean', [*[1.0] * 5, *[0.8] * 5], 'format is being lost'),
+    ],
+)
+def test_monitor_names_what_goes_wrong(key: str, values: list[float], alarm: str) -> None:
+    assert names(logs()) == []
+    assert names(logs(**{key: values})) == [alarm]

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where to go on: the newest complete checkpoint of a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+import shutil
+import sys
+
+# The trainer writes it last: a checkpoint that has it is complete.
+_LAST_FILE = 'trainer_state.json'
+
+
+def newest_checkpoint(folder: str) -> str | None:
+    """Folder of the newest complete checkpoint; None: there is none.
+
+    What a killed run left half-written is removed: the trainer would take it for the newest, and
+    fail on it.
+    """
+    found = sorted(Path(folder).glob('checkpoint-*'), key=lambda path: int(path.name[11:] or 0))
+    for checkpoint in reversed(found):
+        if _is_complete(checkpoint):
+            return str(checkpoint)
+        sys.stderr.write(f'{checkpoint} is half-written: it is removed\n')
+        shutil.rmtree(checkpoint)
+    return None
+
+
+def _is_complete(checkpoint: Path) -> bool:
+    try:
+        json.loads((checkpoint / _LAST_FILE).read_text(encoding='utf-8'))
+    except (OSError, ValueError):
+        return False
+    return True
