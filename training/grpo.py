@@ -8,7 +8,6 @@ read from top to bottom; every setting of TRL's GRPOConfig may stand in the YAML
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-import json
 from pathlib import Path
 import sys
 from typing import Any, TYPE_CHECKING
@@ -27,6 +26,7 @@ from training.judges import load_judge
 from training.monitor import Monitor
 from training.nano import load_tokenizer
 from training.rewards import accuracy_reward, consistency_reward, format_reward
+from training.rollouts import read_samples, unanimous
 from training.schedule import parse_stages, RewardSchedule
 
 if TYPE_CHECKING:
@@ -52,24 +52,16 @@ class GrpoArguments:
     threads: int = field(default=0, metadata={'help': 'CPU threads; 0: as torch chooses'})
 
 
-def undecided(samples: str) -> set[str] | None:
-    """Rows of which the start answers some samples rightly and others not; None: all rows."""
-    if not samples:
-        return None
-    with Path(samples).open(encoding='utf-8') as lines:
-        sampled = [json.loads(line) for line in lines]
-    mixed = {s['id'] for s in sampled if 0 < sum(s['right']) < len(s['right'])}
-    sys.stderr.write(f'grpo: {len(sampled) - len(mixed)} of {len(sampled)} rows are unanimous\n')
-    return mixed
-
-
 def examples(arguments: GrpoArguments, split: str, tokenizer: Any) -> Iterator[dict[str, Any]]:
     """Prompts of a split, with what the rewards need."""
     memory = MemoryConfig(token_budget=arguments.token_budget)
-    wanted = undecided(arguments.samples) if split == 'train' else None
+    sampled = read_samples(Path(arguments.samples)) if arguments.samples else {}
+    dull = unanimous(sampled)  # the start answers them always or never: no group would differ
+    if sampled:
+        sys.stderr.write(f'grpo: {len(dull)} of {len(sampled)} sampled rows are unanimous\n')
     for file in arguments.rows:
         for row in read_rows(Path(file)):
-            if row.split != split or (wanted is not None and row.id not in wanted):
+            if row.split != split or row.id in dull:
                 continue
             prompt = row.prompt(memory)
             tokens = tokenizer(chat_text(tokenizer, prompt))['input_ids']

@@ -7,90 +7,23 @@ be read from top to bottom; every setting of TRL's SFTConfig may stand in the YA
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
-from random import Random
 import sys
-from typing import Any, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from datasets import Dataset
-from embodied_r_ros.reasoning.completions import UNKNOWN
-from embodied_r_ros.reasoning.memory import MemoryConfig
-from embodied_r_ros.rows import read_rows
 from peft import LoraConfig
 import torch
 from transformers import AutoModelForCausalLM, set_seed
 from trl import SFTConfig, SFTTrainer, TrlParser
 
 from training.checkpoints import newest_checkpoint
-from training.degrade import degraded
-from training.generate import prompt_messages
 from training.nano import build_model, load_tokenizer, NanoSize, train_tokenizer
 from training.recall import recall_examples
-from training.traces import read_row
+from training.sft_data import examples, SftArguments
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from embodied_r_ros.rows import Row
-
-# Budgets of a scene [tokens] in which memory merges all but two to six lines.
-_TIGHT_BUDGETS = (200, 450)
-
-
-@dataclass
-class SftArguments:
-    """What to train, and on what."""
-
-    rows: list[str] = field(metadata={'help': 'files of rows'})
-    model: str = field(default='', metadata={'help': 'folder to start from; empty: from scratch'})
-    vocab_size: int = field(
-        default=1024, metadata={'help': 'from scratch: size of the vocabulary'}
-    )
-    hidden_size: int = field(default=192, metadata={'help': 'from scratch: width'})
-    layers: int = field(default=6, metadata={'help': 'from scratch: depth'})
-    token_budget: int = field(default=1200, metadata={'help': 'tokens of the scene in a prompt'})
-    degraded_share: float = field(
-        default=0.2, metadata={'help': 'share of training rows that are cut down (degrade.py)'}
-    )
-    merged_share: float = field(
-        default=0.2, metadata={'help': 'share of training rows with a tight budget: merged lines'}
-    )
-    lora_rank: int = field(default=0, metadata={'help': 'rank of a LoRA adapter; 0: all weights'})
-    max_deltas: int = field(
-        default=0, metadata={'help': 'only rows that saw at most so many keyframes; 0: all'}
-    )
-    recall: int = field(
-        default=0, metadata={'help': 'exercises in looking back (recall.py), beside the rows'}
-    )
-    max_eval_rows: int = field(default=512, metadata={'help': 'validation rows for the loss'})
-    threads: int = field(default=0, metadata={'help': 'CPU threads; 0: as torch chooses'})
-
-
-def chosen_rows(arguments: SftArguments, split: str) -> Iterator[Row]:
-    """The rows of a split that are asked for."""
-    for file in arguments.rows:
-        for row in read_rows(Path(file)):
-            if row.split == split and len(row.deltas) <= (arguments.max_deltas or len(row.deltas)):
-                yield row
-
-
-def examples(arguments: SftArguments, split: str, seed: int) -> Iterator[dict[str, Any]]:
-    """Prompt and completion of every row of a split that a careful reader can solve."""
-    rng = Random(seed)
-    for row in chosen_rows(arguments, split):
-        tight = rng.random() < arguments.merged_share
-        config = MemoryConfig(rng.randint(*_TIGHT_BUDGETS) if tight else arguments.token_budget)
-        cut_down = rng.random() < arguments.degraded_share
-        asked = degraded(row, rng) if cut_down else row
-        trace = read_row(asked, config)
-        # What is cut away cannot be known any more; what is still told must be the solution.
-        right = {row.solution_text()} | ({UNKNOWN} if cut_down or tight else set())
-        if trace and trace.answer in right:
-            yield {
-                'prompt': prompt_messages(asked.prompt(config)),
-                'completion': [{'role': 'assistant', 'content': trace.completion()}],
-            }
 
 
 def dataset(arguments: SftArguments, split: str, seed: int, limit: int = 0) -> Dataset:

@@ -3,8 +3,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+import shutil
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,8 +15,14 @@ pytest.importorskip('trl')
 
 from embodied_r_ros.errors import InputError
 from embodied_r_ros.rows import write_rows
+from safetensors.torch import load_file
+import torch
 
+from test.tiny_models import save_language_model
 from test.training.test_sft import turning_row
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 from training.checkpoints import newest_checkpoint
 from training.monitor import RULES
 from training.rewards import unanimous_share
@@ -23,14 +31,21 @@ from training.schedule import parse_stages, Stage, stage_at
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def run_grpo(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    command = [
-        sys.executable,
-        '-m',
-        'training.grpo',
-        '--config',
-        'training/configs/smoke-grpo.yaml',
-    ]
+# What a recipe for GPUs is run with here, for one step.
+ON_A_CPU = (
+    '--use_cpu', 'true', '--bf16', 'false', '--use_vllm', 'false', '--model_init_kwargs', '{}',
+    '--gradient_checkpointing', 'false', '--max_steps', '1', '--report_to', 'none',
+    '--per_device_train_batch_size', '4', '--gradient_accumulation_steps', '2',
+    '--num_generations', '4', '--max_completion_length', '8', '--threads', '1',
+    '--eval_strategy', 'no', '--log_completions', 'false',
+)  # fmt: skip
+
+
+def run_grpo(
+    folder: Path, *more: str, config: str = 'smoke-grpo', launcher: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *launcher, '-m', 'training.grpo']
+    command += ['--config', f'training/configs/{config}.yaml']
     command += ['--rows', str(folder / 'rows.jsonl'), '--output_dir', str(folder / 'out'), *more]
     return subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False
@@ -120,3 +135,62 @@ def names(history: list[dict[str, float]]) -> list[str]:
 def test_monitor_names_what_goes_wrong(key: str, values: list[float], alarm: str) -> None:
     assert names(logs()) == []
     assert names(logs(**{key: values})) == [alarm]
+
+
+def test_resumed_run_equals_one_that_was_not_stopped(folder: Path) -> None:
+    done = run_grpo(folder, '--max_steps', '4', '--save_steps', '2')
+    assert done.returncode == 0, done.stderr[-3000:]
+    stopped = folder / 'stopped'
+    shutil.copytree(folder / 'out' / 'checkpoint-2', stopped / 'checkpoint-2')
+    done = run_grpo(folder, '--max_steps', '4', '--output_dir', str(stopped))
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert 'step 2: stage 2 of 2' in done.stderr
+    assert 'stage 1 of 2' not in done.stderr
+    weights = [load_file(path / 'model.safetensors') for path in (folder / 'out', stopped)]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    logged = [
+        [
+            (log['step'], log['completions/mean_length'], log['reward'], log['loss'])
+            for log in json.loads((path / 'checkpoint-4' / 'trainer_state.json').read_text())[
+                'log_history'
+            ]
+        ]
+        for path in (folder / 'out', stopped)
+    ]
+    assert len(logged[0]) == 4
+    assert logged[0] == logged[1]
+
+
+def test_a_few_prompts_are_learned(folder: Path) -> None:
+    """The gradient path is alive: an answer that the start gives now and then becomes the rule."""
+    more = [
+        '--max_rows',
+        '2',
+        '--max_steps',
+        '12',
+        '--learning_rate',
+        '5e-4',
+        '--save_steps',
+        '50',
+    ]
+    more += ['--per_device_train_batch_size', '32', '--num_generations', '16']
+    more += ['--stages', '1 x 0:1:0', '--max_completion_length', '160']
+    done = run_grpo(folder, *more)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+@pytest.mark.parametrize('name', ['qwen2.5-3b-lora', 'qwen2.5-3b-8gpu'])
+def test_gpu_recipe_runs_with_a_small_model_of_its_architecture(folder: Path, name: str) -> None:
+    save_language_model(folder / 'model')
+    more = ['--model', str(folder / 'model'), '--judge', str(folder / 'model'), *ON_A_CPU]
+    done = run_grpo(folder, *more, config=name)
+    assert done.returncode == 0, done.stderr[-3000:]
+    adapter = (folder / 'out' / 'adapter_model.safetensors').exists()
+    assert adapter == (name == 'qwen2.5-3b-lora')
+
+
+def test_two_processes_train_one_model(folder: Path) -> None:
+    launcher = ['-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', '2']
+    done = run_grpo(folder, '--ddp_backend', 'gloo', '--max_steps', '1', launcher=launcher)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert (folder / 'out' / 'model.safetensors').exists()

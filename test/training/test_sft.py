@@ -18,7 +18,7 @@ from embodied_r_ros.rows import Row, write_rows
 from training.evaluate import drawn, evaluate
 from training.nano import load_tokenizer, train_tokenizer
 from training.recall import recall_examples
-from training.sft import examples, SftArguments
+from training.sft_data import examples, SftArguments
 from training.traces import read_row
 
 ROOT = Path(__file__).resolve().parents[2]
