@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
 import json
 from pathlib import Path
 import shutil
@@ -13,8 +15,11 @@ import pytest
 pytest.importorskip('torch')
 pytest.importorskip('trl')
 
+from embodied_r_ros.answers import Sampling
 from embodied_r_ros.errors import InputError
-from embodied_r_ros.rows import write_rows
+from embodied_r_ros.reasoning.memory import MemoryConfig
+from embodied_r_ros.resources import shared_path
+from embodied_r_ros.rows import Row, write_rows
 from safetensors.torch import load_file
 import torch
 
@@ -24,6 +29,8 @@ from test.training.test_sft import turning_row
 if TYPE_CHECKING:
     from collections.abc import Sequence
 from training.checkpoints import newest_checkpoint
+from training.generate import generate
+from training.grading import grade
 from training.monitor import RULES
 from training.rewards import unanimous_share
 from training.schedule import parse_stages, Stage, stage_at
@@ -161,22 +168,35 @@ def test_resumed_run_equals_one_that_was_not_stopped(folder: Path) -> None:
     assert logged[0] == logged[1]
 
 
-def test_a_few_prompts_are_learned(folder: Path) -> None:
-    """The gradient path is alive: an answer that the start gives now and then becomes the rule."""
-    more = [
-        '--max_rows',
-        '2',
-        '--max_steps',
-        '12',
-        '--learning_rate',
-        '5e-4',
-        '--save_steps',
-        '50',
-    ]
+def rows_with_a_rare_answer(count: int) -> list[Row]:
+    """Rows whose solution is the answer that the start gives second most often."""
+    rows = [turning_row(i, 'train', most=6) for i in range(24)]
+    prompts = [row.prompt(MemoryConfig()) for row in rows for _ in range(16)]
+    texts = generate(str(shared_path('models', 'nano')), prompts, Sampling(1.0, 1.0, 160, 1))
+    found = []
+    for index, row in enumerate(rows):
+        given = Counter(grade(row, text).answer for text in texts[index * 16 : index * 16 + 16])
+        second = [(n, letter) for letter, n in given.most_common() if letter in {*'ABCD'}][1:2]
+        found += [(n, replace(row, solution=letter)) for n, letter in second]
+    return [row for _, row in sorted(found, key=lambda pair: -pair[0])[:count]]
+
+
+def test_a_few_prompts_are_learned(tmp_path: Path) -> None:
+    """The gradient path is alive: an answer given now and then becomes the rule."""
+    write_rows(tmp_path / 'rows.jsonl', rows_with_a_rare_answer(2))
+    more = ['--max_steps', '14', '--learning_rate', '3e-4', '--save_steps', '14']
     more += ['--per_device_train_batch_size', '32', '--num_generations', '16']
     more += ['--stages', '1 x 0:1:0', '--max_completion_length', '160']
-    done = run_grpo(folder, *more)
+    done = run_grpo(tmp_path, *more)
     assert done.returncode == 0, done.stderr[-3000:]
+    state = json.loads((tmp_path / 'out' / 'checkpoint-14' / 'trainer_state.json').read_text())
+    right = [
+        log['rewards/accuracy_reward/mean']
+        for log in state['log_history']
+        if 'rewards/accuracy_reward/mean' in log
+    ]
+    assert right[0] < 0.6
+    assert sum(right[-3:]) / 3 > right[0] + 0.3
 
 
 @pytest.mark.parametrize('name', ['qwen2.5-3b-lora', 'qwen2.5-3b-8gpu'])
