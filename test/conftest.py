@@ -13,7 +13,7 @@ import pytest
 
 # A shell's background job ignores Ctrl-C, and so would every process that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-# The tests share two cores with much else: threads that wait for each other lose more than they win.
+# The tests share two cores with much else: threads that wait for each other lose by it.
 os.environ.setdefault('OMP_NUM_THREADS', '1')
 # Triton comes with torch for GPUs. Loaded after libOSMesa, it ends the process: both hold an LLVM.
 if find_spec('triton') is not None:

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How often a model is right, with its blind baselines: `python -m training.evaluate`."""
+"""How often a model is right, with its blind baselines: `python -m training.evaluate`.
+
+Completions are kept as they come, so an evaluation that was cut off goes on where it stopped.
+"""
 
 from __future__ import annotations
 
 import argparse
 from collections import Counter, defaultdict
-from dataclasses import replace
+from dataclasses import asdict, replace
 import json
 from pathlib import Path
 from random import Random
@@ -14,28 +17,44 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.answers import Sampling
 from embodied_r_ros.errors import EmbodiedRError, InputError
+from embodied_r_ros.perception.vlm.cache import ReplyCache
 from embodied_r_ros.reasoning.memory import MemoryConfig
 from embodied_r_ros.rows import read_rows
 
-from training.generate import generate
+from training.generate import generate, model_identity
 from training.grading import Grade, grade
+from training.report_page import report_page
 from training.statistics import bootstrap_interval
+from training.writing import write_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from embodied_r_ros.rows import Row
 
 
+CACHE = 'runs/cache'
+
+
 def evaluate(
-    model: str, rows: Sequence[Row], memory: MemoryConfig, sampling: Sampling
+    model: str,
+    rows: Sequence[Row],
+    memory: MemoryConfig,
+    sampling: Sampling,
+    cache: ReplyCache | None = None,
 ) -> dict[str, Any]:
     """Ask a model every question, with and without what was seen, and grade the answers.
 
     Every row counts in `accuracy`: an answer that cannot be graded is wrong there. Rates are 0..1.
+    `outcomes` has what became of each row, for a paired comparison (`compare.py`).
     """
-    grades = _graded(model, rows, memory, sampling)
-    blind = _graded(model, [replace(row, deltas=(), focus=()) for row in rows], memory, sampling)
+
+    def graded(asked: Sequence[Row]) -> list[Grade]:
+        completions = generate(model, [row.prompt(memory) for row in asked], sampling, cache=cache)
+        return [grade(row, text) for row, text in zip(asked, completions, strict=True)]
+
+    grades = graded(rows)
+    blind = graded([replace(row, deltas=(), focus=()) for row in rows])
     scenes = [row.scene_id for row in rows]
     right = [g.accuracy or 0.0 for g in grades]
     return {
@@ -49,14 +68,21 @@ def evaluate(
         'question_only_accuracy': _mean([g.accuracy or 0.0 for g in blind]),
         'unknown': unknown_rates(rows, grades),
         'model': model,
+        'identity': model_identity(model),
+        'sampling': asdict(sampling),
+        'by_scene': by_scene(rows, grades),
+        'outcomes': [
+            {
+                'id': row.id,
+                'scene_id': row.scene_id,
+                'question_type': row.question_type,
+                'prompt_sha256': row.prompt(memory).sha256(),
+                'solution': row.solution,
+                **asdict(g),
+            }
+            for row, g in zip(rows, grades, strict=True)
+        ],
     }
-
-
-def _graded(
-    model: str, rows: Sequence[Row], memory: MemoryConfig, sampling: Sampling
-) -> list[Grade]:
-    completions = generate(model, [row.prompt(memory) for row in rows], sampling)
-    return [grade(row, text) for row, text in zip(rows, completions, strict=True)]
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -65,11 +91,8 @@ def _mean(values: Sequence[float]) -> float:
 
 def by_type(rows: Sequence[Row], grades: Sequence[Grade]) -> dict[str, dict[str, Any]]:
     """Accuracy of each question type, with its interval and count."""
-    groups: dict[str, list[tuple[float, str]]] = defaultdict(list)
-    for row, g in zip(rows, grades, strict=True):
-        groups[row.question_type].append((g.accuracy or 0.0, row.scene_id))
     table = {}
-    for kind, values in sorted(groups.items()):
+    for kind, values in _grouped(rows, grades, lambda row: row.question_type).items():
         right, scenes = zip(*values, strict=True)
         table[kind] = {
             'n': len(values),
@@ -77,6 +100,25 @@ def by_type(rows: Sequence[Row], grades: Sequence[Grade]) -> dict[str, dict[str,
             'interval_95': bootstrap_interval(right, scenes),
         }
     return table
+
+
+def by_scene(rows: Sequence[Row], grades: Sequence[Grade]) -> dict[str, dict[str, Any]]:
+    """Accuracy in each scene, and its count; one scene alone has no interval."""
+    groups = _grouped(rows, grades, lambda row: row.scene_id)
+    return {
+        scene: {'n': len(values), 'accuracy': _mean([right for right, _ in values])}
+        for scene, values in groups.items()
+    }
+
+
+def _grouped(
+    rows: Sequence[Row], grades: Sequence[Grade], group: Callable[[Row], str]
+) -> dict[str, list[tuple[float, str]]]:
+    """Accuracy and scene of the rows of each group, in alphabetical order of the groups."""
+    groups: dict[str, list[tuple[float, str]]] = defaultdict(list)
+    for row, g in zip(rows, grades, strict=True):
+        groups[group(row)].append((g.accuracy or 0.0, row.scene_id))
+    return dict(sorted(groups.items()))
 
 
 def majority_baseline(rows: Sequence[Row]) -> float:
@@ -101,7 +143,7 @@ def table(report: dict[str, Any]) -> str:
     low, high = report['interval_95'] or (0.0, 0.0)
     lines = [
         f'{"accuracy":<22} {report["accuracy"]:6.1%}  ({low:.1%} to {high:.1%})',
-        f'{"rows":<22} {report["n"]:6}',
+        f'{"rows":<22} {report["n"]:6}  (of {len(report["by_scene"])} scenes)',
         f'{"majority answer":<22} {report["majority_baseline"]:6.1%}',
         f'{"question only":<22} {report["question_only_accuracy"]:6.1%}',
         f'{"format":<22} {report["format"]:6.1%}',
@@ -130,8 +172,28 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument('--seed', type=int, default=0)
     parser.add_argument('--token-budget', type=int, default=MemoryConfig.token_budget)
     parser.add_argument('--max-tokens', type=int, default=Sampling.max_tokens)
+    parser.add_argument(
+        '--cache',
+        default=CACHE,
+        metavar='DIR',
+        help='folder of what models said before; none: ask anew (default: %(default)s)',
+    )
     parser.add_argument('--json', type=Path, metavar='FILE', help='write the report here too')
+    parser.add_argument('--html', type=Path, metavar='FILE', help='and as a page to look at')
     return parser.parse_args(arguments)
+
+
+def opened_cache(folder: str) -> ReplyCache:
+    """What models said before; 'none': nothing, and nothing is kept.
+
+    Raises:
+        InputError: The folder cannot be made.
+    """
+    try:
+        return ReplyCache(0, None if folder == 'none' else Path(folder).expanduser())
+    except OSError as error:
+        msg = f'the cache {folder} cannot be used: {error.strerror}'
+        raise InputError(msg) from None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -144,14 +206,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             msg = f'{args.rows} has no rows of split {args.split!r}'
             raise InputError(msg)
         sampling = Sampling(args.temperature, 1.0, args.max_tokens, args.seed)
-        report = evaluate(args.model, rows, MemoryConfig(token_budget=args.token_budget), sampling)
+        memory = MemoryConfig(token_budget=args.token_budget)
+        report = evaluate(args.model, rows, memory, sampling, opened_cache(args.cache))
+        if args.json:
+            write_text(args.json, json.dumps(report, indent=2) + '\n')
+        if args.html:
+            write_text(args.html, report_page(report))
     except EmbodiedRError as error:
         sys.stderr.write(f'training.evaluate: error: {error}\n')
         return 2 if isinstance(error, InputError) else 1
-    if args.json:
-        unfinished = args.json.with_name(args.json.name + '.tmp')
-        unfinished.write_text(json.dumps(report, indent=2) + '\n')
-        unfinished.replace(args.json)
     sys.stdout.write(table(report) + '\n')
     return 0
 

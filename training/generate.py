@@ -1,62 +1,154 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Completions of many prompts, from a folder with weights or from a model server."""
+"""Completions of many prompts, from a folder with weights or from a model server.
+
+A completion is kept by what decides it (model, prompt, sampling) as soon as it is there, so that
+what was cut off goes on where it stopped, and is not computed twice.
+"""
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from dataclasses import astuple
+import sys
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.errors import InputError, ModelError
+from embodied_r_ros.errors import ModelError
 from embodied_r_ros.models.chat import ChatRequest
 from embodied_r_ros.models.chat_config import ChatConfig
+from embodied_r_ros.models.digest import model_digest
 from embodied_r_ros.models.http_chat import HttpChatClient
+from embodied_r_ros.perception.vlm.cache import cache_key, ReplyCache
 import torch
 from tqdm import tqdm
 from transformers import AutoModelForCausalLM
 
+from training.models import base_folder, is_url, model_folder
 from training.nano import load_tokenizer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Collection, Sequence
+    from pathlib import Path
 
     from embodied_r_ros.answers import Sampling
     from embodied_r_ros.reasoning.prompts import Prompt
 
+    Keep = Callable[[Prompt, str], None]
+
 _DEADLINE_S = 600.0
+_INFO_S = 60.0
 _IN_FLIGHT = 8
 
 
 def generate(
-    model: str, prompts: Sequence[Prompt], sampling: Sampling, batch_size: int = 32
+    model: str,
+    prompts: Sequence[Prompt],
+    sampling: Sampling,
+    batch_size: int = 32,
+    cache: ReplyCache | None = None,
 ) -> list[str]:
-    """Completions of prompts, in their order.
+    """Completions of prompts, in their order; equal prompts get the same one.
 
     Args:
-        model: Folder with weights, or URL of a model server.
+        model: Folder with weights or with an adapter, or URL of a model server.
         prompts: The prompts.
         sampling: How to sample; a temperature of 0 is greedy.
         batch_size: Prompts that a local model takes at once.
+        cache: What was generated before, and keeps what is generated now.
 
     Raises:
         InputError: `model` is neither a URL nor a folder with weights.
         ModelError: The server fails.
     """
-    if model.startswith(('http://', 'https://')):
-        return _from_server(model, prompts, sampling)
-    return _from_folder(Path(model), prompts, sampling, batch_size)
+    cache = cache or ReplyCache(0)
+    prefix = (model_identity(model), *map(str, astuple(sampling)))
+    keys = {prompt.sha256(): cache_key(*prefix, prompt.sha256()) for prompt in prompts}
+    different = {prompt.sha256(): prompt for prompt in prompts}
+    said = {name: text for name in different if (text := cache.get(keys[name])) is not None}
+    # A sampled completion depends on its batch: batches that began are made again as they were.
+    again = different if sampling.temperature > 0 else different.keys() - said.keys()
+    wanted = [prompt for name, prompt in different.items() if name in again]
+
+    def keep(prompt: Prompt, text: str) -> None:
+        said[prompt.sha256()] = text
+        cache.put(keys[prompt.sha256()], text)
+
+    if is_url(model):
+        _from_server(model, [p for p in wanted if p.sha256() not in said], sampling, keep)
+    elif len(said) < len(different):
+        folder = model_folder(model)
+        _from_folder(folder, wanted, sampling, batch_size, keep, said.keys())
+    return [said[prompt.sha256()] for prompt in prompts]
+
+
+def model_identity(model: str) -> str:
+    """What decides a model's completions: its digest, or without one its name at its server.
+
+    Raises:
+        InputError: `model` is neither a URL nor a folder with weights.
+        ModelError: The server fails.
+    """
+    if not is_url(model):
+        folder = model_folder(model)
+        return model_digest(*dict.fromkeys([base_folder(folder), folder]))
+    info = HttpChatClient(ChatConfig(url=model)).info(_INFO_S)
+    if info.digest:
+        return info.digest
+    sys.stderr.write(
+        f'{model} does not tell which weights it serves: what it says is kept under the name '
+        f'{info.name!r}; name another cache when the weights change\n'
+    )
+    return f'{model} {info.name} {info.adapter}'
+
+
+def _from_server(url: str, prompts: Sequence[Prompt], sampling: Sampling, keep: Keep) -> None:
+    client = HttpChatClient(ChatConfig(url=url))
+
+    def complete(prompt: Prompt) -> None:
+        request = ChatRequest(prompt.messages(), sampling)
+        keep(prompt, ''.join(chunk.text for chunk in client.stream(request, _DEADLINE_S)))
+
+    with ThreadPoolExecutor(_IN_FLIGHT) as pool:
+        done = pool.map(complete, prompts)
+        list(tqdm(done, total=len(prompts), desc='completions', leave=False, disable=None))
+
+
+def _from_folder(
+    folder: Path,
+    prompts: Sequence[Prompt],
+    sampling: Sampling,
+    batch_size: int,
+    keep: Keep,
+    known: Collection[str],
+) -> None:
+    model, tokenizer = load_model(folder)
+    # Prompts of one length need no padding: sorting saves most of it.
+    texts = sorted(
+        ((chat_text(tokenizer, prompt), prompt) for prompt in prompts),
+        key=lambda pair: (len(pair[0]), pair[0]),
+    )
+    with tqdm(total=len(texts), desc='completions', leave=False, disable=None) as progress:
+        for start in range(0, len(texts), batch_size):
+            batch = texts[start : start + batch_size]
+            progress.update(len(batch))
+            if all(prompt.sha256() in known for _, prompt in batch):
+                continue
+            torch.manual_seed(_batch_seed(sampling.seed, [prompt for _, prompt in batch]))
+            said = _complete(model, tokenizer, [text for text, _ in batch], sampling)
+            for (_, prompt), text in zip(batch, said, strict=True):
+                keep(prompt, text)
+
+
+def _batch_seed(seed: int, batch: Sequence[Prompt]) -> int:
+    """A seed of the batch's own, so that it does not matter which batches went before."""
+    return int(cache_key(str(seed), *(prompt.sha256() for prompt in batch))[:12], 16)
 
 
 def load_model(folder: Path) -> tuple[Any, Any]:
     """Load a model for inference, and its tokenizer, which pads on the left.
 
     Raises:
-        InputError: The folder has no model.
         ModelError: It cannot be loaded.
     """
-    if not (folder / 'config.json').exists():
-        msg = f'{folder} is neither a URL nor a folder with a model (no config.json)'
-        raise InputError(msg)
     try:
         tokenizer = load_tokenizer(folder)
         tokenizer.padding_side = 'left'
@@ -67,37 +159,6 @@ def load_model(folder: Path) -> tuple[Any, Any]:
         msg = f'{folder} cannot be loaded as a model: {error}'
         raise ModelError(msg) from error
     return model, tokenizer
-
-
-def _from_server(url: str, prompts: Sequence[Prompt], sampling: Sampling) -> list[str]:
-    client = HttpChatClient(ChatConfig(url=url))
-
-    def complete(prompt: Prompt) -> str:
-        request = ChatRequest(prompt.messages(), sampling)
-        return ''.join(chunk.text for chunk in client.stream(request, _DEADLINE_S))
-
-    with ThreadPoolExecutor(_IN_FLIGHT) as pool:
-        done = pool.map(complete, prompts)
-        return list(tqdm(done, total=len(prompts), desc='completions', leave=False))
-
-
-def _from_folder(
-    folder: Path, prompts: Sequence[Prompt], sampling: Sampling, batch_size: int
-) -> list[str]:
-    model, tokenizer = load_model(folder)
-    torch.manual_seed(sampling.seed)
-    texts = [chat_text(tokenizer, prompt) for prompt in prompts]
-    # Prompts of one length need no padding: sorting saves most of it.
-    order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
-    completions = [''] * len(texts)
-    with tqdm(total=len(texts), desc='completions', leave=False) as progress:
-        for start in range(0, len(order), batch_size):
-            chosen = order[start : start + batch_size]
-            said = _complete(model, tokenizer, [texts[index] for index in chosen], sampling)
-            for index, text in zip(chosen, said, strict=True):
-                completions[index] = text
-            progress.update(len(chosen))
-    return completions
 
 
 def prompt_messages(prompt: Prompt) -> list[dict[str, str]]:

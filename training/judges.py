@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.answers import Sampling
@@ -17,9 +16,11 @@ import torch
 
 from training.generate import load_model
 from training.judge import judge_messages, Panel
+from training.models import is_url, model_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from training.judge import Case, Judge
 
@@ -36,7 +37,6 @@ class FolderJudge:
         """Load the model.
 
         Raises:
-            InputError: There is no model in the folder.
             ModelError: It cannot be loaded, or its tokenizer has no token for each letter.
         """
         self._model, self._tokenizer = load_model(folder)
@@ -121,7 +121,6 @@ def load_judge(names: Sequence[str]) -> Judge:
         ModelError: A model cannot be used as a judge.
     """
     judges: list[Any] = [
-        ServerJudge(name) if name.startswith(('http://', 'https://')) else FolderJudge(Path(name))
-        for name in names
+        ServerJudge(name) if is_url(name) else FolderJudge(model_folder(name)) for name in names
     ]
     return judges[0] if len(judges) == 1 else Panel(tuple(judges))

@@ -10,6 +10,7 @@ on where it was.
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 import json
 from pathlib import Path
 import sys
@@ -47,10 +48,14 @@ def sample(
     """
     for start in range(0, len(rows), _AT_ONCE):
         some = rows[start : start + _AT_ONCE]
-        prompts = [row.prompt(memory) for row in some for _ in range(count)]
-        texts = generate(model, prompts, sampling)
+        prompts = [row.prompt(memory) for row in some]
+        # Each time with a seed of its own: equal prompts of one call are completed once.
+        tries = [
+            generate(model, prompts, replace(sampling, seed=sampling.seed + number))
+            for number in range(count)
+        ]
         for index, row in enumerate(some):
-            own = texts[index * count : (index + 1) * count]
+            own = [texts[index] for texts in tries]
             right = [grade(row, text).accuracy == 1.0 for text in own]
             yield {'id': row.id, 'completions': own, 'right': right}
 
@@ -99,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         done = read_samples(args.out) if args.out.exists() else {}
         rows = [row for row in read_rows(args.rows) if row.split == args.split]
         rows = [row for row in drawn(rows, args.limit, args.seed) if row.id not in done]
-        sampling = Sampling(args.temperature, 1.0, args.max_tokens, args.seed + len(done))
+        sampling = Sampling(args.temperature, 1.0, args.max_tokens, args.seed)
         made = sample(args.model, rows, args.count, sampling, MemoryConfig(args.token_budget))
         with args.out.open('a', encoding='utf-8') as out:
             for value in tqdm(made, total=len(rows), unit=' rows', disable=None):

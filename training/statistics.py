@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Intervals of rates over rows that come in scenes."""
+"""Intervals of rates, and paired tests, over rows that come in scenes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, TYPE_CHECKING
 
 import numpy as np
 
@@ -11,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _RESAMPLES = 2000
+_FLIPS = 10_000  # sign patterns that are looked at
+_CHUNK = 1000
 
 
 def bootstrap_interval(
@@ -34,3 +38,55 @@ def bootstrap_interval(
     means = sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1)  # (R,)
     low, high = np.quantile(means, [0.025, 0.975])
     return float(low), float(high)
+
+
+@dataclass(frozen=True)
+class Paired:
+    """How two models differ on the same rows."""
+
+    difference: float  # mean of the second minus mean of the first
+    interval_95: tuple[float, float]
+    p_value: float  # of no difference, two-sided
+    scenes: int
+
+
+def paired_test(
+    differences: Sequence[float], scenes: Sequence[str], seed: int = 0
+) -> Paired | None:
+    """Compare two models row by row; None for no rows.
+
+    Were the models alike, the sum of the differences of each scene could as well have the other
+    sign (a sign-flip permutation test). Whole scenes are flipped, because rows of one scene are
+    not independent.
+
+    Args:
+        differences: One per row: the second model's score minus the first's.
+        scenes: Scene of each row.
+        seed: Of the resampling and of the flips.
+    """
+    interval = bootstrap_interval(differences, scenes, seed)
+    if interval is None:
+        return None
+    _, index = np.unique(np.asarray(scenes), return_inverse=True)
+    sums = np.bincount(index, weights=np.asarray(differences, float))  # (S,)
+    mean = float(sums.sum() / len(differences))
+    return Paired(mean, interval, _sign_flip_p(sums, seed), len(sums))
+
+
+def _sign_flip_p(sums: np.ndarray[Any, Any], seed: int) -> float:
+    """Share of all sign patterns that give at least so large a sum; drawn where they are many."""
+    # Rounding must not tell a sum from itself.
+    limit = abs(sums.sum()) * (1 - 1e-9) - 1e-12
+    sums = sums[sums != 0]  # has no sign
+    if 2 ** len(sums) <= _FLIPS:
+        patterns = np.array(list(product([-1, 1], repeat=len(sums)))).reshape(
+            2 ** len(sums), len(sums)
+        )
+        return float(np.mean(np.abs(patterns @ sums) >= limit))
+    rng = np.random.default_rng(seed)
+    reached = 0
+    for _ in range(_FLIPS // _CHUNK):
+        signs = 2 * rng.integers(0, 2, size=(_CHUNK, len(sums)), dtype=np.int8) - 1
+        reached += int(np.sum(np.abs(signs @ sums) >= limit))
+    # The pattern that was observed is one of them.
+    return (1 + reached) / (1 + _FLIPS)

@@ -29,10 +29,10 @@ from test.training.test_sft import turning_row
 if TYPE_CHECKING:
     from collections.abc import Sequence
 from training.checkpoints import newest_checkpoint
-from training.generate import generate
 from training.grading import grade
 from training.monitor import RULES
 from training.rewards import unanimous_share
+from training.rollouts import sample
 from training.schedule import parse_stages, Stage, stage_at
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -171,11 +171,10 @@ def test_resumed_run_equals_one_that_was_not_stopped(folder: Path) -> None:
 def rows_with_a_rare_answer(count: int) -> list[Row]:
     """Rows whose solution is the answer that the start gives second most often."""
     rows = [turning_row(i, 'train', most=6) for i in range(24)]
-    prompts = [row.prompt(MemoryConfig()) for row in rows for _ in range(16)]
-    texts = generate(str(shared_path('models', 'nano')), prompts, Sampling(1.0, 1.0, 160, 1))
+    sampling, nano = Sampling(1.0, 1.0, 160, 1), str(shared_path('models', 'nano'))
     found = []
-    for index, row in enumerate(rows):
-        given = Counter(grade(row, text).answer for text in texts[index * 16 : index * 16 + 16])
+    for row, value in zip(rows, sample(nano, rows, 16, sampling, MemoryConfig()), strict=True):
+        given = Counter(grade(row, text).answer or '' for text in value['completions'])
         second = [(n, letter) for letter, n in given.most_common() if letter in {*'ABCD'}][1:2]
         found += [(n, replace(row, solution=letter)) for n, letter in second]
     return [row for _, row in sorted(found, key=lambda pair: -pair[0])[:count]]

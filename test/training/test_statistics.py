@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-from training.statistics import bootstrap_interval
+import numpy as np
+
+from training.statistics import bootstrap_interval, paired_test
 
 
 def test_interval_holds_the_mean_and_narrows_with_scenes() -> None:
@@ -23,3 +25,34 @@ def test_rows_of_one_scene_are_not_independent() -> None:
 
 def test_no_values_have_no_interval() -> None:
     assert bootstrap_interval([], []) is None
+
+
+def test_sign_flips_of_few_scenes_are_counted_exactly() -> None:
+    # Of the 8 patterns of three equal scenes, two reach the observed sum: all up, all down.
+    found = paired_test([1.0, 1.0, 1.0], ['a', 'b', 'c'])
+    assert found is not None
+    assert (found.difference, found.p_value, found.scenes) == (1.0, 0.25, 3)
+    zeros = paired_test([0.0] * 5, list('abcde'))
+    assert zeros is not None
+    assert (zeros.p_value, zeros.interval_95) == (1.0, (0.0, 0.0))
+
+
+def test_rows_of_one_scene_prove_no_more_than_the_scene() -> None:
+    gains = [1.0] * 40
+    apart = paired_test(gains, [str(i) for i in range(40)])
+    together = paired_test(gains, ['a'] * 20 + ['b'] * 20)
+    assert apart is not None
+    assert together is not None
+    assert apart.p_value < 0.001 < 0.5 == together.p_value
+
+
+def test_p_values_of_models_that_are_alike_are_even() -> None:
+    rng = np.random.default_rng(0)
+    scenes = [str(i // 4) for i in range(80)]
+    values = []
+    for seed in range(200):
+        found = paired_test(rng.normal(size=80).tolist(), scenes, seed)
+        assert found is not None
+        values.append(found.p_value)
+    # Of 200, those below 0.1 are 20 on average; 8 to 36 in all but one of a thousand cases.
+    assert 8 <= sum(value < 0.1 for value in values) <= 36

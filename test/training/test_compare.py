@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from html.parser import HTMLParser
+import json
+from typing import Any, TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip('torch')
+
+from training import compare
+from training.report_page import report_page
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def report(name: str, right: list[bool], scenes: int = 20) -> dict[str, Any]:
+    """A report whose rows lie in scenes in turn, half of them of each question type."""
+    outcomes = [
+        {
+            'id': f'r{i}',
+            'scene_id': f's{i % scenes}',
+            'question_type': 'net_turn' if i % 2 else '<nearest>',
+            'prompt_sha256': f'{i}',
+            'solution': 'A',
+            'format': True,
+            'accuracy': float(value),
+            'answer': 'A',
+        }
+        for i, value in enumerate(right)
+    ]
+    accuracy = sum(right) / len(right)
+    kinds = {'net_turn': accuracy, '<nearest>': accuracy}
+    return {
+        'n': len(right),
+        'accuracy': accuracy,
+        'interval_95': (accuracy - 0.1, accuracy + 0.1),
+        'format': 1.0,
+        'consistency': None,
+        'by_type': {
+            kind: {'n': len(right) // 2, 'accuracy': rate, 'interval_95': (rate, rate)}
+            for kind, rate in kinds.items()
+        },
+        'by_scene': {'s0': {'n': len(right), 'accuracy': accuracy}},
+        'majority_baseline': 0.3,
+        'question_only_accuracy': 0.1,
+        'unknown': {'precision': None, 'recall': 0.5},
+        'model': name,
+        'identity': f'sha256:{name}',
+        'outcomes': outcomes,
+    }
+
+
+def test_better_model_is_told_from_the_rows_both_were_asked() -> None:
+    first = report('a', [i % 2 == 0 for i in range(100)])
+    second = report('b', [i % 10 != 1 for i in range(100)])
+    found = compare.compare(first, second)
+    assert (found['first_accuracy'], found['second_accuracy']) == (0.5, 0.9)
+    assert found['difference'] == pytest.approx(0.4)
+    assert (found['better'], found['worse'], found['scenes']) == (40, 0, 20)
+    assert found['p_value'] < 0.01
+    assert found['interval_95'][0] > 0
+    assert found['by_type']['<nearest>']['difference'] == 0
+    assert found['by_type']['net_turn']['difference'] == pytest.approx(0.8)
+    assert sum(scene['n'] for scene in found['by_scene'].values()) == 100
+    turned = compare.compare(second, first)
+    assert turned['difference'] == -found['difference']
+    assert turned['p_value'] == found['p_value']
+
+
+def test_rows_of_one_report_only_are_left_out_and_counted() -> None:
+    found = compare.compare(report('a', [True] * 50), report('b', [True] * 40))
+    assert (found['n'], found['rows_in_one_only']) == (40, 10)
+    assert (found['difference'], found['p_value']) == (0, 1.0)
+    assert '10 rows are in one report only' in compare.table(found)
+
+
+def written(path: Path, value: Any) -> str:
+    path.write_text(json.dumps(value))
+    return str(path)
+
+
+def test_reports_that_cannot_be_compared_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = report('a', [True] * 4)
+    other = report('b', [True] * 4)
+    other['outcomes'][2]['prompt_sha256'] = 'another'
+    strange = {**good, 'outcomes': [{**o, 'id': 'x' + o['id']} for o in good['outcomes']]}
+    old = {name: value for name, value in good.items() if name != 'outcomes'}
+    for bad, message in (
+        (other, "row 'r2' was another one in the two reports"),
+        (strange, 'the two reports share no row'),
+        (old, 'lacks the outcomes of its rows'),
+    ):
+        files = [written(tmp_path / 'a.json', good), written(tmp_path / 'b.json', bad)]
+        assert compare.main([*files, '--json', str(tmp_path / 'out.json')]) == 2
+        assert message in capsys.readouterr().err
+    assert not (tmp_path / 'out.json').exists()
+
+
+class Page(HTMLParser):
+    """Collects what a page loads, and its tags."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.loaded: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.loaded += [
+            str(value)
+            for name, value in attrs
+            if name in {'src', 'href', 'xlink:href'} and not str(value).startswith('#')
+        ]
+
+
+def test_pages_are_self_contained_and_the_same_every_time(tmp_path: Path) -> None:
+    first, second = report('a<b>', [True] * 10), report('b', [False] * 10)
+    files = [written(tmp_path / 'a.json', first), written(tmp_path / 'b.json', second)]
+    assert compare.main([*files, '--html', str(tmp_path / 'page.html')]) == 0
+    made = (tmp_path / 'page.html').read_text()
+    for text in (made, report_page(first)):
+        page = Page(text)
+        assert page.loaded == []
+        assert 'script' not in page.tags
+        assert 'nearest' not in page.tags
+        assert page.tags.count('svg') == 1
+        assert 'a&lt;b&gt;' in text
+    assert report_page(first) == report_page(first)

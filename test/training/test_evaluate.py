@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+from typing import Any, TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip('torch')
+
+from embodied_r_ros.answers import Sampling
+from embodied_r_ros.errors import ModelError
+from embodied_r_ros.perception.vlm.cache import ReplyCache
+from embodied_r_ros.reasoning.memory import MemoryConfig
+from embodied_r_ros.rows import Row, write_rows
+
+from test.chat_server import ChatServer, RecordedRequest, Script
+from test.tiny_models import save_language_model
+from training import evaluate, generate
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MEMORY = MemoryConfig()
+ROWS = [
+    Row(
+        f'r{i}', f'e{i}', f's{i // 2}', 'test', 'layout', 'camera', 'where',
+        'Where is the box?', 'choice', ('left', 'right'), 'AB'[i % 2],
+        ({'stamp_ns': 0, 'action': '', 'change': f'A box {i}° {side}.', 'items': []},),
+    )
+    for i, side in enumerate(['left', 'right'] * 3)
+]  # fmt: skip
+PROMPTS = [row.prompt(MEMORY) for row in ROWS]
+
+
+def reader(request: RecordedRequest) -> Script:
+    """Reads the side from the scene; says nothing useful without one."""
+    letter = 'A' if '° left' in request.text else 'B' if '° right' in request.text else 'neither'
+    return Script((f'<think>Seen.</think><answer>{letter}</answer>',))
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> Path:
+    folder = tmp_path / 'weights'
+    save_language_model(folder)
+    return folder
+
+
+def asked_of(server: ChatServer) -> int:
+    return sum('Where is the box?' in request.text for request in server.requests)
+
+
+def test_interrupted_evaluation_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    cache = ReplyCache(0, tmp_path / 'cache')
+
+    def fails_once(request: RecordedRequest) -> Script:
+        return Script(status=403) if 'A box 5°' in request.text else reader(request)
+
+    with ChatServer(fails_once, [{'id': 'm'}], 'm') as server:
+        with pytest.raises(ModelError, match='wants an access token'):
+            evaluate.evaluate(server.url, ROWS, MEMORY, Sampling(), cache)
+        server.default = reader
+        server.requests.clear()
+        report = evaluate.evaluate(server.url, ROWS, MEMORY, Sampling(), cache)
+        # The one that failed, and the one prompt of all rows when nothing was seen.
+        assert asked_of(server) == 2
+        assert evaluate.evaluate(server.url, ROWS, MEMORY, Sampling(), cache) == report
+        assert asked_of(server) == 2
+    assert (report['accuracy'], report['question_only_accuracy']) == (1.0, 0.0)
+
+
+def test_report_has_the_outcome_of_every_row() -> None:
+    with ChatServer(reader, [{'id': 'm'}], 'm') as server:
+        report = evaluate.evaluate(server.url, ROWS, MEMORY, Sampling())
+    assert [outcome['id'] for outcome in report['outcomes']] == [row.id for row in ROWS]
+    assert [outcome['answer'] for outcome in report['outcomes']] == list('ABABAB')
+    assert report['by_scene'] == {f's{i}': {'n': 2, 'accuracy': 1.0} for i in range(3)}
+    assert report['consistency'] is None
+
+
+def test_other_sampling_or_model_is_another_completion(tmp_path: Path) -> None:
+    cache = ReplyCache(0, tmp_path / 'cache')
+    with ChatServer(reader, [{'id': 'm'}], 'm') as server:
+        for sampling in (Sampling(), Sampling(temperature=1.0), Sampling(temperature=1.0, seed=3)):
+            generate.generate(server.url, PROMPTS, sampling, cache=cache)
+        assert asked_of(server) == 3 * len(ROWS)
+        server.models = [{'id': 'n'}]
+        server.name = 'n'
+        generate.generate(server.url, PROMPTS, Sampling(), cache=cache)
+        assert asked_of(server) == 4 * len(ROWS)
+
+
+@pytest.mark.parametrize('temperature', [0.0, 1.0])
+def test_what_is_kept_is_what_would_be_generated(
+    weights: Path, tmp_path: Path, temperature: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sampling = Sampling(temperature, 1.0, 6, seed=1)
+    whole = generate.generate(str(weights), PROMPTS, sampling, 2)
+    assert len(set(whole)) > 1 or temperature == 0
+    cache = ReplyCache(0, tmp_path / 'cache')
+    complete, calls = generate._complete, 0
+
+    def interrupted(*args: Any) -> list[str]:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise KeyboardInterrupt
+        return complete(*args)
+
+    monkeypatch.setattr(generate, '_complete', interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        generate.generate(str(weights), PROMPTS, sampling, 2, cache)
+    assert generate.generate(str(weights), PROMPTS, sampling, 2, cache) == whole
+    assert calls == 4  # three batches, and the one that was cut off
+    assert generate.generate(str(weights), PROMPTS, sampling, 2, cache) == whole
+    assert calls == 4
+
+
+def test_command_writes_report_and_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_rows(tmp_path / 'rows.jsonl', ROWS)
+    with ChatServer(reader, [{'id': 'm'}], 'm') as server:
+        words = ['--model', server.url, '--rows', str(tmp_path / 'rows.jsonl')]
+        words += ['--cache', str(tmp_path / 'cache'), '--json', str(tmp_path / 'a.json')]
+        assert evaluate.main([*words, '--html', str(tmp_path / 'a.html')]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith('accuracy               100.0%')
+    assert '(of 3 scenes)' in out
+    assert 'does not tell which weights it serves' in err
+    assert json.loads((tmp_path / 'a.json').read_text())['n'] == 6
+    assert '<svg' in (tmp_path / 'a.html').read_text()
+
+
+def test_cache_that_cannot_be_made_is_bad_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_rows(tmp_path / 'rows.jsonl', ROWS)
+    words = ['--model', 'http://127.0.0.1:9', '--rows', str(tmp_path / 'rows.jsonl')]
+    assert evaluate.main([*words, '--cache', str(tmp_path / 'rows.jsonl')]) == 2
+    assert 'the cache' in capsys.readouterr().err

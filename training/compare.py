@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which of two models is better on the same rows: `python -m training.compare A.json B.json`.
+
+A.json and B.json are reports of `training.evaluate --json`. The test is paired: every row is asked
+of both, and whole scenes are resampled and flipped (`statistics.py`).
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import defaultdict
+from dataclasses import asdict
+import json
+from pathlib import Path
+import sys
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.errors import EmbodiedRError, InputError
+
+from training.report_page import comparison_page
+from training.statistics import paired_test
+from training.writing import write_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    Pair = tuple[dict[str, Any], dict[str, Any]]
+
+_OF_A_MODEL = ('model', 'identity', 'format', 'consistency', 'unknown', 'question_only_accuracy')
+
+
+def compare(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    """Compare two reports over the rows that both have; differences are second minus first.
+
+    Raises:
+        InputError: They share no row, or a row was asked with another prompt.
+    """
+    pairs = _paired(first, second)
+    groups: dict[str, dict[str, list[Pair]]] = {'question_type': {}, 'scene_id': {}}
+    for name, table in groups.items():
+        grouped = defaultdict(list)
+        for pair in pairs:
+            grouped[pair[0][name]].append(pair)
+        table.update(sorted(grouped.items()))
+    return {
+        'first': {name: first[name] for name in _OF_A_MODEL},
+        'second': {name: second[name] for name in _OF_A_MODEL},
+        'rows_in_one_only': first['n'] + second['n'] - 2 * len(pairs),
+        **_figures(pairs),
+        'by_type': {kind: _figures(some) for kind, some in groups['question_type'].items()},
+        'by_scene': {scene: _rates(some) for scene, some in groups['scene_id'].items()},
+    }
+
+
+def _paired(first: dict[str, Any], second: dict[str, Any]) -> list[Pair]:
+    by_id = {outcome['id']: outcome for outcome in second['outcomes']}
+    pairs = [(o, by_id[o['id']]) for o in first['outcomes'] if o['id'] in by_id]
+    if not pairs:
+        msg = 'the two reports share no row: evaluate both models on the same file of rows'
+        raise InputError(msg)
+    for a, b in pairs:
+        if (a['prompt_sha256'], a['solution']) != (b['prompt_sha256'], b['solution']):
+            msg = (
+                f'row {a["id"]!r} was another one in the two reports: evaluate both models on '
+                'the same rows, with the same token budget'
+            )
+            raise InputError(msg)
+    return pairs
+
+
+def _rates(pairs: Sequence[Pair]) -> dict[str, Any]:
+    scores = [(a['accuracy'] or 0.0, b['accuracy'] or 0.0) for a, b in pairs]
+    return {
+        'n': len(pairs),
+        'first_accuracy': sum(a for a, _ in scores) / len(pairs),
+        'second_accuracy': sum(b for _, b in scores) / len(pairs),
+        'better': sum(b > a for a, b in scores),
+        'worse': sum(b < a for a, b in scores),
+    }
+
+
+def _figures(pairs: Sequence[Pair]) -> dict[str, Any]:
+    differences = [(b['accuracy'] or 0.0) - (a['accuracy'] or 0.0) for a, b in pairs]
+    paired = paired_test(differences, [a['scene_id'] for a, _ in pairs])
+    return {**_rates(pairs), **(asdict(paired) if paired else {})}
+
+
+def table(comparison: dict[str, Any]) -> str:
+    """The comparison as text."""
+    low, high = comparison['interval_95']
+    lines = [
+        f'first   {comparison["first_accuracy"]:6.1%}  {comparison["first"]["model"]}',
+        f'second  {comparison["second_accuracy"]:6.1%}  {comparison["second"]["model"]}',
+        f'difference {comparison["difference"]:+.1%}  ({low:+.1%} to {high:+.1%}), '
+        f'p = {comparison["p_value"]:.2g}',
+        f'{comparison["n"]} rows of {comparison["scenes"]} scenes: second right where first was '
+        f'not {comparison["better"]}, the other way round {comparison["worse"]}',
+    ]
+    if comparison['rows_in_one_only']:
+        lines.append(f'{comparison["rows_in_one_only"]} rows are in one report only: left out')
+    lines += [
+        f'  {kind:<20} {entry["first_accuracy"]:6.1%} {entry["second_accuracy"]:6.1%} '
+        f'{entry["difference"]:+7.1%}  p = {entry["p_value"]:<7.2g} (n = {entry["n"]})'
+        for kind, entry in comparison['by_type'].items()
+    ]
+    return '\n'.join(lines)
+
+
+def read_report(path: Path) -> dict[str, Any]:
+    """Read a report of `training.evaluate --json`.
+
+    Raises:
+        InputError: It is none, or one without the outcomes of its rows.
+    """
+    try:
+        report = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        msg = f'{path} cannot be read as a report: {error}'
+        raise InputError(msg) from None
+    if not isinstance(report, dict) or not {'outcomes', *_OF_A_MODEL} <= report.keys():
+        msg = f'{path} lacks the outcomes of its rows: make it with training.evaluate --json'
+        raise InputError(msg)
+    return report
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compare two reports."""
+    parser = argparse.ArgumentParser(prog='training.compare', description=__doc__)
+    parser.add_argument('first', type=Path, metavar='A.json')
+    parser.add_argument('second', type=Path, metavar='B.json')
+    parser.add_argument('--json', type=Path, metavar='FILE', help='write the comparison here too')
+    parser.add_argument('--html', type=Path, metavar='FILE', help='and as a page to look at')
+    args = parser.parse_args(arguments)
+    try:
+        comparison = compare(read_report(args.first), read_report(args.second))
+        if args.json:
+            write_text(args.json, json.dumps(comparison, indent=2) + '\n')
+        if args.html:
+            write_text(args.html, comparison_page(comparison))
+    except EmbodiedRError as error:
+        sys.stderr.write(f'training.compare: error: {error}\n')
+        return 2 if isinstance(error, InputError) else 1
+    sys.stdout.write(table(comparison) + '\n')
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())

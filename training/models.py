@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a model is given: the URL of a server, a folder with weights, or one with an adapter."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from embodied_r_ros.errors import InputError
+
+_ADAPTER = 'adapter_config.json'
+
+
+def is_url(model: str) -> bool:
+    """Tell whether a model is given as the URL of its server."""
+    return model.startswith(('http://', 'https://'))
+
+
+def model_folder(model: str) -> Path:
+    """The folder of a model that is given as one.
+
+    Raises:
+        InputError: It holds neither a model nor an adapter.
+    """
+    folder = Path(model).expanduser()
+    if not (folder / 'config.json').exists() and not is_adapter(folder):
+        msg = f'{model} is neither a URL nor a folder with a model (no config.json)'
+        raise InputError(msg)
+    return folder
+
+
+def is_adapter(folder: Path) -> bool:
+    """Tell whether a folder holds a LoRA adapter instead of a whole model."""
+    return (folder / _ADAPTER).exists() and not (folder / 'config.json').exists()
+
+
+def base_folder(folder: Path) -> Path:
+    """The folder of the model below an adapter; a whole model's own.
+
+    Raises:
+        InputError: The adapter names none that is on this machine.
+    """
+    if not is_adapter(folder):
+        return folder
+    base = str(json.loads((folder / _ADAPTER).read_text()).get('base_model_name_or_path') or '')
+    if not (Path(base) / 'config.json').exists():
+        msg = f'adapter {folder} is for {base or "no"} model, which is no folder on this machine'
+        raise InputError(msg)
+    return Path(base)
