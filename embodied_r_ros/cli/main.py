@@ -26,6 +26,7 @@ VERBS: dict[str, str] = {
     'keyframes': 'list the images of a recording that are worth looking at',
     'perceive': 'say how the camera of a recording moved, and what changed in view',
     'questions': 'derive questions with solutions from bags',
+    'replay': 'ask the questions of a recording again, of other models',
     'serve': 'start the model servers of a profile',
     'sim': 'write recordings of simulated worlds, with the truth beside them',
 }

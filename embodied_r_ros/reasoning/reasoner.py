@@ -98,9 +98,10 @@ class Reasoner:
                 question.text, question.options, deltas, focus, self._config.memory()
             )
             draft = self._with_prompt(draft, prompt, deltas, focus)
-            model = self._client.info(_left_s(end))
-            draft = replace(draft, model=replace(model, prompt_version=REASON_PROMPT_VERSION))
+            draft = self._with_model(draft, end)
             said = self._generate(prompt, question, end, listener, cancel)
+            # Another model may have been promoted since: the client knows now which one spoke.
+            draft = self._with_model(draft, end)
         except CancelledError:
             raise
         except DeadlineError as error:
@@ -196,6 +197,10 @@ class Reasoner:
         found = self._look(question.text, question.options, newest, _left_s(end) / 2, cancel)
         return [text for text in found if text.text.strip()]
 
+    def _with_model(self, draft: Answer, end: int) -> Answer:
+        model = self._client.info(_left_s(end))
+        return replace(draft, model=replace(model, prompt_version=REASON_PROMPT_VERSION))
+
     def _with_prompt(
         self,
         draft: Answer,
@@ -236,7 +241,7 @@ class Reasoner:
     def _read(self, draft: Answer, said: _Generation, freshness: Freshness) -> Answer:
         completion = parse_completion(said.text)
         draft = replace(draft, think=completion.think)
-        read = _read_answer(completion, draft.options)
+        read = read_answer(completion, draft.options)
         if read is None:
             message = (
                 f'the completion is not <think>…</think><answer>…</answer> with an answer to the '
@@ -256,7 +261,7 @@ class Reasoner:
         )
 
 
-def _read_answer(
+def read_answer(
     completion: Completion, options: Sequence[str]
 ) -> tuple[AnswerKind, int, str] | None:
     """Kind, option index (-1: none) and text of an answer; None where it cannot be read."""

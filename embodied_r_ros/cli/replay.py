@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`embodied-r replay BAG`: what other models say to the questions of a recording."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+import sys
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.errors import InputError
+from embodied_r_ros.models.serving import served_model
+from embodied_r_ros.recordings.recorded_answers import recorded_answers
+from embodied_r_ros.replay import ask_again, prepared, replay_table, replay_to_json
+from tqdm import tqdm
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of the verb."""
+    add = parser.add_argument
+    add('bag', type=Path, metavar='BAG', help='bag with recorded answers')
+    add(
+        '--model',
+        action='append',
+        required=True,
+        metavar='DIR_OR_URL',
+        help='folder with a model, or URL of a model server; repeat to compare several',
+    )
+    add('--deadline', type=float, default=120.0, metavar='S', help='time per answer [s]')
+    add('--json', action='store_true', help='print one JSON object per question')
+
+
+def main(args: argparse.Namespace) -> int:
+    """Ask every recorded question again, and print what changed."""
+    replays = prepared(recorded_answers(args.bag))
+    if not replays:
+        msg = f'{args.bag} holds no answer that a model was asked for: record with the reasoner'
+        raise InputError(msg)
+    for model in args.model:
+        with served_model(model, _say) as chat:
+            bar = tqdm(replays, unit=' questions', disable=None)
+            replays = ask_again(bar, chat, args.deadline)
+    if args.json:
+        for replay in replays:
+            print(json.dumps(replay_to_json(replay), ensure_ascii=False))
+    else:
+        print(replay_table(replays, args.model))
+    return 0
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
