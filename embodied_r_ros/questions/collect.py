@@ -6,7 +6,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.errors import BagError
-from embodied_r_ros.questions.derive import rows_of_episode
+from embodied_r_ros.questions.derive import rows_of_episode, split_of
+from embodied_r_ros.questions.logged import rows_of_answers
 from embodied_r_ros.recordings.episode_bag import read_episode
 
 if TYPE_CHECKING:
@@ -71,4 +72,6 @@ def rows_of_bags(
         BagError: A bag is not readable, or does not have the deltas that are asked for.
     """
     for bag in bags:
-        yield from rows_of_episode(read_episode(bag, delta_source, perceive), config, coverage)
+        episode = read_episode(bag, delta_source, perceive)
+        yield from rows_of_episode(episode, config, coverage)
+        yield from rows_of_answers(episode, split_of(episode.scene_id, config), coverage)

@@ -110,6 +110,7 @@ def _moments(episode: Episode, rng: Random) -> list[Moment]:
             episode.poses[:count],
             episode.layout,
             episode.no_poses,
+            episode.pose_source,
         )
         for count in counts
     ]

@@ -62,7 +62,7 @@ def quarter(angle_deg: float) -> str | None:
 
 
 def _motion_source(moment: Moment) -> str:
-    return 'layout' if moment.layout else 'odometry'
+    return 'layout' if moment.layout else moment.pose_source
 
 
 def net_turn(moment: Moment, rng: Random, held_out: bool) -> Draft | Unsolved:

@@ -68,6 +68,9 @@ WORDINGS: dict[str, tuple[str, ...]] = {
     ),
 }
 
+# Kinds that the camera's poses alone prove, and that are worded without names of items.
+MOTION_KINDS = ('net_turn', 'net_displacement', 'height_change')
+
 # Questions that no observation of these kinds can answer: (for training, held out).
 FOREIGN: dict[bool, tuple[tuple[str, tuple[str, ...]], ...]] = {
     False: (

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 import math
 from typing import Any, TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from embodied_r_ros.episodes import EpisodeEvent
 from embodied_r_ros.errors import BagError, InputError
 from embodied_r_ros.geometry import relative_motion, yaw_pitch_roll
 from embodied_r_ros.poses import PoseBuffer
+from embodied_r_ros.recordings.answer_log import AnswerLog, read_answer_log
 from embodied_r_ros.recordings.bags import open_bag, read_messages, topics_of_type
 from embodied_r_ros.recordings.layout import Layout
 
@@ -54,6 +55,8 @@ class Episode:
     poses: tuple[Pose, ...] = ()  # of the camera link at each delta; empty: not all known
     layout: Layout | None = None  # None: not simulated
     no_poses: str = NO_POSES  # why there are no poses, where there are none
+    pose_source: str = 'odometry'  # where the poses come from, without a layout
+    log: AnswerLog = field(default_factory=AnswerLog)  # answers that were given live
 
 
 def read_episode(
@@ -76,6 +79,7 @@ def read_episode(
         source = delta_source or ('recorded' if recorded else 'classical')
         topics = {'recorded': recorded, 'true': true}.get(source, [])
         deltas: Sequence[SemanticDelta] = _read(reader, topics, delta_from_msg)
+        log = read_answer_log(reader, tuple(deltas) if source == 'recorded' else ())
         layout = _layout(reader)
         marks = _read(reader, topics_of_type(reader, _MARK), mark_from_msg)
         track, seen_from = _track(reader), _keyframe_poses(reader)
@@ -94,6 +98,7 @@ def read_episode(
         poses=poses,
         layout=layout,
         no_poses=no_poses,
+        log=log,
     )
 
 

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of answers that were given live: the exact prompt, and the solution that something proves.
+
+An operator's label proves a solution; so does what a bag proves of the camera's motion, where the
+question is worded like one of ours. A row is made only if its prompt is the one that was answered,
+to the letter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from random import Random
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.answers import AnswerKind, Freshness
+from embodied_r_ros.deltas import row_deltas, SemanticDelta
+from embodied_r_ros.episodes import Verdict
+from embodied_r_ros.questions.kinds import KINDS, Unsolved
+from embodied_r_ros.questions.moment import Moment
+from embodied_r_ros.questions.wordings import MOTION_KINDS, WORDINGS
+from embodied_r_ros.reasoning.completions import (
+    choice_index,
+    is_unknown,
+    number_in,
+    option_letter,
+    UNKNOWN,
+)
+from embodied_r_ros.reasoning.prompts import build_prompt, REASON_PROMPT_VERSION
+from embodied_r_ros.rows import Row
+from embodied_r_ros.untrusted import as_data
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from embodied_r_ros.answers import Answer
+    from embodied_r_ros.episodes import AnswerLabel
+    from embodied_r_ros.questions.derive import Coverage
+    from embodied_r_ros.reasoning.memory import MemoryConfig
+    from embodied_r_ros.recordings.answer_log import AnswerLog
+    from embodied_r_ros.recordings.episode_bag import Episode
+
+ASKED = 'asked'  # type of questions that are not worded like ours
+
+
+@dataclass(frozen=True)
+class _Heard:
+    """The deltas that an answer was given from, and how much of them its prompt could hold."""
+
+    deltas: tuple[SemanticDelta, ...]
+    memory: MemoryConfig
+
+
+@dataclass(frozen=True)
+class _Proof:
+    """A solution, and what proves it."""
+
+    solution: str  # letter for a choice, number or text otherwise, or 'unknown'
+    source: str
+
+
+def rows_of_answers(episode: Episode, split: str, coverage: Coverage) -> Iterator[Row]:
+    """Make a row of each answer that something proves; the others are counted in `coverage`."""
+    for answer in episode.log.answers:
+        kind = _kind_of(answer.question)
+        made = _row_of(episode, answer, kind, split)
+        if isinstance(made, Unsolved):
+            coverage.unsolved[kind, made.reason] += 1
+        else:
+            coverage.rows[kind, made.source] += 1
+            yield made
+
+
+def _kind_of(question: str) -> str:
+    """Kind of motion question that is worded so; ASKED: none."""
+    return next((kind for kind in MOTION_KINDS if question in WORDINGS[kind]), ASKED)
+
+
+def _row_of(episode: Episode, answer: Answer, kind: str, split: str) -> Row | Unsolved:
+    if episode.delta_source != 'recorded':
+        return Unsolved(f'answers go with recorded deltas, not with {episode.delta_source} ones')
+    heard = _heard(episode.log, answer)
+    if isinstance(heard, Unsolved):
+        return heard
+    label = episode.log.labels.get(answer.id)
+    proof = _labelled(answer, label) if label else _moved(episode, heard, answer, kind)
+    if isinstance(proof, Unsolved):
+        return proof
+    return _row(episode, answer, heard, kind, split, proof)
+
+
+def _heard(log: AnswerLog, answer: Answer) -> _Heard | Unsolved:
+    """What the reasoner remembered when it answered: what gives the very prompt that it read.
+
+    Ids of deltas count anew with every run of the extractor, and are those of one camera, so that
+    only the prompt's digest tells whether these were the deltas.
+    """
+    if not answer.prompt_sha256:
+        return Unsolved('no prompt was sent to a model')
+    if answer.model.prompt_version != REASON_PROMPT_VERSION:
+        return Unsolved(f'its prompt is not of version {REASON_PROMPT_VERSION}')
+    ids, omitted = list(answer.delta_ids), answer.deltas_omitted
+    found = False
+    for end in range(len(log.heard), len(ids) + omitted - 1, -1):
+        deltas = log.heard[end - len(ids) - omitted : end]
+        if [delta.to_id for delta in deltas[omitted:]] == ids:
+            found = True
+            for memory in log.memories:
+                if _prompt_sha256(answer, deltas, memory) == answer.prompt_sha256:
+                    return _Heard(deltas, memory)
+    if not found:
+        return Unsolved('not all deltas of its prompt are recorded')
+    return Unsolved('its prompt cannot be built again: another digest')
+
+
+def _prompt_sha256(answer: Answer, deltas: Sequence[SemanticDelta], memory: MemoryConfig) -> str:
+    """Digest of the prompt that a row of these deltas gives."""
+    read = [SemanticDelta.from_row(delta) for delta in row_deltas(deltas)]
+    return build_prompt(answer.question, answer.options, read, answer.focus, memory).sha256()
+
+
+def _labelled(answer: Answer, label: AnswerLabel) -> _Proof | Unsolved:
+    """The solution that an operator gave."""
+    if label.verdict is Verdict.WRONG:
+        return Unsolved('labelled wrong, without the right answer')
+    right = label.correction.strip()
+    if label.verdict is Verdict.RIGHT:
+        if answer.freshness is Freshness.REFUSED:
+            return Unsolved('labelled right, but there was no answer')
+        right = UNKNOWN if answer.kind is AnswerKind.UNKNOWN else answer.text
+    return _as_proof(right, answer.options)
+
+
+def _as_proof(right: str, options: Sequence[str]) -> _Proof | Unsolved:
+    """A right answer as a row has it."""
+    if is_unknown(right):
+        return _Proof(UNKNOWN, 'label')
+    if not options:
+        return _Proof(right, 'label')
+    index = choice_index(right, options)
+    if index is None:
+        return Unsolved('the correction is none of the options')
+    return _Proof(option_letter(index), 'label')
+
+
+def _moved(episode: Episode, heard: _Heard, answer: Answer, kind: str) -> _Proof | Unsolved:
+    """The solution that the camera's poses prove."""
+    if kind == ASKED:
+        return Unsolved('never labelled, and nothing else proves it')
+    known = {d.stamp_ns: p for d, p in zip(episode.deltas, episode.poses, strict=False)}
+    poses = tuple(known[d.stamp_ns] for d in heard.deltas if d.stamp_ns in known)
+    moment = Moment(heard.deltas, poses, episode.layout, episode.no_poses, episode.pose_source)
+    draft = KINDS[kind](moment, Random(0), False)
+    if isinstance(draft, Unsolved):
+        return Unsolved(f'never labelled, and {draft.reason}')
+    options = [as_data(option).strip() for option in answer.options]
+    if set(options) != set(draft.options):
+        return Unsolved('never labelled, and its options are not the usual ones')
+    return _Proof(option_letter(options.index(draft.solution)), draft.source)
+
+
+def _row(
+    episode: Episode, answer: Answer, heard: _Heard, kind: str, split: str, proof: _Proof
+) -> Row:
+    is_number = number_in(proof.solution) is not None
+    return Row(
+        id=f'{episode.id}/{answer.id}',
+        episode_id=episode.id,
+        scene_id=episode.scene_id,
+        split=split,
+        source=proof.source,
+        camera=heard.deltas[-1].camera,
+        question_type=kind,
+        question=answer.question,
+        answer_kind='choice' if answer.options else 'number' if is_number else 'text',
+        options=answer.options,
+        solution=proof.solution,
+        deltas=row_deltas(heard.deltas),
+        focus=tuple(asdict(look) for look in answer.focus),
+        meta={
+            'deltas': episode.delta_source,
+            'answer_id': answer.id,
+            'answered': answer.text or UNKNOWN,
+            'model': answer.model.name,
+            'prompt_sha256': answer.prompt_sha256,
+            'token_budget': heard.memory.token_budget,
+        },
+    )
