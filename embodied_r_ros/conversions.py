@@ -88,6 +88,13 @@ def pose_from_msg(msg: Any, frame_id: str) -> Pose:
     return Pose(vector_from_msg(msg.position), orientation, frame_id)
 
 
+def transform_from_msg(msg: Any) -> Pose:
+    """Pose of the child of a geometry_msgs TransformStamped, in its parent."""
+    q = msg.transform.rotation
+    orientation = (float(q.x), float(q.y), float(q.z), float(q.w))
+    return Pose(vector_from_msg(msg.transform.translation), orientation, msg.header.frame_id)
+
+
 def odometry_to_msg(
     factory: MessageFactory,
     stamp_ns: int,

@@ -30,7 +30,7 @@ class Moment:
     deltas: tuple[SemanticDelta, ...]
     poses: tuple[Pose, ...] = ()  # of the camera link at each delta; empty: not known
     layout: Layout | None = None  # None: not simulated
-    no_poses: str = 'no odometry and no true layout'  # why there are no poses
+    no_poses: str = 'no odometry, no transforms and no true layout'  # why there are no poses
     pose_source: str = 'odometry'  # where the poses come from, without a layout
 
     @property

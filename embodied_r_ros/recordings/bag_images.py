@@ -4,31 +4,31 @@
 from __future__ import annotations
 
 from collections import deque
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.conversions import (
     encoded_image_from_msg,
     intrinsics_from_camera_info,
-    pose_from_msg,
     stamp_ns_from_msg,
 )
 from embodied_r_ros.errors import ImageError, SourceError
+from embodied_r_ros.geometry import Pose
 from embodied_r_ros.images import StampedImage
-from embodied_r_ros.poses import PoseBuffer
 from embodied_r_ros.recordings.bags import read_messages, topics_of_type
+from embodied_r_ros.recordings.pose_sources import pose_source
 from embodied_r_ros.vision.ahead import done_ahead
 from embodied_r_ros.vision.raw_images import raw_image
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from embodied_r_ros.geometry import Intrinsics, Pose
+    from embodied_r_ros.geometry import Intrinsics
+    from embodied_r_ros.recordings.pose_sources import PoseSource
     from rosbags.highlevel import AnyReader
 
 IMAGE_TYPES = ('sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage')
-# An image waits for the odometry that follows it, but not for ever: odometry may end before the
+# An image waits for the pose that follows it, but not for ever: odometry may end before the
 # images do. Whole images wait, so that few may.
 _MAX_WAITING = 8
 
@@ -62,8 +62,8 @@ def bag_images(reader: AnyReader, topic: str) -> Iterator[StampedImage]:
     """Images of one topic in the order of their receipt, with their header stamps.
 
     Intrinsics come from the camera_info topic that belongs to the image topic. Poses come from
-    the bag's odometry, where it has one such topic, interpolated at the stamp of the image; they
-    are taken as poses of the camera link.
+    the bag's odometry, where it has one such topic, and are then taken as poses of the camera
+    link; else from its transforms. They are interpolated at the stamp of the image.
 
     Raises:
         SourceError: An image cannot be decoded.
@@ -75,17 +75,15 @@ def bag_images(reader: AnyReader, topic: str) -> Iterator[StampedImage]:
 def _decodings(reader: AnyReader, topic: str) -> Iterator[Callable[[], StampedImage]]:
     """What has to be done for each image once its message and pose are there."""
     info_topic = camera_info_topic(reader, topic)
-    odometry = topics_of_type(reader, 'nav_msgs/msg/Odometry')
-    odometry_topic = odometry[0] if len(odometry) == 1 else ''
-    queue = _ImageQueue(topic, waits_for_poses=bool(odometry_topic))
-    topics = [name for name in (topic, info_topic, odometry_topic) if name]
+    source = pose_source(reader)
+    pose_topics = source.topics if source else ()
+    queue = _ImageQueue(topic, source)
+    topics = [name for name in (topic, info_topic, *pose_topics) if name]
     for name, received_ns, msg in read_messages(reader, topics):
         if name == info_topic:
             queue.intrinsics = intrinsics_from_camera_info(msg)
-        elif name == odometry_topic:
-            pose = pose_from_msg(msg.pose.pose, msg.header.frame_id)
-            with suppress(ValueError):  # an orientation of zeros, before odometry has started
-                queue.poses.add(stamp_ns_from_msg(msg.header.stamp), pose)
+        elif source and name in pose_topics:
+            source.take(msg)
         else:
             # Drivers that leave the stamp at zero leave only the time of receipt.
             queue.waiting.append((stamp_ns_from_msg(msg.header.stamp) or received_ns, msg))
@@ -96,29 +94,36 @@ def _decodings(reader: AnyReader, topic: str) -> Iterator[Callable[[], StampedIm
 
 
 class _ImageQueue:
-    """Images that wait for the odometry after them."""
+    """Images that wait for the poses after them."""
 
-    def __init__(self, topic: str, *, waits_for_poses: bool) -> None:
+    def __init__(self, topic: str, source: PoseSource | None) -> None:
         self.intrinsics: Intrinsics | None = None
-        self.poses = PoseBuffer()
         self.waiting: deque[tuple[int, Any]] = deque()  # (stamp [ns], message)
         self._topic = topic
-        self._waits_for_poses = waits_for_poses
+        self._source = source
         self._count = 0
 
     def is_ready(self) -> bool:
         """Whether waiting longer gains nothing for the oldest image."""
         if not self.waiting:
             return False
-        is_full = len(self.waiting) > _MAX_WAITING
-        return is_full or not self._waits_for_poses or self.poses.reaches(self.waiting[0][0])
+        if self._source is None or len(self.waiting) > _MAX_WAITING:
+            return True
+        stamp_ns, msg = self.waiting[0]
+        return self._source.reaches(_frame(msg), stamp_ns)
 
     def pop(self) -> Callable[[], StampedImage]:
         """Take out the oldest image, to be decoded."""
         stamp_ns, msg = self.waiting.popleft()
         index, self._count = self._count, self._count + 1
-        about = _About(self._topic, index, stamp_ns, self.intrinsics, self.poses.at(stamp_ns))
+        pose = self._source.camera_at(_frame(msg), stamp_ns) if self._source else None
+        known = pose if isinstance(pose, Pose) else None
+        about = _About(self._topic, index, stamp_ns, self.intrinsics, known)
         return lambda: _decoded(msg, about)
+
+
+def _frame(msg: Any) -> str:
+    return msg.header.frame_id or StampedImage.frame_id
 
 
 @dataclass(frozen=True)
@@ -143,7 +148,7 @@ def _decoded(msg: Any, about: _About) -> StampedImage:
         about.index,
         about.stamp_ns,
         image,
-        msg.header.frame_id or StampedImage.frame_id,
+        _frame(msg),
         about.intrinsics,
         about.pose,
         encoded if encoded and encoded.format == 'jpeg' else None,

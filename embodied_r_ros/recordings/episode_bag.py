@@ -3,25 +3,18 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, field
-import math
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.conversions import (
-    delta_from_msg,
-    mark_from_msg,
-    pose_from_msg,
-    stamp_ns_from_msg,
-)
+from embodied_r_ros.conversions import delta_from_msg, mark_from_msg
 from embodied_r_ros.deltas import DeltaKind
 from embodied_r_ros.episodes import EpisodeEvent
 from embodied_r_ros.errors import BagError, InputError
-from embodied_r_ros.geometry import relative_motion, yaw_pitch_roll
-from embodied_r_ros.poses import PoseBuffer
 from embodied_r_ros.recordings.answer_log import AnswerLog, read_answer_log
 from embodied_r_ros.recordings.bags import open_bag, read_messages, topics_of_type
+from embodied_r_ros.recordings.camera_poses import camera_poses
 from embodied_r_ros.recordings.layout import Layout
+from embodied_r_ros.recordings.pose_sources import NO_POSES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,15 +25,10 @@ if TYPE_CHECKING:
     from rosbags.highlevel import AnyReader
 
 DELTA_SOURCES = ('recorded', 'true', 'classical', 'vlm')
-NO_POSES = 'no odometry and no true layout'
 TRUE_DELTAS = '/truth/semantic_delta'
 TRUE_LAYOUT = '/truth/layout'
 _DELTA = 'embodied_r_msgs/msg/SemanticDelta'
 _MARK = 'embodied_r_msgs/msg/EpisodeMark'
-_KEYFRAME = 'embodied_r_msgs/msg/Keyframe'
-_ODOMETRY = 'nav_msgs/msg/Odometry'
-# A camera that is turned further than this is not the body that the odometry is of.
-_SAME_WAY_RAD = math.radians(5.0)
 
 
 @dataclass(frozen=True)
@@ -82,12 +70,13 @@ def read_episode(
         log = read_answer_log(reader, tuple(deltas) if source == 'recorded' else ())
         layout = _layout(reader)
         marks = _read(reader, topics_of_type(reader, _MARK), mark_from_msg)
-        track, seen_from = _track(reader), _keyframe_poses(reader)
-    if not topics:
-        deltas = _perceived(path, source, perceive)
-    deltas = sorted(deltas, key=lambda delta: delta.stamp_ns)
+        if not topics:
+            deltas = _perceived(path, source, perceive)
+        deltas = sorted(deltas, key=lambda delta: delta.stamp_ns)
+        found = camera_poses(
+            reader, deltas, is_recorded=source == 'recorded', is_simulated=layout is not None
+        )
     start = next((mark for mark in marks if mark.event is EpisodeEvent.START), None)
-    poses, no_poses = _camera_poses(deltas, source, track, seen_from, layout)
     episode_id = start.episode_id if start else path.stem
     return Episode(
         id=episode_id,
@@ -95,9 +84,10 @@ def read_episode(
         camera=deltas[0].camera if deltas else 'camera',
         deltas=tuple(deltas),
         delta_source=source,
-        poses=poses,
+        poses=found.poses,
         layout=layout,
-        no_poses=no_poses,
+        no_poses=found.why_none,
+        pose_source=found.source,
         log=log,
     )
 
@@ -132,68 +122,6 @@ def _layout(reader: AnyReader) -> Layout | None:
     topics = [c.topic for c in reader.connections if c.topic.endswith(TRUE_LAYOUT)]
     texts = _read(reader, topics[:1], lambda msg: msg.data)
     return Layout.from_json(texts[0]) if texts else None
-
-
-def _track(reader: AnyReader) -> PoseBuffer:
-    topics = topics_of_type(reader, _ODOMETRY)
-    if len(topics) != 1:
-        return PoseBuffer()
-    count = sum(c.msgcount for c in reader.connections if c.topic == topics[0])
-    track = PoseBuffer(capacity=max(1, count))
-    for _, _, msg in read_messages(reader, topics):
-        stamp_ns = stamp_ns_from_msg(msg.header.stamp)
-        with suppress(ValueError):  # an orientation of zeros, before odometry has started
-            track.add(stamp_ns, pose_from_msg(msg.pose.pose, msg.header.frame_id))
-    return track
-
-
-def _keyframe_poses(reader: AnyReader) -> dict[tuple[str, int], Pose]:
-    """Pose of the camera link by camera and stamp, as it was when the keyframe was chosen."""
-    topics = [t for t in topics_of_type(reader, _KEYFRAME) if '/truth/' not in t]
-    poses = {}
-    for _, _, msg in read_messages(reader, topics):
-        pose = pose_from_msg(msg.pose, msg.pose_frame_id) if msg.has_pose else None
-        if pose and any(pose.orientation):
-            poses[msg.camera, stamp_ns_from_msg(msg.header.stamp)] = pose
-    return poses
-
-
-def _camera_poses(
-    deltas: Sequence[SemanticDelta],
-    source: str,
-    track: PoseBuffer,
-    seen_from: dict[tuple[str, int], Pose],
-    layout: Layout | None,
-) -> tuple[tuple[Pose, ...], str]:
-    """Pose of the camera at each delta, or none and why.
-
-    Deltas speak of the camera's motion, so poses must be the camera's too. Odometry is of the
-    robot's body; it is the camera's in simulations, and where perception took it for that.
-    """
-    if len({delta.camera for delta in deltas}) > 1:
-        return (), 'several cameras, each with a motion of its own'
-    poses = [seen_from.get((delta.camera, delta.stamp_ns)) for delta in deltas]
-    if layout or not all(poses):
-        if source == 'recorded' and not layout:
-            return (), 'not every keyframe is recorded with the pose of its camera'
-        poses = [track.at(delta.stamp_ns) for delta in deltas]
-        if not layout and any(
-            _looks_aside(pose, track, at) for (_, at), pose in seen_from.items()
-        ):
-            return (), 'the odometry is not that of the camera'
-    known = tuple(pose for pose in poses if pose)
-    if len(known) < len(poses) or len({pose.frame_id for pose in known}) != 1:
-        return (), NO_POSES
-    return known, ''
-
-
-def _looks_aside(camera: Pose, track: PoseBuffer, stamp_ns: int) -> bool:
-    """Tell whether a camera looks another way than the odometry's body."""
-    body = track.at(stamp_ns)
-    if body is None:
-        return False
-    rotation, _ = relative_motion(body, camera)
-    return max(map(abs, yaw_pitch_roll(rotation))) > _SAME_WAY_RAD
 
 
 def _perceived(

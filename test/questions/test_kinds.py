@@ -190,8 +190,8 @@ def test_solutions_are_spread_over_the_letters() -> None:
 def test_coverage_says_why_there_is_no_solution() -> None:
     coverage = Coverage()
     list(rows_of_episode(Episode('e', 's', 'c', DELTAS, 'recorded'), QuestionsConfig(), coverage))
-    assert coverage.unsolved['net_turn', 'no odometry and no true layout'] > 0
-    assert 'no odometry and no true layout' in coverage.table()
+    assert coverage.unsolved['net_turn', 'no odometry, no transforms and no true layout'] > 0
+    assert 'no odometry, no transforms and no true layout' in coverage.table()
 
 
 def test_split_depends_on_scene_and_seed_alone() -> None:

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transforms between frames (tf2): where a camera was in a fixed frame, from a chain of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from embodied_r_ros.geometry import BODY_FROM_OPTICAL, Pose, quaternion_from_matrix
+from embodied_r_ros.poses import PoseBuffer
+import numpy as np
+
+# In this order: odom is continuous, map is not (REP 105). Robots put their name before it.
+FIXED_FRAMES = ('odom', 'map')
+_LINK = '_link'
+
+
+@dataclass(frozen=True)
+class NoPose:
+    """A pose is not known."""
+
+    reason: str
+
+
+class TransformTree:
+    """The newest transforms of a robot. Not thread-safe."""
+
+    def __init__(self, capacity: int = 1000) -> None:
+        """Take how many transforms are kept of each pair of frames."""
+        self._capacity = capacity
+        self._static: dict[str, Pose] = {}  # of a frame in its parent
+        self._moving: dict[str, PoseBuffer] = {}
+        self._parents: dict[str, str] = {}
+        self._torn: dict[str, str] = {}  # frames with several parents, and why that is wrong
+
+    def add(self, frame: str, stamp_ns: int, pose: Pose) -> None:
+        """Remember where a frame was in its parent, which is the frame of the pose.
+
+        Raises:
+            ValueError: The orientation is no rotation, or a number is not finite.
+        """
+        frame, pose = _bare(frame), _in_bare(pose)
+        buffer = self._moving.get(frame) or PoseBuffer(self._capacity)
+        buffer.add(stamp_ns, pose)
+        self._moving[frame] = buffer
+        self._note_parent(frame, pose.frame_id)
+
+    def add_static(self, frame: str, pose: Pose) -> None:
+        """Remember where a frame always is in its parent.
+
+        Raises:
+            ValueError: The orientation is no rotation.
+        """
+        frame, pose = _bare(frame), _in_bare(pose)
+        pose.rotation()
+        self._static[frame] = pose
+        self._note_parent(frame, pose.frame_id)
+
+    def reaches(self, frame: str, stamp_ns: int) -> bool:
+        """Tell whether all that moves between a frame and its fixed frame is known until then."""
+        chain = self._chain(_bare(frame))
+        return not isinstance(chain, NoPose) and all(
+            self._moving[name].reaches(stamp_ns) for name in chain if name in self._moving
+        )
+
+    def camera_at(self, frame: str, stamp_ns: int) -> Pose | NoPose:
+        """Pose of the camera link at a stamp, in the fixed frame.
+
+        Args:
+            frame: Frame of the camera's images. It has optical axes (sensor_msgs/Image), unless
+                it is called a link: then it has those of a body (REP 103).
+            stamp_ns: Stamp of an image.
+        """
+        chain = self._chain(_bare(frame))
+        if isinstance(chain, NoPose):
+            return chain
+        place, turn = np.zeros(3), np.eye(3)
+        if not _bare(frame).endswith(_LINK):
+            turn = BODY_FROM_OPTICAL.T
+        for name in chain:
+            step = self._moving[name].at(stamp_ns) if name in self._moving else self._static[name]
+            if step is None:
+                parent = self._parents[name]
+                return NoPose(f'the transform of {name} in {parent} has gaps at images')
+            rotation = step.rotation()
+            place, turn = rotation @ place + np.asarray(step.position), rotation @ turn
+        x, y, z = (float(value) for value in place)
+        return Pose((x, y, z), quaternion_from_matrix(turn), self._parents[chain[-1]])
+
+    def _chain(self, frame: str) -> list[str] | NoPose:
+        """Frames from one up to below its fixed frame."""
+        path = [frame]
+        while (parent := self._parents.get(path[-1])) and parent not in path:
+            path.append(parent)
+        for torn in path:
+            if torn in self._torn:
+                return NoPose(self._torn[torn])
+        names = [name.rpartition('/')[2] for name in path]
+        for fixed in FIXED_FRAMES:
+            if fixed in names[1:]:
+                return path[: names.index(fixed)]
+        return NoPose(
+            f'no transforms lead from {frame} to {" or ".join(FIXED_FRAMES)}: '
+            f'they end at {path[-1]}'
+        )
+
+    def _note_parent(self, frame: str, parent: str) -> None:
+        known = self._parents.setdefault(frame, parent)
+        if known != parent:
+            self._torn[frame] = f'{frame} has two parents, {known} and {parent}'
+
+
+def _bare(frame: str) -> str:
+    """A name without the slash that tf had in front."""
+    return frame.lstrip('/')
+
+
+def _in_bare(pose: Pose) -> Pose:
+    return Pose(pose.position, pose.orientation, _bare(pose.frame_id))
