@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 _ASSUMED_M = 2.0
 _LEVEL_M = 0.1
 LEVEL = 'at the same height'
+# Half-way between what counts as back and what counts as away; likewise for the view.
+_BACK_M = 0.6
+_SAME_VIEW_DEG = 45
 _LABEL = re.compile(r'\b([a-z]+ (?:round|tall|flat|blocky) object)\b')
 
 
@@ -104,6 +107,24 @@ def height_change(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
             return Trace(walk.text(f'So {UNKNOWN}.'), UNKNOWN)
     answer = level(walk.height)
     return Trace(walk.text(f'In all {signed_rise(walk.height)}, so {answer}.'), answer)
+
+
+def revisit(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
+    """Follow the path, line by line, and see how far from the start it ends, facing where."""
+    walk = _walk_to(lines[-1])
+    for line in lines:
+        if not walk.move(line):
+            return Trace(walk.text(f'So {UNKNOWN}.'), UNKNOWN)
+    way = round(math.hypot(walk.x, walk.y), 1)
+    said = f'In all {place(walk.x, walk.y)}, {way:.1f} m off'
+    if way > _BACK_M:
+        answer = _option_with(row, 'away')
+    else:
+        said += f', facing {signed_turn(walk.heading)}'
+        ways = [option for option in row.options if option.startswith('back')]
+        is_same = abs(walk.heading) <= _SAME_VIEW_DEG
+        answer = next((option for option in ways if option.endswith('same way') is is_same), None)
+    return Trace(walk.text(f'{said}, so {answer}.'), answer) if answer else None
 
 
 def item_direction(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
@@ -223,6 +244,7 @@ READERS: dict[str, Reader] = {
     'how_many': how_many,
     'nearest': nearest,
     'unanswerable': unanswerable,
+    'revisit': revisit,
 }
 
 

@@ -13,7 +13,7 @@ import math
 from random import Random
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.questions.wordings import FACINGS, FOREIGN, HEIGHTS, PLACES, wording
+from embodied_r_ros.questions.wordings import FACINGS, FOREIGN, HEIGHTS, PLACES, RETURNS, wording
 from embodied_r_ros.reasoning.completions import UNKNOWN
 from embodied_r_ros.vocabulary import COLOURS, item_label, SHAPES
 
@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 _QUARTER_MARGIN_DEG = 12.0
 _MIN_WAY_M = 0.5  # nearer to the start than this is 'at the start'
 _MIN_RISE_M = 0.15
+# A way of some metres, added up from steps of 0.1 m and 5 degrees, is known to about 0.3 m.
+_BACK_M = 0.3  # nearer to the start than this is back
+_AWAY_M = 1.0  # farther from it than this is away
+_SAME_VIEW_DEG = 30.0
+_OTHER_VIEW_DEG = 60.0
 _MAX_COUNT = 3  # largest count among the options
 _MIN_DISTANCE_RATIO = 1.25  # the nearest must be nearer by this factor
 
@@ -111,6 +116,28 @@ def height_change(moment: Moment, rng: Random, held_out: bool) -> Draft | Unsolv
         solution,
         source=_motion_source(moment),
         truth={'rise_m': round(rise_m, 2)},
+    )
+
+
+def revisit(moment: Moment, rng: Random, held_out: bool) -> Draft | Unsolved:
+    """Whether the robot has come back to its first place, and to its first view."""
+    if not moment.poses:
+        return Unsolved(moment.no_poses)
+    if moment.farthest_m < _AWAY_M:
+        return Unsolved('the robot has not been away from its start')
+    x, y, rise_m = moment.displacement
+    way_m, turn_deg = math.hypot(x, y), abs(math.degrees(moment.turn_rad))
+    if way_m < _AWAY_M and (way_m > _BACK_M or abs(rise_m) > _MIN_RISE_M):
+        return Unsolved('the robot is near its start, but not at it')
+    if way_m < _AWAY_M and _SAME_VIEW_DEG < turn_deg < _OTHER_VIEW_DEG:
+        return Unsolved('the view is near the border between two options')
+    came = 'back' if turn_deg <= _SAME_VIEW_DEG else 'turned'
+    return Draft(
+        wording('revisit', rng, held_out),
+        tuple(RETURNS.values()),
+        RETURNS['away' if way_m >= _AWAY_M else came],
+        source=_motion_source(moment),
+        truth={'way_m': round(way_m, 2), 'turn_deg': round(turn_deg, 1)},
     )
 
 
@@ -223,4 +250,5 @@ KINDS: dict[str, Kind] = {
     'how_many': how_many,
     'nearest': nearest,
     'unanswerable': unanswerable,
+    'revisit': revisit,
 }

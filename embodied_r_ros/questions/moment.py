@@ -48,6 +48,12 @@ class Moment:
         return cos * dx + sin * dy, -sin * dx + cos * dy, dz
 
     @cached_property
+    def farthest_m(self) -> float:
+        """Greatest level distance from the first pose up to now [m]."""
+        x, y, _ = self.poses[0].position
+        return max(math.hypot(p.position[0] - x, p.position[1] - y) for p in self.poses)
+
+    @cached_property
     def turn_rad(self) -> float:
         """Turn of the level heading from first to newest pose, in (-pi, pi] [rad]."""
         first, last = (yaw_pitch_roll(self.poses[i].rotation())[0] for i in (0, -1))

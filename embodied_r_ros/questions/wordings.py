@@ -21,6 +21,12 @@ PLACES = {
     'left': 'to the left of the start',
     'right': 'to the right of the start',
 }
+# Options of `revisit`: is it at its first place, and does it have its first view?
+RETURNS = {
+    'back': 'back at the start, facing the same way',
+    'turned': 'back at the start, facing another way',
+    'away': 'away from the start',
+}
 HEIGHTS = ('higher', 'lower', 'at the same height')
 
 WORDINGS: dict[str, tuple[str, ...]] = {
@@ -41,6 +47,12 @@ WORDINGS: dict[str, tuple[str, ...]] = {
         'How has the height of the camera changed since the start?',
         'Compared with the first view, at what height is the camera now?',
         'Did the camera end up above or below the height at which it began?',
+    ),
+    'revisit': (
+        'Is the robot back where it started?',
+        'Has the robot come back to its first place and its first view?',
+        'Compared with the place and the view of its start, where is the robot now?',
+        'Did the way of the robot end at the place and with the view with which it had begun?',
     ),
     'item_direction': (
         'Where is the {item} now, as seen from the robot?',
@@ -69,7 +81,7 @@ WORDINGS: dict[str, tuple[str, ...]] = {
 }
 
 # Kinds that the camera's poses alone prove, and that are worded without names of items.
-MOTION_KINDS = ('net_turn', 'net_displacement', 'height_change')
+MOTION_KINDS = ('net_turn', 'net_displacement', 'height_change', 'revisit')
 
 # Questions that no observation of these kinds can answer: (for training, held out).
 FOREIGN: dict[bool, tuple[tuple[str, tuple[str, ...]], ...]] = {

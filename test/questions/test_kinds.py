@@ -126,6 +126,40 @@ def test_odometry_alone_proves_motion() -> None:
     assert (made.source, made.solution) == ('odometry', 'to the left of it')
 
 
+def at(x: float, y: float, z: float, yaw_deg: float) -> Pose:
+    rotation = rotation_from_ypr(math.radians(yaw_deg), 0.0, 0.0)
+    return Pose((x, y, z), quaternion_from_matrix(rotation), 'odom')
+
+
+@pytest.mark.parametrize(
+    ('end', 'solution'),
+    [
+        (at(0.2, -0.1, 1.0, 20), 'back at the start, facing the same way'),
+        (at(0.2, -0.1, 1.0, -170), 'back at the start, facing another way'),
+        (at(0.9, -0.9, 1.0, 0), 'away from the start'),
+    ],
+)
+def test_return_is_to_the_first_place_and_the_first_view(end: Pose, solution: str) -> None:
+    made = draft(
+        'revisit', Moment(DELTAS, (at(0, 0, 1, 0), at(2, 0, 1, 90), at(2, 2, 1, 90), end))
+    )
+    assert (made.source, made.solution) == ('odometry', solution)
+
+
+@pytest.mark.parametrize(
+    ('middle', 'end', 'reason'),
+    [
+        (at(2, 0, 1, 0), at(0.6, 0, 1, 0), 'the robot is near its start, but not at it'),
+        (at(2, 0, 1, 0), at(0, 0, 1.5, 0), 'the robot is near its start, but not at it'),
+        (at(2, 0, 1, 0), at(0, 0, 1, 45), 'the view is near the border between two options'),
+        (at(0.5, 0, 1, 0), at(0, 0, 1, 0), 'the robot has not been away from its start'),
+    ],
+)
+def test_doubtful_return_is_not_asked(middle: Pose, end: Pose, reason: str) -> None:
+    moment = Moment(DELTAS, (at(0, 0, 1, 0), middle, end))
+    assert KINDS['revisit'](moment, random.Random(0), False) == Unsolved(reason)
+
+
 @pytest.mark.parametrize('tilt_deg', [0, 20, 45, 60])
 @pytest.mark.parametrize('heading_deg', [-150, -90, 30, 90, 150, 180])
 def test_turn_is_of_the_level_heading(tilt_deg: float, heading_deg: float) -> None:

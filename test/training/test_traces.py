@@ -1,13 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
+import math
 from random import Random
 
 from embodied_r_ros.deltas import DeltaKind, Item, ItemStatus, SemanticDelta
+from embodied_r_ros.geometry import Pose, quaternion_from_matrix, rotation_from_ypr
+from embodied_r_ros.questions.kinds import Draft, KINDS
+from embodied_r_ros.questions.moment import Moment
 from embodied_r_ros.reasoning.memory import MemoryConfig
 from embodied_r_ros.rows import Row
-from embodied_r_ros.wording import change_text
+from embodied_r_ros.vision.egomotion import motion_from_poses
+from embodied_r_ros.wording import action_text, change_text
 import pytest
 
 from training.degrade import degraded
@@ -97,6 +104,59 @@ def test_reasoning_names_no_letter_and_ends_in_the_answer() -> None:
         'To [3]: [1] 0: 0. [2] 90 left: 90 left. [3] 45 left: 135 left.'
         ' In all 135 left, so to the left of it.'
     )
+
+
+BACK = 'back at the start, facing the same way'
+TURNED = 'back at the start, facing another way'
+AWAY = 'away from the start'
+RETURNS = (TURNED, AWAY, BACK)
+
+
+@pytest.mark.parametrize(
+    ('last', 'answer', 'end'),
+    [
+        ('moved forward 1.0 m', TURNED, 'ahead 0.2 left 0.0, 0.2 m off, facing 180 left'),
+        ('moved forward 1.2 m, turned left 180°', BACK, 'ahead 0.0 left 0.0, 0.0 m off, facing 0'),
+        ('turned left 90°', AWAY, 'ahead 1.2 left 0.0, 1.2 m off'),
+        ('cannot tell', 'unknown', ''),
+        ('moved forward', 'unknown', ''),
+    ],
+)
+def test_return_to_the_start_follows_from_the_path(last: str, answer: str, end: str) -> None:
+    out = delta(2, 'moved forward 1.2 m, turned left 90°')
+    deltas = (DELTAS[0], out, delta(4, 'turned left 90°'), delta(6, last))
+    trace = read_row(row('revisit', 'Is it back?', RETURNS, deltas), MEMORY)
+    assert trace is not None
+    assert trace.answer == answer
+    assert trace.think.endswith(f'In all {end}, so {answer}.' if end else f'So {answer}.')
+
+
+def roundabout(rng: Random) -> tuple[Pose, ...]:
+    """Poses of a tour of twelve legs, of which every other one leads back to its start."""
+    places = [(rng.uniform(-3, 3), rng.uniform(-3, 3)) for _ in range(11)]
+    end = (rng.uniform(-0.2, 0.2), rng.uniform(-0.2, 0.2)) if rng.random() < 0.5 else places[3]
+    headings = [0.0, *(rng.uniform(-math.pi, math.pi) for _ in range(11))]
+    headings.append(rng.choice([0.0, 0.3, 1.5, 3.0]))
+    turns = [quaternion_from_matrix(rotation_from_ypr(yaw, 0.0, 0.0)) for yaw in headings]
+    way = [(0.0, 0.0), *places, end]
+    return tuple(Pose((x, y, 1.0), q, 'odom') for (x, y), q in zip(way, turns, strict=True))
+
+
+def test_solutions_of_returns_can_be_read_from_the_deltas() -> None:
+    right, read = Counter[str](), Counter[str]()
+    for seed in range(300):
+        poses = roundabout(Random(seed))
+        told = [action_text(motion_from_poses(*pair)) for pair in pairwise(poses)]
+        deltas = tuple(delta(i, action) for i, action in enumerate(('', *told)))
+        made = KINDS['revisit'](Moment(deltas, poses), Random(seed), False)
+        if isinstance(made, Draft):
+            asked = row('revisit', made.question, made.options, deltas)
+            trace = read_row(asked, MEMORY)
+            assert trace is not None
+            read[made.solution] += 1
+            right[made.solution] += trace.answer == made.solution
+    assert min(read.values()) > 20
+    assert right.total() > 0.97 * read.total()
 
 
 def test_path_is_followed_in_the_axes_of_the_start() -> None:
