@@ -14,7 +14,8 @@ from embodied_r_ros.models.http_chat import HttpChatClient
 from embodied_r_ros.pipeline import classical_perceiver, keyframes_of, perceive_keyframes
 from embodied_r_ros.reasoning.completions import option_letter
 from embodied_r_ros.reasoning.reasoner import Reasoner
-from embodied_r_ros.recordings.bags import open_bag
+from embodied_r_ros.recordings.bag_images import IMAGE_TYPES
+from embodied_r_ros.recordings.bags import open_bag, topics_of_type
 from embodied_r_ros.recordings.episode_bag import has_deltas, read_episode
 from embodied_r_ros.recordings.sources import open_source
 
@@ -76,6 +77,18 @@ def see(path: Path, topic: str | None, rate_hz: float | None, progress: Progress
         images = progress(source, source.length)
         keyframes = holding(keyframes_of(images))
         return Seen(tuple(perceive_keyframes(keyframes, perceiver)), look)
+
+
+def recorded_alone(path: Path) -> bool:
+    """Tell whether a recording has deltas, and no images from which they could be made anew.
+
+    Raises:
+        BagError: The bag is damaged.
+    """
+    if not _has_recorded_deltas(path):
+        return False
+    with open_bag(path) as reader:
+        return not topics_of_type(reader, *IMAGE_TYPES)
 
 
 def check_source(path: Path, topic: str | None, rate_hz: float | None) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 VERBS: dict[str, str] = {
     'ask': 'answer one question about a recording',
+    'collect': 'make episodes of camera bags: keyframes and deltas, several bags at a time',
     'demo': 'show the main job on a recording: real nodes, real answers',
     'doctor': 'check the installation, and say what to do',
     'keyframes': 'list the images of a recording that are worth looking at',

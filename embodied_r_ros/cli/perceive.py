@@ -6,12 +6,14 @@ from __future__ import annotations
 from dataclasses import replace
 import json
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.errors import ConfigError, InputError
 from embodied_r_ros.keyframes import KeyframeConfig
 from embodied_r_ros.models.chat_config import ChatConfig
 from embodied_r_ros.models.profiles import load_profile
+from embodied_r_ros.offline import recorded_alone
 from embodied_r_ros.perception.classical import ClassicalConfig
 from embodied_r_ros.pipeline import (
     classical_perceiver,
@@ -19,11 +21,13 @@ from embodied_r_ros.pipeline import (
     perceive_images,
     vlm_perceiver,
 )
+from embodied_r_ros.recordings.episode_bag import read_episode
 from embodied_r_ros.recordings.sources import open_source
 from tqdm import tqdm
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterable
 
     from embodied_r_ros.deltas import SemanticDelta
     from embodied_r_ros.perception.perceiver import Perceiver
@@ -41,7 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='images per second: of a folder (default 10), or instead of the own times of a video',
     )
     add('--json', action='store_true', help='one JSON object per line')
-    add('--perceiver', choices=('classical', 'vlm'), default='classical', help='who perceives')
+    add(
+        '--perceiver',
+        choices=('recorded', 'classical', 'vlm'),
+        help='who perceives; recorded: as it was perceived when the bag was made; '
+        'default: recorded for a bag with deltas and without images, else classical',
+    )
     add(
         '--max-interval',
         type=float,
@@ -70,18 +79,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Perceive a source."""
+    path = Path(args.source)
+    if args.perceiver == 'recorded' or (not args.perceiver and recorded_alone(path)):
+        _tell(read_episode(path, 'recorded').deltas, as_json=args.json)
+        return 0
     keyframing = KeyframeConfig(max_interval_s=args.max_interval)
     perceiver = _perceiver(args)
     with open_source(args.source, args.topic, args.rate) as source:
         # disable=None: no bar where stderr is not a terminal.
         images = tqdm(source, total=source.length, unit=' images', disable=None)
-        for delta in perceive_images(images, perceiver, keyframing):
-            print(json.dumps(delta_to_json(delta)) if args.json else _paragraph(delta), flush=True)
+        _tell(perceive_images(images, perceiver, keyframing), as_json=args.json)
     return 0
 
 
+def _tell(deltas: Iterable[SemanticDelta], *, as_json: bool) -> None:
+    for delta in deltas:
+        print(json.dumps(delta_to_json(delta)) if as_json else _paragraph(delta), flush=True)
+
+
 def _perceiver(args: argparse.Namespace) -> Perceiver:
-    if args.perceiver == 'classical':
+    if args.perceiver != 'vlm':
         if args.url or args.profile:
             msg = '--url and --profile are for --perceiver vlm: give it too, or leave them out'
             raise InputError(msg)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.errors import BagError
@@ -37,8 +38,10 @@ def find_bags(paths: Sequence[Path]) -> list[Path]:
             msg = f'{path} is neither a bag nor a folder of bags'
             raise BagError(msg)
         bags += found
-    for bag in bags:
-        if sum(bag.samefile(other) for other in bags) > 1:
+    inodes = [(stat.st_dev, stat.st_ino) for stat in (bag.stat() for bag in bags)]
+    times = Counter(inodes)
+    for bag, inode in zip(bags, inodes, strict=True):
+        if times[inode] > 1:
             msg = f'{bag} is named more than once: name it once'
             raise BagError(msg)
     return bags

@@ -27,7 +27,7 @@ from rosbags.interfaces import (
 from rosbags.rosbag2 import CompressionFormat, CompressionMode, StoragePlugin, Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from rosbags.interfaces import Connection
 
@@ -195,6 +195,17 @@ def read_messages(reader: AnyReader, topics: Iterable[str]) -> Iterator[tuple[st
     Raises:
         BagError: A topic is not in the bag, or (while iterating) a message is damaged.
     """
+    types = {c.topic: c.msgtype for c in reader.connections}
+    found = read_serialized(reader, topics)
+    return _deserialized(reader, found, types)
+
+
+def read_serialized(reader: AnyReader, topics: Iterable[str]) -> Iterator[tuple[str, int, bytes]]:
+    """Read the messages of some topics like `read_messages`, as they are in the bag (CDR).
+
+    Raises:
+        BagError: A topic is not in the bag, or (while iterating) the bag is damaged.
+    """
     wanted = set(topics)
     known = {connection.topic for connection in reader.connections}
     if absent := sorted(wanted - known):
@@ -206,15 +217,31 @@ def read_messages(reader: AnyReader, topics: Iterable[str]) -> Iterator[tuple[st
     return _messages(reader, [c for c in reader.connections if c.topic in wanted])
 
 
-def _messages(reader: AnyReader, connections: list[Connection]) -> Iterator[tuple[str, int, Any]]:
+def _messages(
+    reader: AnyReader, connections: list[Connection]
+) -> Iterator[tuple[str, int, bytes]]:
     if not connections:
         return
     try:
         for connection, stamp_ns, data in reader.messages(connections):
-            yield connection.topic, stamp_ns, reader.deserialize(data, connection.msgtype)
-    except Exception as error:  # whatever a damaged message makes of the parser
-        msg = f'bag {reader.paths[0]} has a damaged message ({_reason(error)})'
-        raise BagError(msg) from None
+            yield connection.topic, stamp_ns, data
+    except Exception as error:  # whatever a damaged file makes of the parser
+        raise _damaged(reader, error) from None
+
+
+def _deserialized(
+    reader: AnyReader, found: Iterator[tuple[str, int, bytes]], types: Mapping[str, str]
+) -> Iterator[tuple[str, int, Any]]:
+    for topic, stamp_ns, data in found:
+        try:
+            msg = reader.deserialize(data, types[topic])
+        except Exception as error:  # whatever a damaged message makes of the parser
+            raise _damaged(reader, error) from None
+        yield topic, stamp_ns, msg
+
+
+def _damaged(reader: AnyReader, error: Exception) -> BagError:
+    return BagError(f'bag {reader.paths[0]} has a damaged message ({_reason(error)})')
 
 
 def _check_looks_like_bag(path: Path) -> None:

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`embodied-r collect BAG… --out DIR`: plain camera bags become episodes, several at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+import sys
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.collecting.episode import CollectConfig
+from embodied_r_ros.collecting.jobs import collect
+from embodied_r_ros.questions.collect import find_bags
+from tqdm import tqdm
+
+if TYPE_CHECKING:
+    import argparse
+
+    from embodied_r_ros.collecting.jobs import Result
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of the verb."""
+    add = parser.add_argument
+    add('bags', nargs='+', type=Path, metavar='BAG', help='camera bags, or folders of them')
+    add(
+        '--out',
+        type=Path,
+        required=True,
+        metavar='DIR',
+        help='folder of the episodes; what a run before has finished in it is skipped',
+    )
+    add('--jobs', type=int, default=1, metavar='N', help='bags at the same time, 1')
+    add('--topic', default='', help='image topic, where bags have several')
+    add(
+        '--images',
+        choices=('none', 'keyframes', 'compressed'),
+        default='keyframes',
+        help='which images episodes keep; default: those of the keyframes',
+    )
+    add('--perceiver', choices=('classical', 'vlm'), default='classical', help='who perceives')
+    add('--profile', default='', help='profile of the model servers, for --perceiver vlm')
+
+
+def main(args: argparse.Namespace) -> int:
+    """Collect; each episode is told on stdout, and at the end on stderr what failed."""
+    config = CollectConfig(args.images, args.perceiver, args.profile, args.topic)
+    bags = find_bags(args.bags)
+    failures = []
+    # disable=None: no bar where stderr is not a terminal.
+    results = collect(bags, args.out, config, args.jobs)
+    for result in tqdm(results, total=len(bags), unit=' bags', disable=None):
+        if result.reason:
+            failures.append(result)
+        else:
+            print(f'{result.bag}\t{args.out / result.episode}\t{_said(result)}', flush=True)
+    for failure in sorted(failures, key=lambda result: result.bag):
+        print(f'failed: {failure.bag}: {failure.reason}', file=sys.stderr)
+    print(f'{len(bags) - len(failures)} of {len(bags)} bags are episodes', file=sys.stderr)
+    return 1 if failures else 0
+
+
+def _said(result: Result) -> str:
+    if result.was_there:
+        return 'was there'
+    failed = f', {result.failed} not perceived' if result.failed else ''
+    return f'{result.keyframes} keyframes{failed}'
