@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.answers import Sampling
 from embodied_r_ros.questions.collect import find_bags
-from embodied_r_ros.questions.derive import Coverage, QuestionsConfig, rows_of_episode
+from embodied_r_ros.questions.coverage import Coverage
+from embodied_r_ros.questions.derive import QuestionsConfig, rows_of_episode
 from embodied_r_ros.reasoning.completions import UNKNOWN
 from embodied_r_ros.reasoning.memory import estimate_tokens, MemoryConfig
 from embodied_r_ros.recordings.episode_bag import read_episode

@@ -11,7 +11,9 @@ from embodied_r_ros.errors import InputError
 from embodied_r_ros.models.profiles import load_profile
 from embodied_r_ros.pipeline import classical_perceiver, perceive_path, vlm_perceiver
 from embodied_r_ros.questions.collect import find_bags, rows_of_bags
-from embodied_r_ros.questions.derive import Coverage, QuestionsConfig
+from embodied_r_ros.questions.coverage import Coverage
+from embodied_r_ros.questions.derive import QuestionsConfig
+from embodied_r_ros.questions.manifest import manifest_path, write_manifest
 from embodied_r_ros.recordings.episode_bag import DELTA_SOURCES
 from embodied_r_ros.rows import write_rows
 from tqdm import tqdm
@@ -38,12 +40,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Derive the rows; the coverage report goes to stderr."""
+    """Derive the rows and write their manifest; the coverage report goes to stderr."""
     config = QuestionsConfig(moments=args.moments, seed=args.seed)
+    manifest_path(args.out)  # refused before the work, not after it
     coverage = Coverage()
     bags = tqdm(find_bags(args.bags), unit=' bags', disable=None)
     rows = rows_of_bags(bags, args.deltas, config, coverage, _perceiving(args))
     count = write_rows(args.out, rows)
+    write_manifest(args.out, config, args.deltas, coverage)
     print(coverage.table(), file=sys.stderr)
     return 0 if count else 1
 

@@ -4,11 +4,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.errors import BagError
-from embodied_r_ros.questions.derive import rows_of_episode, split_of
+from embodied_r_ros.questions.coverage import BagNote
+from embodied_r_ros.questions.derive import rows_of_episode
 from embodied_r_ros.questions.logged import rows_of_answers
+from embodied_r_ros.questions.splits import split_of, SplitGuard
+from embodied_r_ros.recordings.bag_digest import bag_digest
 from embodied_r_ros.recordings.episode_bag import read_episode
 
 if TYPE_CHECKING:
@@ -16,7 +20,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from embodied_r_ros.deltas import SemanticDelta
-    from embodied_r_ros.questions.derive import Coverage, QuestionsConfig
+    from embodied_r_ros.questions.coverage import Coverage
+    from embodied_r_ros.questions.derive import QuestionsConfig
+    from embodied_r_ros.recordings.episode_bag import Episode
     from embodied_r_ros.rows import Row
 
 _BAG_SUFFIXES = ('.mcap', '.db3')
@@ -64,6 +70,8 @@ def rows_of_bags(
 ) -> Iterator[Row]:
     """Derive the rows of bags, in the order given.
 
+    What an earlier bag has in another split is left out, and so are copies of bags.
+
     Args:
         bags: Bags, as `find_bags` lists them.
         delta_source: One of DELTA_SOURCES; None: recorded where the bag has deltas.
@@ -74,7 +82,41 @@ def rows_of_bags(
     Raises:
         BagError: A bag is not readable, or does not have the deltas that are asked for.
     """
+    guard = SplitGuard()
     for bag in bags:
+        digest = bag_digest(bag)
+        note = BagNote(str(bag), digest.files, digest.sha256)
+        if before := guard.copy_of(digest.sha256, note.name):
+            coverage.leave_out(note, f'a copy of bag {before}')
+            continue
         episode = read_episode(bag, delta_source, perceive)
-        yield from rows_of_episode(episode, config, coverage)
-        yield from rows_of_answers(episode, split_of(episode.scene_id, config), coverage)
+        split = split_of(episode.scene_id, config)
+        note = replace(
+            note,
+            episode_id=episode.id,
+            scene_id=episode.scene_id,
+            split=split,
+            deltas=episode.delta_source,
+        )
+        if twin := guard.twin_of(episode, split):
+            coverage.leave_out(note, f'shows what scene {twin!r} of another split shows')
+            continue
+        before_it = coverage.splits.total()
+        yield from _admitted(_rows_of(episode, config, coverage), guard, coverage)
+        coverage.bags.append(replace(note, rows=coverage.splits.total() - before_it))
+
+
+def _rows_of(episode: Episode, config: QuestionsConfig, coverage: Coverage) -> Iterator[Row]:
+    yield from rows_of_episode(episode, config, coverage)
+    yield from rows_of_answers(episode, split_of(episode.scene_id, config), coverage)
+
+
+def _admitted(rows: Iterable[Row], guard: SplitGuard, coverage: Coverage) -> Iterator[Row]:
+    """Rows that no other split has already."""
+    for row in rows:
+        if other := guard.clash_of(row):
+            reason = f'the same is asked of the same deltas in split {other}'
+            coverage.left_out[row.question_type, reason] += 1
+        else:
+            coverage.count(row)
+            yield row

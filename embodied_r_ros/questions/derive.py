@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 import hashlib
 from random import Random
 from typing import TYPE_CHECKING
@@ -13,12 +12,14 @@ from embodied_r_ros.config import check_settings, setting
 from embodied_r_ros.deltas import row_deltas
 from embodied_r_ros.questions.kinds import Draft, KINDS, Unsolved
 from embodied_r_ros.questions.moment import Moment
+from embodied_r_ros.questions.splits import split_of
 from embodied_r_ros.reasoning.completions import option_letter, UNKNOWN
 from embodied_r_ros.rows import Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from embodied_r_ros.questions.coverage import Coverage
     from embodied_r_ros.recordings.episode_bag import Episode
 
 _MIN_DELTAS = 3  # with fewer, there is nothing to add up
@@ -42,32 +43,6 @@ class QuestionsConfig:
 
     def __post_init__(self) -> None:
         check_settings(self)
-
-
-@dataclass
-class Coverage:
-    """How many questions were derived, and why the others have no solution."""
-
-    rows: Counter[tuple[str, str]] = field(default_factory=Counter)  # (kind, source)
-    unsolved: Counter[tuple[str, str]] = field(default_factory=Counter)  # (kind, reason)
-
-    def table(self) -> str:
-        """The report as text."""
-        lines = [f'{"question type":<18} {"source":<10} {"rows":>7}']
-        lines += [f'{kind:<18} {by:<10} {n:>7}' for (kind, by), n in sorted(self.rows.items())]
-        if self.unsolved:
-            lines += ['', f'{"no solution":<18} {"times":>7}  because']
-        lines += [f'{kind:<18} {n:>7}  {why}' for (kind, why), n in self.unsolved.most_common()]
-        return '\n'.join(lines)
-
-
-def split_of(scene_id: str, config: QuestionsConfig) -> str:
-    """Split that a scene belongs to: seeded, and the same whatever else is in the data."""
-    digest = hashlib.sha256(f'{config.seed}:{scene_id}'.encode()).digest()
-    place = int.from_bytes(digest[:8], 'big') / 2**64
-    if place < config.test_share:
-        return 'test'
-    return 'validation' if place < config.test_share + config.validation_share else 'train'
 
 
 def rows_of_episode(
@@ -95,7 +70,6 @@ def rows_of_episode(
             key = (row.question, len(moment.deltas))
             if key not in seen:
                 seen.add(key)
-                coverage.rows[kind, draft.source] += 1
                 yield row
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.answers import Answer
     from embodied_r_ros.episodes import AnswerLabel
-    from embodied_r_ros.questions.derive import Coverage
+    from embodied_r_ros.questions.coverage import Coverage
     from embodied_r_ros.reasoning.memory import MemoryConfig
     from embodied_r_ros.recordings.answer_log import AnswerLog
     from embodied_r_ros.recordings.episode_bag import Episode
@@ -66,7 +66,6 @@ def rows_of_answers(episode: Episode, split: str, coverage: Coverage) -> Iterato
         if isinstance(made, Unsolved):
             coverage.unsolved[kind, made.reason] += 1
         else:
-            coverage.rows[kind, made.source] += 1
             yield made
 
 

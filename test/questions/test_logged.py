@@ -21,7 +21,8 @@ from embodied_r_ros.geometry import Pose
 from embodied_r_ros.images import EncodedImage
 from embodied_r_ros.keyframes import Keyframe, KeyframeReason
 from embodied_r_ros.questions.collect import rows_of_bags
-from embodied_r_ros.questions.derive import Coverage, QuestionsConfig
+from embodied_r_ros.questions.coverage import Coverage
+from embodied_r_ros.questions.derive import QuestionsConfig
 from embodied_r_ros.questions.wordings import PLACES, WORDINGS
 from embodied_r_ros.reasoning.memory import MemoryConfig
 from embodied_r_ros.reasoning.prompts import build_prompt, REASON_PROMPT_VERSION

@@ -13,7 +13,8 @@ from embodied_r_ros.geometry import Pose
 from embodied_r_ros.images import EncodedImage
 from embodied_r_ros.keyframes import Keyframe, KeyframeReason
 from embodied_r_ros.poses import mounted
-from embodied_r_ros.questions.derive import Coverage, QuestionsConfig, rows_of_episode
+from embodied_r_ros.questions.coverage import Coverage
+from embodied_r_ros.questions.derive import QuestionsConfig, rows_of_episode
 from embodied_r_ros.recordings.bags import BagWriter
 from embodied_r_ros.recordings.episode_bag import Episode, read_episode
 from embodied_r_ros.recordings.message_types import BagMessageFactory

@@ -16,7 +16,8 @@ from embodied_r_ros.geometry import (
     yaw_pitch_roll,
 )
 from embodied_r_ros.images import encode_image
-from embodied_r_ros.questions.derive import Coverage, QuestionsConfig, rows_of_episode
+from embodied_r_ros.questions.coverage import Coverage
+from embodied_r_ros.questions.derive import QuestionsConfig, rows_of_episode
 from embodied_r_ros.recordings.bags import BagWriter, open_bag
 from embodied_r_ros.recordings.episode_bag import read_episode
 from embodied_r_ros.recordings.message_types import BagMessageFactory

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which split a scene belongs to, and what must not be in two of them.
+
+Scenes are split by name, so that a split does not depend on what else is in the data. The same
+recording under two names would then leak from training into the test; what comes second is left
+out, and counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+import hashlib
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.deltas import row_deltas
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from embodied_r_ros.questions.derive import QuestionsConfig
+    from embodied_r_ros.recordings.episode_bag import Episode
+    from embodied_r_ros.rows import Row
+
+# A piece of an episode is so many deltas in a row, in their words.
+_PIECE_DELTAS = 3
+# Two episodes that have so many pieces, and at least this share of them, in common are one scene.
+_MIN_PIECES = 4
+_MIN_SHARE = 0.5
+
+
+def split_of(scene_id: str, config: QuestionsConfig) -> str:
+    """Split that a scene belongs to: seeded, and the same whatever else is in the data."""
+    digest = hashlib.sha256(f'{config.seed}:{scene_id}'.encode()).digest()
+    place = int.from_bytes(digest[:8], 'big') / 2**64
+    if place < config.test_share:
+        return 'test'
+    return 'validation' if place < config.test_share + config.validation_share else 'train'
+
+
+class SplitGuard:
+    """Remembers what is in each split, a few bytes for each delta and each row."""
+
+    def __init__(self) -> None:
+        self._bags: dict[str, str] = {}  # name by digest
+        self._scenes: dict[str, str] = {}  # split by scene
+        self._pieces: dict[bytes, str] = {}  # scene by piece
+        self._rows: dict[bytes, str] = {}  # split by what is asked of what was seen
+
+    def copy_of(self, digest: str, name: str) -> str:
+        """Name of an earlier bag with the same content; empty: there was none."""
+        before = self._bags.setdefault(digest, name)
+        return '' if before == name else before
+
+    def twin_of(self, episode: Episode, split: str) -> str:
+        """Scene of another split that much of an episode shows too; empty: there is none.
+
+        Only pieces in which something was seen count: an empty corridor looks like any other.
+        """
+        self._scenes.setdefault(episode.scene_id, split)
+        pieces = set(_pieces(episode))
+        owners = Counter(self._pieces[piece] for piece in pieces if piece in self._pieces)
+        for scene, shared in owners.most_common():
+            if shared < max(_MIN_PIECES, _MIN_SHARE * len(pieces)):
+                break
+            if self._scenes[scene] != split:
+                return scene
+        for piece in pieces:
+            self._pieces.setdefault(piece, episode.scene_id)
+        return ''
+
+    def clash_of(self, row: Row) -> str:
+        """Split that already asks the same of the same deltas; empty: no other one does."""
+        told = [_words(delta) for delta in row.deltas]
+        asked = [row.question, *sorted(row.options), *(str(look['text']) for look in row.focus)]
+        before = self._rows.setdefault(_digest([*asked, *told]), row.split)
+        return '' if before == row.split else before
+
+
+def _pieces(episode: Episode) -> Iterable[bytes]:
+    deltas = row_deltas(episode.deltas)
+    for end in range(_PIECE_DELTAS, len(deltas) + 1):
+        piece = deltas[end - _PIECE_DELTAS : end]
+        if any(delta['items'] for delta in piece):
+            yield _digest([_words(delta) for delta in piece])
+
+
+def _words(delta: dict[str, object]) -> str:
+    """What a prompt tells of a delta, but for its time."""
+    return f'{delta.get("camera", "")}|{delta["action"]}|{delta["change"]}'
+
+
+def _digest(texts: Sequence[str]) -> bytes:
+    return hashlib.blake2b('\n'.join(texts).encode(errors='surrogatepass'), digest_size=8).digest()
