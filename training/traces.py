@@ -118,7 +118,7 @@ def revisit(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
     way = round(math.hypot(walk.x, walk.y), 1)
     said = f'In all {place(walk.x, walk.y)}, {way:.1f} m off'
     if way > _BACK_M:
-        answer = _option_with(row, 'away')
+        answer = _option_with(row.options, 'away')
     else:
         said += f', facing {signed_turn(walk.heading)}'
         ways = [option for option in row.options if option.startswith('back')]

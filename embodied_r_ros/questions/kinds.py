@@ -121,16 +121,10 @@ def height_change(moment: Moment, rng: Random, held_out: bool) -> Draft | Unsolv
 
 def revisit(moment: Moment, rng: Random, held_out: bool) -> Draft | Unsolved:
     """Whether the robot has come back to its first place, and to its first view."""
-    if not moment.poses:
-        return Unsolved(moment.no_poses)
-    if moment.farthest_m < _AWAY_M:
-        return Unsolved('the robot has not been away from its start')
-    x, y, rise_m = moment.displacement
+    if reason := _no_return(moment):
+        return Unsolved(reason)
+    x, y, _ = moment.displacement
     way_m, turn_deg = math.hypot(x, y), abs(math.degrees(moment.turn_rad))
-    if way_m < _AWAY_M and (way_m > _BACK_M or abs(rise_m) > _MIN_RISE_M):
-        return Unsolved('the robot is near its start, but not at it')
-    if way_m < _AWAY_M and _SAME_VIEW_DEG < turn_deg < _OTHER_VIEW_DEG:
-        return Unsolved('the view is near the border between two options')
     came = 'back' if turn_deg <= _SAME_VIEW_DEG else 'turned'
     return Draft(
         wording('revisit', rng, held_out),
@@ -139,6 +133,24 @@ def revisit(moment: Moment, rng: Random, held_out: bool) -> Draft | Unsolved:
         source=_motion_source(moment),
         truth={'way_m': round(way_m, 2), 'turn_deg': round(turn_deg, 1)},
     )
+
+
+def _no_return(moment: Moment) -> str:
+    """Why it cannot be asked whether the robot came back; empty: it can."""
+    if not moment.poses:
+        return moment.no_poses
+    if moment.layout:
+        return 'simulated paths never lead back: one answer would do for all'
+    if moment.farthest_m < _AWAY_M:
+        return 'the robot has not been away from its start'
+    x, y, rise_m = moment.displacement
+    way_m, turn_deg = math.hypot(x, y), abs(math.degrees(moment.turn_rad))
+    if way_m >= _AWAY_M:
+        return ''
+    if way_m > _BACK_M or abs(rise_m) > _MIN_RISE_M:
+        return 'the robot is near its start, but not at it'
+    is_between = _SAME_VIEW_DEG < turn_deg < _OTHER_VIEW_DEG
+    return 'the view is near the border between two options' if is_between else ''
 
 
 def item_direction(moment: Moment, rng: Random, held_out: bool) -> Draft | Unsolved:

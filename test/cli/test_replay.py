@@ -64,7 +64,7 @@ def answered(
 
 def write_bag(
     path: Path,
-    events: Sequence[SemanticDelta | Answer | AnswerLabel],
+    events: Sequence[object],
     parameters: dict[str, int] | None = None,
 ) -> Path:
     factory = BagMessageFactory()
@@ -83,7 +83,7 @@ def write_bag(
                 bag.write('/semantic_delta', delta_to_msg(factory, event), stamp_ns)
             elif isinstance(event, Answer):
                 bag.write('/answer', answer_to_msg(factory, event), stamp_ns)
-            else:
+            elif isinstance(event, AnswerLabel):
                 bag.write('/answer_label', label_to_msg(factory, event), stamp_ns)
     return path
 
