@@ -25,6 +25,11 @@ class ChatConfig:
         'http://127.0.0.1:8100', 'base URL of the model server, with or without /v1'
     )
     model: str = setting('', 'name of the model at the server; empty: the one that it serves')
+    adapters: str = setting(
+        '',
+        'how names of LoRA adapters begin of which the newest is asked, where the server has one; '
+        'empty: the model itself',
+    )
     connect_timeout_s: float = setting(
         3.0, 'time in which a connection must stand [s]', between=(0.05, 120)
     )

@@ -39,9 +39,14 @@ def model_digest(*folders: Path, check: Callable[[], object] = lambda: None) -> 
         if not any(folder.glob('*.safetensors')):
             msg = f'{folder} holds no model: expected *.safetensors in it'
             raise ConfigError(msg)
-        for path in sorted({path for pattern in _PATTERNS for path in folder.glob(pattern)}):
+        for path in model_files(folder):
             total.update(f'{_file_sum(path, check)}  {path.name}\n'.encode())
     return f'sha256:{total.hexdigest()}'
+
+
+def model_files(folder: Path) -> list[Path]:
+    """The files of a model folder that decide its answers."""
+    return sorted({path for pattern in _PATTERNS for path in folder.glob(pattern)})
 
 
 def _file_sum(path: Path, check: Callable[[], object]) -> str:

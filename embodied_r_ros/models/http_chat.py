@@ -76,6 +76,7 @@ class HttpChatClient:
         self._verify: ssl.SSLContext | bool = ssl.create_default_context() if secure else False
         self._lacking: frozenset[str] = frozenset()  # optional parts that the server refused
         self._served: _Served | None = None
+        self._adapters: dict[str, _Served] = {}  # those that were asked, by name
 
     def stream(
         self, request: ChatRequest, deadline_s: float, cancel: threading.Event | None = None
@@ -94,6 +95,8 @@ class HttpChatClient:
         for attempt in range(self._config.retries + 1):
             begun = False
             try:
+                if self._config.adapters:
+                    self._served = self._identify(watch)
                 for chunk in self._attempt(request, watch, EventReader()):
                     begun = True
                     yield chunk
@@ -136,16 +139,18 @@ class HttpChatClient:
                 raise
             yield from self._ask(request, watch, reader, lacking | optional)
             self._lacking = lacking | optional
-        known = self._served
-        if known and reader.model and _plain(reader.model) != known.name:
-            self._served = None
+        known, spoke = self._served, _plain(reader.model)
+        if known and spoke and spoke != (known.adapter or known.name):
+            # Adapters come and go while others speak; any other change is one of the server.
+            self._served = self._adapters.get(spoke)
 
     def _ask(
         self, request: ChatRequest, watch: Watch, reader: EventReader, without: frozenset[str]
     ) -> Iterator[ChatChunk]:
         """One request, from its connection to its end."""
         most = request.sampling.max_tokens * _TOKEN_CHARS
-        body = request_body(request, self._config.model, without)
+        adapter = self._served.adapter if self._served and self._config.adapters else ''
+        body = request_body(request, adapter or self._config.model, without)
         call = self._call('POST', '/v1/chat/completions', body)
         with self._translated(), Reply(call, watch) as reply:
             self._require_stream(reply)
@@ -218,18 +223,24 @@ class HttpChatClient:
         """Ask the server what it serves, and refuse another model than the config names."""
         wanted = self._config.model
         listed = self._listed(watch)
-        name = wanted if wanted in listed else self._probe(watch)
-        if wanted and not _same_model(wanted, name):
+        prefix = self._config.adapters
+        newest = [name for name in listed if prefix and name.startswith(prefix)][-1:]
+        name = wanted if wanted in listed else self._probe(watch) if not newest else ''
+        if wanted and name and not _same_model(wanted, name):
             known = ', '.join(listed) or name
             msg = f'{self._base} serves {known}, not {wanted!r}: correct the model or the URL'
             raise ModelError(msg)
+        name = newest[0] if newest else name
         entry = listed.get(name, {})
         base = str(entry.get('parent') or '')
         roots = [listed.get(base, {}).get('root') or base] if base else []
         folders = [Path(str(root)) for root in (*roots, entry.get('root') or name)]
         if not self._config.is_loopback() or not all(map(_holds_weights, folders)):
             folders = []
-        return _Served(base or name, name if base else '', tuple(folders))
+        served = _Served(base or name, name if base else '', tuple(folders))
+        if served.adapter:
+            self._adapters[served.adapter] = served
+        return served
 
     def _listed(self, watch: Watch) -> dict[str, dict[str, Any]]:
         """Entries of the server's list of models by id; empty where it has none to give."""

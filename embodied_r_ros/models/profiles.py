@@ -15,6 +15,7 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.config import check_settings, config_from_mapping, setting
 from embodied_r_ros.errors import ConfigError
 from embodied_r_ros.models.chat_config import ChatConfig
+from embodied_r_ros.models.promotion import in_force, manifest_stamp, slot_folder
 from embodied_r_ros.perception.vlm.perceiver import VlmConfig
 from embodied_r_ros.perception.worker import WorkerConfig
 from embodied_r_ros.resources import shared_path
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 ROLES = ('perceiver', 'reasoner')
+ADAPTERS = 'promoted-'  # how the names of promoted adapters begin at their server
 _SHARE = 'share:'
 
 
@@ -45,6 +47,9 @@ class ServerConfig:
     )
     token_variable: str = setting(
         '', 'environment variable from which it takes an access token; empty: it cannot'
+    )
+    promoted: str = setting(
+        '', 'slot whose promoted model is served instead of `model`, a name or a path; empty: none'
     )
 
     def __post_init__(self) -> None:
@@ -85,7 +90,23 @@ class ServerConfig:
         host = f'[{host}]' if ':' in host else host
         # A path is not a name everywhere, and a server of one model needs none.
         name = '' if self.is_path() else self.model
-        return ChatConfig(f'http://{host}:{self.port}', name)
+        adapters = ADAPTERS if self.promoted and self.takes_adapters() else ''
+        return ChatConfig(f'http://{host}:{self.port}', name, adapters)
+
+    def takes_adapters(self) -> bool:
+        """Tell whether the program was told to serve LoRA adapters."""
+        return '--enable-lora' in self.command
+
+    def in_force(self) -> ServerConfig:
+        """The config with the model that is promoted in its slot; an adapter changes none.
+
+        Raises:
+            ConfigError: The slot cannot be read.
+        """
+        promoted = in_force(slot_folder(self.promoted)) if self.promoted else None
+        if promoted is None or promoted.is_adapter:
+            return self
+        return replace(self, model=str(promoted.folder))
 
     def filled_command(self) -> tuple[str, ...]:
         """Program and arguments.
@@ -130,6 +151,14 @@ class Profile:
             msg = f'profile {self.name} has no {role}: it has {known}'
             raise ConfigError(msg)
         return self.clients[role]
+
+    def promotions(self) -> dict[str, tuple[int, int] | None]:
+        """What tells a change of the promotions that servers follow, by role."""
+        return {
+            role: manifest_stamp(slot_folder(server.promoted))
+            for role, server in self.servers.items()
+            if server.promoted
+        }
 
     def served(self, only: str = '', host: str = '') -> Profile:
         """The profile with the server of one role only, or with all listening at another host.

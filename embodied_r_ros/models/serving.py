@@ -2,7 +2,8 @@
 """The model servers of a profile: checked, started in turn, and ended together.
 
 Servers of one GPU are started one after the other, because each measures what memory is free when
-it starts.
+it starts. A server whose profile names a slot serves what is promoted there (`promotion.py`), and
+is started anew behind the same address when that changes.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.errors import ConfigError
+from embodied_r_ros.errors import ConfigError, ModelError
+from embodied_r_ros.models.adapters import Adapter, RUNTIME_UPDATES
 from embodied_r_ros.models.chat_config import ChatConfig, is_loopback, token_from_environment
 from embodied_r_ros.models.profiles import load_profile, Profile
+from embodied_r_ros.models.promotion import in_force, slot_folder
 from embodied_r_ros.models.server_process import ModelProcess
 
 if TYPE_CHECKING:
@@ -58,11 +61,13 @@ class ModelServers:
         self._log_dir = log_dir or default_log_dir()
         self._say = say
         self._token = token_from_environment(_TOKEN_VARIABLE)
-        self._configs = {role: _with_port(c) for role, c in profile.servers.items()}
+        self._stamps = profile.promotions()
+        self._configs = {role: _with_port(c).in_force() for role, c in profile.servers.items()}
         for role, config in self._configs.items():
             self._check_access(role, config, allow_remote=allow_remote)
         self.commands = {role: _program(c.filled_command()) for role, c in self._configs.items()}
         self.running: list[ModelProcess] = []
+        self._adapters: dict[str, Adapter] = {}
 
     def start(self) -> None:
         """Start every server and wait until it is healthy; on an error none is left running.
@@ -73,9 +78,7 @@ class ModelServers:
         """
         try:
             for role in self._configs:
-                server = self._launch(role)
-                self.running.append(server)
-                server.await_health(self._say)
+                self._begin(role)
         except BaseException:
             self.close()
             raise
@@ -99,23 +102,43 @@ class ModelServers:
             server.check()
 
     def wait(self) -> None:
-        """Wait as long as all servers run, which may be for ever.
+        """Wait as long as all servers run, which may be for ever, and follow promotions.
 
         Raises:
             ModelError: One ended; with the end of its log.
         """
         while True:
             self.check()
+            self.follow()
             time.sleep(_WATCH_S)
+
+    def follow(self) -> None:
+        """Serve what was promoted since the start or the last call; it may take the start's time.
+
+        What cannot be served is said, and the model from before goes on.
+
+        Raises:
+            ModelError: The model from before does not start again.
+        """
+        before, self._stamps = self._stamps, self._profile.promotions()
+        for role, stamp in self._stamps.items():
+            if stamp == before[role]:
+                continue
+            old = self._configs[role]
+            try:
+                new = replace(self._profile.servers[role], port=old.port).in_force()
+                command = _program(new.filled_command())
+                if new.model != old.model:
+                    self._exchange(role, new, command)
+                elif self._adapt(role):
+                    self._say(f'{role}: took the adapter that is in force, or dropped it')
+            except (ConfigError, ModelError) as error:
+                self.check()
+                self._say(f'{role}: goes on as before, because {error}')
 
     def close(self) -> None:
         """End all servers, politely first; waits until they are gone."""
-        for server in self.running:
-            server.ask_to_end()
-        end = time.monotonic() + _GRACE_S
-        for server in self.running:
-            if not server.end(end - time.monotonic()):
-                self._say(f'{server.role}: had to be killed')
+        self._end(self.running)
         self.running.clear()
 
     def __enter__(self) -> ModelServers:
@@ -124,6 +147,43 @@ class ModelServers:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _end(self, servers: list[ModelProcess]) -> None:
+        for server in servers:
+            server.ask_to_end()
+        end = time.monotonic() + _GRACE_S
+        for server in servers:
+            if not server.end(end - time.monotonic()):
+                self._say(f'{server.role}: had to be killed')
+
+    def _exchange(self, role: str, config: ServerConfig, command: tuple[str, ...]) -> None:
+        """Serve another model behind the same address, or the old one again where that fails."""
+        old = self._configs[role], self.commands[role]
+        self._say(f'{role}: {config.model} is in force now; questions fail until it is loaded')
+        try:
+            self._restart(role, config, command)
+        except ModelError as error:
+            self._say(f'{role}: {error}')
+            self._restart(role, *old)
+
+    def _restart(self, role: str, config: ServerConfig, command: tuple[str, ...]) -> None:
+        self._end([server for server in self.running if server.role == role])
+        self.running = [server for server in self.running if server.role != role]
+        self._configs[role], self.commands[role] = config, command
+        self._begin(role)
+
+    def _begin(self, role: str) -> None:
+        server = self._launch(role)
+        self.running.append(server)
+        server.await_health(self._say)
+        config = self._configs[role]
+        self._adapters[role] = Adapter(config, self._token if config.token_variable else '')
+        self._adapt(role)
+
+    def _adapt(self, role: str) -> bool:
+        """Have the server take the adapter that is in force; True: anything changed."""
+        slot = self._configs[role].promoted
+        return bool(slot) and self._adapters[role].take(in_force(slot_folder(slot)))
 
     def _check_access(self, role: str, config: ServerConfig, *, allow_remote: bool) -> None:
         """Refuse a port that anybody could use."""
@@ -148,6 +208,8 @@ class ModelServers:
         # What lies here is complete; looking for more on the network only costs time.
         if config.is_path():
             environment.setdefault('HF_HUB_OFFLINE', '1')
+        if config.promoted and config.takes_adapters():
+            environment[RUNTIME_UPDATES] = 'True'
         if self._token and config.token_variable:
             environment[config.token_variable] = self._token
         return ModelProcess(role, config, self.commands[role], environment, log)
@@ -176,7 +238,7 @@ def served_model(
         )
         raise ConfigError(msg)
     embedded = load_profile('embedded').servers['reasoner']
-    config = replace(embedded, model=str(folder), port=0)
+    config = replace(embedded, model=str(folder), port=0, promoted='')
     profile = Profile(f'folder-{folder.name}', servers={'reasoner': config})
     with ModelServers(profile, say=say) as servers:
         yield servers.clients()['reasoner']

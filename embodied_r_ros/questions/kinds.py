@@ -139,18 +139,18 @@ def _no_return(moment: Moment) -> str:
     """Why it cannot be asked whether the robot came back; empty: it can."""
     if not moment.poses:
         return moment.no_poses
-    if moment.layout:
-        return 'simulated paths never lead back: one answer would do for all'
-    if moment.farthest_m < _AWAY_M:
-        return 'the robot has not been away from its start'
     x, y, rise_m = moment.displacement
     way_m, turn_deg = math.hypot(x, y), abs(math.degrees(moment.turn_rad))
-    if way_m >= _AWAY_M:
-        return ''
-    if way_m > _BACK_M or abs(rise_m) > _MIN_RISE_M:
-        return 'the robot is near its start, but not at it'
-    is_between = _SAME_VIEW_DEG < turn_deg < _OTHER_VIEW_DEG
-    return 'the view is near the border between two options' if is_between else ''
+    is_near = way_m < _AWAY_M
+    reasons = {
+        'simulated paths never lead back: one answer would do for all': bool(moment.layout),
+        'the robot has not been away from its start': moment.farthest_m < _AWAY_M,
+        'the robot is near its start, but not at it': is_near
+        and (way_m > _BACK_M or abs(rise_m) > _MIN_RISE_M),
+        'the view is near the border between two options': is_near
+        and _SAME_VIEW_DEG < turn_deg < _OTHER_VIEW_DEG,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), '')
 
 
 def item_direction(moment: Moment, rng: Random, held_out: bool) -> Draft | Unsolved:

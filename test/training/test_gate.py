@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip('torch')
+
+from training.gate import gate, GateConfig, table
+from training.latency import Latency
+
+GOOD = {
+    'difference': 0.05,
+    'interval_95': (0.01, 0.09),
+    'p_value': 0.02,
+    'first': {'format': 0.99, 'consistency': 0.9, 'unknown': {'precision': 0.8, 'recall': 0.8}},
+    'second': {'format': 0.99, 'consistency': 0.95, 'unknown': {'precision': 0.8, 'recall': 0.8}},
+}
+EVEN = Latency(1.0, 2.0, 20), Latency(1.0, 2.0, 20)
+
+
+def failed(
+    comparison: dict[str, Any], latency: tuple[Latency, Latency] | None = EVEN, **settings: Any
+) -> list[str]:
+    judged = settings.pop('judged', True)
+    checks = gate(comparison, latency, GateConfig(**settings), judged=judged)
+    assert ('REFUSED' in table(checks)) == any(not check.passed for check in checks)
+    return [check.name for check in checks if not check.passed]
+
+
+def with_second(**values: Any) -> dict[str, Any]:
+    return {**GOOD, 'second': {**GOOD['second'], **values}}  # type: ignore[dict-item]
+
+
+def test_better_candidate_passes() -> None:
+    assert failed(GOOD) == []
+
+
+def test_gain_must_be_proven() -> None:
+    unproven = {**GOOD, 'interval_95': (-0.01, 0.11)}
+    assert failed(unproven) == ['gain']
+    assert failed(unproven, min_gain=-0.02) == []
+    assert failed(GOOD, min_gain=0.02) == ['gain']
+
+
+@pytest.mark.parametrize(
+    ('values', 'names'),
+    [
+        ({'format': 0.9}, ['format']),
+        ({'consistency': 0.5}, ['consistency']),
+        ({'unknown': {'precision': 0.7, 'recall': 0.8}}, ['unknown: precision']),
+        ({'unknown': {'precision': 0.76, 'recall': 0.7}}, ['unknown: recall']),
+        (
+            {'unknown': {'precision': None, 'recall': 0.0}},
+            ['unknown: precision', 'unknown: recall'],
+        ),
+    ],
+)
+def test_what_got_worse_is_named(values: dict[str, Any], names: list[str]) -> None:
+    assert failed(with_second(**values)) == names
+
+
+def test_consistency_that_nobody_judged_passes_only_where_nobody_asked() -> None:
+    unjudged = with_second(consistency=None)
+    assert failed(unjudged) == ['consistency']
+    assert failed(unjudged, judged=False) == []
+    assert 'not judged' in table(gate(unjudged, None, GateConfig(), judged=False))
+
+
+def test_slower_candidate_is_refused() -> None:
+    slower = EVEN[0], Latency(1.4, 3.5, 20)
+    assert failed(GOOD, slower) == ['latency p95']
+    assert failed(GOOD, slower, max_latency_ratio=1.3) == ['latency p50', 'latency p95']
+    assert failed(GOOD, None) == []

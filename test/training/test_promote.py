@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip('torch')
+pytest.importorskip('peft')
+
+from embodied_r_ros.answers import Sampling
+from embodied_r_ros.models.digest import model_digest
+from embodied_r_ros.reasoning.memory import MemoryConfig
+from embodied_r_ros.rows import write_rows
+
+from test.tiny_models import save_language_model
+from test.training.test_compare import report
+from test.training.test_evaluate import ROWS
+from training import promote
+from training.latency import Latency
+
+
+@pytest.fixture(scope='module')
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp('weights')
+    save_language_model(folder)
+    return folder
+
+
+@pytest.fixture
+def words(tmp_path: Path, weights: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Arguments of a promotion; how good a model is stands in the name of its folder."""
+    write_rows(tmp_path / 'rows.jsonl', ROWS)
+    for name in ('weak', 'strong'):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / 'model.safetensors').write_text(name)
+        (tmp_path / name / 'config.json').write_text('{}')
+
+    def evaluate(model: str, rows: Any, *_: Any) -> dict[str, Any]:
+        del rows
+        good = 'strong' in model
+        found = report(model, [good or i % 2 == 0 for i in range(100)])
+        return {**found, 'consistency': None}
+
+    def measure(models: tuple[str, str], *_: Any) -> tuple[Latency, Latency]:
+        return Latency(1.0, 2.0, 3), Latency(1.0, 2.0, 3)
+
+    monkeypatch.setattr(promote, 'evaluate', evaluate)
+    monkeypatch.setattr(promote, 'measure', measure)
+    fixed = ['--rows', tmp_path / 'rows.jsonl', '--slot', tmp_path / 'slot', '--cache', 'none']
+    return [str(tmp_path / 'strong'), *map(str, fixed), '--against', str(tmp_path / 'weak')]
+
+
+def manifest(tmp_path: Path) -> Any:
+    return json.loads((tmp_path / 'slot' / 'manifest.json').read_text())
+
+
+def test_candidate_that_passes_is_signed_off_and_taken_back(
+    words: list[str], tmp_path: Path
+) -> None:
+    signed = ['--judge', 'none', '--by', 'ann', '--date', '2026-11-21']
+    assert promote.main([*words, *signed]) == 0
+    record = manifest(tmp_path)
+    assert (record['date'], record['signed_off_by']) == ('2026-11-21', 'ann')
+    assert record['digest'] == model_digest(tmp_path / 'strong')
+    assert record['comparison']['first']['model'] == str(tmp_path / 'weak')
+    assert len(record['rows']['sha256']) == 64
+    assert all(check['passed'] for check in record['checks'])
+    back = ['--rollback', '--slot', str(tmp_path / 'slot')]
+    assert promote.main(back) == 0
+    assert not (tmp_path / 'slot' / 'manifest.json').exists()
+    assert promote.main(back) == 2
+
+
+def test_candidate_that_nobody_judged_is_refused_with_its_figures(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert promote.main(words) == 1
+    out, err = capsys.readouterr()
+    assert 'REFUSED  consistency          not judged' in out
+    assert not (tmp_path / 'slot' / 'manifest.json').exists()
+    path = Path(err.split('refused: ')[1].strip())
+    refusal = json.loads(path.read_text())
+    assert refusal['digest'] == model_digest(tmp_path / 'strong')
+    assert refusal['comparison']['difference'] == 0.5
+
+
+def test_incumbent_is_what_serves(words: list[str], tmp_path: Path) -> None:
+    words = [*words[:-2], '--judge', 'none']
+    weak = [str(tmp_path / 'weak'), *words[1:], '--against', str(tmp_path / 'strong')]
+    assert promote.main([*weak, '--min-gain', '-1']) == 0
+    assert promote.main(words) == 0
+    incumbent = Path(manifest(tmp_path)['comparison']['first']['model'])
+    assert model_digest(incumbent) == model_digest(tmp_path / 'weak')
+    assert manifest(tmp_path)['previous'] == 1
+
+
+@pytest.mark.parametrize(
+    ('changes', 'message'),
+    [
+        (['--against', 'STRONG'], 'is the incumbent itself'),
+        (['--split', 'validation'], "has no rows of split 'validation'"),
+        (['--against', '/nowhere'], '/nowhere is neither a URL nor a folder'),
+    ],
+)
+def test_bad_input_is_one_line(
+    words: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    changes: list[str],
+    message: str,
+) -> None:
+    changes = [change.replace('STRONG', str(tmp_path / 'strong')) for change in changes]
+    assert promote.main([*words, *changes]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert said[-1].startswith('training.promote: error: ')
+    assert message in said[-1]
+
+
+def test_adapter_is_merged_into_a_whole_model(weights: Path, tmp_path: Path) -> None:
+    import peft
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from training.generate import generate, model_identity
+    from training.merge import merged
+
+    torch.manual_seed(1)
+    model = AutoModelForCausalLM.from_pretrained(weights)
+    config = peft.LoraConfig(r=4, target_modules='all-linear', init_lora_weights=False)
+    adapter = tmp_path / 'adapter'
+    peft.get_peft_model(model, config).save_pretrained(adapter)
+    prompts = [row.prompt(MemoryConfig()) for row in ROWS[:2]]
+    greedy = Sampling(max_tokens=12)
+    whole = merged(adapter, tmp_path / 'whole')
+    plain, merge = (generate(str(folder), prompts, greedy) for folder in (weights, whole))
+    assert plain != merge
+    for name in ('tokenizer.json', 'tokenizer_config.json', 'chat_template.jinja'):
+        (adapter / name).write_bytes((weights / name).read_bytes())
+    assert generate(str(adapter), prompts, greedy) == merge
+    assert model_identity(str(adapter)) == model_digest(weights, adapter)

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The gate before a robot: what a candidate must show against the model that serves now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.config import check_settings, setting
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from training.latency import Latency
+
+
+@dataclass(frozen=True)
+class GateConfig:
+    """What is asked of a candidate. Rates and differences of rates are 0..1."""
+
+    min_gain: float = setting(
+        0.0,
+        'lower end of the 95 %% interval of the gain in accuracy; -0.02: at most so much worse',
+        between=(-1, 1),
+    )
+    min_format: float = setting(0.98, 'share of completions in the format', between=(0, 1))
+    min_consistency: float = setting(
+        0.9, 'share of answers that follow from their reasoning', between=(0, 1)
+    )
+    max_unknown_loss: float = setting(
+        0.05, 'how much lower precision and recall of `unknown` may be', between=(0, 1)
+    )
+    max_latency_ratio: float = setting(
+        1.5, "median and 95th percentile of the time per answer, to the incumbent's",
+        between=(0, 1000),
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One figure, and whether it is good enough."""
+
+    name: str
+    passed: bool
+    figure: str  # what was found, in words
+    wanted: str  # what was asked for
+
+
+def gate(
+    comparison: Mapping[str, Any],
+    latency: tuple[Latency, Latency] | None,
+    config: GateConfig,
+    *,
+    judged: bool,
+) -> list[Check]:
+    """Check a candidate.
+
+    Args:
+        comparison: Of the incumbent (first) and the candidate (second), from `compare`.
+        latency: Of both, likewise; None: nobody wants to know.
+        config: What is asked.
+        judged: Whether consistency is to be known; if so, a candidate without it does not pass.
+    """
+    candidate = comparison['second']
+    low, high = comparison['interval_95']
+    gain = f'{comparison["difference"]:+.1%} ({low:+.1%} to {high:+.1%})'
+    checks = [
+        Check(
+            'gain',
+            low >= config.min_gain,
+            f'{gain}, p = {comparison["p_value"]:.2g}',
+            f'at least {config.min_gain:+.1%} with 95 % confidence',
+        ),
+        _at_least('format', candidate['format'], config.min_format),
+        *(_unknown(name, comparison, config) for name in ('precision', 'recall')),
+        _consistency(candidate['consistency'], config, judged=judged),
+    ]
+    return [*checks, *(_latency(latency, config) if latency else ())]
+
+
+def _at_least(name: str, value: float, least: float) -> Check:
+    return Check(name, value >= least, f'{value:.1%}', f'at least {least:.1%}')
+
+
+def _unknown(name: str, comparison: Mapping[str, Any], config: GateConfig) -> Check:
+    first, second = (comparison[side]['unknown'][name] for side in ('first', 'second'))
+    name = f'unknown: {name}'
+    if first is None:
+        return Check(name, True, 'not defined for the incumbent', 'nothing')
+    wanted = first - config.max_unknown_loss
+    if second is None:
+        return Check(name, False, 'not defined: never said', f'at least {wanted:.1%}')
+    return _at_least(name, second, wanted)
+
+
+def _consistency(value: float | None, config: GateConfig, *, judged: bool) -> Check:
+    if value is None:
+        wanted = f'at least {config.min_consistency:.1%}' if judged else 'nothing: --judge none'
+        return Check('consistency', not judged, 'not judged', wanted)
+    return _at_least('consistency', value, config.min_consistency)
+
+
+def _latency(latency: tuple[Latency, Latency], config: GateConfig) -> list[Check]:
+    checks = []
+    for name in ('p50_s', 'p95_s'):
+        first, second = (getattr(each, name) for each in latency)
+        ratio = second / first
+        checks.append(
+            Check(
+                f'latency {name.removesuffix("_s")}',
+                ratio <= config.max_latency_ratio,
+                f'{second:.2f} s, {ratio:.2f} of {first:.2f} s',
+                f'at most {config.max_latency_ratio:.2f} of the incumbent',
+            )
+        )
+    return checks
+
+
+def table(checks: list[Check]) -> str:
+    """The checks as text."""
+    return '\n'.join(
+        f'{"ok" if check.passed else "REFUSED":<8} {check.name:<20} {check.figure} '
+        f'(wanted: {check.wanted})'
+        for check in checks
+    )

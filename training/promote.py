@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a trained model to the robot: `python -m training.promote CANDIDATE --rows FILE`.
+
+A candidate that passes the gate (`gate.py`) is copied into a slot, and the servers that follow the
+slot take it. One that does not leaves a refusal with the figures. `--rollback` takes the last
+promotion back.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict, fields
+import hashlib
+import json
+from pathlib import Path
+import subprocess
+import sys
+import tempfile
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.answers import Sampling
+from embodied_r_ros.config import setting_infos
+from embodied_r_ros.errors import EmbodiedRError, InputError
+from embodied_r_ros.models.digest import model_digest
+from embodied_r_ros.models.promotion import in_force, promote, roll_back, slot_folder
+from embodied_r_ros.reasoning.memory import MemoryConfig
+from embodied_r_ros.recordings.provenance import code_version
+from embodied_r_ros.resources import shared_path
+from embodied_r_ros.rows import read_rows
+
+from training.compare import compare
+from training.evaluate import CACHE, drawn, evaluate, opened_cache
+from training.gate import gate, GateConfig, table
+from training.latency import measure
+from training.merge import merged
+from training.models import is_adapter, model_folder
+from training.writing import write_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from embodied_r_ros.rows import Row
+
+_GIT_TIMEOUT_S = 5.0
+
+
+def examined(
+    incumbent: Path, candidate: Path, rows: Sequence[Row], args: argparse.Namespace
+) -> tuple[dict[str, Any], bool]:
+    """What the gate found of a candidate, for its manifest or refusal, and whether it passed.
+
+    Raises:
+        ModelError: A model cannot be loaded or served.
+    """
+    memory = MemoryConfig(token_budget=args.token_budget)
+    cache = opened_cache(args.cache)
+    reports = [
+        evaluate(str(folder), rows, memory, Sampling(), cache) for folder in (incumbent, candidate)
+    ]
+    comparison = compare(*reports)
+    latency = None
+    if args.latency_rows:
+        asked = drawn(list(rows), args.latency_rows, args.seed)
+        prompts = [row.prompt(memory) for row in asked]
+        latency = measure((str(incumbent), str(candidate)), prompts, Sampling(), _say)
+    config = GateConfig(**{f.name: getattr(args, f.name) for f in fields(GateConfig)})
+    checks = gate(comparison, latency, config, judged=args.judge != 'none')
+    sys.stdout.write(table(checks) + '\n')
+    text = '\n'.join(row.to_json() for row in rows)
+    record = {
+        'date': args.date or _revision_date(),
+        'signed_off_by': args.by,
+        'code': code_version(),
+        'rows': {
+            'file': str(args.rows),
+            'split': args.split,
+            'sha256': hashlib.sha256(text.encode()).hexdigest(),
+        },
+        'gate': asdict(config),
+        'checks': [asdict(check) for check in checks],
+        'latency': [asdict(each) for each in latency] if latency else None,
+        'comparison': comparison,
+    }
+    return record, all(check.passed for check in checks)
+
+
+def decide(args: argparse.Namespace, slot: Path) -> int:
+    """Promote the candidate, or refuse it; returns the exit code.
+
+    Raises:
+        InputError: There are no rows, the candidate is no model, or it serves already.
+    """
+    rows = [row for row in read_rows(args.rows) if row.split == args.split]
+    rows = drawn(rows, args.limit, args.seed)
+    if not rows:
+        msg = f'{args.rows} has no rows of split {args.split!r}: promote on rows held out'
+        raise InputError(msg)
+    serving = in_force(slot)
+    shipped = serving.folder if serving else shared_path('models', 'nano')
+    incumbent = model_folder(args.against) if args.against else shipped
+    with tempfile.TemporaryDirectory() as folder:
+        candidate = model_folder(args.candidate)
+        if is_adapter(candidate) and not args.as_adapter:
+            candidate = merged(candidate, Path(folder) / candidate.name)
+        digest = model_digest(candidate)
+        if digest == model_digest(incumbent):
+            msg = f'{args.candidate} is the incumbent itself ({digest}): train another one'
+            raise InputError(msg)
+        record, passed = examined(incumbent, candidate, rows, args)
+        if passed:
+            promoted = promote(slot, candidate, record)
+            _say(f'promoted: {promoted.folder} ({slot / "manifest.json"})')
+            return 0
+    refusal = slot / 'refusals' / f'{digest.removeprefix("sha256:")[:12]}.json'
+    text = json.dumps({'candidate': args.candidate, 'digest': digest, **record}, indent=2)
+    write_text(refusal, text + '\n')
+    _say(f'refused: {refusal}')
+    return 1
+
+
+def _revision_date() -> str:
+    """Date of the revision that runs; empty where it is not known."""
+    command = ['git', '-C', str(Path(__file__).parent), 'log', '-1', '--format=%cI']
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=_GIT_TIMEOUT_S
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ''
+    return done.stdout.strip()
+
+
+def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog='training.promote', description=__doc__)
+    add = parser.add_argument
+    add('candidate', nargs='?', metavar='CANDIDATE', help='folder with a model or an adapter')
+    add('--rollback', action='store_true', help='take the last promotion back')
+    add('--rows', type=Path, metavar='FILE', help='rows; those of the split count')
+    add('--against', metavar='DIR', help='incumbent; default: what serves, else models/nano')
+    add('--slot', default='embedded', help='name or path of the slot (default: %(default)s)')
+    add('--split', default='test', help='rows held out from training (default: %(default)s)')
+    add('--limit', type=int, default=0, help='so many rows, drawn by the seed; 0: all')
+    add('--seed', type=int, default=0)
+    add('--token-budget', type=int, default=MemoryConfig.token_budget)
+    add('--judge', default='', metavar='none', help='none: consistency need not be known')
+    add('--latency-rows', type=int, default=20, help='rows that are timed; 0: do not time')
+    add('--cache', default=CACHE, metavar='DIR', help='as of training.evaluate')
+    add(
+        '--as-adapter', action='store_true', help='do not merge an adapter: vLLM takes it as it is'
+    )
+    add('--by', default='', metavar='NAME', help='who signs it off')
+    add('--date', default='', help="for the record; default: the revision's")
+    for name, info in setting_infos(GateConfig).items():
+        default = getattr(GateConfig, name)
+        option = '--' + name.replace('_', '-')
+        add(option, type=float, default=default, help=f'{info.description} (%(default)s)')
+    args = parser.parse_args(arguments)
+    if args.as_adapter and args.latency_rows:
+        parser.error('an adapter alone cannot be served to be timed: give --latency-rows 0')
+    if args.rollback == bool(args.candidate) or bool(args.candidate) != bool(args.rows):
+        parser.error('give CANDIDATE and --rows, or --rollback alone')
+    return args
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Promote (0), refuse (1), or take back (0)."""
+    args = _arguments(arguments)
+    slot = slot_folder(args.slot)
+    try:
+        if args.rollback:
+            back = roll_back(slot)
+            _say(f'in force: {back.folder if back else "the model of the profile"}')
+            return 0
+        return decide(args, slot)
+    except EmbodiedRError as error:
+        sys.stderr.write(f'training.promote: error: {error}\n')
+        return 2 if isinstance(error, InputError) else 1
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(line + '\n')
+
+
+if __name__ == '__main__':
+    sys.exit(main())
