@@ -21,8 +21,10 @@ from embodied_r_ros.perception.vlm.cache import ReplyCache
 from embodied_r_ros.reasoning.memory import MemoryConfig
 from embodied_r_ros.rows import read_rows
 
+from training.execution import executed_consistency
 from training.generate import generate, model_identity
-from training.grading import Grade, grade
+from training.grading import Grade, graded, graded_with_consistency
+from training.judges import add_judge_option, judge_of
 from training.report_page import report_page
 from training.statistics import bootstrap_interval
 from training.writing import write_text
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from embodied_r_ros.rows import Row
+
+    from training.judge import Judge
 
 
 CACHE = 'runs/cache'
@@ -42,6 +46,7 @@ def evaluate(
     memory: MemoryConfig,
     sampling: Sampling,
     cache: ReplyCache | None = None,
+    judge: Judge | None = None,
 ) -> dict[str, Any]:
     """Ask a model every question, with and without what was seen, and grade the answers.
 
@@ -49,12 +54,13 @@ def evaluate(
     `outcomes` has what became of each row, for a paired comparison (`compare.py`).
     """
 
-    def graded(asked: Sequence[Row]) -> list[Grade]:
-        completions = generate(model, [row.prompt(memory) for row in asked], sampling, cache=cache)
-        return [grade(row, text) for row, text in zip(asked, completions, strict=True)]
+    def said(asked: Sequence[Row]) -> list[str]:
+        return generate(model, [row.prompt(memory) for row in asked], sampling, cache=cache)
 
-    grades = graded(rows)
-    blind = graded([replace(row, deltas=(), focus=()) for row in rows])
+    completions = said(rows)
+    grades = graded_with_consistency(rows, completions, judge)
+    without = [replace(row, deltas=(), focus=()) for row in rows]
+    blind = graded(without, said(without))
     scenes = [row.scene_id for row in rows]
     right = [g.accuracy or 0.0 for g in grades]
     return {
@@ -62,7 +68,8 @@ def evaluate(
         'accuracy': _mean(right),
         'interval_95': bootstrap_interval(right, scenes),
         'format': _mean([float(g.format) for g in grades]),
-        'consistency': None,
+        'consistency': mean_known([g.consistency for g in grades]),
+        'execution': executed(rows, completions),
         'by_type': by_type(rows, grades),
         'majority_baseline': majority_baseline(rows),
         'question_only_accuracy': _mean([g.accuracy or 0.0 for g in blind]),
@@ -87,6 +94,19 @@ def evaluate(
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else 0.0
+
+
+def mean_known(values: Sequence[float | None]) -> float | None:
+    """Mean of the values that are known; None: none is."""
+    known = [value for value in values if value is not None]
+    return _mean(known) if known else None
+
+
+def executed(rows: Sequence[Row], completions: Sequence[str]) -> dict[str, Any]:
+    """How many reasonings end in figures that can be followed, and how often to the answer."""
+    verdicts = list(map(executed_consistency, rows, completions))
+    known = sum(verdict is not None for verdict in verdicts)
+    return {'n': known, 'consistency': mean_known(verdicts)}
 
 
 def by_type(rows: Sequence[Row], grades: Sequence[Grade]) -> dict[str, dict[str, Any]]:
@@ -147,12 +167,18 @@ def table(report: dict[str, Any]) -> str:
         f'{"majority answer":<22} {report["majority_baseline"]:6.1%}',
         f'{"question only":<22} {report["question_only_accuracy"]:6.1%}',
         f'{"format":<22} {report["format"]:6.1%}',
+        f'{"consistency, judged":<22} {_rate(report["consistency"])}',
+        f'{"consistency, executed":<22} {_rate(report["execution"]["consistency"])}',
     ]
     lines += [
         f'  {kind:<20} {entry["accuracy"]:6.1%}  (n = {entry["n"]})'
         for kind, entry in report['by_type'].items()
     ]
     return '\n'.join(lines)
+
+
+def _rate(value: float | None) -> str:
+    return f'{"-":>6}' if value is None else f'{value:6.1%}'
 
 
 def drawn(rows: list[Row], limit: int, seed: int) -> list[Row]:
@@ -178,6 +204,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         metavar='DIR',
         help='folder of what models said before; none: ask anew (default: %(default)s)',
     )
+    add_judge_option(parser)
     parser.add_argument('--json', type=Path, metavar='FILE', help='write the report here too')
     parser.add_argument('--html', type=Path, metavar='FILE', help='and as a page to look at')
     return parser.parse_args(arguments)
@@ -207,7 +234,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise InputError(msg)
         sampling = Sampling(args.temperature, 1.0, args.max_tokens, args.seed)
         memory = MemoryConfig(token_budget=args.token_budget)
-        report = evaluate(args.model, rows, memory, sampling, opened_cache(args.cache))
+        judge, cache = judge_of(args.judge), opened_cache(args.cache)
+        report = evaluate(args.model, rows, memory, sampling, cache, judge)
         if args.json:
             write_text(args.json, json.dumps(report, indent=2) + '\n')
         if args.html:

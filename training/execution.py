@@ -11,13 +11,16 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.reasoning.completions import UNKNOWN
+from embodied_r_ros.reasoning.completions import parse_completion, UNKNOWN
 
+from training.grading import named_answer
 from training.traces import facing, level, standing
 from training.walk import quarter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from training.grading import Asked
 
     Step = Callable[[re.Match[str], Sequence[str], str], str | None]
 
@@ -45,6 +48,16 @@ def executed_conclusion(think: str, options: Sequence[str]) -> str | None:
         if match:
             return step(match, options, text)
     return None
+
+
+def executed_consistency(asked: Asked, text: str) -> float | None:
+    """1 where the reasoning of a completion leads to its answer, else 0; None: not known."""
+    completion = parse_completion(text)
+    conclusion = executed_conclusion(completion.think, asked.options)
+    if completion.answer is None or conclusion is None:
+        return None
+    answer = named_answer(asked, completion.answer)
+    return float(named_answer(asked, conclusion) == answer)
 
 
 def _degrees(match: re.Match[str]) -> int:

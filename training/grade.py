@@ -15,18 +15,14 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.errors import EmbodiedRError, InputError
 from embodied_r_ros.reasoning.asking import question_problem
-from embodied_r_ros.resources import shared_path
 
-from training.grading import graded, graded_with_consistency
-from training.judges import load_judge
+from training.grading import graded_with_consistency
+from training.judges import add_judge_option, judge_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from training.grading import Grade
-
-DEFAULT_JUDGE = ('models', 'judge')
-NO_JUDGE = 'none'
 
 
 @dataclass(frozen=True)
@@ -102,19 +98,6 @@ def _objects(path: Path, fields: dict[str, type]) -> Iterator[tuple[str, dict[st
         yield place, value
 
 
-def grades_of(pairs: Sequence[tuple[AskedRow, str]], judge: Sequence[str]) -> list[Grade]:
-    """Grades of completions; consistency only with a judge.
-
-    Raises:
-        InputError: A judge's folder has no model.
-        ModelError: A judge failed.
-    """
-    askeds, texts = [row for row, _ in pairs], [text for _, text in pairs]
-    if NO_JUDGE in judge:
-        return graded(askeds, texts)
-    return graded_with_consistency(askeds, texts, load_judge(judge))
-
-
 def table(grades: Sequence[Grade]) -> str:
     """The grades in short."""
     lines = [f'{"completions":<12} {len(grades):>7}']
@@ -130,17 +113,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog='training.grade', description=__doc__)
     parser.add_argument('rows', type=Path, metavar='ROWS.jsonl')
     parser.add_argument('completions', type=Path, metavar='COMPLETIONS.jsonl')
-    parser.add_argument(
-        '--judge',
-        action='append',
-        metavar='DIR_OR_URL',
-        help=f"several vote; '{NO_JUDGE}': no consistency; default: {'/'.join(DEFAULT_JUDGE)}",
-    )
+    add_judge_option(parser)
     parser.add_argument('--json', action='store_true', help='one JSON line per completion')
     args = parser.parse_args(arguments)
     try:
         pairs = read_completions(args.completions, read_asked(args.rows))
-        grades = grades_of(pairs, args.judge or [str(shared_path(*DEFAULT_JUDGE))])
+        askeds, texts = [row for row, _ in pairs], [text for _, text in pairs]
+        grades = graded_with_consistency(askeds, texts, judge_of(args.judge))
     except EmbodiedRError as error:
         sys.stderr.write(f'training.grade: error: {error}\n')
         return 2 if isinstance(error, InputError) else 1

@@ -79,14 +79,16 @@ def graded(
 
 
 def graded_with_consistency(
-    askeds: Sequence[Asked], texts: Sequence[str], judge: Judge
+    askeds: Sequence[Asked], texts: Sequence[str], judge: Judge | None
 ) -> list[Grade]:
-    """Grade completions, right and wrong ones also for consistency.
+    """Grade completions, right and wrong ones also for consistency; without a judge as `graded`.
 
     Raises:
         ModelError: The judge failed.
     """
     grades = graded(askeds, texts, judge)
+    if judge is None:
+        return grades
     verdicts = consistencies(askeds, texts, judge)
     return [replace(g, consistency=v) for g, v in zip(grades, verdicts, strict=True)]
 

@@ -7,11 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.answers import Sampling
-from embodied_r_ros.errors import ModelError
+from embodied_r_ros.errors import InputError, ModelError
 from embodied_r_ros.models.chat import ChatMessage, ChatRequest
 from embodied_r_ros.models.chat_config import ChatConfig
 from embodied_r_ros.models.http_chat import HttpChatClient
 from embodied_r_ros.reasoning.completions import option_letter
+from embodied_r_ros.resources import shared_path
 import torch
 
 from training.generate import load_model
@@ -19,11 +20,14 @@ from training.judge import judge_messages, Panel
 from training.models import is_url, model_folder
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
     from pathlib import Path
 
     from training.judge import Case, Judge
 
+_DEFAULT = ('models', 'judge')
+_NO_JUDGE = 'none'
 _BATCH = 64
 _IN_FLIGHT = 8
 _DEADLINE_S = 120.0
@@ -124,3 +128,29 @@ def load_judge(names: Sequence[str]) -> Judge:
         ServerJudge(name) if is_url(name) else FolderJudge(model_folder(name)) for name in names
     ]
     return judges[0] if len(judges) == 1 else Panel(tuple(judges))
+
+
+def add_judge_option(parser: argparse.ArgumentParser) -> None:
+    """Declare `--judge`, whose values `judge_of` takes."""
+    parser.add_argument(
+        '--judge',
+        action='append',
+        default=[],
+        metavar='DIR_OR_URL',
+        help=f"several vote; '{_NO_JUDGE}': no consistency; default: {'/'.join(_DEFAULT)}",
+    )
+
+
+def judge_of(names: Sequence[str]) -> Judge | None:
+    """The judge that `--judge` names; None: 'none' was asked for.
+
+    Raises:
+        InputError: A folder has no model, or 'none' stands among others.
+        ModelError: A model cannot be used as a judge.
+    """
+    if _NO_JUDGE in names:
+        if len(names) > 1:
+            msg = f'--judge {_NO_JUDGE} stands beside {len(names) - 1} others: give it alone'
+            raise InputError(msg)
+        return None
+    return load_judge(names or [str(shared_path(*_DEFAULT))])

@@ -31,6 +31,7 @@ from embodied_r_ros.rows import read_rows
 from training.compare import compare
 from training.evaluate import CACHE, drawn, evaluate, opened_cache
 from training.gate import gate, GateConfig, table
+from training.judges import add_judge_option, judge_of
 from training.latency import measure
 from training.merge import merged
 from training.models import is_adapter, model_folder
@@ -53,9 +54,10 @@ def examined(
         ModelError: A model cannot be loaded or served.
     """
     memory = MemoryConfig(token_budget=args.token_budget)
-    cache = opened_cache(args.cache)
+    cache, judge = opened_cache(args.cache), judge_of(args.judge)
     reports = [
-        evaluate(str(folder), rows, memory, Sampling(), cache) for folder in (incumbent, candidate)
+        evaluate(str(folder), rows, memory, Sampling(), cache, judge)
+        for folder in (incumbent, candidate)
     ]
     comparison = compare(*reports)
     latency = None
@@ -64,7 +66,7 @@ def examined(
         prompts = [row.prompt(memory) for row in asked]
         latency = measure((str(incumbent), str(candidate)), prompts, Sampling(), _say)
     config = GateConfig(**{f.name: getattr(args, f.name) for f in fields(GateConfig)})
-    checks = gate(comparison, latency, config, judged=args.judge != 'none')
+    checks = gate(comparison, latency, config, judged=judge is not None)
     sys.stdout.write(table(checks) + '\n')
     text = '\n'.join(row.to_json() for row in rows)
     record = {
@@ -142,7 +144,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     add('--limit', type=int, default=0, help='so many rows, drawn by the seed; 0: all')
     add('--seed', type=int, default=0)
     add('--token-budget', type=int, default=MemoryConfig.token_budget)
-    add('--judge', default='', metavar='none', help='none: consistency need not be known')
+    add_judge_option(parser)
     add('--latency-rows', type=int, default=20, help='rows that are timed; 0: do not time')
     add('--cache', default=CACHE, metavar='DIR', help='as of training.evaluate')
     add(

@@ -17,9 +17,13 @@ from embodied_r_ros.rows import Row, write_rows
 from test.chat_server import ChatServer, RecordedRequest, Script
 from test.tiny_models import save_language_model
 from training import evaluate, generate
+from training.judge import NONE_OF_THESE
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
+
+    from training.judge import Case
 
 MEMORY = MemoryConfig()
 ROWS = [
@@ -75,7 +79,20 @@ def test_report_has_the_outcome_of_every_row() -> None:
     assert [outcome['id'] for outcome in report['outcomes']] == [row.id for row in ROWS]
     assert [outcome['answer'] for outcome in report['outcomes']] == list('ABABAB')
     assert report['by_scene'] == {f's{i}': {'n': 2, 'accuracy': 1.0} for i in range(3)}
-    assert report['consistency'] is None
+    assert (report['consistency'], report['execution']) == (None, {'n': 0, 'consistency': None})
+
+
+class Sceptic:
+    """A fake judge: no reasoning leads anywhere."""
+
+    def conclusions(self, cases: Sequence[Case]) -> list[str]:
+        return [NONE_OF_THESE] * len(cases)
+
+
+def test_report_has_the_verdict_of_a_judge() -> None:
+    with ChatServer(reader, [{'id': 'm'}], 'm') as server:
+        report = evaluate.evaluate(server.url, ROWS, MEMORY, Sampling(), judge=Sceptic())
+    assert (report['accuracy'], report['consistency']) == (1.0, 0.0)
 
 
 def test_other_sampling_or_model_is_another_completion(tmp_path: Path) -> None:
@@ -123,6 +140,7 @@ def test_command_writes_report_and_page(
     with ChatServer(reader, [{'id': 'm'}], 'm') as server:
         words = ['--model', server.url, '--rows', str(tmp_path / 'rows.jsonl')]
         words += ['--cache', str(tmp_path / 'cache'), '--json', str(tmp_path / 'a.json')]
+        words += ['--judge', 'none']
         assert evaluate.main([*words, '--html', str(tmp_path / 'a.html')]) == 0
     out, err = capsys.readouterr()
     assert out.startswith('accuracy               100.0%')
@@ -137,5 +155,6 @@ def test_cache_that_cannot_be_made_is_bad_input(
 ) -> None:
     write_rows(tmp_path / 'rows.jsonl', ROWS)
     words = ['--model', 'http://127.0.0.1:9', '--rows', str(tmp_path / 'rows.jsonl')]
+    words += ['--judge', 'none']
     assert evaluate.main([*words, '--cache', str(tmp_path / 'rows.jsonl')]) == 2
     assert 'the cache' in capsys.readouterr().err
