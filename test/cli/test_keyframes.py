@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from itertools import pairwise
 import json
-from typing import Any, TYPE_CHECKING
+from pathlib import Path
+import shlex
+from typing import Any
 
 import cv2
 from embodied_r_ros.cli.main import main
 import numpy as np
 import pytest
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+ROOT = Path(__file__).parents[2]
 FIELDS = ['index', 'stamp_ns', 'is_keyframe', 'reference_index', 'overlap', 'inliers', 'reason']
 
 
@@ -63,6 +64,24 @@ def test_the_table_is_for_people(folder: Path, capsys: pytest.CaptureFixture[str
     assert heading.split() == ['image', 'time', 'compared', 'overlap', 'inliers', 'reason']
     assert first.split()[::5] == ['0', 'first']
     assert second.split()[-1] == 'new_view'
+
+
+def test_the_page_shows_what_is_printed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    blocks = Path('docs', 'keyframes.md').read_text().split('```')[1::2]
+    shown = {
+        block.splitlines()[1]: following.lstrip('\n')
+        for block, following in pairwise(blocks)
+        if following.startswith('\n   image ')
+    }
+    assert len(shown) == 2
+    for command, table in shown.items():
+        program, *arguments = shlex.split(command)
+        assert program == 'embodied-r'
+        assert main(arguments) == 0
+        assert capsys.readouterr().out == table
 
 
 def test_a_budget_limits_the_keyframes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
