@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 # A 64 megapixel image needs 192 MB; what claims to be larger is refused before it is decoded.
 MAX_PIXELS = 64 * 1024 * 1024
 _MAGIC = {b'\xff\xd8\xff': 'jpeg', b'\x89PNG\r\n\x1a\n': 'png'}
+_PNG_END = b'IEND'
 
 
 @dataclass(frozen=True)
@@ -95,8 +96,9 @@ def decode_image(data: bytes) -> NDArray[np.uint8]:
     if width * height > MAX_PIXELS:
         msg = f'image claims {width}x{height} pixels; at most {MAX_PIXELS} are decoded'
         raise ImageError(msg)
-    # What does not say its size is not decoded: nobody knows how large it would be.
-    known = width * height > 0
+    # What does not say its size is not decoded: nobody knows how large it would be. Nor is a PNG
+    # without its end: libpng complains on stderr, beside the one line that users get.
+    known = width * height > 0 and (image_format(data) != 'png' or _PNG_END in data)
     image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR) if known else None
     if image is None:
         msg = f'{len(data)} bytes of {image_format(data)} cannot be decoded: damaged or cut off'

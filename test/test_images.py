@@ -101,6 +101,15 @@ def test_bytes_that_are_no_image_are_refused(data: bytes, message: str) -> None:
         EncodedImage(data, 'jpeg').decode()
 
 
+def test_a_picture_that_is_cut_off_is_refused_in_one_voice(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    for data in (png(picture()), encode_image(picture()).data):
+        with pytest.raises(ImageError, match='cannot be decoded: damaged or cut off'):
+            decode_image(data[: len(data) // 2])
+    assert capfd.readouterr().err == ''
+
+
 def test_a_real_jpeg_states_its_size_to_the_guard() -> None:
     """The guard must find the size in real files too, or it guards nothing."""
     data = encode_image(picture(640, 480)).data
