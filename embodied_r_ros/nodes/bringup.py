@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from launch import LaunchContext, LaunchDescriptionEntity
 
 _TRY_AGAIN_S = 5.0
+# After SIGINT, before SIGTERM, which ends a process at once: time to close a bag on a slow disk.
+_END_S = '15'
 _EXTRACTOR = 'keyframe_extractor'
 _ARGUMENTS = {
     'namespace': ('', 'namespace of all nodes'),
@@ -172,6 +174,7 @@ def node(
         parameters=[file, {**sim_time, **own}],
         remappings=[(old, new) for old, new in (remapped or {}).items() if new],
         ros_arguments=['--log-level', given['log_level']],
+        sigterm_timeout=_END_S,
         prefix=given['prefix'] or None,
         respawn=is_true(given['use_respawn']),
         respawn_delay=2.0,
@@ -222,7 +225,7 @@ def served_models(given: Mapping[str, str]) -> list[ExecuteProcess]:
             cmd=command,
             name='models',
             output='screen',
-            sigterm_timeout='15',
+            sigterm_timeout=_END_S,
             respawn=is_true(given['use_respawn']),
             respawn_delay=5.0,
         )

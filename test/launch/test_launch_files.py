@@ -46,6 +46,17 @@ ROUND = (
     Transition.TRANSITION_CONFIGURE,
     Transition.TRANSITION_ACTIVATE,
 )
+# A node that has much to close; launch gives 5 s unless told otherwise.
+SLOW = """
+import pathlib, signal, sys, time
+signal.signal(signal.SIGINT, lambda *_: None)  # it may have been ignored
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+folder, name = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]).name
+(folder / f'{name}.started').touch()
+signal.sigwait([signal.SIGINT])
+time.sleep(7)
+(folder / f'{name}.closed').touch()
+"""
 SERVICE = """
 import sys
 from launch import LaunchDescription, LaunchService
@@ -123,12 +134,30 @@ def test_pipeline_comes_up_answers_and_ends_cleanly(
     handle = graph.send_goal(Ask, '/robot1/ask', goal)
     status, result = graph.goal_result(handle)
     assert (status, result.answer.text) == (GoalStatus.STATUS_SUCCEEDED, 'left')
-    launched.send_signal(signal.SIGINT)
+    os.killpg(launched.pid, signal.SIGINT)  # as Ctrl-C does
     assert launched.wait(TIMEOUT_S) == 0
     with open_bag(Path(started.bag_path)) as reader:
         counts = {c.topic: c.msgcount for c in reader.connections}
     assert counts['/robot1/answer'] == counts['/robot1/semantic_delta'] == 1
     assert counts['/robot1/episode_mark'] == 2
+
+
+def test_nodes_have_time_to_close_what_they_write(
+    start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    (tmp_path / 'slow.py').write_text(SLOW)
+    launched = start(
+        'embodied_r.launch.py',
+        prefix=f'{sys.executable} {tmp_path / "slow.py"} {tmp_path}',
+        serve_models='false',
+        autostart='false',
+    )
+    names = [tmp_path / name for name in NODES]
+    for name in names:
+        wait_for(name.with_suffix('.started').exists, name.name, TIMEOUT_S)
+    os.killpg(launched.pid, signal.SIGINT)  # as Ctrl-C does
+    assert launched.wait(TIMEOUT_S) == 0
+    assert all(name.with_suffix('.closed').exists() for name in names)
 
 
 def test_several_cameras_are_of_one_episode(
