@@ -170,8 +170,8 @@ def test_resumed_run_equals_one_that_was_not_stopped(folder: Path) -> None:
 
 def rows_with_a_rare_answer(count: int) -> list[Row]:
     """Rows whose solution is the answer that the start gives second most often."""
-    rows = [turning_row(i, 'train', most=6) for i in range(24)]
-    sampling, nano = Sampling(1.0, 1.0, 160, 1), str(shared_path('models', 'nano'))
+    rows = [turning_row(i, 'train', most=10) for i in range(24)]
+    sampling, nano = Sampling(1.0, 1.0, 200, 1), str(shared_path('models', 'nano'))
     found = []
     for row, value in zip(rows, sample(nano, rows, 16, sampling, MemoryConfig()), strict=True):
         given = Counter(grade(row, text).answer or '' for text in value['completions'])
@@ -183,9 +183,9 @@ def rows_with_a_rare_answer(count: int) -> list[Row]:
 def test_a_few_prompts_are_learned(tmp_path: Path) -> None:
     """The gradient path is alive: an answer given now and then becomes the rule."""
     write_rows(tmp_path / 'rows.jsonl', rows_with_a_rare_answer(2))
-    more = ['--max_steps', '14', '--learning_rate', '3e-4', '--save_steps', '14']
+    more = ['--max_steps', '14', '--learning_rate', '5e-4', '--save_steps', '14']
     more += ['--per_device_train_batch_size', '32', '--num_generations', '16']
-    more += ['--stages', '1 x 0:1:0', '--max_completion_length', '160']
+    more += ['--stages', '1 x 0:1:0', '--max_completion_length', '200']
     done = run_grpo(tmp_path, *more)
     assert done.returncode == 0, done.stderr[-3000:]
     state = json.loads((tmp_path / 'out' / 'checkpoint-14' / 'trainer_state.json').read_text())
