@@ -17,15 +17,17 @@ from embodied_r_ros.errors import InputError, ModelError
 from embodied_r_ros.models.chat import ChatRequest
 from embodied_r_ros.models.http_chat import HttpChatClient
 from embodied_r_ros.reasoning.completions import choice_index, is_unknown, parse_completion
-from embodied_r_ros.reasoning.memory import SceneText
-from embodied_r_ros.reasoning.prompts import build_prompt, Prompt, REASON_PROMPT_VERSION, SYSTEM
+from embodied_r_ros.reasoning.prompts import REASON_PROMPT_VERSION
 from embodied_r_ros.reasoning.reasoner import read_answer
+from embodied_r_ros.recordings.answer_inputs import find_inputs, Inputs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from embodied_r_ros.episodes import AnswerLabel
     from embodied_r_ros.models.chat_config import ChatConfig
-    from embodied_r_ros.recordings.recorded_answers import RecordedAnswer
+    from embodied_r_ros.reasoning.prompts import Prompt
+    from embodied_r_ros.recordings.answer_log import AnswerLog
 
 _INFO_S = 60.0
 _NO_FORMAT, _REFUSED, _FAILED, _UNKNOWN = '(no format)', '(refused)', '(failed)', 'unknown'
@@ -43,31 +45,31 @@ class PromptSource(Enum):
 class Replay:
     """What models say to one recorded question."""
 
-    recorded: RecordedAnswer
+    recorded: Answer
+    label: AnswerLabel | None  # what an operator said of it
     prompt: Prompt
     source: PromptSource
     answers: tuple[Answer, ...] = ()  # of each model, in the order of asking
     errors: tuple[str, ...] = ()  # likewise; empty: there is an answer
 
 
-def prepared(recorded: Iterable[RecordedAnswer]) -> list[Replay]:
+def prepared(log: AnswerLog) -> list[Replay]:
     """The recorded questions that a model was asked, with their prompts."""
-    return [_prepared(each) for each in recorded if each.answer.prompt_sha256]
+    replays = []
+    for answer in log.answers:
+        found = find_inputs(answer, log)
+        prompt = found.prompt if isinstance(found, Inputs) else found.instead
+        if prompt:
+            source = _source(answer, prompt, is_built=isinstance(found, Inputs))
+            replays.append(Replay(answer, log.labels.get(answer.id), prompt, source))
+    return replays
 
 
-def _prepared(recorded: RecordedAnswer) -> Replay:
-    answer = recorded.answer
-    as_recorded = Prompt(SYSTEM, answer.prompt, SceneText(''))
-    rebuilt = as_recorded
-    if recorded.deltas is not None:
-        rebuilt = build_prompt(
-            answer.question, answer.options, recorded.deltas, answer.focus, recorded.memory
-        )
-        if rebuilt.sha256() == answer.prompt_sha256:
-            return Replay(recorded, rebuilt, PromptSource.SAME)
-    if as_recorded.sha256() == answer.prompt_sha256:
-        return Replay(recorded, as_recorded, PromptSource.AS_RECORDED)
-    return Replay(recorded, rebuilt, PromptSource.CHANGED)
+def _source(answer: Answer, prompt: Prompt, *, is_built: bool) -> PromptSource:
+    if is_built:
+        return PromptSource.SAME
+    is_recorded = prompt.sha256() == answer.prompt_sha256
+    return PromptSource.AS_RECORDED if is_recorded else PromptSource.CHANGED
 
 
 def ask_again(replays: Iterable[Replay], chat: ChatConfig, deadline_s: float) -> list[Replay]:
@@ -92,7 +94,7 @@ def ask_again(replays: Iterable[Replay], chat: ChatConfig, deadline_s: float) ->
 
 
 def _asked(replay: Replay, client: HttpChatClient, deadline_s: float) -> Replay:
-    asked = replay.recorded.answer
+    asked = replay.recorded
     answer = Answer(
         asked.id,
         asked.question,
@@ -140,16 +142,16 @@ def outcomes(replay: Replay) -> list[str]:
 
 def is_changed(replay: Replay) -> bool:
     """Tell whether any model says something else than what was recorded."""
-    return any(said != outcome(replay.recorded.answer) for said in outcomes(replay))
+    return any(said != outcome(replay.recorded) for said in outcomes(replay))
 
 
 def truth(replay: Replay) -> str | None:
     """The right answer, where an operator said it; None: nobody did."""
-    label, recorded = replay.recorded.label, outcome(replay.recorded.answer)
+    label, recorded = replay.label, outcome(replay.recorded)
     if label is None or label.verdict is Verdict.WRONG:
         return None
     right = label.correction if label.verdict is Verdict.CORRECTED else recorded
-    options = replay.recorded.answer.options
+    options = replay.recorded.options
     index = choice_index(right, options) if options else None
     if index is not None:
         return options[index]
@@ -158,7 +160,7 @@ def truth(replay: Replay) -> str | None:
 
 def replay_to_json(replay: Replay) -> dict[str, Any]:
     """Plain JSON values of a replayed question."""
-    recorded = replay.recorded.answer
+    recorded = replay.recorded
     return {
         'id': recorded.id,
         'question': recorded.question,
@@ -196,8 +198,8 @@ def replay_table(replays: list[Replay], models: list[str]) -> str:
         if not is_changed(replay):
             continue
         right = truth(replay)
-        lines.append(f'{number}. {replay.recorded.answer.question}')
-        said = [outcome(replay.recorded.answer), *outcomes(replay)]
+        lines.append(f'{number}. {replay.recorded.question}')
+        said = [outcome(replay.recorded), *outcomes(replay)]
         for name, text in zip(names, said, strict=True):
             mark = '' if right is None else ('  right' if text == right else '  wrong')
             lines.append(f'   {name:<{width}}  {text}{mark}')
@@ -208,11 +210,11 @@ def replay_table(replays: list[Replay], models: list[str]) -> str:
 def _summary(replays: list[Replay], models: list[str]) -> list[str]:
     lines = [f'{len(replays)} questions']
     for index, model in enumerate(models):
-        changed = sum(outcomes(r)[index] != outcome(r.recorded.answer) for r in replays)
+        changed = sum(outcomes(r)[index] != outcome(r.recorded) for r in replays)
         lines.append(f'{model}: {changed} answers changed')
     labelled = [replay for replay in replays if truth(replay) is not None]
     if labelled:
-        right = [sum(outcome(r.recorded.answer) == truth(r) for r in labelled)]
+        right = [sum(outcome(r.recorded) == truth(r) for r in labelled)]
         right += [sum(outcomes(r)[i] == truth(r) for r in labelled) for i in range(len(models))]
         of = ', '.join(map(str, right))
         lines.append(f'of {len(labelled)} with a label, right are: {of} (recorded, then each)')

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.errors import InputError
 from embodied_r_ros.models.serving import served_model
-from embodied_r_ros.recordings.recorded_answers import recorded_answers
+from embodied_r_ros.recordings.episode_bag import read_answers
 from embodied_r_ros.replay import ask_again, prepared, replay_table, replay_to_json
 from tqdm import tqdm
 
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Ask every recorded question again, and print what changed."""
-    replays = prepared(recorded_answers(args.bag))
+    replays = prepared(read_answers(args.bag))
     if not replays:
         msg = f'{args.bag} holds no answer that a model was asked for: record with the reasoner'
         raise InputError(msg)

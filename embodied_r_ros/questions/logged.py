@@ -13,7 +13,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.answers import AnswerKind, Freshness
-from embodied_r_ros.deltas import row_deltas, SemanticDelta
+from embodied_r_ros.deltas import row_deltas
 from embodied_r_ros.episodes import Verdict
 from embodied_r_ros.questions.kinds import KINDS, Unsolved
 from embodied_r_ros.questions.moment import Moment
@@ -25,7 +25,8 @@ from embodied_r_ros.reasoning.completions import (
     option_letter,
     UNKNOWN,
 )
-from embodied_r_ros.reasoning.prompts import build_prompt, REASON_PROMPT_VERSION
+from embodied_r_ros.reasoning.prompts import REASON_PROMPT_VERSION
+from embodied_r_ros.recordings.answer_inputs import find_inputs, Lost
 from embodied_r_ros.rows import Row
 from embodied_r_ros.untrusted import as_data
 
@@ -35,19 +36,10 @@ if TYPE_CHECKING:
     from embodied_r_ros.answers import Answer
     from embodied_r_ros.episodes import AnswerLabel
     from embodied_r_ros.questions.coverage import Coverage
-    from embodied_r_ros.reasoning.memory import MemoryConfig
-    from embodied_r_ros.recordings.answer_log import AnswerLog
+    from embodied_r_ros.recordings.answer_inputs import Inputs
     from embodied_r_ros.recordings.episode_bag import Episode
 
 ASKED = 'asked'  # type of questions that are not worded like ours
-
-
-@dataclass(frozen=True)
-class _Heard:
-    """The deltas that an answer was given from, and how much of them its prompt could hold."""
-
-    deltas: tuple[SemanticDelta, ...]
-    memory: MemoryConfig
 
 
 @dataclass(frozen=True)
@@ -77,44 +69,16 @@ def _kind_of(question: str) -> str:
 def _row_of(episode: Episode, answer: Answer, kind: str, split: str) -> Row | Unsolved:
     if episode.delta_source != 'recorded':
         return Unsolved(f'answers go with recorded deltas, not with {episode.delta_source} ones')
-    heard = _heard(episode.log, answer)
-    if isinstance(heard, Unsolved):
-        return heard
+    if answer.prompt_sha256 and answer.model.prompt_version != REASON_PROMPT_VERSION:
+        return Unsolved(f'its prompt is not of version {REASON_PROMPT_VERSION}')
+    inputs = find_inputs(answer, episode.log)
+    if isinstance(inputs, Lost):
+        return Unsolved(inputs.reason)
     label = episode.log.labels.get(answer.id)
-    proof = _labelled(answer, label) if label else _moved(episode, heard, answer, kind)
+    proof = _labelled(answer, label) if label else _moved(episode, inputs, answer, kind)
     if isinstance(proof, Unsolved):
         return proof
-    return _row(episode, answer, heard, kind, split, proof)
-
-
-def _heard(log: AnswerLog, answer: Answer) -> _Heard | Unsolved:
-    """What the reasoner remembered when it answered: what gives the very prompt that it read.
-
-    Ids of deltas count anew with every run of the extractor, and are those of one camera, so that
-    only the prompt's digest tells whether these were the deltas.
-    """
-    if not answer.prompt_sha256:
-        return Unsolved('no prompt was sent to a model')
-    if answer.model.prompt_version != REASON_PROMPT_VERSION:
-        return Unsolved(f'its prompt is not of version {REASON_PROMPT_VERSION}')
-    ids, omitted = list(answer.delta_ids), answer.deltas_omitted
-    found = False
-    for end in range(len(log.heard), len(ids) + omitted - 1, -1):
-        deltas = log.heard[end - len(ids) - omitted : end]
-        if [delta.to_id for delta in deltas[omitted:]] == ids:
-            found = True
-            for memory in log.memories:
-                if _prompt_sha256(answer, deltas, memory) == answer.prompt_sha256:
-                    return _Heard(deltas, memory)
-    if not found:
-        return Unsolved('not all deltas of its prompt are recorded')
-    return Unsolved('its prompt cannot be built again: another digest')
-
-
-def _prompt_sha256(answer: Answer, deltas: Sequence[SemanticDelta], memory: MemoryConfig) -> str:
-    """Digest of the prompt that a row of these deltas gives."""
-    read = [SemanticDelta.from_row(delta) for delta in row_deltas(deltas)]
-    return build_prompt(answer.question, answer.options, read, answer.focus, memory).sha256()
+    return _row(episode, answer, inputs, kind, split, proof)
 
 
 def _labelled(answer: Answer, label: AnswerLabel) -> _Proof | Unsolved:
@@ -141,13 +105,13 @@ def _as_proof(right: str, options: Sequence[str]) -> _Proof | Unsolved:
     return _Proof(option_letter(index), 'label')
 
 
-def _moved(episode: Episode, heard: _Heard, answer: Answer, kind: str) -> _Proof | Unsolved:
+def _moved(episode: Episode, inputs: Inputs, answer: Answer, kind: str) -> _Proof | Unsolved:
     """The solution that the camera's poses prove."""
     if kind == ASKED:
         return Unsolved('never labelled, and nothing else proves it')
     known = {d.stamp_ns: p for d, p in zip(episode.deltas, episode.poses, strict=False)}
-    poses = tuple(known[d.stamp_ns] for d in heard.deltas if d.stamp_ns in known)
-    moment = Moment(heard.deltas, poses, episode.layout, episode.no_poses, episode.pose_source)
+    poses = tuple(known[d.stamp_ns] for d in inputs.deltas if d.stamp_ns in known)
+    moment = Moment(inputs.deltas, poses, episode.layout, episode.no_poses, episode.pose_source)
     draft = KINDS[kind](moment, Random(0), False)
     if isinstance(draft, Unsolved):
         return Unsolved(f'never labelled, and {draft.reason}')
@@ -158,7 +122,7 @@ def _moved(episode: Episode, heard: _Heard, answer: Answer, kind: str) -> _Proof
 
 
 def _row(
-    episode: Episode, answer: Answer, heard: _Heard, kind: str, split: str, proof: _Proof
+    episode: Episode, answer: Answer, inputs: Inputs, kind: str, split: str, proof: _Proof
 ) -> Row:
     is_number = number_in(proof.solution) is not None
     return Row(
@@ -167,13 +131,13 @@ def _row(
         scene_id=episode.scene_id,
         split=split,
         source=proof.source,
-        camera=heard.deltas[-1].camera,
+        camera=inputs.deltas[-1].camera,
         question_type=kind,
         question=answer.question,
         answer_kind='choice' if answer.options else 'number' if is_number else 'text',
         options=answer.options,
         solution=proof.solution,
-        deltas=row_deltas(heard.deltas),
+        deltas=row_deltas(inputs.deltas),
         focus=tuple(asdict(look) for look in answer.focus),
         meta={
             'deltas': episode.delta_source,
@@ -181,6 +145,6 @@ def _row(
             'answered': answer.text or UNKNOWN,
             'model': answer.model.name,
             'prompt_sha256': answer.prompt_sha256,
-            'token_budget': heard.memory.token_budget,
+            'token_budget': inputs.memory.token_budget,
         },
     )

@@ -102,6 +102,17 @@ def read_layout(path: Path) -> Layout | None:
         return _layout(reader)
 
 
+def read_answers(path: Path) -> AnswerLog:
+    """The answers that a recording holds, with all recorded deltas.
+
+    Raises:
+        BagError: It is not a readable bag.
+    """
+    with open_bag(path) as reader:
+        heard = _read(reader, _delta_topics(reader)[0], delta_from_msg)
+        return read_answer_log(reader, tuple(heard))
+
+
 def has_deltas(reader: AnyReader) -> bool:
     """Tell whether a bag has deltas that were recorded live."""
     return bool(_delta_topics(reader)[0])
