@@ -2,11 +2,14 @@
 """The same pipeline, fed from a recording, in the recording's time.
 
 ros2 launch embodied_r_ros replay.launch.py bag:=~/embodied_r/episodes/EPISODE
+
+With a namespace the recording is played there, but for what an argument such as image_topic names.
 """
 
 from pathlib import Path
 
 from embodied_r_ros.nodes import bringup
+from embodied_r_ros.nodes.topics import playing_remappings
 from embodied_r_ros.recordings.bags import open_bag
 from launch.actions import DeclareLaunchArgument, OpaqueFunction
 from launch.substitutions import LaunchConfiguration
@@ -58,8 +61,8 @@ def start(context: LaunchContext) -> list[LaunchDescriptionEntity]:
     parts = [part for node in nodes.values() for part in bringup.managed(node, given)]
     if bringup.is_true(LaunchConfiguration('player').perform(context)):
         # The player opens it when the reasoner is active, which is late to say what is wrong.
-        with open_bag(Path(own['bag']).expanduser()):
-            pass
+        with open_bag(Path(own['bag']).expanduser()) as reader:
+            topics = sorted({connection.topic for connection in reader.connections})
         parameters = {
             'bag': own['bag'],
             'exclude_topics': OWN_TOPICS,
@@ -67,6 +70,8 @@ def start(context: LaunchContext) -> list[LaunchDescriptionEntity]:
             'playback.loop': bringup.is_true(own['loop']),
             'playback.clock_hz': 100.0,
         }
-        player = bringup.node('bag_player', given, parameters)
+        listened = [given[name] for name in ('image_topic', 'camera_info_topic', 'odom_topic')]
+        remapped = playing_remappings(topics, given['namespace'], listened)
+        player = bringup.node('bag_player', given, parameters, remapped)
         parts += bringup.managed(player, given, after=nodes['spatial_reasoner'])
     return [*bringup.transport(), *bringup.served_models(given), *parts]

@@ -238,12 +238,18 @@ def test_missing_camera_driver_is_named_in_one_line() -> None:
     assert 'Traceback' not in said
 
 
+@pytest.mark.parametrize('namespace', ['', '/robot1'])
 def test_recording_is_replayed_in_its_own_time(
-    graph: Graph, start: Callable[..., subprocess.Popen[bytes]], server: ChatServer, tmp_path: Path
+    graph: Graph,
+    start: Callable[..., subprocess.Popen[bytes]],
+    server: ChatServer,
+    tmp_path: Path,
+    namespace: str,
 ) -> None:
-    deltas = graph.inbox(SemanticDelta, '/semantic_delta')
+    deltas = graph.inbox(SemanticDelta, f'{namespace}/semantic_delta')
     start(
         'replay.launch.py',
+        namespace=namespace,
         bag=shared_path('samples', 'indoor', 'episode_00000'),
         image_transport='compressed',
         rate=4.0,
