@@ -6,8 +6,7 @@ Where they fail, the exit code of the launch is not 0.
 ros2 launch embodied_r_ros models.launch.py profile:=gpu-24gb
 """
 
-import sys
-
+from embodied_r_ros.nodes import bringup
 from launch.actions import DeclareLaunchArgument, ExecuteProcess, OpaqueFunction, Shutdown
 from launch.events.process import ProcessExited
 from launch.substitutions import LaunchConfiguration
@@ -45,7 +44,7 @@ def serve(context: LaunchContext) -> list[LaunchDescriptionEntity]:
     value = {
         name: LaunchConfiguration(name).perform(context) for name in ('profile', 'only', 'log_dir')
     }
-    command = [sys.executable, '-m', 'embodied_r_ros.cli.main', 'serve', value['profile']]
+    command = bringup.serve_command(value['profile'])
     if value['only']:
         command += ['--only', value['only']]
     if value['log_dir']:
@@ -66,9 +65,7 @@ def ended(event: ProcessExited, context: LaunchContext) -> list[LaunchDescriptio
     """End the launch with the servers.
 
     Raises:
-        RuntimeError: They failed. An exception is the only way for a launch to exit with 1.
+        RuntimeError: They failed.
     """
-    if event.returncode and not context.is_shutdown:
-        msg = f'the model servers failed with exit code {event.returncode}, as said above'
-        raise RuntimeError(msg)
+    bringup.check_models(event, context)
     return [Shutdown(reason='the model servers ended')]

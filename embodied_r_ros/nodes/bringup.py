@@ -9,10 +9,12 @@ again after a while.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 import sys
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.errors import ConfigError
+from embodied_r_ros.models.profiles import load_profile
 from embodied_r_ros.nodes.topics import camera_topic, full_name, robot_remappings
 from embodied_r_ros.resources import shared_path
 from embodied_r_ros.transport import transport_environment
@@ -36,12 +38,21 @@ from lifecycle_msgs.msg import Transition
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from launch.events.process import ProcessExited
+
     from launch import LaunchContext, LaunchDescriptionEntity
 
 _TRY_AGAIN_S = 5.0
 # After SIGINT, before SIGTERM, which ends a process at once: time to close a bag on a slow disk.
 _END_S = '15'
 _EXTRACTOR = 'keyframe_extractor'
+_TRUE = {'true', '1', 'yes', 'on'}
+_FALSE = {'false', '0', 'no', 'off'}
+# As `python -m embodied_r_ros.cli.main`, but a clone in the current folder hides no package.
+_COMMAND_LINE = (
+    'import sys; sys.path[:] = [part for part in sys.path if part]; '
+    'from embodied_r_ros.cli.main import main; sys.exit(main())'
+)
 _ARGUMENTS = {
     'namespace': ('', 'namespace of all nodes'),
     'params_file': ('', 'YAML file of parameters; empty: the shipped config/embodied_r.yaml'),
@@ -81,13 +92,34 @@ def arguments(**defaults: str) -> list[DeclareLaunchArgument]:
 
 
 def values(context: LaunchContext) -> dict[str, str]:
-    """The arguments as they were given."""
-    return {name: LaunchConfiguration(name).perform(context) for name in _ARGUMENTS}
+    """The arguments as they were given, checked as far as they can be before anything is started.
+
+    Raises:
+        ConfigError: There is no such file or profile.
+    """
+    given = {name: LaunchConfiguration(name).perform(context) for name in _ARGUMENTS}
+    if given['params_file']:
+        file = Path(given['params_file']).expanduser()
+        if not file.is_file():
+            msg = f'params_file is {str(file)!r}: expected a YAML file of parameters'
+            raise ConfigError(msg)
+        given['params_file'] = str(file)
+    if given['profile'] and not given['model_server_url']:
+        load_profile(given['profile'])
+    return given
 
 
-def is_true(value: str) -> bool:
-    """Tell what a launch argument means."""
-    return value.strip().lower() in {'true', '1', 'yes', 'on'}
+def is_true(given: Mapping[str, str], name: str) -> bool:
+    """Tell what a launch argument means that is true or false.
+
+    Raises:
+        ConfigError: It is neither.
+    """
+    value = given[name].strip().lower()
+    if value not in _TRUE | _FALSE:
+        msg = f'{name} is {given[name]!r}: expected true or false'
+        raise ConfigError(msg)
+    return value in _TRUE
 
 
 def transport() -> list[LaunchDescriptionEntity]:
@@ -118,7 +150,7 @@ def pipeline(given: Mapping[str, str]) -> dict[str, LifecycleNode]:
         'semantic_perceiver': {**profile, **listed},
         'spatial_reasoner': {**profile, 'chat.url': url},
     }
-    if is_true(given['record']):
+    if is_true(given, 'record'):
         extra['episode_recorder'] = {'bag_dir': given['bag_dir'], **listed}
     nodes = {name: node(name, given, own, remapped) for name, own in extra.items()}
     transport = {'image_transport': given['image_transport']}
@@ -165,7 +197,7 @@ def node(
     """A node whose empty parameters and remappings are left as they are."""
     file = given['params_file'] or str(shared_path('config', 'embodied_r.yaml'))
     own = {key: value for key, value in parameters.items() if value != ''}
-    sim_time = {'use_sim_time': is_true(given['use_sim_time'])}
+    sim_time = {'use_sim_time': is_true(given, 'use_sim_time')}
     return LifecycleNode(
         package='embodied_r_ros',
         executable=name,
@@ -176,7 +208,7 @@ def node(
         ros_arguments=['--log-level', given['log_level']],
         sigterm_timeout=_END_S,
         prefix=given['prefix'] or None,
-        respawn=is_true(given['use_respawn']),
+        respawn=is_true(given, 'use_respawn'),
         respawn_delay=2.0,
         output='screen',
     )
@@ -194,7 +226,7 @@ def managed(
         given: The arguments of the launch.
         after: Another node, whose becoming active is waited for before this one is configured.
     """
-    if not is_true(given['autostart']):
+    if not is_true(given, 'autostart'):
         return [made]
     configure = _change(made, Transition.TRANSITION_CONFIGURE)
     activate = _change(made, Transition.TRANSITION_ACTIVATE)
@@ -216,20 +248,37 @@ def managed(
 
 
 def served_models(given: Mapping[str, str]) -> list[ExecuteProcess]:
-    """The model servers of the profile; they end with the launch."""
-    if given['model_server_url'] or not is_true(given['serve_models']):
+    """The model servers of the profile; they end with the launch, and it fails with them."""
+    if given['model_server_url'] or not is_true(given, 'serve_models'):
         return []
-    command = [sys.executable, '-m', 'embodied_r_ros.cli.main', 'serve', given['profile']]
+    respawn = is_true(given, 'use_respawn')
     return [
         ExecuteProcess(
-            cmd=command,
+            cmd=serve_command(given['profile']),
             name='models',
             output='screen',
             sigterm_timeout=_END_S,
-            respawn=is_true(given['use_respawn']),
+            respawn=respawn,
             respawn_delay=5.0,
+            on_exit=None if respawn else check_models,
         )
     ]
+
+
+def serve_command(profile: str) -> list[str]:
+    """The command line that serves a profile, to which options can be added."""
+    return [sys.executable, '-c', _COMMAND_LINE, 'serve', profile]
+
+
+def check_models(event: ProcessExited, context: LaunchContext) -> None:
+    """See that the model servers have not ended by themselves with an error.
+
+    Raises:
+        RuntimeError: They have. An exception is the only way for a launch to exit with 1.
+    """
+    if event.returncode and not context.is_shutdown:
+        msg = f'the model servers failed with exit code {event.returncode}, as said above'
+        raise RuntimeError(msg)
 
 
 def _change(target: LifecycleNode, transition: int) -> EmitEvent:

@@ -22,6 +22,7 @@ from ament_index_python.packages import get_package_prefix, PackageNotFoundError
 from embodied_r_msgs.action import Ask
 from embodied_r_msgs.msg import SemanticDelta
 from embodied_r_msgs.srv import StartEpisode
+from embodied_r_ros.nodes import bringup
 from embodied_r_ros.recordings.bags import open_bag
 from embodied_r_ros.resources import shared_path
 from launch.launch_description_sources import get_launch_description_from_python_launch_file
@@ -273,6 +274,56 @@ def test_recording_that_is_missing_ends_the_launch_with_one_line(tmp_path: Path)
     assert 'does not exist' in line
 
 
+@pytest.mark.parametrize(
+    ('name', 'argument', 'message'),
+    [
+        ('replay', 'loop:=maybe', "loop is 'maybe': expected true or false"),
+        ('replay', 'player:=', "player is '': expected true or false"),
+        ('replay', 'rate:=abc', "rate is 'abc': expected a number"),
+        ('replay', 'rate:=0', 'rate is 0.0: expected 0.01 to 100'),
+        ('replay', 'params_file:=/nope.yaml', "params_file is '/nope.yaml': expected a YAML file"),
+        ('embodied_r', 'autostart:=si', "autostart is 'si': expected true or false"),
+        ('embodied_r', 'params_file:=/', "params_file is '/': expected a YAML file"),
+        ('embodied_r', 'profile:=nope', "no profile 'nope'"),
+    ],
+)
+def test_argument_that_means_nothing_ends_the_launch_with_one_line(
+    name: str, argument: str, message: str
+) -> None:
+    command = [sys.executable, '-c', SERVICE, str(FOLDER / f'{name}.launch.py'), argument]
+    if name == 'replay':
+        command.append(f'bag:={shared_path("samples", "indoor", "episode_00000")}')
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    said = done.stdout + done.stderr
+    assert done.returncode == 1
+    assert len([line for line in said.splitlines() if message in line]) == 1
+    assert 'Traceback' not in said
+    assert 'process started' not in said
+
+
+def test_pipeline_ends_with_its_model_servers(tmp_path: Path) -> None:
+    command = [sys.executable, '-c', SERVICE, str(FOLDER / 'embodied_r.launch.py')]
+    command += [f'profile:={server_profile(tmp_path, "raise SystemExit(1)")}', 'autostart:=false']
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert done.returncode == 1
+    assert 'the model servers failed with exit code 1' in done.stdout + done.stderr
+
+
+def test_model_servers_are_started_again_where_that_is_asked_for(
+    start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    starts = tmp_path / 'starts'
+    code = f'open({str(starts)!r}, "a").write("x"); raise SystemExit(1)'
+    launched = start(
+        'embodied_r.launch.py',
+        profile=server_profile(tmp_path, code),
+        autostart='false',
+        use_respawn='true',
+    )
+    wait_for(lambda: starts.exists() and starts.stat().st_size > 1, 'again', TIMEOUT_S)
+    assert launched.poll() is None
+
+
 @pytest.mark.parametrize('code', [1, 0])
 def test_model_servers_that_end_fail_the_launch(tmp_path: Path, code: int) -> None:
     command = [sys.executable, '-c', SERVICE, str(FOLDER / 'models.launch.py')]
@@ -305,6 +356,22 @@ def test_model_servers_that_are_told_to_end_are_no_failure(tmp_path: Path) -> No
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait(TIMEOUT_S)
+
+
+def test_clone_in_the_current_folder_hides_no_package(tmp_path: Path) -> None:
+    (tmp_path / 'embodied_r_ros').mkdir()
+    (tmp_path / 'embodied_r_ros' / '__init__.py').write_text('raise SystemExit(9)')
+    profile = server_profile(tmp_path, '')
+    done = subprocess.run(
+        [*bringup.serve_command(str(profile)), '--dry-run'],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, '')
+    assert sys.executable in done.stdout
 
 
 def server_profile(folder: Path, code: str) -> Path:
