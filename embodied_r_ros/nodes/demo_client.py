@@ -209,12 +209,17 @@ class DemoClient:
     def _take_delta(self, msg: SemanticDelta) -> None:
         delta = delta_from_msg(msg)
         self.deltas.append(delta)
-        said = ' '.join(part for part in (delta.action, delta.change, delta.error) if part)
-        self._say(f'{self._seconds(delta.stamp_ns)}    delta {delta.to_id}: {said}')
+        self._say(f'{self._seconds(delta.stamp_ns)}    delta {delta.to_id}: {in_words(delta)}')
 
     def _seconds(self, stamp_ns: int) -> str:
         start_ns = self.keyframes[0].stamp_ns if self.keyframes else stamp_ns
         return f'{(stamp_ns - start_ns) / 1e9:6.1f} s'
+
+
+def in_words(delta: Delta) -> str:
+    """What a delta says, each part as a sentence of its own."""
+    parts = (delta.action, delta.change, delta.error)
+    return ' '.join(part if part.endswith('.') else f'{part}.' for part in parts if part)
 
 
 @contextmanager
