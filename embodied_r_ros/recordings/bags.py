@@ -25,6 +25,7 @@ from rosbags.interfaces import (
     QosTime,
 )
 from rosbags.rosbag2 import CompressionFormat, CompressionMode, StoragePlugin, Writer
+import yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -169,7 +170,7 @@ def open_bag(path: Path) -> Iterator[AnyReader]:
         reader = AnyReader([path], default_typestore=embodied_typestore())
         reader.open()
     except Exception as error:  # whatever a damaged file makes of the parser
-        msg = f'bag {path} cannot be read ({_reason(error)}): {_REPAIR}'
+        msg = f'bag {path} cannot be read ({_reason(error)}): {_advice(path)}'
         raise BagError(msg) from None
     try:
         yield reader
@@ -258,6 +259,26 @@ def _check_looks_like_bag(path: Path) -> None:
     if path.is_file() and path.suffix not in _STORAGE_SUFFIXES:
         msg = f'{path} is not a bag: expected a rosbag2 folder, or a .mcap or .db3 file'
         raise BagError(msg)
+
+
+def _advice(path: Path) -> str:
+    """What to do about a bag that cannot be read."""
+    if not path.is_dir():
+        return _REPAIR
+    files = sorted(file for file in path.iterdir() if file.suffix in _STORAGE_SUFFIXES)
+    try:
+        value = yaml.safe_load((path / 'metadata.yaml').read_bytes())
+        names = [str(name) for name in value['rosbag2_bagfile_information']['relative_file_paths']]
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, TypeError, KeyError):
+        if files:
+            return (
+                f'its metadata.yaml is damaged: remove it, then run `ros2 bag reindex {path}` '
+                f'or give {files[0]} itself'
+            )
+        names = ['any .mcap or .db3 file']
+    if absent := [name for name in names if not (path / Path(name).name).exists()]:
+        return f'the folder lacks {absent[0]}: copy the whole folder again'
+    return _REPAIR
 
 
 def _reason(error: Exception) -> str:

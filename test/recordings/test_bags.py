@@ -151,6 +151,25 @@ def test_a_cut_off_bag_is_refused_with_what_to_do(tmp_path: Path, kept: float) -
             pass
 
 
+@pytest.mark.parametrize('content', ['{', '\x00', 'words', 'rosbag2_bagfile_information: {}'])
+def test_a_bag_with_damaged_metadata_is_refused_with_what_to_do(
+    tmp_path: Path, content: str
+) -> None:
+    bag = write_bag(tmp_path / 'bag')
+    (bag / 'metadata.yaml').write_text(content)
+    advice = rf'its metadata.yaml is damaged: .*reindex {bag}` or give {bag}/bag.mcap itself$'
+    with pytest.raises(BagError, match=advice), open_bag(bag):
+        pass
+
+
+def test_a_bag_without_its_file_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    bag = write_bag(tmp_path / 'bag')
+    (bag / 'bag.mcap').unlink()
+    advice = r'the folder lacks bag.mcap: copy the whole folder again$'
+    with pytest.raises(BagError, match=advice), open_bag(bag):
+        pass
+
+
 def test_a_bag_that_was_never_closed_is_told_from_other_folders(tmp_path: Path) -> None:
     bag = write_bag(tmp_path / 'bag')
     (bag / 'metadata.yaml').unlink()
