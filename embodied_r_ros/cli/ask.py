@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 import sys
 from typing import TYPE_CHECKING
 
+from embodied_r_ros.cli.arguments import some_path, some_text
 from embodied_r_ros.errors import InputError
 from embodied_r_ros.models.serving import served_model
 from embodied_r_ros.offline import answer_to_json, ask_about, check_source, see
@@ -22,10 +22,15 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb."""
     add = parser.add_argument
-    add('source', type=Path, metavar='SOURCE', help='video, folder of images, or bag')
+    add('source', type=some_path, metavar='SOURCE', help='video, folder of images, or bag')
     add('question', metavar='QUESTION', help='what to ask')
     add('-o', '--option', action='append', default=[], help='an option; repeat, at least twice')
-    add('--model', metavar='DIR_OR_URL', help='folder with a model, or URL of a model server')
+    add(
+        '--model',
+        type=some_text,
+        metavar='DIR_OR_URL',
+        help='folder with a model, or URL of a model server',
+    )
     add('--topic', help='image topic of a bag, where it has several')
     add('--rate', type=float, metavar='HZ', help='images per second of a folder, default 10')
     add('--temperature', type=float, default=0.0, help='0, the default: greedy')

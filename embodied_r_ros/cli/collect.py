@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 import sys
 from typing import TYPE_CHECKING
 
+from embodied_r_ros.cli.arguments import some_path
 from embodied_r_ros.collecting.episode import CollectConfig
 from embodied_r_ros.collecting.jobs import collect
 from embodied_r_ros.questions.collect import find_bags
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb."""
     add = parser.add_argument
-    add('bags', nargs='+', type=Path, metavar='BAG', help='camera bags, or folders of them')
+    add('bags', nargs='+', type=some_path, metavar='BAG', help='camera bags, or folders of them')
     add(
         '--out',
-        type=Path,
+        type=some_path,
         required=True,
         metavar='DIR',
         help='folder of the episodes; what a run before has finished in it is skipped',

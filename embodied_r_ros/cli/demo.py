@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 import sys
 from typing import TYPE_CHECKING
 
+from embodied_r_ros.cli.arguments import some_path
 from embodied_r_ros.errors import ConfigError, InputError
 from embodied_r_ros.reasoning.asking import Question, question_problem
 from embodied_r_ros.resources import shared_path
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb."""
-    parser.add_argument('--source', type=Path, help='video, folder of images, or bag')
+    parser.add_argument('--source', type=some_path, help='video, folder of images, or bag')
     parser.add_argument('--topic', help='image topic of a bag; default: the only one there is')
     # Both go into one list, in order: an option belongs to the question before it.
     parser.add_argument(
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=lambda text: ('option', text),
         help='an option of the question before it; repeat, one each',
     )
-    parser.add_argument('--out', type=Path, required=True, help='new or empty folder')
+    parser.add_argument('--out', type=some_path, required=True, help='new or empty folder')
 
 
 def main(args: argparse.Namespace) -> int:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from embodied_r_ros.cli.arguments import some_path
 from embodied_r_ros.keyframe_budget import evaluate_images
 from embodied_r_ros.keyframes import KeyframeConfig
 from embodied_r_ros.recordings.sources import open_source
@@ -22,7 +23,9 @@ _HEADING = '   image        time   compared   overlap  inliers  reason\n'
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb."""
     defaults = KeyframeConfig()
-    parser.add_argument('source', metavar='SOURCE', help='video, folder of images, or bag')
+    parser.add_argument(
+        'source', type=some_path, metavar='SOURCE', help='video, folder of images, or bag'
+    )
     parser.add_argument('--topic', help='image topic of a bag, where it has several')
     parser.add_argument(
         '--rate',

@@ -9,6 +9,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from embodied_r_ros.cli.arguments import some_path
 from embodied_r_ros.errors import ConfigError, InputError
 from embodied_r_ros.keyframes import KeyframeConfig
 from embodied_r_ros.models.chat_config import ChatConfig
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb."""
     add = parser.add_argument
-    add('source', metavar='SOURCE', help='video, folder of images, or bag')
+    add('source', type=some_path, metavar='SOURCE', help='video, folder of images, or bag')
     add('--topic', help='image topic of a bag, where it has several')
     add(
         '--rate',

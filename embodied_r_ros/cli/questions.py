@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 import sys
 from typing import TYPE_CHECKING
 
+from embodied_r_ros.cli.arguments import some_path
 from embodied_r_ros.errors import InputError
 from embodied_r_ros.models.profiles import load_profile
 from embodied_r_ros.pipeline import classical_perceiver, perceive_path, vlm_perceiver
@@ -21,6 +21,7 @@ from tqdm import tqdm
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from embodied_r_ros.deltas import SemanticDelta
 
@@ -28,9 +29,11 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb."""
     parser.add_argument(
-        'bags', nargs='+', type=Path, metavar='BAG', help='bags, or folders of bags'
+        'bags', nargs='+', type=some_path, metavar='BAG', help='bags, or folders of bags'
     )
-    parser.add_argument('--out', type=Path, required=True, metavar='ROWS.jsonl', help='rows file')
+    parser.add_argument(
+        '--out', type=some_path, required=True, metavar='ROWS.jsonl', help='rows file'
+    )
     parser.add_argument(
         '--deltas', choices=DELTA_SOURCES, help='default: recorded if there, else classical'
     )

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 import sys
 from typing import TYPE_CHECKING
 
+from embodied_r_ros.cli.arguments import some_path, some_text
 from embodied_r_ros.errors import InputError
 from embodied_r_ros.models.serving import served_model
 from embodied_r_ros.recordings.episode_bag import read_answers
@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb."""
     add = parser.add_argument
-    add('bag', type=Path, metavar='BAG', help='bag with recorded answers')
+    add('bag', type=some_path, metavar='BAG', help='bag with recorded answers')
     add(
         '--model',
+        type=some_text,
         action='append',
         required=True,
         metavar='DIR_OR_URL',

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from contextlib import suppress
 import json
-from pathlib import Path
 import shlex
 import sys
 from typing import TYPE_CHECKING
 
+from embodied_r_ros.cli.arguments import some_path
 from embodied_r_ros.models.profiles import load_profile, profile_names, ROLES
 from embodied_r_ros.models.serving import ModelServers
 
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add('--only', choices=ROLES, default='', help='start the server of this role only')
     add('--host', default='', help='address to listen at (default: as the profile says)')
     add('--allow-remote', action='store_true', help='let other machines reach the servers')
-    add('--log-dir', type=Path, help='folder of the logs (default: in ~/.local/state)')
+    add('--log-dir', type=some_path, help='folder of the logs (default: in ~/.local/state)')
     add('--dry-run', action='store_true', help='check everything and print the command lines')
 
 

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 import re
 import sys
 
+from embodied_r_ros.cli.arguments import some_path
 from embodied_r_ros.sim import require_simulator
 from embodied_r_ros.sim.config import IndoorConfig
 from tqdm import tqdm
@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     default = IndoorConfig()
     add('--episodes', type=int, required=True, metavar='N', help='how many to keep')
     add('--seed', type=int, required=True, metavar='S', help='seed of the run')
-    add('--out', type=Path, required=True, metavar='DIR', help='new or empty folder')
+    add('--out', type=some_path, required=True, metavar='DIR', help='new or empty folder')
     add('--rate', type=float, default=default.rate_hz, metavar='HZ', help='images per second, 10')
     size = (default.width_px, default.height_px)
     add('--size', type=_size, default=size, metavar='WxH', help='of the images, 320x240')

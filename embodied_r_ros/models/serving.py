@@ -230,6 +230,9 @@ def served_model(
     if model.startswith(('http://', 'https://')):
         yield ChatConfig(url=model)
         return
+    if '://' in model or not model:
+        msg = f'model is {model!r}: expected an http or https URL, or a folder'
+        raise ConfigError(msg)
     folder = Path(model).expanduser().resolve()
     if not (folder / 'config.json').is_file() or not any(folder.glob('*.safetensors')):
         msg = (

@@ -256,7 +256,8 @@ def _check_looks_like_bag(path: Path) -> None:
             raise BagError(msg)
         msg = f'{path} is not a bag: expected a folder with metadata.yaml, or a .mcap or .db3 file'
         raise BagError(msg)
-    if path.is_file() and path.suffix not in _STORAGE_SUFFIXES:
+    # A pipe has the name of a bag but no end.
+    if not path.is_dir() and (not path.is_file() or path.suffix not in _STORAGE_SUFFIXES):
         msg = f'{path} is not a bag: expected a rosbag2 folder, or a .mcap or .db3 file'
         raise BagError(msg)
 

@@ -11,6 +11,7 @@ from embodied_r_ros.deltas import DeltaKind
 from embodied_r_ros.episodes import EpisodeEvent
 from embodied_r_ros.errors import BagError, InputError
 from embodied_r_ros.recordings.answer_log import AnswerLog, read_answer_log
+from embodied_r_ros.recordings.bag_images import IMAGE_TYPES
 from embodied_r_ros.recordings.bags import open_bag, read_messages, topics_of_type
 from embodied_r_ros.recordings.camera_poses import camera_poses
 from embodied_r_ros.recordings.layout import Layout
@@ -71,6 +72,10 @@ def read_episode(
         layout = _layout(reader)
         marks = _read(reader, topics_of_type(reader, _MARK), mark_from_msg)
         if not topics:
+            is_blind = true and not topics_of_type(reader, *IMAGE_TYPES)
+            if is_blind and source not in {'recorded', 'true'}:
+                msg = f'bag {path} has true deltas and no images: use --deltas true'
+                raise BagError(msg)
             deltas = _perceived(path, source, perceive)
         deltas = sorted(deltas, key=lambda delta: delta.stamp_ns)
         found = camera_poses(

@@ -115,6 +115,9 @@ def _kind(path: Path) -> str:
         if 'metadata.yaml' in names or _BAG_SUFFIXES & set(names.values()):
             return 'bag'
         return 'folder'
+    if not path.is_file():  # a pipe or a device, which may have no end or no beginning
+        msg = f'{path} is neither a file nor a folder: expected a video, or a folder or bag'
+        raise SourceError(msg)
     if path.suffix.lower() in _IMAGE_SUFFIXES:
         msg = f'{path} is a single image: give the folder that it is in'
         raise SourceError(msg)

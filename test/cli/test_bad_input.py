@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 import signal
 import subprocess
@@ -66,6 +67,7 @@ def one_error_line(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> 
         (f'ask nothing Q --model {DEAD}', 'nothing has no images'),
         (f'ask {SAMPLE} Q --model file', 'file holds no model: expected a folder'),
         (f'ask {SAMPLE} Q --model weightless', 'weightless holds no model: expected a folder'),
+        (f'ask {SAMPLE} Q --model ftp://x', "'ftp://x': expected an http or https URL, or a"),
         (f'ask {SAMPLE} Q --model http://[::', "url is 'http://[::'"),
         (f'ask {SAMPLE} \udcff --model {DEAD}', 'is not text in UTF-8'),
         (f'ask {SAMPLE} Q -o a -o \udcff --model {DEAD}', 'is not text in UTF-8'),
@@ -89,6 +91,66 @@ def test_bad_input_is_one_line_and_leaves_nothing(
     before = sorted(folder.iterdir())
     assert message in one_error_line(capsys, line.split())
     assert sorted(folder.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    'arguments',
+    [
+        ['keyframes', ''],
+        ['perceive', ''],
+        ['demo', '--out', ''],
+        ['demo', '--source', '', '--out', 'new'],
+        ['ask', str(SAMPLE), 'Which way?', '--model', ''],
+        ['replay', str(SAMPLE), '--model', ''],
+        ['questions', str(SAMPLE), '--out', ''],
+    ],
+)
+def test_an_empty_argument_is_no_default(
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+) -> None:
+    monkeypatch.chdir(folder)
+    before = sorted(folder.iterdir())
+    with pytest.raises(SystemExit, match='2'):
+        main(arguments)
+    out, err = capsys.readouterr()
+    assert 'is empty: give a value' in err
+    assert (out, err.count('\n')) == ('', 1)
+    assert sorted(folder.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ('verb', 'name', 'message'),
+    [
+        ('keyframes', 'pipe', 'pipe is neither a file nor a folder'),
+        ('keyframes', 'pipe.mcap', 'pipe.mcap is neither a file nor a folder'),
+        ('replay', 'pipe.mcap', 'pipe.mcap is not a bag'),
+    ],
+)
+def test_a_pipe_is_not_waited_for(tmp_path: Path, verb: str, name: str, message: str) -> None:
+    os.mkfifo(tmp_path / name)
+    more = ['--model', DEAD] if verb == 'replay' else []
+    done = subprocess.run(
+        [*COMMAND, verb, str(tmp_path / name), *more],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+def test_a_simulated_bag_without_images_points_to_its_true_deltas(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bag = tmp_path / 'bag'
+    with BagWriter(bag) as writer:
+        writer.add_topic('/truth/semantic_delta', 'embodied_r_msgs/msg/SemanticDelta')
+    line = ['questions', str(bag), '--out', str(tmp_path / 'rows.jsonl')]
+    assert 'has true deltas and no images: use --deltas true' in one_error_line(capsys, line)
 
 
 @pytest.mark.parametrize(
