@@ -2,7 +2,8 @@
 """The life of a node's process, from the command line to a clean end.
 
 SIGINT and SIGTERM shut the node down while it can still talk: goals end with a reason, bags are
-closed. A second signal ends the process at once. An exception in a callback is logged and the node
+closed. A signal some seconds later ends the process at once: the first one may come twice, from a
+terminal or service manager and from launch. An exception in a callback is logged and the node
 goes on.
 """
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 # Time for results and last messages to leave after the node was deactivated.
 _LAST_WORDS_S = 0.5
+# Signals that come together are one wish to end.
+_TOGETHER_S = 3.0
 
 
 def run(make: Callable[..., ManagedNode], arguments: Sequence[str] | None = None) -> int:
@@ -110,7 +113,9 @@ def _signals_to_socket() -> socket.socket:
 def _obey_signals(signals: socket.socket, end: _End) -> None:
     signals.recv(1)
     end()
-    signals.recv(1)
+    first = time.monotonic()
+    while time.monotonic() < first + _TOGETHER_S:
+        signals.recv(1)
     os._exit(130)
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.recordings.bags import BagWriter
@@ -37,6 +38,17 @@ def test_signal_ends_the_process_cleanly(graph: Graph, bag: Path, number: signal
     process = graph.process('bag_player', bag=bag, autostart=True, playback__loop=True)
     heard.wait(1)
     process.send_signal(number)
+    _, err = process.communicate(timeout=TIMEOUT_S)
+    assert (process.returncode, err) == (0, '')
+
+
+def test_signal_that_comes_twice_is_one_wish_to_end(graph: Graph, bag: Path) -> None:
+    heard = graph.inbox(String, '/text')
+    process = graph.process('bag_player', bag=bag, autostart=True, playback__loop=True)
+    heard.wait(1)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.1)  # two that are pending at once are one
+    process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=TIMEOUT_S)
     assert (process.returncode, err) == (0, '')
 
