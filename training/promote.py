@@ -31,7 +31,7 @@ from embodied_r_ros.rows import read_rows
 from training.compare import compare
 from training.evaluate import CACHE, drawn, evaluate, opened_cache
 from training.gate import gate, GateConfig, table
-from training.judges import add_judge_option, judge_of
+from training.judges import add_judge_option, is_unjudged, judge_of
 from training.latency import measure
 from training.merge import merged
 from training.models import is_adapter, model_folder
@@ -66,7 +66,7 @@ def examined(
         prompts = [row.prompt(memory) for row in asked]
         latency = measure((str(incumbent), str(candidate)), prompts, Sampling(), _say)
     config = GateConfig(**{f.name: getattr(args, f.name) for f in fields(GateConfig)})
-    checks = gate(comparison, latency, config, judged=judge is not None)
+    checks = gate(comparison, latency, config, judged=not is_unjudged(args.judge))
     sys.stdout.write(table(checks) + '\n')
     text = '\n'.join(row.to_json() for row in rows)
     record = {
