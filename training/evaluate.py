@@ -24,7 +24,7 @@ from embodied_r_ros.rows import read_rows
 from training.execution import executed_consistency
 from training.generate import generate, model_identity
 from training.grading import Grade, graded, graded_with_consistency
-from training.judges import add_judge_option, judge_of
+from training.judge.models import add_judge_option, judge_of
 from training.report_page import report_page
 from training.statistics import bootstrap_interval
 from training.writing import write_text
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.rows import Row
 
-    from training.judge import Judge
+    from training.judge.cases import Judge
 
 
 CACHE = 'runs/cache'

@@ -17,7 +17,7 @@ from embodied_r_ros.errors import EmbodiedRError, InputError
 from embodied_r_ros.reasoning.asking import question_problem
 
 from training.grading import graded_with_consistency
-from training.judges import add_judge_option, judge_of
+from training.judge.models import add_judge_option, judge_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

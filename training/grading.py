@@ -16,12 +16,12 @@ from embodied_r_ros.reasoning.completions import (
     UNKNOWN,
 )
 
-from training.judge import Case
+from training.judge.cases import Case
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from training.judge import Judge
+    from training.judge.cases import Judge
 
 # Thresholds of mean relative accuracy (VSI-Bench): 0.50, 0.55, … 0.95.
 _MRA_CONFIDENCES = tuple(percent / 100 for percent in range(50, 100, 5))

@@ -22,7 +22,7 @@ from trl import GRPOConfig, GRPOTrainer, TrlParser
 
 from training.checkpoints import newest_checkpoint
 from training.generate import chat_text, prompt_messages
-from training.judges import load_judge
+from training.judge.models import load_judge
 from training.monitor import Monitor
 from training.nano import load_tokenizer
 from training.rewards import accuracy_reward, consistency_reward, format_reward

@@ -31,7 +31,7 @@ from embodied_r_ros.rows import read_rows
 from training.compare import compare
 from training.evaluate import CACHE, drawn, evaluate, opened_cache
 from training.gate import gate, GateConfig, table
-from training.judges import add_judge_option, is_unjudged, judge_of
+from training.judge.models import add_judge_option, is_unjudged, judge_of
 from training.latency import measure
 from training.merge import merged
 from training.models import is_adapter, model_folder

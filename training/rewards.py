@@ -21,7 +21,7 @@ from training.grading import consistencies, graded
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from training.judge import Judge
+    from training.judge.cases import Judge
 
     Completions = Sequence[Sequence[dict[str, str]]]  # one message each
     Reward = Callable[..., list[float | None]]

@@ -17,13 +17,13 @@ from embodied_r_ros.rows import Row, write_rows
 from test.chat_server import ChatServer, RecordedRequest, Script
 from test.tiny_models import save_language_model
 from training import evaluate, generate
-from training.judge import NONE_OF_THESE
+from training.judge.cases import NONE_OF_THESE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from training.judge import Case
+    from training.judge.cases import Case
 
 MEMORY = MemoryConfig()
 ROWS = [

@@ -14,7 +14,7 @@ from training.execution import executed_conclusion
 from training.grade import AskedRow
 from training.grade import main as grade_main
 from training.grading import consistencies
-from training.judge import Case, NONE_OF_THESE
+from training.judge.cases import Case, NONE_OF_THESE
 from training.rewards import accuracy_reward, consistency_reward, format_reward
 
 if TYPE_CHECKING:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How often a judge errs: `python -m training.judge_report --judge DIR_OR_URL --rows FILE`.
+"""How often a judge errs: `python -m training.judge.report --judge DIR_OR_URL --rows FILE`.
 
 False accept: the reasoning leads elsewhere, yet the judge takes it for the answer's (the right
 answer under another item's reasoning, or under a flipped conclusion). False reject: the reasoning
@@ -17,15 +17,15 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.errors import EmbodiedRError, InputError
 
-from training.judge_data import KINDS
-from training.judges import load_judge
-from training.train_judge import split_samples
+from training.judge.data import KINDS
+from training.judge.models import load_judge
+from training.judge.train import split_samples
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from training.judge import Judge
-    from training.judge_data import Sample
+    from training.judge.cases import Judge
+    from training.judge.data import Sample
 
 
 def measure(judge: Judge, made: Sequence[Sample]) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def table(report: dict[str, Any]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, and print the report."""
-    parser = argparse.ArgumentParser(prog='training.judge_report', description=__doc__)
+    parser = argparse.ArgumentParser(prog='training.judge.report', description=__doc__)
     parser.add_argument('--judge', required=True, action='append', metavar='DIR_OR_URL')
     parser.add_argument('--rows', required=True, action='append', metavar='FILE')
     parser.add_argument('--split', default='test')
@@ -86,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         made = split_samples(args.rows, args.split, args.seed, held_out=True)
         report = measure(load_judge(args.judge), list(islice(made, args.limit)))
     except EmbodiedRError as error:
-        sys.stderr.write(f'training.judge_report: error: {error}\n')
+        sys.stderr.write(f'training.judge.report: error: {error}\n')
         return 2 if isinstance(error, InputError) else 1
     if args.json:
         unfinished = args.json.with_name(args.json.name + '.tmp')

@@ -17,7 +17,7 @@ from embodied_r_ros.resources import shared_path
 import torch
 
 from training.generate import load_model
-from training.judge import judge_messages, Panel
+from training.judge.cases import judge_messages, Panel, said_text
 from training.models import is_url, model_folder
 
 if TYPE_CHECKING:
@@ -25,11 +25,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from training.judge import Case, Judge
+    from torch import Tensor
+
+    from training.judge.cases import Case, Judge
 
 _DEFAULT = ('models', 'judge')
 _NO_JUDGE = 'none'
-_BATCH = 64
+_BATCH = 16
 _IN_FLIGHT = 8
 _DEADLINE_S = 120.0
 _TOP_LOGPROBS = 20  # as many as servers report
@@ -42,17 +44,9 @@ class FolderJudge:
         """Load the model.
 
         Raises:
-            ModelError: It cannot be loaded, or its tokenizer has no token for each letter.
+            ModelError: It cannot be loaded.
         """
         self._model, self._tokenizer = load_model(folder)
-        self._letters = [self._letter_id(option_letter(index)) for index in range(26)]
-
-    def _letter_id(self, letter: str) -> int:
-        ids: list[int] = self._tokenizer(letter, add_special_tokens=False)['input_ids']
-        if len(ids) != 1:
-            msg = f'the judge has {len(ids)} tokens for the letter {letter}, expected 1'
-            raise ModelError(msg)
-        return ids[0]
 
     def conclusions(self, cases: Sequence[Case]) -> list[str]:
         """The likeliest candidate of each case; equal cases are judged once."""
@@ -62,10 +56,9 @@ class FolderJudge:
         verdicts: dict[Case, str] = {}
         for start in range(0, len(distinct), _BATCH):
             batch = distinct[start : start + _BATCH]
-            logits = self._last_logits([texts[case] for case in batch])  # (B, vocabulary)
-            for case, row in zip(batch, logits, strict=True):
-                names = case.candidates()
-                verdicts[case] = names[int(row[self._letters[: len(names)]].argmax())]
+            scores = self._scores([texts[c] for c in batch], [c.candidates() for c in batch])
+            for case, own in zip(batch, scores, strict=True):
+                verdicts[case] = case.candidates()[int(own.argmax())]
         return [verdicts[case] for case in cases]
 
     def _text(self, case: Case) -> str:
@@ -74,16 +67,46 @@ class FolderJudge:
         )
         return text
 
-    @torch.inference_mode()
-    def _last_logits(self, texts: list[str]) -> torch.Tensor:
+    def _tokens(self, texts: Sequence[str], padding_side: str) -> tuple[Tensor, Tensor]:
         batch = self._tokenizer(
-            texts, return_tensors='pt', padding=True, add_special_tokens=False
+            list(texts),
+            return_tensors='pt',
+            padding=True,
+            padding_side=padding_side,
+            add_special_tokens=False,
         ).to(self._model.device)
-        logits: torch.Tensor = self._model(**batch, logits_to_keep=1).logits[:, -1].float().cpu()
+        return batch['input_ids'], batch['attention_mask']
+
+    @torch.inference_mode()
+    def _scores(
+        self, texts: Sequence[str], candidates: Sequence[tuple[str, ...]]
+    ) -> Sequence[Tensor]:
+        """Log probabilities of the candidates of each text, which itself is read once."""
+        counts = [len(names) for names in candidates]
+        end = self._tokenizer.eos_token
+        said = [said_text(name) + end for names in candidates for name in names]
+        asked_ids, asked = self._tokens(texts, 'left')  # (B, T)
+        said_ids, spoken = self._tokens(said, 'right')  # (candidates of all, S)
+        own = torch.repeat_interleave(torch.tensor(counts)).to(asked.device)
+
+        read = self._model(
+            input_ids=asked_ids, attention_mask=asked, use_cache=True, logits_to_keep=1
+        )
+        read.past_key_values.batch_select_indices(own)
+        steps = torch.arange(said_ids.shape[1] - 1, device=asked.device)
+        rest = self._model(
+            input_ids=said_ids[:, :-1],
+            attention_mask=torch.cat([asked[own], spoken[:, :-1]], dim=1),
+            position_ids=asked.sum(1)[own, None] + steps,
+            past_key_values=read.past_key_values,
+        )
+        logits = torch.cat([read.logits[own], rest.logits], dim=1).float()
         if not torch.isfinite(logits).all():
             msg = 'the judge gives no finite probabilities: its weights are broken'
             raise ModelError(msg)
-        return logits
+        each = logits.log_softmax(-1).gather(-1, said_ids[..., None])[..., 0]
+        scores: Sequence[Tensor] = torch.split((each * spoken).sum(1).cpu(), counts)
+        return scores
 
 
 class ServerJudge:
@@ -100,7 +123,9 @@ class ServerJudge:
             return list(pool.map(self._conclusion, cases))
 
     def _conclusion(self, case: Case) -> str:
-        messages = tuple(ChatMessage(m['role'], m['content']) for m in judge_messages(case))
+        messages = tuple(
+            ChatMessage(m['role'], m['content']) for m in judge_messages(case, lettered=True)
+        )
         request = ChatRequest(
             messages, Sampling(0.0, 1.0, max_tokens=1, seed=0), top_logprobs=_TOP_LOGPROBS
         )

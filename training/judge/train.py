@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Train the consistency judge: `python -m training.train_judge --config FILE`.
+"""Train the consistency judge: `python -m training.judge.train --config FILE`.
 
-Starts from a reasoner of this project, which can read its texts, and learns one thing: the letter
-of the option that a reasoning leads to. A recipe to be read from top to bottom; every setting of
+Starts from a reasoner of this project, which can read its texts, and learns one thing: to name
+the option that a reasoning leads to. A recipe to be read from top to bottom; every setting of
 TRL's SFTConfig may stand in the YAML file too.
 """
 
@@ -16,21 +16,20 @@ import sys
 from typing import Any, TYPE_CHECKING
 
 from datasets import Dataset
-from embodied_r_ros.reasoning.completions import option_letter
 from embodied_r_ros.rows import read_rows
 import torch
 from transformers import AutoModelForCausalLM, set_seed
 from trl import SFTConfig, SFTTrainer, TrlParser
 
 from training.checkpoints import newest_checkpoint
-from training.judge import judge_messages
-from training.judge_data import samples
+from training.judge.cases import judge_messages, said_text
+from training.judge.data import samples
 from training.nano import load_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from training.judge_data import Sample
+    from training.judge.data import Sample
 
 
 @dataclass
@@ -51,11 +50,10 @@ def split_samples(files: list[str], split: str, seed: int, held_out: bool) -> It
 
 
 def example(sample: Sample) -> dict[str, Any]:
-    """Prompt and completion of a sample: one letter."""
-    letter = option_letter(sample.case.candidates().index(sample.conclusion))
+    """Prompt and completion of a sample: the candidate that its reasoning leads to."""
     return {
         'prompt': judge_messages(sample.case),
-        'completion': [{'role': 'assistant', 'content': letter}],
+        'completion': [{'role': 'assistant', 'content': said_text(sample.conclusion)}],
     }
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reasonings with the conclusion that they lead to: what a judge is trained and measured on.
 
-Made from the traces of rows, and from small talk about other things (`judge_talk.py`): whole; with
+Made from the traces of rows, and from small talk about other things (`talk.py`): whole; with
 the conclusion flipped to another option; with another item's name; with the reasoning of another
 question; cut off before the end; and the bare conclusion. Half of the conclusions are worded
 otherwise than the traces word them; some wordings are held out from training.
@@ -18,8 +18,8 @@ from embodied_r_ros.reasoning.memory import MemoryConfig
 from embodied_r_ros.vocabulary import COLOURS, SHAPES
 
 from training.degrade import degraded
-from training.judge import Case, NONE_OF_THESE
-from training.judge_talk import small_talk, Solved
+from training.judge.cases import Case, NONE_OF_THESE
+from training.judge.talk import small_talk, Solved
 from training.traces import read_row
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ _WORDINGS = (
 )  # fmt: skip
 _HELD_OUT = (', thus {}.', '. This makes it {}.', '. My conclusion is {}.')
 _DEGRADED_SHARE = 0.15
+# Of what leads nowhere only half is used: with more of it a judge says nothing else for long.
+_NOWHERE_SHARE = 0.5
 _COLOURS = [colour.name for colour in COLOURS]
 _LABEL = re.compile(rf'\b(?:{"|".join(_COLOURS)}) (?:{"|".join(SHAPES)}) object\b')
 _COLOUR = re.compile(rf'\b(?:{"|".join(_COLOURS)}) (?=objects?\b)')
@@ -70,9 +72,11 @@ def samples(
         solved += [small_talk(rng)] if rng.random() < talk_share else []
         for one in solved:
             yield from _own(one, rng, wordings)
-            partners = [latest[one.kind]] if one.kind in latest else []
-            partners += rng.sample(list(latest.values()), min(1, len(latest)))
-            yield from (made for partner in partners if (made := _swapped(one, partner)))
+            # Of its own kind half of the time: the hard ones.
+            near = one.kind in latest and rng.random() < 0.5
+            partner = latest[one.kind if near else rng.choice(list(latest))] if latest else None
+            made = _swapped(one, partner) if partner and rng.random() < _NOWHERE_SHARE else None
+            yield from (made,) if made else ()
             latest[one.kind] = one
 
 
@@ -110,7 +114,7 @@ def _own(solved: Solved, rng: Random, wordings: Sequence[str]) -> Iterator[Sampl
         renamed = whole.replace(topic, _another(topic, rng))
         yield _sample(solved, renamed, NONE_OF_THESE, 'renamed')
     words = solved.think.split()
-    if len(words) > 4:
+    if len(words) > 4 and rng.random() < _NOWHERE_SHARE:
         cut = ' '.join(words[: rng.randint(2, len(words) * 4 // 5)])
         yield _sample(solved, cut, NONE_OF_THESE, 'cut')
 
