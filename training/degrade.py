@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows that tell less: what a reasoner must say when perception could not tell.
+"""Rows that tell less, or of another path, than the simulation does.
 
 Deltas of a simulation's truth always tell everything. On a robot two views may not fit together,
 and without odometry no distance is known. A share of the training rows is cut down in these two
 ways, so that the reasoner learns to say 'unknown' where the text does not hold the answer.
+
+Nor do simulated keyframes ever lie 90° apart, since a new one is due before. Another share of the
+rows tells of motions that are drawn at random, so that the reasoner learns to add up any.
 """
 
 from __future__ import annotations
@@ -13,13 +16,21 @@ import math
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.deltas import CANNOT_TELL, SemanticDelta
-from embodied_r_ros.wording import change_text, MotionStep, parse_action, STATIONARY
+from embodied_r_ros.wording import (
+    ANGLE_STEP_DEG,
+    change_text,
+    MotionStep,
+    parse_action,
+    STATIONARY,
+)
 
 if TYPE_CHECKING:
     from random import Random
 
     from embodied_r_ros.rows import Row
 
+# Motions of retold rows: turns in steps of the wording's, moves of the wording's 0.1 m.
+_MOST_TURN_DEG, _MOST_MOVE_M = 180, 3.0
 # Smallest share of the motions that a row may lose; the largest is all of them.
 _UNTOLD_SHARE = 0.1
 
@@ -50,3 +61,25 @@ def _without_distances(delta: dict[str, Any]) -> dict[str, Any]:
         'change': change_text(items),
         'items': [item.to_json() for item in items],
     }
+
+
+def retold(row: Row, rng: Random) -> Row:
+    """The same row with other motions: what its deltas tell then has an answer of its own."""
+    return replace(row, deltas=tuple(_moved_otherwise(delta, rng) for delta in row.deltas))
+
+
+def _moved_otherwise(delta: dict[str, Any], rng: Random) -> dict[str, Any]:
+    steps = parse_action(delta['action'])
+    told = ', '.join(_other_step(step, rng).text() for step in steps or ())
+    return {**delta, 'action': told or delta['action']}
+
+
+def _other_step(step: MotionStep, rng: Random) -> MotionStep:
+    """A step of the same kind, of another amount and often the other way."""
+    if step.amount is None:
+        return step
+    if step.verb == 'moved':
+        return replace(step, amount=rng.randint(1, round(10 * _MOST_MOVE_M)) / 10)
+    amount = ANGLE_STEP_DEG * rng.randint(1, _MOST_TURN_DEG // ANGLE_STEP_DEG)
+    other = {'left': 'right', 'right': 'left'}.get(step.direction, step.direction)
+    return replace(step, amount=amount, direction=rng.choice([step.direction, other]))

@@ -104,6 +104,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         done = read_samples(args.out) if args.out.exists() else {}
         rows = [row for row in read_rows(args.rows) if row.split == args.split]
         rows = [row for row in drawn(rows, args.limit, args.seed) if row.id not in done]
+        # Completions of a batch wait for the longest: alike questions over alike histories.
+        rows.sort(key=lambda row: (row.question_type, len(row.deltas)))
         sampling = Sampling(args.temperature, 1.0, args.max_tokens, args.seed)
         made = sample(args.model, rows, args.count, sampling, MemoryConfig(args.token_budget))
         with args.out.open('a', encoding='utf-8') as out:

@@ -12,7 +12,7 @@ from embodied_r_ros.reasoning.completions import parse_completion, UNKNOWN
 from embodied_r_ros.reasoning.memory import MemoryConfig
 from embodied_r_ros.rows import read_rows
 
-from training.degrade import degraded
+from training.degrade import degraded, retold
 from training.generate import prompt_messages
 from training.rollouts import read_samples
 from training.traces import read_row
@@ -40,6 +40,9 @@ class SftArguments:
     token_budget: int = field(default=1200, metadata={'help': 'tokens of the scene in a prompt'})
     degraded_share: float = field(
         default=0.2, metadata={'help': 'share of training rows that are cut down (degrade.py)'}
+    )
+    retold_share: float = field(
+        default=0.0, metadata={'help': 'share of training rows with other motions (degrade.py)'}
     )
     merged_share: float = field(
         default=0.2, metadata={'help': 'share of training rows with a tight budget: merged lines'}
@@ -77,11 +80,14 @@ def examples(arguments: SftArguments, split: str, seed: int) -> Iterator[dict[st
         tight = rng.random() < arguments.merged_share
         config = MemoryConfig(rng.randint(*_TIGHT_BUDGETS) if tight else arguments.token_budget)
         cut_down = rng.random() < arguments.degraded_share
-        asked = degraded(row, rng) if cut_down else row
+        elsewhere = rng.random() < arguments.retold_share
+        asked = retold(row, rng) if elsewhere else row
+        asked = degraded(asked, rng) if cut_down else asked
         trace = read_row(asked, config)
-        # What is cut away cannot be known any more; what is still told must be the solution.
+        # What is cut away cannot be known any more; what is still told must be the solution, but
+        # for another path, whose answer is what its text says.
         right = {row.solution_text()} | ({UNKNOWN} if cut_down or tight else set())
-        if trace and trace.answer in right:
+        if trace and (elsewhere or trace.answer in right):
             yield {
                 'prompt': prompt_messages(asked.prompt(config)),
                 'completion': [{'role': 'assistant', 'content': trace.completion()}],

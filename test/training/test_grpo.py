@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 from training.checkpoints import newest_checkpoint
 from training.grading import grade
+from training.grpo_data import grouped_by_length
 from training.monitor import RULES
 from training.rewards import unanimous_share
 from training.rollouts import sample
@@ -213,3 +214,20 @@ def test_two_processes_train_one_model(folder: Path) -> None:
     done = run_grpo(folder, '--ddp_backend', 'gloo', '--max_steps', '1', launcher=launcher)
     assert done.returncode == 0, done.stderr[-3000:]
     assert (folder / 'out' / 'model.safetensors').exists()
+
+
+def test_prompts_whose_completions_are_of_like_length_are_asked_together() -> None:
+    lengths = [float(7919 * i % 1000) for i in range(203)]
+
+    def spread(order: Sequence[int]) -> float:
+        groups = [[lengths[i] for i in order[at : at + 4]] for at in range(0, len(order), 4)]
+        return sum(max(group) - min(group) for group in groups) / len(groups)
+
+    order = grouped_by_length(lengths, 4, seed=1)
+    assert sorted(order) == list(range(203))
+    assert spread(order) < spread(range(203)) / 4
+    assert order == grouped_by_length(lengths, 4, seed=1)
+    assert order != grouped_by_length(lengths, 4, seed=2)
+    # What was shuffled before stays so where nothing is known of the lengths, but for whole groups.
+    same = grouped_by_length([0.0] * 8, 4, seed=1)
+    assert same in ([*range(8)], [*range(4, 8), *range(4)])

@@ -116,6 +116,21 @@ def test_a_share_of_the_examples_has_merged_lines(tmp_path: Path) -> None:
     assert merged[0.0] == 0 < merged[0.5] < merged[1.0]
 
 
+def test_a_share_of_the_examples_tells_of_another_path(tmp_path: Path) -> None:
+    rows = tmp_path / 'rows.jsonl'
+    write_rows(rows, [turning_row(seed, 'train') for seed in range(40)])
+    plain, half, every = (
+        list(examples(arguments, 'train', seed=1))
+        for share in (0.0, 0.5, 1.0)
+        for arguments in [
+            SftArguments([str(rows)], degraded_share=0.0, merged_share=0.0, retold_share=share)
+        ]
+    )
+    assert len(plain) == len(half) == len(every) == 40
+    others = [sum(a != b for a, b in zip(plain, made, strict=True)) for made in (half, every)]
+    assert 5 < others[0] < 35 < others[1]
+
+
 def test_recall_tells_the_same_items_in_another_order() -> None:
     examples = list(recall_examples(20, seed=1))
     assert examples == list(recall_examples(20, seed=1))

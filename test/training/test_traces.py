@@ -17,7 +17,7 @@ from embodied_r_ros.vision.egomotion import motion_from_poses
 from embodied_r_ros.wording import action_text, change_text
 import pytest
 
-from training.degrade import degraded
+from training.degrade import degraded, retold
 from training.scene_reader import read_scene, SeenItem
 from training.traces import read_row
 
@@ -216,3 +216,14 @@ def test_degraded_rows_lose_distances_or_motions_and_nothing_else() -> None:
     assert any('cannot tell' in text for text in texts)
     assert any(' m' not in text.replace('moved', '') for text in texts)
     assert all('red tall object 30° left' in text for text in texts)
+
+
+def test_retold_rows_have_other_motions_and_an_answer_of_their_own() -> None:
+    full = row('net_turn', 'Which way?', FACINGS, DELTAS)
+    made = [retold(full, Random(seed)) for seed in range(60)]
+    texts = [r.prompt(MEMORY).user for r in made]
+    assert len(set(texts)) > 50
+    assert any('turned left 90°' in text or 'turned right 90°' in text for text in texts)
+    assert all('red tall object 30° left' in text for text in texts)
+    answers = {trace.answer for r in made if (trace := read_row(r, MEMORY))}
+    assert answers == set(FACINGS)

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Prompts for reinforcement learning, in the order in which they are asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+import sys
+from typing import Any, TYPE_CHECKING
+
+from datasets import Dataset
+from embodied_r_ros.reasoning.memory import MemoryConfig
+from embodied_r_ros.rows import read_rows
+
+from training.generate import chat_text, prompt_messages
+from training.rollouts import read_samples, unanimous
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+# Generations that are filled together from rows of like length: more of them fit better, fewer
+# keep the lengths of one optimizer step mixed.
+_GENERATIONS_SORTED = 8
+
+
+@dataclass
+class GrpoArguments:
+    """What to train, on what, and how it is rewarded."""
+
+    rows: list[str] = field(metadata={'help': 'files of rows'})
+    model: str = field(metadata={'help': 'folder to start from'})
+    judge: list[str] = field(metadata={'help': 'folders or URLs of judges; several vote'})
+    stages: list[str] = field(metadata={'help': "such as '2 x 7:3:0': epochs, then weights"})
+    samples: str = field(
+        default='', metadata={'help': 'completions of training.rollouts: drop unanimous rows'}
+    )
+    token_budget: int = field(default=1200, metadata={'help': 'tokens of the scene in a prompt'})
+    max_prompt_tokens: int = field(default=1600, metadata={'help': 'longer prompts are left out'})
+    max_rows: int = field(default=0, metadata={'help': 'training rows at most; 0: all'})
+    max_eval_rows: int = field(default=128, metadata={'help': 'validation rows'})
+    lora_rank: int = field(default=0, metadata={'help': 'rank of a LoRA adapter; 0: all weights'})
+    threads: int = field(default=0, metadata={'help': 'CPU threads; 0: as torch chooses'})
+
+
+def examples(arguments: GrpoArguments, split: str, tokenizer: Any) -> Iterator[dict[str, Any]]:
+    """Prompts of a split, with what the rewards need."""
+    memory = MemoryConfig(token_budget=arguments.token_budget)
+    sampled = read_samples(Path(arguments.samples)) if arguments.samples else {}
+    dull = unanimous(sampled)  # the start answers them always or never: no group would differ
+    if sampled and split == 'train':
+        sys.stderr.write(f'grpo: {len(dull)} of {len(sampled)} sampled rows are unanimous\n')
+    for file in arguments.rows:
+        for row in read_rows(Path(file)):
+            if row.split != split or row.id in dull:
+                continue
+            prompt = row.prompt(memory)
+            tokens = tokenizer(chat_text(tokenizer, prompt))['input_ids']
+            if len(tokens) > arguments.max_prompt_tokens:
+                continue
+            own = sampled[row.id]['completions'] if row.id in sampled else []
+            yield {
+                'prompt': prompt_messages(prompt),
+                'question': row.question,
+                'options': list(row.options),
+                'solution': row.solution,
+                'expected_length': sum(map(len, own)) / len(own) if own else 0.0,
+            }
+
+
+def training_prompts(
+    arguments: GrpoArguments, tokenizer: Any, at_once: int, seed: int
+) -> Dataset | None:
+    """The training prompts, shuffled; None: there are none.
+
+    Args:
+        arguments: Which.
+        tokenizer: Counts the tokens of the prompts.
+        at_once: Prompts of one generation. Where samples tell how long completions become, those
+            of like length are generated together, because all wait for the longest.
+        seed: Of the order.
+    """
+    rows = list(examples(arguments, 'train', tokenizer))
+    Random(seed).shuffle(rows)
+    rows = rows[: arguments.max_rows or None]
+    order = grouped_by_length([row.pop('expected_length') for row in rows], at_once, seed)
+    return Dataset.from_list([rows[index] for index in order]) if rows else None
+
+
+def validation_prompts(arguments: GrpoArguments, tokenizer: Any) -> Dataset | None:
+    """The same validation prompts for every seed; None: there are none."""
+    rows = list(examples(arguments, 'validation', tokenizer))
+    for row in rows:
+        del row['expected_length']
+    Random(0).shuffle(rows)
+    return Dataset.from_list(rows[: arguments.max_eval_rows]) if rows else None
+
+
+def grouped_by_length(lengths: Sequence[float], at_once: int, seed: int) -> list[int]:
+    """An order in which `at_once` neighbours have like lengths, else as it was.
+
+    >>> grouped_by_length([5, 1, 4, 2], 2, seed=0)
+    [1, 3, 2, 0]
+    """
+    rng = Random(seed)
+    order: list[int] = []
+    block = at_once * _GENERATIONS_SORTED
+    for start in range(0, len(lengths), block):
+        indices = sorted(range(start, min(start + block, len(lengths))), key=lengths.__getitem__)
+        groups = [indices[i : i + at_once] for i in range(0, len(indices), at_once)]
+        rng.shuffle(groups)
+        order += [index for group in groups for index in group]
+    return order
