@@ -19,11 +19,11 @@ from embodied_r_ros.vocabulary import COLOURS, SHAPES
 
 from training.degrade import degraded
 from training.judge.cases import Case, NONE_OF_THESE
-from training.judge.talk import small_talk, Solved
+from training.judge.talk import made_up, small_talk, Solved
 from training.traces import read_row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
     from random import Random
 
     from embodied_r_ros.rows import Row
@@ -31,11 +31,22 @@ if TYPE_CHECKING:
 KINDS = ('whole', 'flipped', 'renamed', 'swapped', 'cut', 'bare')
 # The end of a trace: 'so left.', 'First is red flat object.', 'red objects: 2.'
 _END = re.compile(r'(?:[.,;]? so| First is| nearest is|(?<=objects):) (?P<answer>[^.;:]+)\.$')
-_WORDINGS = (
-    ', so {}.', '. Therefore {}.', '. The answer is {}.', '. That means {}.', '; hence {}.',
-    '. It must be {}.', '. So it is {}.', ', which gives {}.', '. I conclude: {}.', ': {}.',
+# A conclusion is a joint, a form with the answer, and a full stop.
+_JOINTS = (
+    ', so', '. So', '. Therefore', '; hence', '. Then', '. In short', '. All in all',
+    '. As a result', '. It follows that', '. Finally', '. That means', '. Clearly',
+    '. Because of this', '.', ':',
 )  # fmt: skip
-_HELD_OUT = (', thus {}.', '. This makes it {}.', '. My conclusion is {}.')
+_FORMS = (
+    '{}', 'it is {}', 'it must be {}', 'the answer is {}', 'the answer: {}', 'we get {}',
+    'I choose {}', 'I take {}', 'the result is {}', '{} it is', '{} is right', 'it can only be {}',
+    'I would say {}', 'the right one is {}', 'that gives {}', 'that leaves {}', 'one finds {}',
+)  # fmt: skip
+# No training sample has any of these.
+_HELD_OUT_JOINTS = (', thus', '. This way', '. To conclude')
+_HELD_OUT_FORMS = ('this makes it {}', 'my conclusion is {}', '{} is what follows', 'only {} fits')
+# Share of joints that are made up, so that no list of them is learned by heart.
+_MADE_UP_SHARE = 0.3
 _DEGRADED_SHARE = 0.15
 # Of what leads nowhere only half is used: with more of it a judge says nothing else for long.
 _NOWHERE_SHARE = 0.5
@@ -65,13 +76,12 @@ def samples(
         held_out: Word conclusions as no training sample does.
         talk_share: So many small talks per row.
     """
-    wordings = _HELD_OUT if held_out else _WORDINGS
     latest: dict[str, Solved] = {}  # of each kind
     for row in rows:
         solved = [s for s in (_solve(row, rng),) if s]
         solved += [small_talk(rng)] if rng.random() < talk_share else []
         for one in solved:
-            yield from _own(one, rng, wordings)
+            yield from _own(one, rng, held_out)
             # Of its own kind half of the time: the hard ones.
             near = one.kind in latest and rng.random() < 0.5
             partner = latest[one.kind if near else rng.choice(list(latest))] if latest else None
@@ -93,9 +103,19 @@ def _solve(row: Row, rng: Random) -> Solved | None:
     )  # fmt: skip
 
 
-def _own(solved: Solved, rng: Random, wordings: Sequence[str]) -> Iterator[Sample]:
+def _wording(rng: Random, held_out: bool) -> str:
+    """Words around a conclusion."""
+    if held_out:
+        return f'{rng.choice(_HELD_OUT_JOINTS)} {rng.choice(_HELD_OUT_FORMS)}.'
+    joint = rng.choice(_JOINTS)
+    if rng.random() < _MADE_UP_SHARE:
+        joint = f'. {made_up(rng).capitalize()}'
+    return f'{joint} {rng.choice(_FORMS)}.'
+
+
+def _own(solved: Solved, rng: Random, held_out: bool) -> Iterator[Sample]:
     """What is made of a reasoning by itself."""
-    reworded = rng.choice(wordings) if rng.random() < 0.5 else None
+    reworded = _wording(rng, held_out) if rng.random() < 0.5 else None
     # Of a free question the answer is the only option: what else it might be is made up.
     numbers = [str(n) for n in range(6)] if len(solved.options) == 1 else []
     others = [o for o in (*solved.options, UNKNOWN, *numbers) if o != solved.answer]
@@ -108,7 +128,7 @@ def _own(solved: Solved, rng: Random, wordings: Sequence[str]) -> Iterator[Sampl
     yield _sample(solved, whole, solved.answer, 'whole')
     yield _sample(solved, solved.think + ending(other), other, 'flipped')
     said = rng.choice([solved.answer, other])
-    yield _sample(solved, rng.choice(wordings).format(said).lstrip('.,;: '), said, 'bare')
+    yield _sample(solved, _wording(rng, held_out).format(said).lstrip('.,;: '), said, 'bare')
     topic = _topic(solved.question)
     if topic and topic in whole:
         renamed = whole.replace(topic, _another(topic, rng))

@@ -113,4 +113,9 @@ def _options(kind: str, rng: Random) -> tuple[str, ...]:
 def _thing(rng: Random) -> str:
     if rng.random() < 0.5:
         return rng.choice(_THINGS)
+    return made_up(rng)
+
+
+def made_up(rng: Random) -> str:
+    """A word that does not exist."""
     return ''.join(rng.choice(_SYLLABLES) for _ in range(rng.randint(2, 3)))
