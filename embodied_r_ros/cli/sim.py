@@ -30,6 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     duration = default.duration_s
     add('--duration', type=float, default=duration, metavar='S', help='of an episode [s], 20')
     add('--no-images', action='store_true', help='odometry and truth alone: quick')
+    kinds = ('all', 'common', 'rare')
+    help_text = "of things: 'rare' worlds have kinds and surfaces that 'common' ones never have"
+    add('--kinds', choices=kinds, default=default.kinds, help=help_text)
     add('--workers', type=int, default=1, metavar='N', help='processes, 1')
 
 
@@ -43,7 +46,7 @@ def _indoor(args: argparse.Namespace) -> int:
     from embodied_r_ros.sim.indoor import generate
 
     width, height = args.size
-    config = IndoorConfig(args.rate, args.duration, width, height, not args.no_images)
+    config = IndoorConfig(args.rate, args.duration, width, height, not args.no_images, args.kinds)
     bags = generate(config, args.seed, args.episodes, args.out, args.workers)
     quiet = not sys.stderr.isatty()
     for _ in tqdm(bags, total=args.episodes, unit=' episodes', disable=quiet):

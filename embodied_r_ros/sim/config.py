@@ -21,6 +21,11 @@ class IndoorConfig:
     width_px: int = setting(320, 'Width of the images [px]', between=(64, 1920))
     height_px: int = setting(240, 'Height of the images [px]', between=(48, 1440))
     images: bool = setting(True, 'Render images; without them the truth is the same')
+    kinds: str = setting(
+        'all',
+        "Kinds of things: all, 'common' without the held-out ones, 'rare' with many of them",
+        choices=('all', 'common', 'rare'),
+    )
     jpeg_quality: int = setting(90, 'JPEG quality', between=(1, 100))
 
     def __post_init__(self) -> None:

@@ -56,7 +56,7 @@ def room_model(room: Room, texture_rng: np.random.Generator | None = None) -> An
     spec.visual.quality.shadowsize, spec.visual.quality.offsamples = 0, 0
     _add_lights(spec, room.size)
     for plane in _walls(room.size):
-        _add_plane(spec, plane, texture_rng)
+        _add_plane(spec, plane, texture_rng, room.rare_surfaces)
     _add_furniture(spec, room, texture_rng)
     for index, thing in enumerate(room.things):
         _add_thing(spec, index, thing)
@@ -100,7 +100,7 @@ def _walls(size: Vector) -> list[_Plane]:
     return [*planes, floor, ceiling]
 
 
-def _add_plane(spec: Any, plane: _Plane, rng: np.random.Generator | None) -> None:
+def _add_plane(spec: Any, plane: _Plane, rng: np.random.Generator | None, rare: bool) -> None:
     quaternion = np.zeros(4)
     mujoco.mju_mat2Quat(quaternion, np.ascontiguousarray(plane.frame).ravel())
     geom = spec.worldbody.add_geom(
@@ -112,7 +112,7 @@ def _add_plane(spec: Any, plane: _Plane, rng: np.random.Generator | None) -> Non
     )
     if rng is not None:
         width, height = (round(side * PIXELS_PER_M) for side in plane.sides)
-        _add_material(spec, plane.name, surface_texture(rng, width, height, plane.tiles_px))
+        _add_material(spec, plane.name, surface_texture(rng, width, height, plane.tiles_px, rare))
         geom.material = plane.name
 
 
@@ -128,7 +128,7 @@ def _add_material(spec: Any, name: str, texture: NDArray[np.uint8], cube: bool =
 
 def _add_furniture(spec: Any, room: Room, rng: np.random.Generator | None) -> None:
     if rng is not None:
-        face = surface_texture(rng, PIXELS_PER_M, PIXELS_PER_M)
+        face = surface_texture(rng, PIXELS_PER_M, PIXELS_PER_M, rare=room.rare_surfaces)
         _add_material(spec, 'furniture', np.concatenate([face] * 6), cube=True)
     boxes: list[Box] = [part for piece in room.furniture for part in piece.parts()]
     for box in boxes:

@@ -35,6 +35,12 @@ _EXTENTS_M = {
     'flat': ((0.4, 0.65), (0.13, 0.18)),
     'blocky': ((0.26, 0.5), (0.97, 1.03)),
 }
+# Kinds of things that are held out of training worlds: one of each colour.
+RARE = (
+    ('red', 'tall'), ('yellow', 'round'), ('green', 'flat'), ('cyan', 'blocky'),
+    ('blue', 'round'), ('purple', 'tall'), ('pink', 'flat'),
+)  # fmt: skip
+_RARE_SHARE = 0.5  # of the things of a rare world
 _ON_FURNITURE = 0.65  # what stands on furniture is smaller than on the floor by this factor
 
 
@@ -140,6 +146,7 @@ class Room:
     size: Vector  # extents [m]
     furniture: tuple[Furniture, ...]
     things: tuple[Thing, ...]
+    rare_surfaces: bool = False  # patterns that no training world has
 
     def surfaces(self) -> list[Surface]:
         """What things can stand on, the floor first."""
@@ -175,22 +182,27 @@ def near(one: Thing, other: Thing, at: Vector, other_at: Vector) -> bool:
     return sideways < _GAP_M and upright < _GAP_M
 
 
-def furnished_room(rng: np.random.Generator) -> Room:
+def furnished_room(rng: np.random.Generator, kinds: str = 'all') -> Room:
     """Draw a room with furniture and five to eight things.
+
+    Args:
+        rng: Where chance comes from.
+        kinds: 'all'; 'common': none of RARE; 'rare': half of the things are, and the surfaces
+            have patterns of their own.
 
     Raises:
         UnfitError: Something found no place.
     """
     size = (float(rng.uniform(4, 8)), float(rng.uniform(4, 8)), float(rng.uniform(2.4, 2.9)))
     room = Room(size, (), ())
-    kinds = ['shelf', str(rng.choice(['table', 'cabinet']))]
-    kinds += [str(kind) for kind in rng.choice(['table', 'cabinet', 'shelf'], rng.integers(0, 3))]
-    for kind in kinds:
+    pieces = ['shelf', str(rng.choice(['table', 'cabinet']))]
+    pieces += [str(kind) for kind in rng.choice(['table', 'cabinet', 'shelf'], rng.integers(0, 3))]
+    for kind in pieces:
         room = Room(size, (*room.furniture, _furniture(rng, room, kind)), ())
     things: list[Thing] = []
-    for colour, shape in _appearances(rng, int(rng.integers(5, 9))):
+    for colour, shape in _appearances(rng, int(rng.integers(5, 9)), kinds):
         things.append(_thing(rng, room, things, colour, shape))
-    return Room(size, room.furniture, tuple(things))
+    return Room(size, room.furniture, tuple(things), kinds == 'rare')
 
 
 def _furniture(rng: np.random.Generator, room: Room, kind: str) -> Furniture:
@@ -219,8 +231,8 @@ def _plan(box: Box) -> Box:
     return Box((*box.centre[:2], 0.0), (*box.size[:2], 0.0))
 
 
-def _appearances(rng: np.random.Generator, count: int) -> list[tuple[str, str]]:
-    """Draw colour and shape of each thing."""
+def _appearances(rng: np.random.Generator, count: int, kinds: str) -> list[tuple[str, str]]:
+    """Draw colour and shape of each thing, of the kinds that may be."""
     names = [COLOURS[index].name for index in rng.permutation(len(COLOURS))]
     colours = [names[index % len(names)] for index in range(count)]
     if rng.random() < _REPEAT_SHARE:
@@ -230,6 +242,11 @@ def _appearances(rng: np.random.Generator, count: int) -> list[tuple[str, str]]:
     drawn: list[tuple[str, str]] = []
     for colour in colours:
         free = [shape for shape in SHAPES if twins or (colour, shape) not in drawn]
+        rare = [shape for shape in free if (colour, shape) in RARE]
+        if kinds == 'common':
+            free = [shape for shape in free if shape not in rare]
+        elif kinds == 'rare' and rare and rng.random() < _RARE_SHARE:
+            free = rare
         drawn.append((colour, str(rng.choice(free))))
     return drawn
 

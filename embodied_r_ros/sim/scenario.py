@@ -81,7 +81,7 @@ def draw_scenario(config: IndoorConfig, seed: int, index: int, attempt: int) -> 
     room_rng, path_rng, event_rng, rng = (np.random.default_rng(s) for s in sources)
     start_ns = _EPOCH_NS + int(rng.integers(_START_SPREAD_S)) * _NS
     count = max(2, round(config.duration_s * config.rate_hz))
-    room = furnished_room(room_rng)
+    room = furnished_room(room_rng, config.kinds)
     path = draw_path(path_rng, room, config.duration_s)
     return Scenario(
         episode_id=f'indoor-{seed}-{index:05d}',

@@ -6,7 +6,7 @@ Made with NumPy alone: what OpenCV draws changes from version to version.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
 import numpy as np
 
@@ -18,7 +18,7 @@ _TINT = 0.07  # the most that a channel differs from grey; colour names need far
 
 
 def surface_texture(
-    rng: np.random.Generator, width_px: int, height_px: int, tiles_px: int = 0
+    rng: np.random.Generator, width_px: int, height_px: int, tiles_px: int = 0, rare: bool = False
 ) -> NDArray[np.uint8]:
     """Draw a pale surface with stains, grain and printed panels.
 
@@ -27,6 +27,7 @@ def surface_texture(
         width_px: Width [px].
         height_px: Height [px].
         tiles_px: Side of the tiles whose joints are drawn [px]; 0: none.
+        rare: Print patterns that no other surface has: slanted stripes, dots and rings.
 
     Returns:
         RGB image, uint8. Shape (height_px, width_px, 3).
@@ -40,7 +41,7 @@ def surface_texture(
         grey[::tiles_px] -= 45
         grey[:, ::tiles_px] -= 45
     for _ in range(width_px * height_px // 4000):
-        _print_panel(rng, grey)
+        _print_panel(rng, grey, rare)
     tint = 1 + rng.uniform(-_TINT, _TINT, 3)
     return np.clip(grey[..., None] * tint, 15, 240).astype(np.uint8)
 
@@ -59,7 +60,7 @@ def _smooth_noise(
     return np.asarray(upper * (1 - fy) + lower * fy)
 
 
-def _print_panel(rng: np.random.Generator, grey: NDArray[np.float64]) -> None:
+def _print_panel(rng: np.random.Generator, grey: NDArray[np.float64], rare: bool) -> None:
     """Print a rectangle with a pattern of its own somewhere on the surface."""
     height_px, width_px = (int(value) for value in rng.integers(10, 60, 2))
     top = int(rng.integers(0, max(1, grey.shape[0] - height_px)))
@@ -67,13 +68,28 @@ def _print_panel(rng: np.random.Generator, grey: NDArray[np.float64]) -> None:
     panel = grey[top : top + height_px, left : left + width_px]
     rows, columns = np.indices(panel.shape)
     step = int(rng.integers(4, 14))
-    pattern = (
-        np.zeros(panel.shape),
-        rows // step % 2,
-        columns // step % 2,
-        (rows // step + columns // step) % 2,
-        rng.integers(0, 2, (height_px // step + 1, width_px // step + 1))[
-            rows // step, columns // step
-        ],
-    )[int(rng.integers(5))]
+    if rare:
+        pattern = _rare_pattern(rng, rows, columns, step)
+    else:
+        pattern = (
+            np.zeros(panel.shape),
+            rows // step % 2,
+            columns // step % 2,
+            (rows // step + columns // step) % 2,
+            rng.integers(0, 2, (height_px // step + 1, width_px // step + 1))[
+                rows // step, columns // step
+            ],
+        )[int(rng.integers(5))]
     panel += rng.uniform(-40, 40) + rng.choice([-1, 1]) * rng.uniform(30, 75) * pattern
+
+
+def _rare_pattern(
+    rng: np.random.Generator, rows: NDArray[Any], columns: NDArray[Any], step: int
+) -> NDArray[Any]:
+    """Slanted stripes, dots or rings, 0 and 1."""
+    down, across = rows % (2 * step) - step, columns % (2 * step) - step
+    return (
+        (rows + columns) // step % 2,
+        (down**2 + across**2 < (0.7 * step) ** 2).astype(int),
+        np.hypot(rows - rows.mean(), columns - columns.mean()).astype(int) // step % 2,
+    )[int(rng.integers(3))]

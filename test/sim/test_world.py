@@ -18,7 +18,8 @@ from embodied_r_ros.geometry import (
     quaternion_from_matrix,
     rotation_from_ypr,
 )
-from embodied_r_ros.sim.room import furnished_room, Room
+from embodied_r_ros.sim.room import furnished_room, RARE, Room
+from embodied_r_ros.sim.textures import surface_texture
 from embodied_r_ros.sim.world import Rendering, World, WorldRenderer
 from embodied_r_ros.vocabulary import (
     COLOURS,
@@ -27,6 +28,7 @@ from embodied_r_ros.vocabulary import (
     MIN_VALUE,
     roundness,
     shape_word,
+    SHAPES,
 )
 import numpy as np
 
@@ -159,3 +161,18 @@ def test_things_keep_apart_and_stand_on_something(rooms: list[Room]) -> None:
             assert min(abs(thing.position[2] - thing.size[2] / 2 - top) for top in tops) < 1e-9
             others = [*room.things[:index], *room.things[index + 1 :]]
             assert room.fits(thing, others)
+
+
+def test_kinds_and_surfaces_of_rare_worlds_are_in_no_common_one() -> None:
+    def drawn(kinds: str) -> set[tuple[str, str]]:
+        rooms = [furnished_room(np.random.default_rng(seed), kinds) for seed in range(30)]
+        assert {room.rare_surfaces for room in rooms} == {kinds == 'rare'}
+        return {(thing.colour, thing.shape) for room in rooms for thing in room.things}
+
+    every = {(colour.name, shape) for colour in COLOURS for shape in SHAPES}
+    assert drawn('common') == every - set(RARE)
+    assert set(RARE) < drawn('rare')
+    surfaces = [
+        surface_texture(np.random.default_rng(1), 200, 100, rare=rare) for rare in (False, True)
+    ]
+    assert (surfaces[0] != surfaces[1]).any()

@@ -228,6 +228,6 @@ def test_prompts_whose_completions_are_of_like_length_are_asked_together() -> No
     assert spread(order) < spread(range(203)) / 4
     assert order == grouped_by_length(lengths, 4, seed=1)
     assert order != grouped_by_length(lengths, 4, seed=2)
-    # What was shuffled before stays so where nothing is known of the lengths, but for whole groups.
+    # Where nothing is known of the lengths, only whole groups change places.
     same = grouped_by_length([0.0] * 8, 4, seed=1)
     assert same in ([*range(8)], [*range(4, 8), *range(4)])
