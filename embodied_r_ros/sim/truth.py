@@ -11,38 +11,26 @@ from dataclasses import dataclass
 import math
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.deltas import (
-    DeltaKind,
-    Item,
-    ItemStatus,
-    ModelInfo,
-    Motion,
-    SemanticDelta,
-)
 from embodied_r_ros.geometry import relative_motion, yaw_pitch_roll
 from embodied_r_ros.images import EncodedImage
 from embodied_r_ros.keyframes import Keyframe, KeyframeConfig, KeyframeReason
 from embodied_r_ros.recordings.layout import ImageTruth, Layout, LayoutObject
+from embodied_r_ros.recordings.true_deltas import true_deltas
 from embodied_r_ros.sim.covisibility import covisibility
 from embodied_r_ros.sim.surfaces import sampled_surface
 from embodied_r_ros.sim.visibility import views_of
 from embodied_r_ros.sim.world import World
-from embodied_r_ros.vision.egomotion import motion_from_poses
-from embodied_r_ros.wording import action_text, change_text, STATIONARY
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from embodied_r_ros.deltas import SemanticDelta
     from embodied_r_ros.geometry import Intrinsics, Pose
-    from embodied_r_ros.recordings.layout import View
     from embodied_r_ros.sim.config import IndoorConfig
     from embodied_r_ros.sim.scenario import Scenario
     from numpy.typing import NDArray
 
-MODEL = ModelInfo(name='simulation')
-MAX_ITEMS = 8  # of a delta, the largest first
-MOVED_M = 0.1  # what moved by less between two keyframes is said to be in view only
 _DEPTH_WIDTH_PX = 64  # of the depth images that decide the overlap
 _STILL_M = 1e-3  # between two images of a still camera, at most
 _STILL_RAD = 1e-3
@@ -72,8 +60,7 @@ def true_episode(
     camera = config.camera()
     layout = _layout(scenario, world, camera)
     keyframes = _keyframes(scenario, world, camera, keyframing or KeyframeConfig())
-    pairs = zip([None, *keyframes[:-1]], keyframes, strict=True)
-    deltas = [_delta(layout, earlier, later) for earlier, later in pairs]
+    deltas = true_deltas(layout, [keyframe.stamp_ns for keyframe in keyframes])
     return Truth(layout, tuple(keyframes), tuple(deltas))
 
 
@@ -179,67 +166,3 @@ def reason_for(
         if changed.mean() >= config.content_change:
             return KeyframeReason.CONTENT_CHANGE
     return None
-
-
-def _delta(layout: Layout, earlier: Keyframe | None, later: Keyframe) -> SemanticDelta:
-    """What the later keyframe adds; `earlier` None describes the first one."""
-    first = earlier or later
-    images = layout.image_at(first.stamp_ns), layout.image_at(later.stamp_ns)
-    before, now = ({v.object_id: v for v in image.views if v.visible} for image in images)
-    statuses = {key: _status(layout.objects[key], before, images) for key in now}
-    statuses.update(dict.fromkeys(before.keys() - now.keys(), ItemStatus.LEFT))
-    items = _items(layout, statuses, {**before, **now})
-    motion = _motion(earlier, later)
-    action = action_text(motion) if earlier else ''
-    changed = action != STATIONARY or any(i.status is not ItemStatus.VISIBLE for i in items)
-    kind = DeltaKind.CHANGE if changed else DeltaKind.NO_CHANGE
-    return SemanticDelta(
-        stamp_ns=later.stamp_ns,
-        kind=kind if earlier else DeltaKind.FIRST,
-        to_id=later.id,
-        from_id=first.id,
-        from_stamp_ns=first.stamp_ns,
-        action=action,
-        change=change_text(items),
-        motion=motion,
-        items=items,
-        episode_id=layout.episode_id,
-        model=MODEL,
-    )
-
-
-def _motion(earlier: Keyframe | None, later: Keyframe) -> Motion:
-    if not (earlier and earlier.pose and later.pose):
-        return Motion()
-    return motion_from_poses(earlier.pose, later.pose)
-
-
-def _status(
-    thing: LayoutObject, before: dict[int, View], images: tuple[ImageTruth, ImageTruth]
-) -> ItemStatus:
-    """What happened to a thing that is visible now."""
-    if thing.id not in before:
-        return ItemStatus.APPEARED
-    then, now = (thing.position_at(image.stamp_ns) for image in images)
-    if then and now and math.dist(then, now) >= MOVED_M:
-        return ItemStatus.MOVED
-    return ItemStatus.VISIBLE
-
-
-def _items(
-    layout: Layout, statuses: dict[int, ItemStatus], views: dict[int, View]
-) -> tuple[Item, ...]:
-    """Items of a delta, the largest first."""
-    largest = sorted(statuses, key=lambda key: (-views[key].size_rad, key))
-    return tuple(
-        Item(
-            layout.objects[key].label,
-            statuses[key],
-            views[key].bearing_rad,
-            views[key].elevation_rad,
-            views[key].size_rad,
-            views[key].distance_m,
-            1.0,
-        )
-        for key in largest[:MAX_ITEMS]
-    )

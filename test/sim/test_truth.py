@@ -13,11 +13,12 @@ pytest.importorskip('embodied_r_ros.sim.world')
 from embodied_r_ros.deltas import DeltaKind, ItemStatus
 from embodied_r_ros.geometry import Pose, quaternion_from_matrix, rotation_from_ypr
 from embodied_r_ros.keyframes import KeyframeConfig, KeyframeReason
+from embodied_r_ros.recordings.true_deltas import MAX_ITEMS, MOVED_M
 from embodied_r_ros.sim.config import IndoorConfig
 from embodied_r_ros.sim.covisibility import covisibility
 from embodied_r_ros.sim.indoor import draw_episode, MIN_KEYFRAMES
 from embodied_r_ros.sim.scenario import Scenario
-from embodied_r_ros.sim.truth import Look, MAX_ITEMS, MOVED_M, reason_for, true_episode, Truth
+from embodied_r_ros.sim.truth import Look, reason_for, true_episode, Truth
 from embodied_r_ros.sim.visibility import MIN_AREA
 from embodied_r_ros.sim.world import World, WorldRenderer
 from embodied_r_ros.vocabulary import item_label

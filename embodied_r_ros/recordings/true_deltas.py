@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""True deltas: what a perfect perceiver would say of any images of a simulated episode."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+import math
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.deltas import DeltaKind, Item, ItemStatus, ModelInfo, SemanticDelta
+from embodied_r_ros.vision.egomotion import motion_from_poses
+from embodied_r_ros.wording import action_text, change_text, STATIONARY
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from embodied_r_ros.recordings.layout import ImageTruth, Layout, LayoutObject, View
+
+MODEL = ModelInfo(name='simulation')
+MAX_ITEMS = 8  # of a delta, the largest first
+MOVED_M = 0.1  # what moved by less between two images is said to be in view only
+
+
+def true_deltas(layout: Layout, stamps_ns: Sequence[int]) -> list[SemanticDelta]:
+    """True deltas of some images, one each, every one against the image before it.
+
+    Args:
+        layout: What is true of the episode.
+        stamps_ns: Stamps of the images, in order.
+
+    Raises:
+        InputError: The episode has no image with such a stamp.
+    """
+    images = [layout.image_at(stamp_ns) for stamp_ns in stamps_ns]
+    first = [_delta(layout, None, images[0], 0)] if images else []
+    rest = enumerate(pairwise(images), 1)
+    return first + [_delta(layout, *pair, number) for number, pair in rest]
+
+
+def _delta(
+    layout: Layout, earlier: ImageTruth | None, later: ImageTruth, number: int
+) -> SemanticDelta:
+    """What the later image adds; `earlier` None describes the first one."""
+    first = earlier or later
+    before, now = ({v.object_id: v for v in i.views if v.visible} for i in (first, later))
+    statuses = {key: _status(layout.objects[key], before, (first, later)) for key in now}
+    statuses.update(dict.fromkeys(before.keys() - now.keys(), ItemStatus.LEFT))
+    items = _items(layout, statuses, {**before, **now})
+    delta = SemanticDelta(
+        stamp_ns=later.stamp_ns,
+        kind=DeltaKind.FIRST,
+        to_id=number,
+        from_id=number - 1 if earlier else number,
+        from_stamp_ns=first.stamp_ns,
+        change=change_text(items),
+        items=items,
+        episode_id=layout.episode_id,
+        model=MODEL,
+    )
+    return _moved(delta, layout, earlier, later) if earlier else delta
+
+
+def _moved(
+    delta: SemanticDelta, layout: Layout, earlier: ImageTruth, later: ImageTruth
+) -> SemanticDelta:
+    """A delta with the motion from the image before, and the kind that this makes it."""
+    motion = motion_from_poses(earlier.pose(layout.frame_id), later.pose(layout.frame_id))
+    action = action_text(motion)
+    changed = action != STATIONARY or any(i.status is not ItemStatus.VISIBLE for i in delta.items)
+    kind = DeltaKind.CHANGE if changed else DeltaKind.NO_CHANGE
+    return replace(delta, kind=kind, action=action, motion=motion)
+
+
+def _status(
+    thing: LayoutObject, before: dict[int, View], images: tuple[ImageTruth, ImageTruth]
+) -> ItemStatus:
+    """What happened to a thing that is visible now."""
+    if thing.id not in before:
+        return ItemStatus.APPEARED
+    then, now = (thing.position_at(image.stamp_ns) for image in images)
+    if then and now and math.dist(then, now) >= MOVED_M:
+        return ItemStatus.MOVED
+    return ItemStatus.VISIBLE
+
+
+def _items(
+    layout: Layout, statuses: dict[int, ItemStatus], views: dict[int, View]
+) -> tuple[Item, ...]:
+    """Items of a delta, the largest first."""
+    largest = sorted(statuses, key=lambda key: (-views[key].size_rad, key))
+    return tuple(
+        Item(
+            layout.objects[key].label,
+            statuses[key],
+            views[key].bearing_rad,
+            views[key].elevation_rad,
+            views[key].size_rad,
+            views[key].distance_m,
+            1.0,
+        )
+        for key in largest[:MAX_ITEMS]
+    )
