@@ -13,7 +13,7 @@ import json
 from pathlib import Path
 from random import Random
 import sys
-from typing import Any, TYPE_CHECKING
+from typing import Any, TYPE_CHECKING, TypeVar
 
 from embodied_r_ros.answers import Sampling
 from embodied_r_ros.errors import EmbodiedRError, InputError
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
     from training.judge.cases import Judge
 
+
+Item = TypeVar('Item')
 
 CACHE = 'runs/cache'
 
@@ -70,6 +72,7 @@ def evaluate(
         'format': _mean([float(g.format) for g in grades]),
         'consistency': mean_known([g.consistency for g in grades]),
         'execution': executed(rows, completions),
+        'words': _mean([len(text.split()) for text in completions]),
         'by_type': by_type(rows, grades),
         'majority_baseline': majority_baseline(rows),
         'question_only_accuracy': _mean([g.accuracy or 0.0 for g in blind]),
@@ -181,7 +184,7 @@ def _rate(value: float | None) -> str:
     return f'{"-":>6}' if value is None else f'{value:6.1%}'
 
 
-def drawn(rows: list[Row], limit: int, seed: int) -> list[Row]:
+def drawn(rows: list[Item], limit: int, seed: int) -> list[Item]:
     """So many of the rows, drawn at random: the first ones would all be of a few scenes."""
     return Random(seed).sample(rows, limit) if 0 < limit < len(rows) else rows
 

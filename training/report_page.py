@@ -31,32 +31,33 @@ def report_page(report: Mapping[str, Any]) -> str:
         'question only': report['question_only_accuracy'],
     }
     summary = [
-        ('accuracy', _rate(report['accuracy']) + _between(report['interval_95'])),
+        ('accuracy', rate_text(report['accuracy']) + interval_text(report['interval_95'])),
         ('rows, scenes', f'{report["n"]}, {len(report["by_scene"])}'),
-        ('best constant answer', _rate(report['majority_baseline'])),
-        ('same model, question only', _rate(report['question_only_accuracy'])),
-        ('format', _rate(report['format'])),
-        ('consistency', _rate(report['consistency'])),
-        ('unknown: precision', _rate(report['unknown']['precision'])),
-        ('unknown: recall', _rate(report['unknown']['recall'])),
+        ('best constant answer', rate_text(report['majority_baseline'])),
+        ('same model, question only', rate_text(report['question_only_accuracy'])),
+        ('format', rate_text(report['format'])),
+        ('words in a completion', f'{report["words"]:.0f}'),
+        ('consistency', rate_text(report['consistency'])),
+        ('unknown: precision', rate_text(report['unknown']['precision'])),
+        ('unknown: recall', rate_text(report['unknown']['recall'])),
     ]
     types = [
-        (kind, entry['n'], _rate(entry['accuracy']), _between(entry['interval_95']))
+        (kind, entry['n'], rate_text(entry['accuracy']), interval_text(entry['interval_95']))
         for kind, entry in report['by_type'].items()
     ]
     scenes = sorted(report['by_scene'].items(), key=lambda item: item[1]['accuracy'])
     parts = [
         f'<p>{escape(report["model"])}<br><code>{escape(report["identity"])}</code></p>',
-        _table((), summary),
+        html_table((), summary),
         _chart(kinds, 'accuracy', blind),
-        _table(('question type', 'rows', 'accuracy', '95 % interval'), types),
+        html_table(('question type', 'rows', 'accuracy', '95 % interval'), types),
         '<h2>By scene, worst first</h2>',
-        _table(
+        html_table(
             ('scene', 'rows', 'accuracy'),
-            [(scene, entry['n'], _rate(entry['accuracy'])) for scene, entry in scenes],
+            [(scene, entry['n'], rate_text(entry['accuracy'])) for scene, entry in scenes],
         ),
     ]
-    return _page('Evaluation', parts)
+    return html_page('Evaluation', parts)
 
 
 def comparison_page(comparison: Mapping[str, Any]) -> str:
@@ -66,9 +67,9 @@ def comparison_page(comparison: Mapping[str, Any]) -> str:
         (
             kind,
             entry['n'],
-            _rate(entry['first_accuracy']),
-            _rate(entry['second_accuracy']),
-            f'{entry["difference"]:+.1%}' + _between(entry['interval_95']),
+            rate_text(entry['first_accuracy']),
+            rate_text(entry['second_accuracy']),
+            f'{entry["difference"]:+.1%}' + interval_text(entry['interval_95']),
             f'{entry["p_value"]:.2g}',
         )
         for kind, entry in kinds.items()
@@ -78,7 +79,7 @@ def comparison_page(comparison: Mapping[str, Any]) -> str:
         key=lambda item: item[1]['second_accuracy'] - item[1]['first_accuracy'],
     )
     of_scenes = [
-        (scene, e['n'], _rate(e['first_accuracy']), _rate(e['second_accuracy']))
+        (scene, e['n'], rate_text(e['first_accuracy']), rate_text(e['second_accuracy']))
         for scene, e in scenes
     ]
     parts = [
@@ -88,13 +89,13 @@ def comparison_page(comparison: Mapping[str, Any]) -> str:
             for which in ('first', 'second')
         ),
         _chart(kinds, 'difference', {}),
-        _table(('question type', 'rows', 'first', 'second', 'difference', 'p'), rows),
+        html_table(('question type', 'rows', 'first', 'second', 'difference', 'p'), rows),
         '<p>p: sign-flip permutation test over whole scenes; those of single types are not '
         'corrected for their number.</p>',
         '<h2>By scene, largest loss first</h2>',
-        _table(('scene', 'rows', 'first', 'second'), of_scenes),
+        html_table(('scene', 'rows', 'first', 'second'), of_scenes),
     ]
-    return _page('Comparison', parts)
+    return html_page('Comparison', parts)
 
 
 def _chart(kinds: Mapping[str, Any], name: str, lines: Mapping[str, float]) -> str:
@@ -114,6 +115,11 @@ def _chart(kinds: Mapping[str, Any], name: str, lines: Mapping[str, float]) -> s
     axes.xaxis.set_major_formatter(lambda value, _: f'{100 * value:.0f} %')
     axes.spines[['top', 'right']].set_visible(False)
     figure.legend(loc='outside lower center', ncols=3, frameon=False)
+    return svg_text(figure)
+
+
+def svg_text(figure: Figure) -> str:
+    """A figure as SVG that can stand in a page."""
     text = io.StringIO()
     # Without a date and with fixed ids, one report gives one page.
     with mpl.rc_context({'svg.hashsalt': 'report', 'svg.fonttype': 'none'}):
@@ -122,15 +128,18 @@ def _chart(kinds: Mapping[str, Any], name: str, lines: Mapping[str, float]) -> s
     return svg[svg.index('<svg') :]
 
 
-def _rate(value: float | None) -> str:
+def rate_text(value: float | None) -> str:
+    """A rate of 0..1 in per cent."""
     return 'not known' if value is None else f'{value:.1%}'
 
 
-def _between(interval: Sequence[float] | None) -> str:
+def interval_text(interval: Sequence[float] | None) -> str:
+    """An interval of rates in brackets, to stand after one; empty: there is none."""
     return f' ({interval[0]:.1%} to {interval[1]:.1%})' if interval else ''
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+def html_table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A table; an empty head: none."""
     lines = [_line('td', row) for row in rows]
     return '<table>' + (_line('th', head) if head else '') + ''.join(lines) + '</table>'
 
@@ -139,7 +148,9 @@ def _line(tag: str, cells: Sequence[Any]) -> str:
     return '<tr>' + ''.join(f'<{tag}>{escape(str(cell))}</{tag}>' for cell in cells) + '</tr>\n'
 
 
-def _page(title: str, parts: Sequence[str]) -> str:
+def html_page(title: str, parts: Sequence[str]) -> str:
+    """A whole page of parts that are HTML; the title is text."""
+    title = escape(title)
     body = '\n'.join(parts)
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>\n'

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an experiment is: one YAML file, checked before anything runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.answers import Sampling
+from embodied_r_ros.config import check_settings, config_from_mapping, setting
+from embodied_r_ros.errors import ConfigError, InputError
+from embodied_r_ros.keyframes import KeyframeConfig
+from embodied_r_ros.reasoning.memory import MemoryConfig
+import yaml
+
+from training.evaluate import CACHE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True)
+class ExperimentConfig:
+    """What every experiment has."""
+
+    title: str = setting('', 'heading of the page; empty: the name of the file')
+    out: str = setting('', 'folder for the results; empty: runs/experiments and that name')
+    limit: int = setting(0, 'questions, drawn by the seed; 0: all', between=(0, 10**9))
+    seed: int = setting(0, 'of everything that is drawn', between=(0, 2**31 - 1))
+    token_budget: int = setting(
+        MemoryConfig.token_budget, 'tokens of the scene in a prompt', between=(200, 100_000)
+    )
+    max_tokens: int = setting(Sampling.max_tokens, 'tokens of a completion', between=(1, 100_000))
+    cache: str = setting(CACHE, 'folder of what was said and seen before; none: nothing is kept')
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+    def memory(self) -> MemoryConfig:
+        """How much of what was seen a prompt holds."""
+        return MemoryConfig(token_budget=self.token_budget)
+
+    def sampling(self) -> Sampling:
+        """Models are asked greedily."""
+        return Sampling(0.0, 1.0, self.max_tokens, self.seed)
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """A training run that an experiment needs; skipped where its model is there already."""
+
+    recipe: str = setting('grpo', 'what trains', choices=('grpo', 'sft'))
+    config: str = setting('', 'YAML file of the run')
+    output: str = setting('', 'folder for its model')
+    settings: dict[str, Any] = field(default_factory=dict)  # in place of those in the file
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        for name in ('config', 'output'):
+            if not getattr(self, name):
+                msg = f'a training run lacks {name!r}'
+                raise ConfigError(msg)
+
+
+@dataclass(frozen=True)
+class ModelsConfig(ExperimentConfig):
+    """Models on files of rows: which is better, and are their reasonings sound?"""
+
+    models: dict[str, str] = field(default_factory=dict)  # name: folder or URL; first: compared to
+    rows: dict[str, str] = field(default_factory=dict)  # name: file
+    judges: dict[str, tuple[str, ...]] = field(default_factory=dict)  # name: several vote
+    split: str = setting('', 'only rows of this split; empty: all')
+    train: tuple[TrainingConfig, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_named(self, 'models', at_least=1)
+        _check_named(self, 'rows', at_least=1)
+
+
+@dataclass(frozen=True)
+class PerceptionConfig(ExperimentConfig):
+    """One model on the same questions, each told by several perceivers."""
+
+    model: str = setting('models/nano', 'folder or URL')
+    judge: tuple[str, ...] = setting(('none',), 'folders or URLs, several vote; none: no judge')
+    rows: dict[str, str] = field(default_factory=dict)  # text: file; the first is the reference
+    worlds: tuple[str, ...] = setting((), 'simulated bags or folders of them, instead of rows')
+    episodes: int = setting(0, 'of the worlds, at most; 0: all', between=(0, 10**9))
+    moments: int = setting(2, 'of an episode at which is asked', between=(1, 64))
+    profile: str = setting('', 'profile with a vision-language model to compare; empty: none')
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if bool(self.rows) == bool(self.worlds):
+            msg = 'give either worlds, or rows, and not both'
+            raise ConfigError(msg)
+        if self.rows:
+            _check_named(self, 'rows', at_least=2)
+        if self.rows and self.profile:
+            msg = 'a profile perceives worlds: rows have been perceived already'
+            raise ConfigError(msg)
+
+
+@dataclass(frozen=True)
+class PolicyConfig:
+    """Which images of a recording are looked at, and how."""
+
+    choose: str = setting(
+        'keyframes', 'what chooses the images', choices=('keyframes', 'uniform', 'every')
+    )
+    count: int = setting(32, 'of `uniform`: images, evenly over time', between=(2, 10_000))
+    rate_hz: float = setting(0.0, 'of `every`: so many a second; 0: all', between=(0, 1000))
+    max_overlap: float = setting(
+        KeyframeConfig.max_overlap, 'of `keyframes`: share of the view', between=(0, 1)
+    )
+    in_pairs: bool = setting(
+        True, 'each image is compared with the one before; no: described alone, as a batch'
+    )
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+@dataclass(frozen=True)
+class KeyframesConfig(ExperimentConfig):
+    """One model on the same questions, of recordings of which different images were looked at."""
+
+    model: str = setting('models/nano', 'folder or URL')
+    judge: tuple[str, ...] = setting(('none',), 'folders or URLs, several vote; none: no judge')
+    worlds: tuple[str, ...] = setting((), 'simulated bags or folders of them, with images')
+    episodes: int = setting(0, 'of the worlds, at most; 0: all', between=(0, 10**9))
+    draws: int = setting(3, 'times that each kind of question is drawn', between=(1, 64))
+    profile: str = setting('', 'with a vision-language model; empty: the classical perceiver')
+    policies: dict[str, PolicyConfig] = field(default_factory=dict)  # first: compared with
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_named(self, 'policies', at_least=1)
+        if not self.worlds:
+            msg = 'worlds is empty: name simulated bags, or folders of them'
+            raise ConfigError(msg)
+
+
+KINDS: dict[str, type[ExperimentConfig]] = {
+    'models': ModelsConfig,
+    'perception': PerceptionConfig,
+    'keyframes': KeyframesConfig,
+}
+
+
+def _check_named(config: ExperimentConfig, name: str, *, at_least: int) -> None:
+    if len(getattr(config, name)) < at_least:
+        msg = f'{name} has {len(getattr(config, name))} entries: expected {at_least} or more'
+        raise ConfigError(msg)
+
+
+def read_experiment(path: Path) -> ExperimentConfig:
+    """Read the YAML file of an experiment.
+
+    Raises:
+        InputError: It cannot be read, or something in it is not allowed; names the file.
+    """
+    try:
+        values = yaml.safe_load(path.read_text(encoding='utf-8'))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        msg = f'{path} cannot be read as YAML: {" ".join(str(error).split())}'
+        raise InputError(msg) from None
+    try:
+        config = _experiment(values)
+    except InputError as error:
+        msg = f'{path}: {error}'
+        raise InputError(msg) from None
+    out = config.out or f'runs/experiments/{path.stem}'
+    return replace(config, title=config.title or path.stem, out=out)
+
+
+def _experiment(values: Any) -> ExperimentConfig:
+    if not isinstance(values, dict):
+        msg = f'it holds {type(values).__name__}, expected settings'
+        raise ConfigError(msg)
+    kind = values.pop('kind', None)
+    if kind not in KINDS:
+        msg = f'kind is {kind!r}: expected one of {", ".join(KINDS)}'
+        raise ConfigError(msg)
+    return config_from_mapping(KINDS[kind], {k: _filled(k, v) for k, v in values.items()})
+
+
+def _filled(name: str, value: Any) -> Any:
+    """A value of the YAML file as its setting wants it."""
+    if name == 'train':
+        _expect(name, value, list, 'a list of training runs')
+        return tuple(_nested(TrainingConfig, name, item) for item in value)
+    if name in {'judge', 'worlds'}:
+        return _texts(name, value)
+    if name in {'models', 'rows', 'judges', 'policies'}:
+        _expect(name, value, dict, 'names with values')
+        # YAML takes a bare `true` for a truth value.
+        named = {'true' if key is True else str(key): item for key, item in value.items()}
+        return {key: _filled_item(name, key, item) for key, item in named.items()}
+    return value
+
+
+def _filled_item(name: str, key: str, value: Any) -> Any:
+    if name == 'policies':
+        return _nested(PolicyConfig, f'{name}.{key}', value)
+    if name == 'judges':
+        return _texts(f'{name}.{key}', value)
+    _expect(f'{name}.{key}', value, str, 'a path or URL')
+    return value
+
+
+def _texts(name: str, value: Any) -> tuple[str, ...]:
+    listed = [value] if isinstance(value, str) else value
+    _expect(name, listed, list, 'a path or URL, or a list of them')
+    for item in listed:
+        _expect(name, item, str, 'a path or URL, or a list of them')
+    return tuple(listed)
+
+
+def _nested(kind: type[Any], name: str, value: Any) -> Any:
+    _expect(name, value, dict, 'settings')
+    return config_from_mapping(kind, value)
+
+
+def _expect(name: str, value: Any, wanted: type, words: str) -> None:
+    if not isinstance(value, wanted):
+        msg = f'{name} is {value!r}: expected {words}'
+        raise ConfigError(msg)

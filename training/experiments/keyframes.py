@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which images to look at: accuracy on the same questions against frames, calls and time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import asdict, replace
+from html import escape
+from pathlib import Path
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.errors import InputError
+from embodied_r_ros.reasoning.memory import question_terms, scene_text
+from tqdm import tqdm
+
+from training.evaluate import drawn, evaluate, opened_cache
+from training.experiments.figures import (
+    accuracy_figures,
+    difference_figures,
+    read_carefully,
+)
+from training.experiments.plots import bar_of, bars, points
+from training.experiments.questions import questions_at_end, simulated
+from training.experiments.seen import look_at, perceiver_of
+from training.judge.models import judge_of
+from training.report_page import html_page, html_table, interval_text, rate_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from embodied_r_ros.perception.vlm.cache import ReplyCache
+    from embodied_r_ros.rows import Row
+
+    from training.experiments.config import KeyframesConfig
+    from training.experiments.seen import Seen
+
+_KEPT = ('format', 'consistency', 'execution', 'words', 'unknown', 'question_only_accuracy')
+
+
+def run(config: KeyframesConfig) -> dict[str, Any]:
+    """Look at the recordings by each policy, and ask the same questions of what was seen.
+
+    Raises:
+        InputError: A bag or model is missing, or there is no question.
+        ModelError: A model or judge fails.
+    """
+    judge, cache = judge_of(config.judge), opened_cache(config.cache)
+    rows, seen = _looked(config, cache)
+    policies, right = {}, {}
+    for name in config.policies:
+        report = evaluate(
+            config.model, rows[name], config.memory(), config.sampling(), cache, judge
+        )
+        read = read_carefully(rows[name], config.memory())
+        right[name] = [outcome['accuracy'] or 0.0 for outcome in report['outcomes']]
+        policies[name] = {
+            **_cost(seen[name]),
+            **{key: report[key] for key in ('n', 'accuracy', 'interval_95', 'by_type', *_KEPT)},
+            'reader': accuracy_figures(rows[name], read),
+            'merged_share': _merged_share(rows[name], config),
+            'against_first': difference_figures(
+                rows[name], next(iter(right.values())), right[name]
+            ),
+        }
+    return {
+        'kind': 'keyframes',
+        'title': config.title,
+        'config': asdict(config),
+        'model': config.model,
+        'episodes': len(next(iter(seen.values()))),
+        'policies': policies,
+    }
+
+
+def _looked(
+    config: KeyframesConfig, cache: ReplyCache
+) -> tuple[dict[str, list[Row]], dict[str, list[Seen]]]:
+    """For each policy the same questions with its own deltas, and what each recording took."""
+    perceiver = perceiver_of(config.profile)
+    asked: list[Row] = []
+    seen: dict[str, list[Seen]] = defaultdict(list)
+    by_episode: dict[str, int] = {}
+    worlds = simulated([Path(world) for world in config.worlds], config.episodes)
+    for bag, layout in tqdm(worlds, unit=' bags', desc='looked at', leave=False, disable=None):
+        by_episode[layout.episode_id] = len(by_episode)
+        asked += questions_at_end(layout, config.draws, config.seed)
+        for name, policy in config.policies.items():
+            seen[name].append(look_at(bag, policy, perceiver, cache))
+    if not asked:
+        msg = f'{", ".join(config.worlds)}: no question has a solution'
+        raise InputError(msg)
+    asked = drawn(asked, config.limit, config.seed)
+    rows = {
+        name: [replace(row, deltas=own[by_episode[row.episode_id]].deltas) for row in asked]
+        for name, own in seen.items()
+    }
+    return rows, seen
+
+
+def _cost(seen: Sequence[Seen]) -> dict[str, Any]:
+    """What looking took, for a mean recording."""
+    count = len(seen)
+    return {
+        'images': sum(one.images for one in seen) / count,
+        'frames': sum(one.frames for one in seen) / count,
+        'choosing_s': sum(one.choosing_s for one in seen) / count,
+        'perceiving_s': sum(one.perceiving_s for one in seen) / count,
+    }
+
+
+def _merged_share(rows: Sequence[Row], config: KeyframesConfig) -> float:
+    """Share of the deltas that stand merged with others in the prompt, or not at all."""
+    merged = 0
+    for row in rows:
+        terms = question_terms(row.question, row.options)
+        scene = scene_text(row.semantic_deltas(), terms, config.memory())
+        merged += scene.merged + scene.omitted
+    return merged / sum(len(row.deltas) for row in rows)
+
+
+def text(report: dict[str, Any]) -> str:
+    """The report in a few lines."""
+    lines = [f'{report["episodes"]} recordings, {report["model"]}']
+    for name, figures in report['policies'].items():
+        against = figures['against_first']
+        lines.append(
+            f'{name:<16} {_said(figures)}, n = {figures["n"]}, '
+            f'{against["difference"]:+.1%} (p = {against["p_value"]:.2g}), careful reader '
+            f'{rate_text(figures["reader"]["accuracy"])}; {figures["frames"]:.1f} frames, '
+            f'{figures["choosing_s"]:.2f} s + {figures["perceiving_s"]:.2f} s'
+        )
+    return '\n'.join(lines)
+
+
+def _said(figures: Mapping[str, Any]) -> str:
+    return rate_text(figures['accuracy']) + interval_text(figures['interval_95'])
+
+
+def page(report: dict[str, Any]) -> str:
+    """The report as a page."""
+    policies = report['policies']
+    places = {name: (figures['frames'], bar_of(figures)) for name, figures in policies.items()}
+    kinds: dict[str, dict[str, Any]] = defaultdict(dict)
+    for name, figures in policies.items():
+        for kind, own in figures['by_type'].items():
+            kinds[kind][name] = bar_of(own)
+    parts = [
+        f'<p>{report["episodes"]} recordings, asked of {escape(report["model"])}: the same '
+        'questions about the end of each recording, solved by what is true. The last image is '
+        'always looked at. Frames, calls and wall time are of a mean recording; every frame is '
+        'one call of the perceiver.</p>',
+        points(places, 'frames looked at', 'accuracy'),
+        html_table(
+            (
+                'policy', 'n', 'accuracy', 'against the first', 'p', 'careful reader', 'images',
+                'frames = calls', 'choosing [s]', 'perceiving [s]', 'merged in the prompt',
+                'format', 'consistency', 'words',
+            ),
+            [_line(name, figures) for name, figures in policies.items()],
+        ),
+        '<h2>By question type</h2>',
+        bars(kinds),
+        '<p>p: sign-flip permutation test over whole scenes. The careful reader makes no mistake '
+        'with what the prompt says.</p>',
+    ]  # fmt: skip
+    return html_page(report['title'], parts)
+
+
+def _line(name: str, figures: Mapping[str, Any]) -> tuple[Any, ...]:
+    against = figures['against_first']
+    return (
+        name,
+        figures['n'],
+        _said(figures),
+        f'{against["difference"]:+.1%}' + interval_text(against['interval_95']),
+        f'{against["p_value"]:.2g}',
+        _said(figures['reader']),
+        f'{figures["images"]:.0f}',
+        f'{figures["frames"]:.1f}',
+        f'{figures["choosing_s"]:.2f}',
+        f'{figures["perceiving_s"]:.2f}',
+        rate_text(figures['merged_share']),
+        rate_text(figures['format']),
+        rate_text(figures['consistency']),
+        f'{figures["words"]:.0f}',
+    )

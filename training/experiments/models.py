@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models on files of rows, with judges: the grid, each against the first model, and the curves."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from html import escape
+from pathlib import Path
+import subprocess
+import sys
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.errors import EmbodiedRError, InputError
+from embodied_r_ros.rows import read_rows
+
+from training.compare import compare
+from training.evaluate import drawn, evaluate, opened_cache
+from training.experiments.curves import charts_of
+from training.experiments.plots import bar_of, bars, curves
+from training.judge.models import judge_of
+from training.models import is_adapter, is_url, model_folder
+from training.report_page import html_page, html_table, interval_text, rate_text
+
+if TYPE_CHECKING:
+    from embodied_r_ros.rows import Row
+
+    from training.experiments.config import ModelsConfig, TrainingConfig
+    from training.judge.cases import Judge
+
+_KEPT = (
+    'n', 'accuracy', 'interval_95', 'format', 'consistency', 'execution', 'words', 'unknown',
+    'majority_baseline', 'question_only_accuracy', 'by_type', 'identity',
+)  # fmt: skip
+_OF_A_PAIR = ('difference', 'interval_95', 'p_value', 'better', 'worse')
+
+
+def run(config: ModelsConfig) -> dict[str, Any]:
+    """Train what is missing, then ask every model every row.
+
+    Raises:
+        InputError: A file or folder is missing, or a training run is not usable.
+        ModelError: A model or judge fails.
+    """
+    rows = {name: _rows(config, Path(file)) for name, file in config.rows.items()}
+    for training in config.train:
+        train(training)
+    for model in config.models.values():
+        if not is_url(model):
+            model_folder(model)
+    judges = {name: judge_of(names) for name, names in config.judges.items()} or {'none': None}
+    cells = [
+        cell
+        for file, asked in rows.items()
+        for judge_name, judge in judges.items()
+        for cell in _cells(config, asked, judge, {'rows': file, 'judge': judge_name})
+    ]
+    return {
+        'kind': 'models',
+        'title': config.title,
+        'config': asdict(config),
+        'cells': cells,
+        'curves': charts_of(config.models),
+    }
+
+
+def _cells(
+    config: ModelsConfig, rows: list[Row], judge: Judge | None, names: dict[str, str]
+) -> list[dict[str, Any]]:
+    """Every model on the same rows with the same judge; all but the first compared with it."""
+    cache = opened_cache(config.cache)
+    reports = {
+        name: evaluate(model, rows, config.memory(), config.sampling(), cache, judge)
+        for name, model in config.models.items()
+    }
+    first = next(iter(reports.values()))
+    cells = []
+    for name, report in reports.items():
+        against = None if report is first else compare(first, report)
+        kept = {key: report[key] for key in _KEPT}
+        pair = against and {key: against[key] for key in _OF_A_PAIR}
+        cells.append({**names, 'model': name, **kept, 'against_first': pair})
+    return cells
+
+
+def _rows(config: ModelsConfig, file: Path) -> list[Row]:
+    rows = [row for row in read_rows(file) if config.split in ('', row.split)]
+    if not rows:
+        msg = f'{file} has no rows of split {config.split!r}'
+        raise InputError(msg)
+    return drawn(rows, config.limit, config.seed)
+
+
+def train(training: TrainingConfig) -> None:
+    """Run a training recipe whose model is not there yet.
+
+    Raises:
+        InputError: Its file is missing.
+        EmbodiedRError: It fails.
+    """
+    output = Path(training.output)
+    if (output / 'config.json').exists() or is_adapter(output):
+        return
+    if not Path(training.config).exists():
+        msg = f'training run {training.output}: there is no file {training.config}'
+        raise InputError(msg)
+    command = [sys.executable, '-m', f'training.{training.recipe}', '--config', training.config]
+    command += ['--output_dir', training.output]
+    for name, value in training.settings.items():
+        values = value if isinstance(value, list) else [value]
+        command += [f'--{name}', *map(str, values)]
+    sys.stderr.write(f'experiment: {training.output} is not there yet: {" ".join(command[1:])}\n')
+    done = subprocess.run(command, check=False, stdout=sys.stderr)
+    if done.returncode:
+        msg = f'training run {training.output} ended with exit code {done.returncode}'
+        raise EmbodiedRError(msg)
+
+
+def text(report: dict[str, Any]) -> str:
+    """The grid as text."""
+    lines = []
+    for cell in report['cells']:
+        low, high = cell['interval_95']
+        line = (
+            f'{cell["rows"]:<14} {cell["model"]:<16} {cell["accuracy"]:6.1%}  '
+            f'({low:.1%} to {high:.1%})  judge {cell["judge"]}: {rate_text(cell["consistency"])}'
+        )
+        against = cell['against_first']
+        if against:
+            line += f'  {against["difference"]:+.1%} (p = {against["p_value"]:.2g})'
+        lines.append(line)
+    return '\n'.join(lines)
+
+
+def page(report: dict[str, Any]) -> str:
+    """The grid as a page: accuracy, soundness, differences by pair, types and curves."""
+    parts = [_accuracy_chart(report), _grid(report)]
+    parts.append(
+        '<p>Difference and p: against the first model on the same rows; whole scenes are '
+        'resampled and flipped. Executed: the answer follows from the last figures of the '
+        'reasoning, where these are of a known form.</p>'
+    )
+    for file in dict.fromkeys(cell['rows'] for cell in report['cells']):
+        parts.append(f'<h2>By question type: {escape(file)}</h2>')
+        parts.append(_types_chart(report, file))
+    if report['curves']:
+        parts += ['<h2>Training</h2>', curves(report['curves'])]
+    return html_page(report['title'], parts)
+
+
+def _once(report: dict[str, Any]) -> list[dict[str, Any]]:
+    """The cells of the first judge: accuracy does not depend on the others."""
+    judge = report['cells'][0]['judge']
+    return [cell for cell in report['cells'] if cell['judge'] == judge]
+
+
+def _accuracy_chart(report: dict[str, Any]) -> str:
+    groups: dict[str, dict[str, Any]] = {}
+    for cell in _once(report):
+        groups.setdefault(cell['rows'], {})[cell['model']] = bar_of(cell)
+    return bars(groups)
+
+
+def _types_chart(report: dict[str, Any], file: str) -> str:
+    groups: dict[str, dict[str, Any]] = {}
+    for cell in _once(report):
+        if cell['rows'] == file:
+            for kind, figures in cell['by_type'].items():
+                groups.setdefault(kind, {})[cell['model']] = bar_of(figures)
+    return bars(groups)
+
+
+def _grid(report: dict[str, Any]) -> str:
+    head = (
+        'rows', 'model', 'judge', 'n', 'accuracy', 'against the first', 'p', 'blind', 'format',
+        'consistency', 'executed', 'words', 'unknown: precision', 'recall',
+    )  # fmt: skip
+    return html_table(head, [_line(cell) for cell in report['cells']])
+
+
+def _line(cell: dict[str, Any]) -> tuple[Any, ...]:
+    against = cell['against_first']
+    return (
+        cell['rows'],
+        cell['model'],
+        cell['judge'],
+        cell['n'],
+        rate_text(cell['accuracy']) + interval_text(cell['interval_95']),
+        f'{against["difference"]:+.1%}' + interval_text(against['interval_95']) if against else '',
+        f'{against["p_value"]:.2g}' if against else '',
+        rate_text(cell['question_only_accuracy']),
+        rate_text(cell['format']),
+        rate_text(cell['consistency']),
+        rate_text(cell['execution']['consistency']) + f' (n = {cell["execution"]["n"]})',
+        f'{cell["words"]:.0f}',
+        rate_text(cell['unknown']['precision']),
+        rate_text(cell['unknown']['recall']),
+    )

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What perception loses, and what reasoning: the same questions, told by several perceivers.
+
+A careful reader (`traces.py`) makes no mistake with what a text says. What he cannot answer, the
+text does not tell: that is what perception lost. What he can answer and the model cannot,
+reasoning lost.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import asdict, replace
+from html import escape
+from pathlib import Path
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.deltas import row_deltas
+from embodied_r_ros.recordings.true_deltas import true_deltas
+from embodied_r_ros.rows import read_rows
+from tqdm import tqdm
+
+from training.evaluate import drawn, evaluate, opened_cache
+from training.experiments.config import PolicyConfig
+from training.experiments.figures import (
+    accuracy_figures,
+    difference_figures,
+    read_carefully,
+    right_of,
+)
+from training.experiments.plots import bar_of, bars
+from training.experiments.questions import paired, questions_at, simulated
+from training.experiments.seen import look_at, perceiver_of
+from training.judge.models import judge_of
+from training.report_page import html_page, html_table, interval_text, rate_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from embodied_r_ros.perception.perceiver import Perceiver
+    from embodied_r_ros.perception.vlm.cache import ReplyCache
+    from embodied_r_ros.rows import Row
+
+    from training.experiments.config import PerceptionConfig
+
+_KEPT = ('format', 'consistency', 'execution', 'words', 'unknown', 'question_only_accuracy')
+
+
+def run(config: PerceptionConfig) -> dict[str, Any]:
+    """Tell the questions by each perceiver, and ask model and careful reader.
+
+    Raises:
+        InputError: A file, bag or model is missing, or no question is in all texts.
+        ModelError: A model or judge fails.
+    """
+    judge, cache = judge_of(config.judge), opened_cache(config.cache)
+    pairs = paired(_texts(config, cache))
+    indices = drawn(list(range(len(next(iter(pairs.rows.values()))))), config.limit, config.seed)
+    told = {name: [rows[index] for index in indices] for name, rows in pairs.rows.items()}
+    texts, scores = {}, {}
+    for name, rows in told.items():
+        report = evaluate(config.model, rows, config.memory(), config.sampling(), cache, judge)
+        read = read_carefully(rows, config.memory())
+        answered = [outcome['accuracy'] or 0.0 for outcome in report['outcomes']]
+        scores[name] = {'model': answered, 'reader': right_of(read)}
+        texts[name] = {
+            'model': {key: report[key] for key in ('n', 'accuracy', 'interval_95', 'by_type')},
+            'reader': accuracy_figures(rows, read),
+            **{key: report[key] for key in _KEPT},
+        }
+    return {
+        'kind': 'perception',
+        'title': config.title,
+        'config': asdict(config),
+        'model': config.model,
+        'pairs': len(next(iter(pairs.rows.values()))),
+        'asked': len(indices),
+        'left_out': pairs.left_out,
+        'at_another_moment': pairs.other_moment,
+        'texts': texts,
+        'losses': _losses(told, scores),
+    }
+
+
+def _losses(
+    told: Mapping[str, Sequence[Row]], scores: Mapping[str, Mapping[str, Sequence[float]]]
+) -> dict[str, dict[str, Any]]:
+    """For each text what its perception and what the model's reasoning loses, as paired losses."""
+    first = next(iter(told))
+    losses = {}
+    for name, rows in told.items():
+        own = scores[name]
+        losses[name] = {'reasoning': difference_figures(rows, own['model'], own['reader'])}
+        if name != first:
+            for who, key in (('reader', 'perception'), ('model', 'answers')):
+                losses[name][key] = difference_figures(rows, own[who], scores[first][who])
+    return losses
+
+
+def _texts(config: PerceptionConfig, cache: ReplyCache) -> dict[str, list[Row]]:
+    """Rows by the name of what they were told by; the first is the reference."""
+    if config.rows:
+        return {name: list(read_rows(Path(file))) for name, file in config.rows.items()}
+    perceivers = {'classical': perceiver_of('')}
+    if config.profile:
+        perceivers['vlm'] = perceiver_of(config.profile)
+    texts: dict[str, list[Row]] = defaultdict(list)
+    worlds = simulated([Path(world) for world in config.worlds], config.episodes)
+    for bag, layout in tqdm(worlds, unit=' bags', desc='perceived', leave=False, disable=None):
+        seen = _seen(bag, perceivers, cache)
+        stamps = [delta['stamp_ns'] for delta in seen['classical']]
+        seen = {'true': row_deltas(true_deltas(layout, stamps)), **seen}
+        for row in questions_at(layout, stamps, config.moments, config.seed):
+            for name, deltas in seen.items():
+                texts[name].append(replace(row, deltas=deltas[: len(row.deltas)]))
+    return dict(texts)
+
+
+def _seen(
+    bag: Path, perceivers: Mapping[str, Perceiver], cache: ReplyCache
+) -> dict[str, tuple[dict[str, Any], ...]]:
+    """What each perceiver sees in the same keyframes of a recording."""
+    policy = PolicyConfig()
+    return {name: look_at(bag, policy, who, cache).deltas for name, who in perceivers.items()}
+
+
+def text(report: dict[str, Any]) -> str:
+    """The report in a few lines."""
+    lines = [f'{report["asked"]} of {report["pairs"]} paired questions, {report["model"]}']
+    for name, figures in report['texts'].items():
+        lines.append(
+            f'{name:<12} model {_said(figures["model"])}   careful reader '
+            f'{_said(figures["reader"])}'
+        )
+    for name, losses in report['losses'].items():
+        for key, figures in losses.items():
+            lines.append(f'{name:<12} {key:<12} loses {_lost(figures)}')
+    return '\n'.join([*lines, *_left_out(report)])
+
+
+def _said(figures: Mapping[str, Any]) -> str:
+    return rate_text(figures['accuracy']) + interval_text(figures['interval_95'])
+
+
+def _lost(figures: Mapping[str, Any]) -> str:
+    low, high = figures['interval_95']
+    p = f'p = {figures["p_value"]:.2g}'
+    return f'{figures["difference"]:+.1%} ({low:+.1%} to {high:+.1%}), {p}'
+
+
+def _left_out(report: Mapping[str, Any]) -> list[str]:
+    lines = [
+        f'not paired: {count} rows of {name}: {reason}'
+        for name, reasons in report['left_out'].items()
+        for reason, count in reasons.items()
+    ]
+    if report['at_another_moment']:
+        lines.append(
+            f'{report["at_another_moment"]} of {report["pairs"]} pairs are asked at different '
+            'moments: each text has its own keyframes (give worlds instead of rows)'
+        )
+    return lines
+
+
+def page(report: dict[str, Any]) -> str:
+    """The report as a page."""
+    rates = {
+        f'{name}: {who}': {'accuracy': bar_of(figures[who])}
+        for name, figures in report['texts'].items()
+        for who in ('reader', 'model')
+    }
+    parts = [
+        f'<p>{report["asked"]} of {report["pairs"]} paired questions, asked of '
+        f'{escape(report["model"])}. The careful reader makes no mistake with what the text says: '
+        'what he loses against the first text, perception lost; what the model loses against him, '
+        'reasoning lost.</p>',
+        *(f'<p>{escape(line)}</p>' for line in _left_out(report)),
+        bars(rates),
+        _texts_table(report),
+        '<h2>What is lost</h2>',
+        _losses_table(report),
+        '<h2>By question type</h2>',
+        bars(_losses_by_type(report)),
+        _types_table(report),
+        '<p>p: sign-flip permutation test over whole scenes; those of single types are not '
+        'corrected for their number.</p>',
+    ]
+    return html_page(report['title'], parts)
+
+
+def _texts_table(report: Mapping[str, Any]) -> str:
+    head = ('text', 'careful reader', 'model', 'question only', 'format', 'consistency', 'words')
+    lines = [
+        (
+            name,
+            _said(figures['reader']),
+            _said(figures['model']),
+            rate_text(figures['question_only_accuracy']),
+            rate_text(figures['format']),
+            rate_text(figures['consistency']),
+            f'{figures["words"]:.0f}',
+        )
+        for name, figures in report['texts'].items()
+    ]
+    return html_table(head, lines)
+
+
+def _losses_table(report: Mapping[str, Any]) -> str:
+    words = {
+        'perception': 'perception: the careful reader',
+        'reasoning': 'reasoning: the model, against the careful reader',
+        'answers': 'both: the model',
+    }
+    lines = [
+        (name, words[key], _lost(losses[key]))
+        for name, losses in report['losses'].items()
+        for key in words
+        if key in losses
+    ]
+    return html_table(('text', 'what loses', 'loss'), lines)
+
+
+def _losses_by_type(report: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    groups: dict[str, dict[str, Any]] = {}
+    for name, losses in report['losses'].items():
+        for key in ('perception', 'reasoning'):
+            for kind, figures in losses.get(key, {'by_type': {}})['by_type'].items():
+                groups.setdefault(kind, {})[f'{name}: {key}'] = bar_of(figures, 'difference')
+    return dict(sorted(groups.items()))
+
+
+def _types_table(report: Mapping[str, Any]) -> str:
+    names = list(report['texts'])
+    kinds = report['texts'][names[0]]['model']['by_type']
+    head = ['question type', 'rows', *(f'{n}: {w}' for n in names for w in ('reader', 'model'))]
+    lines = [
+        [
+            kind,
+            kinds[kind]['n'],
+            *(
+                _said(report['texts'][name][who]['by_type'][kind])
+                for name in names
+                for who in ('reader', 'model')
+            ),
+        ]
+        for kind in kinds
+    ]
+    return html_table(head, lines)

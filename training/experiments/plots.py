@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plots of experiments, as SVG for a page."""
+
+from __future__ import annotations
+
+from typing import Any, TYPE_CHECKING
+
+from matplotlib.figure import Figure
+
+from training.report_page import svg_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from matplotlib.axes import Axes
+
+    Interval = Sequence[float] | None
+    Bar = tuple[float, Interval]  # value, and its interval
+    Curve = tuple[Sequence[float], Sequence[float]]  # steps, and values at them
+
+_COLOURS = ('#4477aa', '#ee9944', '#66aa77', '#aa4466', '#8866aa', '#888888')
+
+
+def bars(groups: Mapping[str, Mapping[str, Bar]]) -> str:
+    """Horizontal bars of rates: for each group one bar of each series, with its interval."""
+    series = list(dict.fromkeys(name for group in groups.values() for name in group))
+    height = 0.8 / len(series)
+    tall = 1.0 + 0.17 * len(groups) * (len(series) + 1)
+    figure = Figure(figsize=(8, tall), layout='constrained')
+    axes = figure.add_subplot()
+    for number, name in enumerate(series):
+        colour = _COLOURS[number % len(_COLOURS)]
+        offset = (number - (len(series) - 1) / 2) * height
+        known = [(i, *bar) for i, g in enumerate(groups.values()) if (bar := g.get(name))]
+        places, values = [i + offset for i, _, _ in known], [value for _, value, _ in known]
+        axes.barh(places, values, color=colour, height=0.9 * height, label=name)
+        for place, (_, _, within) in zip(places, known, strict=True):
+            if within:
+                axes.plot(within, (place, place), color='#222', linewidth=1.2)
+    axes.axvline(0, color='#222', linewidth=0.8)
+    axes.set_yticks(range(len(groups)), list(groups))
+    axes.invert_yaxis()
+    axes.xaxis.set_major_formatter(lambda value, _: f'{100 * value:.0f} %')
+    _finish(figure, axes, len(series))
+    return svg_text(figure)
+
+
+def points(places: Mapping[str, tuple[float, Bar]], along: str, up: str) -> str:
+    """Named points: a figure along, a rate with its interval up."""
+    figure = Figure(figsize=(8, 3.6), layout='constrained')
+    axes = figure.add_subplot()
+    for number, (name, (x, (y, within))) in enumerate(places.items()):
+        colour = _COLOURS[number % len(_COLOURS)]
+        axes.plot([x], [y], 'o', color=colour, label=name)
+        if within:
+            axes.plot((x, x), within, color=colour, linewidth=1.5)
+    axes.set_xlabel(along)
+    axes.set_ylabel(up)
+    axes.yaxis.set_major_formatter(lambda value, _: f'{100 * value:.0f} %')
+    _finish(figure, axes, len(places))
+    return svg_text(figure)
+
+
+def curves(charts: Mapping[str, Mapping[str, Curve]]) -> str:
+    """One chart below the other: for each, a curve of every run over its steps."""
+    figure = Figure(figsize=(8, 2.2 * len(charts) + 0.4), layout='constrained')
+    for place, (title, runs) in enumerate(charts.items(), 1):
+        axes = figure.add_subplot(len(charts), 1, place)
+        for number, (name, (steps, values)) in enumerate(runs.items()):
+            axes.plot(steps, values, color=_COLOURS[number % len(_COLOURS)], label=name)
+        axes.set_title(title, loc='left', fontsize=10)
+        axes.legend(frameon=False, fontsize=8)
+        axes.spines[['top', 'right']].set_visible(False)
+    return svg_text(figure)
+
+
+def _finish(figure: Figure, axes: Axes, entries: int) -> None:
+    axes.spines[['top', 'right']].set_visible(False)
+    figure.legend(loc='outside lower center', ncols=min(3, entries), frameon=False)
+
+
+def bar_of(figures: Mapping[str, Any], name: str = 'accuracy') -> Bar:
+    """The bar of a rate or a difference with its interval."""
+    return figures[name], figures.get('interval_95')
