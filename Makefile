@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-# make demo | test | lint | bench | setup      (PYTHON=... picks the interpreter, default python3.11,
+# make demo | circle | test | lint | bench | setup      (PYTHON=... picks the interpreter, default python3.11,
 # and with a sourced ROS python3, which it was made for)
 
 PYTHON ?= $(shell for p in $(if $(ROS_DISTRO),,python3.11) python3; do if $$p -c '' 2>/dev/null; then echo $$p; break; fi; done)
 VENV := .venv/bin
 
-.PHONY: setup demo test test-slow lint bench clean
+.PHONY: setup demo circle test test-slow lint bench clean
 
 setup:
 	@test -n "$(PYTHON)" || { echo 'set-up: error: no python3: install Python 3.10 or newer' >&2; exit 1; }
@@ -14,6 +14,10 @@ setup:
 demo: setup
 	@rm -rf out/demo
 	@$(VENV)/embodied-r demo --out out/demo
+
+circle: setup
+	@rm -rf out/circle
+	@$(VENV)/python -m examples.circle --out out/circle $(ARGS)
 
 test: setup
 	@$(VENV)/python -m pytest -m 'not slow' $(ARGS)

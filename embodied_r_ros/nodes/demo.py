@@ -82,28 +82,70 @@ def run_demo(request: DemoRequest, audience: Audience) -> dict[str, Any]:
     """
     with _workplace(request.out) as scratch:
         play = playable(request.source, scratch, request.topic)
-        domain = _DOMAINS[os.getpid() % len(_DOMAINS)]
-        environment = {**transport_environment(os.environ), 'ROS_DOMAIN_ID': str(domain)}
-        os.environ.update(environment)
         audience.say('starting the model server')
         with (
             served_model(str(shared_path('models', 'nano')), audience.say) as server,
-            NodeProcesses(scratch, environment) as nodes,
-            demo_client(audience.say) as client,
+            running_pipeline(play, server, scratch, audience.say) as (nodes, client),
         ):
-            audience.say('starting the nodes')
-            _start_pipeline(nodes, play, server, scratch)
-            client.await_active(_PIPELINE, _START_S, nodes.check)
-            client.await_clock(_START_S, nodes.check)
             bag = Path(client.start_episode(f'demonstration: {request.source.name}'))
             audience.say(f'playing {request.source} ({play.duration_s:.0f} s)')
-            _play(nodes, play, client)
+            play_to_end(nodes, play, client)
             questions = [DemoQuestion(question) for question in request.questions]
             questions = questions or questions_about(client.deltas, read_layout(play.bag))
             answered = [_ask(question, client, audience) for question in questions]
             client.stop_episode()
             pids = nodes.pids()
         return _leave(request, client, answered, bag, pids)
+
+
+@contextmanager
+def running_pipeline(
+    play: Playable, server: ChatConfig, scratch: Path, say: Callable[[str], None]
+) -> Iterator[tuple[NodeProcesses, DemoClient]]:
+    """The nodes, each in a process, and a client, in a domain of their own; all are active.
+
+    The recording is not played yet (`play_to_end`).
+
+    Args:
+        play: The recording.
+        server: The server of the reasoner's model.
+        scratch: Folder for parameters, logs and episodes.
+        say: Told what happens, a line at a time.
+
+    Raises:
+        EmbodiedRError: A node failed, or is not active in time.
+    """
+    domain = _DOMAINS[os.getpid() % len(_DOMAINS)]
+    environment = {**transport_environment(os.environ), 'ROS_DOMAIN_ID': str(domain)}
+    os.environ.update(environment)
+    with NodeProcesses(scratch, environment) as nodes, demo_client(say) as client:
+        say('starting the nodes')
+        _start_pipeline(nodes, play, server, scratch)
+        client.await_active(_PIPELINE, _START_S, nodes.check)
+        client.await_clock(_START_S, nodes.check)
+        yield nodes, client
+
+
+def play_to_end(nodes: NodeProcesses, play: Playable, client: DemoClient) -> None:
+    """Play the recording to its end, and wait until everything seen is perceived.
+
+    Raises:
+        EmbodiedRError: It is not played or perceived in time, or a node failed.
+    """
+    client.await_listeners({play.topics()[0]: 1, 'keyframe': 3, 'semantic_delta': 3}, _START_S)
+    client.resume_playing()
+    limit_s = play.duration_s + _DRAIN_S
+    if not client.spin_until(lambda: nodes.has_ended('bag_player'), limit_s, nodes.check):
+        msg = f'the recording was not played within {limit_s:.0f} s'
+        raise EmbodiedRError(msg)
+    nodes.check()
+
+    def perceived() -> bool:
+        return bool(client.deltas) and client.deltas[-1].to_id == client.keyframes[-1].id
+
+    if not client.spin_until(perceived, _DRAIN_S, nodes.check):
+        msg = f'{len(client.keyframes)} keyframes came, but {len(client.deltas)} deltas'
+        raise EmbodiedRError(msg)
 
 
 @contextmanager
@@ -163,24 +205,6 @@ def _start_pipeline(
         'playback': {'clock_hz': _CLOCK_HZ, 'start_paused': True},
     }
     nodes.start('bag_player', player)
-
-
-def _play(nodes: NodeProcesses, play: Playable, client: DemoClient) -> None:
-    """Play the recording to its end, and wait until everything seen is perceived."""
-    client.await_listeners({play.topics()[0]: 1, 'keyframe': 3, 'semantic_delta': 3}, _START_S)
-    client.resume_playing()
-    limit_s = play.duration_s + _DRAIN_S
-    if not client.spin_until(lambda: nodes.has_ended('bag_player'), limit_s, nodes.check):
-        msg = f'the recording was not played within {limit_s:.0f} s'
-        raise EmbodiedRError(msg)
-    nodes.check()
-
-    def perceived() -> bool:
-        return bool(client.deltas) and client.deltas[-1].to_id == client.keyframes[-1].id
-
-    if not client.spin_until(perceived, _DRAIN_S, nodes.check):
-        msg = f'{len(client.keyframes)} keyframes came, but {len(client.deltas)} deltas'
-        raise EmbodiedRError(msg)
 
 
 def _leave(

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The whole circle on a laptop: `python -m examples.circle` (or `make circle`).
+
+Rooms are simulated and collected, and questions derived; a reasoner is trained, evaluated and
+promoted; nodes that run answer with it, and it is rolled back. Every command is printed before it
+runs. The settings are tiny, so the candidate is an exercise, not a better model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+import shlex
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.errors import EmbodiedRError, InputError
+from embodied_r_ros.models.digest import model_digest
+from embodied_r_ros.rows import read_rows
+
+from examples.children import ran, ROOT
+from examples.robot import running
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_START = ROOT / 'models' / 'nano'
+_STEP_S = 1800.0
+_SHOWN = ('training.evaluate', 'training.compare', 'training.promote')
+# With this seed 6 of 16 rooms are held out as test, 2 as validation: splits go by the room's name.
+_ROOMS = ('--episodes', '16', '--seed', '60220')
+_TEST_ROWS = 60
+# What is let through when the gate has refused: anything, and the manifest says so.
+_REHEARSAL = ('--min-gain=-1', '--min-format=0', '--min-consistency=0', '--max-unknown-loss=1')
+
+
+class Circle:
+    """The steps, each in the folders that the ones before it left."""
+
+    def __init__(self, out: Path, judge: str) -> None:
+        """Take the output folder, which is empty, and the judge of consistency."""
+        self.out, self.judge = out, judge
+        self.rows, self.slot = out / 'rows.jsonl', out / 'slot'
+        self.candidate = out / 'candidate'
+        self._begin = time.monotonic()
+        self._count = 0
+
+    def say(self, line: str) -> None:
+        """Tell a line, with the time since the begin [s]."""
+        sys.stderr.write(f'{time.monotonic() - self._begin:6.0f} s  {line}\n')
+
+    def step(self, *words: object, well: Sequence[int] = (0,)) -> int:
+        """Run one command of the project; returns its exit code."""
+        texts = [str(word) for word in words]
+        self._count += 1
+        log = self.out / 'logs' / f'{self._count:02}-{texts[0]}.log'
+        self.say(f'$ {shlex.join(texts)}')
+        code = ran(texts, log, _STEP_S, well)
+        if texts[0] in _SHOWN:
+            sys.stderr.write(log.with_suffix('.out').read_text())
+        return code
+
+    def collect(self) -> None:
+        """Camera recordings become episodes, and episodes rows of training and of test rooms."""
+        rooms, episodes = self.out / 'rooms', self.out / 'episodes'
+        self.step('embodied-r', 'sim', 'indoor', *_ROOMS, '--workers', 2, '--out', rooms)
+        self.step('embodied-r', 'collect', rooms, '--jobs', 2, '--out', episodes)
+        self.step('embodied-r', 'questions', episodes, '--out', self.rows)
+
+    def train(self) -> None:
+        """A few steps on reasoning traces, then a few of reinforcement learning."""
+        sft, grpo = self.out / 'sft', self.out / 'grpo'
+        common = ('--rows', self.rows, '--output_dir')
+        config = 'training/configs/circle-{}.yaml'.format
+        self.step('training.sft', '--config', config('sft'), *common, sft)
+        words = ('--config', config('grpo'), '--model', sft, '--judge', self.judge)
+        self.step('training.grpo', *words, *common, grpo)
+        self.step('training.release', grpo, self.candidate)
+
+    def evaluate(self) -> None:
+        """Start and candidate on the rooms that were held out, and how they differ."""
+        reports = [self.out / f'{name}.json' for name in ('start', 'candidate')]
+        for model, report in zip((_START, self.candidate), reports, strict=True):
+            words = ('--model', model, '--json', report)
+            self.step('training.evaluate', *words, *self._graded())
+        self.step('training.compare', *reports, '--html', self.out / 'comparison.html')
+
+    def promote(self) -> bool:
+        """Promote the candidate; tells whether the gate as it is has let it through."""
+        words = ('training.promote', self.candidate, *self._graded(), '--slot', self.slot)
+        words += ('--by', 'examples.circle', '--latency-rows')
+        if self.step(*words, 5, well=(0, 1)) == 0:
+            return True
+        self.say('refused, as it should be: so short a training proves no gain. To show the way')
+        self.say('onto the robot, it is promoted without conditions; the manifest tells them.')
+        self.step(*words, 0, *_REHEARSAL)
+        return False
+
+    def on_the_robot(self) -> tuple[bool, dict[str, str]]:
+        """Ask before, after the promotion and after the rollback, while the nodes stay up.
+
+        Returns:
+            Whether the gate let the candidate through, and the digest that answered at each stage.
+        """
+        held_out = next(row for row in read_rows(self.rows) if row.split == 'test').episode_id
+        source = self.out / 'rooms' / f'episode_{held_out.rpartition("-")[2]}'
+        start, candidate = model_digest(_START), model_digest(self.candidate)
+        with running(source, self.out, self.slot, self.say) as robot:
+            spoke = {'before': robot.answer_of(start).model.digest}
+            passed = self.promote()
+            spoke['promoted'] = robot.answer_of(candidate).model.digest
+            self.step('training.promote', '--rollback', '--slot', self.slot)
+            spoke['rolled back'] = robot.answer_of(start).model.digest
+        return passed, spoke
+
+    def _graded(self) -> tuple[object, ...]:
+        words = ('--rows', self.rows, '--split', 'test', '--limit', _TEST_ROWS)
+        return *words, '--judge', self.judge, '--cache', self.out / 'cache'
+
+
+def summary(out: Path, spoke: dict[str, str], *, passed: bool) -> str:
+    """What came of it, as a table."""
+    lines = []
+    for name in ('start', 'candidate'):
+        report = json.loads((out / f'{name}.json').read_text())
+        low, high = report['interval_95']
+        figure = f'{report["accuracy"]:.1%} ({low:.1%} to {high:.1%}, n = {report["n"]})'
+        lines.append(f'{name:<12} {report["identity"][:19]}  {figure}')
+    lines += [f'{stage:<12} {digest[:19]}  answered' for stage, digest in spoke.items()]
+    lines.append(f'{"gate":<12} {"passed" if passed else "refused; promoted without conditions"}')
+    return '\n'.join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Go round once: 0, 1 where a step fails, 2 for bad input."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    parser = argparse.ArgumentParser(prog='examples.circle', description=__doc__)
+    parser.add_argument('--out', type=Path, default=Path('out/circle'), help='(%(default)s)')
+    parser.add_argument('--judge', default='models/judge', help='folder or URL (%(default)s)')
+    args = parser.parse_args(arguments)
+    try:
+        circle = Circle(_prepared(args.out.resolve(), args.judge), args.judge)
+        circle.collect()
+        circle.train()
+        circle.evaluate()
+        passed, spoke = circle.on_the_robot()
+    except EmbodiedRError as error:
+        sys.stderr.write(f'examples.circle: error: {error}\n')
+        return 2 if isinstance(error, InputError) else 1
+    except KeyboardInterrupt:
+        sys.stderr.write('examples.circle: interrupted\n')
+        return 130
+    sys.stdout.write(summary(args.out, spoke, passed=passed) + '\n')
+    return 0
+
+
+def _prepared(out: Path, judge: str) -> Path:
+    """The output folder, made; the judge is there.
+
+    Raises:
+        InputError: It is not empty, or there is no judge.
+    """
+    if '://' not in judge and not (ROOT / judge / 'config.json').is_file():
+        msg = (
+            f'{judge} is no folder with a judge, which reinforcement learning needs: give --judge'
+        )
+        raise InputError(msg)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        msg = f'{out} is not an empty folder: remove it, or choose another'
+        raise InputError(msg)
+    (out / 'logs').mkdir(parents=True)
+    return out
+
+
+if __name__ == '__main__':
+    sys.exit(main())
