@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# make demo | circle | test | lint | bench | setup      (PYTHON=... picks the interpreter, default python3.11,
-# and with a sourced ROS python3, which it was made for)
+# make demo | circle | test | lint | bench | setup    (PYTHON=... picks the interpreter, default
+# python3.11, and with a sourced ROS python3, which it was made for)
 
 PYTHON ?= $(shell for p in $(if $(ROS_DISTRO),,python3.11) python3; do if $$p -c '' 2>/dev/null; then echo $$p; break; fi; done)
 VENV := .venv/bin

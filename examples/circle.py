@@ -164,9 +164,7 @@ def _prepared(out: Path, judge: str) -> Path:
         InputError: It is not empty, or there is no judge.
     """
     if '://' not in judge and not (ROOT / judge / 'config.json').is_file():
-        msg = (
-            f'{judge} is no folder with a judge, which reinforcement learning needs: give --judge'
-        )
+        msg = f'{judge} holds no judge, which reinforcement learning needs: give --judge'
         raise InputError(msg)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         msg = f'{out} is not an empty folder: remove it, or choose another'

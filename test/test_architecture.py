@@ -130,9 +130,10 @@ def test_the_tree_in_the_guide_lists_every_source() -> None:
         listed[folder.split()[0].rstrip('/')] = {
             line.split()[0] for line in lines if line[:2] == '  '
         }
+    others = [path for folder in ('bench', 'examples') for path in (ROOT / folder).glob('*.py')]
     missing = [
         str(path.relative_to(ROOT))
-        for path in (*SOURCES, *sorted((ROOT / 'bench').glob('*.py')))
+        for path in (*SOURCES, *sorted(others))
         if path.name != '__init__.py'
         and path.name not in listed.get(str(path.parent.relative_to(ROOT)), set())
     ]

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the whole circle refuses before it begins, and that its programs end with it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip('rclpy')
+
+from embodied_r_ros.errors import EmbodiedRError
+
+from examples import circle
+from examples.children import child, ran
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+JUDGE = ['--judge', 'http://localhost:1']
+
+
+def test_circle_is_not_run_over_what_is_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / 'mine.txt').write_text('mine')
+    assert circle.main(['--out', str(tmp_path), *JUDGE]) == 2
+    assert 'is not an empty folder' in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ['mine.txt']
+
+
+def test_circle_without_a_judge_leaves_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / 'out'
+    assert circle.main(['--out', str(out), '--judge', str(tmp_path)]) == 2
+    assert 'holds no judge' in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_step_that_fails_ends_the_circle_with_what_it_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(circle, '_ROOMS', ('--episodes', '0', '--seed', '1'))
+    assert circle.main(['--out', str(tmp_path / 'out'), *JUDGE]) == 1
+    assert 'episodes is 0: expected 1 or more' in capsys.readouterr().err
+
+
+def test_program_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+    log = tmp_path / 'serve.log'
+    with pytest.raises(EmbodiedRError, match=r'http\.server did not end within 0 s'):
+        ran(['http.server', '0'], log, 0.1)
+    with child(['http.server', '0'], tmp_path / 'out', log) as process:
+        assert process.poll() is None
+    assert process.returncode is not None
