@@ -91,8 +91,8 @@ def _unknown(name: str, comparison: Mapping[str, Any], config: GateConfig) -> Ch
     if first is None:
         return Check(name, True, 'not defined for the incumbent', 'nothing')
     wanted = first - config.max_unknown_loss
-    if second is None:
-        return Check(name, False, 'not defined: never said', f'at least {wanted:.1%}')
+    if second is None:  # as bad as none right, which only a gate lets pass that allows any loss
+        return Check(name, wanted <= 0, 'not defined: never said', f'at least {wanted:.1%}')
     return _at_least(name, second, wanted)
 
 

@@ -61,6 +61,14 @@ def test_what_got_worse_is_named(values: dict[str, Any], names: list[str]) -> No
     assert failed(with_second(**values)) == names
 
 
+def test_gate_without_conditions_lets_everything_pass() -> None:
+    worst = with_second(format=0.0, consistency=0.0, unknown={'precision': None, 'recall': 0.0})
+    worst |= {'difference': -1.0, 'interval_95': (-1.0, -1.0)}
+    open_gate = {'min_gain': -1.0, 'min_format': 0.0, 'min_consistency': 0.0}
+    assert failed(worst, None, **open_gate) == ['unknown: precision', 'unknown: recall']
+    assert failed(worst, None, **open_gate, max_unknown_loss=1.0) == []
+
+
 def test_consistency_that_nobody_judged_passes_only_where_nobody_asked() -> None:
     unjudged = with_second(consistency=None)
     assert failed(unjudged) == ['consistency']
