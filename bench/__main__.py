@@ -18,6 +18,8 @@ BENCHES = {
     'keyframes': 'overlap against rendered truth, time per image, rate from a bag',
     'live': 'a live camera over DDS: images lost, latency, share of a core',
     'perception': 'motion and items of the classical perceiver against rendered truth',
+    'rows': 'rows from bags: times real time, and memory by the number of bags',
+    'training': 'where the time of a GRPO step goes; share of the rewards with their judge',
 }
 
 

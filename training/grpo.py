@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 import sys
+from typing import TYPE_CHECKING
 
 from embodied_r_ros.errors import EmbodiedRError, InputError
 from peft import LoraConfig
@@ -20,16 +21,22 @@ from training.grpo_data import GrpoArguments, training_prompts, validation_promp
 from training.judge.models import load_judge
 from training.monitor import Monitor
 from training.nano import load_tokenizer
-from training.rewards import accuracy_reward, consistency_reward, format_reward
+from training.rewards import three_rewards
 from training.schedule import parse_stages, RewardSchedule
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
-def train(arguments: GrpoArguments, config: GRPOConfig) -> None:
-    """Train, and save model and tokenizer in the output folder.
+    from training.rewards import Reward
+
+
+def trainer_of(
+    arguments: GrpoArguments, config: GRPOConfig, rewards: Sequence[Reward]
+) -> GRPOTrainer:
+    """What trains as the arguments say, with rewards for format, accuracy and consistency.
 
     Raises:
         InputError: There are no rows, or an argument is not usable.
-        ModelError: The judge fails, which stops the run.
     """
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
@@ -40,14 +47,13 @@ def train(arguments: GrpoArguments, config: GRPOConfig) -> None:
         msg = f'{", ".join(arguments.rows)}: no training rows that fit'
         raise InputError(msg)
     schedule = RewardSchedule(parse_stages(arguments.stages))
-    judge = load_judge(arguments.judge)
     adapter = LoraConfig(
         r=arguments.lora_rank, lora_alpha=2 * arguments.lora_rank, target_modules='all-linear'
     )
     config.shuffle_dataset = False  # the prompts come in the order in which they are asked
     trainer = GRPOTrainer(
         model=arguments.model,
-        reward_funcs=[format_reward, accuracy_reward(judge), consistency_reward(judge)],
+        reward_funcs=list(rewards),
         args=config,
         train_dataset=prompts,
         eval_dataset=validation_prompts(arguments, tokenizer),
@@ -56,9 +62,20 @@ def train(arguments: GrpoArguments, config: GRPOConfig) -> None:
         callbacks=[schedule, Monitor()],
     )
     schedule.trainer = trainer
+    return trainer
+
+
+def train(arguments: GrpoArguments, config: GRPOConfig) -> None:
+    """Train, and save model and tokenizer in the output folder.
+
+    Raises:
+        InputError: There are no rows, or an argument is not usable.
+        ModelError: The judge fails, which stops the run.
+    """
+    trainer = trainer_of(arguments, config, three_rewards(load_judge(arguments.judge)))
     trainer.train(resume_from_checkpoint=newest_checkpoint(config.output_dir))
     trainer.save_model(config.output_dir)
-    tokenizer.save_pretrained(config.output_dir)
+    trainer.processing_class.save_pretrained(config.output_dir)
 
 
 def main() -> int:

@@ -69,6 +69,11 @@ def consistency_reward(judge: Judge) -> Reward:
     return consistency_reward
 
 
+def three_rewards(judge: Judge) -> list[Reward]:
+    """Rewards for format, accuracy and consistency, in the order of the stages' weights."""
+    return [format_reward, accuracy_reward(judge), consistency_reward(judge)]
+
+
 def unanimous_share(prompts: Sequence[Any], rewards: Sequence[Any]) -> float:
     """Share of the groups (completions of one prompt, which follow each other) of equal rewards.
 

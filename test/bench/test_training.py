@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import itertools
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip('torch')
+pytest.importorskip('trl')
+pytest.importorskip('embodied_r_ros.sim.world')
+
+from bench import training
+from bench.__main__ import main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PARTS = ['generation', 'forward', 'backward, optimizer']
+REWARDS = ['format_reward', 'accuracy_reward', 'consistency_reward']
+
+
+def test_a_step_is_split_with_and_without_rewards(tmp_path: Path) -> None:
+    out = tmp_path / 'figures.json'
+    small = ['--prompts', '2', '--completions', '2', '--steps', '1', '--rooms', '2']
+    code = main(['training', *small, '--tokens', '8', '--json', str(out)])
+    found = json.loads(out.read_text())
+    assert code == (0 if found['budgets'][0]['is_met'] else 1)
+    constant, rewards = found['constant'], found['rewards']
+    assert list(constant['parts_s']) == [*PARTS, 'constant_reward', 'rest', 'step']
+    assert list(rewards['parts_s']) == [*PARTS, *REWARDS, 'rest', 'step']
+    for figures in (constant, rewards):
+        whole_s = figures['parts_s'].pop('step')
+        assert min(figures['parts_s'].values()) > 0  # 'rest' too: nothing is counted twice
+        assert sum(figures['parts_s'].values()) == pytest.approx(whole_s)
+    assert 0 < constant['completion_tokens'] <= 8
+    assert constant['completion_tokens'] == rewards['completion_tokens']
+
+
+def test_parts_are_those_of_their_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = itertools.count()
+    monkeypatch.setattr(training.time, 'perf_counter', lambda: float(next(ticks)))
+    timer = training.StepTimer()
+    judged = timer.timed('judge', lambda: None)
+    for calls in (3, 1):
+        timer.on_step_begin()
+        for _ in range(calls):
+            judged()
+        timer.on_pre_optimizer_step()
+        timer.on_optimizer_step()
+        timer.on_step_end()
+    assert [step['judge'] for step in timer.steps] == [3.0, 1.0]
+    assert [step['backward, optimizer'] for step in timer.steps] == [1.0, 1.0]
+    assert [step['step'] for step in timer.steps] == [9.0, 5.0]
+
+
+@pytest.mark.parametrize(('share', 'code'), [(0.14, 0), (0.16, 1)])
+def test_costly_rewards_fail_the_budget(
+    share: float, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = dict.fromkeys([*PARTS, *REWARDS, 'rest', 'step'], 1.0)
+    monkeypatch.setattr(
+        training, 'measure', lambda *_: training.Figures(parts, share, completion_tokens=100.0)
+    )
+    assert main(['training', '--rows', str(tmp_path / 'rows.jsonl')]) == code
