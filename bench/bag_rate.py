@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-import resource
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,8 @@ from embodied_r_ros.recordings.message_types import BagMessageFactory, embodied_
 from embodied_r_ros.recordings.sources import open_source
 import numpy as np
 from rosbags.rosbag2 import StoragePlugin, Writer
+
+from bench.memory import peak_mb
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,8 +51,8 @@ def _measured(bag: Path) -> tuple[float, float]:
     """Seconds that a process of its own takes for a bag, start excluded, and its peak [MB]."""
     command = [sys.executable, '-m', 'bench.bag_rate', str(bag)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    seconds, peak_mb = map(float, done.stdout.split())
-    return seconds, peak_mb
+    seconds, peak = map(float, done.stdout.split())
+    return seconds, peak
 
 
 def _read(bag: str) -> None:
@@ -60,8 +61,7 @@ def _read(bag: str) -> None:
     with open_source(bag) as source:
         for image in source:
             selector.evaluate(image)
-    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(time.perf_counter() - started, peak_mb)
+    print(time.perf_counter() - started, peak_mb())
 
 
 def _write(path: Path, kind: str, seconds: int) -> Path:

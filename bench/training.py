@@ -110,7 +110,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add = parser.add_argument
     add('--judge', metavar='DIR_OR_URL', help='default: the shipped judge, else models/nano')
-    add('--prompts', type=int, default=8, help='prompts per step (%(default)s)')
+    add('--prompts', type=int, default=4, help='prompts per step (%(default)s)')
     add('--completions', type=int, default=8, help='completions per prompt (%(default)s)')
     add('--steps', type=int, default=3, help='steps after the first (%(default)s)')
     add('--tokens', type=int, default=640, help='of a completion, at most (%(default)s)')

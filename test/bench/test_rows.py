@@ -37,7 +37,7 @@ def test_rows_of_four_times_the_bags_are_measured(tmp_path: Path) -> None:
     ('many', 'met'),
     [
         (MANY, [True, True]),
-        (replace(MANY, speed=9.9), [False, True]),
+        (replace(MANY, cpu_speed=9.9), [False, True]),
         (replace(MANY, peak_mb=241.0), [True, False]),
     ],
 )

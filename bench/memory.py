@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The peak of a process's memory, its own alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+import re
+
+
+def peak_mb() -> float:
+    """The most memory that this program has held so far [MB].
+
+    `ru_maxrss` would not do: Linux passes the peak of the process that started it on to it.
+    """
+    status = Path('/proc/self/status').read_text()
+    found = re.search(r'^VmHWM:\s+(\d+) kB$', status, re.MULTILINE)
+    assert found, 'Linux tells VmHWM'
+    return int(found[1]) / 1024
