@@ -8,7 +8,7 @@ constant reward as the baseline, and with the three rewards and their judge. The
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from dataclasses import asdict, dataclass
 from functools import wraps
 import json
@@ -63,7 +63,7 @@ class StepTimer(TrainerCallback):  # type: ignore[misc]
     def __init__(self) -> None:
         """Nothing is timed yet; `attach` and `timed` say what is."""
         self.steps: list[dict[str, float]] = []
-        self._parts: Counter[str] = Counter()
+        self._parts: defaultdict[str, float] = defaultdict(float)
         self._began_s = self._optimizer_began_s = 0.0
 
     def attach(self, trainer: Any) -> None:

@@ -40,7 +40,7 @@ def test_a_step_is_split_with_and_without_rewards(tmp_path: Path) -> None:
 
 def test_parts_are_those_of_their_step(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = itertools.count()
-    monkeypatch.setattr(training.time, 'perf_counter', lambda: float(next(ticks)))
+    monkeypatch.setattr('time.perf_counter', lambda: float(next(ticks)))
     timer = training.StepTimer()
     judged = timer.timed('judge', lambda: None)
     for calls in (3, 1):
