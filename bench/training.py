@@ -27,7 +27,7 @@ from embodied_r_ros.rows import write_rows
 from embodied_r_ros.sim.config import IndoorConfig
 from embodied_r_ros.sim.indoor import generate
 import numpy as np
-from transformers import TrainerCallback
+from transformers import PrinterCallback, TrainerCallback
 from trl import GRPOConfig, TrlParser
 
 from bench.report import Budget, print_budgets
@@ -173,6 +173,7 @@ def measure(rewards: Sequence[Reward], rows: Path, args: argparse.Namespace) -> 
     timed = [timer.timed(name, reward) for name, reward in zip(names, rewards, strict=True)]
     with tempfile.TemporaryDirectory() as out:
         trainer = trainer_of(*settings(rows, Path(out), args), timed)
+        trainer.remove_callback(PrinterCallback)  # the table says it
         timer.attach(trainer)
         trainer.train()
     steps = timer.steps[1:]
