@@ -31,7 +31,8 @@ from transformers import PrinterCallback, TrainerCallback
 from trl import GRPOConfig, TrlParser
 
 from bench.report import Budget, print_budgets
-from training.grpo import GrpoArguments, trainer_of
+from training.grpo import trainer_of
+from training.grpo_data import GrpoArguments
 from training.judge.models import load_judge
 from training.rewards import three_rewards
 

@@ -88,8 +88,9 @@ def _rare_pattern(
 ) -> NDArray[Any]:
     """Slanted stripes, dots or rings, 0 and 1."""
     down, across = rows % (2 * step) - step, columns % (2 * step) - step
-    return (
+    patterns = (
         (rows + columns) // step % 2,
-        (down**2 + across**2 < (0.7 * step) ** 2).astype(int),
-        np.hypot(rows - rows.mean(), columns - columns.mean()).astype(int) // step % 2,
-    )[int(rng.integers(3))]
+        down**2 + across**2 < (0.7 * step) ** 2,
+        np.hypot(rows - rows.mean(), columns - columns.mean()) // step % 2,
+    )
+    return np.asarray(patterns[int(rng.integers(len(patterns)))], np.float64)
