@@ -33,7 +33,8 @@ class GrpoArguments:
     judge: list[str] = field(metadata={'help': 'folders or URLs of judges; several vote'})
     stages: list[str] = field(metadata={'help': "such as '2 x 7:3:0': epochs, then weights"})
     samples: str = field(
-        default='', metadata={'help': 'completions of training.rollouts: drop unanimous rows'}
+        default='',
+        metadata={'help': 'completions of training.rollouts: only rows that they differ on'},
     )
     token_budget: int = field(default=1200, metadata={'help': 'tokens of the scene in a prompt'})
     max_prompt_tokens: int = field(default=1600, metadata={'help': 'longer prompts are left out'})
@@ -47,12 +48,14 @@ def examples(arguments: GrpoArguments, split: str, tokenizer: Any) -> Iterator[d
     """Prompts of a split, with what the rewards need."""
     memory = MemoryConfig(token_budget=arguments.token_budget)
     sampled = read_samples(Path(arguments.samples)) if arguments.samples else {}
-    dull = unanimous(sampled)  # the start answers them always or never: no group would differ
-    if sampled and split == 'train':
+    # What the start answers always or never teaches nothing: no group would differ.
+    dull = unanimous(sampled)
+    told = sampled.keys() - dull if split == 'train' and sampled else None
+    if told is not None:
         sys.stderr.write(f'grpo: {len(dull)} of {len(sampled)} sampled rows are unanimous\n')
     for file in arguments.rows:
         for row in read_rows(Path(file)):
-            if row.split != split or row.id in dull:
+            if row.split != split or (told is not None and row.id not in told):
                 continue
             prompt = row.prompt(memory)
             tokens = tokenizer(chat_text(tokenizer, prompt))['input_ids']

