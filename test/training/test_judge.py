@@ -18,7 +18,7 @@ from test.chat_server import ChatServer, Script
 from test.training.test_sft import turning_row
 from training.generate import load_model
 from training.judge.cases import Case, judge_messages, NONE_OF_THESE, Panel, without_letters
-from training.judge.data import samples
+from training.judge.data import garbled_question, samples
 from training.judge.models import FolderJudge, load_judge, ServerJudge
 from training.judge.report import measure
 
@@ -176,8 +176,19 @@ def test_samples_lead_to_one_of_their_candidates() -> None:
     assert all(consistent['whole'])
     assert not any(consistent['flipped'] + consistent['cut'])
     held_out = list(samples(rows, Random(1), held_out=True))
-    assert not any('My conclusion is' in sample.case.think for sample in made)
-    assert any('My conclusion is' in sample.case.think for sample in held_out)
+    assert not any('my conclusion is' in sample.case.think for sample in made)
+    assert any('my conclusion is' in sample.case.think for sample in held_out)
+
+
+def test_questions_are_garbled_but_for_what_they_are_about() -> None:
+    rows = [turning_row(seed, 'train') for seed in range(200)]
+    plain = {row.question for row in rows}
+    asked = {sample.case.question for sample in samples(rows, Random(1), held_out=False)}
+    assert len(asked - plain) > 50
+    question = 'How many red objects has the robot seen?'
+    garbled = {garbled_question(question, Random(seed)) for seed in range(20)}
+    assert len(garbled) > 10
+    assert all('red' in text.split() for text in garbled)
 
 
 def test_report_counts_what_is_wrongly_accepted_and_rejected() -> None:

@@ -9,7 +9,7 @@ otherwise than the traces word them; some wordings are held out from training.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 import re
 from typing import TYPE_CHECKING
 
@@ -48,6 +48,9 @@ _HELD_OUT_FORMS = ('this makes it {}', 'my conclusion is {}', '{} is what follow
 # Share of joints that are made up, so that no list of them is learned by heart.
 _MADE_UP_SHARE = 0.3
 _DEGRADED_SHARE = 0.15
+# Share of the training questions that are garbled: a judge that has learned the usual wordings by
+# heart takes a question in other words for one about something else.
+_GARBLED_SHARE = 0.5
 # Of what leads nowhere only half is used: with more of it a judge says nothing else for long.
 _NOWHERE_SHARE = 0.5
 _COLOURS = [colour.name for colour in COLOURS]
@@ -80,7 +83,13 @@ def samples(
     for row in rows:
         solved = [s for s in (_solve(row, rng),) if s]
         solved += [small_talk(rng)] if rng.random() < talk_share else []
-        for one in solved:
+        for plain in solved:
+            garbled = not held_out and rng.random() < _GARBLED_SHARE
+            one = (
+                replace(plain, question=garbled_question(plain.question, rng))
+                if garbled
+                else plain
+            )
             yield from _own(one, rng, held_out)
             # Of its own kind half of the time: the hard ones.
             near = one.kind in latest and rng.random() < 0.5
@@ -153,6 +162,18 @@ def _swapped(solved: Solved, other: Solved) -> Sample | None:
     if not elsewhere and not no_option:
         return None
     return _sample(solved, other.think + other.end, NONE_OF_THESE, 'swapped')
+
+
+def garbled_question(question: str, rng: Random) -> str:
+    """A question in other words, down to words that do not exist; what it is about stays."""
+    topic = _topic(question).strip()
+    before, _, after = question.partition(topic) if topic else (question, '', '')
+    share = rng.uniform(0.2, 0.9)
+
+    def other(text: str) -> list[str]:
+        return [made_up(rng) if rng.random() < share else word for word in text.split()]
+
+    return ' '.join([*other(before), topic, *other(after)] if topic else other(before))
 
 
 def _topic(question: str) -> str:
