@@ -96,6 +96,16 @@ def test_folder_judge_names_a_candidate_whatever_the_batch() -> None:
     assert all(name in case.candidates() for case, name in zip(cases, together, strict=False))
 
 
+def test_verdict_on_a_short_case_is_the_same_beside_a_long_one() -> None:
+    judge = FolderJudge(shared_path('models', 'nano'))
+    long = Case('Where?', ('left', 'right'), 'It turns. ' * 100 + 'So left.')
+    cases = [
+        Case('Where?', ('1', '2', '3'), f'{joint}{n}.') for n in '123' for joint in ('', 'so ')
+    ]
+    alone = [judge.conclusions([case])[0] for case in cases]
+    assert [judge.conclusions([case, long])[0] for case in cases] == alone
+
+
 def test_folder_judge_takes_the_likeliest_candidate() -> None:
     """Against one forward pass per candidate, without padding and without a cache."""
     import torch

@@ -88,8 +88,13 @@ class FolderJudge:
         said_ids, spoken = self._tokens(said, 'right')  # (candidates of all, S)
         own = torch.repeat_interleave(torch.tensor(counts)).to(asked.device)
 
+        # Without positions the padding would count, and a verdict depend on the rest of its batch.
         read = self._model(
-            input_ids=asked_ids, attention_mask=asked, use_cache=True, logits_to_keep=1
+            input_ids=asked_ids,
+            attention_mask=asked,
+            position_ids=(asked.cumsum(1) - 1).clamp(min=0),
+            use_cache=True,
+            logits_to_keep=1,
         )
         read.past_key_values.batch_select_indices(own)
         steps = torch.arange(said_ids.shape[1] - 1, device=asked.device)
