@@ -194,6 +194,7 @@ def settings(rows: Path, out: Path, args: argparse.Namespace) -> tuple[GrpoArgum
     changed = {
         'rows': rows,
         'model': shared_path('models', 'nano'),
+        'samples': '',  # of the recipe's own rows
         'output_dir': out,
         'threads': 0,
         'max_steps': 1 + args.steps,

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import argparse
 import itertools
 import json
 from typing import TYPE_CHECKING
@@ -36,6 +37,14 @@ def test_a_step_is_split_with_and_without_rewards(tmp_path: Path) -> None:
         assert sum(figures['parts_s'].values()) == pytest.approx(whole_s)
     assert 0 < constant['completion_tokens'] <= 8
     assert constant['completion_tokens'] == rewards['completion_tokens']
+
+
+def test_recipe_needs_no_file_but_the_rows(tmp_path: Path) -> None:
+    parser = argparse.ArgumentParser()
+    training.add_arguments(parser)
+    arguments, _ = training.settings(tmp_path / 'rows.jsonl', tmp_path, parser.parse_args([]))
+    assert arguments.rows == [str(tmp_path / 'rows.jsonl')]
+    assert not arguments.samples
 
 
 def test_parts_are_those_of_their_step(monkeypatch: pytest.MonkeyPatch) -> None:
