@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-import os
 from pathlib import Path
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.errors import EmbodiedRError
-from embodied_r_ros.models import tied_process
+from embodied_r_ros.models.tied_process import tied
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,11 +30,10 @@ def child(words: Sequence[str], output: Path, log: Path) -> Iterator[subprocess.
         log: File that takes its stderr.
     """
     module = 'embodied_r_ros.cli.main' if words[0] == 'embodied-r' else words[0]
-    tie = [sys.executable, tied_process.__file__, str(os.getpid())]
-    command = [*tie, sys.executable, '-m', module, *words[1:]]
+    command = [sys.executable, '-m', module, *words[1:]]
     with output.open('wb') as out, log.open('wb') as err:
         process = subprocess.Popen(
-            command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=out, stderr=err
+            tied(command), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=out, stderr=err
         )
     try:
         yield process

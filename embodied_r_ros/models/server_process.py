@@ -10,12 +10,11 @@ from contextlib import suppress
 import os
 import signal
 import subprocess
-import sys
 import time
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.errors import ConfigError, ModelError
-from embodied_r_ros.models import tied_process
+from embodied_r_ros.models.tied_process import tied
 import httpx
 
 if TYPE_CHECKING:
@@ -48,12 +47,11 @@ class ModelProcess:
         self.role = role
         self.config = config
         self.log = log
-        tie = [sys.executable, '-I', '-S', tied_process.__file__, str(os.getpid())]
         try:
             log.parent.mkdir(parents=True, exist_ok=True)
             with log.open('wb') as output:
                 self._process = subprocess.Popen(
-                    [*tie, *command],
+                    tied(command),
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,

@@ -14,8 +14,17 @@ import ctypes
 import os
 import signal
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def tied(command: Sequence[str]) -> list[str]:
+    """The command, as one that ends when this process ends."""
+    return [sys.executable, '-I', '-S', __file__, str(os.getpid()), *command]
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ import time
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.errors import EmbodiedRError
-from embodied_r_ros.models import tied_process
+from embodied_r_ros.models.tied_process import tied
 import yaml
 
 if TYPE_CHECKING:
@@ -45,13 +45,12 @@ class NodeProcesses:
         values = {'autostart': True, **parameters}
         file.write_text(yaml.safe_dump({'/**': {'ros__parameters': values}}))
         code = f'import sys; from embodied_r_ros.nodes.{name} import main; sys.exit(main())'
-        tie = [sys.executable, tied_process.__file__, str(os.getpid())]
-        command = [*tie, sys.executable, '-c', code, '--ros-args', '--params-file', str(file)]
+        command = [sys.executable, '-c', code, '--ros-args', '--params-file', str(file)]
         for old, new in (remaps or {}).items():
             command += ['-r', f'{old}:={new}']
         with self._log(name).open('wb') as log:
             self._running[name] = subprocess.Popen(
-                command,
+                tied(command),
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
