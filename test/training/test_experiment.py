@@ -21,8 +21,8 @@ from test.questions.test_kinds import layout, SECOND_NS
 from test.tiny_models import save_language_model
 from test.training.test_sft import turning_row
 from training import experiment
-from training.experiments import seen
-from training.experiments.config import PolicyConfig, read_experiment
+from training.experiments import models, seen
+from training.experiments.config import PolicyConfig, read_experiment, TrainingConfig
 from training.experiments.curves import charts_of, log_of
 from training.experiments.questions import (
     once_a_second,
@@ -123,6 +123,25 @@ def test_missing_model_is_trained_once(monkeypatch: pytest.MonkeyPatch) -> None:
     before = weights.stat().st_mtime_ns
     run(**values)
     assert weights.stat().st_mtime_ns == before
+
+
+def test_missing_judge_is_said_before_anything_is_trained(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained: list[TrainingConfig] = []
+    monkeypatch.setattr(models, 'train', trained.append)
+    write_rows(Path('rows.jsonl'), [turning_row(0, 'test')])
+    values = {
+        'kind': 'models',
+        'models': {'trained': 'trained'},
+        'rows': {'turns': 'rows.jsonl'},
+        'judges': {'own': 'nowhere'},
+        'train': [{'recipe': 'grpo', 'config': 'grpo.yaml', 'output': 'trained'}],
+    }
+    Path('some.yaml').write_text(yaml.safe_dump(values))
+    assert experiment.main(['--config', 'some.yaml']) == 2
+    assert 'nowhere' in capsys.readouterr().err
+    assert not trained
 
 
 def test_perception_and_reasoning_lose_on_the_same_questions(

@@ -11,6 +11,7 @@ import sys
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.errors import EmbodiedRError, InputError
+from embodied_r_ros.models.tied_process import tied
 from embodied_r_ros.rows import read_rows
 
 from training.compare import compare
@@ -42,12 +43,13 @@ def run(config: ModelsConfig) -> dict[str, Any]:
         ModelError: A model or judge fails.
     """
     rows = {name: _rows(config, Path(file)) for name, file in config.rows.items()}
+    # First, so that what is missing is said before hours of training.
+    judges = {name: judge_of(names) for name, names in config.judges.items()} or {'none': None}
     for training in config.train:
         train(training)
     for model in config.models.values():
         if not is_url(model):
             model_folder(model)
-    judges = {name: judge_of(names) for name, names in config.judges.items()} or {'none': None}
     cells = [
         cell
         for file, asked in rows.items()
@@ -109,7 +111,7 @@ def train(training: TrainingConfig) -> None:
         values = value if isinstance(value, list) else [value]
         command += [f'--{name}', *map(str, values)]
     sys.stderr.write(f'experiment: {training.output} is not there yet: {" ".join(command[1:])}\n')
-    done = subprocess.run(command, check=False, stdout=sys.stderr)
+    done = subprocess.run(tied(command), check=False, stdout=sys.stderr)
     if done.returncode:
         msg = f'training run {training.output} ended with exit code {done.returncode}'
         raise EmbodiedRError(msg)
