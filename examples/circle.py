@@ -89,11 +89,18 @@ class Circle:
         self.step('training.compare', *reports, '--html', self.out / 'comparison.html')
 
     def promote(self) -> bool:
-        """Promote the candidate; tells whether the gate as it is has let it through."""
+        """Promote the candidate; tells whether the gate as it is has let it through.
+
+        Raises:
+            EmbodiedRError: It could not be examined.
+        """
         words = ('training.promote', self.candidate, *self._graded(), '--slot', self.slot)
         words += ('--by', 'examples.circle', '--latency-rows')
         if self.step(*words, 5, well=(0, 1)) == 0:
             return True
+        if not list(self.slot.glob('refusals/*.json')):  # 1 is also the code of a failure
+            msg = f'training.promote failed: see {self.out / "logs"}'
+            raise EmbodiedRError(msg)
         self.say('refused, as it should be: so short a training proves no gain. To show the way')
         self.say('onto the robot, it is promoted without conditions; the manifest tells them.')
         self.step(*words, 0, *_REHEARSAL)

@@ -15,6 +15,7 @@ from examples import circle
 from examples.children import child, ran
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 JUDGE = ['--judge', 'http://localhost:1']
@@ -44,6 +45,26 @@ def test_step_that_fails_ends_the_circle_with_what_it_said(
     monkeypatch.setattr(circle, '_ROOMS', ('--episodes', '0', '--seed', '1'))
     assert circle.main(['--out', str(tmp_path / 'out'), *JUDGE]) == 1
     assert 'episodes is 0: expected 1 or more' in capsys.readouterr().err
+
+
+def test_promotion_that_failed_is_not_taken_for_a_refusal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+
+    def step(self: circle.Circle, *words: object, well: Sequence[int] = (0,)) -> int:
+        asked.append(words)
+        return max(well)
+
+    monkeypatch.setattr(circle.Circle, 'step', step)
+    going = circle.Circle(tmp_path, 'models/judge')
+    with pytest.raises(EmbodiedRError, match=r'training\.promote failed'):
+        going.promote()
+    assert len(asked) == 1
+    (tmp_path / 'slot' / 'refusals').mkdir(parents=True)
+    (tmp_path / 'slot' / 'refusals' / 'digest.json').write_text('{}')
+    assert not going.promote()
+    assert len(asked) == 3
 
 
 def test_program_that_takes_too_long_is_ended(tmp_path: Path) -> None:
