@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.errors import InputError
 
 from training.models import is_url
+from training.monitor import consistency_rate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,13 +20,14 @@ if TYPE_CHECKING:
 
 _STATE = 'trainer_state.json'
 _ACCURACY, _CONSISTENCY = (f'rewards/{name}_reward/mean' for name in ('accuracy', 'consistency'))
+_SOUND = 'consistent_share'  # share of the right answers to which their reasoning leads
 # What is drawn, and under which name trainers log it.
 CHARTS = {
     'reward': 'reward',
     'accuracy': _ACCURACY,
     'format': 'rewards/format_reward/mean',
     'consistency': _CONSISTENCY,
-    'consistency of the right answers': 'consistent_share',
+    'consistency of the right answers': _SOUND,
     'tokens in a completion': 'completions/mean_length',
     'accuracy on validation rows': f'eval_{_ACCURACY}',
     'loss': 'loss',
@@ -62,16 +64,10 @@ def log_of(folder: Path) -> list[dict[str, float]]:
 def _read(state: Path) -> list[dict[str, float]]:
     try:
         history = json.loads(state.read_text())['log_history']
-        return [{**entry, **_share(entry)} for entry in history if 'step' in entry]
+        return [{**e, _SOUND: consistency_rate([e])} for e in history if 'step' in e]
     except (OSError, ValueError, KeyError, TypeError) as error:
         msg = f'{state} cannot be read as the state of a training run: {error}'
         raise InputError(msg) from None
-
-
-def _share(entry: Mapping[str, float]) -> dict[str, float]:
-    """The share of the right answers to which their reasoning leads, where it was judged."""
-    right, sound = entry.get(_ACCURACY, 0.0), entry.get(_CONSISTENCY, math.nan)
-    return {'consistent_share': sound / right} if right > 0 else {}
 
 
 def _curve(log: list[dict[str, float]], key: str) -> Curve:
