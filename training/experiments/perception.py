@@ -208,7 +208,7 @@ def _losses_table(report: Mapping[str, Any]) -> str:
     words = {
         'perception': 'perception: the careful reader',
         'reasoning': 'reasoning: the model, against the careful reader',
-        'answers': 'both: the model',
+        'answers': 'perception: the model',
     }
     lines = [
         (name, words[key], _lost(losses[key]))
