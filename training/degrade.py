@@ -75,7 +75,7 @@ def _moved_otherwise(delta: dict[str, Any], rng: Random) -> dict[str, Any]:
 
 
 def _other_step(step: MotionStep, rng: Random) -> MotionStep:
-    """A step of the same kind, of another amount and often the other way."""
+    """A step of the same kind, of another amount; a turn often goes the other way."""
     if step.amount is None:
         return step
     if step.verb == 'moved':

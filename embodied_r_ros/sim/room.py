@@ -40,7 +40,7 @@ RARE = (
     ('red', 'tall'), ('yellow', 'round'), ('green', 'flat'), ('cyan', 'blocky'),
     ('blue', 'round'), ('purple', 'tall'), ('pink', 'flat'),
 )  # fmt: skip
-_RARE_SHARE = 0.5  # of the things of a rare world
+_RARE_SHARE = 0.5  # of the things of a rare world, and a quarter of the others by chance
 _ON_FURNITURE = 0.65  # what stands on furniture is smaller than on the floor by this factor
 
 
@@ -187,8 +187,8 @@ def furnished_room(rng: np.random.Generator, kinds: str = 'all') -> Room:
 
     Args:
         rng: Where chance comes from.
-        kinds: 'all'; 'common': none of RARE; 'rare': half of the things are, and the surfaces
-            have patterns of their own.
+        kinds: 'all'; 'common': none of RARE; 'rare': more than half of the things are, and the
+            surfaces have patterns of their own.
 
     Raises:
         UnfitError: Something found no place.

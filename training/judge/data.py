@@ -76,7 +76,7 @@ def samples(
     Args:
         rows: Rows of one split.
         rng: Draws wordings, other options and partners.
-        held_out: Word conclusions as no training sample does.
+        held_out: Those that are worded otherwise are worded as no training sample is.
         talk_share: So many small talks per row.
     """
     latest: dict[str, Solved] = {}  # of each kind
