@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 
 # Motions of retold rows: turns in steps of the wording's, moves of the wording's 0.1 m.
 _MOST_TURN_DEG, _MOST_MOVE_M = 180, 3.0
+_OPPOSITE = {
+    a: b
+    for pair in (('left', 'right'), ('forward', 'backward'), ('up', 'down'))
+    for a, b in (pair, pair[::-1])
+}
 # Smallest share of the motions that a row may lose; the largest is all of them.
 _UNTOLD_SHARE = 0.1
 
@@ -75,11 +80,12 @@ def _moved_otherwise(delta: dict[str, Any], rng: Random) -> dict[str, Any]:
 
 
 def _other_step(step: MotionStep, rng: Random) -> MotionStep:
-    """A step of the same kind, of another amount; a turn often goes the other way."""
-    if step.amount is None:
+    """A step of the same kind, of another amount, half of the time the other way; tilts stay."""
+    if step.amount is None or step.verb not in ('moved', 'turned'):
         return step
+    direction = rng.choice([step.direction, _OPPOSITE[step.direction]])
     if step.verb == 'moved':
-        return replace(step, amount=rng.randint(1, round(10 * _MOST_MOVE_M)) / 10)
+        tenths = rng.randint(1, round(10 * _MOST_MOVE_M))
+        return replace(step, amount=tenths / 10, direction=direction)
     amount = ANGLE_STEP_DEG * rng.randint(1, _MOST_TURN_DEG // ANGLE_STEP_DEG)
-    other = {'left': 'right', 'right': 'left'}.get(step.direction, step.direction)
-    return replace(step, amount=amount, direction=rng.choice([step.direction, other]))
+    return replace(step, amount=amount, direction=direction)

@@ -81,18 +81,24 @@ def evaluate(
         'identity': model_identity(model),
         'sampling': asdict(sampling),
         'by_scene': by_scene(rows, grades),
-        'outcomes': [
-            {
-                'id': row.id,
-                'scene_id': row.scene_id,
-                'question_type': row.question_type,
-                'prompt_sha256': row.prompt(memory).sha256(),
-                'solution': row.solution,
-                **asdict(g),
-            }
-            for row, g in zip(rows, grades, strict=True)
-        ],
+        'outcomes': _outcomes(rows, grades, memory),
     }
+
+
+def _outcomes(
+    rows: Sequence[Row], grades: Sequence[Grade], memory: MemoryConfig
+) -> list[dict[str, Any]]:
+    return [
+        {
+            'id': row.id,
+            'scene_id': row.scene_id,
+            'question_type': row.question_type,
+            'prompt_sha256': row.prompt(memory).sha256(),
+            'solution': row.solution,
+            **asdict(g),
+        }
+        for row, g in zip(rows, grades, strict=True)
+    ]
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -11,16 +11,17 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.errors import EmbodiedRError, InputError
+from embodied_r_ros.errors import InputError
 from peft import LoraConfig
 import torch
-from trl import GRPOConfig, GRPOTrainer, TrlParser
+from trl import GRPOConfig, GRPOTrainer
 
 from training.checkpoints import newest_checkpoint
 from training.grpo_data import GrpoArguments, training_prompts, validation_prompts
 from training.judge.models import load_judge
 from training.monitor import Monitor
 from training.nano import load_tokenizer
+from training.recipe import run_recipe
 from training.rewards import three_rewards
 from training.schedule import parse_stages, RewardSchedule
 
@@ -80,13 +81,7 @@ def train(arguments: GrpoArguments, config: GRPOConfig) -> None:
 
 def main() -> int:
     """Train as the command line and the YAML file say."""
-    arguments, config = TrlParser((GrpoArguments, GRPOConfig)).parse_args_and_config()
-    try:
-        train(arguments, config)
-    except EmbodiedRError as error:
-        sys.stderr.write(f'training.grpo: error: {error}\n')
-        return 2 if isinstance(error, InputError) else 1
-    return 0
+    return run_recipe('training.grpo', train, GrpoArguments, GRPOConfig)
 
 
 if __name__ == '__main__':

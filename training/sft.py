@@ -15,11 +15,12 @@ from datasets import Dataset
 from peft import LoraConfig
 import torch
 from transformers import AutoModelForCausalLM, set_seed
-from trl import SFTConfig, SFTTrainer, TrlParser
+from trl import SFTConfig, SFTTrainer
 
 from training.checkpoints import newest_checkpoint
 from training.nano import build_model, load_tokenizer, NanoSize, train_tokenizer
 from training.recall import recall_examples
+from training.recipe import run_recipe
 from training.sft_data import examples, SftArguments
 
 if TYPE_CHECKING:
@@ -41,22 +42,24 @@ def texts(data: Dataset, limit: int = 5000) -> Iterator[str]:
             yield message['content']
 
 
-def main() -> int:
-    """Train, and save model and tokenizer in the output folder."""
-    parser = TrlParser((SftArguments, SFTConfig))
-    arguments, config = parser.parse_args_and_config()
+def train(arguments: SftArguments, config: SFTConfig) -> None:
+    """Train, and save model and tokenizer in the output folder.
+
+    Raises:
+        InputError: The rows cannot be read.
+    """
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     set_seed(config.seed)
-    train = dataset(arguments, 'train', config.seed)
+    rows = dataset(arguments, 'train', config.seed)
     validation = dataset(arguments, 'validation', config.seed, arguments.max_eval_rows)
-    sys.stderr.write(f'sft: {len(train)} training and {len(validation)} validation rows\n')
+    sys.stderr.write(f'sft: {len(rows)} training and {len(validation)} validation rows\n')
 
     if arguments.model:
         tokenizer = load_tokenizer(Path(arguments.model))
         model = AutoModelForCausalLM.from_pretrained(arguments.model, local_files_only=True)
     else:
-        tokenizer = train_tokenizer(texts(train), arguments.vocab_size)
+        tokenizer = train_tokenizer(texts(rows), arguments.vocab_size)
         size = NanoSize(hidden_size=arguments.hidden_size, layers=arguments.layers)
         model = build_model(size, tokenizer)
     adapter = (
@@ -70,7 +73,7 @@ def main() -> int:
     trainer = SFTTrainer(
         model=model,
         args=config,
-        train_dataset=train,
+        train_dataset=rows,
         eval_dataset=validation if len(validation) else None,
         processing_class=tokenizer,
         peft_config=adapter,
@@ -79,7 +82,11 @@ def main() -> int:
     trainer.save_model(config.output_dir)
     tokenizer.save_pretrained(config.output_dir)
     load_tokenizer(Path(config.output_dir))
-    return 0
+
+
+def main() -> int:
+    """Train as the command line and the YAML file say."""
+    return run_recipe('training.sft', train, SftArguments, SFTConfig)
 
 
 if __name__ == '__main__':

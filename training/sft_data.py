@@ -15,7 +15,7 @@ from embodied_r_ros.rows import read_rows
 from training.degrade import degraded, retold
 from training.generate import prompt_messages
 from training.rollouts import read_samples
-from training.traces import read_row
+from training.traces import PATH_KINDS, read_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,7 +80,7 @@ def examples(arguments: SftArguments, split: str, seed: int) -> Iterator[dict[st
         tight = rng.random() < arguments.merged_share
         config = MemoryConfig(rng.randint(*_TIGHT_BUDGETS) if tight else arguments.token_budget)
         cut_down = rng.random() < arguments.degraded_share
-        elsewhere = rng.random() < arguments.retold_share
+        elsewhere = rng.random() < arguments.retold_share and row.question_type in PATH_KINDS
         asked = retold(row, rng) if elsewhere else row
         asked = degraded(asked, rng) if cut_down else asked
         trace = read_row(asked, config)

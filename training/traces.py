@@ -248,6 +248,12 @@ READERS: dict[str, Reader] = {
 }
 
 
+# Kinds whose answer depends on the path of the camera.
+PATH_KINDS = frozenset(
+    {'net_turn', 'net_displacement', 'height_change', 'item_direction', 'revisit'}
+)
+
+
 def read_row(row: Row, config: MemoryConfig) -> Trace | None:
     """What a careful reader of the row's prompt answers, and why; None: the text does not tell."""
     reader = READERS.get(row.question_type)

@@ -82,10 +82,11 @@ def draw_scenario(config: IndoorConfig, seed: int, index: int, attempt: int) -> 
     start_ns = _EPOCH_NS + int(rng.integers(_START_SPREAD_S)) * _NS
     count = max(2, round(config.duration_s * config.rate_hz))
     room = furnished_room(room_rng, config.kinds)
+    kinds = '' if config.kinds == 'all' else f'{config.kinds}-'
     path = draw_path(path_rng, room, config.duration_s)
     return Scenario(
-        episode_id=f'indoor-{seed}-{index:05d}',
-        scene_id=f'room-{seed}-{index:05d}',
+        episode_id=f'indoor-{kinds}{seed}-{index:05d}',
+        scene_id=f'room-{kinds}{seed}-{index:05d}',
         room=room,
         path=path,
         tracks=tuple(draw_tracks(event_rng, room, path, start_ns, config.duration_s)),

@@ -5,6 +5,7 @@ from pathlib import Path
 import random
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,13 +14,19 @@ pytest.importorskip('trl')
 
 from embodied_r_ros.answers import Sampling
 from embodied_r_ros.reasoning.memory import MemoryConfig
+from embodied_r_ros.resources import shared_path
 from embodied_r_ros.rows import Row, write_rows
 
+from training import grpo, sft
 from training.evaluate import drawn, evaluate
+from training.judge import train as judge_recipe
 from training.nano import load_tokenizer, train_tokenizer
 from training.recall import recall_examples
 from training.sft_data import examples, SftArguments
 from training.traces import read_row
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[2]
 FACINGS = (
@@ -142,3 +149,24 @@ def test_recall_tells_the_same_items_in_another_order() -> None:
         assert sorted(before) == sorted(after)
         moved += before != after
     assert moved > 10
+
+
+@pytest.mark.parametrize(
+    ('recipe', 'config'), [(sft, 'smoke-sft'), (grpo, 'smoke-grpo'), (judge_recipe, 'judge')]
+)
+def test_rows_that_are_not_there_end_a_recipe_with_one_line(
+    recipe: ModuleType,
+    config: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ['--rows', str(tmp_path / 'none.jsonl'), '--output_dir', str(tmp_path / 'out')]
+    words += ['--model', str(shared_path('models', 'nano')), '--bf16', 'false']
+    file = ROOT / 'training' / 'configs' / f'{config}.yaml'
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr('sys.argv', ['recipe', '--config', str(file), *words])
+    assert recipe.main() == 2
+    said = capsys.readouterr().err.splitlines()
+    assert said[-1].startswith(f'{recipe.__name__}: error: ')
+    assert 'none.jsonl' in said[-1]

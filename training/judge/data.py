@@ -76,7 +76,7 @@ def samples(
     Args:
         rows: Rows of one split.
         rng: Draws wordings, other options and partners.
-        held_out: Those that are worded otherwise are worded as no training sample is.
+        held_out: Word every conclusion as no training sample does.
         talk_share: So many small talks per row.
     """
     latest: dict[str, Solved] = {}  # of each kind
@@ -124,7 +124,7 @@ def _wording(rng: Random, held_out: bool) -> str:
 
 def _own(solved: Solved, rng: Random, held_out: bool) -> Iterator[Sample]:
     """What is made of a reasoning by itself."""
-    reworded = _wording(rng, held_out) if rng.random() < 0.5 else None
+    reworded = _wording(rng, held_out) if held_out or rng.random() < 0.5 else None
     # Of a free question the answer is the only option: what else it might be is made up.
     numbers = [str(n) for n in range(6)] if len(solved.options) == 1 else []
     others = [o for o in (*solved.options, UNKNOWN, *numbers) if o != solved.answer]

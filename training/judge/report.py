@@ -3,7 +3,8 @@
 
 False accept: the reasoning leads elsewhere, yet the judge takes it for the answer's (the right
 answer under another item's reasoning, or under a flipped conclusion). False reject: the reasoning
-does lead to the answer. Half of the conclusions are worded as no training sample words them.
+does lead to the answer. All conclusions are worded as no training sample words them, and of the
+test rows' questions half.
 """
 
 from __future__ import annotations

@@ -19,12 +19,13 @@ from datasets import Dataset
 from embodied_r_ros.rows import read_rows
 import torch
 from transformers import AutoModelForCausalLM, set_seed
-from trl import SFTConfig, SFTTrainer, TrlParser
+from trl import SFTConfig, SFTTrainer
 
 from training.checkpoints import newest_checkpoint
 from training.judge.cases import judge_messages, said_text
 from training.judge.data import samples
 from training.nano import load_tokenizer
+from training.recipe import run_recipe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,28 +64,34 @@ def dataset(arguments: JudgeArguments, split: str, seed: int, limit: int) -> Dat
     return Dataset.from_list([example(sample) for sample in islice(made, limit)])
 
 
-def main() -> int:
-    """Train, and save model and tokenizer in the output folder."""
-    parser = TrlParser((JudgeArguments, SFTConfig))
-    arguments, config = parser.parse_args_and_config()
+def train(arguments: JudgeArguments, config: SFTConfig) -> None:
+    """Train, and save model and tokenizer in the output folder.
+
+    Raises:
+        InputError: The rows cannot be read.
+    """
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     set_seed(config.seed)
-    train = dataset(arguments, 'train', config.seed, arguments.train_samples)
+    made = dataset(arguments, 'train', config.seed, arguments.train_samples)
     validation = dataset(arguments, 'validation', config.seed, arguments.max_eval_samples)
-    sys.stderr.write(f'judge: {len(train)} training and {len(validation)} validation samples\n')
+    sys.stderr.write(f'judge: {len(made)} training and {len(validation)} validation samples\n')
     tokenizer = load_tokenizer(Path(arguments.model))
     trainer = SFTTrainer(
         model=AutoModelForCausalLM.from_pretrained(arguments.model, local_files_only=True),
         args=config,
-        train_dataset=train,
+        train_dataset=made,
         eval_dataset=validation if len(validation) else None,
         processing_class=tokenizer,
     )
     trainer.train(resume_from_checkpoint=newest_checkpoint(config.output_dir))
     trainer.save_model(config.output_dir)
     tokenizer.save_pretrained(config.output_dir)
-    return 0
+
+
+def main() -> int:
+    """Train as the command line and the YAML file say."""
+    return run_recipe('training.judge.train', train, JudgeArguments, SFTConfig)
 
 
 if __name__ == '__main__':
