@@ -44,6 +44,7 @@ def report(name: str, right: list[bool], scenes: int = 20) -> dict[str, Any]:
             for kind, rate in kinds.items()
         },
         'by_scene': {'s0': {'n': len(right), 'accuracy': accuracy}},
+        'words': 40.0,
         'majority_baseline': 0.3,
         'question_only_accuracy': 0.1,
         'unknown': {'precision': None, 'recall': 0.5},
