@@ -193,7 +193,7 @@ def test_samples_lead_to_one_of_their_candidates() -> None:
 def test_questions_are_garbled_but_for_what_they_are_about() -> None:
     rows = [turning_row(seed, 'train') for seed in range(200)]
     plain = {row.question for row in rows}
-    asked = {sample.case.question for sample in samples(rows, Random(1), held_out=False)}
+    asked = {sample.case.question for sample in samples(rows, Random(1), False, garble=True)}
     assert len(asked - plain) > 50
     question = 'How many red objects has the robot seen?'
     garbled = {garbled_question(question, Random(seed)) for seed in range(20)}
@@ -209,3 +209,11 @@ def test_report_counts_what_is_wrongly_accepted_and_rejected() -> None:
     assert (gullible['false_accept'], gullible['false_reject']) == (1.0, 0.0)
     stubborn = measure(Says(NONE_OF_THESE), made)
     assert (stubborn['false_accept'], stubborn['false_reject']) == (0.0, 1.0)
+
+
+def test_shipped_judge_knows_where_a_reasoning_leads() -> None:
+    made = list(samples([turning_row(s, 'test') for s in range(30)], Random(1), held_out=False))
+    judge = FolderJudge(shared_path('models', 'judge'))
+    figures = measure(judge, [sample for sample in made if sample.kind in ('whole', 'flipped')])
+    assert figures['false_accept'] < 0.05
+    assert figures['false_reject'] < 0.1

@@ -69,7 +69,11 @@ class Sample:
 
 
 def samples(
-    rows: Iterable[Row], rng: Random, held_out: bool, talk_share: float = 0.25
+    rows: Iterable[Row],
+    rng: Random,
+    held_out: bool,
+    talk_share: float = 0.25,
+    garble: bool = False,
 ) -> Iterator[Sample]:
     """Samples of rows: one of each kind per row, where it can be made.
 
@@ -78,13 +82,14 @@ def samples(
         rng: Draws wordings, other options and partners.
         held_out: Word every conclusion as no training sample does.
         talk_share: So many small talks per row.
+        garble: Put a share of the questions in words that do not exist.
     """
     latest: dict[str, Solved] = {}  # of each kind
     for row in rows:
         solved = [s for s in (_solve(row, rng),) if s]
         solved += [small_talk(rng)] if rng.random() < talk_share else []
         for plain in solved:
-            garbled = not held_out and rng.random() < _GARBLED_SHARE
+            garbled = garble and rng.random() < _GARBLED_SHARE
             one = (
                 replace(plain, question=garbled_question(plain.question, rng))
                 if garbled

@@ -3,8 +3,8 @@
 
 False accept: the reasoning leads elsewhere, yet the judge takes it for the answer's (the right
 answer under another item's reasoning, or under a flipped conclusion). False reject: the reasoning
-does lead to the answer. All conclusions are worded as no training sample words them, and of the
-test rows' questions half.
+does lead to the answer. Measured twice: in wordings of the training, half of which are those of
+the traces, and with every conclusion worded as no training sample words it.
 """
 
 from __future__ import annotations
@@ -79,13 +79,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument('--judge', required=True, action='append', metavar='DIR_OR_URL')
     parser.add_argument('--rows', required=True, action='append', metavar='FILE')
     parser.add_argument('--split', default='test')
-    parser.add_argument('--limit', type=int, default=6000, help='samples, at most')
+    parser.add_argument('--limit', type=int, default=3000, help='samples of each wording, at most')
     parser.add_argument('--seed', type=int, default=0)
     parser.add_argument('--json', type=Path, metavar='FILE', help='write the report here too')
     args = parser.parse_args(arguments)
     try:
-        made = split_samples(args.rows, args.split, args.seed, held_out=True)
-        report = measure(load_judge(args.judge), list(islice(made, args.limit)))
+        judge = load_judge(args.judge)
+        report = {}
+        for name, held_out in (('known wordings', False), ('held-out wordings', True)):
+            made = split_samples(args.rows, args.split, args.seed, held_out)
+            report[name] = measure(judge, list(islice(made, args.limit)))
     except EmbodiedRError as error:
         sys.stderr.write(f'training.judge.report: error: {error}\n')
         return 2 if isinstance(error, InputError) else 1
@@ -93,7 +96,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         unfinished = args.json.with_name(args.json.name + '.tmp')
         unfinished.write_text(json.dumps(report, indent=2) + '\n')
         unfinished.replace(args.json)
-    sys.stdout.write(table(report) + '\n')
+    for name, figures in report.items():
+        sys.stdout.write(f'{name}, {figures["n"]} samples\n{table(figures)}\n')
     return 0
 
 

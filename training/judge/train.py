@@ -44,10 +44,12 @@ class JudgeArguments:
     threads: int = field(default=0, metadata={'help': 'CPU threads; 0: as torch chooses'})
 
 
-def split_samples(files: list[str], split: str, seed: int, held_out: bool) -> Iterator[Sample]:
+def split_samples(
+    files: list[str], split: str, seed: int, held_out: bool, garble: bool = False
+) -> Iterator[Sample]:
     """The samples that are made of the rows of one split."""
     rows = (row for file in files for row in read_rows(Path(file)) if row.split == split)
-    return samples(rows, Random(f'{seed}:{split}'), held_out)
+    return samples(rows, Random(f'{seed}:{split}'), held_out, garble=garble)
 
 
 def example(sample: Sample) -> dict[str, Any]:
@@ -60,7 +62,7 @@ def example(sample: Sample) -> dict[str, Any]:
 
 def dataset(arguments: JudgeArguments, split: str, seed: int, limit: int) -> Dataset:
     """The samples of a split as a dataset."""
-    made = split_samples(arguments.rows, split, seed, held_out=False)
+    made = split_samples(arguments.rows, split, seed, held_out=False, garble=True)
     return Dataset.from_list([example(sample) for sample in islice(made, limit)])
 
 
