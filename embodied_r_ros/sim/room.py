@@ -191,7 +191,7 @@ def furnished_room(rng: np.random.Generator, kinds: str = 'all') -> Room:
             surfaces have patterns of their own.
 
     Raises:
-        UnfitError: Something found no place.
+        UnfitError: Something found no place, or no kind is left.
     """
     size = (float(rng.uniform(4, 8)), float(rng.uniform(4, 8)), float(rng.uniform(2.4, 2.9)))
     room = Room(size, (), ())
@@ -247,6 +247,9 @@ def _appearances(rng: np.random.Generator, count: int, kinds: str) -> list[tuple
             free = [shape for shape in free if shape not in rare]
         elif kinds == 'rare' and rare and rng.random() < _RARE_SHARE:
             free = rare
+        if not free:
+            msg = f'no kind of {colour} things is left'
+            raise UnfitError(msg)
         drawn.append((colour, str(rng.choice(free))))
     return drawn
 
