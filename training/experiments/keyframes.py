@@ -160,8 +160,9 @@ def page(report: dict[str, Any]) -> str:
         ),
         '<h2>By question type</h2>',
         bars(kinds),
-        '<p>p: sign-flip permutation test over whole scenes. The careful reader makes no mistake '
-        'with what the prompt says.</p>',
+        '<p>p: sign-flip permutation test over whole scenes, against the first policy, not '
+        'corrected for their number. The careful reader makes no mistake with what the prompt '
+        'says.</p>',
     ]  # fmt: skip
     return html_page(report['title'], parts)
 

@@ -138,8 +138,8 @@ def page(report: dict[str, Any]) -> str:
     parts = [_accuracy_chart(report), _grid(report)]
     parts.append(
         '<p>Difference and p: against the first model on the same rows; whole scenes are '
-        'resampled and flipped. Executed: the answer follows from the last figures of the '
-        'reasoning, where these are of a known form.</p>'
+        'resampled and flipped. Not corrected for the number of models. Executed: the answer '
+        'follows from the last figures of the reasoning, where these are of a known form.</p>'
     )
     for file in dict.fromkeys(cell['rows'] for cell in report['cells']):
         parts.append(f'<h2>By question type: {escape(file)}</h2>')
