@@ -16,7 +16,7 @@ demo: setup
 	@$(VENV)/embodied-r demo --out out/demo
 
 circle: setup
-	@rm -rf out/circle
+	@$(if $(findstring --out,$(ARGS)),true,rm -rf out/circle)
 	@$(VENV)/python -m examples.circle --out out/circle $(ARGS)
 
 test: setup
