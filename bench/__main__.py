@@ -19,6 +19,7 @@ BENCHES = {
     'live': 'a live camera over DDS: images lost, latency, share of a core',
     'perception': 'motion and items of the classical perceiver against rendered truth',
     'rows': 'rows from bags: times real time, and memory by the number of bags',
+    'sharing': 'a GRPO step that reads each prompt once, against TRL as it is',
     'training': 'where the time of a GRPO step goes; share of the rewards with their judge',
 }
 

@@ -9,7 +9,7 @@ constant reward as the baseline, and with the three rewards and their judge. The
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import wraps
 import json
 import math
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from training.rewards import Completions, Reward
 
 _CONFIG = Path(__file__).resolve().parents[1] / 'training' / 'configs' / 'nano.yaml'
-_PROMPTS_AT_ONCE = 4  # in a backward pass, as in the recipe
+_PROMPTS_AT_ONCE = 8  # in a backward pass, as in the recipe
 _LIMIT = 0.15
 _STEP, _REST = 'step', 'rest'
 _GENERATION, _FORWARD, _BACKWARD = 'generation', 'forward', 'backward, optimizer'
@@ -111,7 +111,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add = parser.add_argument
     add('--judge', metavar='DIR_OR_URL', help='default: the shipped judge, else models/nano')
-    add('--prompts', type=int, default=4, help='prompts per step (%(default)s)')
+    add('--prompts', type=int, default=8, help='prompts per step (%(default)s)')
     add('--completions', type=int, default=8, help='completions per prompt (%(default)s)')
     add('--steps', type=int, default=3, help='steps after the first (%(default)s)')
     add('--tokens', type=int, default=640, help='of a completion, at most (%(default)s)')
@@ -167,13 +167,16 @@ def constant_reward(completions: Completions, **_: Any) -> list[float | None]:
     return [0.0] * len(completions)
 
 
-def measure(rewards: Sequence[Reward], rows: Path, args: argparse.Namespace) -> Figures:
-    """Train for some steps, and time each."""
+def measure(
+    rewards: Sequence[Reward], rows: Path, args: argparse.Namespace, *, shared: bool = True
+) -> Figures:
+    """Train for some steps, and time each; `shared`: a prompt is read once for its group."""
     timer = StepTimer()
     names = [reward.__name__ for reward in rewards]
     timed = [timer.timed(name, reward) for name, reward in zip(names, rewards, strict=True)]
     with tempfile.TemporaryDirectory() as out:
-        trainer = trainer_of(*settings(rows, Path(out), args), timed)
+        arguments, config = settings(rows, Path(out), args)
+        trainer = trainer_of(replace(arguments, share_prefixes=shared), config, timed)
         trainer.remove_callback(PrinterCallback)  # the table says it
         timer.attach(trainer)
         trainer.train()

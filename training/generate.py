@@ -24,6 +24,7 @@ from transformers import AutoModelForCausalLM
 
 from training.models import base_folder, is_url, model_folder
 from training.nano import load_tokenizer
+from training.shared_prefix import share_prefixes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -121,6 +122,7 @@ def _from_folder(
     known: Collection[str],
 ) -> None:
     model, tokenizer = load_model(folder)
+    share_prefixes(model)
     # Prompts of one length need no padding: sorting saves most of it.
     texts = sorted(
         ((chat_text(tokenizer, prompt), prompt) for prompt in prompts),

@@ -24,6 +24,7 @@ from training.nano import load_tokenizer
 from training.recipe import run_recipe
 from training.rewards import three_rewards
 from training.schedule import parse_stages, RewardSchedule
+from training.shared_prefix import share_prefixes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,6 +64,8 @@ def trainer_of(
         callbacks=[schedule, Monitor()],
     )
     schedule.trainer = trainer
+    if arguments.share_prefixes and not config.gradient_checkpointing:
+        share_prefixes(trainer.model)
     return trainer
 
 

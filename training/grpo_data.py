@@ -13,15 +13,12 @@ from datasets import Dataset
 from embodied_r_ros.reasoning.memory import MemoryConfig
 from embodied_r_ros.rows import read_rows
 
+from training.batches import grouped_by_length
 from training.generate import chat_text, prompt_messages
 from training.rollouts import read_samples, unanimous
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-# Generations that are filled together from rows of like length: more of them fit better, fewer
-# keep the lengths of one optimizer step mixed.
-_GENERATIONS_SORTED = 8
+    from collections.abc import Iterator
 
 
 @dataclass
@@ -41,6 +38,9 @@ class GrpoArguments:
     max_rows: int = field(default=0, metadata={'help': 'training rows at most; 0: all'})
     max_eval_rows: int = field(default=128, metadata={'help': 'validation rows'})
     lora_rank: int = field(default=0, metadata={'help': 'rank of a LoRA adapter; 0: all weights'})
+    share_prefixes: bool = field(
+        default=True, metadata={'help': 'read the prompt of a group once (shared_prefix.py)'}
+    )
     threads: int = field(default=0, metadata={'help': 'CPU threads; 0: as torch chooses'})
 
 
@@ -97,20 +97,3 @@ def validation_prompts(arguments: GrpoArguments, tokenizer: Any) -> Dataset | No
         del row['expected_length']
     Random(0).shuffle(rows)
     return Dataset.from_list(rows[: arguments.max_eval_rows]) if rows else None
-
-
-def grouped_by_length(lengths: Sequence[float], at_once: int, seed: int) -> list[int]:
-    """An order in which `at_once` neighbours have like lengths, else as it was.
-
-    >>> grouped_by_length([5, 1, 4, 2], 2, seed=0)
-    [1, 3, 2, 0]
-    """
-    rng = Random(seed)
-    order: list[int] = []
-    block = at_once * _GENERATIONS_SORTED
-    for start in range(0, len(lengths), block):
-        indices = sorted(range(start, min(start + block, len(lengths))), key=lengths.__getitem__)
-        groups = [indices[i : i + at_once] for i in range(0, len(indices), at_once)]
-        rng.shuffle(groups)
-        order += [index for group in groups for index in group]
-    return order

@@ -17,21 +17,28 @@ import torch
 from transformers import AutoModelForCausalLM, set_seed
 from trl import SFTConfig, SFTTrainer
 
+from training.batches import SceneCollator, scenes_together
 from training.checkpoints import newest_checkpoint
 from training.nano import build_model, load_tokenizer, NanoSize, train_tokenizer
 from training.recall import recall_examples
 from training.recipe import run_recipe
 from training.sft_data import examples, SftArguments
+from training.shared_prefix import share_prefixes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def dataset(arguments: SftArguments, split: str, seed: int, limit: int = 0) -> Dataset:
-    """The examples of a split as a dataset."""
+def dataset(
+    arguments: SftArguments, split: str, seed: int, limit: int = 0, at_once: int = 0
+) -> Dataset:
+    """The examples of a split as a dataset; with `at_once`, those of a scene in one batch."""
     rows = list(examples(arguments, split, seed))
+    scenes = [row.pop('scene') for row in rows]
     if split == 'train':
         rows += recall_examples(arguments.recall, seed)
+    if at_once and len(scenes) == len(rows):
+        rows = [rows[index] for index in scenes_together(rows, scenes, at_once, seed)]
     return Dataset.from_list(rows[:limit] if limit else rows)
 
 
@@ -51,7 +58,9 @@ def train(arguments: SftArguments, config: SFTConfig) -> None:
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     set_seed(config.seed)
-    rows = dataset(arguments, 'train', config.seed)
+    shared = arguments.share_prefixes and bool(arguments.rows)
+    at_once = config.per_device_train_batch_size if shared else 0
+    rows = dataset(arguments, 'train', config.seed, at_once=at_once)
     validation = dataset(arguments, 'validation', config.seed, arguments.max_eval_rows)
     sys.stderr.write(f'sft: {len(rows)} training and {len(validation)} validation rows\n')
 
@@ -70,14 +79,23 @@ def train(arguments: SftArguments, config: SFTConfig) -> None:
         else None
     )
 
+    collator = None
+    if shared:
+        config.train_sampling_strategy = 'sequential'  # scenes stay together
+        collator = SceneCollator(
+            tokenizer.pad_token_id, pad_to_multiple_of=config.pad_to_multiple_of
+        )
     trainer = SFTTrainer(
         model=model,
         args=config,
+        data_collator=collator,
         train_dataset=rows,
         eval_dataset=validation if len(validation) else None,
         processing_class=tokenizer,
         peft_config=adapter,
     )
+    if shared:
+        share_prefixes(trainer.model)
     trainer.train(resume_from_checkpoint=newest_checkpoint(config.output_dir))
     trainer.save_model(config.output_dir)
     tokenizer.save_pretrained(config.output_dir)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from random import Random
 from typing import Any, TYPE_CHECKING
@@ -59,6 +60,9 @@ class SftArguments:
         default=0, metadata={'help': 'exercises in looking back (recall.py), beside the rows'}
     )
     max_eval_rows: int = field(default=512, metadata={'help': 'validation rows for the loss'})
+    share_prefixes: bool = field(
+        default=False, metadata={'help': 'read a scene once for its questions (shared_prefix.py)'}
+    )
     threads: int = field(default=0, metadata={'help': 'CPU threads; 0: as torch chooses'})
 
 
@@ -71,37 +75,43 @@ def chosen_rows(arguments: SftArguments, split: str) -> Iterator[Row]:
 
 
 def examples(arguments: SftArguments, split: str, seed: int) -> Iterator[dict[str, Any]]:
-    """Prompt and completion of every row of a split that a careful reader can solve."""
+    """Prompt, completion and number of the scene of every row that a careful reader can solve."""
     if arguments.samples:
         yield from right_samples(arguments, split)
         return
     rng = Random(seed)
-    for row in chosen_rows(arguments, split):
+    scenes = groupby(chosen_rows(arguments, split), key=lambda row: row.deltas)
+    for number, (_, rows) in enumerate(scenes):
+        # What is told is drawn once for all questions about a scene, which then share its text.
         tight = rng.random() < arguments.merged_share
         config = MemoryConfig(rng.randint(*_TIGHT_BUDGETS) if tight else arguments.token_budget)
         cut_down = rng.random() < arguments.degraded_share
-        elsewhere = rng.random() < arguments.retold_share and row.question_type in PATH_KINDS
-        asked = retold(row, rng) if elsewhere else row
-        asked = degraded(asked, rng) if cut_down else asked
-        trace = read_row(asked, config)
-        # What is cut away cannot be known any more; what is still told must be the solution, but
-        # for another path, whose answer is what its text says.
-        right = {row.solution_text()} | ({UNKNOWN} if cut_down or tight else set())
-        if trace and (elsewhere or trace.answer in right):
-            yield {
-                'prompt': prompt_messages(asked.prompt(config)),
-                'completion': [{'role': 'assistant', 'content': trace.completion()}],
-            }
+        elsewhere = rng.random() < arguments.retold_share
+        told = rng.random()
+        for row in rows:
+            own = elsewhere and row.question_type in PATH_KINDS
+            asked = retold(row, Random(told)) if own else row
+            asked = degraded(asked, Random(told)) if cut_down else asked
+            trace = read_row(asked, config)
+            # What is cut away cannot be known any more; what is still told must be the solution,
+            # but for another path, whose answer is what its text says.
+            right = {row.solution_text()} | ({UNKNOWN} if cut_down or tight else set())
+            if trace and (own or trace.answer in right):
+                yield {
+                    'prompt': prompt_messages(asked.prompt(config)),
+                    'completion': [{'role': 'assistant', 'content': trace.completion()}],
+                    'scene': 2 * number + own,
+                }
 
 
 def right_samples(arguments: SftArguments, split: str) -> Iterator[dict[str, Any]]:
     """Prompts with the model's own right completions: rejection sampling."""
     samples = read_samples(Path(arguments.samples))
     memory = MemoryConfig(arguments.token_budget)
-    for row in chosen_rows(arguments, split):
+    for number, row in enumerate(chosen_rows(arguments, split)):
         sampled = samples.get(row.id, {'completions': [], 'right': []})
         for text, right in zip(sampled['completions'], sampled['right'], strict=True):
             if right and parse_completion(text).well_formed:
                 prompt = prompt_messages(row.prompt(memory))
                 completion = [{'role': 'assistant', 'content': text}]
-                yield {'prompt': prompt, 'completion': completion}
+                yield {'prompt': prompt, 'completion': completion, 'scene': number}

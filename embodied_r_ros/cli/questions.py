@@ -39,12 +39,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument('--seed', type=int, default=0, help='of the questions and the split')
     parser.add_argument('--moments', type=int, default=4, help='moments to ask at, per episode')
+    parser.add_argument(
+        '--test-share',
+        type=float,
+        default=QuestionsConfig.test_share,
+        help='share of the scenes for the split test, half of whose wordings are held out from '
+        'training (%(default)s); 1: worlds that are for tests alone',
+    )
     parser.add_argument('--profile', help='profile of the model servers, for --deltas vlm')
 
 
 def main(args: argparse.Namespace) -> int:
     """Derive the rows and write their manifest; the coverage report goes to stderr."""
-    config = QuestionsConfig(moments=args.moments, seed=args.seed)
+    config = QuestionsConfig(moments=args.moments, seed=args.seed, test_share=args.test_share)
     manifest_path(args.out)  # refused before the work, not after it
     coverage = Coverage()
     bags = tqdm(find_bags(args.bags), unit=' bags', disable=None)

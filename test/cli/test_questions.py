@@ -42,6 +42,17 @@ def test_same_seed_gives_the_same_file(worlds: Path, tmp_path: Path) -> None:
     assert (tmp_path / 'a').read_bytes() == (tmp_path / 'b').read_bytes()
 
 
+def test_worlds_for_tests_alone_are_asked_about_in_known_and_in_held_out_words(
+    worlds: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / 'rows.jsonl'
+    given = f'questions {worlds} --deltas true --test-share 1 --out {out}'
+    assert main(given.split()) == 0
+    rows = list(read_rows(out))
+    assert {row.split for row in rows} == {'test'}
+    assert {row.meta['held_out_wording'] for row in rows} == {True, False}
+
+
 @pytest.mark.parametrize(
     ('arguments', 'message'),
     [
@@ -51,6 +62,7 @@ def test_same_seed_gives_the_same_file(worlds: Path, tmp_path: Path) -> None:
         (['{worlds}', '--deltas', 'vlm', '--out', '{tmp}/rows'], 'give --profile'),
         (['{worlds}', '--deltas', 'true', '--out', '{tmp}/a/rows'], 'does not exist'),
         (['{worlds}', '--deltas', 'true', '--moments', '0', '--out', '{tmp}/r'], 'moments is 0'),
+        (['{worlds}', '--test-share', '2', '--out', '{tmp}/r'], 'test_share is 2.0'),
     ],
 )
 def test_bad_input_leaves_nothing(

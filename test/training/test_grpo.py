@@ -28,14 +28,10 @@ from test.training.test_sft import turning_row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+from training.batches import grouped_by_length
 from training.checkpoints import newest_checkpoint
 from training.grading import grade
-from training.grpo_data import (
-    grouped_by_length,
-    GrpoArguments,
-    training_prompts,
-    validation_prompts,
-)
+from training.grpo_data import GrpoArguments, training_prompts, validation_prompts
 from training.monitor import RULES
 from training.nano import load_tokenizer
 from training.rewards import unanimous_share
