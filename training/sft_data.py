@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from random import Random
@@ -16,7 +16,7 @@ from embodied_r_ros.rows import read_rows
 from training.degrade import degraded, retold
 from training.generate import prompt_messages
 from training.rollouts import read_samples
-from training.traces import PATH_KINDS, read_row
+from training.traces import PATH_KINDS, read_row, Trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,6 +52,9 @@ class SftArguments:
         default='',
         metadata={'help': 'train on right completions of training.rollouts instead'},
     )
+    blind: bool = field(
+        default=False, metadata={'help': 'questions alone, with their answers: a blind baseline'}
+    )
     lora_rank: int = field(default=0, metadata={'help': 'rank of a LoRA adapter; 0: all weights'})
     max_deltas: int = field(
         default=0, metadata={'help': 'only rows that saw at most so many keyframes; 0: all'}
@@ -79,6 +82,9 @@ def examples(arguments: SftArguments, split: str, seed: int) -> Iterator[dict[st
     if arguments.samples:
         yield from right_samples(arguments, split)
         return
+    if arguments.blind:
+        yield from blind_answers(arguments, split)
+        return
     rng = Random(seed)
     scenes = groupby(chosen_rows(arguments, split), key=lambda row: row.deltas)
     for number, (_, rows) in enumerate(scenes):
@@ -102,6 +108,17 @@ def examples(arguments: SftArguments, split: str, seed: int) -> Iterator[dict[st
                     'completion': [{'role': 'assistant', 'content': trace.completion()}],
                     'scene': 2 * number + own,
                 }
+
+
+def blind_answers(arguments: SftArguments, split: str) -> Iterator[dict[str, Any]]:
+    """Questions without what was seen, and their answers: what can be known from questions."""
+    for number, row in enumerate(chosen_rows(arguments, split)):
+        trace = Trace('Nothing was seen.', row.solution_text())
+        yield {
+            'prompt': prompt_messages(replace(row, deltas=(), focus=()).prompt(MemoryConfig())),
+            'completion': [{'role': 'assistant', 'content': trace.completion()}],
+            'scene': number,
+        }
 
 
 def right_samples(arguments: SftArguments, split: str) -> Iterator[dict[str, Any]]:

@@ -101,6 +101,30 @@ def test_grid_of_models_rows_and_judges_with_curves(capsys: pytest.CaptureFixtur
     assert 'turns' in capsys.readouterr().out
 
 
+def test_seeds_of_a_recipe_are_told_as_one(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ('a', 'b'):
+        save_language_model(Path(name))
+    write_rows(Path('rows.jsonl'), [turning_row(i, 'test') for i in range(6)])
+    report = run(
+        kind='models',
+        models={'start': 'a', 'rl-0': NANO, 'rl-1': 'b', 'control': 'b'},
+        seeds={'control': ['control'], 'rl': ['rl-0', 'rl-1']},
+        rows={'turns': 'rows.jsonl'},
+        max_tokens=160,
+    )
+    right = {cell['model']: cell['accuracy'] for cell in report['cells']}
+    control, rl = report['means']
+    assert right['rl-0'] > right['rl-1'] == 0.0  # random weights answer nothing
+    assert rl['accuracy'] == pytest.approx((right['rl-0'] + right['rl-1']) / 2)
+    assert (rl['lowest'], rl['highest']) == (0.0, right['rl-0'])
+    assert rl['against_first']['difference'] == pytest.approx(rl['accuracy'])
+    assert rl['before'] == 'control'
+    assert rl['against_before']['difference'] == pytest.approx(rl['accuracy'])
+    assert control['against_before'] is None
+    assert 'mean of 2' in capsys.readouterr().out
+    assert 'lowest to highest' in Path('out/report.html').read_text()
+
+
 def test_missing_model_is_trained_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv('PYTHONPATH', str(ROOT))
     write_rows(Path('rows.jsonl'), [turning_row(i, 'train') for i in range(8)])

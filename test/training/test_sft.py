@@ -170,3 +170,15 @@ def test_rows_that_are_not_there_end_a_recipe_with_one_line(
     said = capsys.readouterr().err.splitlines()
     assert said[-1].startswith(f'{recipe.__name__}: error: ')
     assert 'none.jsonl' in said[-1]
+
+
+def test_blind_model_is_told_answers_but_nothing_that_was_seen(tmp_path: Path) -> None:
+    rows = [turning_row(i, 'train') for i in range(5)]
+    write_rows(tmp_path / 'rows.jsonl', rows)
+    told = list(examples(SftArguments([str(tmp_path / 'rows.jsonl')], blind=True), 'train', 0))
+    assert len(told) == len(rows)
+    for row, example in zip(rows, told, strict=True):
+        asked = ''.join(message['content'] for message in example['prompt'])
+        assert row.question in asked
+        assert 'turned' not in asked
+        assert f'<answer> {row.solution_text()}</answer>' in example['completion'][0]['content']

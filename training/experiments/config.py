@@ -70,12 +70,25 @@ class ModelsConfig(ExperimentConfig):
     rows: dict[str, str] = field(default_factory=dict)  # name: file
     judges: dict[str, tuple[str, ...]] = field(default_factory=dict)  # name: several vote
     split: str = setting('', 'only rows of this split; empty: all')
+    temperature: float = setting(0.0, 'of the models; 0: greedy', between=(0, 2))
+    seeds: dict[str, tuple[str, ...]] = field(default_factory=dict)  # recipe: its models
     train: tuple[TrainingConfig, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_named(self, 'models', at_least=1)
         _check_named(self, 'rows', at_least=1)
+        for recipe, names in self.seeds.items():
+            for name in names:
+                if name not in self.models:
+                    msg = (
+                        f'seeds.{recipe} names {name!r}: expected one of {", ".join(self.models)}'
+                    )
+                    raise ConfigError(msg)
+
+    def sampling(self) -> Sampling:
+        """Models are asked greedily, unless a temperature is given."""
+        return replace(super().sampling(), temperature=self.temperature)
 
 
 @dataclass(frozen=True)
@@ -193,7 +206,7 @@ def _filled(name: str, value: Any) -> Any:
         return tuple(_nested(TrainingConfig, name, item) for item in value)
     if name in {'judge', 'worlds'}:
         return _texts(name, value)
-    if name in {'models', 'rows', 'judges', 'policies'}:
+    if name in {'models', 'rows', 'judges', 'policies', 'seeds'}:
         _expect(name, value, dict, 'names with values')
         # YAML takes a bare `true` for a truth value.
         named = {'true' if key is True else str(key): item for key, item in value.items()}
@@ -204,7 +217,7 @@ def _filled(name: str, value: Any) -> Any:
 def _filled_item(name: str, key: str, value: Any) -> Any:
     if name == 'policies':
         return _nested(PolicyConfig, f'{name}.{key}', value)
-    if name == 'judges':
+    if name in {'judges', 'seeds'}:
         return _texts(f'{name}.{key}', value)
     _expect(f'{name}.{key}', value, str, 'a path or URL')
     return value

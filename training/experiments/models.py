@@ -18,6 +18,7 @@ from training.compare import compare
 from training.evaluate import drawn, evaluate, opened_cache
 from training.experiments.curves import charts_of
 from training.experiments.plots import bar_of, bars, curves
+from training.experiments.seeds import means_of, means_table
 from training.judge.models import judge_of
 from training.models import is_adapter, is_url, model_folder
 from training.report_page import html_page, html_table, interval_text, rate_text
@@ -50,30 +51,35 @@ def run(config: ModelsConfig) -> dict[str, Any]:
     for model in config.models.values():
         if not is_url(model):
             model_folder(model)
-    cells = [
-        cell
-        for file, asked in rows.items()
-        for judge_name, judge in judges.items()
-        for cell in _cells(config, asked, judge, {'rows': file, 'judge': judge_name})
-    ]
+    cells, means = [], []
+    for file, asked in rows.items():
+        for judge_name, judge in judges.items():
+            reports = _reports(config, asked, judge)
+            cells += _cells(reports, {'rows': file, 'judge': judge_name})
+        means += means_of(reports, config.seeds, file)  # do not depend on the judge
     return {
         'kind': 'models',
         'title': config.title,
         'config': asdict(config),
         'cells': cells,
+        'means': means,
         'curves': charts_of(config.models),
     }
 
 
-def _cells(
-    config: ModelsConfig, rows: list[Row], judge: Judge | None, names: dict[str, str]
-) -> list[dict[str, Any]]:
-    """Every model on the same rows with the same judge; all but the first compared with it."""
+def _reports(
+    config: ModelsConfig, rows: list[Row], judge: Judge | None
+) -> dict[str, dict[str, Any]]:
+    """Every model on the same rows with the same judge."""
     cache = opened_cache(config.cache)
-    reports = {
+    return {
         name: evaluate(model, rows, config.memory(), config.sampling(), cache, judge)
         for name, model in config.models.items()
     }
+
+
+def _cells(reports: dict[str, dict[str, Any]], names: dict[str, str]) -> list[dict[str, Any]]:
+    """What is kept of each report; all but the first compared with it."""
     first = next(iter(reports.values()))
     cells = []
     for name, report in reports.items():
@@ -130,12 +136,20 @@ def text(report: dict[str, Any]) -> str:
         if against:
             line += f'  {against["difference"]:+.1%} (p = {against["p_value"]:.2g})'
         lines.append(line)
+    lines += [
+        f'{mean["rows"]:<14} {mean["recipe"]:<16} {mean["accuracy"]:6.1%}  mean of '
+        f'{len(mean["models"])} ({mean["lowest"]:.1%} to {mean["highest"]:.1%})  '
+        f'{mean["against_first"]["difference"]:+.1%} (p = {mean["against_first"]["p_value"]:.2g})'
+        for mean in report['means']
+    ]
     return '\n'.join(lines)
 
 
 def page(report: dict[str, Any]) -> str:
     """The grid as a page: accuracy, soundness, differences by pair, types and curves."""
     parts = [_accuracy_chart(report), _grid(report)]
+    if report['means']:
+        parts += ['<h2>Seeds</h2>', means_table(report['means'])]
     parts.append(
         '<p>Difference and p: against the first model on the same rows; whole scenes are '
         'resampled and flipped. Not corrected for the number of models. Executed: the answer '

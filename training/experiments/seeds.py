@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs of one recipe with several seeds: their mean, their spread, and which recipe is better."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import pairwise
+from typing import Any, TYPE_CHECKING
+
+from training.compare import compare
+from training.report_page import html_table, interval_text, rate_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_OF_A_PAIR = ('difference', 'interval_95', 'p_value')
+
+
+def means_of(
+    reports: Mapping[str, dict[str, Any]], seeds: Mapping[str, Sequence[str]], rows: str
+) -> list[dict[str, Any]]:
+    """The mean of each recipe on a file of rows, against the first model and the recipe before it.
+
+    A row counts with the share of the seeds that answer it rightly, so that intervals resample
+    scenes, not seeds.
+    """
+    first = next(iter(reports.values()))
+    means = {name: _mean([reports[model] for model in models]) for name, models in seeds.items()}
+    before = {later: name for name, later in pairwise(means)}
+    found = []
+    for name, models in seeds.items():
+        rates = [reports[model]['accuracy'] for model in models]
+        earlier = before.get(name)
+        found.append(
+            {
+                'rows': rows,
+                'recipe': name,
+                'models': list(models),
+                'accuracy': sum(rates) / len(rates),
+                'lowest': min(rates),
+                'highest': max(rates),
+                'against_first': _pair(first, means[name]),
+                'before': earlier,
+                'against_before': _pair(means[earlier], means[name]) if earlier else None,
+            }
+        )
+    return found
+
+
+def _mean(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """One report whose rows are right as often as in these, in the mean."""
+    right: dict[str, list[float]] = defaultdict(list)
+    for report in reports:
+        for outcome in report['outcomes']:
+            right[outcome['id']].append(outcome['accuracy'] or 0.0)
+    shares = {row: sum(values) / len(values) for row, values in right.items()}
+    outcomes = [{**o, 'accuracy': shares[o['id']]} for o in reports[0]['outcomes']]
+    return {**reports[0], 'outcomes': outcomes}
+
+
+def _pair(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    figures = compare(first, second)
+    return {name: figures[name] for name in _OF_A_PAIR}
+
+
+def means_table(means: Sequence[dict[str, Any]]) -> str:
+    """The means as a table of a page."""
+    head = ('rows', 'recipe', 'seeds', 'mean', 'lowest to highest', 'against the first model',
+            'p', 'against the recipe before', 'p')  # fmt: skip
+    return html_table(
+        head,
+        [
+            (
+                mean['rows'],
+                mean['recipe'],
+                len(mean['models']),
+                rate_text(mean['accuracy']),
+                f'{mean["lowest"]:.1%} to {mean["highest"]:.1%}',
+                *_told(mean['against_first'], ''),
+                *_told(mean['against_before'], mean['before']),
+            )
+            for mean in means
+        ],
+    )
+
+
+def _told(pair: dict[str, Any] | None, name: str | None) -> tuple[str, str]:
+    if not pair:
+        return '', ''
+    named = f'{name}: ' if name else ''
+    difference = f'{named}{pair["difference"]:+.1%}' + interval_text(pair['interval_95'])
+    return difference, f'{pair["p_value"]:.2g}'
