@@ -9,6 +9,7 @@ nodes = (
     'keyframe_extractor',
     'semantic_perceiver',
     'spatial_reasoner',
+    'proposal_gate',
     'episode_recorder',
     'bag_player',
 )

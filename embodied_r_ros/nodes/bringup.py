@@ -73,9 +73,11 @@ _ARGUMENTS = {
     'image_transport': ('', 'raw or compressed'),
     'camera_info_topic': ('', 'camera_info of that image, likewise'),
     'odom_topic': ('', 'odometry of the robot'),
+    'pose_topic': ('', 'pose of the end effector, for the gate (`current_pose`)'),
     'profile': ('embedded', 'model profile (config/models), or the path of a YAML file'),
     'model_server_url': ('', "the reasoner's server, if it runs already; nothing is served then"),
     'serve_models': ('true', 'start the model servers of the profile'),
+    'gate': ('true', 'start the gate that keypoint proposals pass before anything acts'),
     'record': ('true', 'start the recorder; episodes start with its service start_episode'),
     'bag_dir': ('', 'folder of the episodes'),
 }
@@ -141,7 +143,8 @@ def pipeline(given: Mapping[str, str]) -> dict[str, LifecycleNode]:
     profile = {} if url else {'profile': given['profile']}
     cameras = [name for part in given['cameras'].split(',') if (name := part.strip())]
     listed = {'cameras': cameras} if cameras else {}
-    remapped = {'odom': given['odom_topic']} | {
+    robot = {'odom': given['odom_topic'], 'current_pose': given['pose_topic']}
+    remapped = robot | {
         camera_topic(camera, name): camera_topic(camera, topic)
         for name, topic in _camera_remappings(given).items()
         for camera in cameras or ['.']
@@ -150,6 +153,8 @@ def pipeline(given: Mapping[str, str]) -> dict[str, LifecycleNode]:
         'semantic_perceiver': {**profile, **listed},
         'spatial_reasoner': {**profile, 'chat.url': url},
     }
+    if is_true(given, 'gate'):
+        extra['proposal_gate'] = {}
     if is_true(given, 'record'):
         extra['episode_recorder'] = {'bag_dir': given['bag_dir'], **listed}
     nodes = {name: node(name, given, own, remapped) for name, own in extra.items()}

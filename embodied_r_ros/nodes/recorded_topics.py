@@ -64,6 +64,7 @@ def recorded_topics(config: RecorderConfig) -> list[RecordedTopic]:
         RecordedTopic('answer', ANSWER, qos.RESULT),
         RecordedTopic('keypoint_proposal', _MSG + 'KeypointProposal', qos.RESULT),
         RecordedTopic('keypoint_accepted', _MSG + 'KeypointProposal', qos.RESULT),
+        RecordedTopic('keypoint_refused', 'diagnostic_msgs/msg/DiagnosticStatus', qos.RESULT),
         RecordedTopic('provenance', 'std_msgs/msg/String', qos.LATCHED_OF_MANY, LATCHED_QOS),
         _sensor('odom', 'nav_msgs/msg/Odometry'),
         *_transforms(),

@@ -199,7 +199,10 @@ class Reasoner:
 
     def _with_model(self, draft: Answer, end: int) -> Answer:
         model = self._client.info(_left_s(end))
-        return replace(draft, model=replace(model, prompt_version=REASON_PROMPT_VERSION))
+        # A client that does not say so is the configured one.
+        rung = Rung.PRIMARY if model.rung is Rung.UNSET else model.rung
+        model = replace(model, rung=rung, prompt_version=REASON_PROMPT_VERSION)
+        return replace(draft, model=model)
 
     def _with_prompt(
         self,

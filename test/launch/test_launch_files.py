@@ -39,7 +39,13 @@ if TYPE_CHECKING:
     from test.nodes.graph import Graph
 
 FOLDER = Path(__file__).resolve().parents[2] / 'launch'
-NODES = ('keyframe_extractor', 'semantic_perceiver', 'spatial_reasoner', 'episode_recorder')
+NODES = (
+    'keyframe_extractor',
+    'semantic_perceiver',
+    'spatial_reasoner',
+    'proposal_gate',
+    'episode_recorder',
+)
 TIMEOUT_S = 60.0
 ROUND = (
     Transition.TRANSITION_DEACTIVATE,

@@ -9,6 +9,7 @@ from embodied_r_ros.config import config_from_mapping
 from embodied_r_ros.nodes.bag_player import BagPlayer
 from embodied_r_ros.nodes.episode_recorder import EpisodeRecorder
 from embodied_r_ros.nodes.keyframe_extractor import KeyframeExtractorNode
+from embodied_r_ros.nodes.proposal_gate import ProposalGate
 from embodied_r_ros.nodes.semantic_perceiver import SemanticPerceiver
 from embodied_r_ros.nodes.spatial_reasoner import SpatialReasoner
 from embodied_r_ros.resources import shared_path
@@ -24,6 +25,7 @@ NODES = {
     'keyframe_extractor': KeyframeExtractorNode,
     'semantic_perceiver': SemanticPerceiver,
     'spatial_reasoner': SpatialReasoner,
+    'proposal_gate': ProposalGate,
     'episode_recorder': EpisodeRecorder,
     'bag_player': BagPlayer,
 }

@@ -153,6 +153,11 @@ def test_answer_that_took_too_long_is_not_fresh() -> None:
     assert answer.freshness is Freshness.STALE
 
 
+def test_model_that_does_not_say_its_rung_is_the_configured_one() -> None:
+    assert ask(ScriptedClient(RIGHT, rung=Rung.UNSET)).model.rung is Rung.PRIMARY
+    assert ask(ScriptedClient(RIGHT, rung=Rung.SECONDARY)).model.rung is Rung.SECONDARY
+
+
 def test_lower_rung_and_failed_perception_degrade() -> None:
     assert ask(ScriptedClient(RIGHT, rung=Rung.LOCAL)).freshness is Freshness.DEGRADED
     failed = (*SEEN, SemanticDelta(12 * SECOND_NS, DeltaKind.FAILED))

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Node `proposal_gate`: lets those keypoint proposals through that its rules allow.
+
+Whatever acts listens to `keypoint_accepted` only, where a proposal comes out as it came in. What
+is refused is told on `keypoint_refused` with the rule and the reason. Where the node does not run,
+is not active or is not set up, nothing comes out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, ClassVar, TYPE_CHECKING
+
+from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
+from embodied_r_msgs.msg import KeypointProposal
+from embodied_r_msgs.srv import LabelAnswer
+from embodied_r_ros.conversions import proposal_from_msg, stamp_ns_from_msg, vector_from_msg
+from embodied_r_ros.episodes import Verdict
+from embodied_r_ros.errors import InputError
+from embodied_r_ros.gating.config import GateConfig
+from embodied_r_ros.gating.gate import Decision, Gate
+from embodied_r_ros.gating.rules import shown, Stamped
+from embodied_r_ros.nodes import qos
+from embodied_r_ros.nodes.diagnostics import Health, Level
+from embodied_r_ros.nodes.frames import Frames
+from embodied_r_ros.nodes.lifecycle import ManagedNode
+from embodied_r_ros.nodes.run import run
+from embodied_r_ros.reasoning.labels import check_label
+from geometry_msgs.msg import PoseStamped
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from embodied_r_ros.gating.gate import Judgement
+
+_LOOK_S = 0.1
+MESSAGE = 'message'  # the rule that a proposal can be read
+
+
+class ProposalGate(ManagedNode):
+    """Stands between proposals and whatever acts."""
+
+    groups: ClassVar = {GateConfig: ''}
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__('proposal_gate', **options)
+
+    def configure(self) -> None:
+        """Announce what comes out, and take operators' words."""
+        self._accepted = self.publisher(KeypointProposal, 'keypoint_accepted', qos.RESULT)
+        self._refused = self.publisher(DiagnosticStatus, 'keypoint_refused', qos.RESULT)
+        self.serve(LabelAnswer, 'confirm_keypoint', self._confirm)
+
+    def activate(self) -> None:
+        """Judge what comes, knowing of nothing from before."""
+        self._gate = Gate(self.parameters.config(GateConfig), Frames(self).position_in)
+        self._waiting: KeypointProposal | None = None
+        self._counts: Counter[str] = Counter()
+        self._last_refusal = ''
+        self.while_active.callback(self._dismiss, 'the gate was deactivated')
+        self.subscribe(PoseStamped, 'current_pose', self._take_pose, qos.SENSOR)
+        self.subscribe(KeypointProposal, 'keypoint_proposal', self._take_proposal, qos.RESULT)
+        self.every(_LOOK_S, self._expire)
+        self.when_clock_jumps_back(self._begin_anew)
+
+    def changed(self) -> None:
+        """Judge by other rules from now on; what waits, when it is confirmed."""
+        if self.is_active:
+            self._gate.config = self.parameters.config(GateConfig)
+
+    def report(self) -> Health:
+        """Say what was accepted and refused, and why the last one was."""
+        waiting = self._gate.waiting
+        values = {
+            'accepted': self._counts['accepted'],
+            'waiting': shown(waiting.id) if waiting else '',
+        }
+        values |= {f'refused_{k}': n for k, n in self._counts.items() if k != 'accepted'}
+        values['last_refusal'] = self._last_refusal
+        if waiting:
+            return Health(Level.OK, f'{_place(waiting)} waits for an operator', values)
+        if self._last_refusal:
+            return Health(Level.WARN, f'refused {self._last_refusal}', values)
+        return Health(Level.OK, 'judging proposals', values)
+
+    def _take_pose(self, msg: PoseStamped) -> None:
+        position = vector_from_msg(msg.pose.position)
+        stamp_ns = stamp_ns_from_msg(msg.header.stamp)
+        self._gate.see_pose(Stamped(position, msg.header.frame_id, stamp_ns))
+
+    def _take_proposal(self, msg: KeypointProposal) -> None:
+        try:
+            proposal = proposal_from_msg(msg)
+        except Exception as error:  # whatever it is: it cannot be judged
+            self._refuse(msg.id, MESSAGE, f'the message is not a proposal: {shown(str(error))}')
+            return
+        judgement = self._gate.judge(proposal, self.now_ns())
+        if judgement.decision is Decision.WAITING:
+            self._waiting = msg
+            self.get_logger().info(f'{_place(proposal)}: {judgement.reason}')
+        else:
+            self._tell(judgement, msg)
+
+    def _confirm(
+        self, request: LabelAnswer.Request, response: LabelAnswer.Response
+    ) -> LabelAnswer.Response:
+        if not self.is_active:
+            return _not_done(response, response.ERROR_NO_SUCH_ANSWER, 'the gate is not active')
+        try:
+            let_through = _lets_through(request)
+        except InputError as error:
+            return _not_done(response, response.ERROR_BAD_LABEL, str(error))
+        try:
+            judgement = self._gate.confirm(
+                request.answer_id, self.now_ns(), let_through=let_through
+            )
+        except InputError as error:
+            return _not_done(response, response.ERROR_NO_SUCH_ANSWER, str(error))
+        who = shown(request.operator_name) or 'not stated'
+        said = 'confirmed' if let_through else 'refused'
+        self.get_logger().info(f'{_place(judgement.proposal)}: {said} by operator: {who}')
+        self._tell(judgement, self._waiting)
+        if let_through and judgement.decision is Decision.REFUSED:
+            reason = f'it is refused now: {judgement.rule}: {judgement.reason}'
+            return _not_done(response, response.ERROR_NO_SUCH_ANSWER, reason)
+        response.answer_id = judgement.proposal.id
+        return response
+
+    def _tell(self, judgement: Judgement, msg: KeypointProposal | None) -> None:
+        """Say what became of a proposal, which came in as `msg`."""
+        if judgement.decision is Decision.ACCEPTED:
+            self._counts['accepted'] += 1
+            self._last_refusal = ''
+            self._accepted.publish(msg)
+        else:
+            self._refuse(judgement.proposal.id, judgement.rule, judgement.reason)
+
+    def _refuse(self, proposal_id: str, rule: str, reason: str) -> None:
+        self._counts[rule] += 1
+        self._last_refusal = f'{shown(proposal_id)}: {rule}: {reason}'
+        self.get_logger().warning(f'refused {self._last_refusal}')
+        status = DiagnosticStatus(level=DiagnosticStatus.WARN, name=rule, message=reason)
+        status.values = [KeyValue(key='id', value=proposal_id)]
+        self._refused.publish(status)
+
+    def _expire(self) -> None:
+        if judgement := self._gate.expire(self.now_ns()):
+            self._tell(judgement, None)
+
+    def _dismiss(self, reason: str) -> None:
+        if judgement := self._gate.dismiss(reason):
+            self._tell(judgement, None)
+
+    def _begin_anew(self) -> None:
+        self._dismiss('time jumped back')
+        self._gate.forget()
+
+
+def _place(proposal: Any) -> str:
+    x, y, z = proposal.position
+    return f'{shown(proposal.id)} ({x:.3f}, {y:.3f}, {z:.3f}) m in {shown(proposal.frame_id)}'
+
+
+def _lets_through(request: LabelAnswer.Request) -> bool:
+    """Tell whether an operator confirms.
+
+    Raises:
+        InputError: The verdict says neither yes nor no.
+    """
+    verdict = check_label(request.verdict, request.correction)
+    if verdict is Verdict.CORRECTED:
+        msg = 'a keypoint is right or wrong: it cannot be corrected here'
+        raise InputError(msg)
+    return verdict is Verdict.RIGHT
+
+
+def _not_done(response: LabelAnswer.Response, code: int, message: str) -> LabelAnswer.Response:
+    response.error_code, response.error_msg = code, message
+    return response
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the node."""
+    return run(ProposalGate, arguments)
