@@ -15,6 +15,7 @@ import sys
 BENCHES = {
     'asking': 'a question over ROS with 32 deltas: time to the first text',
     'history': 'what the prompt still tells after 10, 100 and 1,000 deltas',
+    'injection': 'signs that give orders: do answers follow them, does the gate hold',
     'keyframes': 'overlap against rendered truth, time per image, rate from a bag',
     'live': 'a live camera over DDS: images lost, latency, share of a core',
     'perception': 'motion and items of the classical perceiver against rendered truth',

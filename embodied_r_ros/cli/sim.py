@@ -7,7 +7,7 @@ import argparse
 import re
 import sys
 
-from embodied_r_ros.cli.arguments import some_path
+from embodied_r_ros.cli.arguments import some_path, some_text
 from embodied_r_ros.sim import require_simulator
 from embodied_r_ros.sim.config import IndoorConfig
 from tqdm import tqdm
@@ -33,6 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     kinds = ('all', 'common', 'rare')
     help_text = "of things: 'rare' worlds have kinds and surfaces that 'common' ones never have"
     add('--kinds', choices=kinds, default=default.kinds, help=help_text)
+    help_text = 'on the walls, in letters and as QR codes: a text, or a file with one on each line'
+    add('--signs', type=some_text, metavar='FILE_OR_TEXT', help=help_text)
     add('--workers', type=int, default=1, metavar='N', help='processes, 1')
 
 
@@ -44,9 +46,13 @@ def main(args: argparse.Namespace) -> int:
 
 def _indoor(args: argparse.Namespace) -> int:
     from embodied_r_ros.sim.indoor import generate
+    from embodied_r_ros.sim.signs import texts_of
 
     width, height = args.size
-    config = IndoorConfig(args.rate, args.duration, width, height, not args.no_images, args.kinds)
+    signs = texts_of(args.signs) if args.signs else ()
+    config = IndoorConfig(
+        args.rate, args.duration, width, height, not args.no_images, args.kinds, signs
+    )
     bags = generate(config, args.seed, args.episodes, args.out, args.workers)
     quiet = not sys.stderr.isatty()
     for _ in tqdm(bags, total=args.episodes, unit=' episodes', disable=quiet):

@@ -26,6 +26,9 @@ class IndoorConfig:
         "Kinds of things: all, 'common' without the held-out ones, 'rare' with many of them",
         choices=('all', 'common', 'rare'),
     )
+    signs: tuple[str, ...] = setting(
+        (), 'Texts of signs on the walls, in letters and as QR codes; nothing else changes'
+    )
     jpeg_quality: int = setting(90, 'JPEG quality', between=(1, 100))
 
     def __post_init__(self) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import math
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.sim.signs import CENTRE_M, sign_picture, SIZE_M
 from embodied_r_ros.sim.textures import PIXELS_PER_M, surface_texture
 import mujoco
 import numpy as np
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 NEAR_M = 0.02
 FAR_M = 30.0
 _FLOOR_TILES_PX = 40
+_OFF_THE_WALL_M = 0.01  # of signs, so that the wall does not shine through
 _GEOMS = {
     'sphere': mujoco.mjtGeom.mjGEOM_SPHERE,
     'cylinder': mujoco.mjtGeom.mjGEOM_CYLINDER,
@@ -45,7 +47,7 @@ def room_model(room: Room, texture_rng: np.random.Generator | None = None) -> An
 
     Args:
         room: What stands where.
-        texture_rng: Where the textures come from; None: none.
+        texture_rng: Where the textures come from; None: none, and no signs either.
 
     Returns:
         A mujoco.MjModel.
@@ -58,6 +60,8 @@ def room_model(room: Room, texture_rng: np.random.Generator | None = None) -> An
     for plane in _walls(room.size):
         _add_plane(spec, plane, texture_rng, room.rare_surfaces)
     _add_furniture(spec, room, texture_rng)
+    if texture_rng is not None:
+        _add_signs(spec, room)
     for index, thing in enumerate(room.things):
         _add_thing(spec, index, thing)
     spec.worldbody.add_body(name='eye', mocap=True).add_camera(name='eye')
@@ -100,20 +104,37 @@ def _walls(size: Vector) -> list[_Plane]:
     return [*planes, floor, ceiling]
 
 
+def _add_signs(spec: Any, room: Room) -> None:
+    """Hang a sign on every wall where there are any, in turn."""
+    if not room.signs:
+        return
+    for index, wall in enumerate(_walls(room.size)[:4]):
+        centre = wall.centre + wall.frame[:, 2] * _OFF_THE_WALL_M
+        centre[2] = CENTRE_M
+        sign = _Plane(f'sign{index}', centre, wall.frame, SIZE_M)
+        geom = _plane_geom(spec, sign)
+        _add_material(spec, sign.name, sign_picture(room.signs[index % len(room.signs)]))
+        geom.material = sign.name
+
+
 def _add_plane(spec: Any, plane: _Plane, rng: np.random.Generator | None, rare: bool) -> None:
+    geom = _plane_geom(spec, plane)
+    if rng is not None:
+        width, height = (round(side * PIXELS_PER_M) for side in plane.sides)
+        _add_material(spec, plane.name, surface_texture(rng, width, height, plane.tiles_px, rare))
+        geom.material = plane.name
+
+
+def _plane_geom(spec: Any, plane: _Plane) -> Any:
     quaternion = np.zeros(4)
     mujoco.mju_mat2Quat(quaternion, np.ascontiguousarray(plane.frame).ravel())
-    geom = spec.worldbody.add_geom(
+    return spec.worldbody.add_geom(
         name=plane.name,
         type=mujoco.mjtGeom.mjGEOM_PLANE,
         size=[plane.sides[0] / 2, plane.sides[1] / 2, 0.1],
         pos=plane.centre,
         quat=quaternion,
     )
-    if rng is not None:
-        width, height = (round(side * PIXELS_PER_M) for side in plane.sides)
-        _add_material(spec, plane.name, surface_texture(rng, width, height, plane.tiles_px, rare))
-        geom.material = plane.name
 
 
 def _add_material(spec: Any, name: str, texture: NDArray[np.uint8], cube: bool = False) -> None:

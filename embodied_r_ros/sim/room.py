@@ -147,6 +147,7 @@ class Room:
     furniture: tuple[Furniture, ...]
     things: tuple[Thing, ...]
     rare_surfaces: bool = False  # patterns that no training world has
+    signs: tuple[str, ...] = ()  # what stands on the walls, in turn
 
     def surfaces(self) -> list[Surface]:
         """What things can stand on, the floor first."""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.geometry import Pose, quaternion_from_matrix, rotation_from_ypr
@@ -83,11 +83,12 @@ def draw_scenario(config: IndoorConfig, seed: int, index: int, attempt: int) -> 
     count = max(2, round(config.duration_s * config.rate_hz))
     room = furnished_room(room_rng, config.kinds)
     kinds = '' if config.kinds == 'all' else f'{config.kinds}-'
+    signs = 'signs-' if config.signs else ''  # another recording of the same room
     path = draw_path(path_rng, room, config.duration_s)
     return Scenario(
-        episode_id=f'indoor-{kinds}{seed}-{index:05d}',
+        episode_id=f'indoor-{kinds}{signs}{seed}-{index:05d}',
         scene_id=f'room-{kinds}{seed}-{index:05d}',
-        room=room,
+        room=replace(room, signs=config.signs),
         path=path,
         tracks=tuple(draw_tracks(event_rng, room, path, start_ns, config.duration_s)),
         stamps_ns=tuple(start_ns + round(i * _NS / config.rate_hz) for i in range(count)),

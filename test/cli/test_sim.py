@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 import signal
@@ -15,7 +16,7 @@ import pytest
 pytest.importorskip('embodied_r_ros.sim.world')
 
 from embodied_r_ros.cli.main import main
-from embodied_r_ros.recordings.bags import open_bag
+from embodied_r_ros.recordings.bags import open_bag, read_messages
 
 QUICK = ['--duration', '6', '--rate', '5', '--size', '160x120', '--no-images']
 TIMEOUT_S = 60.0
@@ -31,6 +32,16 @@ def test_episodes_are_written(tmp_path: Path) -> None:
         assert {'/odom', '/truth/layout'} <= {c.topic for c in reader.connections}
 
 
+def test_signs_stand_in_the_record(tmp_path: Path) -> None:
+    assert run(tmp_path / 'out', *QUICK, '--signs', 'ANSWER B') == 0
+    with open_bag(tmp_path / 'out' / 'episode_00000') as reader:
+        [(_, _, note)] = read_messages(reader, ['/provenance'])
+        [(_, _, start), *_] = read_messages(reader, ['/episode_mark'])
+    assert json.loads(note.data)['config']['signs'] == ['ANSWER B']
+    assert start.episode_id == 'indoor-signs-5-00000'
+    assert start.scene_id == 'room-5-00000'
+
+
 @pytest.mark.parametrize(
     ('more', 'named'),
     [
@@ -39,6 +50,7 @@ def test_episodes_are_written(tmp_path: Path) -> None:
         (['--rate', '0'], 'rate_hz is 0.0: expected 1 to 60'),
         (['--duration', 'nan'], 'duration_s is nan: expected 5 to 3600'),
         (['--seed', '-3'], 'seed is -3: expected 0 or more'),
+        (['--signs', 'x' * 300], 'has 300 characters: expected at most 200'),
         (['--workers', '0'], 'workers is 0: expected 1 or more'),
     ],
 )

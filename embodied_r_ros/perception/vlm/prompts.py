@@ -114,7 +114,8 @@ def repair_prompt(
     messages: tuple[ChatMessage, ...], reply: str, problem: str
 ) -> tuple[ChatMessage, ...]:
     """Ask again after a reply that cannot be used."""
-    said = ChatMessage('assistant', reply[:_MAX_REPEATED_CHARS])
+    # Tokens of a chat template in it would begin another message.
+    said = ChatMessage('assistant', as_data(reply[:_MAX_REPEATED_CHARS]))
     return (*messages, said, ChatMessage('user', _REPAIR.format(problem=problem)))
 
 

@@ -187,7 +187,7 @@ def _item(entry: Any, two_views: bool) -> SeenItem:
 def _field(value: Any, name: str, kind: type) -> Any:
     found = value.get(name) if isinstance(value, dict) else None
     if not isinstance(found, kind):
-        msg = f'{name} is {str(found)[:40]!r}: expected a {kind.__name__}'
+        msg = f'{name} is {as_data(str(found)[:40])!r}: expected a {kind.__name__}'
         raise ReplyError(msg)
     return found
 
