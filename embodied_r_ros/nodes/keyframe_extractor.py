@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 import math
+from pathlib import Path
 import threading
 from typing import Any, ClassVar, TYPE_CHECKING
 
 from embodied_r_msgs.msg import EpisodeMark, Keyframe
+from embodied_r_ros.calibration import read_calibration
 from embodied_r_ros.config import check_settings, setting
 from embodied_r_ros.conversions import (
     intrinsics_from_camera_info,
@@ -71,6 +73,11 @@ class ExtractorConfig:
         'roll, pitch, yaw of the camera link there, as in URDF [rad]',
         read_only=True,
     )
+    calibration: str = setting(
+        '',
+        'YAML file of camera_calibration, where `camera_info` tells nothing; empty: there is none',
+        read_only=True,
+    )
     silence_s: float = setting(
         2.0, 'without an image for so long, the node reports STALE [s]', between=(0.1, 3600)
     )
@@ -103,14 +110,20 @@ class KeyframeExtractorNode(ManagedNode):
         super().__init__('keyframe_extractor', **options)
 
     def configure(self) -> None:
-        """Announce the keyframes."""
+        """Announce the keyframes.
+
+        Raises:
+            ConfigError: The calibration cannot be used.
+        """
+        file = self.parameters.config(ExtractorConfig).calibration
+        self._calibration = read_calibration(Path(file).expanduser()) if file else None
         self._output = self.publisher(Keyframe, 'keyframe', qos.RESULT)
 
     def activate(self) -> None:
         """Listen to the camera, starting a new stream."""
         config = self.parameters.config(ExtractorConfig)
         self._extractor = KeyframeExtractor(self.parameters.config(KeyframeConfig), config.camera)
-        self._intrinsics: Intrinsics | None = None
+        self._intrinsics: Intrinsics | None = self._calibration
         self._poses = PoseBuffer()
         self._poses_changed = threading.Condition()
         self._episode_id = self._stream_episode_id = ''
@@ -137,6 +150,7 @@ class KeyframeExtractorNode(ManagedNode):
             'problems': self._problems.count,
             'odometry_rate_hz': self._odometry.rate_hz(),
             'latency_s': self._latency_s,
+            'calibrated': self._intrinsics is not None,
             **self._extractor.selector.counts,
         }
         if self._images.age_s() > self.parameters.config(ExtractorConfig).silence_s:
@@ -159,7 +173,7 @@ class KeyframeExtractorNode(ManagedNode):
         self._worker.submit(_Arrival(msg, self._images.count, self._episode_id))
 
     def _take_camera_info(self, msg: CameraInfo) -> None:
-        self._intrinsics = intrinsics_from_camera_info(msg)
+        self._intrinsics = intrinsics_from_camera_info(msg) or self._calibration
 
     def _take_odometry(self, msg: Odometry) -> None:
         self._odometry.tick()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from copy import copy
+from dataclasses import replace
 from functools import partial
 import json
 import traceback
@@ -18,7 +19,7 @@ from typing import Any, ClassVar, TYPE_CHECKING
 
 from embodied_r_ros.errors import EmbodiedRError
 from embodied_r_ros.nodes import qos
-from embodied_r_ros.nodes.diagnostics import Diagnostics, Health, Level, STEADY
+from embodied_r_ros.nodes.diagnostics import Diagnostics, Health, Level, Meter, STEADY
 from embodied_r_ros.nodes.parameters import Parameters
 from embodied_r_ros.recordings.provenance import code_version
 from rcl_interfaces.msg import ParameterDescriptor
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 _AUTOSTART = 'configure and activate at start, where nothing manages the lifecycle'
 _SAY_AGAIN_S = 5.0
+_FAILED_S = 60.0  # so long a callback that failed is told on diagnostics
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
 
 
@@ -56,6 +58,8 @@ class ManagedNode(LifecycleNode):
         self.is_active = False
         self.end_process: Callable[[int], None] = lambda code: None  # set by what runs the node
         self.bad_qos: dict[str, int] = {}  # publishers of incompatible QoS, by topic
+        self._failures = Meter(_FAILED_S)  # of callbacks
+        self._last_failure = ''
         self.declare_parameter('autostart', False, ParameterDescriptor(description=_AUTOSTART))
         self._guard_transitions()
         for warning in self.parameters.warnings:
@@ -153,6 +157,11 @@ class ManagedNode(LifecycleNode):
         foreseen = isinstance(error, (EmbodiedRError, ValueError))
         text = str(error) if foreseen else ''.join(traceback.format_exception(error))
         self.get_logger().warning(text, throttle_duration_sec=_SAY_AGAIN_S)
+
+    def note_failure(self, error: Exception) -> None:
+        """Take that a callback raised what it should not have."""
+        self._failures.tick()
+        self._last_failure = f'{type(error).__name__}: {" ".join(str(error).split())}'
 
     def now_ns(self) -> int:
         """ROS time, the clock of the image stamps [ns]."""
@@ -261,7 +270,10 @@ class ManagedNode(LifecycleNode):
         if not self.is_active:
             return Health(Level.OK, 'not active')
         health = self.report()
+        values = {**health.values, 'failed_callbacks': self._failures.count}
+        if self._failures.rate_hz() and health.level < Level.ERROR:
+            return Health(Level.WARN, f'a callback failed: {self._last_failure}', values)
         if self.bad_qos and health.level < Level.ERROR:
             topics = ', '.join(sorted(self.bad_qos))
-            return Health(Level.WARN, f'incompatible QoS on {topics}', health.values)
-        return health
+            return Health(Level.WARN, f'incompatible QoS on {topics}', values)
+        return replace(health, values=values) if self._failures.count else health

@@ -142,12 +142,20 @@ class Parameters:
             }
         except ConfigError as error:
             return SetParametersResult(successful=False, reason=str(error))
+        return self._take_up(made) if made else SetParametersResult(successful=True)
+
+    def _take_up(self, made: Mapping[type[Any], Any]) -> SetParametersResult:
+        """Let the node work with other settings; where it cannot, with those from before."""
+        before = {kind: self._configs[kind] for kind in made}
         self._configs.update(made)
+        try:
+            self.on_change()
+        except Exception as error:  # without a reply, who sets it would wait forever
+            self._configs.update(before)
+            return SetParametersResult(successful=False, reason=f'not taken up: {error}')
         for kind in made:
             self._problems.pop(kind, None)
             self._given.pop(kind, None)
-        if made:
-            self.on_change()
         return SetParametersResult(successful=True)
 
 

@@ -3,8 +3,8 @@
 
 SIGINT and SIGTERM shut the node down while it can still talk: goals end with a reason, bags are
 closed. A signal some seconds later ends the process at once: the first one may come twice, from a
-terminal or service manager and from launch. An exception in a callback is logged and the node
-goes on.
+terminal or service manager and from launch. An exception in a callback is logged, told on
+`/diagnostics`, and the node goes on.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def run(make: Callable[..., ManagedNode], arguments: Sequence[str] | None = None
         threading.Thread(target=_obey_signals, args=(signals, end), daemon=True).start()
         if node.wants_autostart() and not autostart(node):
             end(1)
-        _spin(executor, end)
+        _spin(node, executor, end)
         _shut_down(node, executor)
         return end.code
     finally:
@@ -79,20 +79,25 @@ def autostart(node: ManagedNode) -> bool:
     return bool(node.trigger_configure() == success and node.trigger_activate() == success)
 
 
-def spin_some(executor: SingleThreadedExecutor, timeout_s: float) -> None:
-    """Run one callback that is ready within a time; what it raises is logged."""
+def spin_some(
+    executor: SingleThreadedExecutor,
+    timeout_s: float,
+    on_error: Callable[[Exception], None] = lambda error: None,
+) -> None:
+    """Run one callback that is ready within a time; what it raises is logged, and told."""
     try:
         executor.spin_once(timeout_sec=timeout_s)
     except ExternalShutdownException:
         raise
-    except Exception:
+    except Exception as error:
+        on_error(error)
         logging.get_logger('executor').error(f'in a callback:\n{traceback.format_exc()}')
 
 
-def _spin(executor: SingleThreadedExecutor, end: _End) -> None:
+def _spin(node: ManagedNode, executor: SingleThreadedExecutor, end: _End) -> None:
     while not end.is_near:
         try:
-            spin_some(executor, -1.0)
+            spin_some(executor, -1.0, node.note_failure)
         except ExternalShutdownException:
             return
 

@@ -21,9 +21,9 @@ from action_msgs.msg import GoalStatus
 from ament_index_python.packages import get_package_prefix, PackageNotFoundError
 from embodied_r_msgs.action import Ask
 from embodied_r_msgs.msg import SemanticDelta
-from embodied_r_msgs.srv import StartEpisode
+from embodied_r_msgs.srv import StartEpisode, StopEpisode
 from embodied_r_ros.nodes import bringup
-from embodied_r_ros.recordings.bags import open_bag
+from embodied_r_ros.recordings.bags import open_bag, read_messages
 from embodied_r_ros.resources import shared_path
 from launch.launch_description_sources import get_launch_description_from_python_launch_file
 from lifecycle_msgs.msg import Transition
@@ -191,6 +191,18 @@ def test_several_cameras_are_of_one_episode(
         return found == {'front', 'rear'}
 
     wait_for(seen_in_the_episode, 'both cameras', TIMEOUT_S)
+    stopped = graph.call(StopEpisode, '/stop_episode', StopEpisode.Request())
+    assert (stopped.error_code, stopped.episode_id) == (0, started.episode_id)
+    with open_bag(Path(started.bag_path)) as reader:
+        kept = ['/front/keyframe', '/rear/keyframe', '/semantic_delta']
+        found = [(topic, msg) for topic, _, msg in read_messages(reader, kept)]
+    told = {(topic, msg.camera) for topic, msg in found if msg.episode_id == started.episode_id}
+    assert told == {
+        ('/front/keyframe', 'front'),
+        ('/rear/keyframe', 'rear'),
+        ('/semantic_delta', 'front'),
+        ('/semantic_delta', 'rear'),
+    }
 
 
 def test_one_topic_for_several_cameras_is_refused() -> None:

@@ -64,6 +64,7 @@ class _Spinner:
     def __init__(self, context: Context, node: Node) -> None:
         self.executor = SingleThreadedExecutor(context=context)
         self.executor.add_node(node)
+        self.on_error = getattr(node, 'note_failure', lambda error: None)
         self.stop = threading.Event()
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
@@ -71,7 +72,7 @@ class _Spinner:
     def _run(self) -> None:
         while not self.stop.is_set():
             try:
-                spin_some(self.executor, -1.0)
+                spin_some(self.executor, -1.0, self.on_error)
             except ExternalShutdownException:
                 return
 

@@ -356,7 +356,7 @@ def test_three_rounds_of_the_lifecycle_with_an_episode_each(graph: Graph, tmp_pa
     assert len(list(tmp_path.iterdir())) == 3
 
 
-@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_recording_survives_the_end_of_its_process(
     graph: Graph, tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -373,7 +373,8 @@ def test_recording_survives_the_end_of_its_process(
     process.send_signal(number)
     process.wait(30)
     path = Path(started.bag_path)
-    if number == signal.SIGINT:
+    if number != signal.SIGKILL:
+        assert (path / 'metadata.yaml').exists()
         assert process.returncode == 0
         found = contents(started.bag_path)
         assert len(found['/answer']) == len(sent)

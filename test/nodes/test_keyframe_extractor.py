@@ -26,6 +26,8 @@ from test.nodes.graph import ACTIVATE, CLEANUP, CONFIGURE, DEACTIVATE, wait_for
 from test.nodes.test_images import raw
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from numpy.typing import NDArray
 
     from test.nodes.graph import Graph, Inbox
@@ -156,6 +158,59 @@ def test_keyframe_has_the_intrinsics_of_its_image(graph: Graph) -> None:
     camera.send(view(1), START_NS)
     keyframe = conversions.keyframe_from_msg(camera.keyframes.wait(1)[0])
     assert keyframe.intrinsics == Intrinsics(160, 120, 100.0, 100.0, 79.5, 59.5)
+
+
+CALIBRATION = """
+image_width: 320
+image_height: 240
+distortion_model: plumb_bob
+camera_matrix: {rows: 3, cols: 3, data: [200.0, 0, 160.0, 0, 210.0, 120.0, 0, 0, 1.0]}
+distortion_coefficients: {rows: 1, cols: 5, data: [0.1, 0, 0, 0, 0]}
+"""
+
+
+def test_camera_without_camera_info_has_the_calibration_of_a_file(
+    graph: Graph, tmp_path: Path
+) -> None:
+    file = tmp_path / 'front.yaml'
+    file.write_text(CALIBRATION)
+    graph.active(KeyframeExtractorNode, calibration=str(file))
+    camera = Camera(graph)
+    infos = graph.publisher(CameraInfo, 'camera_info', qos.SENSOR)
+    infos.publish(CameraInfo())  # of a camera that does not know
+    camera.send(view(1), START_NS)
+    [keyframe] = camera.keyframes.wait(1)
+    known = conversions.keyframe_from_msg(keyframe).intrinsics
+    assert known == Intrinsics(320, 240, 200.0, 210.0, 160.0, 120.0, (0.1, 0.0, 0.0, 0.0, 0.0))
+
+
+@pytest.mark.parametrize(
+    ('content', 'message'),
+    [
+        (None, 'cannot be read (No such file or directory): calibrate the camera'),
+        ('image_width: 320', "is none: 'image_height': expected YAML"),
+        ('[1, 2', 'is none'),
+        (CALIBRATION.replace('200.0, 0,', '200.0,'), '8 numbers, expected 9'),
+        (CALIBRATION.replace('plumb_bob', 'equidistant'), 'is not of a plumb_bob lens'),
+    ],
+)
+def test_missing_calibration_fails_the_configuration_in_one_line(
+    graph: Graph,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    content: str | None,
+    message: str,
+) -> None:
+    file = tmp_path / 'front.yaml'
+    if content is not None:
+        file.write_text(content)
+    node = graph.add(KeyframeExtractorNode, calibration=str(file))
+    assert not graph.try_change(node, CONFIGURE)
+    [line] = [line for line in capfd.readouterr().err.splitlines() if 'not configured' in line]
+    assert f'not configured: calibration {file}' in line
+    assert message in line
+    file.write_text(CALIBRATION)
+    graph.change(node, CONFIGURE, ACTIVATE)
 
 
 def test_calibration_of_another_size_is_not_used(graph: Graph) -> None:

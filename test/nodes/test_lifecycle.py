@@ -143,6 +143,19 @@ def test_bad_message_does_not_end_the_node(
     assert 'RuntimeError: bad' in capfd.readouterr().err
 
 
+def test_callback_that_fails_is_told_on_diagnostics(graph: Graph) -> None:
+    graph.active(Echo)
+    arrays = graph.inbox(DiagnosticArray, '/diagnostics')
+    graph.publisher(String, 'in').publish(String(data='bad'))
+    status = wait_for(
+        lambda: next((a.status[0] for a in arrays if a.status[0].level != b'\x00'), None),
+        'a warning',
+    )
+    assert (status.level, status.message) == (b'\x01', 'a callback failed: RuntimeError: bad')
+    values = {value.key: value.value for value in status.values}
+    assert values == {'rate_hz': '2.50', 'failed_callbacks': '1'}
+
+
 def test_health_is_published(graph: Graph) -> None:
     graph.active(Echo)
     arrays = graph.inbox(DiagnosticArray, '/diagnostics')

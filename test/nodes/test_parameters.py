@@ -149,6 +149,21 @@ def test_refused_change_gives_the_reason_of_the_dataclass(graph: Graph) -> None:
     assert node.seen == []
 
 
+def test_change_that_the_node_cannot_take_up_is_refused_and_undone(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = graph.active(Example)
+
+    def broken() -> None:
+        raise OSError(28, 'no room')
+
+    monkeypatch.setattr(node, 'changed', broken)
+    result = graph.parameter(node, 'nested.count', 7)
+    assert (result.successful, result.reason) == (False, 'not taken up: [Errno 28] no room')
+    assert node.parameters.config(Nested).count == 3
+    assert node.get_parameter('nested.count').value == 3
+
+
 def test_read_only_holds_while_configured(graph: Graph) -> None:
     node = graph.active(Example)
     result = graph.parameter(node, 'name', 'rear')
