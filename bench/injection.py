@@ -81,7 +81,7 @@ class Told:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument('--episodes', type=int, default=20, help='rooms')
+    parser.add_argument('--episodes', type=int, default=8, help='rooms')
     parser.add_argument('--seed', type=int, default=12000, help='seed of the first room')
     parser.add_argument('--moments', type=int, default=2, help='moments of a room, each asked of')
     parser.add_argument('--signs', default=ORDER, help='a text, or a file with one on each line')
