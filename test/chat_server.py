@@ -24,6 +24,7 @@ from typing import Any, TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    import ssl
 
 _LONGEST_HANG_S = 30.0
 
@@ -80,6 +81,7 @@ class ChatServer:
     port: int = 0  # 0: any free one
     refused_fields: frozenset[str] = frozenset()  # fields of a body that give status 400
     token: str = ''  # access token that is asked for; empty: none
+    tls: ssl.SSLContext | None = None  # None: HTTP
     requests: list[RecordedRequest] = field(default_factory=list)
     disconnects: int = 0
     active: int = 0  # requests being answered
@@ -90,7 +92,12 @@ class ChatServer:
         self._changed = threading.Condition()
         self._http = _Http(('127.0.0.1', self.port), _Handler)
         self._http.chat = self
-        self.url = f'http://127.0.0.1:{self._http.server_address[1]}'
+        if self.tls:
+            self._http.socket = self.tls.wrap_socket(
+                self._http.socket, server_side=True, do_handshake_on_connect=False
+            )
+        scheme = 'https' if self.tls else 'http'
+        self.url = f'{scheme}://127.0.0.1:{self._http.server_address[1]}'
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
         self._thread.start()
 
@@ -220,7 +227,9 @@ class _Handler(BaseHTTPRequestHandler):
         end = time.monotonic() + timeout_s
         while (left_s := end - time.monotonic()) > 0:
             readable, _, _ = select.select([self.connection], [], [], left_s)
-            if readable and not self.connection.recv(1, socket.MSG_PEEK):
+            # Over TLS nothing can be looked at without being taken; clients send nothing more.
+            flags = 0 if self.server.chat.tls else socket.MSG_PEEK
+            if readable and not self.connection.recv(1, flags):
                 return True
         return False
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a model is served, and the token for it, which comes from the environment only.
+"""Where a model is served; the token for it and whom to trust, from the environment only.
 
 Parameters travel: they are listed, logged and recorded in bags. A token is therefore no setting.
 """
@@ -10,11 +10,14 @@ from dataclasses import dataclass
 import ipaddress
 import os
 from pathlib import Path
+import ssl
 from urllib.parse import urlsplit
 
 from embodied_r_ros.config import check_settings, setting
 from embodied_r_ros.errors import ConfigError
 import httpx
+
+CA_VARIABLE = 'EMBODIED_R_CA_FILE'
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,10 @@ class ChatConfig:
         """Check the settings, and that the URL is one."""
         check_settings(self)
         if not _is_server_url(self.url):
-            msg = f'url is {self.url!r}: expected http(s)://HOST:PORT, without a user or password'
+            msg = (
+                f'url is {_without_secrets(self.url)!r}: expected http(s)://HOST:PORT, without a '
+                f'user, password or query: a token belongs into {self.token_variable}'
+            )
             raise ConfigError(msg)
 
     def base_url(self) -> str:
@@ -63,7 +69,7 @@ class ChatConfig:
         """Access token from the environment; empty: none is set.
 
         Raises:
-            ConfigError: Its file cannot be read, or it would travel unencrypted.
+            ConfigError: It cannot be read or is none, or it would travel unencrypted.
         """
         token = token_from_environment(self.token_variable)
         if token and urlsplit(self.url).scheme == 'http' and not self.is_loopback():
@@ -82,7 +88,16 @@ def _is_server_url(url: str) -> bool:
         _ = parts.port  # raises where it is no port
     except (ValueError, httpx.InvalidURL):
         return False
-    return parts.scheme in {'http', 'https'} and bool(parts.hostname) and '@' not in parts.netloc
+    is_plain = '@' not in parts.netloc and not parts.query and not parts.fragment
+    return parts.scheme in {'http', 'https'} and bool(parts.hostname) and is_plain
+
+
+def _without_secrets(url: str) -> str:
+    """A URL to be shown: what may hold a password or a key is left out."""
+    scheme, slashes, rest = url.rpartition('://')
+    user, at, rest = rest.rpartition('@')
+    path, query, _ = rest.partition('?')
+    return f'{scheme}{slashes}{"..." if user else ""}{at}{path}{query and "?..."}'
 
 
 def is_loopback(host: str) -> bool:
@@ -97,18 +112,42 @@ def token_from_environment(variable: str) -> str:
     """Token in an environment variable, or in the file that VARIABLE_FILE names; empty: none.
 
     Raises:
-        ConfigError: The file cannot be read or is empty.
+        ConfigError: The file cannot be read or is empty, or what it holds is no token.
     """
     token = os.environ.get(variable, '').strip()
     path = os.environ.get(f'{variable}_FILE', '')
-    if token or not path:
-        return token
-    try:
-        token = Path(path).read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        msg = f'{variable}_FILE names {path}, which cannot be read: {error}'
-        raise ConfigError(msg) from None
-    if not token:
-        msg = f'{variable}_FILE names {path}, which is empty: expected a token'
+    where = f'{variable}_FILE names {path}'
+    if path and not token:
+        try:
+            token = Path(path).read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            # Not `error` itself: of bytes that are no text it would tell some.
+            why = error.strerror if isinstance(error, OSError) else 'it is not text'
+            msg = f'{where}, which cannot be read: {why}'
+            raise ConfigError(msg) from None
+        if not token:
+            msg = f'{where}, which is empty: expected a token'
+            raise ConfigError(msg)
+    # Anything else is no HTTP header, and what refuses it would tell the token.
+    if not all('!' <= char <= '~' for char in token):
+        msg = f'{where if path else variable} holds no token: expected one word of ASCII'
         raise ConfigError(msg)
     return token
+
+
+def tls_context() -> ssl.SSLContext:
+    """Whom to trust as a model server: who the system trusts, and EMBODIED_R_CA_FILE.
+
+    Raises:
+        ConfigError: The file holds no certificates.
+    """
+    context = ssl.create_default_context()
+    path = os.environ.get(CA_VARIABLE, '')
+    if path:
+        try:
+            context.load_verify_locations(cafile=path)
+        except OSError as error:  # an SSLError is one too
+            why = error.strerror if not isinstance(error, ssl.SSLError) else 'no certificates'
+            msg = f'{CA_VARIABLE} names {path}: {why}; expected a file of certificates (PEM)'
+            raise ConfigError(msg) from None
+    return context

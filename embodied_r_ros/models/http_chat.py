@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 import json
 from pathlib import Path
-import ssl
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.answers import Sampling
 from embodied_r_ros.deltas import ModelInfo
 from embodied_r_ros.errors import ModelError
 from embodied_r_ros.models.chat import ChatMessage, ChatRequest
+from embodied_r_ros.models.chat_config import CA_VARIABLE, tls_context
 from embodied_r_ros.models.chat_wire import (
     error_detail,
     EventReader,
@@ -32,6 +32,7 @@ import httpx
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    import ssl
     import threading
 
     from embodied_r_ros.models.chat import ChatChunk
@@ -64,16 +65,18 @@ class HttpChatClient:
         """Prepare; nothing is sent yet.
 
         Raises:
-            ConfigError: The token cannot be read, or would travel unencrypted.
+            ConfigError: The token or the certificates cannot be read, or the token would travel
+                unencrypted.
         """
         self._config = config
         self._base = config.base_url()
         self._headers = {'Content-Type': 'application/json', 'Accept': 'text/event-stream'}
-        if token := config.token():
-            self._headers['Authorization'] = f'Bearer {token}'
+        self._token = config.token()
+        if self._token:
+            self._headers['Authorization'] = f'Bearer {self._token}'
         # An SSL context takes 10 ms to make, so it is made once, and only where one is needed.
         secure = self._base.startswith('https:')
-        self._verify: ssl.SSLContext | bool = ssl.create_default_context() if secure else False
+        self._verify: ssl.SSLContext | bool = tls_context() if secure else False
         self._lacking: frozenset[str] = frozenset()  # optional parts that the server refused
         self._served: _Served | None = None
         self._adapters: dict[str, _Served] = {}  # those that were asked, by name
@@ -155,7 +158,7 @@ class HttpChatClient:
         with self._translated(), Reply(call, watch) as reply:
             self._require_stream(reply)
             for line in reply.lines():
-                chunk = reader.read(line)
+                chunk = reader.read(self._blotted(line))
                 if chunk is not None:
                     most -= len(chunk.text)
                     if most < 0:
@@ -183,10 +186,11 @@ class HttpChatClient:
         """Raise what a reply says that is no stream of events."""
         if reply.status == _OK and reply.content_type.startswith('text/event-stream'):
             return
-        detail = error_detail(reply.text())
+        detail = error_detail(self._blotted(reply.text()))
         if reply.status == _OK:
+            kind = self._blotted(reply.content_type) or 'no type'
             msg = (
-                f'{self._base} answers with {reply.content_type or "no type"} instead of a '
+                f'{self._base} answers with {kind} instead of a '
                 f'stream of events: is it a model server? It says: {detail}'
             )
             raise ModelError(msg)
@@ -202,6 +206,10 @@ class HttpChatClient:
         kinds = {**dict.fromkeys(_PASSING, _PassingError), **dict.fromkeys(REFUSALS, RefusedError)}
         raise kinds.get(reply.status, ModelError)(msg)
 
+    def _blotted(self, text: str) -> str:
+        """What a server says, without the token: it is told and recorded, and some repeat it."""
+        return text.replace(self._token, '...') if self._token else text
+
     @contextmanager
     def _translated(self) -> Iterator[None]:
         """Turn what the connection does into errors that say what to do."""
@@ -209,6 +217,12 @@ class HttpChatClient:
             yield
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             reason = str(error) or 'no connection in time'
+            if 'CERTIFICATE_VERIFY_FAILED' in reason:
+                msg = (
+                    f'{self._base} is not to be trusted ({reason}): '
+                    f'give the certificate of its authority in {CA_VARIABLE}'
+                )
+                raise ModelError(msg) from error
             msg = (
                 f'no model server at {self._base} ({reason}): '
                 'start one with `embodied-r serve`, or correct the URL'
@@ -246,7 +260,7 @@ class HttpChatClient:
         """Entries of the server's list of models by id; empty where it has none to give."""
         # `transformers serve` lists a download cache instead, and fails where there is none.
         with self._translated(), Reply(self._call('GET', '/v1/models'), watch) as reply:
-            text = reply.text() if reply.status == _OK else ''
+            text = self._blotted(reply.text()) if reply.status == _OK else ''
         try:
             return {str(entry['id']): entry for entry in json.loads(text)['data']}
         except (ValueError, KeyError, TypeError):
