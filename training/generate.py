@@ -22,7 +22,7 @@ import torch
 from tqdm import tqdm
 from transformers import AutoModelForCausalLM
 
-from training.models import base_folder, is_url, model_folder
+from training.models import base_folder, is_url, model_folder, SAFELY
 from training.nano import load_tokenizer
 from training.shared_prefix import share_prefixes
 
@@ -154,9 +154,7 @@ def load_model(folder: Path) -> tuple[Any, Any]:
     try:
         tokenizer = load_tokenizer(folder)
         tokenizer.padding_side = 'left'
-        model = AutoModelForCausalLM.from_pretrained(
-            folder, local_files_only=True, dtype=torch.float32
-        ).eval()
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **SAFELY).eval()
     except (OSError, ValueError) as error:
         msg = f'{folder} cannot be loaded as a model: {error}'
         raise ModelError(msg) from error

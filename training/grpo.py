@@ -7,7 +7,6 @@ read from top to bottom; every setting of TRL's GRPOConfig may stand in the YAML
 
 from __future__ import annotations
 
-from pathlib import Path
 import sys
 from typing import TYPE_CHECKING
 
@@ -19,6 +18,7 @@ from trl import GRPOConfig, GRPOTrainer
 from training.checkpoints import newest_checkpoint
 from training.grpo_data import GrpoArguments, training_prompts, validation_prompts
 from training.judge.models import load_judge
+from training.models import model_folder, SAFELY
 from training.monitor import Monitor
 from training.nano import load_tokenizer
 from training.recipe import run_recipe
@@ -42,7 +42,7 @@ def trainer_of(
     """
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
-    tokenizer = load_tokenizer(Path(arguments.model))
+    tokenizer = load_tokenizer(model_folder(arguments.model))
     at_once = config.generation_batch_size // config.num_generations
     prompts = training_prompts(arguments, tokenizer, at_once, config.seed)
     if prompts is None:
@@ -52,6 +52,7 @@ def trainer_of(
     adapter = LoraConfig(
         r=arguments.lora_rank, lora_alpha=2 * arguments.lora_rank, target_modules='all-linear'
     )
+    config.model_init_kwargs = {**(config.model_init_kwargs or {}), **SAFELY}
     config.shuffle_dataset = False  # the prompts come in the order in which they are asked
     trainer = GRPOTrainer(
         model=arguments.model,

@@ -9,7 +9,7 @@ from peft import PeftModel
 import torch
 from transformers import AutoModelForCausalLM
 
-from training.models import base_folder
+from training.models import base_folder, SAFELY
 from training.nano import load_tokenizer
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def merged(adapter: Path, target: Path) -> Path:
         InputError: The model below it is not on this machine.
     """
     base = base_folder(adapter)
-    model = AutoModelForCausalLM.from_pretrained(base, local_files_only=True, dtype=torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, **SAFELY)
     whole = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
     whole.save_pretrained(target)
     load_tokenizer(base).save_pretrained(target)

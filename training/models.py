@@ -7,8 +7,11 @@ import json
 from pathlib import Path
 
 from embodied_r_ros.errors import InputError
+from embodied_r_ros.models.weights import refuse_pickles
 
 _ADAPTER = 'adapter_config.json'
+# How transformers is to read a model: from this machine, no pickles, no code that comes with it.
+SAFELY = {'local_files_only': True, 'use_safetensors': True, 'trust_remote_code': False}
 
 
 def is_url(model: str) -> bool:
@@ -20,12 +23,13 @@ def model_folder(model: str) -> Path:
     """The folder of a model that is given as one.
 
     Raises:
-        InputError: It holds neither a model nor an adapter.
+        InputError: It holds neither a model nor an adapter, or its weights are pickles.
     """
     folder = Path(model).expanduser()
     if not (folder / 'config.json').exists() and not is_adapter(folder):
         msg = f'{model} is neither a URL nor a folder with a model (no config.json)'
         raise InputError(msg)
+    refuse_pickles(folder)
     return folder
 
 
@@ -38,7 +42,7 @@ def base_folder(folder: Path) -> Path:
     """The folder of the model below an adapter; a whole model's own.
 
     Raises:
-        InputError: The adapter names none that is on this machine.
+        InputError: The adapter names none that is on this machine, or one of pickles.
     """
     if not is_adapter(folder):
         return folder
@@ -46,4 +50,5 @@ def base_folder(folder: Path) -> Path:
     if not (Path(base) / 'config.json').exists():
         msg = f'adapter {folder} is for {base or "no"} model, which is no folder on this machine'
         raise InputError(msg)
+    refuse_pickles(Path(base))
     return Path(base)

@@ -19,6 +19,7 @@ from trl import SFTConfig, SFTTrainer
 
 from training.batches import SceneCollator, scenes_together
 from training.checkpoints import newest_checkpoint
+from training.models import model_folder, SAFELY
 from training.nano import build_model, load_tokenizer, NanoSize, train_tokenizer
 from training.recall import recall_examples
 from training.recipe import run_recipe
@@ -53,10 +54,11 @@ def train(arguments: SftArguments, config: SFTConfig) -> None:
     """Train, and save model and tokenizer in the output folder.
 
     Raises:
-        InputError: The rows cannot be read.
+        InputError: The rows or the model cannot be read.
     """
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
+    folder = model_folder(arguments.model) if arguments.model else None
     set_seed(config.seed)
     shared = arguments.share_prefixes and bool(arguments.rows)
     at_once = config.per_device_train_batch_size if shared else 0
@@ -64,9 +66,9 @@ def train(arguments: SftArguments, config: SFTConfig) -> None:
     validation = dataset(arguments, 'validation', config.seed, arguments.max_eval_rows)
     sys.stderr.write(f'sft: {len(rows)} training and {len(validation)} validation rows\n')
 
-    if arguments.model:
-        tokenizer = load_tokenizer(Path(arguments.model))
-        model = AutoModelForCausalLM.from_pretrained(arguments.model, local_files_only=True)
+    if folder:
+        tokenizer = load_tokenizer(folder)
+        model = AutoModelForCausalLM.from_pretrained(folder, **SAFELY)
     else:
         tokenizer = train_tokenizer(texts(rows), arguments.vocab_size)
         size = NanoSize(hidden_size=arguments.hidden_size, layers=arguments.layers)

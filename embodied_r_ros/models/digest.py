@@ -7,6 +7,7 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.errors import ConfigError
+from embodied_r_ros.models.weights import holds_weights, refuse_pickles
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,11 +33,12 @@ def model_digest(*folders: Path, check: Callable[[], object] = lambda: None) -> 
         'sha256:' and 64 hexadecimal digits.
 
     Raises:
-        ConfigError: A folder holds no weights.
+        ConfigError: A folder holds no weights, or pickles.
     """
     total = hashlib.sha256()
     for folder in folders:
-        if not any(folder.glob('*.safetensors')):
+        refuse_pickles(folder)
+        if not holds_weights(folder):
             msg = f'{folder} holds no model: expected *.safetensors in it'
             raise ConfigError(msg)
         for path in model_files(folder):

@@ -28,6 +28,7 @@ from embodied_r_ros.models.chat_wire import (
 )
 from embodied_r_ros.models.digest import model_digest
 from embodied_r_ros.models.http_stream import HttpCall, Reply, Watch
+from embodied_r_ros.models.weights import holds_weights
 import httpx
 
 if TYPE_CHECKING:
@@ -249,7 +250,7 @@ class HttpChatClient:
         base = str(entry.get('parent') or '')
         roots = [listed.get(base, {}).get('root') or base] if base else []
         folders = [Path(str(root)) for root in (*roots, entry.get('root') or name)]
-        if not self._config.is_loopback() or not all(map(_holds_weights, folders)):
+        if not self._config.is_loopback() or not all(map(_is_at_hand, folders)):
             folders = []
         served = _Served(base or name, name if base else '', tuple(folders))
         if served.adapter:
@@ -280,8 +281,8 @@ def _plain(name: str) -> str:
     return name.removesuffix('@main')
 
 
-def _holds_weights(folder: Path) -> bool:
-    return folder.is_absolute() and any(folder.glob('*.safetensors'))
+def _is_at_hand(folder: Path) -> bool:
+    return folder.is_absolute() and holds_weights(folder)
 
 
 def _same_model(wanted: str, name: str) -> bool:

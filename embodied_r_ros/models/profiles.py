@@ -16,6 +16,7 @@ from embodied_r_ros.config import check_settings, config_from_mapping, setting
 from embodied_r_ros.errors import ConfigError
 from embodied_r_ros.models.chat_config import ChatConfig
 from embodied_r_ros.models.promotion import in_force, manifest_stamp, slot_folder
+from embodied_r_ros.models.weights import refuse_pickles
 from embodied_r_ros.perception.vlm.perceiver import VlmConfig
 from embodied_r_ros.perception.worker import WorkerConfig
 from embodied_r_ros.resources import shared_path
@@ -71,7 +72,7 @@ class ServerConfig:
         """The model as the program gets it.
 
         Raises:
-            ConfigError: It is a path where there is no model.
+            ConfigError: It is a path where there is no model, or one of pickles.
         """
         if not self.is_path():
             return self.model
@@ -81,6 +82,7 @@ class ServerConfig:
         if not path.is_file() and not (path / 'config.json').is_file():
             msg = f'{path} holds no model: expected config.json and *.safetensors in it, or a file'
             raise ConfigError(msg)
+        refuse_pickles(path)
         return str(path)
 
     def client(self) -> ChatConfig:

@@ -24,6 +24,7 @@ from embodied_r_ros.models.chat_config import ChatConfig, is_loopback, token_fro
 from embodied_r_ros.models.profiles import load_profile, Profile
 from embodied_r_ros.models.promotion import in_force, slot_folder
 from embodied_r_ros.models.server_process import ModelProcess
+from embodied_r_ros.models.weights import holds_weights, refuse_pickles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -224,7 +225,7 @@ def served_model(
     A folder is served by the program of the embedded profile, on a free port, while in use.
 
     Raises:
-        ConfigError: It is neither, or holds no model.
+        ConfigError: It is neither, or holds no model, or one of pickles.
         ModelError: The server does not start.
     """
     if model.startswith(('http://', 'https://')):
@@ -234,7 +235,8 @@ def served_model(
         msg = f'model is {model!r}: expected an http or https URL, or a folder'
         raise ConfigError(msg)
     folder = Path(model).expanduser().resolve()
-    if not (folder / 'config.json').is_file() or not any(folder.glob('*.safetensors')):
+    refuse_pickles(folder)
+    if not (folder / 'config.json').is_file() or not holds_weights(folder):
         msg = (
             f'{folder} holds no model: expected a folder with config.json and *.safetensors, '
             'or the URL of a model server'

@@ -24,6 +24,7 @@ from trl import SFTConfig, SFTTrainer
 from training.checkpoints import newest_checkpoint
 from training.judge.cases import judge_messages, said_text
 from training.judge.data import samples
+from training.models import model_folder, SAFELY
 from training.nano import load_tokenizer
 from training.recipe import run_recipe
 
@@ -70,17 +71,18 @@ def train(arguments: JudgeArguments, config: SFTConfig) -> None:
     """Train, and save model and tokenizer in the output folder.
 
     Raises:
-        InputError: The rows cannot be read.
+        InputError: The rows or the model cannot be read.
     """
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
+    folder = model_folder(arguments.model)
     set_seed(config.seed)
     made = dataset(arguments, 'train', config.seed, arguments.train_samples)
     validation = dataset(arguments, 'validation', config.seed, arguments.max_eval_samples)
     sys.stderr.write(f'judge: {len(made)} training and {len(validation)} validation samples\n')
-    tokenizer = load_tokenizer(Path(arguments.model))
+    tokenizer = load_tokenizer(folder)
     trainer = SFTTrainer(
-        model=AutoModelForCausalLM.from_pretrained(arguments.model, local_files_only=True),
+        model=AutoModelForCausalLM.from_pretrained(folder, **SAFELY),
         args=config,
         train_dataset=made,
         eval_dataset=validation if len(validation) else None,

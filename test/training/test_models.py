@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training reads safetensors, and neither pickles nor code that comes with a model."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip('torch')
+pytest.importorskip('trl')
+
+from embodied_r_ros.answers import Sampling
+from embodied_r_ros.errors import InputError
+from embodied_r_ros.reasoning.memory import MemoryConfig
+from embodied_r_ros.resources import shared_path
+from trl import GRPOConfig, SFTConfig
+
+from test.models.test_weights import LINE, pickled
+from test.training.test_sft import turning_row
+from training import grpo, sft
+from training.evaluate import evaluate
+from training.generate import load_model
+from training.grpo_data import GrpoArguments
+from training.judge import train as judge_recipe
+from training.judge.models import load_judge
+from training.models import base_folder, model_folder
+from training.sft_data import SftArguments
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+NANO = shared_path('models', 'nano')
+
+
+def test_a_folder_with_a_pickle_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=LINE):
+        model_folder(str(pickled(tmp_path)))
+    assert not (tmp_path / 'ran').exists()
+
+
+def test_an_adapter_on_a_pickle_is_refused(tmp_path: Path) -> None:
+    adapter = tmp_path / 'adapter'
+    adapter.mkdir()
+    base = str(pickled(tmp_path / 'base'))
+    (adapter / 'adapter_config.json').write_text(json.dumps({'base_model_name_or_path': base}))
+    with pytest.raises(InputError, match=LINE):
+        base_folder(model_folder(str(adapter)))
+
+
+def test_a_pickle_beside_safetensors_is_not_read(tmp_path: Path) -> None:
+    folder = tmp_path / 'model'
+    shutil.copytree(NANO, folder)
+    pickled_config = (NANO / 'config.json').read_text()
+    pickled(folder)
+    (folder / 'config.json').write_text(pickled_config)
+    load_model(model_folder(str(folder)))
+    assert not (folder / 'ran').exists()
+
+
+def start_sft(model: str, folder: str) -> None:
+    sft.train(SftArguments(rows=[f'{folder}/rows'], model=model), SFTConfig(folder, use_cpu=True))
+
+
+def start_judge(model: str, folder: str) -> None:
+    arguments = judge_recipe.JudgeArguments([f'{folder}/rows'], model)
+    judge_recipe.train(arguments, SFTConfig(folder, use_cpu=True))
+
+
+def start_grpo(model: str, folder: str) -> None:
+    rows, stages = [f'{folder}/rows'], ['1 x 1:1:1']
+    arguments = GrpoArguments(rows=rows, model=model, judge=[], stages=stages)
+    grpo.trainer_of(arguments, GRPOConfig(folder, use_cpu=True), [])
+
+
+@pytest.mark.parametrize('use', [start_sft, start_judge, start_grpo])
+def test_no_recipe_starts_from_a_pickle(use: Callable[[str, str], None], tmp_path: Path) -> None:
+    folder = pickled(tmp_path / 'model')
+    with pytest.raises(InputError, match=LINE):
+        use(str(folder), str(tmp_path))
+    assert not (folder / 'ran').exists()
+
+
+def test_neither_what_is_evaluated_nor_its_judge_may_be_a_pickle(tmp_path: Path) -> None:
+    folder = str(pickled(tmp_path / 'model'))
+    with pytest.raises(InputError, match=LINE):
+        evaluate(folder, [turning_row(0, 'test')], MemoryConfig(), Sampling(max_tokens=1))
+    with pytest.raises(InputError, match=LINE):
+        load_judge([folder])
+    assert not (tmp_path / 'model' / 'ran').exists()
