@@ -125,10 +125,10 @@ def _claimed_size(data: bytes) -> tuple[int, int]:
         if 0xC0 <= marker <= 0xCF and marker not in {0xC4, 0xC8, 0xCC}:
             height = int.from_bytes(data[position + 5 : position + 7], 'big')
             return int.from_bytes(data[position + 7 : position + 9], 'big'), height
-        # Markers without a length: fill bytes, TEM, RST.
+        # Markers without a length: fill bytes, a stuffed zero, TEM, RST.
         if marker == 0xFF:
             position += 1
-        elif marker == 0x01 or 0xD0 <= marker <= 0xD8:
+        elif marker in {0x00, 0x01} or 0xD0 <= marker <= 0xD8:
             position += 2
         else:
             position += 2 + int.from_bytes(data[position + 2 : position + 4], 'big')

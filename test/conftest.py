@@ -9,8 +9,12 @@ import os
 from pathlib import Path
 import signal
 
+from hypothesis import settings
 import pytest
 
+from test import fuzzing  # noqa: F401 - it makes the profiles known
+
+settings.load_profile(os.environ.get('HYPOTHESIS_PROFILE', 'default'))
 # A shell's background job ignores Ctrl-C, and so would every process that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # The tests share two cores with much else: threads that wait for each other lose by it.

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / 'embodied_r_ros'
 
 # What core may import besides the standard library and itself.
-CORE_LIBRARIES = {'numpy', 'cv2', 'yaml', 'rosbags', 'mcap', 'httpx', 'tqdm'}
+CORE_LIBRARIES = {'numpy', 'cv2', 'yaml', 'rosbags', 'mcap', 'lz4', 'httpx', 'tqdm'}
 SIM_LIBRARIES = CORE_LIBRARIES | {'mujoco', 'metaworld', 'gymnasium'}
 # What says 'now' or draws unseeded numbers; monotonic clocks serve deadlines only.
 CLOCKS = {'time.time', 'time.time_ns', 'datetime.now', 'datetime.utcnow', 'np.random.rand'}

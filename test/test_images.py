@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import struct
 from typing import Any, TYPE_CHECKING
+import zlib
 
 import cv2
 from embodied_r_ros.errors import ImageError
@@ -123,3 +124,33 @@ def test_format_is_told_by_content() -> None:
     assert image_format(encode_image(picture()).data) == 'jpeg'
     assert image_format(png(picture())) == 'png'
     assert image_format(b'RIFF') is None
+
+
+def test_a_picture_of_400_megapixels_in_a_few_kilobytes_is_refused() -> None:
+    size = 20_000
+    rows = zlib.compress(bytes((1 + size // 8) * size), 9)  # one bit per pixel
+    header = struct.pack('>IIBBBBB', size, size, 1, 0, 0, 0, 0)
+    chunks = [(b'IHDR', header), (b'IDAT', rows), (b'IEND', b'')]
+    data = b'\x89PNG\r\n\x1a\n' + b''.join(
+        struct.pack('>I', len(body)) + kind + body + struct.pack('>I', zlib.crc32(kind + body))
+        for kind, body in chunks
+    )
+    assert len(data) < 100_000
+    with pytest.raises(ImageError, match='claims 20000x20000 pixels; at most'):
+        decode_image(data)
+
+
+def test_a_size_cannot_be_hidden_from_the_guard() -> None:
+    """Decoders skip a stuffed zero; who takes it for a segment skips the real size with it."""
+    start = b'\xff\xd8\xff\xfe' + struct.pack('>H', 2)
+    real, shown = jpeg_header(60_000, 60_000)[9:], jpeg_header(8, 8)[9:]
+    hidden = start + b'\xff\x00' + struct.pack('>H', 2 + len(real)) + real + shown
+    with pytest.raises(ImageError, match='claims 60000x60000'):
+        decode_image(hidden + bytes(20))
+
+
+@pytest.mark.parametrize('share', [0.02, 0.3, 0.9, 0.99])
+def test_a_jpeg_that_is_cut_off_anywhere_is_refused(share: float) -> None:
+    data = encode_image(picture(640, 480)).data
+    with pytest.raises(ImageError, match='damaged or cut off'):
+        decode_image(data[: int(len(data) * share)])

@@ -44,6 +44,7 @@ from embodied_r_ros.recordings.episode_writer import BagTopic
 from embodied_r_ros.recordings.growing_bag import GrowingBag
 from embodied_r_ros.recordings.message_types import BagMessageFactory, embodied_typestore
 from embodied_r_ros.recordings.provenance import code_version
+from embodied_r_ros.recordings.values import read_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -226,8 +227,7 @@ class _Events:
 def _start_mark(reader: AnyReader, name: str) -> EpisodeMark:
     """The start that the bag tells, as that of a simulation does; else one of our own."""
     topics = topics_of_type(reader, _MARK)
-    for _, _, msg in read_messages(reader, topics):
-        mark = mark_from_msg(msg)
+    for mark in read_values(reader, topics, mark_from_msg):
         if mark.event is EpisodeEvent.START:
             return mark
     return EpisodeMark(reader.start_time, name, EpisodeEvent.START)

@@ -147,7 +147,7 @@ def _parsed(data: str) -> dict[str, Any]:
     """
     try:
         event = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         # `transformers serve` does not escape the messages of its errors.
         msg = f'the stream holds what is not JSON: {data[:200]}'
         raise ModelError(msg) from None
@@ -178,7 +178,7 @@ def error_detail(body: str) -> str:
     """What a server says went wrong, in one bounded line: OpenAI's, FastAPI's or plain text."""
     try:
         value: Any = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         value = body
     for key in ('error', 'message', 'detail'):
         if isinstance(value, dict) and key in value:

@@ -264,7 +264,7 @@ class HttpChatClient:
             text = self._blotted(reply.text()) if reply.status == _OK else ''
         try:
             return {str(entry['id']): entry for entry in json.loads(text)['data']}
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return {}
 
     def _probe(self, watch: Watch) -> str:

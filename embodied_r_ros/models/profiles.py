@@ -20,7 +20,7 @@ from embodied_r_ros.models.weights import refuse_pickles
 from embodied_r_ros.perception.vlm.perceiver import VlmConfig
 from embodied_r_ros.perception.worker import WorkerConfig
 from embodied_r_ros.resources import shared_path
-import yaml
+from embodied_r_ros.yaml_files import read_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -194,9 +194,9 @@ def load_profile(name: str) -> Profile:
     """
     path = _profile_path(name)
     try:
-        value = yaml.safe_load(path.read_text(encoding='utf-8'))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        msg = f'profile {path} cannot be read: {error}'
+        value = read_yaml(path)
+    except ConfigError as error:
+        msg = f'profile {error}'
         raise ConfigError(msg) from None
     try:
         return profile_from_mapping(path.stem, value)

@@ -19,10 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 UNKNOWN = 'unknown'
-_WELL_FORMED = re.compile(r'\s*<think>(.*?)</think>\s*<answer>(.*?)</answer>\s*', re.DOTALL)
-_ANSWER = re.compile(r'<answer>(.*?)</answer>', re.DOTALL)
-_THINK = re.compile(r'<think>(.*?)</think>', re.DOTALL)
-_TAG = re.compile(r'</?(?:think|answer)>')
+_TAG = re.compile(r'(</?(?:think|answer)>)')
+_WELL_FORMED = ['<think>', '</think>', '<answer>', '</answer>']
 _LETTER = re.compile(r'(?:\[\[([A-Za-z])\]\]|([A-Za-z]))')
 _NUMBER = re.compile(r'([-+]?\d+(?:\.\d+)?)\s*(?:[A-Za-z°%]+)?')
 
@@ -48,17 +46,30 @@ def parse_completion(text: str) -> Completion:
     >>> parse_completion('<answer>A</answer><answer>B</answer>').answer is None
     True
     """
-    match = _WELL_FORMED.fullmatch(text)
-    well_formed = match is not None and len(_TAG.findall(text)) == 4
-    opened, answers = text.count('<answer>'), _ANSWER.findall(text)
-    gradable = opened == 1 and text.count('</answer>') == 1 and len(answers) == 1
-    thinks = _THINK.findall(text)
+    parts = _TAG.split(text)  # text and tags in turn
+    well_formed = parts[1::2] == _WELL_FORMED and not ''.join(parts[:8:4] + parts[8:]).strip()
+    gradable = text.count('<answer>') == text.count('</answer>') == 1
+    thinks, answers = _contents(text, 'think'), _contents(text, 'answer')
     return Completion(
         text=text,
         think=thinks[0].strip() if len(thinks) == 1 else '',
-        answer=answers[0].strip() if gradable and answers[0].strip() else None,
+        answer=answers[0].strip() or None if gradable and answers else None,
         well_formed=well_formed,
     )
+
+
+def _contents(text: str, tag: str) -> list[str]:
+    """What stands between an opening and the next closing tag, each time."""
+    # A pattern would look for the end once more from every opening that has none.
+    found: list[str] = []
+    at = 0
+    while True:
+        start = text.find(f'<{tag}>', at)
+        end = text.find(f'</{tag}>', start) if start >= 0 else -1
+        if end < 0:
+            return found
+        found.append(text[start + len(tag) + 2 : end])
+        at = end + len(tag) + 3
 
 
 def option_letter(index: int) -> str:

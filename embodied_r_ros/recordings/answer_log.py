@@ -13,6 +13,7 @@ from embodied_r_ros.errors import ConfigError
 from embodied_r_ros.reasoning.asking import ReasonerConfig
 from embodied_r_ros.reasoning.memory import MemoryConfig
 from embodied_r_ros.recordings.bags import read_messages, topics_of_type
+from embodied_r_ros.recordings.values import read_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,11 +51,11 @@ def read_answer_log(reader: AnyReader, heard: tuple[SemanticDelta, ...]) -> Answ
         BagError: A message is damaged.
     """
     topics = topics_of_type(reader, _ANSWER)
-    answers = tuple(answer_from_msg(msg) for _, _, msg in read_messages(reader, topics))
+    answers = tuple(read_values(reader, topics, answer_from_msg))
     if not answers:
         return AnswerLog()
     topics = topics_of_type(reader, _LABEL)
-    labels = [label_from_msg(msg) for _, _, msg in read_messages(reader, topics)]
+    labels = list(read_values(reader, topics, label_from_msg))
     memories = dict.fromkeys([*reversed([*_memories(reader)]), MemoryConfig()])
     return AnswerLog(answers, {label.answer_id: label for label in labels}, heard, tuple(memories))
 

@@ -14,7 +14,10 @@ import tempfile
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.errors import BagError
+from embodied_r_ros.recordings.bag_limits import check_chunks
+from embodied_r_ros.recordings.definitions import check_definition
 from embodied_r_ros.recordings.message_types import embodied_typestore
+from embodied_r_ros.yaml_files import parse_yaml
 from rosbags.highlevel import AnyReader
 from rosbags.interfaces import (
     Qos,
@@ -159,7 +162,8 @@ def open_bag(path: Path) -> Iterator[AnyReader]:
     """Open a rosbag2 folder, or a bare .mcap or .db3 file, for reading.
 
     Raises:
-        BagError: It is missing, not a bag, empty, cut off, or was never closed.
+        BagError: It is missing, not a bag, empty, cut off, was never closed, or unpacks to more
+            than a recorder writes.
     """
     if not path.exists():
         msg = f'{path} does not exist: expected a rosbag2 folder, or a .mcap or .db3 file'
@@ -169,10 +173,14 @@ def open_bag(path: Path) -> Iterator[AnyReader]:
     try:
         reader = AnyReader([path], default_typestore=embodied_typestore())
         reader.open()
+    except BagError as error:
+        msg = f'bag {path} cannot be read: {error}'
+        raise BagError(msg) from None
     except Exception as error:  # whatever a damaged file makes of the parser
         msg = f'bag {path} cannot be read ({_reason(error)}): {_advice(path)}'
         raise BagError(msg) from None
     try:
+        check_chunks(reader)
         yield reader
     finally:
         reader.close()
@@ -194,10 +202,14 @@ def read_messages(reader: AnyReader, topics: Iterable[str]) -> Iterator[tuple[st
         Iterator of topic, time of receipt [ns] and message.
 
     Raises:
-        BagError: A topic is not in the bag, or (while iterating) a message is damaged.
+        BagError: A topic is not in the bag or has other messages than its type says, or (while
+            iterating) a message is damaged.
     """
+    wanted = tuple(topics)
     types = {c.topic: c.msgtype for c in reader.connections}
-    found = read_serialized(reader, topics)
+    found = read_serialized(reader, wanted)
+    for topic in wanted:
+        check_definition(reader, topic, types[topic])
     return _deserialized(reader, found, types)
 
 
@@ -268,7 +280,7 @@ def _advice(path: Path) -> str:
         return _REPAIR
     files = sorted(file for file in path.iterdir() if file.suffix in _STORAGE_SUFFIXES)
     try:
-        value = yaml.safe_load((path / 'metadata.yaml').read_bytes())
+        value = parse_yaml((path / 'metadata.yaml').read_text())
         names = [str(name) for name in value['rosbag2_bagfile_information']['relative_file_paths']]
     except (OSError, UnicodeDecodeError, yaml.YAMLError, TypeError, KeyError):
         if files:

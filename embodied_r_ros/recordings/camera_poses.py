@@ -10,17 +10,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 import math
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.conversions import pose_from_msg, stamp_ns_from_msg
 from embodied_r_ros.geometry import Pose, relative_motion, yaw_pitch_roll
-from embodied_r_ros.recordings.bags import read_messages, topics_of_type
+from embodied_r_ros.recordings.bags import topics_of_type
 from embodied_r_ros.recordings.pose_sources import (
     NO_POSES,
     odometry_source,
     poses_at,
     transform_source,
 )
+from embodied_r_ros.recordings.values import read_values
 from embodied_r_ros.transforms import NoPose
 
 if TYPE_CHECKING:
@@ -78,12 +79,13 @@ def camera_poses(
 def _keyframe_poses(reader: AnyReader) -> dict[tuple[str, int], Pose]:
     """Pose of the camera link by camera and stamp, as it was when the keyframe was chosen."""
     topics = [t for t in topics_of_type(reader, _KEYFRAME) if '/truth/' not in t]
-    poses = {}
-    for _, _, msg in read_messages(reader, topics):
+
+    def pose_of(msg: Any) -> tuple[tuple[str, int], Pose | None]:
         pose = pose_from_msg(msg.pose, msg.pose_frame_id) if msg.has_pose else None
-        if pose and any(pose.orientation):
-            poses[msg.camera, stamp_ns_from_msg(msg.header.stamp)] = pose
-    return poses
+        return (msg.camera, stamp_ns_from_msg(msg.header.stamp)), pose
+
+    poses = read_values(reader, topics, pose_of)
+    return {at: pose for at, pose in poses if pose and any(pose.orientation)}
 
 
 def _from_odometry(

@@ -12,10 +12,11 @@ from embodied_r_ros.episodes import EpisodeEvent
 from embodied_r_ros.errors import BagError, InputError
 from embodied_r_ros.recordings.answer_log import AnswerLog, read_answer_log
 from embodied_r_ros.recordings.bag_images import IMAGE_TYPES
-from embodied_r_ros.recordings.bags import open_bag, read_messages, topics_of_type
+from embodied_r_ros.recordings.bags import open_bag, topics_of_type
 from embodied_r_ros.recordings.camera_poses import camera_poses
 from embodied_r_ros.recordings.layout import Layout
 from embodied_r_ros.recordings.pose_sources import NO_POSES
+from embodied_r_ros.recordings.values import read_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -131,7 +132,7 @@ def _delta_topics(reader: AnyReader) -> tuple[list[str], list[str]]:
 
 
 def _read(reader: AnyReader, topics: Sequence[str], convert: Callable[[Any], Any]) -> list[Any]:
-    return [convert(msg) for _, _, msg in read_messages(reader, topics)]
+    return list(read_values(reader, topics, convert))
 
 
 def _layout(reader: AnyReader) -> Layout | None:

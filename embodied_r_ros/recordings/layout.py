@@ -147,7 +147,7 @@ class Layout:
             value = json.loads(text)
             version = value['version']
             layout = _layout(value) if version == LAYOUT_VERSION else None
-        except (KeyError, TypeError, ValueError) as error:
+        except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
             msg = f'layout {text[:60]!r}... is not readable ({error}): record the episode again'
             raise InputError(msg) from None
         if layout is None:

@@ -11,7 +11,7 @@ from embodied_r_ros.config import check_settings, config_from_mapping, setting
 from embodied_r_ros.errors import ConfigError, InputError
 from embodied_r_ros.keyframes import KeyframeConfig
 from embodied_r_ros.reasoning.memory import MemoryConfig
-import yaml
+from embodied_r_ros.yaml_files import read_yaml
 
 from training.evaluate import CACHE
 
@@ -174,11 +174,7 @@ def read_experiment(path: Path) -> ExperimentConfig:
     Raises:
         InputError: It cannot be read, or something in it is not allowed; names the file.
     """
-    try:
-        values = yaml.safe_load(path.read_text(encoding='utf-8'))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        msg = f'{path} cannot be read as YAML: {" ".join(str(error).split())}'
-        raise InputError(msg) from None
+    values = read_yaml(path)
     try:
         config = _experiment(values)
     except InputError as error:
