@@ -24,6 +24,7 @@ VERBS: dict[str, str] = {
     'collect': 'make episodes of camera bags: keyframes and deltas, several bags at a time',
     'demo': 'show the main job on a recording: real nodes, real answers',
     'doctor': 'check the installation, and say what to do',
+    'episodes': 'list, audit, recover or delete recordings',
     'keyframes': 'list the images of a recording that are worth looking at',
     'perceive': 'say how the camera of a recording moved, and what changed in view',
     'questions': 'derive questions with solutions from bags',

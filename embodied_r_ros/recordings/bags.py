@@ -263,7 +263,8 @@ def _check_looks_like_bag(path: Path) -> None:
         if files:
             msg = (
                 f'bag {path} was not closed (no metadata.yaml): '
-                f'give {files[0]} itself, or run `ros2 bag reindex {path}`'
+                f'give {files[0]} itself, or run `ros2 bag reindex {path}`, '
+                f'or `embodied-r episodes recover {path}`'
             )
             raise BagError(msg)
         msg = f'{path} is not a bag: expected a folder with metadata.yaml, or a .mcap or .db3 file'

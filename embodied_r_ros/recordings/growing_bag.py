@@ -8,58 +8,46 @@ The index of a file stays in memory until the file ends, so that a long bag has 
 
 from __future__ import annotations
 
-from collections import Counter
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 import os
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.errors import BagError
+from embodied_r_ros.recordings.bag_lock import BagLock
+from embodied_r_ros.recordings.bag_metadata import (
+    bag_information,
+    Channel,
+    disk_errors,
+    FileContent,
+    information_text,
+    METADATA_RECORD,
+    sync_folder,
+    write_metadata,
+)
 from embodied_r_ros.recordings.bags import RELIABLE_QOS
+from embodied_r_ros.recordings.mcap_content import NOTES_RECORD
 from embodied_r_ros.recordings.message_types import embodied_typestore
 from mcap.writer import Writer
 from rosbags.rosbag2.metadata import dump_qos_v8
-import yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from rosbags.interfaces import Qos
 
-# The newest layout of metadata.yaml that Humble reads too; later versions write QoS differently.
-_METADATA_VERSION = 8
 _CHUNK_BYTES = 1024 * 1024
 # The index takes about 1 KB per chunk, and there are two chunks a second at least.
 _MAX_CHUNKS = 10_000
 
 
 @dataclass
-class _Channel:
-    id: int
-    topic: str
-    type_name: str
-    type_hash: str
-    qos: str
+class _Part(FileContent):
+    """One file of a bag, and how far it has grown."""
 
-
-@dataclass
-class _Part:
-    """One file of a bag, and what was written to it."""
-
-    path: Path
-    counts: Counter[str] = field(default_factory=Counter)  # messages by topic
-    first_ns: int = 0
-    last_ns: int = 0
     bytes: int = 0
     syncs: int = 0
-
-    def take(self, topic: str, stamp_ns: int, size: int) -> None:
-        first = not self.counts
-        self.first_ns = stamp_ns if first else min(self.first_ns, stamp_ns)
-        self.last_ns = stamp_ns if first else max(self.last_ns, stamp_ns)
-        self.counts[topic] += 1
-        self.bytes += size
 
     @property
     def chunks(self) -> int:
@@ -87,12 +75,20 @@ class GrowingBag:
         self.notes = dict(notes)
         self._max_chunks = max_chunks
         self._parts: list[_Part] = []
-        self._channels: dict[str, _Channel] = {}
+        self._channels: dict[str, Channel] = {}
+        self._ids: dict[str, int] = {}
         self._schemas: dict[str, tuple[int, str]] = {}
-        with _disk_errors(folder):
+        self._lock = ExitStack()  # keeps others from recovering what is being written
+        with disk_errors(folder):
             folder.mkdir(parents=True)
-            self._begin_file()
-            _sync_folder(folder.parent)
+            with suppress(OSError):  # a disk that knows no locks is no reason not to record
+                self._lock.enter_context(BagLock(folder))
+            try:
+                self._begin_file()
+                sync_folder(folder.parent)
+            except OSError:
+                self._lock.close()
+                raise
 
     @property
     def path(self) -> Path:
@@ -123,11 +119,12 @@ class GrowingBag:
         Raises:
             BagError: The disk does not take it.
         """
-        channel = self._channels[topic]
-        with _disk_errors(self.folder):
+        channel_id = self._ids[topic]
+        with disk_errors(self.folder):
             part = self._parts[-1]
-            self._writer.add_message(channel.id, stamp_ns, data, stamp_ns, part.counts[topic])
-        part.take(topic, stamp_ns, len(data))
+            self._writer.add_message(channel_id, stamp_ns, data, stamp_ns, part.counts[topic])
+        part.count(topic, stamp_ns)
+        part.bytes += len(data)
 
     def sync(self) -> None:
         """Bring everything written so far to the disk.
@@ -135,7 +132,7 @@ class GrowingBag:
         Raises:
             BagError: The disk does not take it.
         """
-        with _disk_errors(self.folder):
+        with disk_errors(self.folder):
             self._writer.flush()
             os.fsync(self._file.fileno())
             self._parts[-1].syncs += 1
@@ -149,15 +146,16 @@ class GrowingBag:
         Raises:
             BagError: The disk does not take it; what was synced stays recoverable.
         """
-        with _disk_errors(self.folder):
+        with disk_errors(self.folder):
             self._end_file()
-            information = self._information(self._parts)
-            self._write_metadata({'rosbag2_bagfile_information': information})
+            write_metadata(self.folder, self._information(self._parts))
+        self._lock.close()
 
     def abandon(self) -> None:
         """Let go of the file without closing the bag."""
         with suppress(OSError):
             self._file.close()
+        self._lock.close()
 
     def _begin_file(self) -> None:
         path = self.folder / f'{self.folder.name}_{len(self._parts)}.mcap'
@@ -165,18 +163,18 @@ class GrowingBag:
         self._parts.append(_Part(path))
         self._writer = Writer(self._file, chunk_size=_CHUNK_BYTES)
         self._writer.start(profile='ros2', library='embodied_r_ros')
-        self._writer.add_metadata('embodied_r', self.notes)
+        self._writer.add_metadata(NOTES_RECORD, self.notes)
         # Each file can be read without the others.
         self._schemas.clear()
         for channel in self._channels.copy().values():
             self._register(channel.topic, channel.type_name, channel.qos)
         self._writer.flush()
         os.fsync(self._file.fileno())
-        _sync_folder(self.folder)
+        sync_folder(self.folder)
 
     def _end_file(self) -> None:
-        text = yaml.safe_dump(self._information(self._parts[-1:]), sort_keys=False)
-        self._writer.add_metadata('rosbag2', {'serialized_metadata': text})
+        text = information_text(self._information(self._parts[-1:]))
+        self._writer.add_metadata(METADATA_RECORD, {'serialized_metadata': text})
         self._writer.finish()
         self._file.flush()
         os.fsync(self._file.fileno())
@@ -185,8 +183,8 @@ class GrowingBag:
     def _register(self, topic: str, type_name: str, qos: str) -> None:
         schema_id, type_hash = self._schema(type_name)
         described = {'offered_qos_profiles': qos, 'topic_type_hash': type_hash}
-        channel_id = self._writer.register_channel(topic, 'cdr', schema_id, described)
-        self._channels[topic] = _Channel(channel_id, topic, type_name, type_hash, qos)
+        self._ids[topic] = self._writer.register_channel(topic, 'cdr', schema_id, described)
+        self._channels[topic] = Channel(topic, type_name, type_hash, qos)
 
     def _schema(self, type_name: str) -> tuple[int, str]:
         if type_name not in self._schemas:
@@ -200,66 +198,4 @@ class GrowingBag:
         return self._schemas[type_name]
 
     def _information(self, parts: Sequence[_Part]) -> dict[str, Any]:
-        """Content of metadata.yaml (rosbag2, version 8) for some of the files."""
-        return {
-            'version': _METADATA_VERSION,
-            'storage_identifier': 'mcap',
-            'relative_file_paths': [part.path.name for part in parts],
-            **_span(parts),
-            'topics_with_message_count': [
-                {
-                    'topic_metadata': {
-                        'name': channel.topic,
-                        'type': channel.type_name,
-                        'serialization_format': 'cdr',
-                        'offered_qos_profiles': channel.qos,
-                        'type_description_hash': channel.type_hash,
-                    },
-                    'message_count': sum(part.counts[channel.topic] for part in parts),
-                }
-                for channel in self._channels.values()
-            ],
-            'compression_format': '',
-            'compression_mode': '',
-            'files': [{'path': part.path.name, **_span([part])} for part in parts],
-            'custom_data': self.notes,
-            'ros_distro': 'embodied_r_ros',
-        }
-
-    def _write_metadata(self, content: dict[str, Any]) -> None:
-        temporary = self.folder / 'metadata.yaml.tmp'
-        with temporary.open('w') as file:
-            yaml.safe_dump(content, file, sort_keys=False)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self.folder / 'metadata.yaml')
-        _sync_folder(self.folder)
-
-
-def _span(parts: Sequence[_Part]) -> dict[str, Any]:
-    filled = [part for part in parts if part.counts]
-    first_ns = min((part.first_ns for part in filled), default=0)
-    last_ns = max((part.last_ns for part in filled), default=0)
-    return {
-        'starting_time': {'nanoseconds_since_epoch': first_ns},
-        'duration': {'nanoseconds': last_ns - first_ns},
-        'message_count': sum(part.counts.total() for part in parts),
-    }
-
-
-@contextmanager
-def _disk_errors(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        msg = f'cannot write {folder}: {error.strerror or error}'
-        raise BagError(msg) from None
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the names in a folder survive a crash too."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        return bag_information(parts, self._channels.values(), self.notes)

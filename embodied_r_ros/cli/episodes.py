@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`embodied-r episodes ACTION DIR`: what became of recordings, and the care for them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import datetime, timezone
+from enum import Enum
+import json
+import sys
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.cli.arguments import some_path
+from embodied_r_ros.errors import BagError, InputError
+from embodied_r_ros.recordings.audit import AuditReport
+from embodied_r_ros.recordings.bag_audit import audit_bag
+from embodied_r_ros.recordings.episode_list import delete_episode, EpisodeSummary, summarize
+from embodied_r_ros.recordings.recovery import find_episodes, recover_all
+
+if TYPE_CHECKING:
+    import argparse
+    from pathlib import Path
+
+_ACTIONS = {
+    'list': 'which episodes there are, and whether they were closed',
+    'audit': 'whether episodes hold what they should: rates, gaps, stamps, missing topics, drops',
+    'recover': 'repair recordings that were never closed',
+    'delete': 'delete episodes',
+}
+_MB = 1024 * 1024
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of the verb."""
+    actions = parser.add_subparsers(dest='action', metavar='ACTION', required=True)
+    for name, summary in _ACTIONS.items():
+        action = actions.add_parser(name, help=summary, description=summary)
+        action.add_argument(
+            'dir', type=some_path, metavar='DIR', help='an episode, or a folder of episodes'
+        )
+        if name == 'delete':
+            action.add_argument('--yes', action='store_true', help='delete, do not only tell')
+        else:
+            action.add_argument('--json', action='store_true', help='one line of JSON per episode')
+
+
+def main(args: argparse.Namespace) -> int:
+    """Do what is asked with each episode; what became of it goes to stdout."""
+    episodes = find_episodes(args.dir)
+    return int(_DO[args.action](episodes, args))
+
+
+def _list(episodes: list[Path], args: argparse.Namespace) -> int:
+    width = max(len(episode.name) for episode in episodes)
+    if not args.json:
+        print(f'{"episode":<{width}}  {"state":<8}  {"start (UTC)":<19}  ', end='')
+        print(f'{"s":>7}  {"messages":>8}  {"MB":>7}  audit')
+    for episode in episodes:
+        found = summarize(episode)
+        print(_json(asdict(found)) if args.json else _row(found, width))
+    return 0
+
+
+def _row(found: EpisodeSummary, width: int) -> str:
+    start = datetime.fromtimestamp(found.start_ns / 1e9, timezone.utc) if found.start_ns else None
+    return (
+        f'{found.episode.name:<{width}}  {found.state.value:<8}  '
+        f'{start.strftime("%Y-%m-%d %H:%M:%S") if start else "-":<19}  '
+        f'{found.duration_s:>7.1f}  {found.messages:>8}  {found.bytes / _MB:>7.1f}  '
+        f'{found.audit or "-"}'
+    )
+
+
+def _audit(episodes: list[Path], args: argparse.Namespace) -> int:
+    failed = 0
+    for episode in episodes:
+        try:
+            report = audit_bag(episode)
+        except BagError as error:
+            report = AuditReport(0.0, (), (str(error),))
+        failed += bool(report.problems)
+        if args.json:
+            print(_json({'episode': episode, **asdict(report)}))
+            continue
+        print(f'{episode.name}: {"fails" if report.problems else "ok"}, {report.duration_s:.1f} s')
+        for problem in report.problems:
+            print(f'  {problem}')
+        if len(episodes) == 1:
+            _print_topics(report)
+    print(f'{len(episodes) - failed} of {len(episodes)} episodes pass', file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _print_topics(report: AuditReport) -> None:
+    width = max((len(topic.topic) for topic in report.topics), default=0)
+    print(f'{"topic":<{width}}  messages       Hz  longest gap [s]  out of order  dropped')
+    for topic in report.topics:
+        print(
+            f'{topic.topic:<{width}}  {topic.messages:>8}  {topic.rate_hz:>7.2f}  '
+            f'{topic.longest_gap_s:>15.2f}  {topic.out_of_order:>12}  {topic.dropped:>7}'
+        )
+
+
+def _recover(episodes: list[Path], args: argparse.Namespace) -> int:
+    bad = unclosed = 0
+    for done in recover_all(episodes):
+        unclosed += not done.was_closed
+        bad += not done.is_good
+        if args.json:
+            print(_json(asdict(done)), flush=True)
+        elif not done.was_closed:
+            print(f'{done.episode.name}: {done.text()}', flush=True)
+    print(f'{unclosed} of {len(episodes)} episodes were not closed', file=sys.stderr)
+    return 1 if bad else 0
+
+
+def _delete(episodes: list[Path], args: argparse.Namespace) -> int:
+    if not args.yes:
+        names = ', '.join(episode.name for episode in episodes)
+        msg = f'would delete {len(episodes)} episodes ({names}): add --yes to do it'
+        raise InputError(msg)
+    kept = 0
+    for episode in episodes:
+        try:
+            delete_episode(episode)
+        except BagError as error:
+            kept += 1
+            print(f'kept: {error}', file=sys.stderr)
+        else:
+            print(f'deleted {episode}', flush=True)
+    return 1 if kept else 0
+
+
+def _json(value: dict[str, Any]) -> str:
+    def plain(item: Any) -> Any:
+        return item.value if isinstance(item, Enum) else str(item)
+
+    return json.dumps(value, default=plain)
+
+
+_DO = {'list': _list, 'audit': _audit, 'recover': _recover, 'delete': _delete}
