@@ -21,11 +21,12 @@ from embodied_r_msgs.srv import LabelAnswer, StartEpisode, StopEpisode
 from embodied_r_ros import episodes
 from embodied_r_ros.conversions import label_to_msg, mark_to_msg
 from embodied_r_ros.episodes import EpisodeEvent, Outcome
-from embodied_r_ros.errors import BagError, InputError
+from embodied_r_ros.errors import BagError
 from embodied_r_ros.nodes import qos
 from embodied_r_ros.nodes.deferred import deferred
 from embodied_r_ros.nodes.diagnostics import Health, Level
 from embodied_r_ros.nodes.images import image_topic
+from embodied_r_ros.nodes.labelling import take_label
 from embodied_r_ros.nodes.lifecycle import ManagedNode
 from embodied_r_ros.nodes.recorded_topics import (
     ANSWER,
@@ -33,10 +34,12 @@ from embodied_r_ros.nodes.recorded_topics import (
     recorded_topics,
     RecordedTopic,
     RecorderConfig,
+    topic_values,
 )
+from embodied_r_ros.nodes.recovering import Recovering
 from embodied_r_ros.nodes.ros_types import message_class, ROS_MESSAGES
 from embodied_r_ros.nodes.run import run
-from embodied_r_ros.reasoning.labels import check_label
+from embodied_r_ros.recordings.audit import AUDIT_NOTE, AuditConfig
 from embodied_r_ros.recordings.episode_storage import StorageConfig
 from embodied_r_ros.recordings.episode_writer import BagTopic, EpisodeWriter, OwnTopics
 from embodied_r_ros.recordings.provenance import node_of
@@ -55,12 +58,13 @@ _CLOSE_TIMEOUT_S = 20.0
 class EpisodeRecorder(ManagedNode):
     """Records episodes and takes labels for their answers."""
 
-    groups: ClassVar = {RecorderConfig: '', StorageConfig: ''}
+    groups: ClassVar = {RecorderConfig: '', StorageConfig: '', AuditConfig: 'audit'}
 
     def __init__(self, **options: Any) -> None:
         super().__init__('episode_recorder', **options)
         self._episode: EpisodeWriter | None = None
         self._failure = ''  # why the last episode was not recorded to its end
+        self._last_problems: Sequence[str] = ()  # of the last episode that ended
 
     def configure(self) -> None:
         """Check the disk and offer the services.
@@ -75,7 +79,9 @@ class EpisodeRecorder(ManagedNode):
         group = ReentrantCallbackGroup()
         self.serve(StartEpisode, 'start_episode', self._start, group)
         self.serve(StopEpisode, 'stop_episode', self._stop, group)
-        self.serve(LabelAnswer, 'label_answer', self._label)
+        self.serve(LabelAnswer, 'label_answer', self._label, group)
+        self._recovering = Recovering(self._storage.folder(), self.get_logger())
+        self.while_configured.callback(self._recovering.stop)
 
     def activate(self) -> None:
         """Listen; what is latched is kept for the episodes to come."""
@@ -99,22 +105,34 @@ class EpisodeRecorder(ManagedNode):
 
     def report(self) -> Health:
         """Say how the recording goes."""
-        values: dict[str, Any] = {'free_mb': self._storage.free_mb()}
+        values = {'free_mb': self._storage.free_mb(), **self._recovering.values()}
         if not self._episode:
-            level = Level.ERROR if self._failure else Level.OK
-            return Health(level, self._failure or 'no episode is running', values)
-        stats = self._episode.stats()
+            return self._idle(values)
+        stats, audit = self._episode.stats(), self._episode.audit(self.now_ns())
         values |= {
             'episode': self._episode.start.episode_id,
             'messages': sum(stats.messages.values()),
             'dropped': sum(stats.dropped.values()),
             'queued_mb': stats.queued_bytes / _MB,
             'longest_unsynced_s': stats.longest_unsynced_s,
+            'audit': '; '.join(audit.problems) or 'ok',
             **stats.messages,
+            **topic_values(audit),
         }
         if stats.dropped or stats.longest_unsynced_s > _LATE_SYNC_S:
             return Health(Level.WARN, 'the disk is slower than the messages', values)
+        if audit.problems:
+            return Health(Level.WARN, f'recording, but {audit.problems[0]}', values)
         return Health(Level.OK, 'recording', values)
+
+    def _idle(self, values: dict[str, Any]) -> Health:
+        """How the node is while no episode runs."""
+        values['last_audit'] = '; '.join(self._last_problems) or 'ok'
+        if self._failure:
+            return Health(Level.ERROR, self._failure, values)
+        if problem := self._recovering.problem():
+            return Health(Level.WARN, problem, values)
+        return Health(Level.OK, 'no episode is running', values)
 
     def _take(self, name: str, topic: RecordedTopic, data: bytes) -> None:
         if topic.is_latched:
@@ -162,33 +180,12 @@ class EpisodeRecorder(ManagedNode):
         response.messages = sum(episode.stats().messages.values())
         return response
 
-    def _label(
+    async def _label(
         self, request: LabelAnswer.Request, response: LabelAnswer.Response
     ) -> LabelAnswer.Response:
-        if not self._episode:
-            response.error_code = response.ERROR_NOT_RECORDING
-            response.error_msg = 'no episode is running: labels belong to the bag of their answer'
-            return response
-        found = self._episode.answers.find(request.answer_id)
-        if found is None:
-            response.error_code = response.ERROR_NO_SUCH_ANSWER
-            wanted = repr(request.answer_id) if request.answer_id else 'any'
-            response.error_msg = f'this episode has no answer {wanted}'
-            return response
-        try:
-            verdict = check_label(request.verdict, request.correction)
-        except InputError as error:
-            response.error_code, response.error_msg = response.ERROR_BAD_LABEL, str(error)
-            return response
-        label = episodes.AnswerLabel(
-            self.now_ns(), found, verdict, request.correction, request.operator_name
-        )
-        if not self._episode.label(label):
-            response.error_code = response.ERROR_BAD_LABEL
-            response.error_msg = 'the label was not recorded: the disk is too slow, or full'
-            return response
-        self._labels.publish(label_to_msg(ROS_MESSAGES, label))
-        response.answer_id = found
+        label = await take_label(self, self._episode, request, response)
+        if label:
+            self._labels.publish(label_to_msg(ROS_MESSAGES, label))
         return response
 
     def _open(self, task: str, scene_id: str) -> EpisodeWriter:
@@ -204,7 +201,7 @@ class EpisodeRecorder(ManagedNode):
             self._storage.folder() / episode_id,
             start,
             [
-                BagTopic(name, topic.type_name, topic.offer, topic.is_bulk)
+                BagTopic(name, topic.type_name, topic.offer, topic.is_bulk, topic.is_urgent)
                 for name, topic in self._topics.items()
             ],
             OwnTopics(self._marks.topic_name, self._labels.topic_name),
@@ -221,7 +218,10 @@ class EpisodeRecorder(ManagedNode):
 
     def _notes(self) -> dict[str, str]:
         """Provenance of every node that has told it, this one first."""
-        notes = {self.get_fully_qualified_name(): self.provenance()}
+        notes = {
+            self.get_fully_qualified_name(): self.provenance(),
+            AUDIT_NOTE: self.parameters.config(AuditConfig).to_json(),
+        }
         for data in self._latched.get(self.resolve_topic_name('provenance'), ()):
             text = deserialize_message(data, message_class('std_msgs/msg/String')).data
             if name := node_of(text):
@@ -236,6 +236,10 @@ class EpisodeRecorder(ManagedNode):
             episode.start, stamp_ns=self.now_ns(), event=EpisodeEvent.STOP, outcome=outcome
         )
         episode.stop(stop)
+        self._last_problems = episode.result.problems if episode.result else ()
+        if self._last_problems:
+            said = '; '.join(self._last_problems)
+            self.get_logger().warning(f'episode {stop.episode_id} fails its audit: {said}')
         self._marks.publish(mark_to_msg(ROS_MESSAGES, stop))
         return episode
 

@@ -13,6 +13,7 @@ from embodied_r_ros.nodes.topics import camera_topic
 from embodied_r_ros.recordings.bags import LATCHED_QOS, RELIABLE_QOS, SENSOR_DATA_QOS
 
 if TYPE_CHECKING:
+    from embodied_r_ros.recordings.audit import AuditReport
     from rclpy.qos import QoSProfile
     from rosbags.interfaces import Qos
 
@@ -30,6 +31,7 @@ class RecordedTopic:
     listen: QoSProfile
     offer: Qos = RELIABLE_QOS  # what a player of the bag offers
     is_bulk: bool = False  # gives way first when the disk is slow
+    is_urgent: bool = False  # on the disk at once, and never dropped
     transport: str = ''  # of an image, appended to the resolved name
 
     @property
@@ -61,7 +63,7 @@ def recorded_topics(config: RecorderConfig) -> list[RecordedTopic]:
     """List the topics to listen to."""
     topics = [
         RecordedTopic('semantic_delta', _MSG + 'SemanticDelta', qos.RESULT),
-        RecordedTopic('answer', ANSWER, qos.RESULT),
+        RecordedTopic('answer', ANSWER, qos.RESULT, is_urgent=True),
         RecordedTopic('keypoint_proposal', _MSG + 'KeypointProposal', qos.RESULT),
         RecordedTopic('keypoint_accepted', _MSG + 'KeypointProposal', qos.RESULT),
         RecordedTopic('keypoint_refused', 'diagnostic_msgs/msg/DiagnosticStatus', qos.RESULT),
@@ -99,3 +101,13 @@ def _transforms() -> list[RecordedTopic]:
         RecordedTopic('/tf', kind, qos.TRANSFORMS),
         RecordedTopic('/tf_static', kind, qos.LATCHED_OF_MANY, LATCHED_QOS),
     ]
+
+
+def topic_values(audit: AuditReport) -> dict[str, str]:
+    """How each topic comes, for the diagnostics; the topics that come."""
+    return {
+        f'{told.topic} [Hz]': f'{told.rate_hz:.2f}, longest gap {told.longest_gap_s:.2f} s, '
+        f'{told.out_of_order} out of order'
+        for told in audit.topics
+        if told.messages
+    }

@@ -45,7 +45,7 @@ class AuditConfig:
     topics: tuple[str, ...] = setting(
         ('keyframe', 'semantic_delta'),
         "topics that must come, by the end of their names: 'keyframe', or 'odom 20' with the "
-        'rate that is expected [Hz]',
+        'rate that is expected [Hz]; an empty name expects nothing',
     )
     min_rate: float = setting(
         0.5, 'share of its expected rate below which a topic fails', between=(0, 1)
@@ -71,7 +71,7 @@ class AuditConfig:
             ConfigError: A topic is not written as it should be.
         """
         found = {}
-        for text in self.topics:
+        for text in filter(str.strip, self.topics):
             name, *rate = text.split()
             try:
                 found[name] = float(rate[0]) if rate else 0.0
@@ -241,6 +241,15 @@ class Audit:
             elif rate_hz and told.longest_gap_s > limit_s:
                 problems.append(f'{told.topic}: silent for {told.longest_gap_s:.1f} s')
         return problems
+
+
+def expected_of(notes: Mapping[str, str]) -> AuditConfig:
+    """What an episode is expected to hold by its provenance; nothing where that does not say."""
+    text = notes.get(AUDIT_NOTE, '')
+    try:
+        return AuditConfig.from_json(text) if text else AuditConfig(topics=())
+    except ConfigError:  # of a newer version
+        return AuditConfig(topics=())
 
 
 def drops_from_record(record: Mapping[str, str]) -> Counter[str]:

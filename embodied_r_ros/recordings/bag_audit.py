@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.conversions import mark_from_msg
 from embodied_r_ros.episodes import EpisodeEvent
-from embodied_r_ros.errors import ConfigError
 from embodied_r_ros.recordings.audit import (
     Audit,
-    AUDIT_NOTE,
-    AuditConfig,
     AuditReport,
     drops_from_record,
     DROPS_RECORD,
+    expected_of,
 )
 from embodied_r_ros.recordings.bags import open_bag, read_messages, read_serialized, topics_of_type
 from embodied_r_ros.recordings.mcap_content import NOTES_RECORD, read_content
@@ -27,8 +25,6 @@ if TYPE_CHECKING:
     from rosbags.highlevel import AnyReader
 
 _MARK = 'embodied_r_msgs/msg/EpisodeMark'
-# Of bags that nobody recorded as an episode nothing is expected.
-_PLAIN = AuditConfig(topics=())
 
 
 def audit_bag(bag: Path) -> AuditReport:
@@ -53,7 +49,7 @@ def audit_bag(bag: Path) -> AuditReport:
 
 def _audit(reader: AnyReader, records: Mapping[str, Mapping[str, str]]) -> AuditReport:
     begin_ns, end_ns = _ends(reader)
-    audit = Audit(_expected(records), begin_ns)
+    audit = Audit(expected_of(records.get(NOTES_RECORD, {})), begin_ns)
     types = {connection.topic: connection.msgtype for connection in reader.connections}
     for topic, type_name in sorted(types.items()):
         audit.add_topic(topic, type_name, reader.typestore)
@@ -81,14 +77,6 @@ def _records(bag: Path) -> dict[str, dict[str, str]]:
     paths = mcap_files(bag) if bag.is_dir() else [bag]
     contents = [read_content(path) for path in paths if path.suffix == '.mcap']
     return {name: record for c in contents if c for name, record in c.records.items()}
-
-
-def _expected(records: Mapping[str, Mapping[str, str]]) -> AuditConfig:
-    text = records.get(NOTES_RECORD, {}).get(AUDIT_NOTE, '')
-    try:
-        return AuditConfig.from_json(text) if text else _PLAIN
-    except ConfigError:  # of a newer version
-        return _PLAIN
 
 
 def _unusable(problem: str) -> AuditReport:

@@ -8,16 +8,18 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.conversions import label_to_msg, mark_to_msg
 from embodied_r_ros.reasoning.labels import AnswerBook
+from embodied_r_ros.recordings.audit import Audit, AUDIT_RECORD, expected_of
 from embodied_r_ros.recordings.bags import LATCHED_QOS, RELIABLE_QOS
 from embodied_r_ros.recordings.growing_bag import GrowingBag
 from embodied_r_ros.recordings.message_types import BagMessageFactory, embodied_typestore
 from embodied_r_ros.recordings.recording import Recording
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from embodied_r_ros.episodes import AnswerLabel, EpisodeMark
+    from embodied_r_ros.recordings.audit import AuditReport
     from embodied_r_ros.recordings.recording import RecordingStats
     from rosbags.interfaces import Qos
 
@@ -33,6 +35,7 @@ class BagTopic:
     type_name: str
     qos: Qos = RELIABLE_QOS  # how a player offers it
     is_bulk: bool = False  # gives way first when the disk is slow
+    is_urgent: bool = False  # on the disk at once, and never dropped
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ class EpisodeWriter:
             start: The mark of the start, whose id is the episode's.
             topics: What will be written.
             own: Names of the topics that are written here.
-            notes: Provenance, as free text by name.
+            notes: Provenance, as free text by name; AUDIT_NOTE says what is expected.
             queue_bytes: Size of the messages that may wait for the disk.
 
         Raises:
@@ -71,37 +74,54 @@ class EpisodeWriter:
         self.start = start
         self.folder = folder
         self.answers = AnswerBook()
+        self.result: AuditReport | None = None  # once the episode is over
         self._own = own
         self._topics = {topic.name: topic for topic in topics}
         bag = GrowingBag(folder, {'episode_id': start.episode_id, **notes})
-        bag.add_topic(own.mark, _MARK, LATCHED_QOS)
-        bag.add_topic(own.label, _LABEL)
-        for topic in self._topics.values():
+        self._audit = Audit(expected_of(notes), start.stamp_ns)
+        ours = BagTopic(own.mark, _MARK, LATCHED_QOS), BagTopic(own.label, _LABEL)
+        for topic in (*ours, *self._topics.values()):
             bag.add_topic(topic.name, topic.type_name, topic.qos)
+            self._audit.add_topic(topic.name, topic.type_name, embodied_typestore())
         self._recording = Recording(bag, queue_bytes)
         self._mark(start)
 
     def write(self, topic: str, data: bytes, stamp_ns: int) -> bool:
         """Record a serialised message; False where it was dropped."""
-        is_bulk = self._topics[topic].is_bulk
-        return self._recording.write(topic, data, stamp_ns, is_bulk=is_bulk)
+        told = self._topics[topic]
+        is_in = self._recording.write(
+            topic, data, stamp_ns, is_bulk=told.is_bulk, is_urgent=told.is_urgent
+        )
+        if is_in:
+            self._audit.take(topic, data, stamp_ns)
+        return is_in
 
     def label(self, label: AnswerLabel) -> bool:
-        """Record a label on an answer; False where it was dropped."""
+        """Record a label on an answer; False where recording has ended."""
         msg = label_to_msg(BagMessageFactory(), label)
-        return self._recording.write(self._own.label, _cdr(msg, _LABEL), label.stamp_ns)
+        return self._write_own(self._own.label, _cdr(msg, _LABEL), label.stamp_ns)
+
+    def when_safe(self, tell: Callable[[bool], None]) -> None:
+        """Tell from another thread whether all that was recorded until now is on the disk."""
+        self._recording.when_safe(tell)
 
     def stop(self, mark: EpisodeMark) -> None:
         """Record the mark of the end; `close` follows."""
         self._mark(mark)
+        self.result = self._report(mark.stamp_ns, is_over=True)
+
+    def audit(self, now_ns: int) -> AuditReport:
+        """How the running episode is."""
+        return self._report(now_ns, is_over=False)
 
     def close(self) -> None:
-        """Write what waits and close the bag.
+        """Write what waits and the result of the audit, and close the bag.
 
         Raises:
             BagError: The disk did not take it, or not in time.
         """
-        self._recording.close()
+        records = {AUDIT_RECORD: {'report': self.result.to_json()}} if self.result else {}
+        self._recording.close(records=records)
 
     def stats(self) -> RecordingStats:
         """How the recording goes."""
@@ -109,7 +129,17 @@ class EpisodeWriter:
 
     def _mark(self, mark: EpisodeMark) -> None:
         msg = mark_to_msg(BagMessageFactory(), mark)
-        self._recording.write(self._own.mark, _cdr(msg, _MARK), mark.stamp_ns)
+        self._write_own(self._own.mark, _cdr(msg, _MARK), mark.stamp_ns)
+
+    def _write_own(self, topic: str, data: bytes, stamp_ns: int) -> bool:
+        is_in = self._recording.write(topic, data, stamp_ns, is_urgent=True)
+        if is_in:
+            self._audit.take(topic, data, stamp_ns)
+        return is_in
+
+    def _report(self, now_ns: int, *, is_over: bool) -> AuditReport:
+        self._audit.lost(self._recording.stats().dropped)
+        return self._audit.report(now_ns, is_over=is_over)
 
 
 def _cdr(msg: Any, type_name: str) -> bytes:

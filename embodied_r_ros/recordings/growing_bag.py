@@ -126,6 +126,15 @@ class GrowingBag:
         part.count(topic, stamp_ns)
         part.bytes += len(data)
 
+    def add_record(self, name: str, record: Mapping[str, str]) -> None:
+        """Append a metadata record: free text by name; the newest of its name counts.
+
+        Raises:
+            BagError: The disk does not take it.
+        """
+        with disk_errors(self.folder):
+            self._writer.add_metadata(name, dict(record))
+
     def sync(self) -> None:
         """Bring everything written so far to the disk.
 

@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING
 from embodied_r_ros import conversions
 from embodied_r_ros.episodes import EpisodeEvent, EpisodeMark
 from embodied_r_ros.errors import BagError
+from embodied_r_ros.recordings.bag_audit import audit_bag
 from embodied_r_ros.recordings.bags import LATCHED_QOS, open_bag, read_messages
 from embodied_r_ros.recordings.growing_bag import GrowingBag
 from embodied_r_ros.recordings.message_types import BagMessageFactory, embodied_typestore
 from embodied_r_ros.recordings.recording import Recording, SYNC_PERIOD_S
+from embodied_r_ros.recordings.recovery import recover
 from mcap.exceptions import McapError
 from mcap.reader import make_reader, NonSeekingReader
 import pytest
@@ -262,6 +264,82 @@ def test_slow_disk_drops_images_first(tmp_path: Path, monkeypatch: pytest.Monkey
     assert recording.stats().messages == {'/text': 2, '/episode_mark': 1}
 
 
+def test_urgent_message_is_on_the_disk_at_once_and_never_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bag = growing(tmp_path / 'e1')
+    go, synced = threading.Event(), threading.Event()
+    real_write, real_fsync = bag.write, os.fsync
+
+    def slow_write(topic: str, data: bytes, stamp_ns: int) -> None:
+        go.wait(10)
+        real_write(topic, data, stamp_ns)
+
+    def fsync(descriptor: int) -> None:
+        real_fsync(descriptor)
+        synced.set()
+
+    monkeypatch.setattr(bag, 'write', slow_write)
+    monkeypatch.setattr(os, 'fsync', fsync)
+    recording = Recording(bag, queue_bytes=100)
+    assert not recording.write('/text', bytes(101), 1)
+    assert recording.write('/text', text_cdr('an answer' * 50), 2, is_urgent=True)
+    start = time.monotonic()
+    go.set()
+    assert synced.wait(10)
+    assert time.monotonic() - start < SYNC_PERIOD_S / 2
+    assert recovered(bag.path) == [text_cdr('an answer' * 50)]
+    recording.close()
+
+
+def test_who_wants_to_know_is_told_when_all_is_on_the_disk(tmp_path: Path) -> None:
+    told: list[bool] = []
+    recording = Recording(growing(tmp_path / 'e1'))
+    path = tmp_path / 'e1' / 'e1_0.mcap'
+    recording.write('/text', text_cdr('a'), 1)
+    done = threading.Event()
+    kept: list[bytes] = []
+
+    def tell(is_safe: bool) -> None:
+        told.append(is_safe)
+        kept.extend(recovered(path))
+        done.set()
+
+    recording.when_safe(tell)
+    assert done.wait(10)
+    assert (told, kept) == ([True], [text_cdr('a')])
+    recording.close()
+    recording.when_safe(tell)
+    assert told == [True, True]
+
+
+def test_drops_are_known_even_of_a_bag_that_was_never_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bag = growing(tmp_path / 'e1')
+    ended = threading.Event()
+
+    def close() -> None:
+        ended.set()
+        msg = 'the process died'
+        raise OSError(msg)
+
+    monkeypatch.setattr(bag, 'close', close)
+    recording = Recording(bag, queue_bytes=100)
+    for index in range(3):
+        recording.write('/text', bytes(101), index)
+    recording.write('/text', text_cdr('a'), 9, is_urgent=True)
+    with pytest.raises(BagError, match='the process died'):
+        recording.close()
+    assert ended.is_set()
+    recover(bag.folder)
+    with bag.path.open('rb') as file:
+        found = {record.name: record.metadata for record in make_reader(file).iter_metadata()}
+    assert found['embodied_r_drops'] == {'/text': '3'}
+    [text] = [t for t in audit_bag(bag.folder).topics if t.topic == '/text']
+    assert (text.messages, text.dropped) == (1, 3)
+
+
 @pytest.fixture
 def small_files() -> Iterator[None]:
     """Let no file of this process grow beyond 64 KiB: the kernel refuses, as a full disk does."""
@@ -284,6 +362,9 @@ def test_full_disk_ends_the_recording_and_keeps_what_was_synced(tmp_path: Path) 
         recording.close()
     assert not recording.write('/text', text_cdr('late'), 3)
     assert 'File too large' in recording.stats().error
+    told: list[bool] = []
+    recording.when_safe(told.append)
+    assert told == [False]
     assert recovered(bag.path) == [text_cdr('kept')]
     with pytest.raises(BagError, match='was not closed'), open_bag(bag.folder):
         pass

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A recorder that is killed loses a second at most, no answer, no label; the next one recovers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+import json
+from operator import itemgetter
+from pathlib import Path
+import signal
+import time
+from typing import Any, TYPE_CHECKING
+
+from diagnostic_msgs.msg import DiagnosticArray
+from embodied_r_msgs.msg import Answer, AnswerLabel, SemanticDelta
+from embodied_r_msgs.srv import LabelAnswer, StartEpisode
+from embodied_r_ros.conversions import answer_to_msg, delta_to_msg, keyframe_to_msg
+from embodied_r_ros.nodes import qos
+from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
+from embodied_r_ros.recordings.bag_audit import audit_bag
+from mcap.reader import make_reader
+from nav_msgs.msg import Odometry
+import pytest
+from rclpy.serialization import deserialize_message
+
+from test.nodes.graph import DEACTIVATE, wait_for
+from test.nodes.test_episode_recorder import Operator
+from test.recordings.test_recording import growing, text_cdr
+from test.test_conversions import answer, delta, keyframe
+
+if TYPE_CHECKING:
+    from test.nodes.graph import Graph
+
+
+def recorded(bag_path: str, topic: str, kind: type[Any]) -> list[Any]:
+    """Messages of a topic of a bag, by the library `mcap`, in their order."""
+    [path] = Path(bag_path).glob('*.mcap')
+    with path.open('rb') as file:
+        found = make_reader(file, validate_crcs=True).iter_messages(topic, log_time_order=False)
+        return [deserialize_message(message.data, kind) for _, _, message in found]
+
+
+def statuses(arrays: list[Any]) -> list[dict[str, str]]:
+    return [{v.key: v.value for v in a.status[0].values} for a in arrays]
+
+
+def is_labelled(graph: Graph, answer_id: str) -> bool:
+    """Label an answer; False where the recorder has not heard it yet."""
+    request = LabelAnswer.Request(answer_id=answer_id)
+    return not graph.call(LabelAnswer, '/label_answer', request).error_code
+
+
+@pytest.fixture
+def operator(graph: Graph, tmp_path: Path) -> Operator:
+    return Operator(graph, tmp_path)
+
+
+def test_killed_recorder_keeps_every_label_it_took_and_all_but_the_last_second(
+    graph: Graph, tmp_path: Path
+) -> None:
+    process = graph.process('episode_recorder', autostart=True, bag_dir=tmp_path, min_free_mb=0)
+    bag = graph.call(StartEpisode, '/start_episode', StartEpisode.Request(), 30).bag_path
+    deltas = graph.publisher(SemanticDelta, '/semantic_delta')
+    answers = graph.publisher(Answer, '/answer')
+    delta_msg = delta_to_msg(ROS_MESSAGES, delta())
+    sent: list[float] = []
+    labelled: list[str] = []
+    end = time.monotonic() + 2.0
+    while time.monotonic() < end or len(labelled) < 10:
+        answer_id = f'a-{len(labelled)}'
+        answers.publish(answer_to_msg(ROS_MESSAGES, replace(answer(), id=answer_id)))
+        wait_for(lambda: is_labelled(graph, f'a-{len(labelled)}'), 'the label')
+        labelled.append(answer_id)
+        deltas.publish(delta_msg)
+        sent.append(time.monotonic())
+    process.send_signal(signal.SIGKILL)  # at once after the last label was taken
+    process.wait(30)
+    assert not (Path(bag) / 'metadata.yaml').exists()
+
+    arrays = graph.inbox(DiagnosticArray, '/diagnostics')
+    again = graph.process('episode_recorder', autostart=True, bag_dir=tmp_path, min_free_mb=0)
+    wait_for(lambda: any(s.get('recovered') == '1' for s in statuses(arrays)), 'the recovery', 30)
+    again.send_signal(signal.SIGINT)
+    _, said = again.communicate(timeout=30)
+    assert f'episode {Path(bag).name} was not closed: recovered' in said
+    labels = recorded(bag, '/answer_label', AnswerLabel)
+    assert [label.answer_id for label in labels] == labelled
+    assert [a.id for a in recorded(bag, '/answer', Answer)] == labelled
+    kept = recorded(bag, '/semantic_delta', SemanticDelta)
+    assert len(kept) >= sum(t < sent[-1] - 1.0 for t in sent)
+    assert (Path(bag) / 'metadata.yaml').exists()
+
+
+def test_label_is_told_only_when_the_disk_has_it(operator: Operator) -> None:
+    bag = operator.start().bag_path
+    operator.tell('answer', answer_to_msg(ROS_MESSAGES, answer()))
+    [path] = Path(bag).glob('*.mcap')
+    before = path.stat().st_size
+    assert operator.label().error_code == 0
+    assert path.stat().st_size > before
+
+
+def test_unclosed_episodes_are_recovered_at_the_next_start(graph: Graph, tmp_path: Path) -> None:
+    for name in ('e1', 'e2'):
+        left = growing(tmp_path / name)
+        left.write('/text', text_cdr('a'), 1)
+        left.sync()
+        left.abandon()
+    growing(tmp_path / 'e3').abandon()
+    (tmp_path / 'e3' / 'e3_0.mcap').write_text('not an MCAP file')
+    running = growing(tmp_path / 'e4')  # of another recorder
+    arrays = graph.inbox(DiagnosticArray, '/diagnostics')
+    node = Operator(graph, tmp_path).node
+    done = wait_for(
+        lambda: next((s for s in statuses(arrays) if s.get('recovering') == 'False'), None),
+        'the end of the recovery',
+    )
+    assert (done['recovered'], done['not_recovered']) == ('2', '1')
+    assert (tmp_path / 'e1' / 'metadata.yaml').exists()
+    assert not (tmp_path / 'e4' / 'metadata.yaml').exists()
+    health = node.report()
+    assert health.level == 1
+    assert health.message.startswith('e3: not recovered: ')
+    running.close()
+
+
+def test_recovery_ends_with_the_node_and_goes_on_the_next_time(
+    graph: Graph, tmp_path: Path
+) -> None:
+    left = growing(tmp_path / 'e1')
+    for index in range(2000):
+        left.write('/text', text_cdr('a'), index)
+        left.sync()
+    left.abandon()
+    operator = Operator(graph, tmp_path)
+    operator.node._recovering.stop()
+    graph.change(operator.node, DEACTIVATE)
+    assert not list((tmp_path / 'e1').glob('*.recovering'))
+    again = Operator(graph, tmp_path, '/again')
+    wait_for(lambda: (tmp_path / 'e1' / 'metadata.yaml').exists(), 'the recovery')
+    wait_for(lambda: not again.node._recovering.values()['recovering'], 'its end')
+
+
+def test_topic_that_comes_late_is_recorded_and_one_that_never_comes_is_told(
+    graph: Graph, tmp_path: Path
+) -> None:
+    audit: dict[str, Any] = {
+        'audit__topics': ['keyframe', 'odom 1000', 'answer'],
+        'audit__max_gap_s': 0.2,
+    }
+    operator = Operator(graph, tmp_path, **audit)
+    bag = operator.start().bag_path
+    wait_for(lambda: '/keyframe: no message' in operator.node.report().message, 'a warning')
+    assert operator.node.report().level == 1
+    late = graph.outsider.create_publisher(Odometry, '/odom', qos.SENSOR)
+    wait_for(lambda: late.get_subscription_count(), 'the recorder')
+    for _ in range(5):
+        late.publish(Odometry())
+    wait_for(lambda: operator.count('/odom') == 5, 'odometry in the bag')
+    operator.tell('keyframe', keyframe_to_msg(ROS_MESSAGES, keyframe()))
+    values = operator.node.report().values
+    assert values['/odom [Hz]'].endswith('0 out of order')
+    assert '/answer: no message' in values['audit']
+    assert '/keyframe' not in values['audit']
+    operator.stop()
+    assert len(recorded(bag, '/odom', Odometry)) == 5
+    problems = audit_bag(Path(bag)).problems
+    assert '/answer: no message' in problems
+    assert any(problem.startswith('/odom: ') for problem in problems)
+    assert operator.node.report().values['last_audit'] == '; '.join(problems)
+
+
+def test_audit_of_the_bag_is_that_of_the_recorder(operator: Operator) -> None:
+    bag = operator.start().bag_path
+    operator.tell('keyframe', keyframe_to_msg(ROS_MESSAGES, keyframe()))
+    operator.tell('semantic_delta', delta_to_msg(ROS_MESSAGES, delta()))
+    operator.stop()
+    [path] = Path(bag).glob('*.mcap')
+    with path.open('rb') as file:
+        records = {r.name: r.metadata for r in make_reader(file).iter_metadata()}
+    told, again = (
+        json.loads(text)
+        for text in (records['embodied_r_audit']['report'], audit_bag(Path(bag)).to_json())
+    )
+    assert told['problems'] == []
+    for report in (told, again):
+        report['topics'].sort(key=itemgetter('topic'))
+    assert again == told
+
+
+def test_settings_of_the_audit_are_checked(operator: Operator) -> None:
+    refused = operator.graph.parameter(operator.node, 'audit.topics', ['odom fast'])
+    assert not refused.successful
+    assert 'expected a name, or a name and a rate' in refused.reason
