@@ -260,7 +260,8 @@ class EpisodeRecorder(ManagedNode):
         try:
             episode.close()
         except BagError as error:
-            self._failure = str(error)
+            how = f'`embodied-r episodes recover {episode.folder}`'
+            self._failure = f'{error}; what was written is kept, {how} closes it'
             self.get_logger().error(self._failure)
 
     def _abort(self) -> None:
