@@ -16,9 +16,13 @@ from embodied_r_ros.episodes import Verdict
 from embodied_r_ros.errors import InputError, ModelError
 from embodied_r_ros.models.chat import ChatRequest
 from embodied_r_ros.models.http_chat import HttpChatClient
-from embodied_r_ros.reasoning.completions import choice_index, is_unknown, parse_completion
+from embodied_r_ros.reasoning.completions import (
+    choice_index,
+    is_unknown,
+    parse_completion,
+    read_answer,
+)
 from embodied_r_ros.reasoning.prompts import REASON_PROMPT_VERSION
-from embodied_r_ros.reasoning.reasoner import read_answer
 from embodied_r_ros.recordings.answer_inputs import find_inputs, Inputs
 
 if TYPE_CHECKING:

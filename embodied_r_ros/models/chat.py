@@ -8,6 +8,7 @@ knows of them.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+import time
 from typing import Any, Protocol, TYPE_CHECKING
 
 from embodied_r_ros.answers import Sampling
@@ -81,3 +82,16 @@ class ChatClient(Protocol):
         Raises:
             ModelError: The server is not reachable or serves another model.
         """
+
+
+def see_that_it_speaks(client: ChatClient, deadline_s: float) -> None:
+    """Have a model generate one token: cheap, and more than a server's word that it is healthy.
+
+    Raises:
+        ModelError: It did not, or another model is served than the client is set to.
+    """
+    end = time.monotonic() + deadline_s
+    request = ChatRequest((ChatMessage('user', 'Say yes.'),), Sampling(max_tokens=1))
+    for _ in client.stream(request, deadline_s):
+        pass
+    client.info(max(0.0, end - time.monotonic()))

@@ -13,6 +13,7 @@ import math
 import re
 from typing import TYPE_CHECKING
 
+from embodied_r_ros.answers import AnswerKind
 from embodied_r_ros.untrusted import as_data
 
 if TYPE_CHECKING:
@@ -108,3 +109,22 @@ def number_in(answer: str) -> float | None:
     match = _NUMBER.fullmatch(answer.strip())
     value = float(match[1]) if match else math.nan
     return value if math.isfinite(value) else None
+
+
+def read_answer(
+    completion: Completion, options: Sequence[str]
+) -> tuple[AnswerKind, int, str] | None:
+    """Kind, option index (-1: none) and text of an answer; None where it cannot be read."""
+    answer = completion.answer
+    if answer is None or not completion.well_formed:
+        return None
+    if options:
+        index = choice_index(answer, options)
+        if index is not None:
+            return AnswerKind.CHOICE, index, options[index]
+    if is_unknown(answer):
+        return AnswerKind.UNKNOWN, -1, ''
+    if options:
+        return None
+    kind = AnswerKind.TEXT if number_in(answer) is None else AnswerKind.NUMBER
+    return kind, -1, answer

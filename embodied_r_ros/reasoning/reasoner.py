@@ -7,40 +7,37 @@ never touches ROS and reads no clock but the monotonic one, for its deadline.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 import math
 import time
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.answers import Answer, AnswerKind, Freshness, Sampling
+from embodied_r_ros.answers import Answer, AnswerKind, Sampling
 from embodied_r_ros.deltas import DeltaKind, Rung
-from embodied_r_ros.errors import CancelledError, DeadlineError, ModelError
+from embodied_r_ros.errors import CancelledError, ConfigError, DeadlineError, ModelError
 from embodied_r_ros.models.chat import ChatRequest
+from embodied_r_ros.models.ladder import Ladder
 from embodied_r_ros.reasoning.asking import Phase, question_problem, Refusal, RefusalCode
-from embodied_r_ros.reasoning.completions import (
-    choice_index,
-    is_unknown,
-    number_in,
-    parse_completion,
-)
+from embodied_r_ros.reasoning.completions import number_in, parse_completion, read_answer
 from embodied_r_ros.reasoning.confidence import option_confidence
+from embodied_r_ros.reasoning.freshness import freshness_of, is_stale
 from embodied_r_ros.reasoning.memory import mentions, question_terms
 from embodied_r_ros.reasoning.prompts import build_prompt, REASON_PROMPT_VERSION
+from embodied_r_ros.reasoning.rungs import ask_down, chat_ladder, model_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     import threading
 
-    from embodied_r_ros.answers import FocusText
+    from embodied_r_ros.answers import FocusText, Freshness
     from embodied_r_ros.deltas import SemanticDelta
     from embodied_r_ros.models.chat import ChatClient, TokenAlternatives
     from embodied_r_ros.reasoning.asking import Listener, Look, Question, ReasonerConfig
-    from embodied_r_ros.reasoning.completions import Completion
     from embodied_r_ros.reasoning.prompts import Prompt
+    from embodied_r_ros.reasoning.rungs import ChatLadder, ChatStep
 
 _NS = 1_000_000_000
-# Clocks of a camera and its robot agree to about this; a stamp further ahead is no stamp.
-_FUTURE_TOLERANCE_NS = 500_000_000
 
 
 @dataclass
@@ -52,14 +49,33 @@ class _Generation:
     first_token_ns: int = 0
 
 
+@dataclass
+class _Asked:
+    """A question on its way down the ladder."""
+
+    question: Question
+    deltas: Sequence[SemanticDelta]
+    prompt: Prompt
+    start_ns: int  # when it arrived, in the monotonic clock
+    now_ns: Callable[[], int]
+    listener: Listener
+    cancel: threading.Event | None
+    was_begun: bool = False  # a model spoke, which gave no answer
+
+
 class Reasoner:
-    """Answers questions about deltas with a language model."""
+    """Answers questions about deltas with a language model, or with several on a ladder."""
 
     def __init__(
-        self, client: ChatClient, config: ReasonerConfig, look: Look | None = None
+        self,
+        models: ChatClient | ChatLadder,
+        config: ReasonerConfig,
+        look: Look | None = None,
     ) -> None:
-        """Take the model's client, and what looks at keyframes again (None: nothing does)."""
-        self._client = client
+        """Take the models, and what looks at keyframes again (None: nothing does)."""
+        self._ladder = (
+            models if isinstance(models, Ladder) else chat_ladder({Rung.PRIMARY: models})
+        )
         self._config = config
         self._look = look
 
@@ -80,7 +96,8 @@ class Reasoner:
             deltas: What was seen, oldest first.
             answer_id: Id that the answer gets.
             now_ns: Gives the time in the clock of the image stamps, for the age [ns].
-            listener: Told each phase as it begins, and each piece of text as it comes.
+            listener: Told each phase as it begins, and each piece of text as it comes; QUEUED
+                after text means that another model begins anew.
             cancel: Ends the generation soon after it is set.
 
         Raises:
@@ -90,33 +107,42 @@ class Reasoner:
         start = time.monotonic_ns()
         draft = self._draft(question, deltas, answer_id)
         self._check(question, deltas, draft, now_ns())
-        deadline_s = question.deadline_s or self._config.deadline_s
-        end = start + round(deadline_s * _NS)
-        try:
+        end = start + round((question.deadline_s or self._config.deadline_s) * _NS)
+        with _refusing(lambda: draft):
             focus = self._focus(question, deltas, end, listener, cancel)
-            prompt = build_prompt(
-                question.text, question.options, deltas, focus, self._config.memory()
-            )
-            draft = self._with_prompt(draft, prompt, deltas, focus)
-            draft = self._with_model(draft, end)
-            said = self._generate(prompt, question, end, listener, cancel)
+        prompt = build_prompt(
+            question.text, question.options, deltas, focus, self._config.memory()
+        )
+        draft = self._with_prompt(draft, prompt, deltas, focus)
+        asked = _Asked(question, deltas, prompt, start, now_ns, listener, cancel)
+        return ask_down(
+            self._ladder, end, lambda step, until: self._ask(step, until, asked, draft), draft
+        )
+
+    def _ask(self, step: ChatStep, end: int, asked: _Asked, draft: Answer) -> Answer:
+        """Have one model answer until a point of the monotonic clock.
+
+        Raises:
+            Refusal: It gave no answer that can be read.
+            CancelledError: The asker does not wait any more.
+        """
+        said = _Generation()
+        with _refusing(lambda: replace(draft, completion=said.text)):
+            draft = self._with_model(draft, step, end)
+            self._generate(step, end, asked, said)
             # Another model may have been promoted since: the client knows now which one spoke.
-            draft = self._with_model(draft, end)
-        except CancelledError:
-            raise
-        except DeadlineError as error:
-            raise Refusal(RefusalCode.DEADLINE, str(error), draft) from error
-        except ModelError as error:
-            raise Refusal(RefusalCode.MODEL, str(error), draft) from error
-        age_ns = max(0, now_ns() - draft.observation_stamp_ns)
+            draft = self._with_model(draft, step, end)
+        now_ns = asked.now_ns()
         draft = replace(
             draft,
             completion=said.text,
-            observation_age_ns=age_ns,
-            time_to_first_token_ns=max(0, said.first_token_ns - start),
-            latency_ns=time.monotonic_ns() - start,
+            observation_age_ns=max(0, now_ns - draft.observation_stamp_ns),
+            time_to_first_token_ns=max(0, said.first_token_ns - asked.start_ns),
+            latency_ns=time.monotonic_ns() - asked.start_ns,
         )
-        return self._read(draft, said, self._freshness(draft, question, deltas, now_ns()))
+        max_age_s = asked.question.max_age_s or self._config.max_age_s
+        freshness = freshness_of(draft, asked.deltas, now_ns, max_age_s)
+        return self._read(draft, said, freshness)
 
     def _draft(
         self, question: Question, deltas: Sequence[SemanticDelta], answer_id: str
@@ -154,28 +180,13 @@ class Reasoner:
             )
             message = f'nothing was seen yet ({seen}): check the camera and the perceiver'
             raise Refusal(RefusalCode.NO_OBSERVATION, message, draft)
-        if self._config.stale == 'refuse' and self._is_stale(draft, question, now_ns):
+        limit_s = question.max_age_s or self._config.max_age_s
+        if self._config.stale == 'refuse' and is_stale(
+            draft.observation_stamp_ns, now_ns, limit_s
+        ):
             age_s = (now_ns - draft.observation_stamp_ns) / _NS
-            limit_s = question.max_age_s or self._config.max_age_s
             message = f'the newest observation is {age_s:.1f} s old, allowed are {limit_s:.1f} s'
             raise Refusal(RefusalCode.STALE, message, draft)
-
-    def _is_stale(self, draft: Answer, question: Question, now_ns: int) -> bool:
-        limit_s = question.max_age_s or self._config.max_age_s
-        age_ns = now_ns - draft.observation_stamp_ns
-        return age_ns > limit_s * _NS or age_ns < -_FUTURE_TOLERANCE_NS
-
-    def _freshness(
-        self, draft: Answer, question: Question, deltas: Sequence[SemanticDelta], now_ns: int
-    ) -> Freshness:
-        if self._is_stale(draft, question, now_ns):
-            return Freshness.STALE
-        read = deltas[draft.deltas_omitted :]
-        failed = any(delta.kind is DeltaKind.FAILED for delta in read)
-        # What stood in for the perceiver counts like what stands in for the reasoner.
-        rungs = {draft.model.rung, *(delta.model.rung for delta in read)}
-        lower = bool(rungs - {Rung.PRIMARY, Rung.UNSET})
-        return Freshness.DEGRADED if lower or failed else Freshness.FRESH
 
     def _focus(
         self,
@@ -197,12 +208,9 @@ class Reasoner:
         found = self._look(question.text, question.options, newest, _left_s(end) / 2, cancel)
         return [text for text in found if text.text.strip()]
 
-    def _with_model(self, draft: Answer, end: int) -> Answer:
-        model = self._client.info(_left_s(end))
-        # A client that does not say so is the configured one.
-        rung = Rung.PRIMARY if model.rung is Rung.UNSET else model.rung
-        model = replace(model, rung=rung, prompt_version=REASON_PROMPT_VERSION)
-        return replace(draft, model=model)
+    def _with_model(self, draft: Answer, step: ChatStep, end: int) -> Answer:
+        model = model_of(step, _left_s(end))
+        return replace(draft, model=replace(model, prompt_version=REASON_PROMPT_VERSION))
 
     def _with_prompt(
         self,
@@ -222,24 +230,20 @@ class Reasoner:
             focus=tuple(focus),
         )
 
-    def _generate(
-        self,
-        prompt: Prompt,
-        question: Question,
-        end: int,
-        listener: Listener,
-        cancel: threading.Event | None,
-    ) -> _Generation:
-        sampling = self._draft(question, (), '').sampling
-        top_logprobs = self._config.top_logprobs if question.options else 0
-        request = ChatRequest(prompt.messages(), sampling, top_logprobs=top_logprobs)
-        said = _Generation()
-        for chunk in self._client.stream(request, _left_s(end), cancel):
+    def _generate(self, step: ChatStep, end: int, asked: _Asked, said: _Generation) -> None:
+        """Fill in what a model says, as it comes."""
+        top_logprobs = self._config.top_logprobs if asked.question.options else 0
+        sampling = self._draft(asked.question, (), '').sampling
+        request = ChatRequest(asked.prompt.messages(), sampling, top_logprobs=top_logprobs)
+        if asked.was_begun:
+            asked.listener(Phase.QUEUED, '')
+        for chunk in step.model.stream(request, _left_s(end), asked.cancel):
+            asked.was_begun = True
             said.first_token_ns = said.first_token_ns or time.monotonic_ns()
             said.text += chunk.text
             said.tokens += chunk.tokens
-            listener(Phase.ANSWER if '<answer>' in said.text else Phase.THINK, chunk.text)
-        return said
+            phase = Phase.ANSWER if '<answer>' in said.text else Phase.THINK
+            asked.listener(phase, chunk.text)
 
     def _read(self, draft: Answer, said: _Generation, freshness: Freshness) -> Answer:
         completion = parse_completion(said.text)
@@ -264,23 +268,17 @@ class Reasoner:
         )
 
 
-def read_answer(
-    completion: Completion, options: Sequence[str]
-) -> tuple[AnswerKind, int, str] | None:
-    """Kind, option index (-1: none) and text of an answer; None where it cannot be read."""
-    answer = completion.answer
-    if answer is None or not completion.well_formed:
-        return None
-    if options:
-        index = choice_index(answer, options)
-        if index is not None:
-            return AnswerKind.CHOICE, index, options[index]
-    if is_unknown(answer):
-        return AnswerKind.UNKNOWN, -1, ''
-    if options:
-        return None
-    kind = AnswerKind.TEXT if number_in(answer) is None else AnswerKind.NUMBER
-    return kind, -1, answer
+@contextmanager
+def _refusing(draft: Callable[[], Answer]) -> Iterator[None]:
+    """Turn what a model did into a refusal with what is known of the answer by then."""
+    try:
+        yield
+    except CancelledError:
+        raise
+    except DeadlineError as error:
+        raise Refusal(RefusalCode.DEADLINE, str(error), draft()) from error
+    except (ModelError, ConfigError) as error:
+        raise Refusal(RefusalCode.MODEL, str(error), draft()) from error
 
 
 def _left_s(end_ns: int) -> float:

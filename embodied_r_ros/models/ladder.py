@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A ladder of models: the best rung that works is asked, and what failed is looked at again.
+
+A rung that failed is left out until a look at it, from a thread of the ladder's own, finds it well
+again. The waits between looks double up to a bound, and start over only when the rung has done
+real work: one that passes the look and fails at the work is tried less and less often.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+import threading
+import time
+from typing import Generic, TYPE_CHECKING, TypeVar
+
+from embodied_r_ros.config import check_settings, setting
+from embodied_r_ros.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from embodied_r_ros.deltas import Rung
+
+Model = TypeVar('Model')
+
+
+@dataclass(frozen=True)
+class LadderConfig:
+    """How models that stand in for each other are chosen."""
+
+    start: str = setting(
+        'primary',
+        'what must answer before the node is configured: the primary rung, or any of them',
+        choices=('primary', 'any'),
+    )
+    first_wait_s: float = setting(
+        0.5, 'wait before a rung that failed is looked at again [s]', between=(0.01, 600)
+    )
+    longest_wait_s: float = setting(
+        10.0, 'bound of that wait, which doubles with every failure [s]', between=(0.01, 3600)
+    )
+    look_s: float = setting(
+        5.0, 'time in which a rung that failed must generate one token [s]', between=(0.05, 600)
+    )
+    patience_s: float = setting(
+        2.0,
+        'a question that runs out of time counts against a rung that had at least so long [s]',
+        between=(0, 600),
+    )
+
+    def __post_init__(self) -> None:
+        """Check the settings.
+
+        Raises:
+            ConfigError: One is not allowed, or the bound is below the first wait.
+        """
+        check_settings(self)
+        if self.longest_wait_s < self.first_wait_s:
+            msg = (
+                f'longest_wait_s is {self.longest_wait_s}: expected at least first_wait_s, '
+                f'{self.first_wait_s}'
+            )
+            raise ConfigError(msg)
+
+
+@dataclass
+class _State:
+    """How a rung is."""
+
+    problem: str = ''  # why it is not asked; empty: it is
+    failures: int = 0  # since it last worked
+    next_look: float = 0.0  # monotonic time [s]
+
+
+@dataclass(frozen=True)
+class Step(Generic[Model]):
+    """One rung and what stands on it."""
+
+    rung: Rung
+    model: Model
+
+
+@dataclass
+class Ladder(Generic[Model]):
+    """Steps, best first. Its methods may be called from several threads."""
+
+    steps: Sequence[Step[Model]]
+    look: Callable[[Model, float], None]  # raises where a model does not work in so many seconds
+    config: LadderConfig = field(default_factory=LadderConfig)
+
+    def __post_init__(self) -> None:
+        self._states = {step.rung: _State() for step in self.steps}
+        self._changed = threading.Condition()
+        self._is_closed = False
+        self._is_watched = False
+
+    def order(self) -> list[Step[Model]]:
+        """The steps to ask, one after the other: those that work, or all where none is known to.
+
+        Where none works, work is as good a look as any, and its failure has a reason to tell.
+        """
+        with self._changed:
+            return [s for s in self.steps if not self._states[s.rung].problem] or list(self.steps)
+
+    def worked(self, step: Step[Model]) -> None:
+        """Note that a step did what was asked."""
+        with self._changed:
+            self._states[step.rung] = _State()
+
+    def failed(self, step: Step[Model], problem: str) -> None:
+        """Note that a step did not do what was asked, and leave it out until it is well again."""
+        with self._changed:
+            if self._states[step.rung].problem:  # known: its waits are under way
+                self._states[step.rung].problem = problem
+                return
+            self._put_off(step, problem)
+            # Where there is nothing else to ask, it is asked anyway.
+            if len(self.steps) > 1 and not self._is_watched and not self._is_closed:
+                self._is_watched = True
+                threading.Thread(target=self._watch, name='ladder', daemon=True).start()
+
+    def problems(self) -> dict[Rung, str]:
+        """Why rungs are left out now, best first."""
+        with self._changed:
+            return {r: state.problem for r, state in self._states.items() if state.problem}
+
+    def close(self) -> None:
+        """Look at nothing any more."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+    def _put_off(self, step: Step[Model], problem: str) -> None:
+        state = self._states[step.rung]
+        # Beyond 2^30 times the first wait every bound is reached.
+        wait_s = self.config.first_wait_s * 2 ** min(state.failures, 30)
+        state.problem = ' '.join(problem.split()) or 'it failed'
+        state.failures += 1
+        state.next_look = time.monotonic() + min(wait_s, self.config.longest_wait_s)
+        self._changed.notify_all()
+
+    def _watch(self) -> None:
+        """Look at what failed until nothing is left to look at. Runs in a thread of its own."""
+        while (step := self._next()) is not None:
+            problem = ''
+            try:
+                self.look(step.model, self.config.look_s)
+            except Exception as error:  # whatever it was, it does not work
+                problem = str(error) or type(error).__name__
+            with self._changed:
+                if problem:
+                    self._put_off(step, problem)
+                else:
+                    self._states[step.rung].problem = ''
+
+    def _next(self) -> Step[Model] | None:
+        """Wait until a step is due to be looked at; None: none is left, or the end."""
+        with self._changed:
+            while not self._is_closed:
+                out = [s for s in self.steps if self._states[s.rung].problem]
+                if not out:
+                    break
+                step = min(out, key=lambda s: self._states[s.rung].next_look)
+                left_s = self._states[step.rung].next_look - time.monotonic()
+                if left_s <= 0:
+                    return step
+                self._changed.wait(left_s)
+            self._is_watched = False
+            return None
