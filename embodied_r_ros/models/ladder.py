@@ -17,7 +17,7 @@ from embodied_r_ros.config import check_settings, setting
 from embodied_r_ros.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from embodied_r_ros.deltas import Rung
 
@@ -102,13 +102,36 @@ class Ladder(Generic[Model]):
         with self._changed:
             return [s for s in self.steps if not self._states[s.rung].problem] or list(self.steps)
 
+    def turns(self, deadline_s: float) -> Iterator[tuple[Step[Model], float]]:
+        """The steps to ask, each with the time that it may take [s].
+
+        A step with others below it gets half of what is left when its turn comes, the last one
+        all. There are no more turns when nothing is left.
+        """
+        end = time.monotonic() + deadline_s
+        steps = self.order()
+        for index, step in enumerate(steps):
+            left_s = end - time.monotonic()
+            if left_s <= 0:
+                return
+            yield step, left_s if index == len(steps) - 1 else left_s / 2
+
     def worked(self, step: Step[Model]) -> None:
         """Note that a step did what was asked."""
         with self._changed:
             self._states[step.rung] = _State()
 
-    def failed(self, step: Step[Model], problem: str) -> None:
-        """Note that a step did not do what was asked, and leave it out until it is well again."""
+    def failed(self, step: Step[Model], problem: str, late_after_s: float | None = None) -> None:
+        """Note that a step did not do what was asked, and leave it out until it is well again.
+
+        Args:
+            step: The step.
+            problem: What went wrong.
+            late_after_s: Time that it had, where it was late [s]; None: it was not. One that had
+                less than the patience of the config is not to blame.
+        """
+        if late_after_s is not None and late_after_s < self.config.patience_s:
+            return
         with self._changed:
             if self._states[step.rung].problem:  # known: its waits are under way
                 self._states[step.rung].problem = problem

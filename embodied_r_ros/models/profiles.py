@@ -205,6 +205,17 @@ def load_profile(name: str) -> Profile:
         raise ConfigError(msg) from None
 
 
+def chat_server(name: str, role: str) -> ChatConfig:
+    """How to reach a model that is named by the URL of its server, or by a profile that has it.
+
+    Raises:
+        ConfigError: The URL is none, or the profile is missing, wrong, or has no such role.
+    """
+    if name.startswith(('http://', 'https://')):
+        return ChatConfig(name)
+    return load_profile(name).client(role)
+
+
 def profile_from_mapping(name: str, value: Any) -> Profile:
     """Make a profile of the plain values of a YAML file.
 

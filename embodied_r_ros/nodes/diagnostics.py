@@ -16,6 +16,7 @@ from rclpy.clock import Clock, ClockType
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from embodied_r_ros.deltas import Rung
     from rclpy.node import Node
 
 # Runs also where no ROS clock does.
@@ -39,6 +40,26 @@ class Health:
     level: Level
     message: str
     values: Mapping[str, Any] = field(default_factory=dict)
+
+
+def ladder_health(
+    problems: Mapping[Rung, str], last_problem: str, values: Mapping[str, Any]
+) -> Health:
+    """Health of a node whose models stand on a ladder.
+
+    Args:
+        problems: Why rungs are left out now.
+        last_problem: Why the newest piece of work failed on all of them; empty: it did not.
+        values: The node's other figures.
+    """
+    left_out = {f'{rung.name.lower()}_problem': text for rung, text in problems.items()}
+    told = {**values, **left_out}
+    if last_problem:
+        return Health(Level.ERROR, last_problem, told)
+    if left_out:
+        name, text = next(iter(left_out.items()))
+        return Health(Level.WARN, f'a lower rung stands in; {name[:-8]}: {text}', told)
+    return Health(Level.OK, 'ready', told)
 
 
 class Meter:

@@ -8,7 +8,7 @@ focus runs in a thread of its own, a few at a time.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 import time
 from typing import Any, ClassVar, TYPE_CHECKING
 
@@ -20,10 +20,11 @@ from embodied_r_ros.deltas import DeltaKind, Rung
 from embodied_r_ros.errors import EmbodiedRError
 from embodied_r_ros.models.chat_config import ChatConfig
 from embodied_r_ros.models.http_chat import HttpChatClient
-from embodied_r_ros.models.profiles import load_profile
+from embodied_r_ros.models.ladder import LadderConfig
+from embodied_r_ros.models.profiles import chat_server, load_profile
 from embodied_r_ros.nodes import qos
 from embodied_r_ros.nodes.deferred import deferred
-from embodied_r_ros.nodes.diagnostics import Health, Level
+from embodied_r_ros.nodes.diagnostics import Health, ladder_health, Level
 from embodied_r_ros.nodes.lifecycle import ManagedNode
 from embodied_r_ros.nodes.limits import seconds
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
@@ -66,8 +67,14 @@ class PerceiverConfig:
         'server of chat.*',
         read_only=True,
     )
+    secondary: str = setting(
+        '',
+        'what perceives where the model fails: URL of a model server, or a profile with a '
+        'perceiver; each of the two then has half of vlm.deadline_s; empty: nothing',
+        read_only=True,
+    )
     stand_in: bool = setting(
-        True, 'the classical perceiver stands in where the model fails', read_only=True
+        True, 'the classical perceiver stands in where all models fail', read_only=True
     )
     focus_deadline_s: float = setting(
         10.0, 'time for a focus that names none [s]', between=(0.1, 600)
@@ -86,8 +93,11 @@ class SemanticPerceiver(ManagedNode):
         VlmConfig: 'vlm',
         ClassicalConfig: 'classical',
         WorkerConfig: 'worker',
+        LadderConfig: 'ladder',
     }
-    at_configure: ClassVar = frozenset({ChatConfig, VlmConfig, ClassicalConfig, WorkerConfig})
+    at_configure: ClassVar = frozenset(
+        {ChatConfig, VlmConfig, ClassicalConfig, WorkerConfig, LadderConfig}
+    )
 
     def __init__(self, **options: Any) -> None:
         super().__init__('semantic_perceiver', **options)
@@ -102,7 +112,7 @@ class SemanticPerceiver(ManagedNode):
         """
         self._worker_config = self.parameters.config(WorkerConfig)
         self._perceiver: Perceiver = self._choose()
-        self._model = self._perceiver.info()
+        self._model = self._started()
         self._output = self.publisher(SemanticDelta, 'semantic_delta', qos.RESULT)
         self.serve(Focus, 'focus', self._focus, ReentrantCallbackGroup())
 
@@ -138,6 +148,9 @@ class SemanticPerceiver(ManagedNode):
         }
         if isinstance(self._perceiver, LadderPerceiver):
             values['stood_in'] = self._perceiver.stood_in
+            problems = self._perceiver.problems()
+            if problems and not self._last_error:
+                return ladder_health(problems, '', values)
         if self._last_error:
             return Health(Level.WARN, self._last_error, values)
         return Health(Level.OK, 'perceiving', values)
@@ -161,10 +174,27 @@ class SemanticPerceiver(ManagedNode):
         classical = self.parameters.config(ClassicalConfig)
         if kind != 'vlm':
             return ClassicalPerceiver(classical, Rung.PRIMARY)
-        model = VlmPerceiver(HttpChatClient(chat), vlm)
-        if not config.stand_in:
-            return model
-        return LadderPerceiver(model, ClassicalPerceiver(classical, Rung.LOCAL))
+        if config.secondary:
+            vlm = replace(vlm, deadline_s=max(0.1, vlm.deadline_s / 2))
+        rungs: dict[Rung, Perceiver] = {Rung.PRIMARY: VlmPerceiver(HttpChatClient(chat), vlm)}
+        if config.secondary:
+            other = HttpChatClient(chat_server(config.secondary, 'perceiver'))
+            rungs[Rung.SECONDARY] = VlmPerceiver(other, vlm, Rung.SECONDARY)
+        if config.stand_in:
+            rungs[Rung.LOCAL] = ClassicalPerceiver(classical, Rung.LOCAL)
+        return LadderPerceiver(rungs, self.parameters.config(LadderConfig))
+
+    def _started(self) -> deltas.ModelInfo:
+        """Which model perceives, now that it was reached.
+
+        Raises:
+            ModelError: What has to answer at the start does not.
+        """
+        if not isinstance(self._perceiver, LadderPerceiver):
+            return self._perceiver.info()
+        self.while_configured.callback(self._perceiver.close)
+        any_will_do = self.parameters.config(LadderConfig).start == 'any'
+        return self._perceiver.start() if any_will_do else self._perceiver.info()
 
     def _take(self, msg: Keyframe) -> None:
         try:

@@ -8,7 +8,7 @@ server. Every answer that says something is also published.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timezone
 import itertools
 from typing import Any, ClassVar, TYPE_CHECKING
@@ -17,19 +17,19 @@ from uuid import uuid4
 from embodied_r_msgs.action import Ask, PredictKeypoint
 from embodied_r_msgs.msg import Answer, EpisodeMark, KeypointProposal, SemanticDelta
 from embodied_r_msgs.srv import AskOnce, PredictKeypointOnce, ResetMemory
-from embodied_r_ros.config import check_settings, setting
 from embodied_r_ros.conversions import answer_to_msg, delta_from_msg, stamp_ns_from_msg
+from embodied_r_ros.deltas import Rung
 from embodied_r_ros.errors import InputError
 from embodied_r_ros.models.chat_config import ChatConfig
-from embodied_r_ros.models.http_chat import HttpChatClient
-from embodied_r_ros.models.profiles import load_profile
+from embodied_r_ros.models.ladder import LadderConfig
 from embodied_r_ros.nodes import qos
 from embodied_r_ros.nodes.asking_server import AskingServer
-from embodied_r_ros.nodes.diagnostics import Health, Level
+from embodied_r_ros.nodes.diagnostics import Health, ladder_health
 from embodied_r_ros.nodes.focus_client import FocusClient
 from embodied_r_ros.nodes.keypoint_asking import fill_keypoint, question_of
 from embodied_r_ros.nodes.lifecycle import ManagedNode
 from embodied_r_ros.nodes.limits import seconds
+from embodied_r_ros.nodes.reasoner_models import ReasonerNodeConfig
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
 from embodied_r_ros.nodes.run import run
 from embodied_r_ros.nodes.standing_question import StandingConfig, StandingQuestion
@@ -37,6 +37,7 @@ from embodied_r_ros.reasoning.answering import AnsweringDesk, DeskConfig, Outcom
 from embodied_r_ros.reasoning.asking import Question, ReasonerConfig, RefusalCode
 from embodied_r_ros.reasoning.live_memory import LiveMemory
 from embodied_r_ros.reasoning.reasoner import Reasoner
+from embodied_r_ros.reasoning.rungs import chat_ladder, models_at_start
 from rclpy.callback_groups import ReentrantCallbackGroup
 from std_srvs.srv import Trigger
 
@@ -51,28 +52,6 @@ _SILENT_CODES = {RefusalCode.NOT_ACTIVE, RefusalCode.BAD_QUESTION, RefusalCode.B
 _SILENT_ENDS = {Termination.CANCELLED, Termination.DEACTIVATED}
 
 
-@dataclass(frozen=True)
-class ReasonerNodeConfig:
-    """Which model answers."""
-
-    profile: str = setting(
-        '', 'model profile whose reasoner is asked; empty: the server of chat.*', read_only=True
-    )
-    model_timeout_s: float = setting(
-        10.0,
-        'time in which the model server must say what it serves [s]',
-        between=(0.1, 600),
-        read_only=True,
-    )
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-
-    def server(self, chat: ChatConfig) -> ChatConfig:
-        """The server to ask: the profile's, or `chat` where no profile is named."""
-        return load_profile(self.profile).client('reasoner') if self.profile else chat
-
-
 class SpatialReasoner(ManagedNode):
     """Answers questions about what was seen."""
 
@@ -82,8 +61,9 @@ class SpatialReasoner(ManagedNode):
         ChatConfig: 'chat',
         ReasonerConfig: 'reasoner',
         DeskConfig: 'desk',
+        LadderConfig: 'ladder',
     }
-    at_configure: ClassVar = frozenset({ChatConfig})
+    at_configure: ClassVar = frozenset({ChatConfig, LadderConfig})
 
     def __init__(self, **options: Any) -> None:
         super().__init__('spatial_reasoner', **options)
@@ -98,8 +78,10 @@ class SpatialReasoner(ManagedNode):
             ConfigError: The profile or the token cannot be used.
         """
         config = self.parameters.config(ReasonerNodeConfig)
-        self._chat = HttpChatClient(config.server(self.parameters.config(ChatConfig)))
-        self._model = self._chat.info(config.model_timeout_s)
+        clients = config.clients(self.parameters.config(ChatConfig))
+        self._ladder = chat_ladder(clients, self.parameters.config(LadderConfig))
+        self.while_configured.callback(self._ladder.close)
+        self._models = models_at_start(self._ladder, config.model_timeout_s)
         self._memory = LiveMemory(self.parameters.config(ReasonerConfig).memory())
         self._outcomes: Counter[str] = Counter()
         self._last_problem = ''
@@ -127,13 +109,17 @@ class SpatialReasoner(ManagedNode):
         self._standing.news()
 
     def models(self) -> list[dict[str, Any]]:
-        """The model that answers."""
-        return [{'role': 'reasoner', 'name': self._model.name, 'digest': self._model.digest}]
+        """The models that answer, best first."""
+        return [
+            {'role': 'reasoner', 'name': model.name, 'digest': model.digest}
+            | ({} if model.rung is Rung.PRIMARY else {'rung': model.rung.name})
+            for model in self._models
+        ]
 
     def report(self) -> Health:
         """Say how the answering goes."""
         values = {
-            'model': self._model.name,
+            'model': self._models[0].name,
             'deltas': len(self._memory.deltas()),
             'deltas_left_out': self._memory.left_out,
             'memory_resets': self._memory.resets,
@@ -141,8 +127,7 @@ class SpatialReasoner(ManagedNode):
             'turned_away': self._desk.turned_away,
             **self._outcomes,
         }
-        level = Level.ERROR if self._last_problem else Level.OK
-        return Health(level, self._last_problem or 'ready', values)
+        return ladder_health(self._ladder.problems(), self._last_problem, values)
 
     def _open_desk(self) -> None:
         config = self.parameters.config(ReasonerConfig)
@@ -155,7 +140,7 @@ class SpatialReasoner(ManagedNode):
         )
 
     def _reasoner(self) -> Reasoner:
-        return Reasoner(self._chat, self.parameters.config(ReasonerConfig), self._focus.look)
+        return Reasoner(self._ladder, self.parameters.config(ReasonerConfig), self._focus.look)
 
     def _offer(self) -> None:
         """Offer the actions and services while configured."""

@@ -128,6 +128,9 @@ class ClassicalPerceiver:
         """Name, rung, and the digest of the sources that decide what is perceived."""
         return self._info
 
+    def check(self, deadline_s: float) -> None:
+        """It needs nothing that could be missing."""
+
     def perceive(self, earlier: Keyframe | None, later: Keyframe) -> SemanticDelta:
         """Say how the camera moved and what the later keyframe adds; it never raises."""
         before = earlier or later

@@ -1,48 +1,66 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rung below a perceiver that fails: another one stands in, and the delta says which."""
+"""The rungs below a perceiver that fails: others stand in, and the delta says which."""
 
 from __future__ import annotations
 
+import logging
 import threading
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.deltas import DeltaKind
-from embodied_r_ros.errors import ModelError
+from embodied_r_ros.errors import DeadlineError, ModelError
+from embodied_r_ros.models.ladder import Ladder, LadderConfig, Step
+from embodied_r_ros.perception.perceiver import failed_delta
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from embodied_r_ros.answers import FocusText
-    from embodied_r_ros.deltas import ModelInfo, SemanticDelta
+    from embodied_r_ros.deltas import ModelInfo, Rung, SemanticDelta
     from embodied_r_ros.keyframes import Keyframe
     from embodied_r_ros.perception.perceiver import Perceiver
 
+_log = logging.getLogger(__name__)
+
 
 class LadderPerceiver:
-    """Perceives with the first perceiver, and with the second one what the first cannot."""
+    """Perceives with the best rung that works, and with the next one what that one cannot.
 
-    def __init__(self, first: Perceiver, second: Perceiver) -> None:
-        self._first, self._second = first, second
+    Where all of them fail, the keyframe is to blame, and no rung is left out for it.
+    """
+
+    def __init__(
+        self, perceivers: Mapping[Rung, Perceiver], config: LadderConfig | None = None
+    ) -> None:
+        """Take the perceivers by rung; the best one has the lowest number."""
+        steps = [Step(r, perceivers[r]) for r in sorted(perceivers, key=lambda r: r.value)]
+        self._ladder = Ladder(steps, _check, config or LadderConfig())
+        self._first = steps[0]
         self._stood_in = 0
         self._lock = threading.Lock()
 
     @property
     def stood_in(self) -> int:
-        """How many deltas the second perceiver gave."""
+        """How many deltas a lower rung gave."""
         with self._lock:
             return self._stood_in
 
+    def problems(self) -> dict[Rung, str]:
+        """Why rungs are left out now."""
+        return self._ladder.problems()
+
     def perceive(self, earlier: Keyframe | None, later: Keyframe) -> SemanticDelta:
         """Say what the later keyframe adds; its `model` says who said so."""
-        delta = self._first.perceive(earlier, later)
-        if delta.kind is not DeltaKind.FAILED:
-            return delta
-        other = self._second.perceive(earlier, later)
-        if other.kind is DeltaKind.FAILED:
-            return delta
-        with self._lock:
-            self._stood_in += 1
-        return other
+        failed: list[tuple[Step[Perceiver], SemanticDelta]] = []
+        for step in self._ladder.order():
+            delta = _perceived(step.model, earlier, later)
+            if delta.kind is not DeltaKind.FAILED:
+                self._note(step, [(other, told.error) for other, told in failed])
+                with self._lock:
+                    self._stood_in += step is not self._first
+                return delta
+            failed.append((step, delta))
+        return failed[0][1]
 
     def focus(
         self, question: str, options: Sequence[str], keyframe: Keyframe, deadline_s: float
@@ -50,12 +68,22 @@ class LadderPerceiver:
         """Say what a keyframe shows about a question.
 
         Raises:
-            ModelError: Neither could.
+            ModelError: No rung could.
         """
-        try:
-            return self._first.focus(question, options, keyframe, deadline_s)
-        except ModelError:
-            return self._second.focus(question, options, keyframe, deadline_s)
+        failed: list[tuple[Step[Perceiver], str]] = []
+        problem = ModelError(f'no time left to look at keyframe {keyframe.id}')
+        for step, given_s in self._ladder.turns(deadline_s):
+            try:
+                text = step.model.focus(question, options, keyframe, given_s)
+            except ModelError as error:
+                problem = error
+                # Who looks at a keyframe in a hurry says nothing of the model.
+                if not isinstance(error, DeadlineError):
+                    failed.append((step, str(error)))
+            else:
+                self._note(step, failed)
+                return text
+        raise problem
 
     def info(self) -> ModelInfo:
         """Which model perceives while all is well.
@@ -63,4 +91,52 @@ class LadderPerceiver:
         Raises:
             ModelError: Its server is not reachable or serves another model.
         """
-        return self._first.info()
+        return self._first.model.info()
+
+    def start(self) -> ModelInfo:
+        """Which model perceives now: that of the best rung that answers.
+
+        Raises:
+            ModelError: None does.
+        """
+        failed: list[tuple[Step[Perceiver], str]] = []
+        for step in self._ladder.order():
+            try:
+                info = step.model.info()
+            except ModelError as error:
+                failed.append((step, str(error)))
+            else:
+                self._note(step, failed)
+                return info
+        raise ModelError('; '.join(problem for _, problem in failed))
+
+    def check(self, deadline_s: float) -> None:
+        """See that the best rung works.
+
+        Raises:
+            ModelError: It does not.
+        """
+        self._first.model.check(deadline_s)
+
+    def close(self) -> None:
+        """Look no more at rungs that failed."""
+        self._ladder.close()
+
+    def _note(
+        self, worked: Step[Perceiver], failed: Sequence[tuple[Step[Perceiver], str]]
+    ) -> None:
+        for step, problem in failed:
+            self._ladder.failed(step, problem)
+        self._ladder.worked(worked)
+
+
+def _check(perceiver: Perceiver, deadline_s: float) -> None:
+    perceiver.check(deadline_s)
+
+
+def _perceived(perceiver: Perceiver, earlier: Keyframe | None, later: Keyframe) -> SemanticDelta:
+    try:
+        return perceiver.perceive(earlier, later)
+    except Exception as error:  # the rung below is there for what nobody foresaw, too
+        _log.exception('perceiver failed on keyframe %d', later.id)
+        return failed_delta(earlier, later, f'{type(error).__name__}: {error}')

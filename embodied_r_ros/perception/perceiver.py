@@ -50,6 +50,13 @@ class Perceiver(Protocol):
             ModelError: The model's server is not reachable or serves another model.
         """
 
+    def check(self, deadline_s: float) -> None:
+        """See that the model works, by having it do a little.
+
+        Raises:
+            ModelError: It does not, or not within the deadline.
+        """
+
 
 def perceive_pair(
     perceiver: Perceiver, earlier: Keyframe | None, later: Keyframe, skipped: int = 0

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 import time
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.answers import Freshness
 from embodied_r_ros.deltas import ModelInfo, Rung
+from embodied_r_ros.errors import ConfigError, ModelError
 from embodied_r_ros.models.chat import ChatClient, see_that_it_speaks
 from embodied_r_ros.models.ladder import Ladder, LadderConfig, Step
 from embodied_r_ros.reasoning.asking import Refusal, RefusalCode
@@ -41,12 +43,35 @@ def model_of(step: ChatStep, deadline_s: float) -> ModelInfo:
     return info if info.rung is not Rung.UNSET else replace(info, rung=step.rung)
 
 
+def models_at_start(ladder: ChatLadder, timeout_s: float) -> list[ModelInfo]:
+    """Which models stand on the ladder, of those that answer, best first.
+
+    All are asked at once. One that does not answer is left out until it does.
+
+    Raises:
+        ModelError: What the config wants to answer at the start does not, in time.
+    """
+    found: list[ModelInfo] = []
+    problems: list[str] = []
+    with ThreadPoolExecutor(len(ladder.steps), 'rungs') as pool:
+        told = [pool.submit(model_of, step, timeout_s) for step in ladder.steps]
+    for step, future in zip(ladder.steps, told, strict=True):
+        try:
+            found.append(future.result())
+        except (ModelError, ConfigError) as error:
+            problems.append(str(error))
+            if not found and ladder.config.start == 'primary':
+                raise
+            ladder.failed(step, str(error))
+    if not found:
+        raise ModelError('; '.join(problems))
+    return found
+
+
 def ask_down(
     ladder: ChatLadder, end_ns: int, ask: Callable[[ChatStep, int], Answer], before: Answer
 ) -> Answer:
     """Answer of the best rung that gives one.
-
-    Every rung that has others below it gets half of the time that is left, the last one all.
 
     Args:
         ladder: The models.
@@ -59,19 +84,13 @@ def ask_down(
         CancelledError: The asker does not wait any more.
     """
     refusals: list[tuple[ChatStep, Refusal]] = []
-    steps = ladder.order()
-    for index, step in enumerate(steps):
-        left_ns = end_ns - time.monotonic_ns()
-        if left_ns <= 0:
-            break
-        given_ns = left_ns if index == len(steps) - 1 else left_ns // 2
+    for step, given_s in ladder.turns((end_ns - time.monotonic_ns()) / _NS):
         try:
-            answer = ask(step, end_ns - left_ns + given_ns)
+            answer = ask(step, time.monotonic_ns() + round(given_s * _NS))
         except Refusal as refusal:
             refusals.append((step, refusal))
             is_late = refusal.code is RefusalCode.DEADLINE
-            if not is_late or given_ns >= ladder.config.patience_s * _NS:
-                ladder.failed(step, str(refusal))
+            ladder.failed(step, str(refusal), given_s if is_late else None)
         else:
             ladder.worked(step)
             return answer

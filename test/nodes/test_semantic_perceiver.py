@@ -77,6 +77,9 @@ class FakePerceiver:
         self.deadlines_s.append(deadline_s)
         return FocusText(keyframe.id, keyframe.stamp_ns, f'{question} {deadline_s > 1}', 'front')
 
+    def check(self, deadline_s: float) -> None:
+        """Always well."""
+
     def info(self) -> deltas.ModelInfo:
         return self.model
 

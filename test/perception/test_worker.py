@@ -55,6 +55,9 @@ class GatedPerceiver:
     ) -> FocusText:
         return FocusText(keyframe.id, keyframe.stamp_ns, '')
 
+    def check(self, deadline_s: float) -> None:
+        """Always well."""
+
     def info(self) -> ModelInfo:
         return ModelInfo('gated')
 

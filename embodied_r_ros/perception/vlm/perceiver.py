@@ -27,7 +27,7 @@ from embodied_r_ros.errors import (
     ModelError,
 )
 from embodied_r_ros.images import encode_image
-from embodied_r_ros.models.chat import ChatRequest
+from embodied_r_ros.models.chat import ChatRequest, see_that_it_speaks
 from embodied_r_ros.perception.perceiver import failed_delta
 from embodied_r_ros.perception.vlm import prompts
 from embodied_r_ros.perception.vlm.cache import cache_key, ReplyCache
@@ -91,13 +91,16 @@ class VlmConfig:
 class VlmPerceiver:
     """A `Perceiver` that asks a vision-language model; at most `deadline_s` per call."""
 
-    def __init__(self, client: ChatClient, config: VlmConfig | None = None) -> None:
+    def __init__(
+        self, client: ChatClient, config: VlmConfig | None = None, rung: Rung = Rung.PRIMARY
+    ) -> None:
         """Prepare; nothing is asked yet.
 
         Raises:
             ConfigError: The cache's folder cannot be made.
         """
         self._client = client
+        self._rung = rung
         self._config = config = config or VlmConfig()
         folder = Path(config.cache_dir).expanduser() if config.cache_dir else None
         try:
@@ -154,9 +157,17 @@ class VlmPerceiver:
         """
         return self._model(time.monotonic() + self._config.deadline_s)
 
+    def check(self, deadline_s: float) -> None:
+        """See that the model generates a token.
+
+        Raises:
+            ModelError: It does not, or another model is served than the client is set to.
+        """
+        see_that_it_speaks(self._client, deadline_s)
+
     def _model(self, end: float) -> ModelInfo:
         info = self._client.info(_left_s(end))
-        return replace(info, rung=Rung.PRIMARY, prompt_version=prompts.PROMPT_VERSION)
+        return replace(info, rung=self._rung, prompt_version=prompts.PROMPT_VERSION)
 
     def _shrunk(self, image: EncodedImage) -> EncodedImage:
         """The image as it is, or encoded anew where it has more pixels than are wanted."""
