@@ -77,6 +77,7 @@ class ChatServer:
 
     default: Script | Callable[[RecordedRequest], Script] = field(default_factory=Script)
     models: list[dict[str, Any]] | None = None  # of /v1/models; None: it fails
+    listed: str = ''  # body of /v1/models, instead of `models`
     name: str = 'scripted'  # model named in every chunk
     port: int = 0  # 0: any free one
     refused_fields: frozenset[str] = frozenset()  # fields of a body that give status 400
@@ -153,6 +154,8 @@ class _Handler(BaseHTTPRequestHandler):
         chat = self.server.chat
         if self.path == '/health':
             self._reply(200, '{"status": "ok"}')
+        elif self.path == '/v1/models' and chat.listed:
+            self._reply(200, chat.listed)
         elif self.path == '/v1/models' and chat.models is not None:
             self._reply(200, json.dumps({'object': 'list', 'data': chat.models}))
         else:

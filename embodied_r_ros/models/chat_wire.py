@@ -158,7 +158,8 @@ def _parsed(data: str) -> dict[str, Any]:
         # vLLM begins the stream before it looks at every part of the request.
         code = error.get('code') if isinstance(error, dict) else None
         msg = f'the server gave up: {error_detail(data)}'
-        raise (RefusedError if code in REFUSALS else ModelError)(msg)
+        is_refusal = isinstance(code, int) and code in REFUSALS
+        raise (RefusedError if is_refusal else ModelError)(msg)
     return event
 
 

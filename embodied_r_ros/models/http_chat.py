@@ -161,7 +161,7 @@ class HttpChatClient:
             for line in reply.lines():
                 chunk = reader.read(self._blotted(line))
                 if chunk is not None:
-                    most -= len(chunk.text)
+                    most -= max(1, len(chunk.text))
                     if most < 0:
                         msg = f'{self._base} ignores max_tokens {request.sampling.max_tokens}'
                         raise ModelError(msg)
@@ -282,7 +282,10 @@ def _plain(name: str) -> str:
 
 
 def _is_at_hand(folder: Path) -> bool:
-    return folder.is_absolute() and holds_weights(folder)
+    try:
+        return folder.is_absolute() and holds_weights(folder)
+    except (OSError, ValueError):  # what a server says is no path that could be
+        return False
 
 
 def _same_model(wanted: str, name: str) -> bool:

@@ -15,12 +15,15 @@ if TYPE_CHECKING:
     from embodied_r_ros.models.chat import TokenAlternatives
 
 _TAG = '<answer>'
+_ROUNDING = 1e-3  # how far above 0 the logarithm of a probability may be, as servers round it
 
 
 def option_confidence(
     tokens: Sequence[TokenAlternatives], options: Sequence[str], chosen: int
 ) -> float:
     """Probability of the chosen option among the options, 0..1; NaN where it is not known.
+
+    A server that reports what no probability can be is not believed at all.
 
     It is read at the first token of the answer's content. A token stands for an option when it is
     the option's letter or begins exactly one option's text; the rest of the probability is left
@@ -37,6 +40,9 @@ def option_confidence(
     shares = [0.0] * len(options)
     alternatives = dict(tokens[position].top)
     alternatives.setdefault(tokens[position].token, tokens[position].logprob)
+    # Written so that NaN is refused too.
+    if not all(logprob <= _ROUNDING for logprob in alternatives.values()):
+        return math.nan
     for token, logprob in alternatives.items():
         index = _option_of(token, options)
         if index is not None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import warnings
 
 from embodied_r_ros.answers import Sampling
+from embodied_r_ros.deltas import ModelInfo
 from embodied_r_ros.errors import CancelledError, ConfigError, DeadlineError, ModelError
 from embodied_r_ros.images import EncodedImage
 from embodied_r_ros.models.chat import ChatChunk, ChatMessage, ChatRequest, TokenAlternatives
@@ -246,6 +247,9 @@ def test_broken_stream_is_not_told_twice(server: ChatServer) -> None:
         (Script(raw=('data: [1]',)), 'no object'),
         (Script(raw=('data: {"choices": [{"delta": {"content": 3}}]}',)), 'not a chat completion'),
         (Script(raw=('data: {"error": "CUDA out of memory"}',)), 'gave up: CUDA out of memory'),
+        (Script(raw=('data: ' + '[' * 100_000,)), 'not JSON'),
+        (Script(raw=('data: {"error": {"message": "odd", "code": [400]}}',)), 'gave up: odd'),
+        (Script(status=404, body='[' * 100_000), 'status 404'),
         (Script(content_type='text/html', raw=('<html>',)), 'is it a model server'),
         (Script(status=404, body='{"detail": "no such model"}'), 'status 404: no such model'),
     ],
@@ -271,6 +275,14 @@ def test_absent_server_is_named_with_what_to_do() -> None:
         url = f'http://127.0.0.1:{free.getsockname()[1]}'
     with pytest.raises(ModelError, match=f'no model server at {url} .*embodied-r serve'):
         asked(HttpChatClient(ChatConfig(url=url, retries=0)))
+
+
+def test_chunks_without_text_are_bounded_too(server: ChatServer) -> None:
+    event = '{"choices": [{"delta": {}, "logprobs": {"content": [{"token": "", "logprob": 0}]}}]}'
+    server.play(Script(raw=(f'data: {event}',) * 300))
+    request = ChatRequest((ChatMessage('user', 'Hi'),), Sampling(max_tokens=1))
+    with pytest.raises(ModelError, match='ignores max_tokens 1'):
+        asked(client_of(server, retries=0), request)
 
 
 def test_two_requests_run_at_once(server: ChatServer) -> None:
@@ -376,6 +388,16 @@ class TestInfo:
     def test_digest_is_unknown_for_weights_elsewhere(self, server: ChatServer) -> None:
         server.models = [{'id': 'org/model', 'root': 'org/model'}]
         assert client_of(server, model='org/model').info(5).digest == ''
+
+    @pytest.mark.parametrize('root', ['/no\0where', '/' + 'x' * 5000, 7, ['a'], None])
+    def test_folder_that_cannot_be_is_no_folder(self, server: ChatServer, root: object) -> None:
+        server.models = [{'id': 'm', 'root': root}]
+        assert client_of(server, model='m').info(5) == ModelInfo('m')
+
+    @pytest.mark.parametrize('listed', ['[' * 100_000, '{"data": 3}', '{"data": [3]}', 'no JSON'])
+    def test_list_that_is_none_is_no_list(self, server: ChatServer, listed: str) -> None:
+        server.listed = listed
+        assert client_of(server).info(5).name == 'scripted'
 
     def test_adapter_is_told_from_its_model(self, server: ChatServer, tmp_path: Path) -> None:
         base, lora = weights(tmp_path / 'base'), weights(tmp_path / 'lora', b'adapter')

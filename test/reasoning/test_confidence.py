@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from dataclasses import replace
 import math
 
 from embodied_r_ros.models.chat import TokenAlternatives
@@ -41,3 +42,16 @@ def test_token_that_begins_two_options_tells_nothing() -> None:
 def test_without_probabilities_it_is_not_known() -> None:
     assert math.isnan(option_confidence([], ['left', 'right'], 0))
     assert math.isnan(option_confidence(tokens('B', B=1.0), ['left', 'right'], -1))
+
+
+@pytest.mark.parametrize('logprob', [1000.0, 0.1, math.inf, math.nan])
+def test_server_that_reports_what_no_probability_can_be_is_not_believed(logprob: float) -> None:
+    said = tokens('B', B=0.6, A=0.2)
+    lying = replace(said[-1], top=(*said[-1].top, ('C', logprob)))
+    assert math.isnan(option_confidence([*said[:-1], lying], ['left', 'right'], 1))
+
+
+def test_probability_that_a_server_rounded_up_is_believed() -> None:
+    said = tokens('B', B=1.0)
+    rounded = replace(said[-1], logprob=1e-6, top=(('B', 1e-6),))
+    assert option_confidence([*said[:-1], rounded], ['left', 'right'], 1) == 1.0
