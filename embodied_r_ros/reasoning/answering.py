@@ -13,7 +13,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.answers import Answer, AnswerKind
+from embodied_r_ros.answers import Answer, AnswerKind, Freshness
 from embodied_r_ros.config import check_settings, setting
 from embodied_r_ros.errors import CancelledError
 from embodied_r_ros.reasoning.asking import Phase, Refusal, RefusalCode
@@ -226,10 +226,11 @@ class AnsweringDesk:
             text = f'still in line after {deadline_s:.1f} s: ask later, or raise deadline_s'
             return ticket.refused(RefusalCode.DEADLINE, text)
         question = replace(ticket.question, deadline_s=left_s)
+        deltas = self._deltas()
         try:
             answer = self._reasoner.answer(
                 question,
-                self._deltas(),
+                deltas,
                 answer_id=ticket.answer_id,
                 now_ns=self._now_ns,
                 listener=listener,
@@ -240,7 +241,13 @@ class AnsweringDesk:
         except Refusal as refusal:
             termination = _TERMINATIONS.get(refusal.code, Termination.REFUSED)
             return Outcome(termination, refusal.answer, refusal.code, str(refusal))
+        if self._has_forgotten(deltas):
+            answer = replace(answer, freshness=Freshness.STALE)
         return Outcome(Termination.COMPLETED, _with_wait(answer, waited_ns))
+
+    def _has_forgotten(self, deltas: Sequence[SemanticDelta]) -> bool:
+        """Tell whether what an answer is about was forgotten since: time jumped, a new episode."""
+        return bool(deltas) and not any(d is deltas[-1] for d in reversed(self._deltas()))
 
     def _await_turn(self, ticket: Ticket, timeout_s: float) -> None:
         with self._changed:

@@ -23,17 +23,32 @@ _NS = 1_000_000_000
 _FUTURE_TOLERANCE_NS = 500_000_000
 
 
-def is_stale(stamp_ns: int, now_ns: int, max_age_s: float) -> bool:
-    """Tell whether an observation is too old, from the future, or of no known age.
+def staleness(stamp_ns: int, now_ns: int, max_age_s: float) -> str:
+    """Why an observation is too old, from the future, or of no known age; empty: it is fresh.
 
     Args:
         stamp_ns: Its stamp; 0: it has none, as from a camera driver that sets none.
         now_ns: The time in the same clock; 0: not known, as before the first message of /clock.
         max_age_s: Age up to which it is fresh.
     """
-    age_ns = now_ns - stamp_ns
-    is_known = stamp_ns > 0 and now_ns > 0
-    return not is_known or age_ns > max_age_s * _NS or age_ns < -_FUTURE_TOLERANCE_NS
+    age_s = (now_ns - stamp_ns) / _NS
+    if stamp_ns <= 0:
+        return 'the newest observation has no stamp: set it in the camera driver'
+    if now_ns <= 0:
+        return 'the time is not known: publish /clock, or unset use_sim_time'
+    if now_ns - stamp_ns < -_FUTURE_TOLERANCE_NS:
+        return (
+            f'the newest observation is {-age_s:.1f} s in the future: synchronise the clocks, or '
+            'set use_sim_time where a bag is played'
+        )
+    if age_s > max_age_s:
+        return f'the newest observation is {age_s:.1f} s old, allowed are {max_age_s:.1f} s'
+    return ''
+
+
+def age_ns(stamp_ns: int, now_ns: int) -> int:
+    """Age of an observation, 0 where it is not known or in the future."""
+    return max(0, now_ns - stamp_ns) if stamp_ns > 0 else 0
 
 
 def freshness_of(
@@ -47,7 +62,7 @@ def freshness_of(
         now_ns: The time in the clock of the image stamps.
         max_age_s: Age up to which its observation is fresh.
     """
-    if is_stale(answer.observation_stamp_ns, now_ns, max_age_s):
+    if staleness(answer.observation_stamp_ns, now_ns, max_age_s):
         return Freshness.STALE
     read = deltas[answer.deltas_omitted :]
     failed = any(delta.kind is DeltaKind.FAILED for delta in read)

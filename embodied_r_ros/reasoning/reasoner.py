@@ -21,7 +21,7 @@ from embodied_r_ros.models.ladder import Ladder
 from embodied_r_ros.reasoning.asking import Phase, question_problem, Refusal, RefusalCode
 from embodied_r_ros.reasoning.completions import number_in, parse_completion, read_answer
 from embodied_r_ros.reasoning.confidence import option_confidence
-from embodied_r_ros.reasoning.freshness import freshness_of, is_stale
+from embodied_r_ros.reasoning.freshness import age_ns, freshness_of, staleness
 from embodied_r_ros.reasoning.memory import mentions, question_terms
 from embodied_r_ros.reasoning.prompts import build_prompt, REASON_PROMPT_VERSION
 from embodied_r_ros.reasoning.rungs import ask_down, chat_ladder, model_of
@@ -136,7 +136,7 @@ class Reasoner:
         draft = replace(
             draft,
             completion=said.text,
-            observation_age_ns=max(0, now_ns - draft.observation_stamp_ns),
+            observation_age_ns=age_ns(draft.observation_stamp_ns, now_ns),
             time_to_first_token_ns=max(0, said.first_token_ns - asked.start_ns),
             latency_ns=time.monotonic_ns() - asked.start_ns,
         )
@@ -181,12 +181,9 @@ class Reasoner:
             message = f'nothing was seen yet ({seen}): check the camera and the perceiver'
             raise Refusal(RefusalCode.NO_OBSERVATION, message, draft)
         limit_s = question.max_age_s or self._config.max_age_s
-        if self._config.stale == 'refuse' and is_stale(
-            draft.observation_stamp_ns, now_ns, limit_s
-        ):
-            age_s = (now_ns - draft.observation_stamp_ns) / _NS
-            message = f'the newest observation is {age_s:.1f} s old, allowed are {limit_s:.1f} s'
-            raise Refusal(RefusalCode.STALE, message, draft)
+        problem = staleness(draft.observation_stamp_ns, now_ns, limit_s)
+        if problem and self._config.stale == 'refuse':
+            raise Refusal(RefusalCode.STALE, problem, draft)
 
     def _focus(
         self,

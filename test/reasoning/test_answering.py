@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from embodied_r_ros.answers import Answer, AnswerKind, Freshness
+from embodied_r_ros.deltas import DeltaKind, SemanticDelta
 from embodied_r_ros.errors import CancelledError
 from embodied_r_ros.reasoning.answering import AnsweringDesk, DeskConfig, Outcome, Termination
 from embodied_r_ros.reasoning.asking import Phase, Question, Refusal, RefusalCode
@@ -33,7 +34,10 @@ class FakeReasoner:
         if self.error:
             raise self.error
         answer_id = options['answer_id']
-        return Answer(answer_id, question.text, AnswerKind.TEXT, text='yes', latency_ns=5)
+        fresh = Freshness.FRESH
+        return Answer(
+            answer_id, question.text, AnswerKind.TEXT, text='yes', latency_ns=5, freshness=fresh
+        )
 
 
 class Asker:
@@ -41,7 +45,8 @@ class Asker:
 
     def __init__(self, reasoner: FakeReasoner, **settings: int) -> None:
         config = DeskConfig(**settings)
-        self.desk = AnsweringDesk(reasoner, lambda: (), lambda: 0, config, 10.0)  # type: ignore[arg-type]
+        self.seen: tuple[SemanticDelta, ...] = ()
+        self.desk = AnsweringDesk(reasoner, lambda: self.seen, lambda: 0, config, 10.0)  # type: ignore[arg-type]
         self.outcomes: dict[str, Outcome] = {}
         self.phases: list[Phase] = []
         self.changed = threading.Condition()
@@ -198,3 +203,20 @@ def test_closing_ends_everyone_with_the_reason_and_takes_no_more(reasoner: FakeR
     asker.ask('c')
     assert asker.outcome('c').code is RefusalCode.NOT_ACTIVE
     assert asker.desk.waiting() == 0
+
+
+@pytest.mark.parametrize(
+    ('then', 'freshness'),
+    [('forgotten', Freshness.STALE), ('new', Freshness.STALE), ('more', Freshness.FRESH)],
+)
+def test_answer_about_what_was_forgotten_meanwhile_is_not_fresh(
+    reasoner: FakeReasoner, then: str, freshness: Freshness
+) -> None:
+    asker = Asker(reasoner)
+    before, after = (SemanticDelta(1, DeltaKind.CHANGE) for _ in range(2))
+    asker.seen = (before,)
+    asker.ask('a')
+    assert reasoner.started.acquire(timeout=TIMEOUT_S)
+    asker.seen = {'forgotten': (), 'new': (after,), 'more': (before, after)}[then]
+    reasoner.go.set()
+    assert asker.outcome('a').answer.freshness is freshness

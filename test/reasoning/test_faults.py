@@ -152,6 +152,15 @@ def test_where_every_server_fails_the_refusal_says_why_of_each(
     assert refusal.value.answer.freshness is Freshness.REFUSED
 
 
+def test_clock_of_the_model_host_is_not_believed(
+    primary: FaultyServer, ladder: ChatLadder
+) -> None:
+    """The server says that it is the year 2100."""
+    assert ask(ladder).freshness is Freshness.FRESH
+    assert ask(ladder).observation_age_ns == SECOND_NS / 2
+    assert ask(ladder, now_s=60.0).freshness is Freshness.STALE
+
+
 def test_all_servers_hung_end_in_a_refusal_within_the_deadline(
     primary: FaultyServer,
 ) -> None:
