@@ -14,6 +14,7 @@ import sys
 # Name -> what it measures. A bench is a module with add_arguments(parser) and main(args) -> int.
 BENCHES = {
     'asking': 'a question over ROS with 32 deltas: time to the first text',
+    'faults': 'model servers that die, hang and lie: callbacks of the nodes, answers, recovery',
     'history': 'what the prompt still tells after 10, 100 and 1,000 deltas',
     'injection': 'signs that give orders: do answers follow them, does the gate hold',
     'keyframes': 'overlap against rendered truth, time per image, rate from a bag',

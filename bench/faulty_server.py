@@ -37,6 +37,7 @@ BEHAVIOURS = {
     'broken': 'replies with status 500',
     'garbage': 'sends a stream of what is no chat event',
     'nested': 'sends JSON that is nested deeper than a parser goes',
+    'huge': 'sends an event of nearly 512 KiB that says nothing',
     'endless': 'sends one line that never ends',
     'babbling': 'completes without an answer in it',
     'other': 'serves a model of another name',
@@ -164,6 +165,9 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if behaviour == 'nested':
             yield b'data: ' + b'[' * 1_000_000 + b'\n\n'
+            return
+        if behaviour == 'huge':
+            yield b'data: [' + b'0,' * 250_000 + b'0]\n\n'
             return
         while behaviour == 'endless':
             yield b'data: {"x": "' + b'y' * 65_536

@@ -28,7 +28,9 @@ Value = TypeVar('Value')
 # How late a cancel may be noticed [s]; an Event cannot be waited for by asyncio.
 _POLL_S = 0.05
 _CLOSE_S = 1.0  # most that closing a connection may take [s]
-_MAX_BYTES = 4 * 1024 * 1024  # of a line, or of a body that is read whole
+# Of a line, or of a body that is read whole. Parsing holds the interpreter, and with it every
+# callback of the node: a few milliseconds for so much.
+_MAX_BYTES = 512 * 1024
 
 
 class Watch:
@@ -115,15 +117,17 @@ class Reply:
 
         Raises:
             DeadlineError, CancelledError: As the watch says.
-            ModelError: A line is longer than 4 MiB.
+            ModelError: A line is longer than 512 KiB.
             httpx.HTTPError: The connection failed.
         """
         # httpx also splits lines at characters that JSON strings may hold, such as U+2028.
         rest = b''
         for piece in self._pieces():
-            *lines, rest = (rest + piece).split(b'\n')
-            for line in lines:
-                yield line.decode(errors='replace').rstrip('\r')
+            rest += piece
+            if b'\n' in piece:
+                *lines, rest = rest.split(b'\n')
+                for line in lines:
+                    yield line.decode(errors='replace').rstrip('\r')
             if len(rest) > _MAX_BYTES:
                 msg = f'{self._url} sent a line of more than {_MAX_BYTES} bytes'
                 raise ModelError(msg)
@@ -131,7 +135,7 @@ class Reply:
             yield rest.decode(errors='replace')
 
     def text(self) -> str:
-        """Read the body, up to 4 MiB of it.
+        """Read the body, up to 512 KiB of it.
 
         Raises:
             DeadlineError, CancelledError: As the watch says.

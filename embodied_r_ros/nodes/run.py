@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 import traceback
@@ -34,6 +35,10 @@ _LAST_WORDS_S = 0.5
 # Signals that come together are one wish to end.
 _TOGETHER_S = 3.0
 
+# A callback that needs the interpreter while a thread computes waits so long for it, each time
+# that it comes back from the middleware; Python's own 5 ms add up to more than a frame.
+_SWITCH_S = 0.001
+
 
 def run(make: Callable[..., ManagedNode], arguments: Sequence[str] | None = None) -> int:
     """Make a node and spin it until it is told to end.
@@ -42,6 +47,7 @@ def run(make: Callable[..., ManagedNode], arguments: Sequence[str] | None = None
     a launch system or lifecycle manager; when that fails the process ends with 1.
     """
     signals = _signals_to_socket()
+    sys.setswitchinterval(_SWITCH_S)
     context = Context()
     rclpy.init(args=arguments, context=context, signal_handler_options=SignalHandlerOptions.NO)
     try:

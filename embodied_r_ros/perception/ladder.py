@@ -55,7 +55,7 @@ class LadderPerceiver:
         for step in self._ladder.order():
             delta = _perceived(step.model, earlier, later)
             if delta.kind is not DeltaKind.FAILED:
-                self._note(step, [(other, told.error) for other, told in failed])
+                self._note(step, [(other, told.error, None) for other, told in failed])
                 with self._lock:
                     self._stood_in += step is not self._first
                 return delta
@@ -70,16 +70,15 @@ class LadderPerceiver:
         Raises:
             ModelError: No rung could.
         """
-        failed: list[tuple[Step[Perceiver], str]] = []
+        failed: list[tuple[Step[Perceiver], str, float | None]] = []
         problem = ModelError(f'no time left to look at keyframe {keyframe.id}')
         for step, given_s in self._ladder.turns(deadline_s):
             try:
                 text = step.model.focus(question, options, keyframe, given_s)
             except ModelError as error:
                 problem = error
-                # Who looks at a keyframe in a hurry says nothing of the model.
-                if not isinstance(error, DeadlineError):
-                    failed.append((step, str(error)))
+                late_s = given_s if isinstance(error, DeadlineError) else None
+                failed.append((step, str(error), late_s))
             else:
                 self._note(step, failed)
                 return text
@@ -99,16 +98,16 @@ class LadderPerceiver:
         Raises:
             ModelError: None does.
         """
-        failed: list[tuple[Step[Perceiver], str]] = []
+        failed: list[tuple[Step[Perceiver], str, None]] = []
         for step in self._ladder.order():
             try:
                 info = step.model.info()
             except ModelError as error:
-                failed.append((step, str(error)))
+                failed.append((step, str(error), None))
             else:
                 self._note(step, failed)
                 return info
-        raise ModelError('; '.join(problem for _, problem in failed))
+        raise ModelError('; '.join(problem for _, problem, _ in failed))
 
     def check(self, deadline_s: float) -> None:
         """See that the best rung works.
@@ -123,10 +122,13 @@ class LadderPerceiver:
         self._ladder.close()
 
     def _note(
-        self, worked: Step[Perceiver], failed: Sequence[tuple[Step[Perceiver], str]]
+        self,
+        worked: Step[Perceiver],
+        failed: Sequence[tuple[Step[Perceiver], str, float | None]],
     ) -> None:
-        for step, problem in failed:
-            self._ladder.failed(step, problem)
+        """Note who worked, and who did not: why, and in which time where it was late [s]."""
+        for step, problem, late_after_s in failed:
+            self._ladder.failed(step, problem, late_after_s)
         self._ladder.worked(worked)
 
 

@@ -277,6 +277,12 @@ def test_absent_server_is_named_with_what_to_do() -> None:
         asked(HttpChatClient(ChatConfig(url=url, retries=0)))
 
 
+def test_line_that_would_hold_the_interpreter_for_long_is_not_read(server: ChatServer) -> None:
+    server.play(Script(raw=('data: [' + '0,' * 300_000 + '0]',)))
+    with pytest.raises(ModelError, match='a line of more than 524288 bytes'):
+        asked(client_of(server, retries=0))
+
+
 def test_chunks_without_text_are_bounded_too(server: ChatServer) -> None:
     event = '{"choices": [{"delta": {}, "logprobs": {"content": [{"token": "", "logprob": 0}]}}]}'
     server.play(Script(raw=(f'data: {event}',) * 300))

@@ -142,6 +142,23 @@ def test_look_splits_its_time_over_the_rungs() -> None:
     assert perceiver.problems() == {}
 
 
+@pytest.mark.parametrize(('deadline_s', 'to_blame'), [(10.0, True), (1.0, False)])
+def test_look_that_is_late_counts_where_the_model_had_time(
+    deadline_s: float, to_blame: bool
+) -> None:
+    class Late(FakePerceiver):
+        def focus(
+            self, question: str, options: Sequence[str], keyframe: Keyframe, deadline_s: float
+        ) -> FocusText:
+            msg = 'late'
+            raise DeadlineError(msg)
+
+    perceiver = ladder_of(Late(Rung.PRIMARY), FakePerceiver(Rung.LOCAL))
+    assert perceiver.focus('what?', (), keyframe(), deadline_s).text == 'LOCAL'
+    assert bool(perceiver.problems()) == to_blame
+    perceiver.close()
+
+
 def test_start_takes_the_best_rung_that_answers() -> None:
     class Absent(FakePerceiver):
         def info(self) -> ModelInfo:
