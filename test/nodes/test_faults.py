@@ -28,8 +28,9 @@ LEFT = '<think>It was left.</think><answer>left</answer>'
 SCENE = '{"summary": "A red chair.", "items": [], "visible_text": [], "motions": []}'
 QUICK: dict[str, Any] = {
     'ladder__start': 'any',
-    'ladder__first_wait_s': 0.1,
-    'ladder__longest_wait_s': 0.4,
+    # Long enough that what a fault did is still to be seen, also on a busy machine.
+    'ladder__first_wait_s': 2.0,
+    'ladder__longest_wait_s': 2.0,
     'ladder__look_s': 1.0,
     'ladder__patience_s': 0.2,
 }
