@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default='keyframes',
         help='which images episodes keep; default: those of the keyframes',
     )
+    add('--force', action='store_true', help='collect bags that fail their audit too')
     add('--perceiver', choices=('classical', 'vlm'), default='classical', help='who perceives')
     add('--profile', default='', help='profile of the model servers, for --perceiver vlm')
 
@@ -47,7 +48,7 @@ def main(args: argparse.Namespace) -> int:
     bags = find_bags(args.bags)
     failures = []
     # disable=None: no bar where stderr is not a terminal.
-    results = collect(bags, args.out, config, args.jobs)
+    results = collect(bags, args.out, config, args.jobs, is_forced=args.force)
     for result in tqdm(results, total=len(bags), unit=' bags', disable=None):
         if result.reason:
             failures.append(result)

@@ -46,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='share of the scenes for the split test, half of whose wordings are held out from '
         'training (%(default)s); 1: worlds that are for tests alone',
     )
+    parser.add_argument('--force', action='store_true', help='use bags that fail their audit too')
     parser.add_argument('--profile', help='profile of the model servers, for --deltas vlm')
 
 
@@ -55,9 +56,13 @@ def main(args: argparse.Namespace) -> int:
     manifest_path(args.out)  # refused before the work, not after it
     coverage = Coverage()
     bags = tqdm(find_bags(args.bags), unit=' bags', disable=None)
-    rows = rows_of_bags(bags, args.deltas, config, coverage, _perceiving(args))
+    perceive = _perceiving(args)
+    rows = rows_of_bags(bags, args.deltas, config, coverage, perceive, is_forced=args.force)
     count = write_rows(args.out, rows)
     write_manifest(args.out, config, args.deltas, coverage)
+    for bag in coverage.bags:
+        if bag.left_out:
+            print(f'left out: {bag.name}: {bag.left_out}', file=sys.stderr)
     print(coverage.table(), file=sys.stderr)
     return 0 if count else 1
 

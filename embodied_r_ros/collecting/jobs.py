@@ -23,6 +23,7 @@ from typing import Any, TextIO, TYPE_CHECKING
 import cv2
 from embodied_r_ros.collecting.episode import collect_episode, CollectConfig
 from embodied_r_ros.errors import EmbodiedRError, InputError
+from embodied_r_ros.recordings.bag_audit import why_unfit
 from embodied_r_ros.recordings.bag_digest import bag_digest
 
 if TYPE_CHECKING:
@@ -58,10 +59,16 @@ class _Job:
     config: CollectConfig
     digest: BagDigest
     threads: int  # that OpenCV may use
+    is_forced: bool  # whatever its audit says
 
 
 def collect(
-    bags: Sequence[Path], out: Path, config: CollectConfig, jobs: int = 1
+    bags: Sequence[Path],
+    out: Path,
+    config: CollectConfig,
+    jobs: int = 1,
+    *,
+    is_forced: bool = False,
 ) -> Generator[Result, None, None]:
     """Collect bags; yields what became of each as it is done, in any order.
 
@@ -70,6 +77,7 @@ def collect(
         out: Folder of the episodes: new, empty, or one in which the same was begun before.
         config: What is kept, and who perceives.
         jobs: Bags at the same time, each in a process of its own.
+        is_forced: Collect bags that fail their audit too.
 
     Raises:
         InputError: An argument cannot be used, or the folder is of another collection.
@@ -79,13 +87,13 @@ def collect(
         raise InputError(msg)
     config.make_perceiver()  # a server that does not answer is no fault of a bag
     with _collection(out, config):
-        yield from _collect(bags, out, config, jobs)
+        yield from _collect(bags, out, config, jobs, is_forced=is_forced)
 
 
 def _collect(
-    bags: Sequence[Path], out: Path, config: CollectConfig, jobs: int
+    bags: Sequence[Path], out: Path, config: CollectConfig, jobs: int, *, is_forced: bool
 ) -> Iterator[Result]:
-    running = _Running()
+    running = _Running(is_forced=is_forced)
     threads = max(1, (os.cpu_count() or 1) // jobs)
     pool = ThreadPoolExecutor(jobs, 'collect')
     try:
@@ -150,7 +158,8 @@ def _claim(file: TextIO, out: Path, settings: str) -> None:
 class _Running:
     """The processes that are at work. Threads wait for them, one each."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_forced: bool) -> None:
+        self._is_forced = is_forced
         # A fork would copy the threads of OpenCV as they are in the midst of work.
         self._context = multiprocessing.get_context('spawn')
         self._processes: set[SpawnProcess] = set()
@@ -171,7 +180,8 @@ class _Running:
             if there := next(out.glob(f'*-{short}'), None):
                 return Result(bag, there.name, was_there=True)
             stem = bag.name if bag.is_dir() else bag.stem
-            job = _Job(bag, out / f'{stem}-{short}', config, digest, threads)
+            folder = out / f'{stem}-{short}'
+            job = _Job(bag, folder, config, digest, threads, self._is_forced)
             return self._run(job)
 
     def _run(self, job: _Job) -> Result:
@@ -210,13 +220,24 @@ def _death(code: int | None) -> str:
     return f'its process died (exit code {code})'
 
 
+def _collected(job: _Job) -> Result:
+    """Collect a bag that is fit for it.
+
+    Raises:
+        EmbodiedRError: It cannot be collected.
+    """
+    if not job.is_forced and (why := why_unfit(job.bag)):
+        return Result(job.bag, reason=why)
+    made = collect_episode(job.bag, job.folder, job.config, job.digest)
+    return Result(job.bag, job.folder.name, made.keyframes, made.failed)
+
+
 def _in_process(result: Connection[Any, Any], job: _Job) -> None:
     # An interrupt is for the process that started this one, and which ends it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     cv2.setNumThreads(job.threads)
     try:
-        made = collect_episode(job.bag, job.folder, job.config, job.digest)
-        said = Result(job.bag, job.folder.name, made.keyframes, made.failed)
+        said = _collected(job)
     except EmbodiedRError as error:
         said = Result(job.bag, reason=str(error))
     except Exception as error:  # one bag, however odd, never ends the others

@@ -12,6 +12,7 @@ from embodied_r_ros.questions.coverage import BagNote
 from embodied_r_ros.questions.derive import rows_of_episode
 from embodied_r_ros.questions.logged import rows_of_answers
 from embodied_r_ros.questions.splits import split_of, SplitGuard
+from embodied_r_ros.recordings.bag_audit import why_unfit
 from embodied_r_ros.recordings.bag_digest import bag_digest
 from embodied_r_ros.recordings.episode_bag import read_episode
 
@@ -67,10 +68,13 @@ def rows_of_bags(
     config: QuestionsConfig,
     coverage: Coverage,
     perceive: Callable[[Path], Sequence[SemanticDelta]] | None = None,
+    *,
+    is_forced: bool = False,
 ) -> Iterator[Row]:
     """Derive the rows of bags, in the order given.
 
-    What an earlier bag has in another split is left out, and so are copies of bags.
+    What an earlier bag has in another split is left out, and so are copies of bags, and bags that
+    were not closed or fail their audit.
 
     Args:
         bags: Bags, as `find_bags` lists them.
@@ -78,6 +82,7 @@ def rows_of_bags(
         config: How many questions are derived.
         coverage: Counts what was derived and what had no solution.
         perceive: Perceives the images of a bag, where deltas are not read from it.
+        is_forced: Use bags that fail their audit too.
 
     Raises:
         BagError: A bag is not readable, or does not have the deltas that are asked for.
@@ -89,6 +94,10 @@ def rows_of_bags(
         if before := guard.copy_of(digest.sha256, note.name):
             coverage.leave_out(note, f'a copy of bag {before}')
             continue
+        why = why_unfit(bag)
+        if why and not is_forced:
+            coverage.leave_out(note, why)
+            continue
         episode = read_episode(bag, delta_source, perceive)
         split = split_of(episode.scene_id, config)
         note = replace(
@@ -97,6 +106,7 @@ def rows_of_bags(
             scene_id=episode.scene_id,
             split=split,
             deltas=episode.delta_source,
+            forced=why,
         )
         if twin := guard.twin_of(episode, split):
             coverage.leave_out(note, f'shows what scene {twin!r} of another split shows')

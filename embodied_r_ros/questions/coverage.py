@@ -24,6 +24,7 @@ class BagNote:
     deltas: str = ''  # where they come from
     rows: int = 0
     left_out: str = ''  # why it has no rows; empty: it may have some
+    forced: str = ''  # why it was not to be used, where it was all the same
 
 
 @dataclass

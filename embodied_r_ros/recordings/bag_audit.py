@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from rosbags.highlevel import AnyReader
 
+FORCE = '--force uses it all the same'
 _MARK = 'embodied_r_msgs/msg/EpisodeMark'
 
 
@@ -37,14 +38,33 @@ def audit_bag(bag: Path) -> AuditReport:
         BagError: It is no bag, or cannot be read.
         OSError: The disk fails.
     """
-    if bag.is_dir() and mcap_files(bag):
-        state = bag_state(bag)
-        if state is BagState.BUSY:
-            return _unusable('it is being recorded, or recovered')
-        if state is BagState.UNCLOSED:
-            return _unusable(f'it was not closed: run `embodied-r episodes recover {bag}`')
+    if why := _why_not_whole(bag):
+        return AuditReport(0.0, (), (why,))
     with open_bag(bag) as reader:
         return _audit(reader, _records(bag))
+
+
+def why_unfit(bag: Path) -> str:
+    """Why a bag is not to be used for training; empty: it may be.
+
+    Raises:
+        BagError: It is no bag, or cannot be read.
+        OSError: The disk fails.
+    """
+    if why := _why_not_whole(bag):
+        return why
+    problems = audit_bag(bag).problems
+    return f'it fails its audit: {"; ".join(problems)} ({FORCE})' if problems else ''
+
+
+def _why_not_whole(bag: Path) -> str:
+    """Why a bag cannot be read yet; empty: it can, or it is no folder of MCAP files."""
+    state = bag_state(bag) if bag.is_dir() and mcap_files(bag) else BagState.CLOSED
+    if state is BagState.BUSY:
+        return f'bag {bag} is being recorded, or recovered'
+    if state is BagState.UNCLOSED:
+        return f'bag {bag} was not closed: run `embodied-r episodes recover {bag}`'
+    return ''
 
 
 def _audit(reader: AnyReader, records: Mapping[str, Mapping[str, str]]) -> AuditReport:
@@ -77,7 +97,3 @@ def _records(bag: Path) -> dict[str, dict[str, str]]:
     paths = mcap_files(bag) if bag.is_dir() else [bag]
     contents = [read_content(path) for path in paths if path.suffix == '.mcap']
     return {name: record for c in contents if c for name, record in c.records.items()}
-
-
-def _unusable(problem: str) -> AuditReport:
-    return AuditReport(0.0, (), (problem,))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+import shutil
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.conversions import label_to_msg, mark_to_msg
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.recordings.recording import RecordingStats
     from rosbags.interfaces import Qos
 
+_MB = 1024 * 1024
 _MARK = 'embodied_r_msgs/msg/EpisodeMark'
 _LABEL = 'embodied_r_msgs/msg/AnswerLabel'
 
@@ -120,7 +122,7 @@ class EpisodeWriter:
         Raises:
             BagError: The disk did not take it, or not in time.
         """
-        records = {AUDIT_RECORD: {'report': self.result.to_json()}} if self.result else {}
+        records = {AUDIT_RECORD: self._record(self.result)} if self.result else {}
         self._recording.close(records=records)
 
     def stats(self) -> RecordingStats:
@@ -136,6 +138,14 @@ class EpisodeWriter:
         if is_in:
             self._audit.take(topic, data, stamp_ns)
         return is_in
+
+    def _record(self, result: AuditReport) -> dict[str, str]:
+        """What the bag says of the episode: the audit, and the room that is left on the disk."""
+        try:
+            left_mb = shutil.disk_usage(self.folder).free // _MB
+        except OSError:
+            left_mb = 0
+        return {'report': result.to_json(), 'disk_left_mb': str(left_mb)}
 
     def _report(self, now_ns: int, *, is_over: bool) -> AuditReport:
         self._audit.lost(self._recording.stats().dropped)

@@ -102,7 +102,7 @@ def test_audit_tells_what_is_wrong(folder: Path, capsys: pytest.CaptureFixture[s
     code, out, err = run(capsys, 'audit', folder)
     assert code == 1
     assert out.splitlines()[:2] == ['e1: ok, 3.9 s', 'e2: fails, 0.0 s']
-    assert f'it was not closed: run `embodied-r episodes recover {folder / "e2"}`' in out
+    assert f'  bag {folder / "e2"} was not closed: run `embodied-r episodes recover' in out
     assert err == '1 of 2 episodes pass\n'
     code, out, _ = run(capsys, 'audit', folder / 'e1')
     assert code == 0

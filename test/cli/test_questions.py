@@ -2,9 +2,12 @@
 from __future__ import annotations
 
 from collections import Counter
+import json
+import shutil
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.cli.main import main
+from embodied_r_ros.recordings.bags import BagWriter, open_bag, read_serialized
 from embodied_r_ros.rows import read_rows
 import pytest
 
@@ -76,3 +79,45 @@ def test_bad_input_leaves_nothing(
     assert main(['questions', *filled]) == 2
     assert message in capsys.readouterr().err.splitlines()[-1]
     assert list(tmp_path.iterdir()) == []
+
+
+def spoil(episode: Path) -> None:
+    """Rewrite an episode with the stamps of its odometry out of order."""
+    spoilt = episode.with_name(f'{episode.name}_spoilt')
+    with open_bag(episode) as reader, BagWriter(spoilt) as writer:
+        types = {c.topic: c.msgtype for c in reader.connections}
+        for topic, type_name in types.items():
+            writer.add_topic(topic, type_name)
+        messages = list(read_serialized(reader, types))
+        odometry = iter([data for topic, _, data in messages if topic == '/odom'][::-1])
+        for topic, time_ns, data in messages:
+            writer.write_serialized(topic, next(odometry) if topic == '/odom' else data, time_ns)
+    shutil.rmtree(episode)
+    spoilt.rename(episode)
+
+
+def test_episode_that_is_not_fit_for_training_is_left_out_unless_forced(
+    worlds: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / 'w'
+    shutil.copytree(worlds, folder)
+    first, second, *_ = sorted(folder.iterdir())
+    spoil(first)
+    (second / 'metadata.yaml').unlink()
+    command = ['questions', str(folder), '--deltas', 'true', '--out']
+    assert main([*command, str(tmp_path / 'rows.jsonl')]) == 0
+    told = capsys.readouterr().err
+    assert f'left out: {first}: it fails its audit: /odom: ' in told
+    assert 'stamps out of order (--force uses it all the same)' in told
+    assert f'left out: {second}: bag {second} was not closed: run `embodied-r episodes' in told
+    left = {row.episode_id for row in read_rows(tmp_path / 'rows.jsonl')}
+    assert len(left) == 2
+
+    assert main(['episodes', 'recover', str(folder)]) == 0
+    assert main([*command, str(tmp_path / 'forced.jsonl'), '--force']) == 0
+    forced = {row.episode_id for row in read_rows(tmp_path / 'forced.jsonl')}
+    assert len(forced) == 4
+    manifest = json.loads((tmp_path / 'forced.manifest.json').read_text())
+    reasons = [bag['forced'] for bag in manifest['bags']]
+    assert 'stamps out of order' in reasons[0]
+    assert reasons[1:] == ['', '', '']

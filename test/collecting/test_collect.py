@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 import json
 import multiprocessing
 import shutil
@@ -27,7 +28,7 @@ from embodied_r_ros.geometry import Intrinsics, Pose
 from embodied_r_ros.images import encode_image
 from embodied_r_ros.pipeline import classical_perceiver, perceive_path
 from embodied_r_ros.recordings.bag_digest import bag_digest
-from embodied_r_ros.recordings.bags import BagWriter, open_bag, read_messages
+from embodied_r_ros.recordings.bags import BagWriter, open_bag, read_messages, read_serialized
 from embodied_r_ros.recordings.episode_bag import read_episode
 from embodied_r_ros.recordings.message_types import BagMessageFactory
 import numpy as np
@@ -214,6 +215,27 @@ def test_a_bad_bag_ends_nothing_but_itself(
         'was there'
     ] * 3
     assert {path: path.stat().st_mtime_ns for path in out.rglob('*')} == before
+
+
+def test_a_bag_that_fails_its_audit_is_collected_only_by_force(
+    plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bag = tmp_path / 'mixed'
+    with open_bag(plain) as reader, BagWriter(bag) as writer:
+        types = {c.topic: c.msgtype for c in reader.connections}
+        for topic, type_name in types.items():
+            writer.add_topic(topic, type_name)
+        seen = Counter[str]()
+        for topic, time_ns, data in read_serialized(reader, types):
+            seen[topic] += 1
+            late_ns = 500_000_000 if seen[topic] % 2 else 0
+            writer.write_serialized(topic, data, time_ns + late_ns)
+    command = ['collect', str(bag), '--out', str(tmp_path / 'out')]
+    assert main(command) == 1
+    [line] = [s for s in capsys.readouterr().err.splitlines() if s.startswith('failed: ')]
+    assert line.startswith(f'failed: {bag}: it fails its audit: /')
+    assert line.endswith('stamps out of order (--force uses it all the same)')
+    assert main([*command, '--force']) == 0
 
 
 def test_a_process_that_is_killed_ends_nothing_but_its_bag(plain: Path, tmp_path: Path) -> None:

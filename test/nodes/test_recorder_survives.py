@@ -178,6 +178,7 @@ def test_audit_of_the_bag_is_that_of_the_recorder(operator: Operator) -> None:
     [path] = Path(bag).glob('*.mcap')
     with path.open('rb') as file:
         records = {r.name: r.metadata for r in make_reader(file).iter_metadata()}
+    assert int(records['embodied_r_audit']['disk_left_mb']) > 0
     told, again = (
         json.loads(text)
         for text in (records['embodied_r_audit']['report'], audit_bag(Path(bag)).to_json())

@@ -99,6 +99,16 @@ def test_stamps_out_of_order_are_counted_and_fail() -> None:
         assert report.problems == problems
 
 
+@pytest.mark.parametrize('topics', [(), ('keyframe',)])
+def test_keyframes_are_in_order_where_they_are_expected(topics: tuple[str, ...]) -> None:
+    made = audit(*topics)
+    made.add_topic('/r/keyframe', 'embodied_r_msgs/msg/Keyframe', embodied_typestore())
+    for index, stamp_s in enumerate((5, 6, 1)):
+        made.take('/r/keyframe', stamped(stamp_s * S), (101 + index) * S)
+    problems = made.report(105 * S, is_over=True).problems
+    assert problems == tuple(f'/r/{name}: 1 stamps out of order' for name in topics)
+
+
 def test_dropped_messages_fail_above_their_share() -> None:
     made = audit()
     feed(made, *(index / 100 for index in range(100)))
@@ -149,7 +159,8 @@ def test_bag_that_was_not_closed_fails(tmp_path: Path) -> None:
     bag = growing(tmp_path / 'e1')
     bag.write('/text', text_cdr('a'), 1)
     [problem] = audit_bag(bag.folder).problems
-    assert problem == 'it is being recorded, or recovered'
+    assert problem == f'bag {bag.folder} is being recorded, or recovered'
     bag.abandon()
     [problem] = audit_bag(bag.folder).problems
-    assert problem == f'it was not closed: run `embodied-r episodes recover {bag.folder}`'
+    how = f'run `embodied-r episodes recover {bag.folder}`'
+    assert problem == f'bag {bag.folder} was not closed: {how}'
