@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
@@ -12,11 +13,19 @@ import shutil
 import sys
 from typing import Any
 
-from embodied_r_ros.errors import EmbodiedRError
+from embodied_r_ros.errors import EmbodiedRError, ModelError
+from embodied_r_ros.models.chat_config import ChatConfig
 from embodied_r_ros.models.digest import model_digest
+from embodied_r_ros.models.http_chat import HttpChatClient
+from embodied_r_ros.models.profiles import load_profile
 from embodied_r_ros.resources import interface_path, shared_path
 
 _MIN_FREE_GB = 2.0
+_SERVER_S = 5.0
+_MAX_AGE_S = 2.0  # older images are not of now
+_CLOCK_ERROR_S = 0.1  # images from the future
+_TIMEX_BYTES = 512  # more than the kernel's struct timex has
+_UNSYNCHRONISED = 5  # TIME_ERROR of adjtimex(2)
 _GB = 1024**3
 
 
@@ -40,11 +49,13 @@ def installation_checks() -> dict[str, Check]:
     return {
         'python': _python(),
         'ros': _ros(),
+        'rmw': _rmw(),
         'messages': _messages(),
         'model': _model(),
         'model_server': _program('transformers', 'install requirements/train.txt'),
         'simulator': _simulator(),
         'disk': _disk(),
+        'clock': _clock(),
     }
 
 
@@ -63,6 +74,17 @@ def _ros() -> Check:
     middleware = os.environ.get('RMW_IMPLEMENTATION', '') or 'default middleware'
     name = f'ROS 2 {distro}' if distro else 'ROS 2 from wheels'
     return Check(True, f'{name}, {middleware}, {where}')
+
+
+def _rmw() -> Check:
+    try:
+        name = import_module('rclpy').get_rmw_implementation_identifier()
+    except (ImportError, RuntimeError) as error:
+        asked = os.environ.get('RMW_IMPLEMENTATION') or 'the default middleware'
+        why = ' '.join(str(error).split())[:200]
+        return Check(False, f'{asked} does not load ({why})', 'install it, or unset the variable')
+    reach = os.environ.get('ROS_AUTOMATIC_DISCOVERY_RANGE') or 'SUBNET'
+    return Check(True, f'{name}, domain {os.environ.get("ROS_DOMAIN_ID") or 0}, reaches {reach}')
 
 
 def _messages() -> Check:
@@ -103,6 +125,66 @@ def _disk() -> Check:
     ok = free_gb >= _MIN_FREE_GB
     remedy = '' if ok else f'make room: episodes need at least {_MIN_FREE_GB:.0f} GB'
     return Check(ok, f'{free_gb:.1f} GB free in {Path.home()}', remedy)
+
+
+def _clock() -> Check:
+    # The kernel knows whether a time service disciplines its clock; -1 where it does not say.
+    try:
+        state = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES))
+    except (OSError, AttributeError):
+        state = -1
+    values = {'synchronised': None if state < 0 else state != _UNSYNCHRONISED}
+    if state == _UNSYNCHRONISED:
+        remedy = 'run chrony on every host where cameras, models and nodes are on several'
+        return Check(True, 'no time service keeps this clock', remedy, values)
+    known = 'kept by a time service' if state >= 0 else 'not known to be kept by a time service'
+    return Check(True, known, '', values)
+
+
+def server_check(url: str, *, is_wanted: bool) -> Check:
+    """Ask a model server what it serves, and compare that with what should be served.
+
+    Args:
+        url: Its base URL.
+        is_wanted: Whether its absence is a failure; else it only is not running now.
+    """
+    try:
+        info = HttpChatClient(ChatConfig(url, retries=0)).info(_SERVER_S)
+    except ModelError as error:
+        remedy = 'embodied-r serve, or give --server URL'
+        return Check(not is_wanted, str(error), remedy, {'url': url})
+    values = {'url': url, 'name': info.name, 'digest': info.digest}
+    if not info.digest:
+        return Check(True, f'{url} serves {info.name}; its files are not here', '', values)
+    try:
+        expected = _digest_in_force()
+    except (EmbodiedRError, OSError) as error:
+        return Check(False, str(error), 'promote a model anew, or roll back', values)
+    detail = f'{url} serves {info.name}, {info.digest}'
+    if info.digest == expected:
+        return Check(True, detail, '', values)
+    remedy = f'this is not the model of profile embedded ({expected}): start its server again'
+    return Check(not is_wanted, detail, remedy, values)
+
+
+def _digest_in_force() -> str:
+    server = load_profile('embedded').servers['reasoner'].in_force()
+    return model_digest(Path(server.model_argument()))
+
+
+def camera_check(found: dict[str, Any], wanted: str) -> Check:
+    """Judge what `nodes.camera_check.look_for_camera` heard."""
+    listed = ', '.join(found['topics']) or 'none'
+    if not found['topic']:
+        detail = f'nobody publishes {wanted or "images"} (topics with images: {listed})'
+        return Check(not wanted, detail, 'start the camera, then run doctor again', found)
+    if found['age_s'] is None:
+        remedy = 'embodied-r doctor --json: see transport; or the camera publishes nothing'
+        return Check(False, f'{found["topic"]}: no image arrived', remedy, found)
+    detail = f'{found["topic"]}: {found["rate_hz"]} Hz, the newest {found["age_s"]} s old'
+    ok = -_CLOCK_ERROR_S <= found['age_s'] <= _MAX_AGE_S
+    remedy = 'stamps and clock differ: set use_sim_time, or synchronise the hosts with chrony'
+    return Check(ok, detail, '' if ok else remedy, found)
 
 
 def transport_check(measured: dict[str, Any]) -> Check:

@@ -7,8 +7,17 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.doctor import Check, installation_checks, table, transport_check
+from embodied_r_ros.cli.arguments import some_text
+from embodied_r_ros.doctor import (
+    camera_check,
+    Check,
+    installation_checks,
+    server_check,
+    table,
+    transport_check,
+)
 from embodied_r_ros.errors import EmbodiedRError
+from embodied_r_ros.models.chat_config import ChatConfig
 
 if TYPE_CHECKING:
     import argparse
@@ -16,13 +25,19 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb."""
-    parser.add_argument('--json', action='store_true', help='print one JSON object')
+    add = parser.add_argument
+    add('--server', type=some_text, metavar='URL', help='model server that must be there')
+    add('--image-topic', type=some_text, help='camera that must be there')
+    add('--json', action='store_true', help='print one JSON object')
 
 
 def main(args: argparse.Namespace) -> int:
     """Run all checks; 1 where one fails."""
     checks = installation_checks()
-    if checks['ros'].ok:
+    url = args.server or ChatConfig().url
+    checks['server'] = server_check(url, is_wanted=args.server is not None)
+    if checks['ros'].ok and checks['rmw'].ok:
+        checks['camera'] = _camera(args.image_topic or '')
         print('sending 120 images from one process to another ...', file=sys.stderr)
         checks['transport'] = _transport()
     if args.json:
@@ -30,6 +45,13 @@ def main(args: argparse.Namespace) -> int:
     else:
         print(table(checks))
     return 0 if all(check.ok for check in checks.values()) else 1
+
+
+def _camera(topic: str) -> Check:
+    # Imported here for the same reason as in `_transport`.
+    from embodied_r_ros.nodes.camera_check import look_for_camera
+
+    return camera_check(look_for_camera(topic), topic)
 
 
 def _transport() -> Check:

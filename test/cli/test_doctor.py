@@ -2,12 +2,23 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.cli.main import main
-from embodied_r_ros.doctor import installation_checks, table, transport_check
+from embodied_r_ros.doctor import (
+    camera_check,
+    installation_checks,
+    server_check,
+    table,
+    transport_check,
+)
+from embodied_r_ros.models.digest import model_digest
+from embodied_r_ros.resources import shared_path
 import pytest
+
+from test.chat_server import ChatServer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,6 +56,65 @@ def test_definitions_alone_are_not_the_messages(
 def test_every_failure_says_what_to_do() -> None:
     for name, check in installation_checks().items():
         assert check.ok or check.remedy, name
+
+
+def test_a_model_server_is_asked_what_it_serves() -> None:
+    nano = str(shared_path('models', 'nano'))
+    with ChatServer(models=[{'id': nano}], name=nano) as server:
+        check = server_check(server.url, is_wanted=True)
+        assert check.ok
+        assert check.values['digest'] == model_digest(shared_path('models', 'nano'))
+    judge = str(shared_path('models', 'judge'))
+    with ChatServer(models=[{'id': judge}], name=judge) as server:
+        check = server_check(server.url, is_wanted=True)
+        assert not check.ok
+        assert 'is not the model of profile embedded' in check.remedy
+
+
+def test_an_absent_model_server_fails_only_where_it_was_asked_for() -> None:
+    checks = [server_check('http://127.0.0.1:9', is_wanted=wanted) for wanted in (False, True)]
+    assert [check.ok for check in checks] == [True, False]
+    assert all('embodied-r serve' in check.remedy for check in checks)
+
+
+@pytest.mark.parametrize(
+    ('found', 'wanted', 'ok', 'said'),
+    [
+        ({'topics': [], 'topic': ''}, '', True, 'nobody publishes images'),
+        ({'topics': ['/a'], 'topic': ''}, '/b', False, r'nobody publishes /b .*: /a\)'),
+        ({'topics': ['/a'], 'topic': '/a', 'rate_hz': 0, 'age_s': None}, '', False, 'no image'),
+        ({'topics': ['/a'], 'topic': '/a', 'rate_hz': 30, 'age_s': 0.02}, '', True, '30 Hz'),
+        ({'topics': ['/a'], 'topic': '/a', 'rate_hz': 30, 'age_s': 900.0}, '', False, '900'),
+        ({'topics': ['/a'], 'topic': '/a', 'rate_hz': 30, 'age_s': -5.0}, '', False, '-5'),
+    ],
+)
+def test_a_camera_is_judged_by_its_images(
+    found: dict[str, Any], wanted: str, ok: bool, said: str
+) -> None:
+    check = camera_check(found, wanted)
+    assert check.ok == ok
+    assert re.search(said, check.detail)
+    assert ok or check.remedy
+
+
+def test_a_middleware_that_is_not_there_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> str:
+        msg = "failed to load 'librmw_none.so'"
+        raise RuntimeError(msg)
+
+    rclpy = pytest.importorskip('rclpy')
+    monkeypatch.setattr(rclpy, 'get_rmw_implementation_identifier', fail)
+    check = installation_checks()['rmw']
+    assert not check.ok
+    assert 'librmw_none' in check.detail
+
+
+def test_the_object_is_keyed_by_check(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip('rclpy')
+    main(['doctor', '--json'])
+    found = json.loads(capsys.readouterr().out)
+    assert found.keys() >= {'ros', 'rmw', 'camera', 'server', 'model', 'disk', 'clock'}
+    assert all({'ok', 'detail', 'remedy'} <= check.keys() for check in found.values())
 
 
 def test_images_really_travel(capsys: pytest.CaptureFixture[str]) -> None:
