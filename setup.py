@@ -43,7 +43,7 @@ setup(
     maintainer_email='maintainers@embodied-r-ros.example',
     description="Spatial reasoning from a robot's own camera over ROS 2.",
     license='Apache-2.0',
-    extras_require={'test': ['pytest']},
+    extras_require={'test': ['pytest'], 'view': ['rerun-sdk']},
     entry_points={
         'console_scripts': [
             'embodied-r = embodied_r_ros.cli.main:main',

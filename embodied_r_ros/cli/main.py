@@ -31,6 +31,7 @@ VERBS: dict[str, str] = {
     'replay': 'ask the questions of a recording again, of other models',
     'serve': 'start the model servers of a profile',
     'sim': 'write recordings of simulated worlds, with the truth beside them',
+    'view': 'show a recording in the Rerun viewer, or save it for that',
 }
 
 

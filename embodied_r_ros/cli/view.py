@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`embodied-r view BAG`: a recording in the Rerun viewer, or saved for it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.cli.arguments import some_path
+from embodied_r_ros.showing.viewer import show
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of the verb."""
+    add = parser.add_argument
+    add('bag', type=some_path, metavar='BAG', help='rosbag2 folder, or a .mcap or .db3 file')
+    add('--save', type=some_path, metavar='FILE', help='write a .rrd file; else start the viewer')
+
+
+def main(args: argparse.Namespace) -> int:
+    """Show a recording, and print what it shows."""
+    print(json.dumps(show(args.bag, args.save)))
+    return 0

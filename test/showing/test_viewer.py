@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import sys
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.cli.main import main
+from embodied_r_ros.conversions import answer_to_msg, delta_to_msg, keyframe_to_msg
+from embodied_r_ros.errors import BagError, InputError
+from embodied_r_ros.recordings.bags import BagWriter
+from embodied_r_ros.recordings.message_types import BagMessageFactory
+from embodied_r_ros.resources import shared_path
+from embodied_r_ros.showing.viewer import show
+import pytest
+
+from test.test_conversions import answer, delta, keyframe
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+T0_NS = 1_700_000_000_000_000_000
+
+
+def recording(path: Path) -> Path:
+    """A bag with a keyframe, a delta and an answer."""
+    factory, kind = BagMessageFactory(), 'embodied_r_msgs/msg/'
+    said = {
+        '/keyframe': ('Keyframe', keyframe_to_msg(factory, keyframe())),
+        '/semantic_delta': ('SemanticDelta', delta_to_msg(factory, delta())),
+        '/answer': ('Answer', answer_to_msg(factory, answer())),
+    }
+    with BagWriter(path) as bag:
+        for topic, (name, msg) in said.items():
+            bag.add_topic(topic, kind + name)
+            bag.write(topic, msg, T0_NS)
+    return path
+
+
+def columns(file: Path) -> dict[str, dict[str, list[Any]]]:
+    """What a saved recording holds, by entity and column."""
+    from rerun.chunk import RrdReader
+
+    found: dict[str, dict[str, list[Any]]] = {}
+    for chunk in RrdReader(str(file)).store().stream():
+        batch = chunk.to_record_batch()
+        entity = found.setdefault(chunk.entity_path, {})
+        for name in batch.schema.names:
+            entity.setdefault(name, []).extend(batch.column(name).to_pylist())
+    return found
+
+
+def test_without_the_viewer_one_line_says_how_it_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, 'rerun', None)
+    bag = str(recording(tmp_path / 'bag'))
+    assert main(['view', bag, '--save', str(tmp_path / 'a.rrd')]) == 2
+    said = capsys.readouterr().err
+    assert 'pip install rerun-sdk' in said
+    assert said.count('\n') == 1
+    assert [path.name for path in tmp_path.iterdir()] == ['bag']
+
+
+def test_a_recording_is_shown_with_its_reasoning_and_freshness(tmp_path: Path) -> None:
+    pytest.importorskip('rerun')
+    counts = show(recording(tmp_path / 'bag'), tmp_path / 'a.rrd')
+    assert (counts['keyframes'], counts['deltas'], counts['answers']) == (1, 1, 1)
+    found = columns(tmp_path / 'a.rrd')
+    camera = keyframe().camera
+    assert found[f'/world/{camera}/image']['EncodedImage:blob']
+    assert [answer().think] in found['/reasoning']['TextLog:text']
+    assert delta().change in found[f'/deltas/{delta().camera}']['TextLog:text'][0][0]
+    assert found['/freshness']['Scalars:scalars'] == [[float(answer().freshness.value)]]
+    assert found['/rung/perception']['Scalars:scalars'] == [[float(delta().model.rung.value)]]
+    assert f'/world/{camera}' in found  # where the camera was
+    assert sorted(path.name for path in tmp_path.iterdir()) == ['a.rrd', 'bag']
+
+
+def test_a_camera_bag_is_shown_with_its_images_and_poses(tmp_path: Path) -> None:
+    pytest.importorskip('rerun')
+    counts = show(shared_path('samples', 'indoor', 'episode_00000'), tmp_path / 'a.rrd')
+    assert counts == {'keyframes': 0, 'images': 200, 'deltas': 9, 'answers': 0, 'poses': 200}
+    found = columns(tmp_path / 'a.rrd')
+    assert len(found['/world/camera']['Transform3D:translation']) == 200
+
+
+def test_a_bag_with_nothing_to_see_leaves_nothing_behind(tmp_path: Path) -> None:
+    pytest.importorskip('rerun')
+    with BagWriter(tmp_path / 'bag') as bag:
+        bag.add_topic('/a', 'std_msgs/msg/String')
+    with pytest.raises(BagError, match='nothing to see'):
+        show(tmp_path / 'bag', tmp_path / 'a.rrd')
+    assert [path.name for path in tmp_path.iterdir()] == ['bag']
+
+
+def test_an_existing_file_is_kept(tmp_path: Path) -> None:
+    (tmp_path / 'a.rrd').write_text('mine')
+    with pytest.raises(InputError, match='exists already'):
+        show(recording(tmp_path / 'bag'), tmp_path / 'a.rrd')
+    assert (tmp_path / 'a.rrd').read_text() == 'mine'
