@@ -17,8 +17,12 @@ if TYPE_CHECKING:
 class BagLock:
     """Holds a folder until it is closed."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, kind: int = fcntl.LOCK_EX) -> None:
         """Lock a folder.
+
+        Args:
+            folder: Of a bag.
+            kind: LOCK_EX to work on it, LOCK_SH to see whether somebody does.
 
         Raises:
             BlockingIOError: Somebody else holds it.
@@ -26,7 +30,7 @@ class BagLock:
         """
         self._descriptor: int | None = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._descriptor, kind | fcntl.LOCK_NB)
         except OSError:
             self.close()
             raise
@@ -47,7 +51,7 @@ class BagLock:
 def is_locked(folder: Path) -> bool:
     """Tell whether somebody works on a folder."""
     try:
-        BagLock(folder).close()
+        BagLock(folder, fcntl.LOCK_SH).close()
     except BlockingIOError:
         return True
     except OSError:

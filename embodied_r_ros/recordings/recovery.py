@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 import re
 import shutil
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.errors import BagError
 from embodied_r_ros.recordings.bag_lock import BagLock, is_locked
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 _TEMPORARY = '.recovering'
 _KEPT = '.damaged'
 _MB = 1024 * 1024
+# Ten times as fast, where it was built.
+_LOADER: Any = getattr(yaml, 'CSafeLoader', yaml.SafeLoader)
 
 
 class BagState(Enum):
@@ -238,7 +240,7 @@ def _is_closed(episode: Path) -> bool:
 
 def _has_metadata(episode: Path) -> bool:
     try:
-        value = yaml.safe_load((episode / METADATA).read_bytes())
+        value = yaml.load((episode / METADATA).read_bytes(), _LOADER)
         return bool(value['rosbag2_bagfile_information']['relative_file_paths'])
     except (FileNotFoundError, UnicodeDecodeError, yaml.YAMLError, TypeError, KeyError):
         return False

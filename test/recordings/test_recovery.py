@@ -8,6 +8,9 @@ import os
 from pathlib import Path
 import random
 import shutil
+import signal
+import subprocess
+import sys
 from typing import Any
 
 from embodied_r_ros.errors import BagError
@@ -249,6 +252,29 @@ def test_recovery_that_is_no_longer_wanted_changes_nothing(episode: Path) -> Non
         recover(broken, lambda: next(asked))
     assert [p.name for p in _files(broken)] == [path.name]
     assert recover(broken).messages == 300
+
+
+def test_recovery_that_is_killed_leaves_the_original(tmp_path: Path) -> None:
+    bag = growing(tmp_path / 'e1', max_chunks=100_000)
+    for index in range(4000):
+        bag.write('/text', text_cdr('a'), index)
+        bag.sync()
+    bag.abandon()
+    before = bag.path.read_bytes()
+    command = [sys.executable, '-m', 'embodied_r_ros.cli.main', 'episodes', 'recover']
+    process = subprocess.Popen([*command, str(bag.folder)])
+    try:
+        while not (begun := bag.path.with_suffix('.recovering')).exists():
+            assert process.poll() is None
+        process.send_signal(signal.SIGKILL)
+    finally:
+        process.kill()
+        process.wait(30)
+    assert begun.exists()
+    assert [path.name for path in _files(bag.folder)] == ['e1_0.mcap', 'e1_0.recovering']
+    assert bag.path.read_bytes() == before
+    assert recover(bag.folder).messages == 4000
+    assert [path.name for path in _files(bag.folder)] == ['e1_0.mcap', 'metadata.yaml']
 
 
 def test_disk_without_room_for_the_copy_is_named(
