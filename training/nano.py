@@ -80,7 +80,9 @@ def load_tokenizer(folder: Path) -> Any:
     Raises:
         ValueError: Text does not survive encoding and decoding, so another class was saved there.
     """
-    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    tokenizer = AutoTokenizer.from_pretrained(
+        folder, local_files_only=True, trust_remote_code=False
+    )
     probe = '<think>[2] turned left 30°: ahead 1.2 m.</think><answer>red tall object</answer>'
     ids = tokenizer(probe, add_special_tokens=False)['input_ids']
     if tokenizer.decode(ids, skip_special_tokens=True) != probe:
