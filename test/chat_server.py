@@ -77,12 +77,12 @@ class ChatServer:
 
     default: Script | Callable[[RecordedRequest], Script] = field(default_factory=Script)
     models: list[dict[str, Any]] | None = None  # of /v1/models; None: it fails
-    listed: str = ''  # body of /v1/models, instead of `models`
     name: str = 'scripted'  # model named in every chunk
     port: int = 0  # 0: any free one
     refused_fields: frozenset[str] = frozenset()  # fields of a body that give status 400
     token: str = ''  # access token that is asked for; empty: none
     tls: ssl.SSLContext | None = None  # None: HTTP
+    listed: str = ''  # body of /v1/models, instead of `models`
     requests: list[RecordedRequest] = field(default_factory=list)
     disconnects: int = 0
     active: int = 0  # requests being answered

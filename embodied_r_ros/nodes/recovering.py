@@ -28,7 +28,7 @@ class Recovering:
             logger: The node's; each episode is told.
         """
         self._folder = folder
-        self._logger = logger
+        self._log = logger
         self._done: list[Recovery] = []
         self._failure = ''
         self._is_stopped = threading.Event()
@@ -68,6 +68,6 @@ class Recovering:
             self._done.append(done)
             said = f'episode {done.episode.name} was not closed: {done.text()}'
             if done.is_good:  # a place in the code may log at one level only
-                self._logger.info(said)
+                self._log.info(said)
             else:
-                self._logger.error(said)
+                self._log.error(said)
