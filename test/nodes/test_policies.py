@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import embodied_r_msgs.srv as services
 from embodied_r_ros.nodes.episode_recorder import EpisodeRecorder
 from embodied_r_ros.nodes.keyframe_extractor import KeyframeExtractorNode
+from embodied_r_ros.nodes.proposal_gate import ProposalGate
 from embodied_r_ros.nodes.ros_types import message_class
 from embodied_r_ros.nodes.semantic_perceiver import SemanticPerceiver
 from embodied_r_ros.nodes.spatial_reasoner import SpatialReasoner
@@ -26,7 +27,13 @@ if TYPE_CHECKING:
     from test.nodes.graph import Graph
 
 POLICIES = sorted(shared_path('config', 'sros2').glob('*.xml'))
-NODES = ('keyframe_extractor', 'semantic_perceiver', 'spatial_reasoner', 'episode_recorder')
+NODES = (
+    'keyframe_extractor',
+    'semantic_perceiver',
+    'spatial_reasoner',
+    'proposal_gate',
+    'episode_recorder',
+)
 LAYOUT = json.loads(shared_path('config', 'foxglove', 'embodied_r.json').read_text())
 # Named by a policy, and there only with other parameters, packages or releases of ROS.
 SOMETIMES = {
@@ -122,6 +129,7 @@ def everything(graph: Graph, tmp_path: Path) -> Iterator[Graph]:
         graph.active(KeyframeExtractorNode)
         graph.active(SemanticPerceiver, perceiver='classical')
         graph.active(SpatialReasoner, chat__url=server.url)
+        graph.active(ProposalGate)
         graph.active(EpisodeRecorder, bag_dir=str(tmp_path), min_free_mb=0, images='compressed')
         yield graph
 
