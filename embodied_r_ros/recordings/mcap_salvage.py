@@ -7,7 +7,7 @@ but whose end is known, is left out, and reading goes on behind it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 import hashlib
 from io import BytesIO
 import os
@@ -15,6 +15,7 @@ import struct
 from typing import Any, BinaryIO, TYPE_CHECKING
 
 from embodied_r_ros.errors import BagError
+from embodied_r_ros.recordings.bag_limits import MAX_UNPACKED, unpack_lz4, unpack_zstd
 from embodied_r_ros.recordings.bag_metadata import (
     bag_information,
     FileContent,
@@ -37,6 +38,10 @@ RECOVERY_RECORD = 'embodied_r_recovery'
 _HEAD = struct.Struct('<BQ')  # opcode and length of each record
 # A recorder that dies leaves at most the chunk that it was writing.
 _MOST_OF_A_CUT = 16 * 1024 * 1024
+_PIECE = 1024 * 1024  # read at once [bytes]
+_START = 64  # of a record, which is looked at [bytes]
+_KNOWN = frozenset(map(int, Opcode))
+_UNPACK = {'zstd': unpack_zstd, 'lz4': unpack_lz4}
 _PLAIN = {
     int(Opcode.SCHEMA): Schema,
     int(Opcode.CHANNEL): Channel,
@@ -57,11 +62,12 @@ class Salvage:
     lost_bytes: int = 0  # behind the last whole record
     damaged_chunks: int = 0  # left out between whole ones
     orphans: int = 0  # messages whose topic was told in a damaged chunk
+    ends_in_record: bool = True  # what was lost is the begin of one record, or empty
 
     @property
     def was_only_cut(self) -> bool:
         """Whether nothing is missing but the end, as a recorder that died leaves it."""
-        inside = self.damaged_chunks or self.orphans
+        inside = self.damaged_chunks or self.orphans or not self.ends_in_record
         return not inside and self.lost_bytes <= _MOST_OF_A_CUT
 
 
@@ -89,7 +95,8 @@ def salvage(path: Path, new: Path, is_wanted: Callable[[], bool] = lambda: True)
                 msg = f'{path} was not recovered: the work was ended'
                 raise StoppedError(msg)
             copy.take(record)
-        result = Salvage(copy.content, records.lost_bytes, records.damaged, copy.orphans)
+        lost = records.lost_bytes, records.damaged, copy.orphans, records.ends_in_record
+        result = Salvage(copy.content, *lost)
         copy.finish(result)
         target.flush()
         os.fsync(target.fileno())
@@ -102,6 +109,7 @@ class _Records:
 
     def __init__(self, file: BinaryIO, path: Path) -> None:
         self.damaged = 0  # chunks
+        self.ends_in_record = True
         self._size = os.fstat(file.fileno()).st_size
         self._file = file
         self._whole = 0  # where the last whole record ends
@@ -125,6 +133,9 @@ class _Records:
             end = self._whole + _HEAD.size + length
             # A zero is no record: after a power failure the end of a file may be empty.
             if opcode == 0 or end > self._size:
+                start = self._file.read(_START)
+                is_cut = _is_plausible(opcode, length, start)
+                self.ends_in_record = is_cut if opcode else self._is_empty()
                 return
             if opcode == Opcode.DATA_END:  # an index follows, which is made anew
                 self._whole = self._size
@@ -133,18 +144,55 @@ class _Records:
             self._whole = end
             yield from self._read(opcode, length, body)
 
+    def _is_empty(self) -> bool:
+        """Tell whether nothing but zeros lies behind the last whole record."""
+        self._file.seek(self._whole)
+        return not any(any(piece) for piece in iter(lambda: self._file.read(_PIECE), b''))
+
     def _read(self, opcode: int, length: int, body: bytes) -> list[Any]:
         stream = ReadDataStream(BytesIO(body))
+        if not _is_plausible(opcode, length, body[:_START]):
+            self.damaged += 1
+            return []
         try:
             if opcode == Opcode.CHUNK:
                 chunk = Chunk.read(stream)
-                return [chunk, *breakup_chunk(chunk, validate_crc=True)]
+                return [chunk, *breakup_chunk(_unpacked(chunk), validate_crc=True)]
             if opcode == Opcode.MESSAGE:
                 return [Message.read(stream, length)]
             return [_PLAIN[opcode].read(stream)] if opcode in _PLAIN else []
         except Exception:  # whatever damaged content makes of the parser
             self.damaged += 1
             return []
+
+
+def _is_plausible(opcode: int, length: int, start: bytes) -> bool:
+    """Tell whether a record begins as one whose opcode and length are not damaged.
+
+    Chunks and their indexes tell their length once more.
+    """
+    if opcode == Opcode.CHUNK and len(start) == _START:
+        (name,) = struct.unpack_from('<I', start, 28)  # length of the compression's name
+        at = 32 + min(name, 24)
+        return bool(length == at + 8 + struct.unpack_from('<Q', start, at)[0])
+    if opcode == Opcode.MESSAGE_INDEX and len(start) >= 6:
+        return bool(length == 6 + struct.unpack_from('<I', start, 2)[0])
+    return opcode in _KNOWN
+
+
+def _unpacked(chunk: Any) -> Any:
+    """A chunk without compression, so that a small file cannot fill the memory.
+
+    Raises:
+        BagError: It unpacks to another size than it says, or to more than a recorder writes.
+    """
+    if not (unpack := _UNPACK.get(chunk.compression)):
+        return chunk
+    data = unpack(chunk.data, min(chunk.uncompressed_size, MAX_UNPACKED))
+    if len(data) != chunk.uncompressed_size:
+        msg = f'a chunk of {chunk.uncompressed_size} bytes unpacks to {len(data)}'
+        raise BagError(msg)
+    return replace(chunk, compression='', data=data)
 
 
 class _Copy:

@@ -198,6 +198,40 @@ def test_damage_in_the_middle_costs_one_chunk_and_keeps_the_broken_file(episode:
     assert done.kept[0].name == 'e1_0.damaged'
 
 
+def chunk_start(path: Path, number: int) -> int:
+    """Where a chunk of a closed file starts."""
+    with path.open('rb') as file:
+        return int(make_reader(file).get_summary().chunk_indexes[number].chunk_start_offset)
+
+
+@pytest.mark.parametrize('byte', [0, 1, 2, 5])  # of opcode and length
+@pytest.mark.parametrize('flip', [0x06, 0x40])
+def test_damage_to_the_head_of_a_chunk_keeps_the_broken_file(
+    episode: Path, byte: int, flip: int
+) -> None:
+    [path] = episode.glob('*.mcap')
+    broken = cut(episode, path.stat().st_size - 8)
+    data = bytearray((broken / path.name).read_bytes())
+    data[chunk_start(path, 4) + byte] ^= flip
+    (broken / path.name).write_bytes(data)
+    done = recover(broken)
+    assert 0 < done.messages < 300
+    assert [kept.read_bytes() for kept in done.kept] == [data]
+
+
+def test_chunk_that_unpacks_to_more_than_it_says_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bag = growing(tmp_path / 'e1')
+    for size in (10, 100_000, 10):
+        bag.write('/text', text_cdr('a' * size), size)
+        bag.sync()
+    bag.abandon()
+    monkeypatch.setattr(mcap_salvage, 'MAX_UNPACKED', 50_000)
+    done = recover(bag.folder)
+    assert (done.messages, done.damaged_chunks, len(done.kept)) == (2, 1, 1)
+
+
 def test_empty_end_of_a_file_is_cut_off(episode: Path) -> None:
     [path] = episode.glob('*.mcap')
     broken = cut(episode, chunk_ends(path)[5][0])
