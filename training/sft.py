@@ -38,7 +38,7 @@ def dataset(
     scenes = [row.pop('scene') for row in rows]
     if split == 'train':
         rows += recall_examples(arguments.recall, seed)
-    if at_once and len(scenes) == len(rows):
+    if at_once:
         rows = [rows[index] for index in scenes_together(rows, scenes, at_once, seed)]
     return Dataset.from_list(rows[:limit] if limit else rows)
 
@@ -48,6 +48,16 @@ def texts(data: Dataset, limit: int = 5000) -> Iterator[str]:
     for example in data.select(range(min(limit, len(data)))):
         for message in (*example['prompt'], *example['completion']):
             yield message['content']
+
+
+def shares_prefixes(arguments: SftArguments, config: SFTConfig) -> bool:
+    """Whether what the examples of a batch begin with is read once.
+
+    Not where activations are not kept, which drops what was read before, nor where exercises of
+    no scene come with the rows: scenes stay together because nothing is shuffled any more.
+    """
+    possible = bool(arguments.rows) and not arguments.recall and not config.gradient_checkpointing
+    return arguments.share_prefixes and possible
 
 
 def train(arguments: SftArguments, config: SFTConfig) -> None:
@@ -60,7 +70,7 @@ def train(arguments: SftArguments, config: SFTConfig) -> None:
         torch.set_num_threads(arguments.threads)
     folder = model_folder(arguments.model) if arguments.model else None
     set_seed(config.seed)
-    shared = arguments.share_prefixes and bool(arguments.rows)
+    shared = shares_prefixes(arguments, config)
     at_once = config.per_device_train_batch_size if shared else 0
     rows = dataset(arguments, 'train', config.seed, at_once=at_once)
     validation = dataset(arguments, 'validation', config.seed, arguments.max_eval_rows)

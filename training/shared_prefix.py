@@ -136,10 +136,13 @@ def _running_rows(
     A row that says the padding token of its own accord is ended, too.
     """
     cache, mask = kwargs['past_key_values'], kwargs['attention_mask']
+    pad = _pad_token(model)
+    if pad is None:  # nobody can tell which rows have ended
+        return forward(input_ids=input_ids, **kwargs)
     rows = getattr(cache, 'rows_in_it', None)
     if rows is None:
         rows = torch.arange(len(input_ids), device=input_ids.device)
-    runs = input_ids[rows, -1] != model.config.pad_token_id
+    runs = input_ids[rows, -1] != pad
     if input_ids.shape[1] == 1 and runs.any() and (~runs).float().mean() >= _ENDED_SHARE:
         cache.batch_select_indices(runs.nonzero()[:, 0])
         rows = cache.rows_in_it = rows[runs]
@@ -154,6 +157,12 @@ def _running_rows(
     output.logits[..., model.config.eos_token_id] = 0.0
     output.logits[rows] = said
     return output
+
+
+def _pad_token(model: PreTrainedModel) -> int | None:
+    """What `generate` feeds to rows that have ended; many models name it for that alone."""
+    of_generation: int | None = model.generation_config.pad_token_id
+    return model.config.pad_token_id if of_generation is None else of_generation
 
 
 def _last_shareable(input_ids: Tensor, kwargs: dict[str, Any]) -> int:

@@ -5,7 +5,7 @@ from pathlib import Path
 import random
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
 import pytest
 
@@ -16,6 +16,7 @@ from embodied_r_ros.answers import Sampling
 from embodied_r_ros.reasoning.memory import MemoryConfig
 from embodied_r_ros.resources import shared_path
 from embodied_r_ros.rows import Row, write_rows
+from trl import SFTConfig, SFTTrainer
 
 from training import grpo, sft
 from training.evaluate import drawn, evaluate
@@ -75,6 +76,32 @@ def test_smoke_recipe_trains_saves_and_is_evaluated(tmp_path: Path) -> None:
     report = evaluate(str(tmp_path / 'model'), rows[:4], MemoryConfig(), Sampling(max_tokens=8))
     # Two steps teach nothing: the point is that nothing ungradable is counted as right.
     assert (report['n'], report['accuracy'], report['format']) == (4, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ('recall', 'checkpointing', 'shared'), [(0, False, True), (0, True, False), (10, False, False)]
+)
+def test_prefixes_are_shared_where_that_changes_nothing_else(
+    recall: int,
+    checkpointing: bool,
+    shared: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = tmp_path / 'rows.jsonl'
+    write_rows(rows, [turning_row(i, 'train' if i < 8 else 'validation') for i in range(10)])
+    begun: list[Any] = []
+    trained: list[Any] = []
+    monkeypatch.setattr(sft, 'share_prefixes', begun.append)
+    monkeypatch.setattr(SFTTrainer, 'train', lambda self, **_: trained.append(self.args))
+    monkeypatch.setattr(SFTTrainer, 'save_model', lambda *_: None)
+    arguments = SftArguments([str(rows)], share_prefixes=True, vocab_size=300, recall=recall)
+    config = SFTConfig(
+        str(tmp_path / 'out'), use_cpu=True, bf16=False, gradient_checkpointing=checkpointing
+    )
+    sft.train(arguments, config)
+    assert bool(begun) == shared
+    assert (trained[0].train_sampling_strategy == 'sequential') == shared
 
 
 def test_some_rows_are_drawn_from_all_scenes() -> None:

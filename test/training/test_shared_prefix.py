@@ -124,6 +124,18 @@ def test_generation_says_the_same_and_leaves_out_what_has_ended(
         assert positions[1][-1] < positions[0][-1]
 
 
+@pytest.mark.parametrize('pad', [PAD, None])
+def test_models_whose_config_names_no_padding_generate_too(
+    models: tuple[Any, Any], pad: int | None
+) -> None:
+    ids, mask = groups([4, 4], prompt=30, longest=3)
+    said = []
+    for model in models:
+        model.config.pad_token_id, model.generation_config.pad_token_id = None, pad
+        said.append(model.generate(ids[:, :30], attention_mask=mask[:, :30], max_new_tokens=10))
+    assert torch.equal(*said)
+
+
 def shared(ids: Tensor, mask: Tensor, limit: int) -> tuple[int, list[int]] | None:
     found = shared_columns(ids, mask, limit)
     return found and (found[0], found[1].tolist())
