@@ -7,7 +7,8 @@ import threading
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.recordings.bag_lock import is_locked
-from embodied_r_ros.recordings.recovery import episodes_in, recover_all
+from embodied_r_ros.recordings.mcap_content import may_be_of_others
+from embodied_r_ros.recordings.recovery import episodes_in, mcap_files, recover_all
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,7 +57,7 @@ class Recovering:
 
     def _run(self) -> None:
         try:
-            episodes = [path for path in episodes_in(self._folder) if not is_locked(path)]
+            episodes = [path for path in episodes_in(self._folder) if _is_left_behind(path)]
         except OSError as error:
             self._failure = f'episodes cannot be read: {error}'
             return
@@ -71,3 +72,8 @@ class Recovering:
                 self._log.info(said)
             else:
                 self._log.error(said)
+
+
+def _is_left_behind(episode: Path) -> bool:
+    """Tell whether nobody can be at work on an episode: recorders of others lock nothing."""
+    return not is_locked(episode) and not any(map(may_be_of_others, mcap_files(episode)))

@@ -26,7 +26,7 @@ from embodied_r_ros.recordings.bag_metadata import (
     write_metadata,
 )
 from embodied_r_ros.recordings.bags import RELIABLE_QOS
-from embodied_r_ros.recordings.mcap_content import NOTES_RECORD
+from embodied_r_ros.recordings.mcap_content import LIBRARY, NOTES_RECORD
 from embodied_r_ros.recordings.message_types import embodied_typestore
 from mcap.writer import Writer
 from rosbags.rosbag2.metadata import dump_qos_v8
@@ -171,7 +171,7 @@ class GrowingBag:
         self._file = path.open('xb')
         self._parts.append(_Part(path))
         self._writer = Writer(self._file, chunk_size=_CHUNK_BYTES)
-        self._writer.start(profile='ros2', library='embodied_r_ros')
+        self._writer.start(profile='ros2', library=LIBRARY)
         self._writer.add_metadata(NOTES_RECORD, self.notes)
         # Each file can be read without the others.
         self._schemas.clear()

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from io import BytesIO
 import os
 import struct
 from typing import Any, BinaryIO, TYPE_CHECKING
@@ -12,7 +13,7 @@ from embodied_r_ros.recordings.bag_metadata import Channel, FileContent
 from mcap.data_stream import ReadDataStream
 from mcap.opcode import Opcode
 from mcap.reader import make_reader
-from mcap.records import Footer
+from mcap.records import Footer, Header
 from mcap.writer import MCAP0_MAGIC
 from rosbags.rosbag2.errors import ReaderError
 from rosbags.rosbag2.metadata import dump_qos_v8, parse_qos
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NOTES_RECORD = 'embodied_r'  # provenance of an episode
+LIBRARY = 'embodied_r_ros'  # who wrote a file, as its first record says
 _HEAD = struct.Struct('<BQ')  # opcode and length of each record
 _FOOTER_BYTES = 20
+_HEADER_BYTES = 1024  # at most, of those that are ours
 
 
 @dataclass
@@ -59,6 +62,23 @@ def read_content(path: Path) -> McapContent | None:
         raise
     except Exception:  # whatever a damaged index makes of the parser
         return None
+
+
+def may_be_of_others(path: Path) -> bool:
+    """Tell whether an MCAP file, closed or not, may be one that other software writes.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    with path.open('rb') as file:
+        start = file.read(_HEADER_BYTES)
+    if start[: len(MCAP0_MAGIC)] != MCAP0_MAGIC[: len(start)]:
+        return False
+    stream = ReadDataStream(BytesIO(start[len(MCAP0_MAGIC) + _HEAD.size :]))
+    try:
+        return bool(Header.read(stream).library != LIBRARY)
+    except Exception:  # whatever a header that is not whole makes of the parser
+        return True
 
 
 def channel_of(record: Any, type_name: str) -> Channel:

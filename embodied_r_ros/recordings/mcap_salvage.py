@@ -22,7 +22,7 @@ from embodied_r_ros.recordings.bag_metadata import (
     information_text,
     METADATA_RECORD,
 )
-from embodied_r_ros.recordings.mcap_content import channel_of, McapContent
+from embodied_r_ros.recordings.mcap_content import channel_of, LIBRARY, McapContent
 from mcap.data_stream import ReadDataStream
 from mcap.opcode import Opcode
 from mcap.reader import make_reader
@@ -203,7 +203,7 @@ class _Copy:
         self.digest = hashlib.sha256()  # of all messages
         self.orphans = 0
         self._writer = Writer(target)
-        self._writer.start(profile='ros2', library='embodied_r_ros')
+        self._writer.start(profile='ros2', library=LIBRARY)
         self._schemas: dict[int, tuple[int, str]] = {0: (0, '')}  # new number and name
         self._channels: dict[int, tuple[int, str]] = {}  # new number and topic
 

@@ -19,6 +19,7 @@ from embodied_r_ros.nodes import qos
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
 from embodied_r_ros.recordings.bag_audit import audit_bag
 from mcap.reader import make_reader
+from mcap.writer import Writer
 from nav_msgs.msg import Odometry
 import pytest
 from rclpy.serialization import deserialize_message
@@ -122,6 +123,32 @@ def test_unclosed_episodes_are_recovered_at_the_next_start(graph: Graph, tmp_pat
     assert health.level == 1
     assert health.message.startswith('e3: not recovered: ')
     running.close()
+
+
+@pytest.mark.parametrize('is_flushed', [True, False])
+def test_bag_that_another_recorder_may_be_writing_is_left_alone(
+    is_flushed: bool, graph: Graph, tmp_path: Path
+) -> None:
+    path = tmp_path / 'other' / 'other_0.mcap'
+    path.parent.mkdir()
+    path.touch()
+    if is_flushed:
+        with path.open('wb') as file:
+            Writer(file).start(profile='ros2', library='libmcap 1.3.1')
+    inode = path.stat().st_ino
+    ours = growing(tmp_path / 'ours')
+    ours.sync()
+    ours.abandon()
+    arrays = graph.inbox(DiagnosticArray, '/diagnostics')
+    node = Operator(graph, tmp_path).node
+    done = wait_for(
+        lambda: next((s for s in statuses(arrays) if s.get('recovering') == 'False'), None),
+        'the end of the recovery',
+    )
+    assert (done['recovered'], done['not_recovered']) == ('1', '0')
+    assert node.report().level == 0
+    assert path.stat().st_ino == inode
+    assert [path.name for path in path.parent.iterdir()] == ['other_0.mcap']
 
 
 def test_recovery_ends_with_the_node_and_goes_on_the_next_time(
