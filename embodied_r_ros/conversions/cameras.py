@@ -117,14 +117,16 @@ def keyframe_to_msg(factory: MessageFactory, keyframe: Keyframe) -> Any:
 
 
 def keyframe_from_msg(msg: Any) -> Keyframe:
-    """Keyframe of its message. The size of the intrinsics is read from the image.
+    """Keyframe of its message.
+
+    The size of the intrinsics is read from the image; recorded without it, they are not known.
 
     Raises:
         ImageError: Intrinsics are given and the image cannot be decoded.
     """
     image = encoded_image_from_msg(msg.image)
     intrinsics = None
-    if any(msg.k):
+    if any(msg.k) and image.data:
         height, width = image.decode().shape[:2]
         intrinsics = _intrinsics(width, height, msg.k, msg.d)
     return Keyframe(

@@ -122,6 +122,7 @@ class _View:
     def __init__(self, rr: Any, name: str) -> None:
         self._rr = rr
         self._stream = rr.RecordingStream(_APPLICATION, recording_id=name)
+        self._first_ns = 0  # earliest stamp that was shown; 0: none was
 
     def begin(self, file: Path | None) -> None:
         """Write to a file, or start the viewer."""
@@ -160,7 +161,7 @@ class _View:
             self._log(place, stamp_ns, lens)
         if isinstance(image, np.ndarray):
             self._log(f'{place}/image', stamp_ns, rr.Image(image, color_model='BGR'))
-        else:
+        elif image.data:  # keyframes can be recorded without their images
             shown = rr.EncodedImage(contents=image.data, media_type=f'image/{image.format}')
             self._log(f'{place}/image', stamp_ns, shown)
 
@@ -174,7 +175,8 @@ class _View:
 
     def tell_answer(self, answer: Answer) -> None:
         """Show a question, its reasoning and its answer, when it was complete."""
-        at = answer.observation_stamp_ns + answer.observation_age_ns
+        # What was refused because nothing was seen yet has no time of its own.
+        at = answer.observation_stamp_ns + answer.observation_age_ns or self._first_ns
         options = f' ({", ".join(answer.options)})' if answer.options else ''
         self.say('questions', at, answer.question + options)
         self.say('reasoning', at, answer.think or answer.completion)
@@ -193,6 +195,7 @@ class _View:
         self._log(entity, stamp_ns, self._rr.Scalars(value))
 
     def _log(self, entity: str, stamp_ns: int, what: Any) -> None:
+        self._first_ns = min(self._first_ns or stamp_ns, stamp_ns)
         self._stream.set_time(TIMELINE, timestamp=np.datetime64(stamp_ns, 'ns'))
         self._stream.log(entity, what)
 

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from dataclasses import replace
 import sys
 from typing import Any, TYPE_CHECKING
+from unittest.mock import MagicMock
 
 from embodied_r_ros.cli.main import main
 from embodied_r_ros.conversions import answer_to_msg, delta_to_msg, keyframe_to_msg
 from embodied_r_ros.errors import BagError, InputError
+from embodied_r_ros.images import EncodedImage
 from embodied_r_ros.recordings.bags import BagWriter
 from embodied_r_ros.recordings.message_types import BagMessageFactory
 from embodied_r_ros.resources import shared_path
@@ -74,6 +77,29 @@ def test_a_recording_is_shown_with_its_reasoning_and_freshness(tmp_path: Path) -
     assert found['/rung/perception']['Scalars:scalars'] == [[float(delta().model.rung.value)]]
     assert f'/world/{camera}' in found  # where the camera was
     assert sorted(path.name for path in tmp_path.iterdir()) == ['a.rrd', 'bag']
+
+
+def test_answers_without_observation_and_keyframes_without_image_are_shown_in_their_episode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = replace(answer(), observation_stamp_ns=0, observation_age_ns=0)
+    empty = replace(keyframe(), image=EncodedImage(b'', 'jpeg'))
+    factory, kind = BagMessageFactory(), 'embodied_r_msgs/msg/'
+    with BagWriter(tmp_path / 'bag') as bag:
+        for topic, name, msg in (
+            ('/keyframe', 'Keyframe', keyframe_to_msg(factory, empty)),
+            ('/semantic_delta', 'SemanticDelta', delta_to_msg(factory, delta())),
+            ('/answer', 'Answer', answer_to_msg(factory, refused)),
+        ):
+            bag.add_topic(topic, kind + name)
+            bag.write(topic, msg, T0_NS)
+    rerun = MagicMock()
+    monkeypatch.setitem(sys.modules, 'rerun', rerun)
+    assert show(tmp_path / 'bag')['answers'] == 1
+    stream = rerun.RecordingStream.return_value
+    times = {call.kwargs['timestamp'].astype('int64') for call in stream.set_time.mock_calls}
+    assert min(times) == min(empty.stamp_ns, delta().stamp_ns) > 0
+    assert not any(call.args[0].endswith('/image') for call in stream.log.mock_calls)
 
 
 def test_a_camera_bag_is_shown_with_its_images_and_poses(tmp_path: Path) -> None:
