@@ -8,6 +8,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.conversions import intrinsics_from_camera_info
 from embodied_r_ros.errors import ConfigError
+from embodied_r_ros.yaml_files import parse_yaml
 import yaml
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def read_calibration(path: Path) -> Intrinsics:
         ConfigError: There is no such file, it is none of a camera, or of a lens that is not known.
     """
     try:
-        content = yaml.safe_load(path.read_text())
+        content = parse_yaml(path.read_text())
         camera = SimpleNamespace(
             width=int(content['image_width']),
             height=int(content['image_height']),

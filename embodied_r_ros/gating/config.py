@@ -47,10 +47,12 @@ class GateConfig:
         5.0, 'greatest age of the newest observation [s]', between=(0.01, 3600)
     )
     rungs: tuple[str, ...] = setting(
-        ('primary',), 'rungs whose models may propose: primary, secondary, local'
+        ('primary',),
+        'rungs whose models may propose: primary, secondary, local; the lower ones need degraded',
     )
     degraded: bool = setting(
-        False, 'take proposals from observations of a lower rung, or with failed ones in between'
+        False,
+        'take proposals of a lower rung, from observations of one, or with failed ones in between',
     )
     max_rate_hz: float = setting(
         1.0, 'keypoints are accepted at most this often [Hz]', between=(0.001, 1000)

@@ -142,7 +142,7 @@ def _rung(case: Case) -> str:
     if name not in case.config.rungs:
         return f'rung {name} proposes, allowed: {", ".join(case.config.rungs)}'
     if case.proposal.freshness is Freshness.DEGRADED and not case.config.degraded:
-        return 'observations are of a lower rung, or failed in between (setting: degraded)'
+        return 'a lower rung said or saw it, or perception failed in between (setting: degraded)'
     return ''
 
 
