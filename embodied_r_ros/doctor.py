@@ -13,7 +13,7 @@ import shutil
 import sys
 from typing import Any
 
-from embodied_r_ros.errors import EmbodiedRError, ModelError
+from embodied_r_ros.errors import ConfigError, EmbodiedRError, ModelError
 from embodied_r_ros.models.chat_config import ChatConfig
 from embodied_r_ros.models.digest import model_digest
 from embodied_r_ros.models.http_chat import HttpChatClient
@@ -148,11 +148,15 @@ def server_check(url: str, *, is_wanted: bool) -> Check:
         url: Its base URL.
         is_wanted: Whether its absence is a failure; else it only is not running now.
     """
+    config = ChatConfig(url, retries=0)
     try:
-        info = HttpChatClient(ChatConfig(url, retries=0)).info(_SERVER_S)
-    except ModelError as error:
+        info = HttpChatClient(config).info(_SERVER_S)
+    except (ConfigError, ModelError) as error:
+        # What the environment says of tokens and certificates is wrong whoever is asked.
+        is_setting = isinstance(error, ConfigError)
         remedy = 'embodied-r serve, or give --server URL'
-        return Check(not is_wanted, str(error), remedy, {'url': url})
+        remedy = 'correct the variable, or unset it' if is_setting else remedy
+        return Check(not (is_wanted or is_setting), str(error), remedy, {'url': url})
     values = {'url': url, 'name': info.name, 'digest': info.digest}
     if not info.digest:
         return Check(True, f'{url} serves {info.name}; its files are not here', '', values)

@@ -71,6 +71,13 @@ def test_a_model_server_is_asked_what_it_serves() -> None:
         assert 'is not the model of profile embedded' in check.remedy
 
 
+def test_a_token_that_cannot_be_read_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv('EMBODIED_R_TOKEN_FILE', '/nowhere')
+    check = server_check('http://127.0.0.1:9', is_wanted=False)
+    assert not check.ok
+    assert 'EMBODIED_R_TOKEN_FILE names /nowhere' in check.detail
+
+
 def test_an_absent_model_server_fails_only_where_it_was_asked_for() -> None:
     checks = [server_check('http://127.0.0.1:9', is_wanted=wanted) for wanted in (False, True)]
     assert [check.ok for check in checks] == [True, False]
