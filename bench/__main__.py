@@ -23,6 +23,7 @@ BENCHES = {
     'perception': 'motion and items of the classical perceiver against rendered truth',
     'rows': 'rows from bags: times real time, and memory by the number of bags',
     'sharing': 'a GRPO step that reads each prompt once, against TRL as it is',
+    'transport': 'images lost between a camera and the extractor, with and without our settings',
     'training': 'where the time of a GRPO step goes; share of the rewards with their judge',
 }
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A live camera: raw 640x480 images at 30 Hz over DDS into the keyframe extractor.
+"""A live camera: images at 30 Hz over DDS into the keyframe extractor, raw of 640x480 by default.
 
 Camera, extractor and observer are three processes, with the transport that the launch files set.
 Measured: images lost on the way, time from the image's stamp to its keyframe, and the extractor's
@@ -22,38 +22,63 @@ import cv2
 from diagnostic_msgs.msg import DiagnosticArray
 from embodied_r_msgs.msg import Keyframe
 from embodied_r_ros.conversions import stamp_ns_from_msg
+from embodied_r_ros.images import encode_image
+from embodied_r_ros.models.tied_process import tied
 from embodied_r_ros.nodes import qos
+from embodied_r_ros.nodes.images import image_topic, IMAGE_TYPES
 from embodied_r_ros.transport import transport_environment
 import numpy as np
 import rclpy
-from sensor_msgs.msg import Image
+from sensor_msgs.msg import CompressedImage, Image
 
 from bench.report import Budget, print_budgets
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
     from rclpy.node import Node
 
-WIDTH, HEIGHT, RATE_HZ = 640, 480, 30.0
+RATE_HZ = 30.0
 _EXTRACTOR = 'from embodied_r_ros.nodes.keyframe_extractor import main; raise SystemExit(main())'
 _CAMERA = 'from bench.live import camera; camera()'
-_STEP_PX = 16  # how far the view moves to the side per image: a keyframe every 20 images or so
-_TIMEOUT_S = 30.0
+_ROOT = Path(__file__).resolve().parents[1]
+_VIEWS = 45  # which the camera shows there and back
+_STEP = 1 / 40  # of its width: how far it moves per image; a keyframe every 20 images or so
+_JPEG_QUALITY = 90
+_TIMEOUT_S = 60.0
+_DRAIN_S = 3.0
+
+
+@dataclass(frozen=True)
+class Stream:
+    """What a camera sends at 30 Hz."""
+
+    width: int = 640  # [px]
+    height: int = 480  # [px]
+    transport: str = 'raw'  # or 'compressed'
+
+    def __str__(self) -> str:
+        return f'{self.width}x{self.height} {self.transport}'
 
 
 @dataclass(frozen=True)
 class Figures:
-    """What was measured."""
+    """What was measured. Latencies are NaN where no keyframe came."""
 
     sent: int
     arrived: int
     evaluated: int
     keyframes: int
-    latency_p50_s: float
+    latency_p50_s: float  # from an image's stamp to its keyframe
     latency_p99_s: float
     core_share: float
+
+    @property
+    def lost(self) -> int:
+        """Images between camera and extractor."""
+        return self.sent - self.arrived
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -66,7 +91,7 @@ def main(args: argparse.Namespace) -> int:
     """Measure, and tell whether the budgets are met."""
     figures = measure(round(args.seconds * RATE_HZ))
     budgets = [
-        Budget('images lost between camera and extractor', figures.sent - figures.arrived, 0),
+        Budget('images lost between camera and extractor', figures.lost, 0),
         Budget('image stamp to keyframe, p99', figures.latency_p99_s * 1e3, 100.0, 'ms'),
         Budget('share of a core for 640x480 at 30 Hz', figures.core_share, 0.3),
     ]
@@ -82,30 +107,55 @@ def main(args: argparse.Namespace) -> int:
     return 0 if all(budget.is_met for budget in budgets) else 1
 
 
-def measure(count: int) -> Figures:
-    """Send so many images and watch what becomes of them."""
-    os.environ.update(transport_environment(os.environ))
-    parameters = ['--ros-args', '-p', 'autostart:=true']
-    extractor = subprocess.Popen([sys.executable, '-c', _EXTRACTOR, *parameters])
+def measure(
+    count: int, stream: Stream = Stream(), camera_environment: Mapping[str, str] | None = None
+) -> Figures:
+    """Send images and watch what becomes of them.
+
+    Args:
+        count: How many.
+        stream: Of what kind.
+        camera_environment: Environment of the camera; None: with our transport, as the others.
+    """
+    ours = {**os.environ, **transport_environment(os.environ)}
+    os.environ.update(ours)  # for the watcher
+    words = ['-p', 'autostart:=true', '-p', f'image_transport:={stream.transport}']
+    command = [sys.executable, '-c', _EXTRACTOR, '--ros-args', *words]
+    extractor = subprocess.Popen(tied(command), env=ours)
+    sender: subprocess.Popen[bytes] | None = None
     rclpy.init()
     watcher = _Watcher(rclpy.create_node('watcher'))
     try:
         watcher.wait_for_health()
-        sender = subprocess.Popen([sys.executable, '-c', _CAMERA, str(count)])
+        sender = start_camera(count, stream, camera_environment or ours)
         before = _cpu_s(extractor.pid)
-        watcher.watch(sender)
+        watcher.watch(sender, count)
         share = (_cpu_s(extractor.pid) - before) / (count / RATE_HZ)
     finally:
-        extractor.terminate()
-        extractor.wait(_TIMEOUT_S)
+        for process in filter(None, (sender, extractor)):
+            process.terminate()
+            process.wait(_TIMEOUT_S)
+        watcher.close()
         rclpy.try_shutdown()
-    latencies = np.array(watcher.latencies)
-    evaluated = int(watcher.health['images'])
+    return _figures(count, watcher, share)
+
+
+def start_camera(
+    count: int, stream: Stream, environment: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    """Start a process that sends so many images, once somebody listens, and then ends."""
+    words = [str(count), json.dumps(asdict(stream))]
+    command = tied([sys.executable, '-c', _CAMERA, *words])
+    return subprocess.Popen(command, cwd=_ROOT, env=dict(environment))
+
+
+def _figures(count: int, watcher: _Watcher, share: float) -> Figures:
+    latencies = np.array(watcher.latencies or [np.nan])
     return Figures(
         sent=count,
-        arrived=evaluated + int(watcher.health['dropped_images']),
-        evaluated=evaluated,
-        keyframes=len(latencies),
+        arrived=watcher.arrived(),
+        evaluated=int(watcher.health['images']),
+        keyframes=len(watcher.latencies),
         latency_p50_s=float(np.percentile(latencies, 50)),
         latency_p99_s=float(np.percentile(latencies, 99)),
         core_share=share,
@@ -133,7 +183,12 @@ class _Watcher:
         self.latencies.append((now_ns - stamp_ns_from_msg(msg.header.stamp)) * 1e-9)
 
     def _hear_health(self, msg: DiagnosticArray) -> None:
-        self.health = {value.key: value.value for value in msg.status[0].values}
+        if msg.status[0].name.endswith(': keyframe_extractor'):
+            self.health = {value.key: value.value for value in msg.status[0].values}
+
+    def arrived(self) -> int:
+        """Images that reached the extractor, those included that it dropped itself."""
+        return int(self.health['images']) + int(self.health['dropped_images'])
 
     def wait_for_health(self) -> None:
         """Wait until the extractor is active."""
@@ -142,13 +197,24 @@ class _Watcher:
             if time.monotonic() > end:
                 sys.exit('bench: error: the extractor did not become active')
 
-    def watch(self, sender: subprocess.Popen[Any]) -> None:
-        """Listen until the sender has ended and the last diagnostics have come."""
+    def watch(self, sender: subprocess.Popen[Any], count: int) -> None:
+        """Listen until the sender has ended, and everything has come or nothing comes any more.
+
+        The sender tells its end by its exit; one that fails ends the bench.
+        """
         while sender.poll() is None:
             self._spin()
-        end = time.monotonic() + 2.5
-        while time.monotonic() < end:
+        if sender.returncode:
+            sys.exit(f'bench: error: the camera ended with code {sender.returncode}')
+        end, before = time.monotonic() + _DRAIN_S, self.arrived()
+        while time.monotonic() < end and self.arrived() < count:
             self._spin()
+            if self.arrived() > before:
+                end, before = time.monotonic() + _DRAIN_S, self.arrived()
+
+    def close(self) -> None:
+        """Remove the node."""
+        self._node.destroy_node()
 
     def _spin(self) -> dict[str, str]:
         rclpy.spin_once(self._node, timeout_sec=0.2)
@@ -157,28 +223,41 @@ class _Watcher:
 
 def camera() -> None:
     """Send images: the process of the camera."""
-    count = int(sys.argv[1])
+    count, stream = int(sys.argv[1]), Stream(**json.loads(sys.argv[2]))
     rclpy.init()
     node = rclpy.create_node('camera')
-    publisher = node.create_publisher(Image, 'image', qos.SENSOR)
-    views = [array('B', view.tobytes()) for view in _views()]
+    topic = image_topic('image', stream.transport)
+    publisher = node.create_publisher(IMAGE_TYPES[stream.transport], topic, qos.SENSOR)
+    views = _views(stream.width, stream.height)
+    there = [_message(view, stream.transport) for view in views]
+    messages = there + there[-2:0:-1]
     while not publisher.get_subscription_count():
         time.sleep(0.05)
     time.sleep(1.0)  # the other side has to find this one too
     start = time.monotonic()
     for index in range(count):
         time.sleep(max(0.0, start + index / RATE_HZ - time.monotonic()))
-        msg = Image(encoding='bgr8', width=WIDTH, height=HEIGHT, step=WIDTH * 3)
-        msg.data = views[index % len(views)]
+        msg = messages[index % len(messages)]
         msg.header.stamp = node.get_clock().now().to_msg()
         publisher.publish(msg)
     time.sleep(1.0)
     rclpy.try_shutdown()
 
 
-def _views() -> list[NDArray[np.uint8]]:
+def _message(view: NDArray[np.uint8], transport: str) -> Image | CompressedImage:
+    if transport == 'compressed':
+        encoded = encode_image(view, _JPEG_QUALITY)
+        return CompressedImage(format=encoded.format, data=array('B', encoded.data))
+    height, width = view.shape[:2]
+    data = array('B', view.tobytes())
+    return Image(encoding='bgr8', width=width, height=height, step=width * 3, data=data)
+
+
+def _views(width: int, height: int) -> list[NDArray[np.uint8]]:
     """Views of a wide textured wall, one step to the side each."""
-    blocks = np.random.default_rng(0).integers(0, 255, (48, 300, 3), np.uint8)
-    wall = cv2.resize(blocks, (4800, HEIGHT), interpolation=cv2.INTER_CUBIC)
-    starts = range(0, 4800 - WIDTH, _STEP_PX)
-    return [np.ascontiguousarray(wall[:, x : x + WIDTH], np.uint8) for x in starts]
+    step = round(width * _STEP)
+    length = width + step * _VIEWS
+    blocks = np.random.default_rng(0).integers(0, 255, (48, length * 48 // height, 3), np.uint8)
+    wall = cv2.resize(blocks, (length, height), interpolation=cv2.INTER_CUBIC)
+    starts = range(0, step * _VIEWS, step)
+    return [np.ascontiguousarray(wall[:, x : x + width], np.uint8) for x in starts]

@@ -19,6 +19,7 @@ from embodied_r_ros.models.digest import model_digest
 from embodied_r_ros.models.http_chat import HttpChatClient
 from embodied_r_ros.models.profiles import load_profile
 from embodied_r_ros.resources import interface_path, shared_path
+from embodied_r_ros.transport import remedy_for_lost_images
 
 _MIN_FREE_GB = 2.0
 _SERVER_S = 5.0
@@ -186,6 +187,9 @@ def camera_check(found: dict[str, Any], wanted: str) -> Check:
         remedy = 'embodied-r doctor --json: see transport; or the camera publishes nothing'
         return Check(False, f'{found["topic"]}: no image arrived', remedy, found)
     detail = f'{found["topic"]}: {found["rate_hz"]} Hz, the newest {found["age_s"]} s old'
+    if found['lost']:
+        detail += f', {found["lost"]} were lost on the way'
+        return Check(False, detail, remedy_for_lost_images(os.environ), found)
     ok = -_CLOCK_ERROR_S <= found['age_s'] <= _MAX_AGE_S
     remedy = 'stamps and clock differ: set use_sim_time, or synchronise the hosts with chrony'
     return Check(ok, detail, '' if ok else remedy, found)
@@ -195,11 +199,15 @@ def transport_check(measured: dict[str, Any]) -> Check:
     """Judge what `nodes.transport_check.measure` counted."""
     sent, received = measured['sent'], measured['received']
     detail = f'{received} of {sent} images arrived ({measured["reliability"]})'
-    remedy = (
-        'set reliable QoS on the camera, use image_transport compressed, or raise '
-        'net.core.rmem_max; docs/on_a_robot.md has the commands'
-    )
-    return Check(received == sent, detail, '' if received == sent else remedy, measured)
+    remedy = '' if received == sent else remedy_for_lost_images(os.environ)
+    return Check(received == sent, detail, remedy, measured)
+
+
+def other_publisher_check(measured: dict[str, Any]) -> Check:
+    """Judge what came of a publisher with the settings of this shell; that is no failure."""
+    check = transport_check(measured)
+    detail = f'from a publisher started in this shell, {check.detail}'
+    return Check(True, detail, check.remedy, measured)
 
 
 def table(checks: dict[str, Check]) -> str:

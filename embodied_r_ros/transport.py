@@ -4,11 +4,13 @@
 Fast DDS sends data to processes of the same host through shared memory, in a segment of 512 KB: a
 raw image of 640x480 (0.9 MB) does not fit, and best-effort images are lost without a word. A
 larger segment of the sender is all it takes; UDP stays on for other hosts and for processes with
-other settings. Other middlewares, and whatever the user has set, are left alone.
+other settings. Other middlewares, and whatever the user has set, are left alone: for what is lost
+there, `remedy_for_lost_images` says what to do.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 import shutil
 from typing import TYPE_CHECKING
 
@@ -31,6 +33,11 @@ _SET_BY_USER = (
 )
 # Their Fast DDS (2.6) reads profiles only.
 _OLD_DISTROS = ('humble', 'iron')
+# What a program may ask of a socket [bytes]; Linux comes with STOCK_SOCKET_LIMIT.
+SOCKET_LIMIT = Path('/proc/sys/net/core/rmem_max')
+STOCK_SOCKET_LIMIT = 212_992
+# Two raw images of 1920x1080 on their way, as the segment.
+_GENEROUS_SOCKET_LIMIT = _SEGMENT_MB * _MB
 
 
 def segment_mb(free_bytes: int) -> int:
@@ -47,8 +54,7 @@ def transport_environment(environ: Mapping[str, str]) -> dict[str, str]:
     Returns:
         What to add to it; empty where another middleware is in use or the user has decided.
     """
-    middleware = environ.get('RMW_IMPLEMENTATION') or 'rmw_fastrtps_cpp'
-    if 'fastrtps' not in middleware or any(name in environ for name in _SET_BY_USER):
+    if not _is_fast_dds(environ) or any(name in environ for name in _SET_BY_USER):
         return {}
     if environ.get('ROS_DISTRO') in _OLD_DISTROS:
         profile = shared_path('config', 'dds', 'fastdds.xml')
@@ -57,6 +63,45 @@ def transport_environment(environ: Mapping[str, str]) -> dict[str, str]:
     # system allows (net.core.rmem_max) becomes what the system allows.
     socket_mb = segment_mb(_free_shared_memory()) // 2
     return {'FASTDDS_BUILTIN_TRANSPORTS': f'DEFAULT?sockets_size={socket_mb}MB'}
+
+
+def stock_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment without any choice of transport: that of a program that knows of none."""
+    return {name: value for name, value in environ.items() if name not in _SET_BY_USER}
+
+
+def remedy_for_lost_images(environ: Mapping[str, str]) -> str:
+    """What to do where images are lost between two processes: one line, the best way first.
+
+    Args:
+        environ: The environment as it is; it tells which middleware is in use.
+    """
+    ways = []
+    if _is_fast_dds(environ):
+        [(name, value)] = transport_environment(stock_environment(environ)).items()
+        ways.append(f"run export {name}='{value}' before the camera driver (shared memory)")
+    elif 'cyclonedds' in environ['RMW_IMPLEMENTATION']:
+        profile = shared_path('config', 'dds', 'cyclonedds.xml')
+        ways.append(f'run export CYCLONEDDS_URI=file://{profile} before camera driver and nodes')
+    ways += [
+        'set reliable QoS on camera and subscription (qos_overrides)',
+        'use image_transport compressed',
+        f'where UDP is in use, sudo sysctl -w net.core.rmem_max={_GENEROUS_SOCKET_LIMIT} '
+        f'(now {socket_limit() or "not known"})',
+    ]
+    return '; or '.join(ways) + '; see docs/on_a_robot.md'
+
+
+def socket_limit() -> int | None:
+    """The largest receive buffer that a program may ask for [bytes]; None: not known here."""
+    try:
+        return int(SOCKET_LIMIT.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _is_fast_dds(environ: Mapping[str, str]) -> bool:
+    return 'fastrtps' in (environ.get('RMW_IMPLEMENTATION') or 'rmw_fastrtps_cpp')
 
 
 def _free_shared_memory() -> int:

@@ -6,7 +6,12 @@ import shutil
 from types import SimpleNamespace
 import xml.etree.ElementTree as ET
 
-from embodied_r_ros.transport import segment_mb, transport_environment
+from embodied_r_ros.transport import (
+    remedy_for_lost_images,
+    segment_mb,
+    stock_environment,
+    transport_environment,
+)
 import pytest
 
 MB = 1024 * 1024
@@ -48,3 +53,44 @@ def test_humble_gets_a_profile() -> None:
 )
 def test_what_the_user_chose_is_left_alone(environ: dict[str, str]) -> None:
     assert transport_environment(environ) == {}
+
+
+def test_a_stock_environment_has_no_choice_of_transport() -> None:
+    mine = {'HOME': '/', 'ROS_DISTRO': 'humble', 'RMW_IMPLEMENTATION': 'rmw_fastrtps_cpp'}
+    chosen = {'FASTDDS_BUILTIN_TRANSPORTS': 'LARGE_DATA', 'FASTRTPS_DEFAULT_PROFILES_FILE': 'a'}
+    assert stock_environment({**mine, **chosen}) == mine
+
+
+@pytest.mark.usefixtures('roomy')
+@pytest.mark.parametrize(
+    ('environ', 'first'),
+    [
+        ({}, "run export FASTDDS_BUILTIN_TRANSPORTS='DEFAULT?sockets_size=8MB' before"),
+        ({'FASTDDS_BUILTIN_TRANSPORTS': 'LARGE_DATA'}, 'run export FASTDDS_BUILTIN_TRANSPORTS='),
+        ({'ROS_DISTRO': 'humble'}, "run export FASTRTPS_DEFAULT_PROFILES_FILE='"),
+        ({'RMW_IMPLEMENTATION': 'rmw_cyclonedds_cpp'}, 'run export CYCLONEDDS_URI=file:///'),
+        ({'RMW_IMPLEMENTATION': 'rmw_zenoh_cpp'}, 'set reliable QoS'),
+    ],
+)
+def test_a_remedy_names_what_the_middleware_needs_first(
+    environ: dict[str, str], first: str
+) -> None:
+    remedy = remedy_for_lost_images(environ)
+    assert remedy.startswith(first)
+    for way in ('reliable', 'compressed', 'sudo sysctl -w net.core.rmem_max=16777216'):
+        assert way in remedy
+    assert '\n' not in remedy
+
+
+def test_cyclone_asks_for_room_and_starts_without_it() -> None:
+    [path] = [
+        word.removeprefix('CYCLONEDDS_URI=file://')
+        for word in remedy_for_lost_images({'RMW_IMPLEMENTATION': 'rmw_cyclonedds_cpp'}).split()
+        if word.startswith('CYCLONEDDS_URI=')
+    ]
+    [buffer] = [
+        element
+        for element in ET.parse(Path(path)).iter()
+        if element.tag.endswith('SocketReceiveBufferSize')
+    ]
+    assert buffer.attrib == {'max': '16MB'}  # "min" would keep Cyclone DDS from starting

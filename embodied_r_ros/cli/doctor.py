@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -12,12 +13,14 @@ from embodied_r_ros.doctor import (
     camera_check,
     Check,
     installation_checks,
+    other_publisher_check,
     server_check,
     table,
     transport_check,
 )
 from embodied_r_ros.errors import EmbodiedRError
 from embodied_r_ros.models.chat_config import ChatConfig
+from embodied_r_ros.transport import transport_environment
 
 if TYPE_CHECKING:
     import argparse
@@ -40,6 +43,8 @@ def main(args: argparse.Namespace) -> int:
         checks['camera'] = _camera(args.image_topic or '')
         print('sending 120 images from one process to another ...', file=sys.stderr)
         checks['transport'] = _transport()
+        if transport_environment(os.environ):
+            checks['publisher'] = _other_publisher()
     if args.json:
         print(json.dumps({name: check.to_json() for name, check in checks.items()}))
     else:
@@ -60,5 +65,15 @@ def _transport() -> Check:
 
     try:
         return transport_check(measure())
+    except EmbodiedRError as error:
+        return Check(False, str(error), 'see whether a firewall blocks UDP on this machine')
+
+
+def _other_publisher() -> Check:
+    from embodied_r_ros.nodes.transport_check import measure
+
+    print('and 60 from a process with the settings of this shell ...', file=sys.stderr)
+    try:
+        return other_publisher_check(measure(count=60, publisher_environment=os.environ))
     except EmbodiedRError as error:
         return Check(False, str(error), 'see whether a firewall blocks UDP on this machine')

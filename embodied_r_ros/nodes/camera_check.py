@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from functools import partial
+from itertools import pairwise
 import time
-from typing import Any
+from typing import Any, NamedTuple, TYPE_CHECKING
 
 from embodied_r_ros.conversions import stamp_ns_from_msg
 from embodied_r_ros.nodes import qos
@@ -15,9 +15,17 @@ from rclpy.context import Context
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 _KINDS = ('sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage')
 _LOOK_S = 5.0  # for topics; discovery takes less, but on a busy machine
 _LISTEN_S = 2.0
+
+
+class _Image(NamedTuple):
+    age_s: float
+    number: int | None  # as its publisher counts
 
 
 def look_for_camera(wanted: str = '') -> dict[str, Any]:
@@ -27,8 +35,9 @@ def look_for_camera(wanted: str = '') -> dict[str, Any]:
         wanted: Topic to listen to; empty: the first one with images.
 
     Returns:
-        `topics` with images, the `topic` that was listened to (empty: none), `rate_hz`, and
-        `age_s`: how old the newest image was by its stamp (None: none came).
+        `topics` with images, the `topic` that was listened to (empty: none), `rate_hz`,
+        `age_s`: how old the newest image was by its stamp (None: none came), and `lost`: images
+        that were published meanwhile and did not come (None: the middleware does not tell).
     """
     context = Context()
     rclpy.init(context=context)
@@ -38,14 +47,36 @@ def look_for_camera(wanted: str = '') -> dict[str, Any]:
     try:
         topics = _topics(node, executor, wanted)
         topic = next((name for name in topics if name == wanted or not wanted), '')
-        ages = _listen(node, executor, topic, topics[topic]) if topic else []
+        heard = _listen(node, executor, topic, topics[topic]) if topic else []
+        is_one = bool(topic) and node.count_publishers(topic) == 1
     finally:
         executor.shutdown()
         node.destroy_node()
         rclpy.try_shutdown(context=context)
-    rate_hz = round(len(ages) / _LISTEN_S, 1)
-    age_s = round(ages[-1], 3) if ages else None
-    return {'topics': list(topics), 'topic': topic, 'rate_hz': rate_hz, 'age_s': age_s}
+    return {
+        'topics': list(topics),
+        'topic': topic,
+        'rate_hz': round(len(heard) / _LISTEN_S, 1),
+        'age_s': round(heard[-1].age_s, 3) if heard else None,
+        'lost': lost([image.number for image in heard]) if is_one else None,
+    }
+
+
+def lost(numbers: Sequence[int | None]) -> int | None:
+    """How many images of one publisher did not come, by the numbers of those that did.
+
+    Args:
+        numbers: Of the images that came, as the publisher counts; None: the middleware does not
+            tell.
+
+    Returns:
+        None where it cannot be told.
+    """
+    known = [number for number in numbers if number is not None]
+    if not known or len(known) < len(numbers):
+        return None
+    # A publisher that was started again counts from one again.
+    return sum(max(0, after - before - 1) for before, after in pairwise(known))
 
 
 def _topics(node: Node, executor: SingleThreadedExecutor, wanted: str) -> dict[str, str]:
@@ -62,16 +93,17 @@ def _topics(node: Node, executor: SingleThreadedExecutor, wanted: str) -> dict[s
         executor.spin_once(timeout_sec=0.1)
 
 
-def _listen(node: Node, executor: SingleThreadedExecutor, topic: str, kind: str) -> list[float]:
-    """Ages of the images that come [s], by their stamps."""
-    ages: list[float] = []
+def _listen(node: Node, executor: SingleThreadedExecutor, topic: str, kind: str) -> list[_Image]:
+    """The images that come, in order."""
+    heard: list[_Image] = []
 
-    def take(msg: Any, ages: list[float]) -> None:
+    def take(msg: Any, info: dict[str, int | None]) -> None:
         now_ns = node.get_clock().now().nanoseconds
-        ages.append((now_ns - stamp_ns_from_msg(msg.header.stamp)) / 1e9)
+        age_s = (now_ns - stamp_ns_from_msg(msg.header.stamp)) / 1e9
+        heard.append(_Image(age_s, info.get('publication_sequence_number')))
 
-    node.create_subscription(message_class(kind), topic, partial(take, ages=ages), qos.SENSOR)
+    node.create_subscription(message_class(kind), topic, take, qos.SENSOR)
     end = time.monotonic() + _LISTEN_S
     while (left_s := end - time.monotonic()) > 0:
         executor.spin_once(timeout_sec=left_s)
-    return ages
+    return heard

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _TOPIC = 'embodied_r_transport_check'
 _READY = 'embodied_r_transport_ready'  # the receiver says that images reach it
 _WARM_UP = 'warm-up'  # frame_id of the images before that, which do not count
+_RATE_HZ = 30.0
 _FIND_TIMEOUT_S = 20.0
 _SILENCE_S = 2.0  # what has not come this long after the last image is lost
 
@@ -38,20 +39,20 @@ _SILENCE_S = 2.0  # what has not come this long after the last image is lost
 def measure(
     width: int = 640,
     height: int = 480,
-    rate_hz: float = 30.0,
     count: int = 120,
     reliability: str = 'best_effort',
     environment: Mapping[str, str] | None = None,
+    publisher_environment: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Send raw bgr8 images from one process to another and count what arrives.
+    """Send raw bgr8 images at 30 Hz from one process to another and count what arrives.
 
     Args:
         width: Width of the images [px].
         height: Height of the images [px].
-        rate_hz: Images per second.
         count: Images to send.
         reliability: 'best_effort' or 'reliable', of both ends.
         environment: Environment of both processes; None: this one, with the shipped transport.
+        publisher_environment: That of the publisher, where it differs.
 
     Returns:
         `sent`, `received`, `reliability`, `pids` of publisher and receiver, and the time from
@@ -63,14 +64,14 @@ def measure(
     settings = {
         'width': width,
         'height': height,
-        'rate_hz': rate_hz,
         'count': count,
         'reliability': reliability,
     }
     if environment is None:
         environment = {**os.environ, **transport_environment(os.environ)}
-    limit_s = _FIND_TIMEOUT_S * 2 + count / rate_hz * 2 + _SILENCE_S
-    receiver, publisher = (_start(role, settings, environment) for role in ('receive', 'publish'))
+    limit_s = _FIND_TIMEOUT_S * 2 + count / _RATE_HZ * 2 + _SILENCE_S
+    receiver = _start('receive', settings, environment)
+    publisher = _start('publish', settings, publisher_environment or environment)
     try:
         sent = _result(publisher, limit_s)
         received = _result(receiver, limit_s)
@@ -132,7 +133,7 @@ def _publish(node: Node, settings: Mapping[str, Any]) -> dict[str, Any]:
     msg.header.frame_id = ''
     start = time.monotonic()
     for index in range(settings['count']):
-        time.sleep(max(0.0, start + index / settings['rate_hz'] - time.monotonic()))
+        time.sleep(max(0.0, start + index / _RATE_HZ - time.monotonic()))
         sec, nanosec = divmod(time.monotonic_ns(), 1_000_000_000)
         msg.header.stamp.sec, msg.header.stamp.nanosec = sec, nanosec
         publisher.publish(msg)
@@ -153,7 +154,7 @@ def _receive(node: Node, settings: Mapping[str, Any]) -> dict[str, Any]:
         latencies.append((time.monotonic_ns() - sent_ns) * 1e-9)
 
     node.create_subscription(Image, _TOPIC, note, _profile(settings['reliability']))
-    end = time.monotonic() + _FIND_TIMEOUT_S + settings['count'] / settings['rate_hz']
+    end = time.monotonic() + _FIND_TIMEOUT_S + settings['count'] / _RATE_HZ
     while len(latencies) < settings['count'] and time.monotonic() < end:
         before = len(latencies)
         rclpy.spin_once(node, timeout_sec=_SILENCE_S)

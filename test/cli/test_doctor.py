@@ -10,6 +10,7 @@ from embodied_r_ros.cli.main import main
 from embodied_r_ros.doctor import (
     camera_check,
     installation_checks,
+    other_publisher_check,
     server_check,
     table,
     transport_check,
@@ -30,6 +31,15 @@ def test_lost_images_fail_with_a_remedy() -> None:
     assert '39 of 120' in check.detail
     assert 'rmem_max' in check.remedy
     assert check.to_json()['received'] == 39
+
+
+def test_what_another_publisher_loses_is_told_with_the_remedy_and_no_failure() -> None:
+    measured = {'sent': 60, 'received': 4, 'reliability': 'best_effort'}
+    check = other_publisher_check(measured)
+    assert check.ok
+    assert '4 of 60' in check.detail
+    assert all(way in check.remedy for way in ('export ', 'reliable', 'compressed', 'sysctl'))
+    assert not other_publisher_check({**measured, 'received': 60}).remedy
 
 
 def test_missing_model_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -93,12 +103,18 @@ def test_an_absent_model_server_fails_only_where_it_was_asked_for() -> None:
         ({'topics': ['/a'], 'topic': '/a', 'rate_hz': 30, 'age_s': 0.02}, '', True, '30 Hz'),
         ({'topics': ['/a'], 'topic': '/a', 'rate_hz': 30, 'age_s': 900.0}, '', False, '900'),
         ({'topics': ['/a'], 'topic': '/a', 'rate_hz': 30, 'age_s': -5.0}, '', False, '-5'),
+        (
+            {'topics': ['/a'], 'topic': '/a', 'rate_hz': 9, 'age_s': 0.02, 'lost': 41},
+            '',
+            False,
+            '41 were lost',
+        ),
     ],
 )
 def test_a_camera_is_judged_by_its_images(
     found: dict[str, Any], wanted: str, ok: bool, said: str
 ) -> None:
-    check = camera_check(found, wanted)
+    check = camera_check({'lost': None, **found}, wanted)
     assert check.ok == ok
     assert re.search(said, check.detail)
     assert ok or check.remedy
@@ -131,3 +147,16 @@ def test_images_really_travel(capsys: pytest.CaptureFixture[str]) -> None:
     assert (transport['sent'], transport['reliability']) == (120, 'best_effort')
     assert len(set(transport['pids'])) == 2
     assert 0 <= transport['received'] <= 120
+
+
+def test_a_publisher_of_this_shell_is_measured_where_it_has_not_our_settings(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip('rclpy')
+    for name in ('FASTDDS_BUILTIN_TRANSPORTS', 'FASTRTPS_DEFAULT_PROFILES_FILE'):
+        monkeypatch.delenv(name, raising=False)
+    main(['doctor', '--json'])
+    publisher = json.loads(capsys.readouterr().out)['publisher']
+    assert publisher['sent'] == 60
+    assert publisher['ok']
+    assert bool(publisher['remedy']) == (publisher['received'] < 60)

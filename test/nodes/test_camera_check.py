@@ -5,11 +5,12 @@ import threading
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.nodes import qos
-from embodied_r_ros.nodes.camera_check import look_for_camera
+from embodied_r_ros.nodes.camera_check import look_for_camera, lost
+import pytest
 from sensor_msgs.msg import Image
 
 if TYPE_CHECKING:
-    import pytest
+    from collections.abc import Sequence
 
     from test.nodes.graph import Graph
 
@@ -35,4 +36,21 @@ def test_a_camera_that_publishes_is_heard(graph: Graph, monkeypatch: pytest.Monk
     assert found['topic'] == '/camera/image', found
     assert found['rate_hz'] > 0
     assert 0 <= found['age_s'] < 60
+    assert found['lost'] is not None, 'Fast DDS numbers what it publishes'
     assert look_for_camera('/other/image')['topic'] == ''
+
+
+@pytest.mark.parametrize(
+    ('numbers', 'expected'),
+    [
+        ([7, 8, 9], 0),
+        ([7, 9, 13], 4),
+        ([7, 8, 1, 3], 1),  # started again
+        ([7, None], None),
+        ([], None),
+    ],
+)
+def test_what_did_not_come_is_told_by_the_numbers_of_what_did(
+    numbers: Sequence[int | None], expected: int | None
+) -> None:
+    assert lost(numbers) == expected

@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.nodes.transport_check import measure
-from embodied_r_ros.transport import transport_environment
+from embodied_r_ros.transport import stock_environment, transport_environment
 import pytest
 
 if TYPE_CHECKING:
@@ -26,6 +26,22 @@ def test_best_effort_images_arrive(environment: dict[str, str]) -> None:
     assert (found['sent'], found['received'], found['reliability']) == (30, 30, 'best_effort')
     assert len(set(found['pids'])) == 2
     assert found['latency_p50_s'] < 0.1
+
+
+def test_the_profile_for_humble_does_the_same(environment: dict[str, str]) -> None:
+    humble = transport_environment({'ROS_DISTRO': 'humble'})
+    found = measure(count=30, environment={**stock_environment(environment), **humble})
+    assert (found['sent'], found['received']) == (30, 30)
+
+
+def test_a_publisher_without_our_settings_loses_images(environment: dict[str, str]) -> None:
+    found = measure(
+        count=30,
+        environment=environment,
+        publisher_environment=stock_environment(environment),
+    )
+    assert found['sent'] == 30
+    assert found['received'] < 30
 
 
 @pytest.mark.slow
