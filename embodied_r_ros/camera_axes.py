@@ -82,7 +82,7 @@ def turned_name(frame_id: str, quarters: int) -> str:
     return f'{frame_id}_turned_{90 * (quarters % 4)}' if quarters % 4 else frame_id
 
 
-def _in_camera(camera: Pose, point: Sequence[float]) -> NDArray[np.float64]:
+def _in_camera(camera: Pose, point: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:
     """A point in the camera's optical axes [m]. Shape (3,)."""
     return np.asarray(camera.rotation().T @ np.subtract(point, camera.position))
 
