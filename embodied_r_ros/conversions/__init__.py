@@ -17,6 +17,11 @@ from embodied_r_ros.conversions.answers import (
     proposal_from_msg,
     proposal_to_msg,
 )
+from embodied_r_ros.conversions.arms import (
+    joint_state_to_msg,
+    pose_stamped_to_msg,
+    transforms_to_msg,
+)
 from embodied_r_ros.conversions.cameras import (
     camera_info_to_msg,
     encoded_image_from_msg,
@@ -63,6 +68,7 @@ __all__ = [
     'intrinsics_from_camera_info',
     'item_from_msg',
     'item_to_msg',
+    'joint_state_to_msg',
     'keyframe_from_msg',
     'keyframe_to_msg',
     'label_from_msg',
@@ -75,12 +81,14 @@ __all__ = [
     'motion_to_msg',
     'odometry_to_msg',
     'pose_from_msg',
+    'pose_stamped_to_msg',
     'pose_to_msg',
     'proposal_from_msg',
     'proposal_to_msg',
     'stamp_ns_from_msg',
     'stamp_to_msg',
     'transform_from_msg',
+    'transforms_to_msg',
     'vector_from_msg',
     'vector_to_msg',
 ]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Simulated worlds with known truth; an optional extra (requirements/sim.txt)."""
 
+from importlib.util import find_spec
 import os
 
 from embodied_r_ros.errors import ConfigError
@@ -25,3 +26,15 @@ def require_simulator() -> None:
             'pip install mujoco==3.3.0, apt-get install libosmesa6'
         )
         raise ConfigError(msg) from None
+
+
+def require_arm() -> None:
+    """Make sure that MuJoCo is there and can render, and that Meta-World's arm is there.
+
+    Raises:
+        ConfigError: Something is missing.
+    """
+    require_simulator()
+    if find_spec('metaworld') is None:
+        msg = 'the simulated arm needs the robot of Meta-World: pip install metaworld==3.1.1'
+        raise ConfigError(msg)

@@ -10,6 +10,7 @@ from embodied_r_ros.config import check_settings, setting
 from embodied_r_ros.geometry import Intrinsics
 
 HORIZONTAL_FOV_RAD = math.radians(90)
+ARM_FOV_RAD = math.radians(50)
 
 
 @dataclass(frozen=True)
@@ -38,3 +39,28 @@ class IndoorConfig:
     def camera(self) -> Intrinsics:
         """The pinhole camera: 90 degrees wide, square pixels, no distortion."""
         return Intrinsics.from_fov(self.width_px, self.height_px, HORIZONTAL_FOV_RAD)
+
+
+@dataclass(frozen=True)
+class ArmConfig:
+    """What demonstrations of the arm are like. Motion and truth depend on it and on the seed."""
+
+    task: str = setting(
+        'pick', 'What is shown', choices=('pick', 'place', 'stack', 'push', 'drawer')
+    )
+    rate_hz: float = setting(20.0, 'Recorded states and images per second [Hz]', between=(5, 100))
+    width_px: int = setting(320, 'Width of the images [px]', between=(64, 1920))
+    height_px: int = setting(240, 'Height of the images [px]', between=(48, 1440))
+    images: bool = setting(True, 'Render images; without them the motion is the same')
+    noise: float = setting(
+        1.0, 'Times the usual noise of encoders; 0: what is measured is exact', between=(0, 20)
+    )
+    jpeg_quality: int = setting(90, 'JPEG quality', between=(1, 100))
+
+    def __post_init__(self) -> None:
+        """Refuse values that are not allowed."""
+        check_settings(self)
+
+    def camera(self) -> Intrinsics:
+        """The pinhole camera: 50 degrees wide, square pixels, no distortion."""
+        return Intrinsics.from_fov(self.width_px, self.height_px, ARM_FOV_RAD)

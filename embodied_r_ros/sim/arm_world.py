@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The simulated arm: its tool is led along, and what a robot would measure is read off."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.geometry import Pose, quaternion_from_matrix, yaw_pitch_roll
+from embodied_r_ros.sim.arm_model import (
+    arm_model,
+    BASE_FRAME,
+    base_pose,
+    CAMERA,
+    TASK_FRAME,
+    to_task,
+    to_world,
+    TOOL_FRAME,
+    WORLD_FROM_TASK,
+)
+from embodied_r_ros.sim.arm_tasks import HOME
+import mujoco
+import numpy as np
+
+if TYPE_CHECKING:
+    from embodied_r_ros.geometry import Intrinsics
+    from embodied_r_ros.recordings.layout import Vector
+    from embodied_r_ros.sim.arm_tasks import ArmScene
+    from numpy.typing import NDArray
+
+JOINTS = tuple(f'right_j{number}' for number in range(7))
+GRIPPER_JOINTS = ('gripper_right_finger_joint', 'gripper_left_finger_joint')
+OPEN_M, CLOSED_M = 0.1, 0.03  # distance of the fingers
+GRIPPER_SIZE_M = (0.03, 0.11, 0.09)  # open, along x, y, z of the task frame
+_FINGERS = ('r_close', 'l_close')
+_CHAIN = ('right_arm_base_link', *(f'right_l{n}' for n in range(7)), 'right_hand', 'hand')
+_TOOL_M = 0.045  # from the hand to its finger tips, along its x
+# How the hand points down, as MuJoCo writes quaternions: the fingers open along x, or along y,
+# where the camera sees them.
+_ALONG_X, _ALONG_Y = (0.5**0.5, 0.0, 0.5**0.5, 0.0), (0.5, -0.5, 0.5, 0.5)
+_SETTLING_S = 3.0
+
+
+class ArmWorld:
+    """The arm and the things of a scene. For one thread at a time."""
+
+    def __init__(self, scene: ArmScene) -> None:
+        """Build the scene, and bring the tool to its home."""
+        self.model = arm_model(scene)
+        self.data = mujoco.MjData(self.model)
+        self._scene = scene
+        self._turn = _ALONG_X if scene.task == 'drawer' else _ALONG_Y
+        self._moving = [int(self.model.joint(name).dofadr[0]) for name in JOINTS]
+        self.lead(HOME, closed=False)
+        self.advance(_SETTLING_S)
+        self._put_things_back()
+        self.data.time = 0.0
+
+    def lead(self, tool: Vector, *, closed: bool) -> None:
+        """Say where the tool is to be [m, task frame], and the gripper."""
+        self.data.mocap_pos[0] = to_world(tool) + np.array([0.0, 0.0, _TOOL_M])
+        self.data.mocap_quat[0] = self._turn
+        self.data.ctrl[:] = (1.0, -1.0) if closed else (-1.0, 1.0)
+
+    def advance(self, until_s: float) -> None:
+        """Let time pass until then [s since the start]."""
+        while self.data.time < until_s - 1e-9:
+            mujoco.mj_step(self.model, self.data)
+
+    def _put_things_back(self) -> None:
+        """Undo what the arm did to things on its way to its home."""
+        robot = [*JOINTS, *_FINGERS]
+        places = [int(self.model.joint(name).qposadr[0]) for name in robot]
+        speeds = [int(self.model.joint(name).dofadr[0]) for name in robot]
+        things = np.setdiff1d(np.arange(self.model.nq), places)
+        self.data.qpos[things] = self.model.qpos0[things]
+        self.data.qvel[np.setdiff1d(np.arange(self.model.nv), speeds)] = 0.0
+        mujoco.mj_forward(self.model, self.data)
+
+    def joints(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Positions [rad] and velocities [rad/s] of the arm's joints. Shapes (7,)."""
+        positions = np.array([self.data.joint(name).qpos[0] for name in JOINTS])
+        return positions, self.data.qvel[self._moving].copy()
+
+    def fingers(self) -> tuple[float, float]:
+        """Distance of each finger from the middle [m]; their sum is the opening."""
+        right, left = (float(self.data.joint(name).qpos[0]) for name in _FINGERS)
+        return OPEN_M / 2 - right, OPEN_M / 2 + left
+
+    def tool(self) -> Pose:
+        """Pose of the tool in the task frame."""
+        hand = self.data.body('hand')
+        turn = hand.xmat.reshape(3, 3)
+        at = to_task(hand.xpos + turn[:, 0] * _TOOL_M)
+        return Pose(at, quaternion_from_matrix(WORLD_FROM_TASK.T @ turn), TASK_FRAME)
+
+    def links(self) -> dict[str, Pose]:
+        """Pose of every link of the arm in the one before it."""
+        poses, parent, above = {}, BASE_FRAME, 'base'
+        for name in _CHAIN:
+            up, down = self.data.body(above), self.data.body(name)
+            turn = up.xmat.reshape(3, 3).T
+            x, y, z = (float(value) for value in turn @ (down.xpos - up.xpos))
+            rotation = quaternion_from_matrix(turn @ down.xmat.reshape(3, 3))
+            poses[name] = Pose((x, y, z), rotation, parent)
+            parent = above = name
+        return poses
+
+    def fixed(self) -> dict[str, Pose]:
+        """Pose of frames that never move, in their parents."""
+        tool = Pose((_TOOL_M, 0.0, 0.0), (0.0, 0.0, 0.0, 1.0), 'hand')
+        return {BASE_FRAME: base_pose(), TOOL_FRAME: tool}
+
+    def places(self) -> dict[str, Vector]:
+        """Where each thing is: centre of a block or mat, handle of a drawer [m, task frame]."""
+        return {thing.name: self._place(thing.name) for thing in self._scene.things}
+
+    def _place(self, name: str) -> Vector:
+        if name == 'drawer':
+            x, y, z = self._scene.thing(name).position
+            slid = float(self.data.joint('goal_slidey').qpos[0])
+            return x + slid, y, z
+        if name == 'mat':
+            return self._scene.thing(name).position
+        return to_task(self.data.body('obj' if name == 'block' else name).xpos)
+
+
+class ArmRenderer:
+    """Renders what the camera that faces the robot sees. Use it as a context manager."""
+
+    def __init__(self, world: ArmWorld, camera: Intrinsics) -> None:
+        """Open the renderer."""
+        model = world.model
+        model.vis.global_.offwidth, model.vis.global_.offheight = camera.width, camera.height
+        fovy = 2 * math.atan(camera.height / 2 / camera.fy)
+        model.cam_fovy[model.camera(CAMERA).id] = math.degrees(fovy)
+        self._data = world.data
+        self._renderer = mujoco.Renderer(model, camera.height, camera.width)
+        for flag in (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION):
+            self._renderer.scene.flags[flag] = 0
+
+    def image(self) -> NDArray[np.uint8]:
+        """What is seen now. Shape (H, W, 3), BGR."""
+        self._renderer.update_scene(self._data, CAMERA)
+        return np.ascontiguousarray(self._renderer.render()[..., ::-1])
+
+    def __enter__(self) -> ArmRenderer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._renderer.close()
+
+
+def urdf_of(model: Any) -> str:
+    """The arm as URDF, from its base to its tool: links and joints, without shapes.
+
+    Args:
+        model: A `mujoco.MjModel` with the arm.
+    """
+    lines, parent = ['<robot name="sawyer">', f'<link name="{BASE_FRAME}"/>'], BASE_FRAME
+    for name in _CHAIN:
+        body = model.body(name)
+        joint = model.joint(int(body.jntadr[0])) if int(body.jntnum[0]) else None
+        lines += _urdf_joint(parent, name, body.pos, body.quat, joint)
+        parent = name
+    lines += _urdf_joint('hand', TOOL_FRAME, (_TOOL_M, 0.0, 0.0), (1.0, 0.0, 0.0, 0.0), None)
+    return '\n'.join([*lines, '</robot>'])
+
+
+def _urdf_joint(parent: str, child: str, place: Any, turn: Any, joint: Any) -> list[str]:
+    matrix = np.zeros(9)
+    mujoco.mju_quat2Mat(matrix, np.asarray(turn, np.float64))
+    yaw, pitch, roll = yaw_pitch_roll(matrix.reshape(3, 3))
+    x, y, z = (float(value) for value in place)
+    kind = 'revolute' if joint else 'fixed'
+    lines = [
+        f'<link name="{child}"/>',
+        f'<joint name="{joint.name if joint else child + "_mount"}" type="{kind}">',
+        f'<parent link="{parent}"/><child link="{child}"/>',
+        f'<origin xyz="{x!r} {y!r} {z!r}" rpy="{roll!r} {pitch!r} {yaw!r}"/>',
+    ]
+    if joint:
+        axis = ' '.join(repr(float(value)) for value in joint.axis)
+        low, high = (repr(float(value)) for value in joint.range)
+        limit = f'<limit lower="{low}" upper="{high}" effort="100" velocity="2"/>'
+        lines.append(f'<axis xyz="{axis}"/>{limit}')
+    return [*lines, '</joint>']
