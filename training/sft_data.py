@@ -15,6 +15,7 @@ from embodied_r_ros.rows import read_rows
 
 from training.degrade import degraded, retold
 from training.generate import prompt_messages
+from training.reword import reworded
 from training.rollouts import read_samples
 from training.traces import PATH_KINDS, read_row, Trace
 
@@ -44,6 +45,9 @@ class SftArguments:
     )
     retold_share: float = field(
         default=0.0, metadata={'help': 'share of training rows with other motions (degrade.py)'}
+    )
+    reworded_share: float = field(
+        default=0.0, metadata={'help': 'share of training rows in other words (reword.py)'}
     )
     merged_share: float = field(
         default=0.2, metadata={'help': 'share of training rows with a tight budget: merged lines'}
@@ -96,7 +100,8 @@ def examples(arguments: SftArguments, split: str, seed: int) -> Iterator[dict[st
         told = rng.random()
         for row in rows:
             own = elsewhere and row.question_type in PATH_KINDS
-            asked = retold(row, Random(told)) if own else row
+            asked = reworded(row, rng) if rng.random() < arguments.reworded_share else row
+            asked = retold(asked, Random(told)) if own else asked
             asked = degraded(asked, Random(told)) if cut_down else asked
             trace = read_row(asked, config)
             # What is cut away cannot be known any more; what is still told must be the solution,
