@@ -55,9 +55,7 @@ class FaultyServer:
         """Take the name of the model and what it says, and start."""
         self.name = name
         self._completion = completion
-        with socket.socket() as free:
-            free.bind(('127.0.0.1', 0))
-            self._port = int(free.getsockname()[1])
+        self._port = free_port()
         self.url = f'http://127.0.0.1:{self._port}'
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
@@ -88,6 +86,12 @@ class FaultyServer:
         """Tell whether the process runs."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def pid(self) -> int:
+        """Id of the process that was started last."""
+        assert self._process, 'it was started'
+        return self._process.pid
+
     def requests(self) -> int:
         """Chat requests since the process started."""
         return int(self._request('GET', '/count'))
@@ -111,6 +115,13 @@ class FaultyServer:
             return connection.getresponse().read().decode()
         finally:
             connection.close()
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on now."""
+    with socket.socket() as free:
+        free.bind(('127.0.0.1', 0))
+        return int(free.getsockname()[1])
 
 
 class _Http(ThreadingHTTPServer):

@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything for half an hour: what grows, and what gets lost.
+
+A camera sends raw 640x480 images at 30 Hz to the whole pipeline, each node a process; a question
+is asked every 10 s, and the model server is started anew every 2 minutes, with a question while it
+is away. Memory, open handles, latencies and drops are sampled. Judged is by how much each has
+grown over the last four fifths of the time, by its slope. Exit code 1: something has grown by more
+than its limit, an image was lost on its way, or a question got no answer though the server was up.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+import json
+import os
+from pathlib import Path
+import tempfile
+import time
+from typing import Any, TYPE_CHECKING
+
+from diagnostic_msgs.msg import DiagnosticArray
+from embodied_r_msgs.msg import Keyframe
+from embodied_r_ros.conversions import stamp_ns_from_msg
+from embodied_r_ros.errors import EmbodiedRError
+from embodied_r_ros.models.chat_config import ChatConfig
+from embodied_r_ros.models.profiles import load_profile, Profile
+from embodied_r_ros.models.serving import ModelServers
+from embodied_r_ros.nodes import qos
+from embodied_r_ros.nodes.demo_client import demo_client
+from embodied_r_ros.nodes.processes import NodeProcesses
+from embodied_r_ros.reasoning.asking import Question
+from embodied_r_ros.resources import shared_path
+from embodied_r_ros.transport import transport_environment
+
+from bench.faulty_server import FaultyServer, free_port
+from bench.live import RATE_HZ, start_camera, Stream
+from bench.report import print_budgets
+from bench.soak_plot import write_plot
+from bench.soak_record import Asked, budgets_of, growths, Record, Sampler
+
+if TYPE_CHECKING:
+    import argparse
+    import subprocess
+
+    from embodied_r_ros.nodes.demo_client import DemoClient
+
+_NODES = (
+    'keyframe_extractor',
+    'semantic_perceiver',
+    'spatial_reasoner',
+    'proposal_gate',
+    'episode_recorder',
+)
+# What the nodes say on /diagnostics of what they could not take.
+_DROPS = {
+    'keyframe_extractor': ('dropped_images',),
+    'semantic_perceiver': ('coalesced', 'discarded'),
+    'spatial_reasoner': ('turned_away',),
+    'episode_recorder': ('dropped',),
+}
+_QUESTION = Question(
+    'Which way does the robot face now, compared with the start?',
+    ('ahead', 'left', 'right', 'behind'),
+)
+_START_S = 180.0
+_ANSWER_S = 60.0
+_DRAIN_S = 3.0
+_WHAT_IT_SAYS = '<think>It did not turn.</think><answer>ahead</answer>'
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What happens when."""
+
+    seconds: float
+    question_s: float  # from one question to the next
+    restart_s: float  # from one start of the model server to the next
+    sample_s: float
+    server: str  # 'shipped' or 'light'
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add = parser.add_argument
+    add('--minutes', type=float, default=30.0, help='how long (%(default)s)')
+    add('--question', type=float, default=10.0, metavar='S', help='between questions')
+    add('--restart', type=float, default=120.0, metavar='S', help='between restarts of the server')
+    add('--sample', type=float, default=5.0, metavar='S', help='between samples')
+    light = 'shipped: models/nano as in use; light: a server without a model, for small machines'
+    add('--server', choices=('shipped', 'light'), default='shipped', help=light)
+    add('--out', type=Path, default=Path('out/soak'), help='folder of soak.json and soak.png')
+
+
+def main(args: argparse.Namespace) -> int:
+    """Soak, write, and tell whether everything stayed flat."""
+    plan = Plan(args.minutes * 60, args.question, args.restart, args.sample, args.server)
+    args.out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        record = measure(plan, Path(scratch))
+    budgets = budgets_of(record, _NODES)
+    found = {
+        'growths': growths(record),
+        'budgets': [budget.to_json() for budget in budgets],
+        **record.to_json(),
+    }
+    file = args.out / 'soak.json'
+    unfinished = file.with_name(f'.unfinished-{file.name}')
+    unfinished.write_text(json.dumps(found, indent=1) + '\n', encoding='utf-8')
+    unfinished.replace(file)
+    write_plot(args.out / 'soak.png', record, f'{args.minutes:.3g} minutes')
+    answered = sum(asked.outcome == 'answered' for asked in record.asked)
+    print(
+        f'{record.sent} images sent, {record.arrived} arrived, {len(record.keyframes)} keyframes; '
+        f'{len(record.asked)} questions, {answered} answered; '
+        f'{len(record.restarts_s)} restarts of the server; all of it in {args.out}'
+    )
+    print_budgets(budgets)
+    return 0 if all(budget.is_met for budget in budgets) else 1
+
+
+def measure(plan: Plan, folder: Path) -> Record:
+    """Run everything for a while.
+
+    Args:
+        plan: What happens when.
+        folder: For parameters, logs and the episode.
+
+    Raises:
+        EmbodiedRError: A node or the model server failed.
+    """
+    environment = transport_environment(os.environ)
+    os.environ.update(environment)
+    with ExitStack() as stack:
+        server: _LightServer | _ShippedServer = (
+            _ShippedServer(folder) if plan.server == 'shipped' else _LightServer()
+        )
+        stack.callback(server.kill)
+        nodes = stack.enter_context(NodeProcesses(folder, environment))
+        client = stack.enter_context(demo_client(lambda line: None))
+        _start(nodes, server.chat, folder)
+        client.await_active(_NODES, _START_S, nodes.check)
+        client.start_episode('soak')
+        soak = _Soak(plan, nodes, client, server)
+        soak.run()
+        client.stop_episode()
+        return soak.record
+
+
+def _start(nodes: NodeProcesses, chat: ChatConfig, folder: Path) -> None:
+    nodes.start('keyframe_extractor', {})
+    nodes.start('semantic_perceiver', {'perceiver': 'classical'})
+    nodes.start('spatial_reasoner', {'chat': {'url': chat.url, 'model': chat.model}})
+    nodes.start('proposal_gate', {})
+    nodes.start('episode_recorder', {'bag_dir': str(folder / 'episodes')})
+
+
+class _LightServer(FaultyServer):
+    """A server without a model."""
+
+    def __init__(self) -> None:
+        super().__init__('light', _WHAT_IT_SAYS)
+        self.chat = ChatConfig(url=self.url, model=self.name)
+
+
+class _ShippedServer:
+    """The server of the shipped model, any number of times at one address."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        config = load_profile('embedded').servers['reasoner']
+        model = str(shared_path('models', 'nano'))
+        config = replace(config, model=model, port=free_port(), promoted='')
+        self._profile = Profile('soak', servers={'reasoner': config})
+        self.chat = config.client()
+        self.start()
+
+    @property
+    def pid(self) -> int:
+        return self._servers.running[0].pid
+
+    def start(self) -> None:
+        self._servers = ModelServers(self._profile, self._folder)
+        self._servers.start()
+
+    def kill(self) -> None:
+        self._servers.close()
+
+
+class _Soak:
+    """Asks, starts the server anew, and notes what it hears meanwhile."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        nodes: NodeProcesses,
+        client: DemoClient,
+        server: _LightServer | _ShippedServer,
+    ) -> None:
+        self.record = Record()
+        self._plan, self._nodes, self._client, self._server = plan, nodes, client, server
+        self._health: dict[str, dict[str, str]] = {}
+        self._pids = {**nodes.pids(), 'model server': server.pid}
+        self._sampler = Sampler(self._processes, self._drops, plan.sample_s, self.record)
+        client.node.create_subscription(Keyframe, 'keyframe', self._hear_keyframe, qos.RESULT)
+        client.node.create_subscription(DiagnosticArray, '/diagnostics', self._hear_health, 10)
+
+    def run(self) -> None:
+        """Go through the plan."""
+        count = max(1, round(self._plan.seconds * RATE_HZ))
+        camera = start_camera(count, Stream(), os.environ)
+        try:
+            self._await_first_delta()
+            with self._sampler:
+                self._go_on_while(camera)
+        finally:
+            camera.terminate()
+            camera.wait(_DRAIN_S * 10)
+        self._client.spin_until(lambda: self._arrived() >= count, _DRAIN_S)
+        self.record.sent, self.record.arrived = count, self._arrived()
+
+    def _await_first_delta(self) -> None:
+        """Wait until there is something to ask about; the time counts from here."""
+        seen = self._client.deltas
+        if not self._client.spin_until(lambda: bool(seen), _START_S, self._nodes.check):
+            msg = f'nothing was perceived within {_START_S:.0f} s'
+            raise EmbodiedRError(msg)
+
+    def _go_on_while(self, camera: subprocess.Popen[bytes]) -> None:
+        next_question, next_restart = self._plan.question_s, self._plan.restart_s
+        while camera.poll() is None:
+            self._nodes.check()
+            if self._sampler.now_s() >= next_restart:
+                self._restart()
+                next_restart += self._plan.restart_s
+            if self._sampler.now_s() >= next_question:
+                self._ask()
+                next_question += self._plan.question_s
+            self._client.spin_until(lambda: False, 0.2)
+            # What the client keeps for the demonstration would grow here for ever.
+            self._client.keyframes.clear()
+            self._client.deltas.clear()
+        if camera.returncode:
+            msg = f'the camera ended with code {camera.returncode}'
+            raise EmbodiedRError(msg)
+
+    def _restart(self) -> None:
+        self.record.restarts_s.append(self._sampler.now_s())
+        self._server.kill()
+        self._ask(is_away=True)
+        self._server.start()
+        self._pids['model server'] = self._server.pid
+
+    def _ask(self, *, is_away: bool = False) -> None:
+        start_s, began = self._sampler.now_s(), time.monotonic()
+        try:
+            _, refusal = self._client.ask(_QUESTION, lambda text: None, _ANSWER_S)
+        except EmbodiedRError as error:
+            refusal = str(error)
+        latency_s = time.monotonic() - began
+        self.record.asked.append(Asked(start_s, latency_s, refusal or 'answered', is_away))
+
+    def _hear_keyframe(self, msg: Keyframe, info: dict[str, Any]) -> None:
+        if not self._sampler.is_running:
+            return
+        # When it came, not when this busy process took it.
+        latency_ns = info['received_timestamp'] - stamp_ns_from_msg(msg.header.stamp)
+        self.record.keyframes.append((self._sampler.now_s(), latency_ns * 1e-9))
+
+    def _hear_health(self, msg: DiagnosticArray) -> None:
+        for status in msg.status:
+            name = status.name.rpartition(': ')[2]
+            self._health[name] = {value.key: value.value for value in status.values}
+
+    def _processes(self) -> dict[str, int]:
+        return dict(self._pids)
+
+    def _arrived(self) -> int:
+        health = self._health.get('keyframe_extractor', {})
+        return int(health.get('images', 0)) + int(health.get('dropped_images', 0))
+
+    def _drops(self) -> dict[str, int]:
+        return {
+            name: sum(int(health.get(key, 0)) for key in keys)
+            for name, keys in _DROPS.items()
+            if (health := self._health.get(name)) is not None
+        }

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a soak samples, and how much of it has grown."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
+from pathlib import Path
+import re
+import threading
+import time
+from typing import Any, TYPE_CHECKING
+
+import numpy as np
+
+from bench.report import Budget
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+_MOST_POINTS = 200  # for a slope; more are medians of so many stretches
+_WARM_UP = 0.2  # share of the time that is not judged: pools and memories fill
+# How much may have grown by the end, by the slope of what was sampled.
+MOST_MEMORY_MB = 10.0
+MOST_HANDLES = 2.0
+MOST_KEYFRAME_S = 0.05
+MOST_ANSWER_S = 0.5
+MOST_DROPS_PER_MINUTE = 10.0
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The processes at a moment."""
+
+    t_s: float  # since the first delta
+    memory_mb: Mapping[str, float]  # by process; pages of files left out, which Linux takes back
+    handles: Mapping[str, int]  # open files, sockets and pipes
+    drops: Mapping[str, int]  # by node, since its start
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question, and what came of it."""
+
+    t_s: float
+    latency_s: float
+    outcome: str  # 'answered', or why it was not
+    is_away: bool  # the model server was not there when it was asked
+
+
+@dataclass
+class Record:
+    """Everything that was sampled; times are seconds since the first delta."""
+
+    samples: list[Sample] = field(default_factory=list)
+    keyframes: list[tuple[float, float]] = field(default_factory=list)  # time, latency [s]
+    asked: list[Asked] = field(default_factory=list)
+    restarts_s: list[float] = field(default_factory=list)  # of the model server
+    sent: int = 0  # images
+    arrived: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return asdict(self)
+
+
+class Sampler:
+    """Looks at processes now and then, from a thread of its own."""
+
+    def __init__(
+        self,
+        pids: Callable[[], Mapping[str, int]],
+        drops: Callable[[], Mapping[str, int]],
+        every_s: float,
+        record: Record,
+    ) -> None:
+        """Take whom to look at, what their nodes say they dropped, and where to note it."""
+        self._pids, self._drops = pids, drops
+        self._every_s, self._record = every_s, record
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._start_s = 0.0
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the time counts already, or still."""
+        return self._thread.is_alive()
+
+    def now_s(self) -> float:
+        """Time since the begin [s]."""
+        return time.monotonic() - self._start_s
+
+    def __enter__(self) -> Sampler:
+        self._start_s = time.monotonic()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._every_s):
+            memory, handles = {}, {}
+            for name, pid in self._pids().items():
+                with suppress(OSError):  # it is being started anew
+                    memory[name], handles[name] = memory_mb(pid), handle_count(pid)
+            self._record.samples.append(Sample(self.now_s(), memory, handles, self._drops()))
+
+
+def memory_mb(pid: int) -> float:
+    """Memory that a process holds, without pages of files, which Linux can take back [MB].
+
+    Raises:
+        OSError: There is no such process.
+    """
+    status = Path(f'/proc/{pid}/status').read_text()
+    parts = re.findall(r'^Rss(?:Anon|Shmem):\s+(\d+) kB$', status, re.MULTILINE)
+    if not parts:
+        msg = f'process {pid} has ended'
+        raise ProcessLookupError(msg)
+    return sum(map(int, parts)) / 1024
+
+
+def handle_count(pid: int) -> int:
+    """Open files, sockets and pipes of a process.
+
+    Raises:
+        OSError: There is no such process.
+    """
+    return sum(1 for _ in Path(f'/proc/{pid}/fd').iterdir())
+
+
+def growth(times_s: Sequence[float], values: Sequence[float]) -> float:
+    """By how much values have grown from the first time to the last, by their slope.
+
+    The slope is the median of those between any two points (Theil-Sen), which no outlier moves.
+
+    Args:
+        times_s: In ascending order.
+        values: One for each time.
+
+    Returns:
+        NaN with fewer than two points.
+    """
+    times, points = np.asarray(times_s, float), np.asarray(values, float)
+    if len(times) < 2:
+        return float('nan')
+    if len(times) > _MOST_POINTS:
+        parts = np.array_split(np.arange(len(times)), _MOST_POINTS)
+        medians = [(np.median(times[part]), np.median(points[part])) for part in parts]
+        times, points = np.array(medians).T
+    first, second = np.triu_indices(len(times), 1)
+    runs = times[second] - times[first]
+    slopes = (points[second] - points[first])[runs > 0] / runs[runs > 0]
+    return float(np.median(slopes) * (times[-1] - times[0])) if len(slopes) else float('nan')
+
+
+def growths(record: Record) -> dict[str, dict[str, float]]:
+    """By how much everything has grown after the warm-up: by measure, and there by process."""
+    samples = _judged(record.samples, [sample.t_s for sample in record.samples])
+    names = sorted({name for sample in samples for name in sample.memory_mb})
+    nodes = sorted({name for sample in samples for name in sample.drops})
+    return {
+        'memory_mb': {n: _grown(samples, [s.memory_mb.get(n) for s in samples]) for n in names},
+        'handles': {n: _grown(samples, [s.handles.get(n) for s in samples]) for n in names},
+        'drops_per_minute': {n: _drop_rate_growth(samples, n) for n in nodes},
+        'latency_s': {
+            'keyframe': growth(*_columns(_judged(record.keyframes, _times(record.keyframes)))),
+            'answer': growth(*_columns(_judged(*_answered(record)))),
+        },
+    }
+
+
+def budgets_of(record: Record, own: Sequence[str]) -> list[Budget]:
+    """Every slope against its limit.
+
+    Args:
+        record: What was sampled.
+        own: Processes that are judged; others are only shown.
+    """
+    found = growths(record)
+    budgets = []
+    for kind, limit, unit in (
+        ('memory_mb', MOST_MEMORY_MB, 'MB'),
+        ('handles', MOST_HANDLES, ''),
+        ('drops_per_minute', MOST_DROPS_PER_MINUTE, '/min'),
+    ):
+        what = kind.partition('_')[0]
+        budgets += [
+            Budget(f'{name}: {what} grown', grown, limit, unit)
+            for name, grown in found[kind].items()
+            if name in own
+        ]
+    failed = [asked for asked in record.asked if asked.outcome != 'answered' and not asked.is_away]
+    latency = found['latency_s']
+    return [
+        *budgets,
+        Budget('keyframe latency grown', latency['keyframe'], MOST_KEYFRAME_S, 's'),
+        Budget('answer latency grown', latency['answer'], MOST_ANSWER_S, 's'),
+        Budget('images lost between camera and extractor', record.sent - record.arrived, 0),
+        Budget('questions without an answer, server up', len(failed), 0),
+    ]
+
+
+def _judged(things: Sequence[Any], times_s: Sequence[float]) -> list[Any]:
+    """Those after the warm-up."""
+    if not times_s:
+        return []
+    begin = times_s[0] + _WARM_UP * (times_s[-1] - times_s[0])
+    return [thing for thing, t_s in zip(things, times_s, strict=True) if t_s >= begin]
+
+
+def _grown(samples: Sequence[Sample], values: Sequence[float | None]) -> float:
+    known = [(s.t_s, v) for s, v in zip(samples, values, strict=True) if v is not None]
+    return growth(*_columns(known))
+
+
+def _drop_rate_growth(samples: Sequence[Sample], name: str) -> float:
+    counts = [(s.t_s, s.drops[name]) for s in samples if name in s.drops]
+    pairs = pairwise(counts)
+    rates = [(t1, (n1 - n0) / (t1 - t0) * 60) for (t0, n0), (t1, n1) in pairs]
+    return growth(*_columns(rates))
+
+
+def _answered(record: Record) -> tuple[list[tuple[float, float]], list[float]]:
+    pairs = [(a.t_s, a.latency_s) for a in record.asked if a.outcome == 'answered']
+    return pairs, _times(pairs)
+
+
+def _times(pairs: Sequence[tuple[float, float]]) -> list[float]:
+    return [t_s for t_s, _ in pairs]
+
+
+def _columns(pairs: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    return [t_s for t_s, _ in pairs], [value for _, value in pairs]

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import threading
+import time
+
+import pytest
+
+pytest.importorskip('rclpy')
+pytest.importorskip('embodied_r_msgs.msg')
+pytest.importorskip('matplotlib')
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bench.__main__ import main
+from bench.soak_record import (
+    Asked,
+    budgets_of,
+    growth,
+    handle_count,
+    memory_mb,
+    Record,
+    Sample,
+    Sampler,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NODES = {
+    'keyframe_extractor',
+    'semantic_perceiver',
+    'spatial_reasoner',
+    'proposal_gate',
+    'episode_recorder',
+}
+
+
+def record_of(
+    memory: float = 0.0, handles: float = 0.0, drops: float = 0.0, latency: float = 0.0
+) -> Record:
+    """Twenty minutes in which so much grew, beside noise; drops by their rate per minute."""
+    draw = np.random.default_rng(0)
+    record = Record(sent=10, arrived=10)
+    dropped = 0.0
+    for step in range(240):
+        t_s, share = step * 5.0, step / 240
+        dropped += share * drops / 12
+        noise = float(draw.normal(0, 0.1))
+        record.samples.append(
+            Sample(
+                t_s,
+                {'node': 100 + memory * share + noise, 'model server': 50 + 900 * share},
+                {'node': round(20 + handles * share)},
+                {'node': round(dropped)},
+            )
+        )
+        record.keyframes.append((t_s, 0.02 + latency * share + noise / 100))
+        record.asked.append(Asked(t_s, 0.5 + latency * share + noise / 10, 'answered', False))
+    return record
+
+
+def failing(record: Record) -> set[str]:
+    return {budget.what for budget in budgets_of(record, ['node']) if not budget.is_met}
+
+
+def test_what_grows_fails_and_what_is_noisy_does_not() -> None:
+    assert failing(record_of()) == set()
+    assert failing(record_of(memory=30)) == {'node: memory grown'}
+    assert failing(record_of(handles=6)) == {'node: handles grown'}
+    assert failing(record_of(drops=60)) == {'node: drops grown'}
+    assert failing(record_of(latency=1)) == {'keyframe latency grown', 'answer latency grown'}
+
+
+def test_lost_images_and_unanswered_questions_fail() -> None:
+    record = record_of()
+    record.asked.append(Asked(1200.0, 4.0, 'no model server', True))
+    assert failing(record) == set()  # it was away
+    record.asked.append(Asked(1200.0, 4.0, 'too late', False))
+    record.arrived -= 1
+    lost = 'images lost between camera and extractor'
+    assert failing(record) == {lost, 'questions without an answer, server up'}
+
+
+def test_the_warm_up_is_not_judged() -> None:
+    record = record_of()
+    for step, sample in enumerate(record.samples[:40]):
+        sample.memory_mb['node'] = step * 2.0  # type: ignore[index]
+    assert failing(record) == set()
+
+
+def test_a_soak_without_figures_is_no_pass() -> None:
+    assert failing(Record()) >= {'keyframe latency grown', 'answer latency grown'}
+
+
+def test_growth_follows_the_slope_and_not_outliers() -> None:
+    times = np.arange(1000.0)
+    values = 3 + 0.01 * times
+    values[::50] = 1e6
+    assert growth(list(times), list(values)) == pytest.approx(9.99, rel=0.05)
+    assert np.isnan(growth([1.0], [2.0]))
+
+
+def test_processes_are_sampled_until_the_end() -> None:
+    record = Record()
+    seen = threading.Event()
+
+    def pids() -> dict[str, int]:
+        if len(record.samples) >= 2:
+            seen.set()
+        return {'this': os.getpid(), 'gone': 2**22 + 1}
+
+    with Sampler(pids, lambda: {'node': 3}, 0.01, record) as sampler:
+        assert seen.wait(30)
+        assert sampler.now_s() > 0
+    count = len(record.samples)
+    time.sleep(0.1)
+    assert len(record.samples) == count
+    sample = record.samples[-1]
+    assert sample.memory_mb.keys() == sample.handles.keys() == {'this'}
+    assert sample.drops == {'node': 3}
+
+
+def test_handles_and_memory_are_those_of_the_process() -> None:
+    before = handle_count(os.getpid()), memory_mb(os.getpid())
+    with tempfile.TemporaryFile(), tempfile.TemporaryFile():
+        held = np.ones(64 * 1024 * 1024, np.uint8)
+        assert handle_count(os.getpid()) == before[0] + 2
+        assert memory_mb(os.getpid()) > before[1] + 0.9 * held.nbytes / 2**20
+    with pytest.raises(OSError, match='No such'):
+        memory_mb(2**22 + 1)
+
+
+@pytest.mark.timeout(300)
+def test_a_few_seconds_of_everything(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    coordinator = pytest.importorskip('domain_coordinator')
+    out = tmp_path / 'soak'
+    plan = ['--minutes', '0.2', '--question', '1', '--restart', '4', '--sample', '0.25']
+    with coordinator.domain_id() as domain:
+        monkeypatch.setenv('ROS_DOMAIN_ID', str(domain))
+        code = main(['soak', *plan, '--server', 'light', '--out', str(out)])
+    found = json.loads((out / 'soak.json').read_text())
+    assert code == (0 if all(budget['is_met'] for budget in found['budgets']) else 1)
+    assert (out / 'soak.png').read_bytes().startswith(b'\x89PNG')
+    assert NODES | {'model server'} == set(found['samples'][-1]['memory_mb'])
+    for sample in found['samples']:
+        assert all(value > 1 for value in sample['memory_mb'].values())
+        assert all(value > 2 for value in sample['handles'].values())
+    assert 0 < found['arrived'] <= found['sent'] == 360
+    assert all(latency > 0 for _, latency in found['keyframes'])
+    away = [asked for asked in found['asked'] if asked['is_away']]
+    assert len(away) == len(found['restarts_s']) >= 1
+    assert all('no model server' in asked['outcome'] for asked in away)
+    after = [a for a in found['asked'] if a['t_s'] > found['restarts_s'][0] and not a['is_away']]
+    assert 'answered' in {asked['outcome'] for asked in after}
