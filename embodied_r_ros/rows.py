@@ -2,7 +2,8 @@
 """Rows: questions with their solutions, one JSON line each, for training and evaluation.
 
 A row keeps of each delta `stamp_ns`, `action`, `change` and `items`, and, where the deltas are of
-several cameras, the name of its `camera`.
+several cameras, the name of its `camera`. Questions about a robot's arm also tell where it was and
+where it went next, so that their solutions can be checked.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.answers import FocusText
 from embodied_r_ros.deltas import SemanticDelta
 from embodied_r_ros.errors import EmbodiedRError, InputError
+from embodied_r_ros.movement import Movement
 from embodied_r_ros.reasoning.asking import question_problem
 from embodied_r_ros.reasoning.completions import is_unknown, number_in, option_letter, UNKNOWN
 from embodied_r_ros.reasoning.prompts import build_prompt
@@ -27,11 +29,15 @@ if TYPE_CHECKING:
     from embodied_r_ros.reasoning.prompts import Prompt
 
 ANSWER_KINDS = ('choice', 'number', 'text')
+MOVEMENT = 'movement'  # type of questions whose solution are words for a way
 SPLITS = ('train', 'validation', 'test')
 _TEXTS = (
     'id', 'episode_id', 'scene_id', 'split', 'source', 'camera', 'question_type', 'question',
     'answer_kind', 'solution',
 )  # fmt: skip
+_ROBOT_FIELDS = ('state', 'keypoint', 'frame_id', 'deadband_m')
+_OPTIONAL = {'focus', 'meta', *_ROBOT_FIELDS}
+_FAR_M = 1e6  # no arm gets there
 _FOCUS_FIELDS = {'keyframe_id': int, 'stamp_ns': int, 'text': str, 'camera': str}
 
 
@@ -53,12 +59,19 @@ class Row:
     deltas: tuple[dict[str, Any], ...]  # as `row_deltas` writes them
     focus: tuple[dict[str, Any], ...] = ()  # fields of FocusText
     meta: dict[str, Any] = field(default_factory=dict)
+    state: tuple[float, ...] = ()  # of an end effector, x, y, z in `frame_id` [m]; empty: none
+    keypoint: tuple[float, ...] = ()  # where it goes next [m]; empty: none
+    frame_id: str = ''  # task frame of state and keypoint; empty: none
+    deadband_m: float | None = None  # see `Movement.between`; None: no state and keypoint
     extra: dict[str, Any] = field(default_factory=dict)  # other fields, kept as they came
 
     def to_json(self) -> str:
         """One line of JSON."""
         value = asdict(self)
         extra = value.pop('extra')
+        if not self.frame_id:
+            for name in _ROBOT_FIELDS:
+                del value[name]
         return json.dumps({**value, **extra}, ensure_ascii=False, separators=(',', ':'))
 
     @classmethod
@@ -86,12 +99,12 @@ class Row:
             InputError: A field is missing, has the wrong type or is not allowed.
         """
         known = [name for name in cls.__dataclass_fields__ if name != 'extra']
-        missing = [name for name in known if name not in value and name not in {'focus', 'meta'}]
+        missing = [name for name in known if name not in value and name not in _OPTIONAL]
         if missing:
             msg = f'row {value.get("id", "?")!r} lacks {", ".join(missing)}'
             raise InputError(msg)
         own = {name: value[name] for name in known if name in value}
-        for name in ('options', 'deltas', 'focus'):
+        for name in ('options', 'deltas', 'focus', 'state', 'keypoint'):
             if not isinstance(own.get(name, []), (list, tuple)):
                 msg = f'row {value["id"]!r}: {name} is {own[name]!r}, expected a list'
                 raise InputError(msg)
@@ -121,20 +134,27 @@ def _check(row: Row) -> None:
         if not isinstance(getattr(row, name), str):
             msg = f'row {row.id!r}: {name} is {getattr(row, name)!r}, expected a text'
             raise InputError(msg)
-    problem = _parts_problem(row) or question_problem(row.question, row.options)
+    problem = _parts_problem(row) or _robot_problem(row)
+    problem = problem or question_problem(row.question, row.options)
     if row.split not in SPLITS:
         problem = f'split is {row.split!r}, expected one of {", ".join(SPLITS)}'
     if row.answer_kind not in ANSWER_KINDS:
         problem = f'answer_kind is {row.answer_kind!r}, expected one of {", ".join(ANSWER_KINDS)}'
-    allowed = [*(option_letter(index) for index in range(len(row.options))), UNKNOWN]
-    if not problem and row.answer_kind == 'choice' and row.solution not in allowed:
-        problem = f'solution is {row.solution!r}, expected one of {", ".join(allowed)}'
-    is_number = is_unknown(row.solution) or number_in(row.solution) is not None
-    if not problem and row.answer_kind == 'number' and not is_number:
-        problem = f'solution is {row.solution!r}, expected a number or {UNKNOWN}'
+    problem = problem or _solution_problem(row)
     if problem:
         msg = f'row {row.id!r}: {problem}'
         raise InputError(msg)
+
+
+def _solution_problem(row: Row) -> str:
+    """What is wrong with a solution; empty: nothing."""
+    allowed = [*(option_letter(index) for index in range(len(row.options))), UNKNOWN]
+    if row.answer_kind == 'choice' and row.solution not in allowed:
+        return f'solution is {row.solution!r}, expected one of {", ".join(allowed)}'
+    is_number = is_unknown(row.solution) or number_in(row.solution) is not None
+    if row.answer_kind == 'number' and not is_number:
+        return f'solution is {row.solution!r}, expected a number or {UNKNOWN}'
+    return _movement_problem(row) if row.question_type == MOVEMENT and row.frame_id else ''
 
 
 def _parts_problem(row: Row) -> str:
@@ -152,6 +172,34 @@ def _parts_problem(row: Row) -> str:
         if not fits or not all(isinstance(v, _FOCUS_FIELDS.get(k, ())) for k, v in look.items()):
             return f'focus {look!r} is not readable: expected {", ".join(_FOCUS_FIELDS)}'
     return '' if isinstance(row.meta, dict) else f'meta is {row.meta!r}, expected an object'
+
+
+def _robot_problem(row: Row) -> str:
+    """What is wrong with what a row tells of an arm; empty: nothing, or it tells nothing."""
+    told: dict[str, Any] = {name: getattr(row, name) for name in _ROBOT_FIELDS}
+    if all(value in ((), '', None) for value in told.values()):
+        return ''
+    for name in ('state', 'keypoint'):
+        if len(told[name]) != 3 or not all(map(_is_finite, told[name])):
+            return f'{name} is {list(told[name])}, expected x, y, z [m]'
+    if not isinstance(row.frame_id, str) or not row.frame_id:
+        return f'frame_id is {row.frame_id!r}, expected the frame of state and keypoint'
+    if not _is_finite(row.deadband_m) or told['deadband_m'] < 0:
+        return f'deadband_m is {row.deadband_m!r}, expected metres from 0'
+    return ''
+
+
+def _is_finite(value: Any) -> bool:
+    return type(value) in (int, float) and -_FAR_M <= value <= _FAR_M
+
+
+def _movement_problem(row: Row) -> str:
+    """Why the words of a solution are not those of the way that the row tells; empty: they are."""
+    way = Movement.between(row.state, row.keypoint, row.deadband_m or 0.0)
+    words = way.words() if way else UNKNOWN
+    if row.solution_text() == words:
+        return ''
+    return f'solution is {row.solution_text()!r}, but from state to keypoint it is {words!r}'
 
 
 def read_rows(path: Path) -> Iterator[Row]:

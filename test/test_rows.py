@@ -125,3 +125,50 @@ def test_interrupted_writing_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         write_rows(tmp_path / 'rows.jsonl', broken())  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
+
+
+ARM = replace(
+    ROW,
+    question_type='movement',
+    options=('up', 'down'),
+    solution='A',
+    state=(0.1, 0.0, 0.05),
+    keypoint=(0.1, 0.004, 0.25),
+    frame_id='table_center',
+    deadband_m=0.005,
+)
+
+
+def test_row_of_an_arm_survives_a_file() -> None:
+    again = Row.from_json(ARM.to_json())
+    assert again == ARM
+    assert json.loads(ARM.to_json())['state'] == [0.1, 0.0, 0.05]
+
+
+def test_row_of_no_arm_does_not_speak_of_one() -> None:
+    assert not {'state', 'keypoint', 'frame_id', 'deadband_m'} & set(json.loads(ROW.to_json()))
+
+
+@pytest.mark.parametrize(
+    ('change', 'message'),
+    [
+        ({'state': [0.1, 0.2]}, r'state is \[0.1, 0.2\], expected x, y, z'),
+        ({'keypoint': [0.1, 0.2, '0.3']}, 'keypoint is'),
+        ({'keypoint': [0.1, 0.2, float('nan')]}, 'keypoint is'),
+        ({'state': [0.1, 0.2, 10**400]}, 'state is'),
+        ({'state': 3}, 'state is 3, expected a list'),
+        ({'frame_id': ''}, "frame_id is '', expected the frame"),
+        ({'frame_id': 7}, 'frame_id is 7'),
+        ({'deadband_m': None}, 'deadband_m is None, expected metres'),
+        ({'deadband_m': -0.1}, 'deadband_m is -0.1'),
+        ({'solution': 'B'}, "solution is 'down', but from state to keypoint it is 'up'"),
+        ({'deadband_m': 0.003}, "it is 'slightly right, up'"),
+        ({'solution': 'unknown'}, "solution is 'unknown', but"),
+    ],
+)
+def test_row_of_an_arm_that_contradicts_itself_is_refused(
+    change: dict[str, object], message: str
+) -> None:
+    value = {**json.loads(ARM.to_json()), **change}
+    with pytest.raises(InputError, match=message):
+        Row.from_mapping(value)
