@@ -15,6 +15,7 @@ from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig
 from embodied_r_ros.questions.manifest import manifest_path, write_manifest
 from embodied_r_ros.recordings.episode_bag import DELTA_SOURCES
+from embodied_r_ros.robots import load_robot, Robot
 from embodied_r_ros.rows import write_rows
 from tqdm import tqdm
 
@@ -46,13 +47,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='share of the scenes for the split test, half of whose wordings are held out from '
         'training (%(default)s); 1: worlds that are for tests alone',
     )
+    parser.add_argument(
+        '--robot',
+        metavar='NAME_OR_FILE',
+        help='of demonstrations of an arm: a robot of config/robots, or the YAML file of another',
+    )
     parser.add_argument('--force', action='store_true', help='use bags that fail their audit too')
     parser.add_argument('--profile', help='profile of the model servers, for --deltas vlm')
 
 
 def main(args: argparse.Namespace) -> int:
     """Derive the rows and write their manifest; the coverage report goes to stderr."""
-    config = QuestionsConfig(moments=args.moments, seed=args.seed, test_share=args.test_share)
+    config = QuestionsConfig(
+        moments=args.moments,
+        seed=args.seed,
+        test_share=args.test_share,
+        robot=load_robot(args.robot) if args.robot else Robot(),
+    )
     manifest_path(args.out)  # refused before the work, not after it
     coverage = Coverage()
     bags = tqdm(find_bags(args.bags), unit=' bags', disable=None)

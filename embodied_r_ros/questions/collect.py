@@ -11,6 +11,7 @@ from embodied_r_ros.errors import BagError
 from embodied_r_ros.questions.coverage import BagNote
 from embodied_r_ros.questions.derive import rows_of_episode
 from embodied_r_ros.questions.logged import rows_of_answers
+from embodied_r_ros.questions.robot import rows_of_arm
 from embodied_r_ros.questions.splits import split_of, SplitGuard
 from embodied_r_ros.recordings.bag_audit import why_unfit
 from embodied_r_ros.recordings.bag_digest import bag_digest
@@ -111,6 +112,10 @@ def rows_of_bags(
         if twin := guard.twin_of(episode, split):
             coverage.leave_out(note, f'shows what scene {twin!r} of another split shows')
             continue
+        shown = episode.arm
+        if shown and (twin := guard.layout_twin_of(shown, episode.scene_id, split)):
+            coverage.leave_out(note, f'has the layout of scene {twin!r} of another split')
+            continue
         before_it = coverage.splits.total()
         yield from _admitted(_rows_of(episode, config, coverage), guard, coverage)
         coverage.bags.append(replace(note, rows=coverage.splits.total() - before_it))
@@ -119,6 +124,8 @@ def rows_of_bags(
 def _rows_of(episode: Episode, config: QuestionsConfig, coverage: Coverage) -> Iterator[Row]:
     yield from rows_of_episode(episode, config, coverage)
     yield from rows_of_answers(episode, split_of(episode.scene_id, config), coverage)
+    if episode.arm:
+        yield from rows_of_arm(episode.arm, episode, config, coverage)
 
 
 def _admitted(rows: Iterable[Row], guard: SplitGuard, coverage: Coverage) -> Iterator[Row]:

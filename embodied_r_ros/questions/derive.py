@@ -3,17 +3,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-import hashlib
+from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.config import check_settings, setting
 from embodied_r_ros.deltas import row_deltas
-from embodied_r_ros.questions.kinds import Draft, KINDS, Unsolved
+from embodied_r_ros.questions.kinds import Draft, KINDS, settled, Unsolved
 from embodied_r_ros.questions.moment import Moment
 from embodied_r_ros.questions.splits import split_of
-from embodied_r_ros.reasoning.completions import option_letter, UNKNOWN
+from embodied_r_ros.robots import Robot
 from embodied_r_ros.rows import Row
 
 if TYPE_CHECKING:
@@ -40,6 +39,7 @@ class QuestionsConfig:
     validation_share: float = setting(
         0.1, 'share of the scenes for the validation split', between=(0, 1)
     )
+    robot: Robot = field(default_factory=Robot)  # whose demonstrations are asked about
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -93,13 +93,8 @@ def _moments(episode: Episode, rng: Random) -> list[Moment]:
 def _row(
     episode: Episode, moment: Moment, kind: str, draft: Draft, split: str, rng: Random
 ) -> Row:
-    options = list(draft.options)
-    rng.shuffle(options)
-    solution = draft.solution
-    if draft.answer_kind == 'choice' and solution != UNKNOWN:
-        solution = option_letter(options.index(solution))
+    options, solution, digest = settled(draft, rng)
     number = len(moment.deltas)
-    digest = hashlib.sha256(f'{draft.question}{options}'.encode()).hexdigest()[:8]
     return Row(
         id=f'{episode.id}/{number}/{kind}/{digest}',
         episode_id=episode.id,
@@ -110,7 +105,7 @@ def _row(
         question_type=kind,
         question=draft.question,
         answer_kind=draft.answer_kind,
-        options=tuple(options),
+        options=options,
         solution=solution,
         deltas=row_deltas(moment.deltas),
         meta={'deltas': episode.delta_source, 'truth': draft.truth},

@@ -63,6 +63,11 @@ def write_manifest(
             'counts': _nested(coverage.splits),
             'left_out': _nested(coverage.left_out),
             'no_solution': _nested(coverage.unsolved),
+            'wrong_options': _nested(coverage.wrong),
+            'wrong_options_by_cm': {
+                f'{kind} to {what}': dict(sorted(distances.steps.items()))
+                for (kind, what), distances in sorted(coverage.distances.items())
+            },
         },
         'bags': [asdict(bag) for bag in coverage.bags],
     }

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 import hashlib
+import math
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.deltas import row_deltas
@@ -17,6 +18,7 @@ from embodied_r_ros.deltas import row_deltas
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from embodied_r_ros.questions.arm_episode import ArmEpisode, Position
     from embodied_r_ros.questions.derive import QuestionsConfig
     from embodied_r_ros.recordings.episode_bag import Episode
     from embodied_r_ros.rows import Row
@@ -26,6 +28,8 @@ _PIECE_DELTAS = 3
 # Two episodes that have so many pieces, and at least this share of them, in common are one scene.
 _MIN_PIECES = 4
 _MIN_SHARE = 0.5
+# Two demonstrations of a task whose keypoints lie so near each other are of one layout [m].
+_SAME_LAYOUT_M = 0.01
 
 
 def split_of(scene_id: str, config: QuestionsConfig) -> str:
@@ -45,6 +49,8 @@ class SplitGuard:
         self._scenes: dict[str, str] = {}  # split by scene
         self._pieces: dict[bytes, str] = {}  # scene by piece
         self._rows: dict[bytes, str] = {}  # split by what is asked of what was seen
+        # Scene, split and keypoints by task and their number.
+        self._layouts: dict[tuple[str, int], list[tuple[str, str, list[Position]]]] = {}
 
     def copy_of(self, digest: str, name: str) -> str:
         """Name of an earlier bag with the same content; empty: there was none."""
@@ -66,6 +72,17 @@ class SplitGuard:
                 return scene
         for piece in pieces:
             self._pieces.setdefault(piece, episode.scene_id)
+        return ''
+
+    def layout_twin_of(self, shown: ArmEpisode, scene_id: str, split: str) -> str:
+        """Scene of another split where the same task has the same keypoints; empty: none."""
+        places = [shown.states[index].position for index in shown.keypoints]
+        known = self._layouts.setdefault((shown.task, len(places)), [])
+        for scene, other_split, others in known:
+            pairs = zip(places, others, strict=True)
+            if other_split != split and all(math.dist(*pair) < _SAME_LAYOUT_M for pair in pairs):
+                return scene
+        known.append((scene_id, split, places))
         return ''
 
     def clash_of(self, row: Row) -> str:

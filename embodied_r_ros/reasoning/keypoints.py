@@ -12,13 +12,16 @@ from embodied_r_ros.answers import AnswerKind, Freshness
 from embodied_r_ros.deltas import ModelInfo, NAN
 from embodied_r_ros.errors import InputError
 from embodied_r_ros.reasoning.asking import Question
+from embodied_r_ros.robots import position_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from embodied_r_ros.answers import Answer
+    from embodied_r_ros.robots import RobotMetadata
 
 Position = tuple[float, float, float]  # [m]
+_NEXT = 'Which position should the end effector go to next?'
 
 
 class Gripper(Enum):
@@ -50,7 +53,12 @@ class KeypointProposal:
 
 
 def keypoint_question(
-    task: str, frame_id: str, candidates: Sequence[Position], labels: Sequence[str] = ()
+    task: str,
+    frame_id: str,
+    candidates: Sequence[Position],
+    labels: Sequence[str] = (),
+    robot: RobotMetadata | None = None,
+    state: Position | None = None,
 ) -> Question:
     """Ask which of some positions comes next in a task.
 
@@ -59,27 +67,62 @@ def keypoint_question(
         frame_id: Frame of the positions.
         candidates: Positions to choose from [m].
         labels: What is at each of them; as many as candidates, or none.
+        robot: What is told of the robot; None: nothing.
+        state: Where the end effector is [m]; None: not told.
 
     Raises:
         InputError: There is nothing to choose from, or the request contradicts itself.
     """
-    if not task.strip() or not frame_id:
-        msg = f'task {task!r} in frame {frame_id!r}: expected both'
-        raise InputError(msg)
     if labels and len(labels) != len(candidates):
         msg = f'{len(labels)} labels for {len(candidates)} candidates: expected as many, or none'
         raise InputError(msg)
     if not all(math.isfinite(value) for position in candidates for value in position):
         msg = f'candidates {list(candidates)} are not all finite'
         raise InputError(msg)
-    text = (
-        f'The task is: {task.strip()} Which position should the end effector go to next? '
-        f'Positions are x, y, z in metres in the frame {frame_id}.'
-    )
-    options = [_position_text(position) for position in candidates]
+    text = task_text(task, _NEXT, frame_id, robot, state)
+    options = [position_text(position) for position in candidates]
     if labels:
         options = [f'{label} at {text}' for label, text in zip(labels, options, strict=True)]
     return Question(text, tuple(options))
+
+
+def task_text(
+    task: str,
+    asked: str,
+    frame_id: str,
+    robot: RobotMetadata | None = None,
+    state: Position | None = None,
+) -> str:
+    """What is asked about a task, and what is told of coordinates, robot and end effector.
+
+    Args:
+        task: The task, in words.
+        asked: The question itself.
+        frame_id: Frame of all positions.
+        robot: What is told of the robot; None: nothing.
+        state: Where the end effector is [m]; None: not told.
+
+    Raises:
+        InputError: Task or frame are empty, the robot's frame is another, or a number not finite.
+    """
+    words = task.strip()
+    if not words or not frame_id:
+        msg = f'task {task!r} in frame {frame_id!r}: expected both'
+        raise InputError(msg)
+    end = '' if words.endswith(('.', '!', '?')) else '.'
+    said = [f'The task is: {words}{end} {asked}']
+    said.append(f'Positions are x, y, z in metres in the frame {frame_id}.')
+    if robot:
+        if robot.frame_id != frame_id:
+            msg = f"positions are in {frame_id!r}: expected the robot's frame {robot.frame_id!r}"
+            raise InputError(msg)
+        said.append(robot.text())
+    if state:
+        if not all(map(math.isfinite, state)):
+            msg = f'state {state} is not finite: expected x, y, z [m]'
+            raise InputError(msg)
+        said.append(f'The end effector is at {position_text(state)}.')
+    return ' '.join(said)
 
 
 def proposal_of(
@@ -108,8 +151,3 @@ def proposal_of(
         model=answer.model,
         episode_id=answer.episode_id,
     )
-
-
-def _position_text(position: Position) -> str:
-    x, y, z = (f'{value:.3f}' for value in position)
-    return f'({x}, {y}, {z})'

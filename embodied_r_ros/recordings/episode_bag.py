@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.deltas import SemanticDelta
     from embodied_r_ros.geometry import Pose
+    from embodied_r_ros.questions.arm_episode import ArmEpisode
     from rosbags.highlevel import AnyReader
 
 DELTA_SOURCES = ('recorded', 'true', 'classical', 'vlm')
@@ -47,6 +48,7 @@ class Episode:
     no_poses: str = NO_POSES  # why there are no poses, where there are none
     pose_source: str = 'odometry'  # where the poses come from, without a layout
     log: AnswerLog = field(default_factory=AnswerLog)  # answers that were given live
+    arm: ArmEpisode | None = None  # what an arm did; None: no arm was recorded
 
 
 def read_episode(

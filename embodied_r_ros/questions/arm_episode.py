@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What questions about a demonstration of an arm are made of: its states and its keypoints."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+import math
+from typing import Any, Protocol, TYPE_CHECKING
+
+from embodied_r_ros.camera_axes import turned, turned_name
+from embodied_r_ros.errors import InputError
+from embodied_r_ros.geometry import (
+    matrix_from_quaternion,
+    quaternion_from_matrix,
+    rotation_from_ypr,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from embodied_r_ros.geometry import Intrinsics, Pose
+    from numpy.typing import NDArray
+
+Position = tuple[float, float, float]  # [m]
+
+
+class Samples(Protocol):
+    """What is read of the samples of a demonstration."""
+
+    @property
+    def stamps_ns(self) -> NDArray[Any]:
+        """In order of time. Shape (N,)."""
+
+    @property
+    def positions(self) -> NDArray[Any]:
+        """Of the end effector in the task frame [m]. Shape (N, 3)."""
+
+    @property
+    def task(self) -> str:
+        """In words."""
+
+    @property
+    def frame_id(self) -> str:
+        """The task frame."""
+
+
+class Found(Protocol):
+    """What is read of a keypoint."""
+
+    @property
+    def index(self) -> int:
+        """Of its sample."""
+
+    @property
+    def is_open(self) -> bool | None:
+        """The gripper; None: not known."""
+
+
+@dataclass(frozen=True)
+class ArmState:
+    """An arm at one stamp."""
+
+    stamp_ns: int
+    position: Position  # of the end effector in the task frame [m]
+    closed: bool | None = None  # the gripper, at keypoints; None: not known
+    orientation: tuple[float, float, float, float] | None = None  # quaternion x, y, z, w
+
+    def turned(self, quarters: int) -> ArmState:
+        """The same in the task frame turned by quarters about its z axis."""
+        orientation = self.orientation
+        if orientation and quarters % 4:
+            turn = rotation_from_ypr(-quarters * math.pi / 2, 0.0, 0.0)
+            orientation = quaternion_from_matrix(turn @ matrix_from_quaternion(orientation))
+        return replace(self, position=turned(self.position, quarters), orientation=orientation)
+
+
+@dataclass(frozen=True)
+class ArmEpisode:
+    """An arm that is shown a task, from its first state to its last."""
+
+    task: str  # in words
+    frame_id: str  # the task frame
+    states: tuple[ArmState, ...]  # in order of time
+    keypoints: tuple[int, ...]  # indices of states, rising
+    camera: Pose | None = None  # optical frame in the task frame; None: not known
+    intrinsics: Intrinsics | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what contradicts itself.
+
+        Raises:
+            InputError: Keypoints are no rising indices of states, or stamps do not rise.
+        """
+        stamps = [state.stamp_ns for state in self.states]
+        if any(b <= a for a, b in pairwise(stamps)):
+            msg = f'demonstration of {self.task!r}: expected states in order of time'
+            raise InputError(msg)
+        rising = sorted(set(self.keypoints)) == list(self.keypoints)
+        if not rising or not set(self.keypoints) <= set(range(len(stamps))):
+            msg = (
+                f'demonstration of {self.task!r}: keypoints are {list(self.keypoints)}, '
+                f'expected rising indices of {len(stamps)} states'
+            )
+            raise InputError(msg)
+
+    def asked(self, stride: int) -> Iterator[tuple[int, int]]:
+        """Every so many-th state with the keypoint after it, as indices of states.
+
+        As in ARM and Robot-R1: the next keypoint is the first one that comes strictly later, and
+        where none is left, nothing is asked.
+        """
+        for index in range(0, len(self.states), stride):
+            later = next((keypoint for keypoint in self.keypoints if keypoint > index), None)
+            if later is not None:
+                yield index, later
+
+    def turned(self, quarters: int) -> ArmEpisode:
+        """The same in the task frame turned by quarters about its z axis, without its camera."""
+        return replace(
+            self,
+            frame_id=turned_name(self.frame_id, quarters),
+            states=tuple(state.turned(quarters) for state in self.states),
+            camera=None,
+        )
+
+
+def arm_episode(
+    samples: Samples,
+    keypoints: Sequence[Found],
+    orientations: Sequence[tuple[float, float, float, float]] = (),
+    camera: Pose | None = None,
+    intrinsics: Intrinsics | None = None,
+) -> ArmEpisode:
+    """Put together what questions are made of.
+
+    Args:
+        samples: What the arm did, sample by sample.
+        keypoints: Where it came to, in order.
+        orientations: Of the end effector, as quaternions x, y, z, w; as many as samples, or none.
+        camera: Optical frame of the camera in the task frame; None: not known.
+        intrinsics: Of the camera; None: not known.
+
+    Raises:
+        InputError: It contradicts itself.
+    """
+    count = len(samples.stamps_ns)
+    if orientations and len(orientations) != count:
+        msg = f'{len(orientations)} orientations for {count} samples: expected as many, or none'
+        raise InputError(msg)
+    is_open = {keypoint.index: keypoint.is_open for keypoint in keypoints}
+    states = []
+    for index, (stamp_ns, position) in enumerate(
+        zip(samples.stamps_ns.tolist(), samples.positions.tolist(), strict=True)
+    ):
+        x, y, z = position
+        opened = is_open.get(index)
+        orientation = orientations[index] if orientations else None
+        states.append(
+            ArmState(stamp_ns, (x, y, z), None if opened is None else not opened, orientation)
+        )
+    indices = tuple(keypoint.index for keypoint in keypoints)
+    return ArmEpisode(samples.task, samples.frame_id, tuple(states), indices, camera, intrinsics)

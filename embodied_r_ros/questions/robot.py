@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of a demonstration: the next keypoint, the state and the movement (Robot-R1)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.camera_axes import axis_view
+from embodied_r_ros.deltas import row_deltas
+from embodied_r_ros.errors import InputError
+from embodied_r_ros.questions.kinds import settled, Unsolved
+from embodied_r_ros.questions.robot_kinds import arm_kinds, ArmMoment
+from embodied_r_ros.questions.splits import split_of
+from embodied_r_ros.rows import Row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from embodied_r_ros.questions.arm_episode import ArmEpisode
+    from embodied_r_ros.questions.coverage import Coverage
+    from embodied_r_ros.questions.derive import QuestionsConfig
+    from embodied_r_ros.questions.kinds import Draft
+    from embodied_r_ros.recordings.episode_bag import Episode
+    from embodied_r_ros.robots import Robot
+
+EVERY_KIND = 'every robot kind'
+
+
+def rows_of_arm(
+    shown: ArmEpisode, episode: Episode, config: QuestionsConfig, coverage: Coverage
+) -> Iterator[Row]:
+    """Derive the rows of a demonstration; what has no solution is counted in `coverage`.
+
+    Args:
+        shown: What the arm did.
+        episode: The recording of it: its name, its scene, and what was seen.
+        config: The robot, and the seed.
+        coverage: Counts what had no solution.
+
+    Raises:
+        InputError: The robot's task frame is not that of the demonstration.
+    """
+    if shown.frame_id != config.robot.metadata.frame_id:
+        msg = (
+            f'episode {episode.id!r} is in frame {shown.frame_id!r}, robot {config.robot.name!r} '
+            f'in {config.robot.metadata.frame_id!r}: name the robot that was recorded'
+        )
+        raise InputError(msg)
+    facing = _facing(shown, config.robot)
+    if isinstance(facing, Unsolved):
+        coverage.unsolved[EVERY_KIND, facing.reason] += 1
+        return
+    quarters, robot = facing
+    config, shown = replace(config, robot=robot), shown.turned(quarters)
+    for index, keypoint_index in shown.asked(robot.questions.stride):
+        moment = ArmMoment(shown, index, keypoint_index)
+        for kind, ask in arm_kinds(robot).items():
+            rng = Random(f'{config.seed}:{episode.id}:{index}:{kind}')
+            draft = ask(moment, robot, rng)
+            if isinstance(draft, Unsolved):
+                coverage.unsolved[kind, draft.reason] += 1
+            else:
+                yield _row(episode, moment, kind, draft, config, rng)
+
+
+def _facing(shown: ArmEpisode, robot: Robot) -> tuple[int, Robot] | Unsolved:
+    """Quarters by which the task frame is turned, so that its words hold, and the robot in it."""
+    allowed = robot.questions.camera
+    if allowed == 'declared':
+        return 0, robot
+    if shown.camera is None or shown.camera.frame_id != shown.frame_id:
+        return Unsolved(
+            f'the pose of the camera in {shown.frame_id!r} is not known: record it, or set '
+            '`camera: declared` where it faces the robot'
+        )
+    view = axis_view(shown.camera, robot.metadata.reference, shown.intrinsics)
+    if view.why_not:
+        return Unsolved(f'no words for axes hold for the camera: {view.why_not}')
+    if view.quarters and allowed == 'facing':
+        return Unsolved(
+            f'the camera does not face the robot, but stands {90 * view.quarters} degrees round '
+            'from there: `camera: any` asks in a frame that is turned so far'
+        )
+    return view.quarters, replace(robot, metadata=robot.metadata.turned(view.quarters))
+
+
+def _row(
+    episode: Episode,
+    moment: ArmMoment,
+    kind: str,
+    draft: Draft,
+    config: QuestionsConfig,
+    rng: Random,
+) -> Row:
+    stamp_ns = moment.state.stamp_ns
+    options, solution, digest = settled(draft, rng)
+    return Row(
+        id=f'{episode.id}/{moment.index}/{kind}/{digest}',
+        episode_id=episode.id,
+        scene_id=episode.scene_id,
+        split=split_of(episode.scene_id, config),
+        source=draft.source,
+        camera=episode.camera,
+        question_type=kind,
+        question=draft.question,
+        answer_kind=draft.answer_kind,
+        options=options,
+        solution=solution,
+        deltas=row_deltas([delta for delta in episode.deltas if delta.stamp_ns <= stamp_ns]),
+        meta={
+            'deltas': episode.delta_source,
+            'truth': draft.truth,
+            'robot': config.robot.name,
+            'stamp_ns': stamp_ns,
+            'state_index': moment.index,
+            'keypoint_index': moment.keypoint_index,
+        },
+        state=moment.state.position,
+        keypoint=moment.keypoint.position,
+        frame_id=moment.shown.frame_id,
+        deadband_m=config.robot.questions.deadband_m,
+    )

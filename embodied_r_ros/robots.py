@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a prompt tells of a robot: its frame, a point to hold on to, and its size (Robot-R1, 3.2).
+
+A robot is one YAML file, of `config/robots` or of the user's: the section `metadata` for prompts,
+and `questions` for how questions about its demonstrations are made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, TYPE_CHECKING, TypeVar
+
+from embodied_r_ros.camera_axes import turned, turned_name
+from embodied_r_ros.config import check_settings, config_from_mapping, setting
+from embodied_r_ros.errors import ConfigError
+from embodied_r_ros.resources import shared_path
+from embodied_r_ros.yaml_files import read_yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Section = TypeVar('Section')
+ROBOT_KINDS = ('waypoint', 'current_state', 'movement')
+_FAR_M = 1e6  # no arm gets there
+_NUMBERS = ('reference', 'gripper_size', 'workspace_low', 'workspace_high')
+
+
+@dataclass(frozen=True)
+class RobotMetadata:
+    """What a prompt tells of a robot and of its coordinates."""
+
+    frame_id: str = setting('table_center', 'task frame; positions are in it')
+    reference_name: str = setting('The centre of the table', 'what the reference point is')
+    reference: tuple[float, ...] = setting(
+        (0.0, 0.0, 0.0), 'a point of the workspace, x, y, z in the task frame [m]'
+    )
+    gripper_size: tuple[float, ...] = setting(
+        (), 'gripper along x, y, z of the task frame [m]; empty: not told'
+    )
+    finger_length_m: float = setting(0.0, 'length of its fingers [m]; 0: not told', between=(0, 1))
+    workspace_low: tuple[float, ...] = setting(
+        (), 'least x, y, z that the end effector reaches [m]; empty: see workspace_margin_m'
+    )
+    workspace_high: tuple[float, ...] = setting((), 'greatest x, y, z [m]; empty: likewise')
+
+    def __post_init__(self) -> None:
+        """Refuse values that are not allowed."""
+        check_settings(self)
+        for name in _NUMBERS:
+            value = getattr(self, name)
+            is_missing = not value and name != 'reference'
+            if not is_missing and (len(value) != 3 or not all(map(_is_finite, value))):
+                msg = f'{name} is {value!r}: expected three numbers x, y, z [m]'
+                raise ConfigError(msg)
+        low, high = self.workspace_low, self.workspace_high
+        if len(low) != len(high) or any(a >= b for a, b in zip(low, high, strict=True)):
+            msg = f'workspace {low!r} to {high!r}: expected both ends, the lower ones first'
+            raise ConfigError(msg)
+
+    def turned(self, quarters: int) -> RobotMetadata:
+        """The same in the task frame turned by quarters about its z axis."""
+        if not quarters % 4:
+            return self
+        ends = [turned(end, quarters) for end in (self.workspace_low, self.workspace_high) if end]
+        size = self.gripper_size
+        return replace(
+            self,
+            frame_id=turned_name(self.frame_id, quarters),
+            reference=turned(self.reference, quarters),
+            gripper_size=(size[1], size[0], size[2]) if size and quarters % 2 else size,
+            workspace_low=tuple(map(min, *ends)) if ends else (),
+            workspace_high=tuple(map(max, *ends)) if ends else (),
+        )
+
+    def text(self) -> str:
+        """Axes, reference point and size, in sentences."""
+        said = [
+            'x grows towards the camera, which is forward, y to the right in the image, z upward.',
+            f'{self.reference_name} is at {position_text(self.reference)}.',
+        ]
+        if self.gripper_size:
+            x, y, z = (f'{value:.3f}' for value in self.gripper_size)
+            said.append(f'The gripper measures {x} along x, {y} along y and {z} along z.')
+        if self.finger_length_m:
+            said.append(f'Its fingers are {self.finger_length_m:.3f} long.')
+        return ' '.join(said)
+
+
+@dataclass(frozen=True)
+class RobotQuestionsConfig:
+    """How questions are made of demonstrations; what Robot-R1 leaves open has a setting here."""
+
+    kinds: tuple[str, ...] = setting(ROBOT_KINDS, f'which are asked, of {", ".join(ROBOT_KINDS)}')
+    stride: int = setting(10, 'every so many recorded states are asked about', between=(1, 1000))
+    options: int = setting(4, 'options of a question', between=(2, 8))
+    deadband_m: float = setting(
+        0.005, 'a component of a movement of at most this is silent [m]', between=(0, 1)
+    )
+    distractors: str = setting(
+        'mixed',
+        'where wrong positions come from: the demonstration, the workspace, or both',
+        choices=('mixed', 'demonstration', 'workspace'),
+    )
+    demonstration_share: float = setting(
+        0.5, 'share of the wrong positions that mixed takes from the demonstration', between=(0, 1)
+    )
+    min_distance_m: float = setting(
+        0.05, 'from a wrong position to every other option, at least [m]', between=(0.001, 1)
+    )
+    max_distance_m: float = setting(
+        0.0, 'from a wrong position to the right one, at most [m]; 0: any', between=(0, 10)
+    )
+    workspace_margin_m: float = setting(
+        0.1, 'around what was demonstrated, where no workspace is given [m]', between=(0, 1)
+    )
+    wrong_movements: str = setting(
+        'adjacent',
+        'wrong movements: those that differ on one axis, or any',
+        choices=('adjacent', 'any'),
+    )
+    movement_context: bool = setting(
+        True, 'tell the state and the metadata with movements (the text of Robot-R1, not Fig. 6)'
+    )
+    camera: str = setting(
+        'facing',
+        'cameras that do not face the robot: refused (facing), or asked in a turned frame (any); '
+        'declared: nothing is checked',
+        choices=('facing', 'any', 'declared'),
+    )
+    gripper: bool = setting(False, 'ask of the gripper at the keypoint too (not in Robot-R1)')
+    rotation: str = setting(
+        'none',
+        'ask of the rotation at the keypoint too (not in Robot-R1): its turn about the vertical, '
+        'or its class as a quaternion',
+        choices=('none', 'yaw', 'quaternion'),
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse values that are not allowed."""
+        check_settings(self)
+        for kind in self.kinds:
+            if kind not in ROBOT_KINDS:
+                msg = f'kinds has {kind!r}: expected some of {", ".join(ROBOT_KINDS)}'
+                raise ConfigError(msg)
+        if 0 < self.max_distance_m <= self.min_distance_m:
+            msg = (
+                f'max_distance_m is {self.max_distance_m}: expected more than min_distance_m '
+                f'({self.min_distance_m}), or 0'
+            )
+            raise ConfigError(msg)
+
+
+@dataclass(frozen=True)
+class Robot:
+    """A robot, as its file tells of it."""
+
+    name: str = 'robot'
+    metadata: RobotMetadata = field(default_factory=RobotMetadata)
+    questions: RobotQuestionsConfig = field(default_factory=RobotQuestionsConfig)
+
+
+def position_text(position: Sequence[float]) -> str:
+    """A position as prompts have it, to the millimetre; also what makes two of them one.
+
+    >>> position_text((0.1, -0.0001, 1.23456))
+    '(0.100, 0.000, 1.235)'
+    """
+    return f'({", ".join(f"{round(value, 3) + 0.0:.3f}" for value in position)})'
+
+
+def _is_finite(value: Any) -> bool:
+    return type(value) in (int, float) and -_FAR_M <= value <= _FAR_M
+
+
+def load_robot(name: str) -> Robot:
+    """Load a shipped robot by its name, or one of the user's by the path of its file.
+
+    Raises:
+        ConfigError: It is missing, not YAML, or has a setting that is not allowed.
+    """
+    path = _robot_path(name)
+    try:
+        return robot_from_mapping(path.stem, read_yaml(path))
+    except ConfigError as error:
+        msg = f'robot {path}: {error}'
+        raise ConfigError(msg) from None
+
+
+def robot_from_mapping(name: str, value: Any) -> Robot:
+    """Make a robot of the plain values of a YAML file.
+
+    Raises:
+        ConfigError: Something is unknown or not allowed.
+    """
+    sections = {} if value is None else value
+    known = [each.name for each in fields(Robot) if each.name != 'name']
+    if not isinstance(sections, dict) or not set(sections) <= set(known):
+        msg = f'it has {value!r}: expected the sections {" and ".join(known)}'
+        raise ConfigError(msg)
+    return Robot(
+        name,
+        _section(RobotMetadata, 'metadata', sections),
+        _section(RobotQuestionsConfig, 'questions', sections),
+    )
+
+
+def _section(kind: type[Section], name: str, sections: dict[str, Any]) -> Section:
+    values = sections.get(name) or {}
+    if not isinstance(values, dict):
+        msg = f'{name} is {values!r}: expected names and values'
+        raise ConfigError(msg)
+    listed = {key: tuple(v) if isinstance(v, list) else v for key, v in values.items()}
+    return config_from_mapping(kind, listed)
+
+
+def _robot_path(name: str) -> Path:
+    if name.endswith(('.yaml', '.yml')) or '/' in name:
+        return Path(name).expanduser()
+    folder = shared_path('config', 'robots')
+    names = sorted(path.stem for path in folder.glob('*.yaml'))
+    if name not in names:
+        msg = f'no robot {name!r}: known: {", ".join(names)} (or give the path of a YAML file)'
+        raise ConfigError(msg)
+    return folder / f'{name}.yaml'

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A demonstration by hand: an arm fetches something and brings it elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import math
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.deltas import DeltaKind, SemanticDelta
+from embodied_r_ros.geometry import BODY_FROM_OPTICAL, Pose, quaternion_from_matrix
+from embodied_r_ros.questions.arm_episode import arm_episode
+from embodied_r_ros.recordings.episode_bag import Episode
+import numpy as np
+
+if TYPE_CHECKING:
+    from embodied_r_ros.questions.arm_episode import ArmEpisode, Position
+    from numpy.typing import NDArray
+
+STEP_NS = 50_000_000
+T0_NS = 1_700_000_000_000_000_000
+TASK = 'put the red block on the blue mat'
+# Where the end effector comes to, and whether it then holds something.
+KEYPOINTS: tuple[tuple[Position, bool], ...] = (
+    ((0.1, -0.15, 0.154), False),
+    ((0.1, -0.15, 0.014), False),
+    ((0.1, -0.15, 0.014), True),
+    ((0.1, -0.15, 0.154), True),
+    ((0.15, 0.1, 0.154), True),
+    ((0.15, 0.1, 0.018), True),
+    ((0.15, 0.1, 0.018), False),
+    ((0.15, 0.1, 0.154), False),
+)
+_LEG = 14  # samples
+
+
+@dataclass(frozen=True)
+class Samples:
+    stamps_ns: NDArray[np.int64]
+    positions: NDArray[np.float64]
+    task: str
+    frame_id: str
+
+
+@dataclass(frozen=True)
+class Found:
+    index: int
+    is_open: bool | None
+
+
+def camera(bearing_deg: float = 0.0, elevation_deg: float = 35.0) -> Pose:
+    """A camera at a bearing from +x, 1 m from the table's centre, which it looks at."""
+    bearing, elevation = math.radians(bearing_deg), math.radians(elevation_deg)
+    across = math.cos(elevation)
+    back = np.array([across * math.cos(bearing), across * math.sin(bearing), math.sin(elevation)])
+    left = np.array([math.sin(bearing), -math.cos(bearing), 0.0])
+    body = np.column_stack([-back, left, np.cross(-back, left)])
+    x, y, z = (float(value) for value in back)
+    turn = quaternion_from_matrix(body @ BODY_FROM_OPTICAL)
+    return Pose((x, y, z), turn, 'table_center')
+
+
+def arm(
+    *, at: Pose | None = None, shift_m: float = 0.0, frame_id: str = 'table_center'
+) -> ArmEpisode:
+    """The demonstration, with all of it shifted along y, seen by a camera (None: not known)."""
+    ends = [((0.0, 0.0, 0.16), False), *KEYPOINTS]
+    shares = np.arange(1, _LEG + 1)[:, None] / _LEG
+    legs = [
+        np.asarray(a) + shares * np.subtract(b, a)
+        for (a, _), (b, _) in zip(ends, KEYPOINTS, strict=False)
+    ]
+    positions = np.concatenate([[ends[0][0]], *legs])
+    positions[:, 1] += shift_m
+    stamps = T0_NS + STEP_NS * np.arange(len(positions))
+    found = [
+        Found(_LEG * number, not is_closed) for number, (_, is_closed) in enumerate(KEYPOINTS, 1)
+    ]
+    turns = [
+        (0.0, 0.0, math.sin(a), math.cos(a)) for a in np.linspace(0, math.pi / 4, len(stamps))
+    ]
+    return arm_episode(Samples(stamps, positions, TASK, frame_id), found, turns, camera=at)
+
+
+def episode(name: str, shown: ArmEpisode | None, *, scene: str = '', seen: int = 3) -> Episode:
+    """A recording of the demonstration, in which something was seen a few times."""
+    deltas = tuple(
+        SemanticDelta(
+            T0_NS + 30 * STEP_NS * index,
+            DeltaKind.CHANGE if index else DeltaKind.FIRST,
+            index,
+            change=f'New: red small block ahead, {index}.',
+        )
+        for index in range(seen)
+    )
+    return Episode(name, scene or name, 'front', deltas, 'classical', arm=shown)
