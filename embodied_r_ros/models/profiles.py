@@ -205,14 +205,17 @@ def load_profile(name: str) -> Profile:
         raise ConfigError(msg) from None
 
 
-def chat_server(name: str, role: str) -> ChatConfig:
-    """How to reach a model that is named by the URL of its server, or by a profile that has it.
+def stand_in_server(name: str, role: str, rung: str) -> ChatConfig:
+    """How to reach a model that stands in: by the URL of its server, or by a profile that has it.
+
+    A server that is given by its URL may be of another party, and gets no token but its own: that
+    in EMBODIED_R_TOKEN_SECONDARY, for the rung `secondary`.
 
     Raises:
         ConfigError: The URL is none, or the profile is missing, wrong, or has no such role.
     """
     if name.startswith(('http://', 'https://')):
-        return ChatConfig(name)
+        return ChatConfig(name, token_variable=f'{ChatConfig.token_variable}_{rung.upper()}')
     return load_profile(name).client(role)
 
 

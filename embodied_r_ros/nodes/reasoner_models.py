@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.config import check_settings, setting
 from embodied_r_ros.deltas import Rung
 from embodied_r_ros.models.http_chat import HttpChatClient
-from embodied_r_ros.models.profiles import chat_server, load_profile
+from embodied_r_ros.models.profiles import load_profile, stand_in_server
 
 if TYPE_CHECKING:
     from embodied_r_ros.models.chat import ChatClient
@@ -57,5 +57,5 @@ class ReasonerNodeConfig:
         servers = {Rung.PRIMARY: self.server(chat)}
         for rung, name in ((Rung.SECONDARY, self.secondary), (Rung.LOCAL, self.local)):
             if name:
-                servers[rung] = chat_server(name, 'reasoner')
+                servers[rung] = stand_in_server(name, 'reasoner', rung.name)
         return {rung: HttpChatClient(server) for rung, server in servers.items()}

@@ -21,7 +21,7 @@ from embodied_r_ros.errors import EmbodiedRError
 from embodied_r_ros.models.chat_config import ChatConfig
 from embodied_r_ros.models.http_chat import HttpChatClient
 from embodied_r_ros.models.ladder import LadderConfig
-from embodied_r_ros.models.profiles import chat_server, load_profile
+from embodied_r_ros.models.profiles import load_profile, stand_in_server
 from embodied_r_ros.nodes import qos
 from embodied_r_ros.nodes.deferred import deferred
 from embodied_r_ros.nodes.diagnostics import Health, ladder_health, Level
@@ -178,7 +178,7 @@ class SemanticPerceiver(ManagedNode):
             vlm = replace(vlm, deadline_s=max(0.1, vlm.deadline_s / 2))
         rungs: dict[Rung, Perceiver] = {Rung.PRIMARY: VlmPerceiver(HttpChatClient(chat), vlm)}
         if config.secondary:
-            other = HttpChatClient(chat_server(config.secondary, 'perceiver'))
+            other = HttpChatClient(stand_in_server(config.secondary, 'perceiver', 'secondary'))
             rungs[Rung.SECONDARY] = VlmPerceiver(other, vlm, Rung.SECONDARY)
         if config.stand_in:
             rungs[Rung.LOCAL] = ClassicalPerceiver(classical, Rung.LOCAL)

@@ -79,6 +79,9 @@ class ModelsConfig(ExperimentConfig):
         _check_named(self, 'models', at_least=1)
         _check_named(self, 'rows', at_least=1)
         for recipe, names in self.seeds.items():
+            if not names:
+                msg = f'seeds.{recipe} is empty: name one model or more'
+                raise ConfigError(msg)
             for name in names:
                 if name not in self.models:
                     msg = (
