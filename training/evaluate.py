@@ -74,6 +74,7 @@ def evaluate(
         'execution': executed(rows, completions),
         'words': _mean([len(text.split()) for text in completions]),
         'by_type': by_type(rows, grades),
+        'by_wording': by_wording(rows, grades),
         'majority_baseline': majority_baseline(rows),
         'question_only_accuracy': _mean([g.accuracy or 0.0 for g in blind]),
         'unknown': unknown_rates(rows, grades),
@@ -120,10 +121,23 @@ def executed(rows: Sequence[Row], completions: Sequence[str]) -> dict[str, Any]:
 
 def by_type(rows: Sequence[Row], grades: Sequence[Grade]) -> dict[str, dict[str, Any]]:
     """Accuracy of each question type, with its interval and count."""
+    return _rates(_grouped(rows, grades, lambda row: row.question_type))
+
+
+def by_wording(rows: Sequence[Row], grades: Sequence[Grade]) -> dict[str, dict[str, Any]]:
+    """Accuracy in wordings of the training rows and in held-out ones; empty: rows do not tell."""
+    names = {False: 'known', True: 'held out'}
+    told = [(r, g) for r, g in zip(rows, grades, strict=True) if 'held_out_wording' in r.meta]
+    some, own = [row for row, _ in told], [grade for _, grade in told]
+    return _rates(_grouped(some, own, lambda row: names[bool(row.meta['held_out_wording'])]))
+
+
+def _rates(groups: dict[str, list[tuple[float, str]]]) -> dict[str, dict[str, Any]]:
+    """Accuracy of each group, with its interval and count."""
     table = {}
-    for kind, values in _grouped(rows, grades, lambda row: row.question_type).items():
+    for name, values in groups.items():
         right, scenes = zip(*values, strict=True)
-        table[kind] = {
+        table[name] = {
             'n': len(values),
             'accuracy': _mean(right),
             'interval_95': bootstrap_interval(right, scenes),
@@ -182,6 +196,11 @@ def table(report: dict[str, Any]) -> str:
     lines += [
         f'  {kind:<20} {entry["accuracy"]:6.1%}  (n = {entry["n"]})'
         for kind, entry in report['by_type'].items()
+    ]
+    lines += [
+        f'words {name:<16} {entry["accuracy"]:6.1%}  (n = {entry["n"]})'
+        for name, entry in report['by_wording'].items()
+        if len(report['by_wording']) > 1
     ]
     return '\n'.join(lines)
 

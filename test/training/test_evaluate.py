@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from dataclasses import replace
 import json
 from typing import Any, TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from embodied_r_ros.rows import Row, write_rows
 from test.chat_server import ChatServer, RecordedRequest, Script
 from test.tiny_models import save_language_model
 from training import evaluate, generate
+from training.grading import Grade
 from training.judge.cases import NONE_OF_THESE
 
 if TYPE_CHECKING:
@@ -87,6 +89,18 @@ class Sceptic:
 
     def conclusions(self, cases: Sequence[Case]) -> list[str]:
         return [NONE_OF_THESE] * len(cases)
+
+
+def test_held_out_words_are_reported_on_their_own() -> None:
+    rows = [replace(row, meta={'held_out_wording': i < 2}) for i, row in enumerate(ROWS)]
+    right = Grade(format=True, accuracy=1.0, answer='A')
+    grades = [replace(right, accuracy=float(i < 1)) for i in range(len(rows))]
+    found = evaluate.by_wording(rows, grades)
+    assert {name: (own['n'], own['accuracy']) for name, own in found.items()} == {
+        'held out': (2, 0.5),
+        'known': (4, 0.0),
+    }
+    assert evaluate.by_wording(ROWS, grades) == {}
 
 
 def test_report_has_the_verdict_of_a_judge() -> None:
