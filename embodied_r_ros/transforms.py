@@ -4,10 +4,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from embodied_r_ros.geometry import BODY_FROM_OPTICAL, Pose, quaternion_from_matrix
 from embodied_r_ros.poses import PoseBuffer
 import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 # In this order: odom is continuous, map is not (REP 105). Robots put their name before it.
 FIXED_FRAMES = ('odom', 'map')
@@ -73,9 +77,42 @@ class TransformTree:
         chain = self._chain(_bare(frame))
         if isinstance(chain, NoPose):
             return chain
-        place, turn = np.zeros(3), np.eye(3)
-        if not _bare(frame).endswith(_LINK):
-            turn = BODY_FROM_OPTICAL.T
+        start = np.eye(3) if _bare(frame).endswith(_LINK) else BODY_FROM_OPTICAL.T
+        found = self._along(chain, stamp_ns, start)
+        if isinstance(found, NoPose):
+            return found
+        place, turn = found
+        x, y, z = (float(value) for value in place)
+        return Pose((x, y, z), quaternion_from_matrix(turn), self._parents[chain[-1]])
+
+    def reaches_between(self, fixed: str, frame: str, stamp_ns: int) -> bool:
+        """Tell whether all that moves between two frames is known until a stamp."""
+        chains = self._between(_bare(fixed), _bare(frame))
+        return not isinstance(chains, NoPose) and all(
+            self._moving[name].reaches(stamp_ns)
+            for chain in chains
+            for name in chain
+            if name in self._moving
+        )
+
+    def pose_in(self, fixed: str, frame: str, stamp_ns: int) -> Pose | NoPose:
+        """Pose of a frame in any other one at a stamp."""
+        chains = self._between(_bare(fixed), _bare(frame))
+        if isinstance(chains, NoPose):
+            return chains
+        ends = [self._along(chain, stamp_ns, np.eye(3)) for chain in chains]
+        for end in ends:
+            if isinstance(end, NoPose):
+                return end
+        (origin, axes), (place, turn) = ends  # type: ignore[misc]
+        x, y, z = (float(value) for value in axes.T @ (place - origin))
+        return Pose((x, y, z), quaternion_from_matrix(axes.T @ turn), _bare(fixed))
+
+    def _along(
+        self, chain: list[str], stamp_ns: int, turn: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | NoPose:
+        """Place (3,) and turn (3, 3) of a chain's first frame in the parent of its last one."""
+        place = np.zeros(3)
         for name in chain:
             step = self._moving[name].at(stamp_ns) if name in self._moving else self._static[name]
             if step is None:
@@ -83,14 +120,29 @@ class TransformTree:
                 return NoPose(f'the transform of {name} in {parent} has gaps at images')
             rotation = step.rotation()
             place, turn = rotation @ place + np.asarray(step.position), rotation @ turn
-        x, y, z = (float(value) for value in place)
-        return Pose((x, y, z), quaternion_from_matrix(turn), self._parents[chain[-1]])
+        return place, turn
 
-    def _chain(self, frame: str) -> list[str] | NoPose:
-        """Frames from one up to below its fixed frame."""
+    def _between(self, fixed: str, frame: str) -> tuple[list[str], list[str]] | NoPose:
+        """Both chains up to below the nearest frame that they have in common."""
+        first, second = self._path(fixed), self._path(frame)
+        for name in (*first, *second):
+            if name in self._torn:
+                return NoPose(self._torn[name])
+        common = next((name for name in first if name in second), None)
+        if common is None:
+            return NoPose(f'no transforms lead from {frame} to {fixed}: they end at {second[-1]}')
+        return first[: first.index(common)], second[: second.index(common)]
+
+    def _path(self, frame: str) -> list[str]:
+        """A frame and all above it."""
         path = [frame]
         while (parent := self._parents.get(path[-1])) and parent not in path:
             path.append(parent)
+        return path
+
+    def _chain(self, frame: str) -> list[str] | NoPose:
+        """Frames from one up to below its fixed frame."""
+        path = self._path(frame)
         for torn in path:
             if torn in self._torn:
                 return NoPose(self._torn[torn])

@@ -15,6 +15,8 @@ PACKAGE = ROOT / 'embodied_r_ros'
 
 # What core may import besides the standard library and itself.
 CORE_LIBRARIES = {'numpy', 'cv2', 'yaml', 'rosbags', 'mcap', 'lz4', 'httpx', 'tqdm'}
+# Optional extras: imported in functions, which tell what to install.
+EXTRA_LIBRARIES = {'yourdfpy', 'pyarrow', 'av'}
 SIM_LIBRARIES = CORE_LIBRARIES | {'mujoco', 'metaworld', 'gymnasium'}
 # What says 'now' or draws unseeded numbers; monotonic clocks serve deadlines only.
 CLOCKS = {'time.time', 'time.time_ns', 'datetime.now', 'datetime.utcnow', 'np.random.rand'}
@@ -37,6 +39,16 @@ def imports(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             names.update(f'{node.module}.{alias.name}' for alias in node.names)
     return names
+
+
+def imported_at_start(path: Path) -> set[str]:
+    """List the libraries that a file imports outside of its functions."""
+    tree = ast.parse(path.read_text())
+    inner = ast.FunctionDef | ast.ClassDef
+    tree.body = [node for node in tree.body if not isinstance(node, inner)]
+    names = {alias.name for n in ast.walk(tree) if isinstance(n, ast.Import) for alias in n.names}
+    names |= {n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module}
+    return {name.split('.')[0] for name in names}
 
 
 def is_ros(name: str) -> bool:
@@ -72,6 +84,7 @@ def violations(path: Path) -> list[str]:
     }
     if where in {'core', 'sim'}:
         allowed = SIM_LIBRARIES if where == 'sim' else CORE_LIBRARIES
+        allowed = allowed | (EXTRA_LIBRARIES - imported_at_start(path))
         bad = {name for name in third_party if name.split('.')[0] not in allowed}
         above = ('nodes', 'cli') if where == 'sim' else ('nodes', 'cli', 'sim')
         return sorted(bad | {name for name in names if upward(name, above)})

@@ -26,6 +26,7 @@ VERBS: dict[str, str] = {
     'doctor': 'check the installation, and say what to do',
     'episodes': 'list, audit, recover or delete recordings',
     'keyframes': 'list the images of a recording that are worth looking at',
+    'keypoints': 'list where the arm of a demonstration comes to, and why that counts',
     'perceive': 'say how the camera of a recording moved, and what changed in view',
     'questions': 'derive questions with solutions from bags',
     'replay': 'ask the questions of a recording again, of other models',

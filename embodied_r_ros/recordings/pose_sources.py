@@ -111,6 +111,14 @@ class TransformPoses:
         """Pose of the camera link at a stamp."""
         return self._tree.camera_at(frame_id, stamp_ns)
 
+    def reaches_between(self, fixed: str, frame_id: str, stamp_ns: int) -> bool:
+        """Tell whether all that moves between two frames is known until a stamp."""
+        return self._tree.reaches_between(fixed, frame_id, stamp_ns)
+
+    def pose_in(self, fixed: str, frame_id: str, stamp_ns: int) -> Pose | NoPose:
+        """Pose of a frame in any other one at a stamp."""
+        return self._tree.pose_in(fixed, frame_id, stamp_ns)
+
 
 def odometry_source(reader: AnyReader) -> OdometryPoses | None:
     """The only odometry of a bag; None: there is none, or there are several."""

@@ -25,6 +25,8 @@ WORLD_FROM_TASK.setflags(write=False)
 _TABLE: Vector = (0.0, 0.6, 0.0)  # origin of the task frame in the world
 _EYE: Vector = (0.98, 0.0, 0.72)  # camera, in the task frame
 _LOOK_AT: Vector = (0.07, 0.0, 0.14)
+_ARM = ('right_', 'hand', 'head', 'screen', 'rightclaw', 'leftclaw', 'rightpad', 'leftpad')
+_DAMPING = 3.0  # of joints [Nms/rad]; with Meta-World's 10 they creep on when the hand is there
 _BLOCK_KG = 0.2
 _DRAWER_BEHIND_M = 0.17  # from the handle to the body of the drawer
 
@@ -69,6 +71,12 @@ def arm_model(scene: ArmScene) -> Any:
     _add_camera(spec)
     for site in spec.sites:
         site.rgba = [0.0, 0.0, 0.0, 0.0]  # markers that no camera would see
+    for body in spec.bodies:
+        if body.name.startswith(_ARM):
+            body.gravcomp = 1.0  # as its controllers do; else the elbow sinks while the hand rests
+    for joint in spec.joints:
+        if joint.name.startswith('right_j'):
+            joint.damping = _DAMPING
     for thing in scene.things:
         _ADDERS[thing.name](spec, thing)
     model = spec.compile()

@@ -66,6 +66,7 @@ class ArmWorld:
         """Let time pass until then [s since the start]."""
         while self.data.time < until_s - 1e-9:
             mujoco.mj_step(self.model, self.data)
+        mujoco.mj_kinematics(self.model, self.data)  # places that go with the joints
 
     def _put_things_back(self) -> None:
         """Undo what the arm did to things on its way to its home."""
@@ -170,7 +171,10 @@ def urdf_of(model: Any) -> str:
 def _urdf_joint(parent: str, child: str, place: Any, turn: Any, joint: Any) -> list[str]:
     matrix = np.zeros(9)
     mujoco.mju_quat2Mat(matrix, np.asarray(turn, np.float64))
-    yaw, pitch, roll = yaw_pitch_roll(matrix.reshape(3, 3))
+    rotation = matrix.reshape(3, 3)
+    yaw, pitch, roll = yaw_pitch_roll(rotation)
+    if math.hypot(rotation[0, 0], rotation[1, 0]) < 1e-6:  # roll and yaw turn about one axis
+        yaw, roll = math.atan2(-rotation[0, 1], rotation[1, 1]), 0.0
     x, y, z = (float(value) for value in place)
     kind = 'revolute' if joint else 'fixed'
     lines = [

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`embodied-r keypoints BAG`: where the arm of a demonstration comes to, and why that counts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.cli.arguments import some_path
+from embodied_r_ros.keypoints.finding import find_keypoints, RULES
+from embodied_r_ros.keypoints.seconds_rule import SecondsRule
+from embodied_r_ros.keypoints.setup import ArmSetup
+from embodied_r_ros.recordings.bags import open_bag
+from embodied_r_ros.recordings.demonstrations import read_demonstration, setup_of
+from embodied_r_ros.showing.keypoint_sheet import images_at, write_keypoint_sheet
+
+if TYPE_CHECKING:
+    import argparse
+
+    from embodied_r_ros.keypoints.demonstration import Keypoint
+
+_HEADING = '  sample      time        x        y        z   gripper  reason'
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of the verb."""
+    add = parser.add_argument
+    add('bag', type=some_path, metavar='BAG', help='bag with one demonstration of an arm')
+    add(
+        '--rule',
+        choices=RULES,
+        default='seconds',
+        help='seconds: for real robots; arm: that of the papers, in frames of 20 Hz; '
+        'arm-clean: the same without its edge effects',
+    )
+    help_text = 'YAML: what topics, frames and joints are called; else as the bag says'
+    add('--setup', type=some_path, metavar='FILE', help=help_text)
+    add('--json', action='store_true', help='one JSON object per line')
+    help_text = 'write a PNG: speed, gripper and keypoints over time, and the images there'
+    add('--picture', type=some_path, metavar='FILE', help=help_text)
+
+
+def main(args: argparse.Namespace) -> int:
+    """List the keypoints of a demonstration."""
+    given = ArmSetup.from_yaml(args.setup) if args.setup else None
+    with open_bag(args.bag) as reader:
+        setup = given or setup_of(reader)
+        if given and given.urdf:  # as it lies beside its setup
+            setup = replace(given, urdf=str(Path(args.setup).parent / given.urdf))
+        shown = read_demonstration(reader, setup)
+        sampled, found = find_keypoints(shown, args.rule, SecondsRule())
+        if args.picture:
+            images = images_at(reader, setup, [keypoint.stamp_ns for keypoint in found])
+            write_keypoint_sheet(args.picture, sampled, found, images)
+    if not args.json:
+        print(_HEADING)
+    for keypoint in found:
+        line = _row(keypoint, int(shown.stamps_ns[0]))
+        print(json.dumps(keypoint.to_json()) if args.json else line)
+    return 0
+
+
+def _row(keypoint: Keypoint, start_ns: int) -> str:
+    x, y, z = keypoint.position
+    gripper = {True: 'open', False: 'closed', None: '-'}[keypoint.is_open]
+    seconds = (keypoint.stamp_ns - start_ns) / 1e9
+    return (
+        f'{keypoint.index:8d}  {seconds:8.3f} {x:8.3f} {y:8.3f} {z:8.3f}   {gripper:>7}  '
+        f'{keypoint.reason}'
+    )
