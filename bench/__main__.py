@@ -19,6 +19,7 @@ BENCHES = {
     'history': 'what the prompt still tells after 10, 100 and 1,000 deltas',
     'injection': 'signs that give orders: do answers follow them, does the gate hold',
     'keyframes': 'overlap against rendered truth, time per image, rate from a bag',
+    'keypoints': 'keypoints of demonstrations against those known by construction',
     'live': 'a live camera over DDS: images lost, latency, share of a core',
     'perception': 'motion and items of the classical perceiver against rendered truth',
     'rows': 'rows from bags: times real time, and memory by the number of bags',

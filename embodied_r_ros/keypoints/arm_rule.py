@@ -89,6 +89,6 @@ def _is_quiet(state: NDArray[np.bool_], index: int, *, edge_effects: bool) -> bo
         return False
     earlier = (index - 1, index - 2)
     if not edge_effects:
-        earlier = tuple(max(0, number) for number in earlier)
+        earlier = (max(0, index - 1), max(0, index - 2))
     # Negative indices wrap to the end, as they do in the code of ARM.
     return all(state[number] == state[index] for number in (index + 1, *earlier))

@@ -45,7 +45,8 @@ def read_series(
     Raises:
         BagError: There is no such topic, it is empty, or a message is damaged.
     """
-    stamps, values = [], []
+    stamps: list[int] = []
+    values: list[Sequence[float]] = []
     for stamp_ns, numbers in read_values(reader, [topic], convert):
         if not stamps or stamp_ns > stamps[-1]:
             stamps.append(stamp_ns)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from embodied_r_ros.keypoints.demonstration import Demonstration
+    from numpy.typing import NDArray
 
 
 def read(path: Path, setup: ArmSetup | None = None) -> Demonstration:
@@ -26,7 +27,7 @@ def read(path: Path, setup: ArmSetup | None = None) -> Demonstration:
         return read_demonstration(reader, setup)
 
 
-def true_positions(shown: Demonstration) -> np.ndarray:
+def true_positions(shown: Demonstration) -> NDArray[np.float64]:
     return np.array([tool_at(*angles(second)) for second in shown.seconds()])
 
 
