@@ -23,6 +23,7 @@ VERBS: dict[str, str] = {
     'ask': 'answer one question about a recording',
     'collect': 'make episodes of camera bags: keyframes and deltas, several bags at a time',
     'demo': 'show the main job on a recording: real nodes, real answers',
+    'demos': 'make bags of datasets of demonstrations',
     'doctor': 'check the installation, and say what to do',
     'episodes': 'list, audit, recover or delete recordings',
     'keyframes': 'list the images of a recording that are worth looking at',
