@@ -10,39 +10,40 @@ than its limit, an image was lost on its way, or a question got no answer though
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from contextlib import contextmanager, ExitStack
+from dataclasses import dataclass
 import json
 import os
 from pathlib import Path
 import tempfile
+import threading
 import time
 from typing import Any, TYPE_CHECKING
 
 from diagnostic_msgs.msg import DiagnosticArray
+from embodied_r_msgs.action import Ask
 from embodied_r_msgs.msg import Keyframe
 from embodied_r_ros.conversions import stamp_ns_from_msg
 from embodied_r_ros.errors import EmbodiedRError
-from embodied_r_ros.models.chat_config import ChatConfig
-from embodied_r_ros.models.profiles import load_profile, Profile
-from embodied_r_ros.models.serving import ModelServers
 from embodied_r_ros.nodes import qos
 from embodied_r_ros.nodes.demo_client import demo_client
 from embodied_r_ros.nodes.processes import NodeProcesses
+from embodied_r_ros.questions.wordings import FACINGS
 from embodied_r_ros.reasoning.asking import Question
-from embodied_r_ros.resources import shared_path
 from embodied_r_ros.transport import transport_environment
 
-from bench.faulty_server import FaultyServer, free_port
 from bench.live import RATE_HZ, start_camera, Stream
 from bench.report import print_budgets
 from bench.soak_plot import write_plot
-from bench.soak_record import Asked, budgets_of, growths, Record, Sampler
+from bench.soak_record import ANSWERED, Asked, budgets_of, growths, Record, Sampler, UNREADABLE
+from bench.soak_servers import LightServer, ShippedServer
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
     import subprocess
 
+    from embodied_r_ros.models.chat_config import ChatConfig
     from embodied_r_ros.nodes.demo_client import DemoClient
 
 _NODES = (
@@ -61,12 +62,11 @@ _DROPS = {
 }
 _QUESTION = Question(
     'Which way does the robot face now, compared with the start?',
-    ('ahead', 'left', 'right', 'behind'),
+    tuple(FACINGS.values()),
 )
 _START_S = 180.0
 _ANSWER_S = 60.0
 _DRAIN_S = 3.0
-_WHAT_IT_SAYS = '<think>It did not turn.</think><answer>ahead</answer>'
 
 
 @dataclass(frozen=True)
@@ -109,10 +109,13 @@ def main(args: argparse.Namespace) -> int:
     unfinished.write_text(json.dumps(found, indent=1) + '\n', encoding='utf-8')
     unfinished.replace(file)
     write_plot(args.out / 'soak.png', record, f'{args.minutes:.3g} minutes')
-    answered = sum(asked.outcome == 'answered' for asked in record.asked)
+    answered, unreadable = (
+        sum(asked.outcome == outcome for asked in record.asked)
+        for outcome in (ANSWERED, UNREADABLE)
+    )
     print(
         f'{record.sent} images sent, {record.arrived} arrived, {len(record.keyframes)} keyframes; '
-        f'{len(record.asked)} questions, {answered} answered; '
+        f'{len(record.asked)} questions, {answered} answered, {unreadable} not readably; '
         f'{len(record.restarts_s)} restarts of the server; all of it in {args.out}'
     )
     print_budgets(budgets)
@@ -132,8 +135,8 @@ def measure(plan: Plan, folder: Path) -> Record:
     environment = transport_environment(os.environ)
     os.environ.update(environment)
     with ExitStack() as stack:
-        server: _LightServer | _ShippedServer = (
-            _ShippedServer(folder) if plan.server == 'shipped' else _LightServer()
+        server: LightServer | ShippedServer = (
+            ShippedServer(folder) if plan.server == 'shipped' else LightServer()
         )
         stack.callback(server.kill)
         nodes = stack.enter_context(NodeProcesses(folder, environment))
@@ -155,38 +158,6 @@ def _start(nodes: NodeProcesses, chat: ChatConfig, folder: Path) -> None:
     nodes.start('episode_recorder', {'bag_dir': str(folder / 'episodes')})
 
 
-class _LightServer(FaultyServer):
-    """A server without a model."""
-
-    def __init__(self) -> None:
-        super().__init__('light', _WHAT_IT_SAYS)
-        self.chat = ChatConfig(url=self.url, model=self.name)
-
-
-class _ShippedServer:
-    """The server of the shipped model, any number of times at one address."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        config = load_profile('embedded').servers['reasoner']
-        model = str(shared_path('models', 'nano'))
-        config = replace(config, model=model, port=free_port(), promoted='')
-        self._profile = Profile('soak', servers={'reasoner': config})
-        self.chat = config.client()
-        self.start()
-
-    @property
-    def pid(self) -> int:
-        return self._servers.running[0].pid
-
-    def start(self) -> None:
-        self._servers = ModelServers(self._profile, self._folder)
-        self._servers.start()
-
-    def kill(self) -> None:
-        self._servers.close()
-
-
 class _Soak:
     """Asks, starts the server anew, and notes what it hears meanwhile."""
 
@@ -195,7 +166,7 @@ class _Soak:
         plan: Plan,
         nodes: NodeProcesses,
         client: DemoClient,
-        server: _LightServer | _ShippedServer,
+        server: LightServer | ShippedServer,
     ) -> None:
         self.record = Record()
         self._plan, self._nodes, self._client, self._server = plan, nodes, client, server
@@ -248,17 +219,33 @@ class _Soak:
         self.record.restarts_s.append(self._sampler.now_s())
         self._server.kill()
         self._ask(is_away=True)
-        self._server.start()
+        with self._listening():
+            self._server.start()
         self._pids['model server'] = self._server.pid
+
+    @contextmanager
+    def _listening(self) -> Iterator[None]:
+        """Hear what comes while this thread waits for something else."""
+        stop = threading.Event()
+        words = (stop.is_set, _START_S * 10)
+        thread = threading.Thread(target=self._client.spin_until, args=words)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
 
     def _ask(self, *, is_away: bool = False) -> None:
         start_s, began = self._sampler.now_s(), time.monotonic()
         try:
             _, refusal = self._client.ask(_QUESTION, lambda text: None, _ANSWER_S)
+            is_readable = self._client.error_code != Ask.Result.ERROR_FORMAT
+            outcome = (refusal or ANSWERED) if is_readable else UNREADABLE
         except EmbodiedRError as error:
-            refusal = str(error)
+            outcome = str(error)
         latency_s = time.monotonic() - began
-        self.record.asked.append(Asked(start_s, latency_s, refusal or 'answered', is_away))
+        self.record.asked.append(Asked(start_s, latency_s, outcome, is_away))
 
     def _hear_keyframe(self, msg: Keyframe, info: dict[str, Any]) -> None:
         if not self._sampler.is_running:

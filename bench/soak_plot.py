@@ -48,8 +48,7 @@ def _lines(
 
 
 def _latencies(axes: Axes, record: Record) -> None:
-    answered = [(a.t_s, a.latency_s) for a in record.asked if a.outcome == 'answered']
-    for pairs, name in ((record.keyframes, 'keyframe'), (answered, 'answer')):
+    for pairs, name in ((record.keyframes, 'keyframe'), (record.answers(), 'answer')):
         minutes, seconds = [t_s / 60 for t_s, _ in pairs], [value for _, value in pairs]
         axes.plot(minutes, seconds, '.', markersize=3, label=name)
     axes.set_ylabel('latency [s]')

@@ -29,6 +29,10 @@ MOST_ANSWER_S = 0.5
 MOST_DROPS_PER_MINUTE = 10.0
 
 
+ANSWERED = 'answered'
+UNREADABLE = 'unreadable'  # the model spoke, and no answer is to be read in it
+
+
 @dataclass(frozen=True)
 class Sample:
     """The processes at a moment."""
@@ -45,8 +49,13 @@ class Asked:
 
     t_s: float
     latency_s: float
-    outcome: str  # 'answered', or why it was not
+    outcome: str  # ANSWERED, UNREADABLE, or why there is no answer
     is_away: bool  # the model server was not there when it was asked
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether the model said something to its end; what it is worth is another matter."""
+        return self.outcome in (ANSWERED, UNREADABLE)
 
 
 @dataclass
@@ -59,6 +68,10 @@ class Record:
     restarts_s: list[float] = field(default_factory=list)  # of the model server
     sent: int = 0  # images
     arrived: int = 0
+
+    def answers(self) -> list[tuple[float, float]]:
+        """Time and latency [s] of what the model said."""
+        return [(asked.t_s, asked.latency_s) for asked in self.asked if asked.is_heard]
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -168,7 +181,7 @@ def growths(record: Record) -> dict[str, dict[str, float]]:
         'drops_per_minute': {n: _drop_rate_growth(samples, n) for n in nodes},
         'latency_s': {
             'keyframe': growth(*_columns(_judged(record.keyframes, _times(record.keyframes)))),
-            'answer': growth(*_columns(_judged(*_answered(record)))),
+            'answer': growth(*_columns(_judged(record.answers(), _times(record.answers())))),
         },
     }
 
@@ -193,7 +206,7 @@ def budgets_of(record: Record, own: Sequence[str]) -> list[Budget]:
             for name, grown in found[kind].items()
             if name in own
         ]
-    failed = [asked for asked in record.asked if asked.outcome != 'answered' and not asked.is_away]
+    failed = [asked for asked in record.asked if not asked.is_heard and not asked.is_away]
     latency = found['latency_s']
     return [
         *budgets,
@@ -222,11 +235,6 @@ def _drop_rate_growth(samples: Sequence[Sample], name: str) -> float:
     pairs = pairwise(counts)
     rates = [(t1, (n1 - n0) / (t1 - t0) * 60) for (t0, n0), (t1, n1) in pairs]
     return growth(*_columns(rates))
-
-
-def _answered(record: Record) -> tuple[list[tuple[float, float]], list[float]]:
-    pairs = [(a.t_s, a.latency_s) for a in record.asked if a.outcome == 'answered']
-    return pairs, _times(pairs)
 
 
 def _times(pairs: Sequence[tuple[float, float]]) -> list[float]:

@@ -51,6 +51,7 @@ class DemoClient:
         )
         self._ticks = 0
         self.node.create_subscription(Clock, '/clock', self._take_tick, qos.SENSOR)
+        self.error_code = 0  # of the answer before, as in Ask.action; 0: it was no refusal
         self._ask = ActionClient(self.node, Ask, 'ask')
 
     def spin_until(
@@ -192,6 +193,7 @@ class DemoClient:
             msg = f'no answer within {timeout_s:.0f} s'
             raise EmbodiedRError(msg)
         outcome = result.result().result
+        self.error_code = int(outcome.error_code)
         return answer_from_msg(outcome.answer), str(outcome.error_msg)
 
     def close(self) -> None:

@@ -27,6 +27,7 @@ from bench.soak_record import (
     Record,
     Sample,
     Sampler,
+    UNREADABLE,
 )
 
 if TYPE_CHECKING:
@@ -81,6 +82,8 @@ def test_lost_images_and_unanswered_questions_fail() -> None:
     record = record_of()
     record.asked.append(Asked(1200.0, 4.0, 'no model server', True))
     assert failing(record) == set()  # it was away
+    record.asked.append(Asked(1200.0, 0.5, UNREADABLE, False))
+    assert failing(record) == set()  # the model's failure, not one of what carries it
     record.asked.append(Asked(1200.0, 4.0, 'too late', False))
     record.arrived -= 1
     lost = 'images lost between camera and extractor'
