@@ -90,3 +90,21 @@ def test_waiting_ends_when_all_that_moves_is_known() -> None:
     assert made.reaches('eye', 3 * S)
     assert not made.reaches('eye', 3 * S + 1)
     assert not made.reaches('lens', 0)
+
+
+def test_a_frame_is_told_in_one_of_another_branch() -> None:
+    """A table and a tool on one base: neither is above the other."""
+    quarter = turned(90.0)
+    tree = TransformTree()
+    tree.add_static('table', Pose((1.0, 0.0, 0.5), quarter, 'base'))
+    tree.add('tool', 0, Pose((1.0, 0.2, 0.7), (0.0, 0.0, 0.0, 1.0), 'base'))
+    tree.add('tool', 10**8, Pose((1.0, 0.4, 0.7), (0.0, 0.0, 0.0, 1.0), 'base'))
+    found = tree.pose_in('table', 'tool', 5 * 10**7)
+    assert isinstance(found, Pose)
+    assert found.position == pytest.approx((0.3, 0.0, 0.2))
+    assert found.frame_id == 'table'
+    assert tree.reaches_between('table', 'tool', 10**8)
+    assert not tree.reaches_between('table', 'tool', 10**8 + 1)
+    absent = tree.pose_in('map', 'tool', 0)
+    assert isinstance(absent, NoPose)
+    assert absent.reason == 'no transforms lead from tool to map: they end at base'
