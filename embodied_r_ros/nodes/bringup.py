@@ -73,7 +73,7 @@ _ARGUMENTS = {
     'image_transport': ('', 'raw or compressed'),
     'camera_info_topic': ('', 'camera_info of that image, likewise'),
     'odom_topic': ('', 'odometry of the robot'),
-    'pose_topic': ('', 'pose of the end effector, for the gate (`current_pose`)'),
+    'pose_topic': ('', 'pose of the end effector, for gate and reasoner (`current_pose`)'),
     'profile': ('embedded', 'model profile (config/models), or the path of a YAML file'),
     'model_server_url': ('', "the reasoner's server, if it runs already; nothing is served then"),
     'serve_models': ('true', 'start the model servers of the profile'),

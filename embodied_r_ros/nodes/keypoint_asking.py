@@ -1,37 +1,95 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Between the action PredictKeypoint and the question that it means."""
+"""Between the action PredictKeypoint and the question that it means, with what an arm tells."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_msgs.action import Ask, PredictKeypoint
-from embodied_r_ros.conversions import proposal_to_msg, vector_from_msg
+from embodied_r_ros.config import check_settings, setting
+from embodied_r_ros.conversions import proposal_to_msg, stamp_ns_from_msg, vector_from_msg
 from embodied_r_ros.errors import InputError
 from embodied_r_ros.nodes.limits import seconds
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
 from embodied_r_ros.reasoning.asking import RefusalCode
 from embodied_r_ros.reasoning.keypoints import keypoint_question, KeypointProposal, proposal_of
+from embodied_r_ros.robots import load_robot
 
 if TYPE_CHECKING:
     from embodied_r_ros.reasoning.answering import Outcome
     from embodied_r_ros.reasoning.asking import Question
+    from embodied_r_ros.reasoning.keypoints import Position
 
 
-def question_of(goal: Any) -> Question:
-    """Make the question that a goal or request of PredictKeypoint means.
+@dataclass(frozen=True)
+class ArmConfig:
+    """What is told of an arm when its next keypoint is asked for."""
 
-    Raises:
-        InputError: It contradicts itself, or has nothing to choose from.
-    """
-    if not goal.candidates:
-        msg = 'no candidates: this reasoner chooses between positions, it does not invent them'
-        raise InputError(msg)
-    candidates = [vector_from_msg(point) for point in goal.candidates]
-    question = keypoint_question(goal.task, goal.frame_id, candidates, goal.candidate_labels)
-    max_age_s, deadline_s = seconds(goal.max_age_s), seconds(goal.deadline_s)
-    return replace(question, max_age_s=max_age_s, deadline_s=deadline_s)
+    robot: str = setting(
+        '', 'robot of config/robots, or a YAML file, told with `current_pose`; empty: none'
+    )
+    max_pose_age_s: float = setting(
+        0.5, 'age up to which `current_pose` counts [s]', between=(0.01, 60)
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse values that are not allowed."""
+        check_settings(self)
+
+
+class Arm:
+    """An arm: what its file tells, and where it was last."""
+
+    def __init__(self, config: ArmConfig) -> None:
+        """Read its file.
+
+        Raises:
+            ConfigError: It cannot be read.
+        """
+        self._metadata = load_robot(config.robot).metadata if config.robot else None
+        self._max_pose_age_ns = round(config.max_pose_age_s * 1e9)
+        self._pose: Any = None
+
+    def take_pose(self, msg: Any) -> None:
+        """Remember a PoseStamped of the end effector."""
+        self._pose = msg
+
+    def question_of(self, goal: Any, now_ns: int) -> Question:
+        """Make the question that a goal or request of PredictKeypoint means.
+
+        Raises:
+            InputError: It contradicts itself, has nothing to choose from, or where the arm is
+                is not known.
+        """
+        if not goal.candidates:
+            msg = 'no candidates: this reasoner chooses between positions, it does not invent them'
+            raise InputError(msg)
+        candidates = [vector_from_msg(point) for point in goal.candidates]
+        state = self._state(goal.frame_id, now_ns) if self._metadata else None
+        question = keypoint_question(
+            goal.task, goal.frame_id, candidates, goal.candidate_labels, self._metadata, state
+        )
+        max_age_s, deadline_s = seconds(goal.max_age_s), seconds(goal.deadline_s)
+        return replace(question, max_age_s=max_age_s, deadline_s=deadline_s)
+
+    def _state(self, frame_id: str, now_ns: int) -> Position:
+        """Where the end effector is now, in the frame of the candidates [m]."""
+        if self._pose is None:
+            msg = (
+                'no current_pose yet, which the prompt is to tell: publish it, or unset arm.robot'
+            )
+            raise InputError(msg)
+        header = self._pose.header
+        age_ns = now_ns - stamp_ns_from_msg(header.stamp)
+        if abs(age_ns) > self._max_pose_age_ns:
+            limit_s = self._max_pose_age_ns / 1e9
+            msg = f'current_pose is {age_ns / 1e9:.2f} s old: expected at most {limit_s} s'
+            raise InputError(msg)
+        if header.frame_id != frame_id:
+            msg = f'current_pose is in frame {header.frame_id!r}, the candidates in {frame_id!r}'
+            raise InputError(msg)
+        return vector_from_msg(self._pose.pose.position)
 
 
 def fill_keypoint(goal: Any, result: Any, outcome: Outcome) -> KeypointProposal | None:

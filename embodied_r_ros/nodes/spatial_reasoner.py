@@ -26,7 +26,7 @@ from embodied_r_ros.nodes import qos
 from embodied_r_ros.nodes.asking_server import AskingServer
 from embodied_r_ros.nodes.diagnostics import Health, ladder_health
 from embodied_r_ros.nodes.focus_client import FocusClient
-from embodied_r_ros.nodes.keypoint_asking import fill_keypoint, question_of
+from embodied_r_ros.nodes.keypoint_asking import Arm, ArmConfig, fill_keypoint
 from embodied_r_ros.nodes.lifecycle import ManagedNode
 from embodied_r_ros.nodes.limits import seconds
 from embodied_r_ros.nodes.reasoner_models import ReasonerNodeConfig
@@ -38,6 +38,7 @@ from embodied_r_ros.reasoning.asking import Question, ReasonerConfig, RefusalCod
 from embodied_r_ros.reasoning.live_memory import LiveMemory
 from embodied_r_ros.reasoning.reasoner import Reasoner
 from embodied_r_ros.reasoning.rungs import chat_ladder, models_at_start
+from geometry_msgs.msg import PoseStamped
 from rclpy.callback_groups import ReentrantCallbackGroup
 from std_srvs.srv import Trigger
 
@@ -62,8 +63,9 @@ class SpatialReasoner(ManagedNode):
         ReasonerConfig: 'reasoner',
         DeskConfig: 'desk',
         LadderConfig: 'ladder',
+        ArmConfig: 'arm',
     }
-    at_configure: ClassVar = frozenset({ChatConfig, LadderConfig})
+    at_configure: ClassVar = frozenset({ChatConfig, LadderConfig, ArmConfig})
 
     def __init__(self, **options: Any) -> None:
         super().__init__('spatial_reasoner', **options)
@@ -77,6 +79,7 @@ class SpatialReasoner(ManagedNode):
             ModelError: The model server is not reachable.
             ConfigError: The profile or the token cannot be used.
         """
+        self._arm = Arm(self.parameters.config(ArmConfig))
         config = self.parameters.config(ReasonerNodeConfig)
         clients = config.clients(self.parameters.config(ChatConfig))
         self._ladder = chat_ladder(clients, self.parameters.config(LadderConfig))
@@ -99,6 +102,7 @@ class SpatialReasoner(ManagedNode):
         self.while_active.callback(self._desk.close, Termination.DEACTIVATED)
         self.subscribe(SemanticDelta, 'semantic_delta', self._take_delta, qos.RESULT)
         self.subscribe(EpisodeMark, 'episode_mark', self._take_mark, qos.LATCHED)
+        self.subscribe(PoseStamped, 'current_pose', self._arm.take_pose, qos.SENSOR)
         self.when_clock_jumps_back(self._forget_the_future)
         self._standing.start()
 
@@ -209,7 +213,7 @@ class SpatialReasoner(ManagedNode):
         self, goal: Any, done: Callable[[Outcome], None], listener: Listener
     ) -> Ticket | None:
         try:
-            return self._ask(question_of(goal), done, listener)
+            return self._ask(self._arm.question_of(goal, self.now_ns()), done, listener)
         except InputError as error:
             done(Outcome.refused(Question(goal.task), '', RefusalCode.BAD_QUESTION, str(error)))
             return None
