@@ -2,7 +2,8 @@
 """What a prompt tells of a robot: its frame, a point to hold on to, and its size (Robot-R1, 3.2).
 
 A robot is one YAML file, of `config/robots` or of the user's: the section `metadata` for prompts,
-and `questions` for how questions about its demonstrations are made.
+`questions` for how questions about its demonstrations are made, and `setup` for how recordings
+are read that do not say it themselves.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import Any, TYPE_CHECKING, TypeVar
 from embodied_r_ros.camera_axes import turned, turned_name
 from embodied_r_ros.config import check_settings, config_from_mapping, setting
 from embodied_r_ros.errors import ConfigError
+from embodied_r_ros.keypoints.finding import RULES
+from embodied_r_ros.keypoints.setup import ArmSetup
 from embodied_r_ros.resources import shared_path
 from embodied_r_ros.yaml_files import read_yaml
 
@@ -94,6 +97,12 @@ class RobotQuestionsConfig:
     kinds: tuple[str, ...] = setting(ROBOT_KINDS, f'which are asked, of {", ".join(ROBOT_KINDS)}')
     stride: int = setting(10, 'every so many recorded states are asked about', between=(1, 1000))
     options: int = setting(4, 'options of a question', between=(2, 8))
+    keypoint_rule: str = setting(
+        'seconds',
+        'which positions are keypoints: seconds (real robots), or as in the code of ARM (arm), '
+        'also without its edge effects (arm-clean)',
+        choices=RULES,
+    )
     deadband_m: float = setting(
         0.005, 'a component of a movement of at most this is silent [m]', between=(0, 1)
     )
@@ -115,9 +124,10 @@ class RobotQuestionsConfig:
         0.1, 'around what was demonstrated, where no workspace is given [m]', between=(0, 1)
     )
     wrong_movements: str = setting(
-        'adjacent',
-        'wrong movements: those that differ on one axis, or any',
-        choices=('adjacent', 'any'),
+        'square',
+        'wrong movements: corners of a square with the right one, those that differ on one axis '
+        '(adjacent, which gives the right one away: it is what all have in common), or any',
+        choices=('square', 'adjacent', 'any'),
     )
     movement_context: bool = setting(
         True, 'tell the state and the metadata with movements (the text of Robot-R1, not Fig. 6)'
@@ -158,6 +168,7 @@ class Robot:
     name: str = 'robot'
     metadata: RobotMetadata = field(default_factory=RobotMetadata)
     questions: RobotQuestionsConfig = field(default_factory=RobotQuestionsConfig)
+    setup: ArmSetup | None = None  # how to read its recordings; None: as they say
 
 
 def position_text(position: Sequence[float]) -> str:
@@ -196,12 +207,13 @@ def robot_from_mapping(name: str, value: Any) -> Robot:
     sections = {} if value is None else value
     known = [each.name for each in fields(Robot) if each.name != 'name']
     if not isinstance(sections, dict) or not set(sections) <= set(known):
-        msg = f'it has {value!r}: expected the sections {" and ".join(known)}'
+        msg = f'it has {value!r}: expected the sections {", ".join(known)}'
         raise ConfigError(msg)
     return Robot(
         name,
         _section(RobotMetadata, 'metadata', sections),
         _section(RobotQuestionsConfig, 'questions', sections),
+        ArmSetup.from_mapping(sections['setup'], 'setup') if 'setup' in sections else None,
     )
 
 

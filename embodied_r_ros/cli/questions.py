@@ -15,7 +15,7 @@ from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig
 from embodied_r_ros.questions.manifest import manifest_path, write_manifest
 from embodied_r_ros.recordings.episode_bag import DELTA_SOURCES
-from embodied_r_ros.robots import load_robot, Robot
+from embodied_r_ros.robots import load_robot
 from embodied_r_ros.rows import write_rows
 from tqdm import tqdm
 
@@ -50,7 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         '--robot',
         metavar='NAME_OR_FILE',
-        help='of demonstrations of an arm: a robot of config/robots, or the YAML file of another',
+        help='of demonstrations of an arm: a robot of config/robots, or the YAML file of another; '
+        'default: as the bag says',
     )
     parser.add_argument('--force', action='store_true', help='use bags that fail their audit too')
     parser.add_argument('--profile', help='profile of the model servers, for --deltas vlm')
@@ -62,7 +63,7 @@ def main(args: argparse.Namespace) -> int:
         moments=args.moments,
         seed=args.seed,
         test_share=args.test_share,
-        robot=load_robot(args.robot) if args.robot else Robot(),
+        robot=load_robot(args.robot) if args.robot else None,
     )
     manifest_path(args.out)  # refused before the work, not after it
     coverage = Coverage()

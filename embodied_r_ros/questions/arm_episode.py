@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from embodied_r_ros.geometry import Intrinsics, Pose
+    from embodied_r_ros.robots import RobotMetadata
     from numpy.typing import NDArray
 
 Position = tuple[float, float, float]  # [m]
@@ -85,6 +86,7 @@ class ArmEpisode:
     keypoints: tuple[int, ...]  # indices of states, rising
     camera: Pose | None = None  # optical frame in the task frame; None: not known
     intrinsics: Intrinsics | None = None
+    metadata: RobotMetadata | None = None  # as the recording tells it; None: it does not
 
     def __post_init__(self) -> None:
         """Refuse what contradicts itself.
@@ -129,8 +131,8 @@ def arm_episode(
     samples: Samples,
     keypoints: Sequence[Found],
     orientations: Sequence[tuple[float, float, float, float]] = (),
-    camera: Pose | None = None,
-    intrinsics: Intrinsics | None = None,
+    camera: tuple[Pose | None, Intrinsics | None] = (None, None),
+    metadata: RobotMetadata | None = None,
 ) -> ArmEpisode:
     """Put together what questions are made of.
 
@@ -138,8 +140,8 @@ def arm_episode(
         samples: What the arm did, sample by sample.
         keypoints: Where it came to, in order.
         orientations: Of the end effector, as quaternions x, y, z, w; as many as samples, or none.
-        camera: Optical frame of the camera in the task frame; None: not known.
-        intrinsics: Of the camera; None: not known.
+        camera: Pose of its optical frame in the task frame, and intrinsics, where known.
+        metadata: What the recording tells of the robot; None: nothing.
 
     Raises:
         InputError: It contradicts itself.
@@ -160,4 +162,4 @@ def arm_episode(
             ArmState(stamp_ns, (x, y, z), None if opened is None else not opened, orientation)
         )
     indices = tuple(keypoint.index for keypoint in keypoints)
-    return ArmEpisode(samples.task, samples.frame_id, tuple(states), indices, camera, intrinsics)
+    return ArmEpisode(samples.task, samples.frame_id, tuple(states), indices, *camera, metadata)

@@ -99,7 +99,7 @@ def rows_of_bags(
         if why and not is_forced:
             coverage.leave_out(note, why)
             continue
-        episode = read_episode(bag, delta_source, perceive)
+        episode = read_episode(bag, delta_source, perceive, config.robot)
         split = split_of(episode.scene_id, config)
         note = replace(
             note,

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,6 @@ from embodied_r_ros.deltas import row_deltas
 from embodied_r_ros.questions.kinds import Draft, KINDS, settled, Unsolved
 from embodied_r_ros.questions.moment import Moment
 from embodied_r_ros.questions.splits import split_of
-from embodied_r_ros.robots import Robot
 from embodied_r_ros.rows import Row
 
 if TYPE_CHECKING:
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.questions.coverage import Coverage
     from embodied_r_ros.recordings.episode_bag import Episode
+    from embodied_r_ros.robots import Robot
 
 _MIN_DELTAS = 3  # with fewer, there is nothing to add up
 
@@ -39,7 +39,7 @@ class QuestionsConfig:
     validation_share: float = setting(
         0.1, 'share of the scenes for the validation split', between=(0, 1)
     )
-    robot: Robot = field(default_factory=Robot)  # whose demonstrations are asked about
+    robot: Robot | None = None  # whose demonstrations are asked about; None: as recorded
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -8,10 +8,11 @@ of a bag do not depend on other bags), from the workspace, or from both.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 import math
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.movement import Movement, movements
+from embodied_r_ros.movement import FULL, Movement, movements
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,11 +66,32 @@ def wrong_movements(
 ) -> list[tuple[Movement, str]]:
     """Draw wrong movements, each with how it differs: flip, degree, drop or add, or any."""
     near = right.adjacent()
-    pool = [movement for movement in movements() if movement != right]
-    if config.wrong_movements == 'adjacent':
-        pool = [movement for movement in pool if movement in near]
+    if config.wrong_movements == 'square':
+        pool = _corners(right, config.options, rng)
+    elif config.wrong_movements == 'adjacent':
+        pool = list(near)
+    else:
+        pool = [movement for movement in movements() if movement != right]
     chosen = rng.sample(pool, config.options - 1)
     return [(movement, near.get(movement, _ANY)) for movement in chosen]
+
+
+def _corners(right: Movement, options: int, rng: Random) -> list[Movement]:
+    """The other corners of a square or cube with the right movement at one of them.
+
+    From every corner the others look alike, so that the options alone do not tell the right one.
+    """
+    edges = next(count for count in (1, 2, 3) if 2**count >= options)
+    while True:
+        axes = rng.sample(range(3), edges)
+        pairs: list[tuple[int, ...]] = [(level,) for level in right.levels]
+        for axis in axes:
+            level = right.levels[axis]
+            others = [other for other in range(-FULL, FULL + 1) if other != level]
+            pairs[axis] = (level, rng.choice(others))
+        corners = list(product(*pairs))
+        if all(FULL in map(abs, corner) for corner in corners):
+            return [Movement((x, y, z)) for x, y, z in corners if (x, y, z) != right.levels]
 
 
 def workspace(shown: ArmEpisode, robot: Robot) -> tuple[Position, Position]:

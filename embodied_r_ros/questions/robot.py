@@ -13,6 +13,7 @@ from embodied_r_ros.errors import InputError
 from embodied_r_ros.questions.kinds import settled, Unsolved
 from embodied_r_ros.questions.robot_kinds import arm_kinds, ArmMoment
 from embodied_r_ros.questions.splits import split_of
+from embodied_r_ros.robots import Robot, RobotMetadata
 from embodied_r_ros.rows import Row
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from embodied_r_ros.questions.derive import QuestionsConfig
     from embodied_r_ros.questions.kinds import Draft
     from embodied_r_ros.recordings.episode_bag import Episode
-    from embodied_r_ros.robots import Robot
 
 EVERY_KIND = 'every robot kind'
 
@@ -42,13 +42,15 @@ def rows_of_arm(
     Raises:
         InputError: The robot's task frame is not that of the demonstration.
     """
-    if shown.frame_id != config.robot.metadata.frame_id:
+    recorded = shown.metadata or RobotMetadata(frame_id=shown.frame_id)
+    robot = config.robot or Robot(metadata=recorded)
+    if shown.frame_id != robot.metadata.frame_id:
         msg = (
-            f'episode {episode.id!r} is in frame {shown.frame_id!r}, robot {config.robot.name!r} '
-            f'in {config.robot.metadata.frame_id!r}: name the robot that was recorded'
+            f'episode {episode.id!r} is in frame {shown.frame_id!r}, robot {robot.name!r} in '
+            f'{robot.metadata.frame_id!r}: name the robot that was recorded'
         )
         raise InputError(msg)
-    facing = _facing(shown, config.robot)
+    facing = _facing(shown, robot)
     if isinstance(facing, Unsolved):
         coverage.unsolved[EVERY_KIND, facing.reason] += 1
         return
@@ -94,7 +96,8 @@ def _row(
     config: QuestionsConfig,
     rng: Random,
 ) -> Row:
-    stamp_ns = moment.state.stamp_ns
+    robot, stamp_ns = config.robot, moment.state.stamp_ns
+    assert robot is not None
     options, solution, digest = settled(draft, rng)
     return Row(
         id=f'{episode.id}/{moment.index}/{kind}/{digest}',
@@ -112,7 +115,7 @@ def _row(
         meta={
             'deltas': episode.delta_source,
             'truth': draft.truth,
-            'robot': config.robot.name,
+            'robot': robot.name,
             'stamp_ns': stamp_ns,
             'state_index': moment.index,
             'keypoint_index': moment.keypoint_index,
@@ -120,5 +123,5 @@ def _row(
         state=moment.state.position,
         keypoint=moment.keypoint.position,
         frame_id=moment.shown.frame_id,
-        deadband_m=config.robot.questions.deadband_m,
+        deadband_m=robot.questions.deadband_m,
     )

@@ -11,6 +11,7 @@ from embodied_r_ros.deltas import DeltaKind
 from embodied_r_ros.episodes import EpisodeEvent
 from embodied_r_ros.errors import BagError, InputError
 from embodied_r_ros.recordings.answer_log import AnswerLog, read_answer_log
+from embodied_r_ros.recordings.arm_episodes import has_arm, read_arm_episode
 from embodied_r_ros.recordings.bag_images import IMAGE_TYPES
 from embodied_r_ros.recordings.bags import open_bag, topics_of_type
 from embodied_r_ros.recordings.camera_poses import camera_poses
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.deltas import SemanticDelta
     from embodied_r_ros.geometry import Pose
     from embodied_r_ros.questions.arm_episode import ArmEpisode
+    from embodied_r_ros.robots import Robot
     from rosbags.highlevel import AnyReader
 
 DELTA_SOURCES = ('recorded', 'true', 'classical', 'vlm')
@@ -55,6 +57,7 @@ def read_episode(
     path: Path,
     delta_source: str | None = None,
     perceive: Callable[[Path], Sequence[SemanticDelta]] | None = None,
+    robot: Robot | None = None,
 ) -> Episode:
     """Read an episode.
 
@@ -62,6 +65,7 @@ def read_episode(
         path: A rosbag2 folder, or a bare .mcap or .db3 file.
         delta_source: One of DELTA_SOURCES; None: what the bag has recorded, else perceived anew.
         perceive: Perceives the images of a bag; needed where deltas are not read from it.
+        robot: How a demonstration of an arm is to be read; None: as the bag says.
 
     Raises:
         BagError: It is not a readable bag, or does not have the deltas that are asked for.
@@ -73,10 +77,11 @@ def read_episode(
         deltas: Sequence[SemanticDelta] = _read(reader, topics, delta_from_msg)
         log = read_answer_log(reader, tuple(deltas) if source == 'recorded' else ())
         layout = _layout(reader)
+        arm = read_arm_episode(reader, robot) if has_arm(reader, robot) else None
         marks = _read(reader, topics_of_type(reader, _MARK), mark_from_msg)
-        if not topics:
-            is_blind = true and not topics_of_type(reader, *IMAGE_TYPES)
-            if is_blind and source not in {'recorded', 'true'}:
+        is_blind = not topics_of_type(reader, *IMAGE_TYPES)
+        if not topics and not (arm and is_blind):
+            if is_blind and true and source not in {'recorded', 'true'}:
                 msg = f'bag {path} has true deltas and no images: use --deltas true'
                 raise BagError(msg)
             deltas = _perceived(path, source, perceive)
@@ -97,6 +102,7 @@ def read_episode(
         no_poses=found.why_none,
         pose_source=found.source,
         log=log,
+        arm=arm,
     )
 
 

@@ -7,13 +7,26 @@ from dataclasses import dataclass
 import math
 from typing import TYPE_CHECKING
 
+import cv2
 from embodied_r_ros.deltas import DeltaKind, SemanticDelta
-from embodied_r_ros.geometry import BODY_FROM_OPTICAL, Pose, quaternion_from_matrix
+from embodied_r_ros.episodes import Outcome
+from embodied_r_ros.geometry import BODY_FROM_OPTICAL, Intrinsics, Pose, quaternion_from_matrix
+from embodied_r_ros.images import encode_image
+from embodied_r_ros.keypoints.setup import ArmSetup
 from embodied_r_ros.questions.arm_episode import arm_episode
+from embodied_r_ros.recordings.demonstration_writer import (
+    ArmFrame,
+    CAMERA_FRAME,
+    DemonstrationHead,
+    write_demonstration,
+)
 from embodied_r_ros.recordings.episode_bag import Episode
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
     from embodied_r_ros.questions.arm_episode import ArmEpisode, Position
     from numpy.typing import NDArray
 
@@ -32,6 +45,7 @@ KEYPOINTS: tuple[tuple[Position, bool], ...] = (
     ((0.15, 0.1, 0.154), False),
 )
 _LEG = 14  # samples
+_REST = 9  # samples
 
 
 @dataclass(frozen=True)
@@ -79,7 +93,7 @@ def arm(
     turns = [
         (0.0, 0.0, math.sin(a), math.cos(a)) for a in np.linspace(0, math.pi / 4, len(stamps))
     ]
-    return arm_episode(Samples(stamps, positions, TASK, frame_id), found, turns, camera=at)
+    return arm_episode(Samples(stamps, positions, TASK, frame_id), found, turns, (at, None))
 
 
 def episode(name: str, shown: ArmEpisode | None, *, scene: str = '', seen: int = 3) -> Episode:
@@ -94,3 +108,49 @@ def episode(name: str, shown: ArmEpisode | None, *, scene: str = '', seen: int =
         for index in range(seen)
     )
     return Episode(name, scene or name, 'front', deltas, 'classical', arm=shown)
+
+
+def write_arm_bag(
+    path: Path, scene: str, *, at: Pose | None = None, shift_m: float = 0.0, images: bool = True
+) -> Path:
+    """Write the demonstration as a bag, with a rest at every keypoint; its camera sees a block."""
+    setup = ArmSetup(
+        gripper_joints=('finger',), gripper_open=0.04, gripper_size=(0.11, 0.03, 0.09), task=TASK
+    )
+    head = DemonstrationHead(
+        path.name,
+        scene,
+        TASK,
+        Outcome.SUCCESS,
+        setup,
+        {},
+        camera=Intrinsics.from_fov(320, 240, math.radians(60)) if images else None,
+        fixed={CAMERA_FRAME: at} if at else {},
+    )
+    table = np.random.default_rng(0).integers(60, 160, (30, 40, 1)).repeat(3, 2)
+    view = np.asarray(cv2.resize(table.astype(np.uint8), (320, 240)), np.uint8)
+    view[120:170, 80:140] = (20, 20, 220)
+    image = encode_image(view)
+    frames = [
+        ArmFrame(
+            stamp_ns=T0_NS + STEP_NS * number,
+            tool=Pose((x, y + shift_m, z), (0.0, 0.0, 0.0, 1.0), 'table_center'),
+            gripper=(opening,),
+            image=image if images else None,
+        )
+        for number, ((x, y, z), opening) in enumerate(_rested())
+    ]
+    write_demonstration(path, head, frames)
+    return path
+
+
+def _rested() -> Iterator[tuple[Position, float]]:
+    """Positions and openings, sample by sample."""
+    before, was_closed = (0.0, 0.0, 0.16), False
+    for end, is_closed in KEYPOINTS:
+        for share in np.concatenate([np.linspace(0, 1, _LEG, endpoint=False), np.ones(_REST)]):
+            x, y, z = (np.asarray(before) + share * np.subtract(end, before)).tolist()
+            closing = share if is_closed != was_closed else float(is_closed)
+            closed = 1 - closing if was_closed and not is_closed else closing
+            yield (x, y, z), 0.04 * (1 - float(closed))
+        before, was_closed = end, is_closed

@@ -6,23 +6,30 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 import math
+from random import Random
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.camera_axes import turned
 from embodied_r_ros.errors import ConfigError, InputError
 from embodied_r_ros.geometry import quaternion_from_matrix, rotation_from_ypr
-from embodied_r_ros.movement import Movement
+from embodied_r_ros.movement import Movement, movements
 from embodied_r_ros.questions.arm_episode import arm_episode, ArmEpisode, ArmState
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig
-from embodied_r_ros.questions.distractors import rounded, workspace
+from embodied_r_ros.questions.distractors import rounded, workspace, wrong_movements
 from embodied_r_ros.questions.robot import EVERY_KIND, rows_of_arm
 from embodied_r_ros.questions.splits import split_of, SplitGuard
 from embodied_r_ros.reasoning.completions import choice_index
 from embodied_r_ros.reasoning.keypoints import keypoint_question
 from embodied_r_ros.reasoning.memory import MemoryConfig
 from embodied_r_ros.reasoning.prompts import build_prompt
-from embodied_r_ros.robots import load_robot, position_text, Robot, RobotMetadata
+from embodied_r_ros.robots import (
+    load_robot,
+    position_text,
+    Robot,
+    RobotMetadata,
+    RobotQuestionsConfig,
+)
 from embodied_r_ros.rows import Row
 from hypothesis import given
 from hypothesis import strategies as st
@@ -121,7 +128,7 @@ def test_metadata_tells_axes_reference_and_size() -> None:
     for told in (
         'x grows towards the camera, which is forward, y to the right in the image, z upward.',
         'The centre of the table is at (0.000, 0.000, 0.000).',
-        'The gripper measures 0.110 along x, 0.030 along y and 0.090 along z.',
+        'The gripper measures 0.030 along x, 0.110 along y and 0.090 along z.',
     ):
         assert told in row.question
 
@@ -194,12 +201,28 @@ def test_no_wrong_position_is_further_than_asked() -> None:
 
 
 def test_wrong_movements_are_next_to_the_right_one() -> None:
-    for row in rows_of():
+    for row in rows_of(wrong_movements='adjacent'):
         if row.question_type == 'movement':
             right = Movement.from_words(row.solution_text())
             wrong = {Movement.from_words(option) for option in row.options} - {right}
             assert wrong <= set(right.adjacent())
             assert len(wrong) == 3
+
+
+@pytest.mark.parametrize(('options', 'edges'), [(2, 1), (4, 2), (8, 3)])
+@given(right=st.sampled_from(list(movements())), seed=st.integers(0, 99))
+def test_options_in_a_square_do_not_tell_which_is_right(
+    options: int, edges: int, right: Movement, seed: int
+) -> None:
+    config = RobotQuestionsConfig(options=options)
+    every = [right, *(movement for movement, _ in wrong_movements(right, config, Random(seed)))]
+    assert len(set(every)) == options
+    for option in every:
+        differ = [
+            sum(a != b for a, b in zip(option.levels, other.levels, strict=True))
+            for other in every
+        ]
+        assert sorted(differ) == sorted(f'{corner:b}'.count('1') for corner in range(2**edges))
 
 
 def test_no_movement_is_asked_of_a_way_that_is_silent() -> None:
@@ -374,7 +397,7 @@ def test_answers_are_read_by_letter_and_by_text() -> None:
         ('questions: {kinds: [waypoint, dance]}', "kinds has 'dance'"),
         ('questions: {max_distance_m: 0.01}', 'expected more than min_distance_m'),
         ('questions: {deadbandm: 0.1}', "did you mean 'deadband_m'"),
-        ('frames: {}', 'expected the sections metadata and questions'),
+        ('frames: {}', 'expected the sections metadata, questions, setup'),
         ('[1]', 'expected the sections'),
         ('metadata: 3', 'expected names and values'),
     ],

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A demonstration of an arm as questions are made of it: samples, keypoints, and its camera."""
+
+from __future__ import annotations
+
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.conversions import intrinsics_from_camera_info, stamp_ns_from_msg
+from embodied_r_ros.geometry import Pose
+from embodied_r_ros.keypoints.finding import find_keypoints
+from embodied_r_ros.keypoints.setup import SETUP_TOPIC
+from embodied_r_ros.questions.arm_episode import arm_episode
+from embodied_r_ros.recordings.bag_images import camera_info_topic, choose_image_topic, IMAGE_TYPES
+from embodied_r_ros.recordings.bags import topics_of_type
+from embodied_r_ros.recordings.demonstrations import read_demonstration, setup_of
+from embodied_r_ros.recordings.pose_sources import TransformPoses
+from embodied_r_ros.recordings.series import only_topic, read_series
+from embodied_r_ros.recordings.values import read_values
+from embodied_r_ros.robots import RobotMetadata
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from embodied_r_ros.geometry import Intrinsics
+    from embodied_r_ros.keypoints.setup import ArmSetup
+    from embodied_r_ros.questions.arm_episode import ArmEpisode
+    from embodied_r_ros.robots import Robot
+    from numpy.typing import NDArray
+    from rosbags.highlevel import AnyReader
+
+_POSES = 'geometry_msgs/msg/PoseStamped'
+
+
+def has_arm(reader: AnyReader, robot: Robot | None) -> bool:
+    """Tell whether a bag says that it is of an arm, or is said to be."""
+    return SETUP_TOPIC in reader.topics or bool(robot and robot.setup)
+
+
+def read_arm_episode(reader: AnyReader, robot: Robot | None) -> ArmEpisode:
+    """Read the one demonstration of a bag.
+
+    Args:
+        reader: The bag.
+        robot: How it is to be read, and which keypoints count; None: as the bag says.
+
+    Raises:
+        InputError: Something that it must have is missing, there are several, or it is damaged.
+    """
+    setup = (robot and robot.setup) or setup_of(reader)
+    rule = robot.questions.keypoint_rule if robot else 'seconds'
+    samples, found = find_keypoints(read_demonstration(reader, setup), rule)
+    camera, intrinsics = _camera(reader, setup)
+    return arm_episode(
+        samples,
+        found,
+        _orientations(reader, setup, samples.stamps_ns),
+        (camera, intrinsics),
+        RobotMetadata(
+            frame_id=setup.frame_id,
+            reference=setup.reference,
+            gripper_size=setup.gripper_size,
+        ),
+    )
+
+
+def _camera(reader: AnyReader, setup: ArmSetup) -> tuple[Pose | None, Intrinsics | None]:
+    """Pose of the camera's optical frame in the task frame, and its intrinsics, where known."""
+    if not setup.image_topic and not topics_of_type(reader, *IMAGE_TYPES):
+        return None, None
+    topic = choose_image_topic(reader, setup.image_topic or None)
+    frame = _first(reader, topic, lambda msg: str(msg.header.frame_id))
+    # A camera that moves has no words for axes, so only static transforms count.
+    found = TransformPoses(reader, '').pose_in(setup.frame_id, frame, 0) if frame else None
+    about = camera_info_topic(reader, topic)
+    intrinsics = _first(reader, about, intrinsics_from_camera_info) if about else None
+    return found if isinstance(found, Pose) else None, intrinsics
+
+
+def _first(reader: AnyReader, topic: str, convert: Any) -> Any:
+    """What the first message of a topic says; None: there is none."""
+    return next(iter(read_values(reader, [topic], convert)), None)
+
+
+def _orientations(
+    reader: AnyReader, setup: ArmSetup, stamps_ns: NDArray[np.int64]
+) -> Sequence[tuple[float, float, float, float]]:
+    """Orientation of the end effector at each stamp; empty: not all are known.
+
+    Only a topic of poses tells them.
+    """
+    topic = only_topic(reader, _POSES, setup.pose_topic, 'pose_topic')
+    if not topic or setup.poses not in ('auto', 'topic'):
+        return ()
+
+    def convert(msg: Any) -> tuple[int, tuple[float, float, float, float]]:
+        turn = msg.pose.orientation
+        return stamp_ns_from_msg(msg.header.stamp), (turn.x, turn.y, turn.z, turn.w)
+
+    values, is_fresh = read_series(reader, topic, convert).at(stamps_ns)
+    lengths = np.linalg.norm(values, axis=1)
+    if not (is_fresh & (lengths > 0.5) & (lengths < 2.0)).all():
+        return ()
+    return [(x, y, z, w) for x, y, z, w in values.tolist()]
