@@ -3,7 +3,8 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
+import subprocess
+import sys
 import threading
 import time
 
@@ -129,12 +130,32 @@ def test_processes_are_sampled_until_the_end() -> None:
     assert sample.drops == {'node': 3}
 
 
+# Of its own, since a large process takes memory that it has already.
+HOLDS = """
+import sys
+print('ready', flush=True)
+sys.stdin.readline()
+held, files = bytearray(b'1') * (64 << 20), [open('/dev/null'), open('/dev/null')]
+print('holds', flush=True)
+sys.stdin.readline()
+"""
+
+
 def test_handles_and_memory_are_those_of_the_process() -> None:
-    before = handle_count(os.getpid()), memory_mb(os.getpid())
-    with tempfile.TemporaryFile(), tempfile.TemporaryFile():
-        held = np.ones(64 * 1024 * 1024, np.uint8)
-        assert handle_count(os.getpid()) == before[0] + 2
-        assert memory_mb(os.getpid()) > before[1] + 0.9 * held.nbytes / 2**20
+    command = [sys.executable, '-c', HOLDS]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        figures = []
+        for _ in range(2):
+            process.stdout.readline()
+            figures.append((handle_count(process.pid), memory_mb(process.pid)))
+            process.stdin.write('\n')
+            process.stdin.flush()
+    (handles, memory), (more_handles, more_memory) = figures
+    assert more_handles == handles + 2
+    assert more_memory > memory + 0.9 * 64
     with pytest.raises(OSError, match='No such'):
         memory_mb(2**22 + 1)
 
