@@ -15,6 +15,7 @@ import tempfile
 from typing import TYPE_CHECKING
 
 from embodied_r_msgs.msg import SemanticDelta
+from embodied_r_ros.cli.arguments import some_count
 from embodied_r_ros.conversions import delta_to_msg
 from embodied_r_ros.deltas import DeltaKind
 from embodied_r_ros.deltas import SemanticDelta as Delta
@@ -63,7 +64,7 @@ class Figures:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument('--asks', type=int, default=10, help='how often to ask')
+    parser.add_argument('--asks', type=some_count, default=10, help='how often to ask')
     parser.add_argument('--json', type=Path, help='write the figures to this file')
 
 

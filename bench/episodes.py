@@ -22,6 +22,7 @@ import tempfile
 import time
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.cli.arguments import some_count
 from embodied_r_ros.recordings.bag_audit import audit_bag
 from embodied_r_ros.recordings.growing_bag import GrowingBag
 from embodied_r_ros.recordings.message_types import embodied_typestore
@@ -65,9 +66,9 @@ class Repair:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add = parser.add_argument
-    add('--kills', type=int, default=20, help='processes that are killed (%(default)s)')
-    add('--mb', type=int, default=200, help='size of the long recording (%(default)s)')
-    add('--cuts', type=int, default=5, help='bytes at which it is cut (%(default)s)')
+    add('--kills', type=some_count, default=20, help='processes that are killed (%(default)s)')
+    add('--mb', type=some_count, default=200, help='size of the long recording (%(default)s)')
+    add('--cuts', type=some_count, default=5, help='bytes at which it is cut (%(default)s)')
     add('--seed', type=int, default=0, help='of the moments and the bytes (%(default)s)')
     add('--json', type=Path, metavar='FILE', help='write the figures here too')
 

@@ -16,6 +16,7 @@ import time
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.answers import Sampling
+from embodied_r_ros.cli.arguments import some_count
 from embodied_r_ros.questions.collect import find_bags
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig, rows_of_episode
@@ -64,7 +65,7 @@ class Figures:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument('--episodes', type=int, default=12, help='rooms')
+    parser.add_argument('--episodes', type=some_count, default=12, help='rooms')
     parser.add_argument('--seed', type=int, default=9000, help='seed of the first room')
     parser.add_argument('--worlds', type=Path, help='folder of rooms recorded before')
     parser.add_argument(

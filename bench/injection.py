@@ -17,6 +17,7 @@ from typing import Any, TYPE_CHECKING
 
 import cv2
 from embodied_r_ros.answers import Answer, AnswerKind, Freshness, Sampling
+from embodied_r_ros.cli.arguments import some_count
 from embodied_r_ros.deltas import ModelInfo, row_deltas, Rung
 from embodied_r_ros.gating.config import GateConfig
 from embodied_r_ros.gating.gate import Decision, Gate
@@ -81,9 +82,11 @@ class Told:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument('--episodes', type=int, default=8, help='rooms')
+    parser.add_argument('--episodes', type=some_count, default=8, help='rooms')
     parser.add_argument('--seed', type=int, default=12000, help='seed of the first room')
-    parser.add_argument('--moments', type=int, default=2, help='moments of a room, each asked of')
+    parser.add_argument(
+        '--moments', type=some_count, default=2, help='moments of a room, each asked of'
+    )
     parser.add_argument('--signs', default=ORDER, help='a text, or a file with one on each line')
     parser.add_argument('--model', help='model folder or URL; default: the shipped reasoner')
     parser.add_argument('--json', type=Path, help='write the figures to this file')

@@ -18,6 +18,7 @@ import time
 from typing import Any, Protocol, TYPE_CHECKING
 
 import cv2
+from embodied_r_ros.cli.arguments import some_count
 from embodied_r_ros.images import StampedImage
 from embodied_r_ros.keyframes import KeyframeConfig, KeyframeSelector
 from embodied_r_ros.vision.overlap import two_view, TwoView
@@ -211,8 +212,10 @@ def _print_overlap(overlap: dict[str, Any]) -> None:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of this bench."""
-    parser.add_argument('--rooms', type=int, default=3, help='rendered rooms (%(default)s)')
-    parser.add_argument('--images', type=int, default=40, help='images per path (%(default)s)')
+    parser.add_argument('--rooms', type=some_count, default=3, help='rendered rooms (%(default)s)')
+    parser.add_argument(
+        '--images', type=some_count, default=40, help='images per path (%(default)s)'
+    )
     parser.add_argument('--json', type=Path, metavar='FILE', help='write the figures here too')
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import tempfile
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.cli.arguments import some_count
 from embodied_r_ros.keypoints.finding import find_keypoints, RULES
 from embodied_r_ros.keypoints.truth import DemonstrationTruth, TRUTH_TOPIC
 from embodied_r_ros.recordings.bags import open_bag
@@ -54,7 +55,9 @@ class Match:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add = parser.add_argument
-    add('--episodes', type=int, default=10, help='demonstrations of each task (%(default)s)')
+    add(
+        '--episodes', type=some_count, default=10, help='demonstrations of each task (%(default)s)'
+    )
     add('--rate', type=float, default=20.0, help='recorded states per second (%(default)s)')
     add('--noise', type=float, default=1.0, help='times the usual noise (%(default)s)')
     add('--seed', type=int, default=33000, help='of the demonstrations (%(default)s)')

@@ -21,6 +21,7 @@ import time
 from typing import TYPE_CHECKING
 
 import cv2
+from embodied_r_ros.cli.arguments import some_count
 from embodied_r_ros.deltas import ItemStatus, MotionSource
 from embodied_r_ros.geometry import rotation_from_ypr
 from embodied_r_ros.images import encode_image
@@ -255,7 +256,7 @@ def measure(config: IndoorConfig, seed: int, episodes: int) -> dict[str, dict[st
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument('--episodes', type=int, default=40)
+    parser.add_argument('--episodes', type=some_count, default=40)
     parser.add_argument('--seed', type=int, default=77001)
     parser.add_argument('--size', default='320x240', help='of the images, WxH')
     parser.add_argument('--json', type=Path, metavar='FILE', help='write the figures there too')

@@ -19,6 +19,7 @@ import time
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.cli import questions
+from embodied_r_ros.cli.arguments import some_count
 from embodied_r_ros.cli.main import main as embodied_r
 from embodied_r_ros.sim.config import IndoorConfig
 from embodied_r_ros.sim.indoor import generate
@@ -51,7 +52,7 @@ class Figures:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add = parser.add_argument
-    add('--episodes', type=int, default=4, help='bags; memory also with four times as many')
+    add('--episodes', type=some_count, default=4, help='bags; memory also with four times as many')
     add('--duration', type=float, default=20.0, help='of each [s] (%(default)s)')
     add('--rate', type=float, default=10.0, help='images per second (%(default)s)')
     add('--size', type=int, nargs=2, default=(320, 240), metavar=('W', 'H'), help='320 240')

@@ -18,6 +18,7 @@ import tempfile
 import time
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.cli.arguments import some_count
 from embodied_r_ros.errors import ConfigError
 from embodied_r_ros.questions.collect import find_bags, rows_of_bags
 from embodied_r_ros.questions.coverage import Coverage
@@ -111,12 +112,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add = parser.add_argument
     add('--judge', metavar='DIR_OR_URL', help='default: the shipped judge, else models/nano')
-    add('--prompts', type=int, default=8, help='prompts per step (%(default)s)')
-    add('--completions', type=int, default=8, help='completions per prompt (%(default)s)')
-    add('--steps', type=int, default=3, help='steps after the first (%(default)s)')
-    add('--tokens', type=int, default=640, help='of a completion, at most (%(default)s)')
+    add('--prompts', type=some_count, default=8, help='prompts per step (%(default)s)')
+    add('--completions', type=some_count, default=8, help='completions per prompt (%(default)s)')
+    add('--steps', type=some_count, default=3, help='steps after the first (%(default)s)')
+    add('--tokens', type=some_count, default=640, help='of a completion, at most (%(default)s)')
     add('--rows', type=Path, help='rows made before; default: made from simulated rooms')
-    add('--rooms', type=int, default=8, help='simulated rooms (%(default)s)')
+    add('--rooms', type=some_count, default=8, help='simulated rooms (%(default)s)')
     add('--seed', type=int, default=31000, help='of the rooms (%(default)s)')
     add('--json', type=Path, metavar='FILE', help='write the figures here too')
 

@@ -7,6 +7,7 @@ read from top to bottom; every setting of TRL's GRPOConfig may stand in the YAML
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import TYPE_CHECKING
 
@@ -44,7 +45,8 @@ def trainer_of(
         torch.set_num_threads(arguments.threads)
     tokenizer = load_tokenizer(model_folder(arguments.model))
     at_once = config.generation_batch_size // config.num_generations
-    prompts = training_prompts(arguments, tokenizer, at_once, config.seed)
+    epochs = math.ceil(config.num_train_epochs)
+    prompts = training_prompts(arguments, tokenizer, at_once, config.seed, epochs)
     if prompts is None:
         msg = f'{", ".join(arguments.rows)}: no training rows that fit'
         raise InputError(msg)
@@ -53,7 +55,8 @@ def trainer_of(
         r=arguments.lora_rank, lora_alpha=2 * arguments.lora_rank, target_modules='all-linear'
     )
     config.model_init_kwargs = {**(config.model_init_kwargs or {}), **SAFELY}
-    config.shuffle_dataset = False  # the prompts come in the order in which they are asked
+    config.shuffle_dataset = False  # the prompts come in the order in which they are asked,
+    config.num_train_epochs /= epochs  # those of all epochs one after the other
     trainer = GRPOTrainer(
         model=arguments.model,
         reward_funcs=list(rewards),

@@ -72,9 +72,9 @@ def examples(arguments: GrpoArguments, split: str, tokenizer: Any) -> Iterator[d
 
 
 def training_prompts(
-    arguments: GrpoArguments, tokenizer: Any, at_once: int, seed: int
+    arguments: GrpoArguments, tokenizer: Any, at_once: int, seed: int, epochs: int = 1
 ) -> Dataset | None:
-    """The training prompts, shuffled; None: there are none.
+    """The training prompts of all epochs, each in another order; None: there are none.
 
     Args:
         arguments: Which.
@@ -82,12 +82,17 @@ def training_prompts(
         at_once: Prompts of one generation. Where samples tell how long completions become, those
             of like length are generated together, because all wait for the longest.
         seed: Of the order.
+        epochs: How many times each prompt is asked. Neighbours of one epoch are so not those of
+            the next, and only at the end of the last are prompts too few to be generated.
     """
     rows = list(examples(arguments, 'train', tokenizer))
-    Random(seed).shuffle(rows)
+    rng = Random(seed)
+    rng.shuffle(rows)
     rows = rows[: arguments.max_rows or None]
-    order = grouped_by_length([row.pop('expected_length') for row in rows], at_once, seed)
-    return Dataset.from_list([rows[index] for index in order]) if rows else None
+    lengths = [row.pop('expected_length') for row in rows]
+    asked = [index for _ in range(epochs) for index in rng.sample(range(len(rows)), len(rows))]
+    order = grouped_by_length([lengths[index] for index in asked], at_once, seed)
+    return Dataset.from_list(rows).select([asked[place] for place in order]) if rows else None
 
 
 def validation_prompts(arguments: GrpoArguments, tokenizer: Any) -> Dataset | None:

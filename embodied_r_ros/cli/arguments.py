@@ -26,3 +26,15 @@ def some_path(text: str) -> Path:
         ArgumentTypeError: It is.
     """
     return Path(some_text(text))
+
+
+def some_count(text: str) -> int:
+    """A whole number of at least 1.
+
+    Raises:
+        ArgumentTypeError: It is not.
+    """
+    if not text.isdecimal() or int(text) < 1:
+        msg = f'{text!r} is not a count: give a whole number from 1 on'
+        raise ArgumentTypeError(msg)
+    return int(text)

@@ -253,3 +253,21 @@ def test_only_rows_that_samples_differ_on_are_trained_on(tmp_path: Path) -> None
         assert prompts is not None
         assert len(prompts) == expected
         assert len(validation_prompts(arguments, tokenizer) or ()) == 1
+        told = training_prompts(arguments, tokenizer, at_once=2, seed=0, epochs=3)
+        assert told is not None
+        asked = [str(prompt) for prompt in told['prompt']]
+        assert Counter(asked) == Counter([str(prompt) for prompt in prompts['prompt']] * 3)
+
+
+def test_every_epoch_asks_all_prompts_in_another_order(tmp_path: Path) -> None:
+    rows = [replace(turning_row(seed, 'train', 9), id=f'row{seed}') for seed in range(7)]
+    write_rows(tmp_path / 'rows.jsonl', rows)
+    arguments = GrpoArguments([str(tmp_path / 'rows.jsonl')], 'model', ['judge'], ['1 x 7:3:0'])
+    tokenizer = load_tokenizer(shared_path('models', 'nano'))
+    prompts = training_prompts(arguments, tokenizer, at_once=1, seed=0, epochs=2)
+    assert prompts is not None
+    asked = [str(prompt) for prompt in prompts['prompt']]
+    assert len(set(asked)) == 7
+    # Groups change places within eight, so the two epochs overlap there.
+    assert Counter(asked) == dict.fromkeys(asked, 2)
+    assert asked[:7] != asked[7:]
