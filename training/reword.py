@@ -2,8 +2,9 @@
 """Rows that ask the same in other words.
 
 `embodied-r questions` words each kind of question in a few ways, which a small model learns by
-heart: in words that it has not met, it takes one kind for another. Here are more ways for
-training alone. They are not those that the test rows hold out (`questions/wordings.py`).
+heart: in words that it has not met, it takes one kind for another. Here are hundreds of ways for
+training alone. They are not those that the test rows hold out (`questions/wordings.py`), nor like
+them.
 """
 
 from __future__ import annotations
@@ -12,87 +13,150 @@ from dataclasses import replace
 import re
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.questions.wordings import WORDINGS
+from embodied_r_ros.questions.wordings import FOREIGN, WORDINGS
 
 if TYPE_CHECKING:
     from random import Random
 
     from embodied_r_ros.rows import Row
 
+# Of what stands in brackets one is chosen.
 MORE_WORDINGS: dict[str, tuple[str, ...]] = {
     'net_turn': (
-        'Which way is the robot facing compared with when it started?',
-        'In total, which way has the robot turned?',
-        'What is the heading of the robot now, compared with its heading at the start?',
-        'Where does the camera point now, measured against its first view?',
-        'Add up the turns: how does the robot face relative to the start?',
-        'How has the direction in which the robot looks changed since the beginning?',
-        'Seen from its first heading, where does the robot look now?',
+        'Which way [is the robot facing|does the robot point|does the camera look] [by now|at'
+        ' present|in the end], [compared with|measured against] [when it started|its first'
+        ' heading|the first view]?',
+        'In total, [which way|how far and to which side|in which sense] has the [robot|camera]'
+        ' [turned|rotated]?',
+        '[What is|Tell|Give] the [heading|orientation] of the [robot|camera] now, [compared with|'
+        'as seen from] [the first one|its heading at the start].',
+        'Add up the [turns|rotations]: how does the robot [face|look] [relative to|against] the'
+        ' [start|beginning]?',
+        'How has the [direction in which the robot looks|heading|view of the robot] changed since'
+        ' [the beginning|the start|it set out]?',
+        'Seen from its first [heading|direction], where does the [robot|camera] [look|face|point]'
+        ' [now|in the end]?',
+        'By how much and to which side did the robot turn [overall|in all|altogether]?',
     ),
     'net_displacement': (
-        'Where has the robot got to, relative to its starting point?',
-        'Which way from the start does the robot stand now?',
-        'In which direction has the robot moved overall?',
-        'Adding up all moves, where does the robot end up?',
-        'Where does the robot stand, measured from the place and heading it had first?',
-        'From the point of view of the start, where is the robot?',
-        'Which side of its starting place has the robot reached?',
+        'Where has the robot [got to|arrived|gone], [relative to|measured from] its [starting'
+        ' point|first place]?',
+        '[Which way|In which direction] from [the start|its first place] [is the robot|has the'
+        ' robot come] [now|by now|at present]?',
+        'In which direction has the robot [moved|travelled|driven] [overall|in all|altogether]?',
+        '[Adding up all moves|After all its moves|All moves together], where [does the robot end'
+        ' up|is the robot in the end]?',
+        'Where is the robot, [measured from|compared with] the place and heading it had [first|at'
+        ' first|when it set out]?',
+        'From the point of view of the start, [where is the robot|where did the robot go]?',
+        'Which side of its starting place has the robot [reached|come to]?',
+        '[Tell|Say|Give] the [place|position] of the robot as it [looks|appears] from the start.',
     ),
     'height_change': (
-        'Is the camera now above or below its first height?',
-        'What happened to the height of the camera?',
-        'Did the camera rise or sink, all in all?',
-        'How high is the camera, compared with how high it was first?',
-        'Relative to the beginning, has the camera gone up or down?',
-        'What is the height of the camera now, measured against the start?',
+        'Is the camera now [above|over|below|under] its first height?',
+        '[What happened to|How did the robot change] the height of the camera [|so far|since the'
+        ' start]?',
+        'Did the camera [rise or sink|go up or down|climb or come down], [all in all|overall|in'
+        ' total]?',
+        'How high is the camera, [compared with|measured against] [how high it was first|its first'
+        ' height]?',
+        'Relative to the [beginning|first view], has the camera gone [up or down|down or up]?',
+        'What is the height of the camera now, [measured against|compared with] the [start|'
+        'first view|beginning]?',
+        '[Tell|Say] whether the camera [is|hangs|looks from] higher or lower [now|by now] than [at'
+        ' first|before].',
     ),
     'item_direction': (
-        'Where would one find the {item}, seen from the robot?',
-        'Which way should the robot turn to see the {item}?',
-        'Towards which side of the robot is the {item}?',
-        'Tell the direction of the {item} from the robot.',
-        'The {item}: in which direction does it lie now?',
-        'As the robot stands now, where is the {item}?',
-        'What is the direction from the robot to the {item} at present?',
+        'Where would one [find|see|look for] the {item}, [seen|looking] from the robot?',
+        'Which way should the robot [turn|look|go] to [see|find|meet] the {item}?',
+        'Towards which side of the robot is the {item} [|now|by now]?',
+        '[Tell|Give|Say] the direction of the {item} from the robot.',
+        'The {item}: [in which direction|on which hand|where] is it [now|at present]?',
+        'As the robot stands now, [where is|which way is|where does one see] the {item}?',
+        'What is the direction from the robot to the {item} [at present|now|by now]?',
+        '[Which way|Where] is the {item} from [here|where the robot is]?',
     ),
     'first_sight': (
-        'Which one was seen first?',
-        'Which of them did the camera show first?',
-        'What came into view first of all?',
-        'Which of the following was noticed before the rest?',
-        'In the order of being seen, which one comes first?',
-        'Among these, what had the robot already seen before it saw the others?',
-        'What was the first of these to be in view?',
+        'Which one [was seen|came into view|was in view|was met] first?',
+        'Which of them did the [camera show|robot notice|robot meet|camera catch] first?',
+        'What [came into view|was seen|was noticed] [first of all|before all else]?',
+        'Which of the following was [noticed|seen|shown] before the rest?',
+        'In the order of being [seen|met|noticed], which one comes first?',
+        'Among these, what had the robot [already seen|met|noticed] before it saw the others?',
+        'What was the first of these to be [in view|seen|shown]?',
+        '[Name|Tell|Give] the one that the [robot|camera] [saw|met|found] before all others.',
     ),
     'how_many': (
-        'What is the count of {colour} objects that were seen?',
-        'How many objects that are {colour} has the camera shown?',
-        'How many {colour} things were there to be seen?',
-        'Tell the number of {colour} objects the robot came across.',
-        'In all, how many {colour} objects has the robot seen?',
-        'Of {colour} colour, how many objects were in view at some time?',
-        'How often did a new {colour} object come into view?',
+        'What is the count of {colour} objects that [were seen|came into view|were met]?',
+        'How many objects that are {colour} has the [camera shown|robot seen|robot met]?',
+        'How many {colour} [things|objects|items] were there to be seen?',
+        '[Tell|Give|Say] the [number|count] of {colour} objects the robot [came across|saw|met].',
+        'In all, how many {colour} [objects|things] has the [robot|camera] seen?',
+        'Of {colour} colour, how many objects [were in view at some time|were seen|were found]?',
+        'How often did a new {colour} object [come into view|turn up|show itself]?',
+        'Count: [how many|which number of] {colour} objects [came into view|were met|turned up]?',
+        'What number of {colour} objects [did the camera see|were seen|did the robot find]?',
     ),
     'nearest': (
-        'Which of them is the shortest way from the robot?',
-        'What is closest to the robot now?',
-        'Which one could the robot reach first from where it is?',
-        'Which of the following stands nearest to the camera?',
-        'At present, which one is the robot nearest to?',
-        'What is the least distance away from the robot now?',
+        'Which of them is [the shortest way from the robot|the fewest steps away|nearest]?',
+        'What is [closest|nearest] to the robot [now|by now|at present]?',
+        'Which one could the robot [reach|touch|get to] first from where it is?',
+        'Which of the following [stands|is|lies] nearest to the [camera|robot]?',
+        'At present, which one is the [robot|camera] [nearest|closest] to?',
+        'What is the least distance away from the [robot|camera] now?',
+        '[Tell|Name|Give] the one that is [nearest|closest] to where the robot [is|stands].',
+        'To which one has the robot the [least|smallest] way to go?',
     ),
 }
+# What a question may begin with; most begin at once.
+_OPENERS = ('', '', '', '', 'Tell me: ', 'From all that was seen: ', 'Looking back: ', 'Say: ')
+# Likewise questions that nothing seen can answer, with their options.
+MORE_FOREIGN: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ('What does the [door|lamp|table|carpet|robot] weigh?', ('1 kg', '10 kg', '100 kg')),
+    ('[How much|What] did the [lamp|table|camera|window] cost?', ('50', '300', '1000')),
+    ('What is the [dog|child|owner|guest] [called|doing]?', ('Max', 'sleeping', 'nothing')),
+    ('Who [made|bought|painted|owns] the [door|lamp|room|robot]?', ('Ann', 'a friend', 'nobody')),
+    ('How [warm|cold|damp|loud] is [it|the room|the air] [|now]?', ('a little', 'very', 'not')),
+    ('What time is it [|now|outside]?', ('morning', 'noon', 'night')),
+    ('Which [song|game|film] did they [play|like] [|last]?', ('an old one', 'a new one', 'none')),
+    ('What is the capital of [Italy|Spain|Japan]?', ('Rome', 'Madrid', 'Tokyo')),
+    ('Will it [snow|rain] [tomorrow|next week]?', ('yes', 'no', 'perhaps')),
+    ('How many [people|cats|books|windows] are [outside|upstairs|next door]?', ('0', '2', '5')),
+    ('Is the [door|window|oven] [locked|hot|new]?', ('yes', 'no', 'half')),
+    (
+        'What [will|did] the [owner|guest|child] [eat|say|buy] [|tomorrow]?',
+        ('soup', 'yes', 'shoes'),
+    ),
+    ('[Translate|Spell|Say] the word [robot|room|house].', ('maison', 'house', 'camera')),
+    ('What is [12|25|31] [plus|minus|times] [8|19|4]?', ('20', '6', '124')),
+    ('When was the [house|robot|lamp] [built|bought|cleaned]?', ('in May', 'last year', 'today')),
+)
 
 
 def reworded(row: Row, rng: Random) -> Row:
     """The same row in words for training; as it is where its words are of no known kind."""
+    opener = rng.choice(_OPENERS)
+    if row.question in {question for question, _ in FOREIGN[False]}:
+        pattern, options = rng.choice(MORE_FOREIGN)
+        return replace(row, question=opener + chosen(pattern, rng), options=options)
     for kind, wordings in WORDINGS.items():
         for known in wordings:
             match = re.fullmatch(_pattern(known), row.question)
             if match and kind in MORE_WORDINGS:
-                text = rng.choice(MORE_WORDINGS[kind]).format(**match.groupdict())
-                return replace(row, question=text)
+                text = opener + chosen(rng.choice(MORE_WORDINGS[kind]), rng)
+                return replace(row, question=text.format(**match.groupdict()))
     return row
+
+
+def chosen(pattern: str, rng: Random) -> str:
+    """A wording of a pattern: one of what stands in each pair of brackets.
+
+    >>> from random import Random
+    >>> chosen('How [warm|cold] is it [|now]?', Random(0))
+    'How cold is it now?'
+    """
+    text = re.sub(r'\[([^]]*)\]', lambda match: rng.choice(match[1].split('|')), pattern)
+    return re.sub(r' +(?=[ ?.])', '', text)
 
 
 def _pattern(wording: str) -> str:

@@ -2,10 +2,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from difflib import SequenceMatcher
 from random import Random
 from string import Formatter
 
-from embodied_r_ros.questions.wordings import WORDINGS
+from embodied_r_ros.questions.wordings import FOREIGN, WORDINGS
+from embodied_r_ros.reasoning.completions import UNKNOWN
 from embodied_r_ros.reasoning.memory import MemoryConfig
 import pytest
 
@@ -13,7 +15,7 @@ pytest.importorskip('torch')
 pytest.importorskip('trl')
 
 from test.training.test_sft import turning_row
-from training.reword import MORE_WORDINGS, reworded
+from training.reword import chosen, MORE_FOREIGN, MORE_WORDINGS, reworded
 from training.traces import read_row
 
 
@@ -21,13 +23,43 @@ def names_in(wording: str) -> set[str]:
     return {name for _, name, _, _ in Formatter().parse(wording) if name}
 
 
+def all_of(pattern: str) -> set[str]:
+    return {chosen(pattern, Random(seed)) for seed in range(300)}
+
+
 @pytest.mark.parametrize('kind', sorted(MORE_WORDINGS))
-def test_more_wordings_leave_the_same_open_and_are_none_that_are_known(kind: str) -> None:
-    more = MORE_WORDINGS[kind]
-    assert len(set(more)) == len(more)
-    assert not set(more) & set(WORDINGS[kind])
-    for wording in more:
-        assert names_in(wording) == names_in(WORDINGS[kind][0])
+def test_more_wordings_are_many_and_none_that_rows_have(kind: str) -> None:
+    more = set.union(*map(all_of, MORE_WORDINGS[kind]))
+    assert len(more) > 35
+    assert not more & set(WORDINGS[kind])
+    assert {frozenset(names_in(text)) for text in more} == {frozenset(names_in(WORDINGS[kind][0]))}
+    assert not any(character in text for text in more for character in '[]|')
+
+
+@pytest.mark.parametrize('kind', sorted(MORE_WORDINGS))
+def test_more_wordings_are_not_like_those_held_out(kind: str) -> None:
+    held_out = WORDINGS[kind][-1].split()
+    more = set.union(*map(all_of, MORE_WORDINGS[kind]))
+    alike = max(SequenceMatcher(None, text.split(), held_out).ratio() for text in more)
+    assert alike < 0.65
+
+
+def test_foreign_questions_are_not_those_held_out_and_stay_unknown() -> None:
+    more = set.union(*(all_of(pattern) for pattern, _ in MORE_FOREIGN))
+    assert len(more) > 100
+    assert not more & {question for foreign in FOREIGN.values() for question, _ in foreign}
+    question, options = FOREIGN[False][0]
+    row = replace(
+        turning_row(1, 'train'),
+        question_type='unanswerable',
+        question=question,
+        options=options,
+        solution=UNKNOWN,
+    )
+    others = [reworded(row, Random(seed)) for seed in range(40)]
+    assert len({other.question for other in others}) > 20
+    assert {other.options for other in others} <= {options for _, options in MORE_FOREIGN}
+    assert {other.solution for other in others} == {UNKNOWN}
 
 
 def test_question_keeps_what_it_is_about() -> None:
@@ -35,7 +67,8 @@ def test_question_keeps_what_it_is_about() -> None:
         turning_row(1, 'train'), question='How many different red objects came into view so far?'
     )
     texts = {reworded(row, Random(seed)).question for seed in range(40)}
-    assert texts == {wording.format(colour='red') for wording in MORE_WORDINGS['how_many']}
+    assert len(texts) > 20
+    assert all(' red ' in text for text in texts)
 
 
 def test_reasoning_stays_the_same_in_other_words() -> None:

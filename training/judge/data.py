@@ -20,6 +20,7 @@ from embodied_r_ros.vocabulary import COLOURS, SHAPES
 from training.degrade import degraded
 from training.judge.cases import Case, NONE_OF_THESE
 from training.judge.talk import made_up, small_talk, Solved
+from training.reword import reworded
 from training.traces import read_row
 
 if TYPE_CHECKING:
@@ -50,7 +51,8 @@ _MADE_UP_SHARE = 0.3
 _DEGRADED_SHARE = 0.15
 # Share of the training questions that are garbled: a judge that has learned the usual wordings by
 # heart takes a question in other words for one about something else.
-_GARBLED_SHARE = 0.5
+_GARBLED_SHARE = 0.4
+_REWORDED_SHARE = 0.6
 # Of what leads nowhere only half is used: with more of it a judge says nothing else for long.
 _NOWHERE_SHARE = 0.5
 _COLOURS = [colour.name for colour in COLOURS]
@@ -82,11 +84,12 @@ def samples(
         rng: Draws wordings, other options and partners.
         held_out: Word every conclusion as no training sample does.
         talk_share: So many small talks per row.
-        garble: Put a share of the questions in words that do not exist.
+        garble: Put most of the questions in other words, and a share in words that do not exist.
     """
     latest: dict[str, Solved] = {}  # of each kind
     for row in rows:
-        solved = [s for s in (_solve(row, rng),) if s]
+        asked = reworded(row, rng) if garble and rng.random() < _REWORDED_SHARE else row
+        solved = [s for s in (_solve(asked, rng),) if s]
         solved += [small_talk(rng)] if rng.random() < talk_share else []
         for plain in solved:
             garbled = garble and rng.random() < _GARBLED_SHARE
