@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 _LENGTHS = (10, 100, 1000)
 _DURATION_S = 2400.0
 _PROMPT_LIMIT_S = 0.2
-_MEMORY = MemoryConfig()
 _SAMPLING = Sampling(temperature=0.0)
 
 
@@ -71,6 +70,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         '--rows', type=int, default=0, help='rows per length that are asked; 0: all'
     )
+    parser.add_argument(
+        '--token-budget',
+        type=int,
+        default=MemoryConfig.token_budget,
+        help='of the scene in a prompt (%(default)s)',
+    )
     parser.add_argument('--model', help='model folder or URL; default: the shipped reasoner')
     parser.add_argument('--json', type=Path, help='write the figures to this file')
 
@@ -83,9 +88,10 @@ def main(args: argparse.Namespace) -> int:
             config = IndoorConfig(duration_s=_DURATION_S, images=False)
             list(generate_rooms(config, args.seed, args.episodes, worlds))
         episodes = [read_episode(bag, 'true') for bag in find_bags([worlds])]
+    memory = MemoryConfig(args.token_budget)
     model = args.model or str(shared_path('models', 'nano'))
     figures = [
-        measure(drawn(rows_after(episodes, length), args.rows, 0), length, model)
+        measure(drawn(rows_after(episodes, length), args.rows, 0), length, model, memory)
         for length in _LENGTHS
     ]
     print(table(figures))
@@ -93,7 +99,7 @@ def main(args: argparse.Namespace) -> int:
         Budget(
             'tokens of the largest scene',
             max(f.scene_tokens for f in figures),
-            _MEMORY.token_budget,
+            memory.token_budget,
         ),
         Budget(
             'time to write a prompt, p99',
@@ -119,15 +125,15 @@ def rows_after(episodes: Sequence[Episode], length: int) -> list[Row]:
     return rows
 
 
-def measure(rows: Sequence[Row], length: int, model: str) -> Figures:
+def measure(rows: Sequence[Row], length: int, model: str, memory: MemoryConfig) -> Figures:
     """Write every row's prompt, and have it read."""
     times, prompts = [], []
     for row in rows:
         start = time.perf_counter()
-        prompts.append(row.prompt(_MEMORY))
+        prompts.append(row.prompt(memory))
         times.append(time.perf_counter() - start)
     scenes = [prompt.user.split('\nQuestion: ')[0] for prompt in prompts]
-    traces = [read_row(row, _MEMORY) for row in rows]
+    traces = [read_row(row, memory) for row in rows]
     solutions = [row.solution_text() for row in rows]
     said = [trace.answer if trace else UNKNOWN for trace in traces]
     pairs = list(zip(said, solutions, strict=True))
