@@ -21,6 +21,7 @@ from training.batches import SceneCollator, scenes_together
 from training.checkpoints import newest_checkpoint
 from training.models import model_folder, SAFELY
 from training.nano import build_model, load_tokenizer, NanoSize, train_tokenizer
+from training.optimizer import muon
 from training.recall import recall_examples
 from training.recipe import run_recipe
 from training.sft_data import examples, SftArguments
@@ -105,6 +106,7 @@ def train(arguments: SftArguments, config: SFTConfig) -> None:
         eval_dataset=validation if len(validation) else None,
         processing_class=tokenizer,
         peft_config=adapter,
+        optimizers=(muon(model, config) if arguments.muon else None, None),
     )
     if shared:
         share_prefixes(trainer.model)

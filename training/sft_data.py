@@ -70,6 +70,9 @@ class SftArguments:
     share_prefixes: bool = field(
         default=False, metadata={'help': 'read a scene once for its questions (shared_prefix.py)'}
     )
+    muon: bool = field(
+        default=False, metadata={'help': 'learn the matrices of the layers by Muon (optimizer.py)'}
+    )
     threads: int = field(default=0, metadata={'help': 'CPU threads; 0: as torch chooses'})
 
 
