@@ -26,7 +26,7 @@ from embodied_r_ros.nodes import qos
 from embodied_r_ros.nodes.deferred import deferred
 from embodied_r_ros.nodes.diagnostics import Health, Level
 from embodied_r_ros.nodes.images import image_topic
-from embodied_r_ros.nodes.labelling import take_label
+from embodied_r_ros.nodes.labelling import Labelling
 from embodied_r_ros.nodes.lifecycle import ManagedNode
 from embodied_r_ros.nodes.recorded_topics import (
     ANSWER,
@@ -80,6 +80,9 @@ class EpisodeRecorder(ManagedNode):
         self.serve(StartEpisode, 'start_episode', self._start, group)
         self.serve(StopEpisode, 'stop_episode', self._stop, group)
         self.serve(LabelAnswer, 'label_answer', self._label, group)
+        self._labelling = Labelling(
+            self, lambda label: self._labels.publish(label_to_msg(ROS_MESSAGES, label))
+        )
         self._recovering = Recovering(self._storage.folder(), self.get_logger())
         self.while_configured.callback(self._recovering.stop)
 
@@ -183,10 +186,8 @@ class EpisodeRecorder(ManagedNode):
     async def _label(
         self, request: LabelAnswer.Request, response: LabelAnswer.Response
     ) -> LabelAnswer.Response:
-        label = await take_label(self, self._episode, request, response)
-        if label:
-            self._labels.publish(label_to_msg(ROS_MESSAGES, label))
-        return response
+        wait_s = self._storage.label_wait_s
+        return await self._labelling.take(self._episode, request, response, wait_s)
 
     def _open(self, task: str, scene_id: str) -> EpisodeWriter:
         """Start an episode.

@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Labels on answers: taken only when they are on the disk."""
+"""Labels on answers: taken only when they are on the disk, and kept while the disk is away."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.episodes import AnswerLabel
 from embodied_r_ros.errors import InputError
-from embodied_r_ros.nodes.deferred import deferred
+from embodied_r_ros.nodes.deferred import deferred, in_time
 from embodied_r_ros.reasoning.labels import check_label
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from embodied_r_msgs.srv import LabelAnswer
     from embodied_r_ros.nodes.lifecycle import ManagedNode
     from embodied_r_ros.recordings.episode_writer import EpisodeWriter
@@ -18,17 +22,75 @@ if TYPE_CHECKING:
 _NOT_RECORDED = 'the label was not recorded: the disk is too slow, or full'
 
 
-async def take_label(
-    node: ManagedNode,
-    episode: EpisodeWriter | None,
-    request: LabelAnswer.Request,
-    response: LabelAnswer.Response,
-) -> AnswerLabel | None:
-    """Record a label in the running episode, and fill in the response.
+class Labelling:
+    """Brings labels to the disk and tells of them, once each.
 
-    Returns:
-        The label, once the disk has it; None: it was refused, and the response says why.
+    A label that the disk does not take in time waits for it. The same label, given again by
+    somebody who was told so, waits with the first one and is not written twice.
     """
+
+    def __init__(self, node: ManagedNode, tell: Callable[[AnswerLabel], None]) -> None:
+        """Take the recorder, and what is called with every label that is on the disk."""
+        self._node, self._tell = node, tell
+        self._on_the_way: dict[tuple[str, AnswerLabel], Any] = {}  # futures, by what was said
+
+    async def take(
+        self,
+        episode: EpisodeWriter | None,
+        request: LabelAnswer.Request,
+        response: LabelAnswer.Response,
+        timeout_s: float,
+    ) -> LabelAnswer.Response:
+        """Record a label in the running episode, and fill in the response.
+
+        Args:
+            episode: The running episode; None: there is none.
+            request: What the operator says.
+            response: Gets the id of the answer once the disk has the label, or an error: it was
+                refused, or the disk has not taken it yet.
+            timeout_s: How long the disk is waited for [s].
+        """
+        said = _checked(episode, request, response)
+        if not episode or not said:
+            return response
+        is_safe = await in_time(self._node, self._written(episode, said), timeout_s)
+        if is_safe:
+            response.answer_id = said.answer_id
+            return response
+        response.error_code = response.ERROR_BAD_LABEL
+        response.error_msg = episode.stats().error or _NOT_RECORDED
+        if is_safe is None:
+            response.error_msg = (
+                f'the label is not on the disk after {timeout_s:g} s; it waits, and is written '
+                'once when the disk is back'
+            )
+        return response
+
+    def _written(self, episode: EpisodeWriter, said: AnswerLabel) -> Any:
+        """A future that tells whether the disk has a label; the one of before where it waits."""
+        key = episode.start.episode_id, said
+        if key not in self._on_the_way:
+            future = self._on_the_way[key] = deferred(self._node)
+            label = replace(said, stamp_ns=self._node.now_ns())
+            future.add_done_callback(partial(self._end, key, label))
+            if episode.label(label):
+                episode.when_safe(future.set_result)
+            else:
+                future.set_result(False)
+        return self._on_the_way[key]
+
+    def _end(self, key: tuple[str, AnswerLabel], label: AnswerLabel, future: Any) -> None:
+        del self._on_the_way[key]
+        if future.result():
+            self._tell(label)
+        else:
+            self._node.get_logger().error(f'the label on {label.answer_id} was not recorded')
+
+
+def _checked(
+    episode: EpisodeWriter | None, request: LabelAnswer.Request, response: LabelAnswer.Response
+) -> AnswerLabel | None:
+    """What an operator says, without a stamp; None: it is refused, and the response says why."""
     if not episode:
         response.error_code = response.ERROR_NOT_RECORDING
         response.error_msg = 'no episode is running: labels belong to the bag of their answer'
@@ -44,17 +106,4 @@ async def take_label(
     except InputError as error:
         response.error_code, response.error_msg = response.ERROR_BAD_LABEL, str(error)
         return None
-    label = AnswerLabel(node.now_ns(), found, verdict, request.correction, request.operator_name)
-    if not episode.label(label) or not await _is_safe(node, episode):
-        response.error_code = response.ERROR_BAD_LABEL
-        response.error_msg = episode.stats().error or _NOT_RECORDED
-        return None
-    response.answer_id = found
-    return label
-
-
-def _is_safe(node: ManagedNode, episode: EpisodeWriter) -> Any:
-    """What tells, when it is awaited, whether all that was recorded is on the disk."""
-    done = deferred(node)
-    episode.when_safe(done.set_result)
-    return done
+    return AnswerLabel(0, found, verdict, request.correction, request.operator_name)

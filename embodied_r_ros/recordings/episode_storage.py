@@ -27,6 +27,11 @@ class StorageConfig:
     queue_mb: int = setting(
         64, 'messages that may wait for the disk [MB]', between=(1, 4096), read_only=True
     )
+    label_wait_s: float = setting(
+        5.0,
+        'time in which the disk has to take a label before its operator is told that it waits [s]',
+        between=(0.01, 600),
+    )
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -34,7 +34,7 @@ class RecordingStats:
     messages: Mapping[str, int]  # written, by topic
     dropped: Mapping[str, int]  # lost because the disk was slower than the messages, by topic
     queued_bytes: int
-    longest_unsynced_s: float  # longest time from a message's arrival to its being synced
+    longest_unsynced_s: float  # longest time from a message's arrival to its being synced, or now
     error: str  # why recording ended early; empty: it did not
 
 
@@ -161,12 +161,14 @@ class Recording:
 
     def stats(self) -> RecordingStats:
         """How the recording goes."""
+        since = self._unsynced_since  # of the thread; what it was a moment ago will do
+        now_s = 0.0 if since is None else time.monotonic() - since
         with self._changed:
             return RecordingStats(
                 dict(self._written),
                 dict(self._dropped),
                 self._queued_bytes,
-                self._longest_unsynced_s,
+                max(self._longest_unsynced_s, now_s),
                 self._error,
             )
 

@@ -6,8 +6,10 @@ from __future__ import annotations
 from dataclasses import replace
 import json
 from operator import itemgetter
+import os
 from pathlib import Path
 import signal
+import threading
 import time
 from typing import Any, TYPE_CHECKING
 
@@ -99,6 +101,67 @@ def test_label_is_told_only_when_the_disk_has_it(operator: Operator) -> None:
     before = path.stat().st_size
     assert operator.label().error_code == 0
     assert path.stat().st_size > before
+
+
+class StuckDisk:
+    """Takes nothing until it is back; then everything, or nothing ever again."""
+
+    def __init__(self, patched: pytest.MonkeyPatch) -> None:
+        self.is_broken = False
+        self.back = threading.Event()
+        self._fsync = os.fsync
+        patched.setattr(os, 'fsync', self.fsync)
+
+    def fsync(self, descriptor: int) -> None:
+        assert self.back.wait(60)
+        if self.is_broken:
+            raise OSError(5, 'Input/output error')
+        self._fsync(descriptor)
+
+
+def test_label_that_the_disk_does_not_take_in_time_is_told_so_and_written_once(
+    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operator = Operator(graph, tmp_path, label_wait_s=0.3)
+    labels = graph.inbox(AnswerLabel, '/answer_label')
+    graph.matched('/answer_label')
+    bag = operator.start().bag_path
+    operator.tell('answer', answer_to_msg(ROS_MESSAGES, answer()))
+    disk = StuckDisk(monkeypatch)
+    for _ in range(2):  # who is told so may say it again
+        said = operator.label(operator_name='ann')
+        assert (said.error_code, said.answer_id) == (said.ERROR_BAD_LABEL, '')
+        assert 'the label is not on the disk after 0.3 s; it waits' in said.error_msg
+    wait_for(lambda: 'the disk is slower' in operator.node.report().message, 'a warning')
+    assert labels == []
+    disk.back.set()
+    labels.wait(1)
+    assert operator.label(operator_name='bob').error_code == 0
+    operator.stop()
+    found = recorded(bag, '/answer_label', AnswerLabel)
+    assert [label.operator_name for label in found] == ['ann', 'bob']
+    assert [label.operator_name for label in labels.wait(2)] == ['ann', 'bob']
+
+
+def test_label_that_waited_for_a_disk_that_fails_is_not_told_of(
+    graph: Graph,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    operator = Operator(graph, tmp_path, label_wait_s=0.1)
+    labels = graph.inbox(AnswerLabel, '/answer_label')
+    graph.matched('/answer_label')
+    operator.start()
+    operator.tell('answer', answer_to_msg(ROS_MESSAGES, answer()))
+    disk = StuckDisk(monkeypatch)
+    assert operator.label().error_code != 0
+    disk.is_broken = True
+    disk.back.set()
+    wait_for(lambda: not operator.node._labelling._on_the_way, 'the end of the label')
+    assert 'Input/output error' in operator.stop().error_msg
+    assert 'the label on e1-4 was not recorded' in capfd.readouterr().err
+    assert labels == []
 
 
 def test_unclosed_episodes_are_recovered_at_the_next_start(graph: Graph, tmp_path: Path) -> None:
