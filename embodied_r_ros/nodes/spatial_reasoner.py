@@ -30,6 +30,7 @@ from embodied_r_ros.nodes.keypoint_asking import Arm, ArmConfig, fill_keypoint
 from embodied_r_ros.nodes.lifecycle import ManagedNode
 from embodied_r_ros.nodes.limits import seconds
 from embodied_r_ros.nodes.reasoner_models import ReasonerNodeConfig
+from embodied_r_ros.nodes.recorder_watch import RecorderWatch
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
 from embodied_r_ros.nodes.run import run
 from embodied_r_ros.nodes.standing_question import StandingConfig, StandingQuestion
@@ -98,6 +99,7 @@ class SpatialReasoner(ManagedNode):
     def activate(self) -> None:
         """Listen and answer, remembering nothing from before."""
         self._memory.reset()
+        self._recorder = RecorderWatch(self)
         self._open_desk()
         self.while_active.callback(self._desk.close, Termination.DEACTIVATED)
         self.subscribe(SemanticDelta, 'semantic_delta', self._take_delta, qos.RESULT)
@@ -131,7 +133,8 @@ class SpatialReasoner(ManagedNode):
             'turned_away': self._desk.turned_away,
             **self._outcomes,
         }
-        return ladder_health(self._ladder.problems(), self._last_problem, values)
+        problems = self._ladder.problems()
+        return self._recorder.told(ladder_health(problems, self._last_problem, values))
 
     def _open_desk(self) -> None:
         config = self.parameters.config(ReasonerConfig)
@@ -169,6 +172,7 @@ class SpatialReasoner(ManagedNode):
             self._standing.news()
 
     def _take_mark(self, msg: EpisodeMark) -> None:
+        self._recorder.take_mark(msg)
         if msg.event == EpisodeMark.EVENT_START:
             self._memory.start_episode(msg.episode_id, stamp_ns_from_msg(msg.header.stamp))
         else:
@@ -233,6 +237,7 @@ class SpatialReasoner(ManagedNode):
         is_error = outcome.termination is Termination.ERROR
         self._last_problem = outcome.message if is_error else ''
         self._answers.publish(answer_to_msg(ROS_MESSAGES, outcome.answer))
+        self._recorder.note(outcome.answer)
 
     def _cancel(self, ticket: Ticket) -> None:
         self._desk.cancel(ticket)
