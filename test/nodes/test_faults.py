@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+import itertools
 import time
 from typing import Any, TYPE_CHECKING
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 LEFT = '<think>It was left.</think><answer>left</answer>'
 SCENE = '{"summary": "A red chair.", "items": [], "visible_text": [], "motions": []}'
+MOVED = SCENE.replace('[]}', '[{"kind": "cannot_tell", "amount": "moderate"}]}')
 QUICK: dict[str, Any] = {
     'ladder__start': 'any',
     # Long enough that what a fault did is still to be seen, also on a busy machine.
@@ -72,9 +74,9 @@ def asker(graph: Graph, servers: Servers) -> Asker:
     )
 
 
-def ask_until(asker: Asker, rung: int) -> Any:
+def ask_until(asker: Asker, rung: int, timeout_s: float = 20.0) -> Any:
     """Ask until a rung answers."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + timeout_s
     while True:
         status, result = asker.ask()
         assert status == GoalStatus.STATUS_SUCCEEDED, result.error_msg
@@ -199,3 +201,45 @@ def test_perceiver_without_a_second_model_waits_for_its_own_unless_any_rung_will
     other = graph.add(SemanticPerceiver, '/robot2', **absent, **QUICK)
     graph.change(other, CONFIGURE, ACTIVATE)
     assert other.report().values['model'] == 'classical'
+
+
+@pytest.mark.slow
+def test_models_that_come_half_a_minute_after_the_nodes_climb_up(
+    graph: Graph, servers: Servers
+) -> None:
+    servers.first.kill()
+    vlm = FaultyServer('vlm', MOVED)
+    vlm.kill()
+    asker = Asker(
+        graph,
+        servers.first,  # type: ignore[arg-type]
+        chat__model='large',
+        local=servers.second.url,
+        reasoner__max_age_s=600.0,
+        ladder__start='any',
+    ).start()
+    perceiver = graph.active(
+        SemanticPerceiver, perceiver='vlm', chat__url=vlm.url, ladder__start='any'
+    )
+    found = graph.inbox(SemanticDelta, 'semantic_delta')
+    graph.matched('semantic_delta', 2)
+    shown = itertools.count()
+
+    def rung_of_next_delta() -> int:
+        before = len(found)
+        graph.outsider.destroy_publisher(show(graph, seen(next(shown))))
+        return int(found.wait(before + 1)[before].model.rung)
+
+    asker.see('New: red tall object.')
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        assert asker.ask()[1].answer.model.rung == ModelInfo.RUNG_LOCAL
+        assert rung_of_next_delta() == ModelInfo.RUNG_LOCAL
+        time.sleep(1.0)
+    servers.first.start()
+    with vlm:
+        vlm.start()
+        assert ask_until(asker, ModelInfo.RUNG_PRIMARY, 120).text == 'right'
+        wait_for(lambda: rung_of_next_delta() == ModelInfo.RUNG_PRIMARY, 'the model', 120)
+        wait_for(lambda: asker.node.report().level is Level.OK, 'a reasoner that is well')
+        wait_for(lambda: perceiver.report().level is Level.OK, 'a perceiver that is well')
