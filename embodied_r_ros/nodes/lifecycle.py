@@ -105,6 +105,10 @@ class ManagedNode(LifecycleNode):
         }
         return json.dumps(record, sort_keys=True)
 
+    def publish_provenance(self) -> None:
+        """Say what this node is now. From any thread."""
+        self._provenance.publish(String(data=self.provenance()))
+
     def publisher(self, kind: type[Any], topic: str, profile: QoSProfile) -> Publisher:
         """Make a publisher that lives while the node is configured and speaks while active."""
         made = self.create_lifecycle_publisher(
@@ -180,7 +184,7 @@ class ManagedNode(LifecycleNode):
         done = self._attempt('activated', self.activate, self.while_active)
         self.is_active = done == SUCCESS
         if done == SUCCESS:
-            self._publish_provenance()
+            self.publish_provenance()
         else:
             super().on_deactivate(state)
         return done
@@ -253,10 +257,7 @@ class ManagedNode(LifecycleNode):
     def _parameters_changed(self) -> None:
         if self.parameters.is_configured:
             self.changed()
-            self._publish_provenance()
-
-    def _publish_provenance(self) -> None:
-        self._provenance.publish(String(data=self.provenance()))
+            self.publish_provenance()
 
     def _note_bad_qos(self, topic: str) -> None:
         topic = self.resolve_topic_name(topic)

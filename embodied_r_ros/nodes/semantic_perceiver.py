@@ -20,6 +20,7 @@ from embodied_r_ros.deltas import DeltaKind, Rung
 from embodied_r_ros.errors import EmbodiedRError
 from embodied_r_ros.models.chat_config import ChatConfig
 from embodied_r_ros.models.http_chat import HttpChatClient
+from embodied_r_ros.models.known_models import KnownModels
 from embodied_r_ros.models.ladder import LadderConfig
 from embodied_r_ros.models.profiles import load_profile, stand_in_server
 from embodied_r_ros.nodes import qos
@@ -112,7 +113,7 @@ class SemanticPerceiver(ManagedNode):
         """
         self._worker_config = self.parameters.config(WorkerConfig)
         self._perceiver: Perceiver = self._choose()
-        self._model = self._started()
+        self._models = KnownModels('perceiver', [self._started()])
         self._output = self.publisher(SemanticDelta, 'semantic_delta', qos.RESULT)
         self.serve(Focus, 'focus', self._focus, ReentrantCallbackGroup())
 
@@ -129,14 +130,15 @@ class SemanticPerceiver(ManagedNode):
             self.subscribe(Keyframe, topic, self._take, qos.RESULT)
 
     def models(self) -> list[dict[str, Any]]:
-        """The model that perceives."""
-        return [{'role': 'perceiver', 'name': self._model.name, 'digest': self._model.digest}]
+        """The models that perceive, best first."""
+        return self._models.record()
 
     def report(self) -> Health:
         """Say how the perceiving goes."""
         stats = self._worker.stats()
+        ladder = self._perceiver if isinstance(self._perceiver, LadderPerceiver) else None
         values: dict[str, Any] = {
-            'model': self._model.name,
+            'model': self._models.name(ladder.rung if ladder else Rung.PRIMARY),
             'keyframes': stats.submitted,
             'deltas': stats.published,
             'failed': stats.failed,
@@ -146,9 +148,9 @@ class SemanticPerceiver(ManagedNode):
             'waiting': stats.waiting,
             'latency_s': stats.last_latency_ns / _NS,
         }
-        if isinstance(self._perceiver, LadderPerceiver):
-            values['stood_in'] = self._perceiver.stood_in
-            problems = self._perceiver.problems()
+        if ladder:
+            values['stood_in'] = ladder.stood_in
+            problems = ladder.problems()
             if problems and not self._last_error:
                 return ladder_health(problems, '', values)
         if self._last_error:
@@ -207,6 +209,8 @@ class SemanticPerceiver(ManagedNode):
         """Publish a delta. Runs in a thread of the worker."""
         self._last_error = delta.error if delta.kind is DeltaKind.FAILED else ''
         self._output.publish(delta_to_msg(ROS_MESSAGES, delta))
+        if self._models.heard(delta.model):
+            self.publish_provenance()
 
     async def _focus(self, request: Focus.Request, response: Focus.Response) -> Focus.Response:
         if not self.is_active or self._looking >= _FOCUS_IN_LINE:

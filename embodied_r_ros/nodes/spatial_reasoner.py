@@ -18,9 +18,9 @@ from embodied_r_msgs.action import Ask, PredictKeypoint
 from embodied_r_msgs.msg import Answer, EpisodeMark, KeypointProposal, SemanticDelta
 from embodied_r_msgs.srv import AskOnce, PredictKeypointOnce, ResetMemory
 from embodied_r_ros.conversions import answer_to_msg, delta_from_msg, stamp_ns_from_msg
-from embodied_r_ros.deltas import Rung
 from embodied_r_ros.errors import InputError
 from embodied_r_ros.models.chat_config import ChatConfig
+from embodied_r_ros.models.known_models import KnownModels
 from embodied_r_ros.models.ladder import LadderConfig
 from embodied_r_ros.nodes import qos
 from embodied_r_ros.nodes.asking_server import AskingServer
@@ -85,7 +85,8 @@ class SpatialReasoner(ManagedNode):
         clients = config.clients(self.parameters.config(ChatConfig))
         self._ladder = chat_ladder(clients, self.parameters.config(LadderConfig))
         self.while_configured.callback(self._ladder.close)
-        self._models = models_at_start(self._ladder, config.model_timeout_s)
+        at_start = models_at_start(self._ladder, config.model_timeout_s)
+        self._models = KnownModels('reasoner', at_start)
         self._memory = LiveMemory(self.parameters.config(ReasonerConfig).memory())
         self._outcomes: Counter[str] = Counter()
         self._last_problem = ''
@@ -116,16 +117,12 @@ class SpatialReasoner(ManagedNode):
 
     def models(self) -> list[dict[str, Any]]:
         """The models that answer, best first."""
-        return [
-            {'role': 'reasoner', 'name': model.name, 'digest': model.digest}
-            | ({} if model.rung is Rung.PRIMARY else {'rung': model.rung.name})
-            for model in self._models
-        ]
+        return self._models.record()
 
     def report(self) -> Health:
         """Say how the answering goes."""
         values = {
-            'model': self._models[0].name,
+            'model': self._models.name(self._ladder.order()[0].rung),
             'deltas': len(self._memory.deltas()),
             'deltas_left_out': self._memory.left_out,
             'memory_resets': self._memory.resets,
@@ -238,6 +235,8 @@ class SpatialReasoner(ManagedNode):
         self._last_problem = outcome.message if is_error else ''
         self._answers.publish(answer_to_msg(ROS_MESSAGES, outcome.answer))
         self._recorder.note(outcome.answer)
+        if self._models.heard(outcome.answer.model):
+            self.publish_provenance()
 
     def _cancel(self, ticket: Ticket) -> None:
         self._desk.cancel(ticket)

@@ -45,6 +45,11 @@ class LadderPerceiver:
         with self._lock:
             return self._stood_in
 
+    @property
+    def rung(self) -> Rung:
+        """The rung that is asked first now."""
+        return self._ladder.order()[0].rung
+
     def problems(self) -> dict[Rung, str]:
         """Why rungs are left out now."""
         return self._ladder.problems()

@@ -5,15 +5,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 import itertools
+import json
 import time
 from typing import Any, TYPE_CHECKING
 
 from action_msgs.msg import GoalStatus
 from embodied_r_msgs.action import Ask
 from embodied_r_msgs.msg import Answer, ModelInfo, SemanticDelta
+from embodied_r_ros.nodes import qos
 from embodied_r_ros.nodes.diagnostics import Level
 from embodied_r_ros.nodes.semantic_perceiver import SemanticPerceiver
 import pytest
+from std_msgs.msg import String
 
 from bench.faulty_server import FaultyServer
 from test.nodes.graph import ACTIVATE, CLEANUP, CONFIGURE, DEACTIVATE, wait_for
@@ -74,6 +77,12 @@ def asker(graph: Graph, servers: Servers) -> Asker:
     )
 
 
+def models_of(record: Any) -> list[tuple[str, str]]:
+    """Names and rungs of the models in a record of provenance."""
+    models = json.loads(record.data)['models']
+    return [(model['name'], model.get('rung', 'PRIMARY')) for model in models]
+
+
 def ask_until(asker: Asker, rung: int, timeout_s: float = 20.0) -> Any:
     """Ask until a rung answers."""
     end = time.monotonic() + timeout_s
@@ -118,10 +127,19 @@ def test_reasoner_starts_without_its_model_where_any_rung_will_do(
 ) -> None:
     servers.first.kill()
     asker.start()
+    records = asker.graph.inbox(String, 'provenance', qos.LATCHED)
     asker.see('New: red tall object.')
     assert asker.ask()[1].answer.model.name == 'small'
+    assert asker.node.report().values['model'] == 'small'
+    assert models_of(records.wait(1)[-1]) == [('small', 'LOCAL')]
     servers.first.start()
     ask_until(asker, ModelInfo.RUNG_PRIMARY)
+    assert asker.node.report().values['model'] == 'large'
+    assert models_of(records.wait(2)[-1]) == [('large', 'PRIMARY'), ('small', 'LOCAL')]
+    servers.first.kill()
+    asker.ask()
+    assert asker.node.report().values['model'] == 'small'
+    assert len(records) == 2
 
 
 def test_question_that_nobody_can_answer_is_refused_with_every_reason(
@@ -178,6 +196,7 @@ def test_second_vision_language_model_perceives_for_the_first_and_the_classical_
     [delta] = found.wait(1)
     assert (delta.model.name, delta.model.rung) == ('other-vlm', ModelInfo.RUNG_SECONDARY)
     assert 'red chair' in delta.change
+    assert node.report().values['model'] == 'other-vlm'
     second_vlm.kill()
     graph.outsider.destroy_publisher(publisher)
     show(graph, seen(1))
@@ -185,6 +204,8 @@ def test_second_vision_language_model_perceives_for_the_first_and_the_classical_
     assert (delta.model.name, delta.model.rung) == ('classical', ModelInfo.RUNG_LOCAL)
     assert node.report().level is Level.WARN
     assert node.report().values['stood_in'] == 2
+    assert node.report().values['model'] == 'classical'
+    assert [model['name'] for model in node.models()] == ['other-vlm', 'classical']
 
 
 def test_perceiver_without_a_second_model_waits_for_its_own_unless_any_rung_will_do(
@@ -201,6 +222,9 @@ def test_perceiver_without_a_second_model_waits_for_its_own_unless_any_rung_will
     other = graph.add(SemanticPerceiver, '/robot2', **absent, **QUICK)
     graph.change(other, CONFIGURE, ACTIVATE)
     assert other.report().values['model'] == 'classical'
+    servers.first.start()
+    wait_for(lambda: other.report().level is Level.OK, 'the model')
+    assert other.report().values['model'] == 'primary, not heard yet'
 
 
 @pytest.mark.slow
