@@ -11,14 +11,22 @@ from dataclasses import dataclass
 import math
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.geometry import wrapped
+from embodied_r_ros.geometry import (
+    matrix_from_quaternion,
+    Pose,
+    quaternion_from_matrix,
+    rotation_from_ypr,
+    wrapped,
+)
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from embodied_r_ros.geometry import Intrinsics, Pose
+    from embodied_r_ros.geometry import Intrinsics
     from numpy.typing import NDArray
+
+Quaternion = tuple[float, float, float, float]
 
 # Further from the axis that points at the camera, left and right mix with forward and backward.
 _MAX_ASIDE_RAD = math.radians(30.0)
@@ -75,6 +83,23 @@ def turned(position: Sequence[float], quarters: int) -> tuple[float, float, floa
     for _ in range(quarters % 4):
         x, y = y, -x
     return x + 0.0, y + 0.0, z  # no minus zeros
+
+
+def turned_orientation(orientation: Quaternion, quarters: int) -> Quaternion:
+    """An orientation in the task frame turned by quarters about its z axis, as a quaternion."""
+    if not quarters % 4:
+        return orientation
+    turn = rotation_from_ypr(-quarters * math.pi / 2, 0.0, 0.0)
+    return quaternion_from_matrix(turn @ matrix_from_quaternion(orientation))
+
+
+def turned_pose(pose: Pose, quarters: int) -> Pose:
+    """A pose in the task frame turned by quarters about its z axis."""
+    return Pose(
+        turned(pose.position, quarters),
+        turned_orientation(pose.orientation, quarters),
+        turned_name(pose.frame_id, quarters),
+    )
 
 
 def turned_name(frame_id: str, quarters: int) -> str:

@@ -2,8 +2,8 @@
 """What a prompt tells of a robot: its frame, a point to hold on to, and its size (Robot-R1, 3.2).
 
 A robot is one YAML file, of `config/robots` or of the user's: the section `metadata` for prompts,
-`questions` for how questions about its demonstrations are made, and `setup` for how recordings
-are read that do not say it themselves.
+`questions` for how questions about its demonstrations are made, `setup` for how recordings are
+read that do not say it themselves, and `placing` for how what is seen gets a position.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from embodied_r_ros.config import check_settings, config_from_mapping, setting
 from embodied_r_ros.errors import ConfigError
 from embodied_r_ros.keypoints.finding import RULES
 from embodied_r_ros.keypoints.setup import ArmSetup
+from embodied_r_ros.perception.placing import PlacingConfig
 from embodied_r_ros.resources import shared_path
 from embodied_r_ros.yaml_files import read_yaml
 
@@ -169,6 +170,7 @@ class Robot:
     metadata: RobotMetadata = field(default_factory=RobotMetadata)
     questions: RobotQuestionsConfig = field(default_factory=RobotQuestionsConfig)
     setup: ArmSetup | None = None  # how to read its recordings; None: as they say
+    placing: PlacingConfig = field(default_factory=PlacingConfig)
 
 
 def position_text(position: Sequence[float]) -> str:
@@ -214,6 +216,7 @@ def robot_from_mapping(name: str, value: Any) -> Robot:
         _section(RobotMetadata, 'metadata', sections),
         _section(RobotQuestionsConfig, 'questions', sections),
         ArmSetup.from_mapping(sections['setup'], 'setup') if 'setup' in sections else None,
+        _section(PlacingConfig, 'placing', sections),
     )
 
 

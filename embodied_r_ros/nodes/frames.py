@@ -11,6 +11,7 @@ import numpy as np
 from rclpy.time import Time
 
 if TYPE_CHECKING:
+    from embodied_r_ros.geometry import Pose
     from embodied_r_ros.nodes.lifecycle import ManagedNode
     from embodied_r_ros.reasoning.keypoints import Position
 
@@ -34,6 +35,14 @@ class Frames:
         self, position: Position, source: str, wanted: str, stamp_ns: int
     ) -> Position | NoPose:
         """A position [m] of the frame `source` in the frame `wanted`, as it was at a stamp."""
+        pose = self.pose_in(source, wanted, stamp_ns)
+        if isinstance(pose, NoPose):
+            return pose
+        x, y, z = pose.rotation() @ np.asarray(position) + np.asarray(pose.position)
+        return float(x), float(y), float(z)
+
+    def pose_in(self, source: str, wanted: str, stamp_ns: int) -> Pose | NoPose:
+        """Pose of the frame `source` in the frame `wanted` at a stamp; 0: the newest."""
         if self._buffer is None:
             return NoPose(
                 f'{source} is another frame than {wanted}, and tf2_ros is not installed: '
@@ -44,6 +53,4 @@ class Frames:
             found = self._buffer.lookup_transform(wanted, source, stamp)
         except self._failure as error:
             return NoPose(f'{source} is not known in {wanted}: {error}')
-        pose = transform_from_msg(found)
-        x, y, z = pose.rotation() @ np.asarray(position) + np.asarray(pose.position)
-        return float(x), float(y), float(z)
+        return transform_from_msg(found)

@@ -3,23 +3,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_msgs.action import Ask, PredictKeypoint
 from embodied_r_ros.config import check_settings, setting
-from embodied_r_ros.conversions import proposal_to_msg, stamp_ns_from_msg, vector_from_msg
+from embodied_r_ros.conversions import (
+    pose_from_msg,
+    proposal_to_msg,
+    stamp_ns_from_msg,
+    vector_from_msg,
+)
 from embodied_r_ros.errors import InputError
+from embodied_r_ros.geometry import Pose
 from embodied_r_ros.nodes.limits import seconds
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
+from embodied_r_ros.perception.placing import table_view
+from embodied_r_ros.poses import PoseBuffer
 from embodied_r_ros.reasoning.asking import RefusalCode
 from embodied_r_ros.reasoning.keypoints import keypoint_question, KeypointProposal, proposal_of
 from embodied_r_ros.robots import load_robot
 
 if TYPE_CHECKING:
+    from embodied_r_ros.perception.placing import TableView
     from embodied_r_ros.reasoning.answering import Outcome
     from embodied_r_ros.reasoning.asking import Question
     from embodied_r_ros.reasoning.keypoints import Position
+    from embodied_r_ros.transforms import NoPose
 
 
 @dataclass(frozen=True)
@@ -32,31 +44,50 @@ class ArmConfig:
     max_pose_age_s: float = setting(
         0.5, 'age up to which `current_pose` counts [s]', between=(0.01, 60)
     )
+    camera: str = setting('', 'camera that sees the table; empty: the only one')
+    camera_frame: str = setting(
+        '', 'its optical frame, which tf knows in the frame of the robot; empty: its file tells'
+    )
 
     def __post_init__(self) -> None:
         """Refuse values that are not allowed."""
         check_settings(self)
 
 
-class Arm:
-    """An arm: what its file tells, and where it was last."""
+PoseIn = Callable[[str, str, int], 'Pose | NoPose']  # of a frame in another one, at a stamp [ns]
 
-    def __init__(self, config: ArmConfig) -> None:
-        """Read its file.
+
+class Arm:
+    """An arm: what its file tells, where it was, and how a camera sees its table."""
+
+    def __init__(self, config: ArmConfig, pose_in: PoseIn | None = None) -> None:
+        """Read its file, and take what knows frames (None: only the file does).
 
         Raises:
             ConfigError: It cannot be read.
         """
-        self._metadata = load_robot(config.robot).metadata if config.robot else None
+        self._config = config
+        self._robot = load_robot(config.robot) if config.robot else None
+        self._metadata = self._robot.metadata if self._robot else None
         self._max_pose_age_ns = round(config.max_pose_age_s * 1e9)
         self._pose: Any = None
+        self._poses = PoseBuffer()
+        self.pose_in = pose_in
 
     def take_pose(self, msg: Any) -> None:
         """Remember a PoseStamped of the end effector."""
         self._pose = msg
+        with suppress(ValueError):  # no rotation, or not finite: it is no place to look at
+            stamp_ns = stamp_ns_from_msg(msg.header.stamp)
+            self._poses.add(stamp_ns, pose_from_msg(msg.pose, msg.header.frame_id))
 
-    def question_of(self, goal: Any, now_ns: int) -> Question:
+    def question_of(self, goal: Any, now_ns: int, seen_ns: int = 0) -> Question:
         """Make the question that a goal or request of PredictKeypoint means.
+
+        Args:
+            goal: Task, frame and candidates.
+            now_ns: The time now [ns].
+            seen_ns: Stamp of the newest image that was perceived [ns]; 0: none was.
 
         Raises:
             InputError: It contradicts itself, has nothing to choose from, or where the arm is
@@ -71,7 +102,22 @@ class Arm:
             goal.task, goal.frame_id, candidates, goal.candidate_labels, self._metadata, state
         )
         max_age_s, deadline_s = seconds(goal.max_age_s), seconds(goal.deadline_s)
-        return replace(question, max_age_s=max_age_s, deadline_s=deadline_s)
+        view = self._view(seen_ns)
+        return replace(question, max_age_s=max_age_s, deadline_s=deadline_s, view=view)
+
+    def _view(self, seen_ns: int) -> TableView | None:
+        """The table as the camera sees it; None: where the camera is, is not known."""
+        if self._robot is None:
+            return None
+        metadata, frame = self._robot.metadata, self._config.camera_frame
+        known = self.pose_in(frame, metadata.frame_id, 0) if frame and self.pose_in else None
+        camera = known if isinstance(known, Pose) else None
+        if frame and camera is None:
+            return None
+        then = self._poses.at(seen_ns)
+        tool = then.position if then and then.frame_id == metadata.frame_id else None
+        view = table_view(camera, metadata, self._robot.placing, tool)
+        return view and replace(view, name=self._config.camera)
 
     def _state(self, frame_id: str, now_ns: int) -> Position:
         """Where the end effector is now, in the frame of the candidates [m]."""

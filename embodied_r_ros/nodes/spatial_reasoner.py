@@ -26,6 +26,7 @@ from embodied_r_ros.nodes import qos
 from embodied_r_ros.nodes.asking_server import AskingServer
 from embodied_r_ros.nodes.diagnostics import Health, ladder_health
 from embodied_r_ros.nodes.focus_client import FocusClient
+from embodied_r_ros.nodes.frames import Frames
 from embodied_r_ros.nodes.keypoint_asking import Arm, ArmConfig, fill_keypoint
 from embodied_r_ros.nodes.lifecycle import ManagedNode
 from embodied_r_ros.nodes.limits import seconds
@@ -106,6 +107,8 @@ class SpatialReasoner(ManagedNode):
         self.subscribe(SemanticDelta, 'semantic_delta', self._take_delta, qos.RESULT)
         self.subscribe(EpisodeMark, 'episode_mark', self._take_mark, qos.LATCHED)
         self.subscribe(PoseStamped, 'current_pose', self._arm.take_pose, qos.SENSOR)
+        if self.parameters.config(ArmConfig).camera_frame:
+            self._arm.pose_in = Frames(self).pose_in
         self.when_clock_jumps_back(self._forget_the_future)
         self._standing.start()
 
@@ -214,7 +217,10 @@ class SpatialReasoner(ManagedNode):
         self, goal: Any, done: Callable[[Outcome], None], listener: Listener
     ) -> Ticket | None:
         try:
-            return self._ask(self._arm.question_of(goal, self.now_ns()), done, listener)
+            seen = self._memory.deltas()
+            newest_ns = seen[-1].stamp_ns if seen else 0
+            question = self._arm.question_of(goal, self.now_ns(), newest_ns)
+            return self._ask(question, done, listener)
         except InputError as error:
             done(Outcome.refused(Question(goal.task), '', RefusalCode.BAD_QUESTION, str(error)))
             return None

@@ -3,23 +3,19 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, replace
 from itertools import pairwise
-import math
 from typing import Any, Protocol, TYPE_CHECKING
 
-from embodied_r_ros.camera_axes import turned, turned_name
+from embodied_r_ros.camera_axes import turned, turned_name, turned_orientation
 from embodied_r_ros.errors import InputError
-from embodied_r_ros.geometry import (
-    matrix_from_quaternion,
-    quaternion_from_matrix,
-    rotation_from_ypr,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from embodied_r_ros.geometry import Intrinsics, Pose
+    from embodied_r_ros.perception.placing import TableView
     from embodied_r_ros.robots import RobotMetadata
     from numpy.typing import NDArray
 
@@ -69,10 +65,7 @@ class ArmState:
 
     def turned(self, quarters: int) -> ArmState:
         """The same in the task frame turned by quarters about its z axis."""
-        orientation = self.orientation
-        if orientation and quarters % 4:
-            turn = rotation_from_ypr(-quarters * math.pi / 2, 0.0, 0.0)
-            orientation = quaternion_from_matrix(turn @ matrix_from_quaternion(orientation))
+        orientation = self.orientation and turned_orientation(self.orientation, quarters)
         return replace(self, position=turned(self.position, quarters), orientation=orientation)
 
 
@@ -87,6 +80,7 @@ class ArmEpisode:
     camera: Pose | None = None  # optical frame in the task frame; None: not known
     intrinsics: Intrinsics | None = None
     metadata: RobotMetadata | None = None  # as the recording tells it; None: it does not
+    view: TableView | None = None  # how things on the table are placed; None: they are not
 
     def __post_init__(self) -> None:
         """Refuse what contradicts itself.
@@ -116,6 +110,11 @@ class ArmEpisode:
             later = next((keypoint for keypoint in self.keypoints if keypoint > index), None)
             if later is not None:
                 yield index, later
+
+    def state_at(self, stamp_ns: int) -> ArmState | None:
+        """The newest state that is not later than a stamp; None: there is none."""
+        after = bisect_right(self.states, stamp_ns, key=lambda state: state.stamp_ns)
+        return self.states[after - 1] if after else None
 
     def turned(self, quarters: int) -> ArmEpisode:
         """The same in the task frame turned by quarters about its z axis, without its camera."""

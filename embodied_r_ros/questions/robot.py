@@ -3,22 +3,26 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from random import Random
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.camera_axes import axis_view
 from embodied_r_ros.deltas import row_deltas
 from embodied_r_ros.errors import InputError
+from embodied_r_ros.perception.placing import table_view
 from embodied_r_ros.questions.kinds import settled, Unsolved
-from embodied_r_ros.questions.robot_kinds import arm_kinds, ArmMoment
+from embodied_r_ros.questions.robot_kinds import arm_kinds, ArmMoment, is_state_told
 from embodied_r_ros.questions.splits import split_of
+from embodied_r_ros.reasoning.keypoints import look_at_table
 from embodied_r_ros.robots import Robot, RobotMetadata
 from embodied_r_ros.rows import Row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
+    from embodied_r_ros.answers import FocusText
+    from embodied_r_ros.deltas import SemanticDelta
     from embodied_r_ros.questions.arm_episode import ArmEpisode
     from embodied_r_ros.questions.coverage import Coverage
     from embodied_r_ros.questions.derive import QuestionsConfig
@@ -54,8 +58,12 @@ def rows_of_arm(
     if isinstance(facing, Unsolved):
         coverage.unsolved[EVERY_KIND, facing.reason] += 1
         return
+    is_known = shown.camera and shown.camera.frame_id == shown.frame_id
+    view = table_view(shown.camera if is_known else None, robot.metadata, robot.placing)
     quarters, robot = facing
-    config, shown = replace(config, robot=robot), shown.turned(quarters)
+    config = replace(config, robot=robot)
+    view = view and replace(view.turned(quarters), name=episode.camera)
+    shown = replace(shown.turned(quarters), view=view)
     for index, keypoint_index in shown.asked(robot.questions.stride):
         moment = ArmMoment(shown, index, keypoint_index)
         for kind, ask in arm_kinds(robot).items():
@@ -99,6 +107,8 @@ def _row(
     robot, stamp_ns = config.robot, moment.state.stamp_ns
     assert robot is not None
     options, solution, digest = settled(draft, rng)
+    deltas = [delta for delta in episode.deltas if delta.stamp_ns <= stamp_ns]
+    look = _look(moment, deltas, is_tool_told=is_state_told(kind, robot))
     return Row(
         id=f'{episode.id}/{moment.index}/{kind}/{digest}',
         episode_id=episode.id,
@@ -111,7 +121,8 @@ def _row(
         answer_kind=draft.answer_kind,
         options=options,
         solution=solution,
-        deltas=row_deltas([delta for delta in episode.deltas if delta.stamp_ns <= stamp_ns]),
+        deltas=row_deltas(deltas),
+        focus=(asdict(look),) if look else (),
         meta={
             'deltas': episode.delta_source,
             'truth': draft.truth,
@@ -125,3 +136,14 @@ def _row(
         frame_id=moment.shown.frame_id,
         deadband_m=robot.questions.deadband_m,
     )
+
+
+def _look(
+    moment: ArmMoment, deltas: Sequence[SemanticDelta], *, is_tool_told: bool
+) -> FocusText | None:
+    """Where things are that were seen, as the reasoner is told live; None: it cannot be told."""
+    view = moment.shown.view
+    if view is None or not deltas:
+        return None
+    then = moment.shown.state_at(deltas[-1].stamp_ns) if is_tool_told else None
+    return look_at_table(deltas, replace(view, tool=then.position if then else None))

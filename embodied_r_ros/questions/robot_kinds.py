@@ -160,6 +160,11 @@ def arm_kinds(robot: Robot) -> dict[str, ArmKind]:
     return kinds
 
 
+def is_state_told(kind: str, robot: Robot) -> bool:
+    """Tell whether questions of a kind say where the end effector is."""
+    return kind != 'current_state' and (kind != 'movement' or robot.questions.movement_context)
+
+
 def _draft(question: str, options: list[str] | tuple[str, ...], truth: dict[str, Any]) -> Draft:
     """A draft whose first option is right."""
     return Draft(question, tuple(options), options[0], source=SOURCE, truth=truth)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import threading
 
     from embodied_r_ros.answers import Answer
+    from embodied_r_ros.perception.placing import TableView
 
 # Looks again at the newer keyframes of some deltas: question, options, deltas, deadline [s], and
 # what ends the look early by a CancelledError (None: nothing does).
@@ -78,6 +79,7 @@ class Question:
     seed: int = 0
     episode_id: str = ''
     standing: bool = False
+    view: TableView | None = None  # in which what was seen gets a position; None: it gets none
 
 
 class Phase(Enum):

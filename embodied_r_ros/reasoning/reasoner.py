@@ -22,6 +22,7 @@ from embodied_r_ros.reasoning.asking import Phase, question_problem, Refusal, Re
 from embodied_r_ros.reasoning.completions import number_in, parse_completion, read_answer
 from embodied_r_ros.reasoning.confidence import option_confidence
 from embodied_r_ros.reasoning.freshness import age_ns, freshness_of, staleness
+from embodied_r_ros.reasoning.keypoints import look_at_table
 from embodied_r_ros.reasoning.memory import mentions, question_terms
 from embodied_r_ros.reasoning.prompts import build_prompt, REASON_PROMPT_VERSION
 from embodied_r_ros.reasoning.rungs import ask_down, chat_ladder, model_of
@@ -194,16 +195,20 @@ class Reasoner:
         cancel: threading.Event | None,
     ) -> Sequence[FocusText]:
         """Look at keyframes again, where that is wanted; a failed look is no look."""
+        placed = look_at_table(deltas, question.view) if question.view else None
+        first = [placed] if placed else []
         terms = question_terms(question.text, question.options)
         missing = bool(terms) and not any(mentions(delta, terms) for delta in deltas)
-        wanted = self._config.focus == 'always' or (self._config.focus == 'auto' and missing)
+        wanted = self._config.focus == 'always' or (
+            self._config.focus == 'auto' and missing and not first
+        )
         if self._look is None or not wanted:
-            return ()
+            return first
         listener(Phase.FOCUS, '')
         newest = deltas[-self._config.focus_keyframes :]
         # Half of what is left: the answer itself needs time too.
         found = self._look(question.text, question.options, newest, _left_s(end) / 2, cancel)
-        return [text for text in found if text.text.strip()]
+        return [*first, *(text for text in found if text.text.strip())]
 
     def _with_model(self, draft: Answer, step: ChatStep, end: int) -> Answer:
         model = model_of(step, _left_s(end))

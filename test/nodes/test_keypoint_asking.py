@@ -4,29 +4,46 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 from embodied_r_msgs.action import PredictKeypoint
+from embodied_r_ros.deltas import Item
 from embodied_r_ros.errors import InputError
+from embodied_r_ros.geometry import BODY_FROM_OPTICAL, direction_of_vector
 from embodied_r_ros.nodes.keypoint_asking import Arm, ArmConfig
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig
 from embodied_r_ros.questions.robot import rows_of_arm
+from embodied_r_ros.reasoning.keypoints import look_at_table
 from embodied_r_ros.reasoning.memory import MemoryConfig
 from embodied_r_ros.reasoning.prompts import build_prompt
 from embodied_r_ros.robots import load_robot
+from embodied_r_ros.transforms import NoPose
 from geometry_msgs.msg import Point, PoseStamped
+import numpy as np
 import pytest
+import yaml
 
 from test.questions.arms import arm, camera, episode, TASK
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from embodied_r_ros.geometry import Pose
 
 NOW_NS = 50_000_000_000
 
 
-def pose(position: tuple[float, ...], frame_id: str = 'table_center', age_s: int = 0) -> Any:
+def pose(
+    position: tuple[float, ...],
+    frame_id: str = 'table_center',
+    age_s: int = 0,
+    stamp_ns: int = NOW_NS,
+) -> Any:
     msg = PoseStamped()
     msg.header.frame_id = frame_id
-    msg.header.stamp.sec = NOW_NS // 1_000_000_000 - age_s
+    msg.header.stamp.sec, msg.header.stamp.nanosec = divmod(stamp_ns, 1_000_000_000)
+    msg.header.stamp.sec -= age_s
     x, y, z = position
     msg.pose.position = Point(x=x, y=y, z=z)
     return msg
@@ -52,6 +69,62 @@ def test_the_prompt_of_the_action_is_that_of_the_row() -> None:
             question.text, question.options, row.semantic_deltas(), (), MemoryConfig()
         )
         assert prompt == row.prompt(MemoryConfig())
+
+
+def test_what_is_told_of_the_table_is_what_the_row_tells(tmp_path: Path) -> None:
+    """Live deltas are not rounded as those of rows are, and yet give the same text."""
+    at = camera()
+    path = tmp_path / 'mine.yaml'
+    placing = {'camera_position': list(at.position), 'camera_orientation': list(at.orientation)}
+    path.write_text(yaml.safe_dump({'placing': placing, 'questions': {'kinds': ['waypoint']}}))
+    shown = arm(at=at)
+    recorded = episode('e', shown, seen=4)
+    held = np.subtract(shown.states[30].position, at.position)
+    bearing, elevation = direction_of_vector(BODY_FROM_OPTICAL @ at.rotation().T @ held)
+    items = (
+        Item('red blocky object', bearing_rad=0.123456789, elevation_rad=-0.0210987654),
+        Item('blue flat object', bearing_rad=-0.10050505, elevation_rad=0.0320320321),
+        Item('what it holds', bearing_rad=bearing, elevation_rad=elevation),
+    )
+    recorded = replace(
+        recorded, deltas=tuple(replace(delta, items=items) for delta in recorded.deltas)
+    )
+    robot = load_robot(str(path))
+    live = Arm(ArmConfig(robot=str(path)))
+    told = []
+    for row in rows_of_arm(shown, recorded, QuestionsConfig(robot=robot), Coverage()):
+        options = [tuple(map(float, option[1:-1].split(', '))) for option in row.options]
+        heard = recorded.deltas[: len(row.deltas)]
+        for state in shown.states:
+            if state.stamp_ns <= row.meta['stamp_ns']:
+                live.take_pose(pose(state.position, stamp_ns=state.stamp_ns))
+        question = live.question_of(goal(options), row.meta['stamp_ns'], heard[-1].stamp_ns)
+        assert question.view
+        look = look_at_table(heard, question.view)
+        assert look
+        memory = MemoryConfig()
+        prompt = build_prompt(question.text, question.options, heard, [look], memory)
+        assert prompt == row.prompt(memory)
+        told.append(look.text)
+    assert all('red blocky object at (' in text for text in told)
+    assert len({'At the end effector' in text for text in told}) == 2
+
+
+def test_a_camera_that_tf_knows_is_asked_of_tf(tmp_path: Path) -> None:
+    asked = []
+
+    def pose_in(frame: str, wanted: str, stamp_ns: int) -> Pose | NoPose:
+        asked.append((frame, wanted, stamp_ns))
+        return camera() if len(asked) == 1 else NoPose('gone')
+
+    live = Arm(ArmConfig(robot='sawyer_sim', camera='front', camera_frame='eye'), pose_in)
+    live.take_pose(pose((0.0, 0.0, 0.1)))
+    two = goal([(0.1, 0.0, 0.2), (0.0, 0.0, 0.0)])
+    view = live.question_of(two, NOW_NS, NOW_NS).view
+    assert view
+    assert (view.camera, view.name, view.tool) == (camera(), 'front', (0.0, 0.0, 0.1))
+    assert live.question_of(two, NOW_NS).view is None
+    assert asked[0] == ('eye', 'table_center', 0)
 
 
 def test_without_a_robot_nothing_is_told_of_one() -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from embodied_r_ros.answers import Answer, AnswerKind, Freshness
+from embodied_r_ros.answers import Answer, AnswerKind, FocusText, Freshness
+from embodied_r_ros.deltas import DeltaKind, Item, ItemStatus, SemanticDelta
 from embodied_r_ros.errors import InputError
-from embodied_r_ros.reasoning.keypoints import keypoint_question, proposal_of
+from embodied_r_ros.geometry import Pose
+from embodied_r_ros.perception.placing import TableView
+from embodied_r_ros.reasoning.keypoints import keypoint_question, look_at_table, proposal_of
 import pytest
 
 CANDIDATES = ((0.1, 0.2, 0.3), (-0.1, 0.0, 0.25))
@@ -66,3 +69,38 @@ def test_request_that_contradicts_itself_is_refused(
 ) -> None:
     with pytest.raises(InputError, match=message):
         keypoint_question(*request_)
+
+
+HERE = TableView(
+    Pose((1.0, 0.0, 1.02), (-0.6532815, -0.6532815, 0.2705981, 0.2705981), 'table_center'),
+    0.0,
+    0.02,
+    (-0.2, -0.3, 0.0),
+    (0.5, 0.3, 0.4),
+)
+
+
+def seen(*items: Item, stamp_ns: int = 7, camera: str = 'front') -> SemanticDelta:
+    return SemanticDelta(stamp_ns, DeltaKind.CHANGE, 3, items=items, camera=camera)
+
+
+def test_what_is_seen_on_the_table_is_told_with_its_position() -> None:
+    block = Item('red blocky object', bearing_rad=0.0, elevation_rad=0.0)
+    gone = Item('blue object', ItemStatus.LEFT, bearing_rad=0.0, elevation_rad=0.0)
+    above = Item('green object', bearing_rad=0.0, elevation_rad=1.0)
+    look = look_at_table([seen(), seen(block, gone, above)], HERE)
+    assert look == FocusText(
+        3, 7, 'On the table: red blocky object at (0.000, 0.000, 0.020).', 'front'
+    )
+    held = look_at_table([seen(block)], replace(HERE, tool=(0.3, 0.0, 0.33)))
+    assert held
+    assert held.text == 'At the end effector: red blocky object.'
+
+
+def test_only_the_newest_view_of_the_camera_at_the_table_is_told() -> None:
+    block = Item('red blocky object', bearing_rad=0.0, elevation_rad=0.0)
+    assert look_at_table([seen(block), seen()], HERE) is None
+    assert look_at_table([], HERE) is None
+    both = [seen(block), seen(camera='wrist')]
+    assert look_at_table(both, HERE) is None
+    assert look_at_table(both, replace(HERE, name='front'))

@@ -5,9 +5,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.answers import AnswerKind, FocusText, Freshness
-from embodied_r_ros.deltas import DeltaKind, ModelInfo, Rung, SemanticDelta
+from embodied_r_ros.deltas import DeltaKind, Item, ModelInfo, Rung, SemanticDelta
 from embodied_r_ros.errors import CancelledError, DeadlineError, ModelError
+from embodied_r_ros.geometry import Pose
 from embodied_r_ros.models.chat import ChatChunk, ChatRequest
+from embodied_r_ros.perception.placing import TableView
 from embodied_r_ros.reasoning.asking import Phase, Question, ReasonerConfig, Refusal, RefusalCode
 from embodied_r_ros.reasoning.reasoner import Reasoner
 import pytest
@@ -266,3 +268,27 @@ def test_focus_takes_the_newest_keyframes_and_half_of_the_time() -> None:
     [(ids, deadline_s)] = asked
     assert ids == [6, 7]
     assert 0 < deadline_s <= 50.0
+
+
+@pytest.mark.parametrize('focus', ['never', 'auto', 'always'])
+def test_what_lies_on_the_table_is_told_where_the_question_has_a_view_of_it(focus: str) -> None:
+    turn = (-0.6532815, -0.6532815, 0.2705981, 0.2705981)
+    eye = Pose((1.0, 0.0, 1.02), turn, 'table_center')
+    view = TableView(eye, 0.0, 0.02, (-0.2, -0.3, 0.0), (0.5, 0.3, 0.4))
+    item = Item('red blocky object', bearing_rad=0.0, elevation_rad=0.0)
+    deltas = (*SEEN, SemanticDelta(12 * SECOND_NS, DeltaKind.CHANGE, 4, items=(item,)))
+    asked: list[str] = []
+
+    def look(question: str, *_: object) -> list[FocusText]:
+        asked.append(question)
+        return []
+
+    client = ScriptedClient(RIGHT)
+    question = Question('Where to go next?', ('left', 'right'), view=view)
+    answer = Reasoner(client, ReasonerConfig(focus=focus), look).answer(
+        question, deltas, answer_id='run-1', now_ns=lambda: 13 * SECOND_NS
+    )
+    line = '2.0 s: On the table: red blocky object at (0.000, 0.000, 0.020).'
+    assert line in client.requests[0].messages[1].text.splitlines()
+    assert [text.text for text in answer.focus] == [line.removeprefix('2.0 s: ')]
+    assert bool(asked) == (focus == 'always')

@@ -26,8 +26,11 @@ from embodied_r_ros.errors import EmbodiedRError
 from embodied_r_ros.geometry import Pose
 from embodied_r_ros.keypoints.setup import ArmSetup
 from embodied_r_ros.keypoints.truth import DemonstrationTruth
+from embodied_r_ros.perception.placing import table_view
 from embodied_r_ros.recordings.bags import open_bag, read_messages
+from embodied_r_ros.robots import load_robot
 from embodied_r_ros.sim.arm import demonstrate, generate
+from embodied_r_ros.sim.arm_model import camera_pose
 from embodied_r_ros.sim.arm_tasks import ArmTask, TASKS
 from embodied_r_ros.sim.config import ArmConfig
 from embodied_r_ros.sim.episode_writer import Origin
@@ -202,3 +205,10 @@ def test_a_missing_robot_gives_what_to_install(
     command = ['sim', 'arm', '--episodes', '1', '--seed', '2', '--out', str(tmp_path / 'out')]
     assert main(command) == 2
     assert 'pip install metaworld==3.1.1' in capsys.readouterr().err
+
+
+def test_the_file_of_the_robot_tells_where_the_camera_is() -> None:
+    robot = load_robot('sawyer_sim')
+    view = table_view(None, robot.metadata, robot.placing)
+    assert view
+    assert view.camera == camera_pose()
