@@ -25,7 +25,7 @@ from embodied_r_ros.vocabulary import (
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from embodied_r_ros.geometry import Intrinsics
     from numpy.typing import NDArray
@@ -39,6 +39,7 @@ _MIN_LIGHTNESS = 50.0  # 0..255
 _MIN_CONTRAST = 25.0  # between a patch and its surroundings
 _RING = 0.012  # width of the surroundings, of the image's width
 _MIN_GATHERED = 0.5  # of all pixels of a colour lie in its objects; else it is strewn
+_THICK = 0.03  # width of what is one piece whatever its form, of the image's width
 _MIN_SOLIDITY = 0.8  # of its convex hull that a patch fills
 _HANGING = 0.3  # of the upper edge that a patch covers at most
 _FILLING = 0.6  # of another edge
@@ -87,7 +88,7 @@ def find_objects(
     for index, colour in enumerate(COLOURS):
         mask = colours == index
         patches = list(_patches(mask, hidden=(colours >= 0) & ~mask))
-        if sum(patch.mean() for patch in patches) < _MIN_GATHERED * mask.mean():
+        if _is_strewn(mask, patches):
             continue
         for patch in patches:
             if not _is_scenery(patch) and _stands_out(lab, patch):
@@ -114,6 +115,21 @@ def _patches(mask: NDArray[np.bool_], hidden: NDArray[np.bool_]) -> Iterator[NDA
             patch = labels == label
             if patch.sum() >= _MIN_SOLIDITY * (hull(patch) & ~hidden).sum():
                 yield patch
+
+
+def _is_strewn(mask: NDArray[np.bool_], patches: Sequence[NDArray[np.bool_]]) -> bool:
+    """Whether most of a colour lies in bits and pieces, as leaves do.
+
+    What is no compact patch, but thick everywhere, is one piece: the arm of a robot, say.
+    """
+    gathered = sum(patch.mean() for patch in patches)
+    if gathered >= _MIN_GATHERED * mask.mean():
+        return False
+    side = 2 * round(_THICK * mask.shape[1] / 2) + 1
+    kernel = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (side, side))
+    thick = cv2.morphologyEx(mask.astype(np.uint8), cv2.MORPH_OPEN, kernel).astype(bool)
+    thick |= np.any(patches, axis=0) if patches else False
+    return bool(thick.mean() < _MIN_GATHERED * mask.mean())
 
 
 def _is_scenery(patch: NDArray[np.bool_]) -> bool:

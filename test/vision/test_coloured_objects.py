@@ -138,6 +138,15 @@ def test_leaves_are_strewn_not_objects() -> None:
     assert len(find_objects(image, CAMERA)) <= 1
 
 
+def test_an_arm_that_reaches_in_does_not_hide_things_of_its_colour() -> None:
+    image = view(EYE)
+    elbow = np.array([(150, 0), (230, 0), (190, 40), (185, 110), (160, 110), (160, 40)])
+    cv2.fillPoly(image, [elbow], RED)
+    image[150:172, 60:82] = RED
+    [found] = find_objects(image, CAMERA)
+    assert (found.colour, found.shape) == ('red', 'blocky')
+
+
 def test_colour_in_the_dark_is_not_seen() -> None:
     """HSV calls it saturated; no eye does."""
     image = view(EYE)
