@@ -14,6 +14,7 @@ from embodied_r_ros.questions.collect import find_bags, rows_of_bags
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig
 from embodied_r_ros.questions.manifest import manifest_path, write_manifest
+from embodied_r_ros.recordings.arm_episodes import keyframes_of_arm
 from embodied_r_ros.recordings.episode_bag import DELTA_SOURCES
 from embodied_r_ros.robots import load_robot
 from embodied_r_ros.rows import write_rows
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from embodied_r_ros.deltas import SemanticDelta
+    from embodied_r_ros.robots import Robot
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,7 +70,7 @@ def main(args: argparse.Namespace) -> int:
     manifest_path(args.out)  # refused before the work, not after it
     coverage = Coverage()
     bags = tqdm(find_bags(args.bags), unit=' bags', disable=None)
-    perceive = _perceiving(args)
+    perceive = _perceiving(args, config.robot)
     rows = rows_of_bags(bags, args.deltas, config, coverage, perceive, is_forced=args.force)
     count = write_rows(args.out, rows)
     write_manifest(args.out, config, args.deltas, coverage)
@@ -79,16 +81,20 @@ def main(args: argparse.Namespace) -> int:
     return 0 if count else 1
 
 
-def _perceiving(args: argparse.Namespace) -> Callable[[Path], Sequence[SemanticDelta]]:
+def _perceiving(
+    args: argparse.Namespace, robot: Robot | None
+) -> Callable[[Path], Sequence[SemanticDelta]]:
     """What perceives the images of a bag, where its deltas are not read from it."""
     if args.deltas != 'vlm':
         if args.profile:
             msg = '--profile is for --deltas vlm: give both, or neither'
             raise InputError(msg)
-        return lambda bag: list(perceive_path(bag, classical_perceiver()))
+        return lambda bag: list(
+            perceive_path(bag, classical_perceiver(), keyframes_of_arm(bag, robot))
+        )
     if not args.profile:
         msg = '--deltas vlm needs a model server: give --profile'
         raise InputError(msg)
     profile = load_profile(args.profile)
     perceiver = vlm_perceiver(profile.client('perceiver'), profile.vlm)
-    return lambda bag: list(perceive_path(bag, perceiver))
+    return lambda bag: list(perceive_path(bag, perceiver, keyframes_of_arm(bag, robot)))

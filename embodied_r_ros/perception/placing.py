@@ -47,6 +47,12 @@ class PlacingConfig:
     touch_m: float = setting(
         0.02, 'a thing whose ray passes the end effector within this is at it [m]', between=(0, 1)
     )
+    look_every_s: float = setting(
+        0.5,
+        'longest time between two looks at the table, however little changes [s]; 0: as for other '
+        'cameras. Live it is keyframe.max_interval_s of the extractor',
+        between=(0, 3600),
+    )
     camera_position: tuple[float, ...] = setting(
         (), 'of the optical frame in the task frame, x, y, z [m]; empty: from transforms'
     )

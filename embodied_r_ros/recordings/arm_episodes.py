@@ -7,21 +7,28 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.conversions import intrinsics_from_camera_info, stamp_ns_from_msg
 from embodied_r_ros.geometry import Pose
+from embodied_r_ros.keyframes import KeyframeConfig
 from embodied_r_ros.keypoints.finding import find_keypoints
 from embodied_r_ros.keypoints.setup import SETUP_TOPIC
+from embodied_r_ros.keypoints.truth import DemonstrationTruth, TRUTH_TOPIC
+from embodied_r_ros.perception.placing import PlacingConfig
 from embodied_r_ros.questions.arm_episode import arm_episode
 from embodied_r_ros.recordings.bag_images import camera_info_topic, choose_image_topic, IMAGE_TYPES
-from embodied_r_ros.recordings.bags import topics_of_type
+from embodied_r_ros.recordings.bags import open_bag, topics_of_type
+from embodied_r_ros.recordings.demonstration_writer import CAMERA_FRAME
 from embodied_r_ros.recordings.demonstrations import read_demonstration, setup_of
 from embodied_r_ros.recordings.pose_sources import TransformPoses
 from embodied_r_ros.recordings.series import only_topic, read_series
+from embodied_r_ros.recordings.true_arm_deltas import true_arm_deltas
 from embodied_r_ros.recordings.values import read_values
 from embodied_r_ros.robots import RobotMetadata
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
+    from embodied_r_ros.deltas import SemanticDelta
     from embodied_r_ros.geometry import Intrinsics
     from embodied_r_ros.keypoints.setup import ArmSetup
     from embodied_r_ros.questions.arm_episode import ArmEpisode
@@ -35,6 +42,38 @@ _POSES = 'geometry_msgs/msg/PoseStamped'
 def has_arm(reader: AnyReader, robot: Robot | None) -> bool:
     """Tell whether a bag says that it is of an arm, or is said to be."""
     return SETUP_TOPIC in reader.topics or bool(robot and robot.setup)
+
+
+def keyframes_of_arm(path: Path, robot: Robot | None) -> KeyframeConfig | None:
+    """When the images of a bag of an arm are looked at; None: the bag is of no arm.
+
+    A camera that stands still sees a view that hardly changes while the arm goes about, so that
+    time decides too.
+
+    Raises:
+        BagError: It is not a readable bag.
+    """
+    with open_bag(path) as reader:
+        if not has_arm(reader, robot):
+            return None
+    placing = robot.placing if robot else PlacingConfig()
+    return KeyframeConfig(max_interval_s=placing.look_every_s)
+
+
+def true_deltas_of_arm(
+    reader: AnyReader, robot: Robot | None, arm: ArmEpisode, episode_id: str
+) -> list[SemanticDelta]:
+    """What is true of a simulated demonstration, as deltas; empty: the bag does not tell.
+
+    Raises:
+        InputError: What it tells cannot be read.
+    """
+    if TRUTH_TOPIC not in reader.topics or arm.camera is None:
+        return []
+    text = next(iter(read_values(reader, [TRUTH_TOPIC], lambda msg: str(msg.data))))
+    placing = robot.placing if robot else PlacingConfig()
+    truth = DemonstrationTruth.from_json(text)
+    return true_arm_deltas(truth, arm.camera, placing.look_every_s, episode_id)
 
 
 def read_arm_episode(reader: AnyReader, robot: Robot | None) -> ArmEpisode:
@@ -67,7 +106,9 @@ def read_arm_episode(reader: AnyReader, robot: Robot | None) -> ArmEpisode:
 def _camera(reader: AnyReader, setup: ArmSetup) -> tuple[Pose | None, Intrinsics | None]:
     """Pose of the camera's optical frame in the task frame, and its intrinsics, where known."""
     if not setup.image_topic and not topics_of_type(reader, *IMAGE_TYPES):
-        return None, None
+        # A demonstration of ours without images has the frame of its camera all the same.
+        where = TransformPoses(reader, '').pose_in(setup.frame_id, CAMERA_FRAME, 0)
+        return where if isinstance(where, Pose) else None, None
     topic = choose_image_topic(reader, setup.image_topic or None)
     frame = _first(reader, topic, lambda msg: str(msg.header.frame_id))
     # A camera that moves has no words for axes, so only static transforms count.

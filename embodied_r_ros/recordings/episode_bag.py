@@ -11,7 +11,7 @@ from embodied_r_ros.deltas import DeltaKind
 from embodied_r_ros.episodes import EpisodeEvent
 from embodied_r_ros.errors import BagError, InputError
 from embodied_r_ros.recordings.answer_log import AnswerLog, read_answer_log
-from embodied_r_ros.recordings.arm_episodes import has_arm, read_arm_episode
+from embodied_r_ros.recordings.arm_episodes import has_arm, read_arm_episode, true_deltas_of_arm
 from embodied_r_ros.recordings.bag_images import IMAGE_TYPES
 from embodied_r_ros.recordings.bags import open_bag, topics_of_type
 from embodied_r_ros.recordings.camera_poses import camera_poses
@@ -79,8 +79,12 @@ def read_episode(
         layout = _layout(reader)
         arm = read_arm_episode(reader, robot) if has_arm(reader, robot) else None
         marks = _read(reader, topics_of_type(reader, _MARK), mark_from_msg)
+        start = next((mark for mark in marks if mark.event is EpisodeEvent.START), None)
+        episode_id = start.episode_id if start else path.stem
+        if arm and source == 'true' and not true:
+            deltas = true_deltas_of_arm(reader, robot, arm, episode_id)
         is_blind = not topics_of_type(reader, *IMAGE_TYPES)
-        if not topics and not (arm and is_blind):
+        if not topics and not deltas and not (arm and is_blind):
             if is_blind and true and source not in {'recorded', 'true'}:
                 msg = f'bag {path} has true deltas and no images: use --deltas true'
                 raise BagError(msg)
@@ -89,8 +93,6 @@ def read_episode(
         found = camera_poses(
             reader, deltas, is_recorded=source == 'recorded', is_simulated=layout is not None
         )
-    start = next((mark for mark in marks if mark.event is EpisodeEvent.START), None)
-    episode_id = start.episode_id if start else path.stem
     return Episode(
         id=episode_id,
         scene_id=(start.scene_id if start else '') or episode_id,

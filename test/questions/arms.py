@@ -13,6 +13,7 @@ from embodied_r_ros.episodes import Outcome
 from embodied_r_ros.geometry import BODY_FROM_OPTICAL, Intrinsics, Pose, quaternion_from_matrix
 from embodied_r_ros.images import encode_image
 from embodied_r_ros.keypoints.setup import ArmSetup
+from embodied_r_ros.keypoints.truth import TRUTH_TOPIC
 from embodied_r_ros.questions.arm_episode import arm_episode
 from embodied_r_ros.recordings.demonstration_writer import (
     ArmFrame,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from embodied_r_ros.keypoints.truth import DemonstrationTruth
     from embodied_r_ros.questions.arm_episode import ArmEpisode, Position
     from numpy.typing import NDArray
 
@@ -111,7 +113,13 @@ def episode(name: str, shown: ArmEpisode | None, *, scene: str = '', seen: int =
 
 
 def write_arm_bag(
-    path: Path, scene: str, *, at: Pose | None = None, shift_m: float = 0.0, images: bool = True
+    path: Path,
+    scene: str,
+    *,
+    at: Pose | None = None,
+    shift_m: float = 0.0,
+    images: bool = True,
+    truth: DemonstrationTruth | None = None,
 ) -> Path:
     """Write the demonstration as a bag, with a rest at every keypoint; its camera sees a block."""
     setup = ArmSetup(
@@ -126,6 +134,7 @@ def write_arm_bag(
         {},
         camera=Intrinsics.from_fov(320, 240, math.radians(60)) if images else None,
         fixed={CAMERA_FRAME: at} if at else {},
+        truth={TRUTH_TOPIC: truth.to_json()} if truth else {},
     )
     table = np.random.default_rng(0).integers(60, 160, (30, 40, 1)).repeat(3, 2)
     view = np.asarray(cv2.resize(table.astype(np.uint8), (320, 240)), np.uint8)

@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.cli.main import main
+from embodied_r_ros.keypoints.truth import DemonstrationTruth, TrueThing
 from embodied_r_ros.movement import Movement
 from embodied_r_ros.questions.derive import QuestionsConfig
 from embodied_r_ros.questions.splits import split_of
@@ -15,13 +16,12 @@ from embodied_r_ros.recordings.bags import open_bag
 from embodied_r_ros.robots import load_robot
 from embodied_r_ros.rows import read_rows
 import numpy as np
+import pytest
 
-from test.questions.arms import camera, KEYPOINTS, write_arm_bag
+from test.questions.arms import camera, KEYPOINTS, STEP_NS, T0_NS, write_arm_bag
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
 ARM_KINDS = {'waypoint', 'current_state', 'movement'}
 
@@ -85,6 +85,56 @@ def test_without_images_the_arm_is_asked_about_where_its_camera_is_declared(
     rows = list(read_rows(out))
     assert {row.question_type for row in rows} == ARM_KINDS
     assert not any(row.deltas for row in rows)
+
+
+def test_what_is_told_of_the_table_is_never_older_than_half_a_second(tmp_path: Path) -> None:
+    """Its camera stands still and sees nothing move: other bags would give one keyframe."""
+    bag, out = write_arm_bag(tmp_path / 'bag', 'table', at=camera()), tmp_path / 'rows.jsonl'
+    assert main(['questions', str(bag), '--out', str(out)]) == 0
+    rows = [row for row in read_rows(out) if row.state]
+    ages_s = [(row.meta['stamp_ns'] - row.deltas[-1]['stamp_ns']) / 1e9 for row in rows]
+    assert max(ages_s) < 0.5
+    assert len(rows[-1].deltas) > 10
+    assert all('red blocky object at (' in row.focus[0]['text'] for row in rows)
+    seldom = tmp_path / 'seldom.yaml'
+    seldom.write_text('placing: {look_every_s: 0.0}\n')
+    again = tmp_path / 'again.jsonl'
+    assert main(['questions', str(bag), '--robot', str(seldom), '--out', str(again)]) == 0
+    assert {len(row.deltas) for row in read_rows(again)} == {1}
+
+
+def true_things() -> DemonstrationTruth:
+    """A block that is carried off, and a mat."""
+    stamps = tuple(T0_NS + STEP_NS * number for number in range(100))
+    block = tuple((0.1, -0.15 + 0.01 * max(0, n - 70), 0.02) for n in range(100))
+    things = (
+        TrueThing('block', 'red block', block),
+        TrueThing('mat', 'blue mat', ((0.15, 0.1, 0.0),) * 100),
+    )
+    return DemonstrationTruth(stamps, things, (), 'table_center')
+
+
+@pytest.mark.parametrize('images', [True, False])
+def test_true_deltas_of_an_arm_tell_where_things_are(tmp_path: Path, images: bool) -> None:
+    bag = write_arm_bag(tmp_path / 'bag', 'table', at=camera(), images=images, truth=true_things())
+    out = tmp_path / 'rows.jsonl'
+    assert main(['questions', str(bag), '--deltas', 'true', '--out', str(out)]) == 0
+    first, *_, last = (row for row in read_rows(out) if row.question_type == 'current_state')
+    mat = 'blue mat at (0.150, 0.100, 0.000).'
+    assert first.focus[0]['text'] == f'On the table: red block at (0.100, -0.150, 0.020); {mat}'
+    assert last.focus[0]['text'] == f'On the table: red block at (0.100, 0.050, 0.020); {mat}'
+    assert [delta['action'] for delta in last.deltas][:2] == ['', 'stationary']
+    moved = [delta['stamp_ns'] for delta in last.deltas if 'Moved: red block' in delta['change']]
+    assert min(moved) == T0_NS + 80 * STEP_NS
+
+
+def test_without_truth_there_are_no_true_deltas(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bag = write_arm_bag(tmp_path / 'bag', 'table', at=camera())
+    out = tmp_path / 'rows.jsonl'
+    assert main(['questions', str(bag), '--deltas', 'true', '--out', str(out)]) == 2
+    assert 'has no true deltas' in capsys.readouterr().err
 
 
 def test_a_camera_behind_the_robot_gives_no_rows_and_says_why(
