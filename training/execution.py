@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.reasoning.completions import parse_completion, UNKNOWN
 
+from training.arm_reader import cm_of
+from training.arm_traces import likest, movement_words
 from training.grading import named_answer
 from training.traces import facing, level, standing
 from training.walk import quarter
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 _TURN = r'(?:(?P<degrees>\d+) (?P<hand>left|right)|0)'
 _LABEL = r'[a-z]+(?: [a-z]+)*'
+_CM = r'(?P<x>-?\d+) (?P<y>-?\d+) (?P<z>-?\d+)'
 _COUNTED = re.compile(rf'{_LABEL} \[[\d-]+\] \d+;')
 _RANGED = re.compile(rf'(?P<label>{_LABEL}) (?P<metres>\d+\.\d) m;')
 _LISTED = re.compile(r'\[[\d-]+\] ([^.\[]*)\.')
@@ -105,6 +108,20 @@ def _nearest(match: re.Match[str], options: Sequence[str], text: str) -> str | N
     return min(metres, key=metres.__getitem__) if set(metres) == set(options) else None
 
 
+def _next_place(match: re.Match[str], options: Sequence[str], text: str) -> str | None:
+    del text
+    wanted = [int(match[axis]) for axis in 'xyz']
+    places = [cm_of(option) for option in options]
+    offs = [sum(abs(a - b) for a, b in zip(p, wanted, strict=True)) for p in places if p]
+    return options[offs.index(min(offs))] if len(offs) == len(options) > 0 else None
+
+
+def _way(match: re.Match[str], options: Sequence[str], text: str) -> str | None:
+    del text
+    x, y, z = (int(match[axis]) for axis in 'xyz')
+    return likest(movement_words((x, y, z)), options)
+
+
 def _unknown(match: re.Match[str], options: Sequence[str], text: str) -> str | None:
     del match, options, text
     return UNKNOWN
@@ -130,5 +147,7 @@ _STEPS: tuple[tuple[re.Pattern[str], Step], ...] = tuple(
         (r'First is [^.]*\.?$', _first),
         (rf'{_LABEL} objects: \d+\.?$', _count),
         (r'nearest is [^.]*\.?$', _nearest),
+        (rf'Next {_CM}\. [^A-Z]*Closest: [^A-Za-z]*$', _next_place),
+        (rf'Way {_CM}: [^.]*\. Most like: [^.]*\.?$', _way),
     )
 )

@@ -29,6 +29,9 @@ class GrpoArguments:
     model: str = field(metadata={'help': 'folder to start from'})
     judge: list[str] = field(metadata={'help': 'folders or URLs of judges; several vote'})
     stages: list[str] = field(metadata={'help': "such as '2 x 7:3:0': epochs, then weights"})
+    kinds: list[str] = field(
+        default_factory=list, metadata={'help': 'types of questions; none: all'}
+    )
     samples: str = field(
         default='',
         metadata={'help': 'completions of training.rollouts: only rows that they differ on'},
@@ -56,6 +59,8 @@ def examples(arguments: GrpoArguments, split: str, tokenizer: Any) -> Iterator[d
     for file in arguments.rows:
         for row in read_rows(Path(file)):
             if row.split != split or (told is not None and row.id not in told):
+                continue
+            if arguments.kinds and row.question_type not in arguments.kinds:
                 continue
             prompt = row.prompt(memory)
             tokens = tokenizer(chat_text(tokenizer, prompt))['input_ids']

@@ -33,6 +33,9 @@ class SftArguments:
     """What to train, and on what."""
 
     rows: list[str] = field(metadata={'help': 'files of rows'})
+    kinds: list[str] = field(
+        default_factory=list, metadata={'help': 'types of questions; none: all'}
+    )
     model: str = field(default='', metadata={'help': 'folder to start from; empty: from scratch'})
     vocab_size: int = field(
         default=1024, metadata={'help': 'from scratch: size of the vocabulary'}
@@ -80,7 +83,9 @@ def chosen_rows(arguments: SftArguments, split: str) -> Iterator[Row]:
     """The rows of a split that are asked for."""
     for file in arguments.rows:
         for row in read_rows(Path(file)):
-            if row.split == split and len(row.deltas) <= (arguments.max_deltas or len(row.deltas)):
+            is_asked = row.question_type in arguments.kinds or not arguments.kinds
+            is_short = len(row.deltas) <= (arguments.max_deltas or len(row.deltas))
+            if row.split == split and is_asked and is_short:
                 yield row
 
 

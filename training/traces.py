@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.reasoning.completions import UNKNOWN
 from embodied_r_ros.vocabulary import COLOURS
 
+from training.arm_traces import ARM_READERS
 from training.scene_reader import read_scene, SceneLine, SeenItem
 from training.walk import place, quarter, side_of, signed_rise, signed_turn, turned, Walk, wrapped
 
@@ -256,6 +257,9 @@ PATH_KINDS = frozenset(
 
 def read_row(row: Row, config: MemoryConfig) -> Trace | None:
     """What a careful reader of the row's prompt answers, and why; None: the text does not tell."""
+    if row.question_type in ARM_READERS:
+        said = ARM_READERS[row.question_type](row)
+        return Trace(*said) if said else None
     reader = READERS.get(row.question_type)
     lines = read_scene(row.prompt(config).user)
     return reader(row, lines) if reader and lines else None

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a careful reader writes about arms follows from the prompt, and from nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+import re
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.keypoints.truth import DemonstrationTruth, TrueThing
+from embodied_r_ros.questions.coverage import Coverage
+from embodied_r_ros.questions.derive import QuestionsConfig
+from embodied_r_ros.questions.robot import rows_of_arm
+from embodied_r_ros.reasoning.memory import MemoryConfig
+from embodied_r_ros.recordings.true_arm_deltas import true_arm_deltas
+from embodied_r_ros.robots import load_robot
+import pytest
+
+from test.questions.arms import arm, camera, episode
+from training.arm_reader import cm_of, read_arm
+from training.arm_traces import likest, movement_words, next_step
+from training.execution import executed_conclusion
+from training.traces import read_row
+
+if TYPE_CHECKING:
+    from embodied_r_ros.rows import Row
+
+    from training.arm_reader import ArmPrompt
+
+MEMORY = MemoryConfig()
+BLOCK, MAT = (0.1, -0.15, 0.02), (0.15, 0.1, 0.0)
+
+
+def demonstration() -> list[Row]:
+    """Rows of an arm that puts a red block on a blue mat, as a perfect perceiver tells it."""
+    shown = arm(at=camera())
+    gripped, released = shown.keypoints[2], shown.keypoints[6]
+    block = []
+    for index, state in enumerate(shown.states):
+        x, y, z = shown.states[min(index, released)].position
+        block.append((x, y, z + 0.006) if index > gripped and state else BLOCK)
+    things = (
+        TrueThing('block', 'red block', tuple(block)),
+        TrueThing('mat', 'blue mat', (MAT,) * len(block)),
+    )
+    stamps = tuple(state.stamp_ns for state in shown.states)
+    truth = DemonstrationTruth(stamps, things, (), shown.frame_id)
+    recorded = replace(episode('e', shown), deltas=tuple(true_arm_deltas(truth, camera(), 0.05)))
+    robot = load_robot('sawyer_sim')
+    robot = replace(robot, questions=replace(robot.questions, stride=3))
+    return list(rows_of_arm(shown, recorded, QuestionsConfig(robot=robot), Coverage()))
+
+
+ROWS = demonstration()
+
+
+def of_kind(kind: str) -> list[Row]:
+    return [row for row in ROWS if row.question_type == kind]
+
+
+def told(row: Row) -> ArmPrompt:
+    found = read_arm(row)
+    assert found
+    return found
+
+
+@pytest.mark.parametrize('kind', ['waypoint', 'movement'])
+def test_a_careful_reader_is_mostly_right(kind: str) -> None:
+    traces = [(row, read_row(row, MEMORY)) for row in of_kind(kind)]
+    right = [trace is not None and trace.answer == row.solution_text() for row, trace in traces]
+    assert len(right) > 20
+    assert sum(right) / len(right) > 0.8
+
+
+def test_a_trace_names_no_letter_and_ends_with_its_option() -> None:
+    for row in ROWS:
+        trace = read_row(row, MEMORY)
+        if trace:
+            assert trace.answer in row.options
+            assert trace.think.endswith(f': {trace.answer}.')
+            assert not re.search(r'\b[A-D]\b', trace.think)
+
+
+def test_the_last_figures_lead_to_the_answer() -> None:
+    for row in ROWS:
+        trace = read_row(row, MEMORY)
+        if trace:
+            assert executed_conclusion(trace.think, row.options) == trace.answer
+
+
+def test_execution_follows_the_figures_not_the_words() -> None:
+    places = ('(0.100, 0.000, 0.020)', '(0.300, 0.000, 0.020)')
+    think = 'red 10 0 2; hand 0 0 16. Next 29 1 2. 10 0 2 off 20; 30 0 2 off 2; Closest: '
+    assert executed_conclusion(f'{think}(0.100, 0.000, 0.020).', places) == places[1]
+    assert executed_conclusion(f'{think}(0.100, 0.000, 0.020).', ('left', 'right')) is None
+    think = 'Next 0 0 2. Way 0 -3 -14: up. Most like: up.'
+    assert executed_conclusion(think, ('up', 'slightly left, down')) == 'slightly left, down'
+
+
+def test_only_the_prompt_is_read() -> None:
+    """With other places told, the same row leads elsewhere; without them, nowhere."""
+    changed = 0
+    for row in of_kind('waypoint'):
+        trace = read_row(row, MEMORY)
+        blind = replace(row, focus=())
+        assert read_row(blind, MEMORY) is None
+        look = dict(row.focus[0])
+        look['text'] = str(look['text']).replace('(0.100, -0.150', '(0.250, 0.200')
+        other = read_row(replace(row, focus=(look,)), MEMORY)
+        changed += other != trace
+        unsaid = replace(row, keypoint=(9.0, 9.0, 9.0), state=(8.0, 8.0, 8.0), solution='A')
+        assert read_row(unsaid, MEMORY) == trace
+    assert changed > 5
+
+
+def test_the_prompt_is_read_back_into_centimetres() -> None:
+    first = of_kind('waypoint')[0]
+    found = told(first)
+    assert (found.task, found.state) == ('put the red block on the blue mat', (0, 0, 16))
+    assert found.on_table == {'red': (10, -15, 2), 'blue': (15, 10, 0)}
+    held = next(row for row in of_kind('waypoint') if told(row).at_tool)
+    assert told(held).at_tool == ('red',)
+    assert told(of_kind('current_state')[0]).state is None
+
+
+def test_where_the_hand_is_no_text_tells() -> None:
+    assert all(read_row(row, MEMORY) is None for row in of_kind('current_state'))
+
+
+@pytest.mark.parametrize(
+    ('task', 'state', 'on_table', 'at_tool', 'expected'),
+    [
+        ('pick up the red block', (0, 0, 16), {'red': (10, 5, 2)}, (), (10, 5, 15)),
+        ('pick up the red block', (10, 5, 15), {'red': (10, 5, 2)}, (), (10, 5, 1)),
+        ('pick up the red block', (10, 5, 8), {'red': (10, 5, 2)}, (), (10, 5, 1)),
+        ('pick up the red block', (10, 5, 1), {}, ('red',), (10, 5, 16)),
+        ('pick up the red block', (10, 5, 9), {}, ('red',), (10, 5, 16)),
+        ('stack the red block on the blue block', (10, 5, 16), {'blue': (0, 9, 2)}, ('red',),
+         (0, 9, 20)),
+        ('stack the red block on the blue block', (0, 9, 20), {'blue': (0, 9, 2)}, ('red',),
+         (0, 9, 6)),
+        ('put the red block on the blue mat', (0, 9, 16), {'blue': (3, 9, 2)}, ('red',),
+         (0, 9, 2)),
+        ('put the red block on the blue mat', (0, 9, 9), {'blue': (3, 9, 2), 'red': (0, 9, 2)},
+         (), (0, 9, 16)),
+        ('push the red block to the blue mat', (0, 5, 16), {'red': (5, 5, 2), 'blue': (20, 5, 0)},
+         (), (-3, 5, 15)),
+        ('push the red block to the blue mat', (-3, 5, 1), {'red': (5, 5, 2), 'blue': (20, 5, 0)},
+         (), (15, 5, 1)),
+        ('push the red block to the blue mat', (15, 5, 1), {'red': (20, 5, 2), 'blue': (20, 5, 0)},
+         (), (15, 5, 15)),
+    ],
+)  # fmt: skip
+def test_what_comes_next_follows_from_hand_thing_and_place(
+    task: str,
+    state: tuple[int, int, int],
+    on_table: dict[str, tuple[int, int, int]],
+    at_tool: tuple[str, ...],
+    expected: tuple[int, int, int],
+) -> None:
+    prompt = replace(
+        told(of_kind('waypoint')[0]),
+        task=task, state=state, on_table=on_table, at_tool=at_tool,
+    )  # fmt: skip
+    step = next_step(prompt)
+    assert step
+    assert step.ends[0] == expected
+
+
+@pytest.mark.parametrize('task', ['open the drawer', 'put the green block on the blue mat'])
+def test_what_is_not_seen_has_no_next_step(task: str) -> None:
+    assert next_step(replace(told(of_kind('waypoint')[0]), task=task)) is None
+
+
+def test_words_of_a_way_and_the_option_most_like_them() -> None:
+    assert movement_words((10, -4, 0)) == 'forward, slightly left'
+    assert movement_words((0, 0, 0)) == 'stay'
+    options = ('up', 'forward, left', 'backward')
+    assert likest('forward, slightly left', options) == 'forward, left'
+    assert likest('stay', options) is None
+    assert likest('up', ('somewhere', 'else')) is None
+    assert cm_of('nowhere') is None

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads what a prompt tells of an arm, its task and its table back into numbers.
+
+As for rooms, nothing is read but what the reasoner reads: the question, and what keyframes showed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import re
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.vocabulary import COLOURS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from embodied_r_ros.rows import Row
+
+Cm = tuple[int, int, int]  # a position or a way, in whole centimetres
+Position = tuple[float, float, float]  # [m]
+
+_NUMBER = r'(-?\d+\.\d+)'
+_POSITION = re.compile(rf'\({_NUMBER}, {_NUMBER}, {_NUMBER}\)')
+_TASK = re.compile(r'The task is: (.*?)[.!?] (?=Which|At which|Is |How )')
+_STATE = re.compile(rf'The end effector is at {_POSITION.pattern}')
+_ON_TABLE = re.compile(r'On the table: (.*?)\.(?= At the end effector: |$)')
+_AT_TOOL = re.compile(r'At the end effector: (.*?)\.$')
+_COLOURS = tuple(colour.name for colour in COLOURS)
+
+
+@dataclass(frozen=True)
+class ArmPrompt:
+    """What a prompt tells of an arm."""
+
+    task: str  # in words
+    state: Cm | None  # of the end effector; None: not told
+    on_table: dict[str, Cm]  # middle of what is seen, by its colour
+    at_tool: tuple[str, ...]  # colours of what is at the end effector
+
+
+def read_arm(row: Row) -> ArmPrompt | None:
+    """Read a row's prompt; None: it tells of no task."""
+    task = _TASK.search(row.question)
+    if not task:
+        return None
+    state = _STATE.search(row.question)
+    looks = [str(look['text']) for look in row.focus]
+    said = looks[-1] if looks else ''
+    on_table = _ON_TABLE.search(said)
+    at_tool = _AT_TOOL.search(said)
+    return ArmPrompt(
+        task[1],
+        _in_cm(state.groups()) if state else None,
+        _places(on_table[1] if on_table else ''),
+        tuple(label.split()[0] for label in at_tool[1].split('; ')) if at_tool else (),
+    )
+
+
+def _places(said: str) -> dict[str, Cm]:
+    """Positions by colour; of several things of one colour, the first and largest."""
+    places: dict[str, Cm] = {}
+    for part in filter(None, said.split('; ')):
+        at = cm_of(part)
+        if at:
+            places.setdefault(part.split()[0], at)
+    return places
+
+
+def cm_of(text: str) -> Cm | None:
+    """The position that a text ends with, in whole centimetres; None: it has none."""
+    match = _POSITION.search(text)
+    return _in_cm(match.groups()) if match else None
+
+
+def _in_cm(parts: Sequence[str]) -> Cm:
+    x, y, z = (round(100 * float(part)) for part in parts)
+    return x, y, z
+
+
+def colours_of(task: str) -> list[str]:
+    """Colours that a task names, in its order."""
+    return [word for word in re.findall(r'[a-z]+', task.lower()) if word in _COLOURS]
+
+
+def cm_text(value: Cm) -> str:
+    """Whole centimetres as traces have them.
+
+    >>> cm_text((19, -2, 15))
+    '19 -2 15'
+    """
+    return ' '.join(map(str, value))

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reasoning traces about arms: what a careful reader of positions, state and task would write.
+
+He knows how things are fetched and put down: the hand goes above a thing, down to it, takes hold,
+lifts, goes above the place, down, and lets go. Which of these comes next he reads from where the
+thing and the hand are. All is in whole centimetres, and ends with an option.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.errors import InputError
+from embodied_r_ros.movement import Movement
+
+from training.arm_reader import cm_of, cm_text, colours_of, read_arm
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from embodied_r_ros.rows import Row
+
+    from training.arm_reader import ArmPrompt, Cm
+
+# In whole centimetres, as the demonstrations that are learned from have it.
+_ABOVE, _LOW, _ON_BLOCK = 15, 2, 6  # the hand above things, at them, and on a block
+_OVER, _NEARLY = 1, 4  # so far aside the hand is over a thing, and on its way down to it
+_HOME: Cm = (0, 0, 16)
+_BEHIND, _SHORT = 8, 5  # the hand behind a block that it pushes, and before its end
+_MATCH = 4  # so far off in all, an option is what was expected
+
+
+@dataclass(frozen=True)
+class Step:
+    """What comes next, why, and where that is."""
+
+    why: str
+    ends: tuple[Cm, ...]  # the likeliest first
+
+
+def waypoint(row: Row) -> tuple[str, str] | None:
+    """Reasoning and option for the next position; None: the prompt does not tell it."""
+    told = read_arm(row)
+    step = next_step(told) if told else None
+    places = [cm_of(option) for option in row.options]
+    if told is None or step is None or told.state is None or None in places:
+        return None
+    known = [place for place in places if place]
+    offs = {end: [_off(place, end) for place in known] for end in step.ends}
+    nearest = min(step.ends, key=lambda each: min(offs[each]))
+    end = next((each for each in step.ends if min(offs[each]) <= _MATCH), nearest)
+    listed = [f'{cm_text(place)} off {off};' for place, off in zip(known, offs[end], strict=True)]
+    best = row.options[offs[end].index(min(offs[end]))]
+    said = [*_start(told), step.why, f'Next {cm_text(end)}.', *listed, f'Closest: {best}.']
+    return ' '.join(said), best
+
+
+def movement(row: Row) -> tuple[str, str] | None:
+    """Reasoning and option for the way to the next position; None: the prompt does not tell."""
+    told = read_arm(row)
+    step = next_step(told) if told else None
+    if told is None or step is None or told.state is None:
+        return None
+    # A movement is asked for, so that the hand does not stay where it is.
+    end = next((end for end in step.ends if end != told.state), told.state)
+    x, y, z = (b - a for a, b in zip(told.state, end, strict=True))
+    words = movement_words((x, y, z))
+    best = likest(words, row.options)
+    if best is None:
+        return None
+    said = [*_start(told), step.why, f'Next {cm_text(end)}.']
+    said += [f'Way {cm_text((x, y, z))}: {words}.', f'Most like: {best}.']
+    return ' '.join(said), best
+
+
+def movement_words(way: Cm) -> str:
+    """Words for a way in whole centimetres; 'stay' for none."""
+    x, y, z = (value / 100 for value in way)
+    found = Movement.between((0.0, 0.0, 0.0), (x, y, z), 0.005)
+    return found.words() if found else 'stay'
+
+
+def likest(words: str, options: Sequence[str]) -> str | None:
+    """The option whose movement is most like some words; None: they are no movements."""
+    if words == 'stay' or words in options:
+        return words if words in options else None
+    wanted = Movement.from_words(words).levels
+    try:
+        levels = [Movement.from_words(option).levels for option in options]
+    except InputError:
+        return None
+    unlike = [sum(abs(a - b) for a, b in zip(own, wanted, strict=True)) for own in levels]
+    return options[unlike.index(min(unlike))]
+
+
+def next_step(told: ArmPrompt) -> Step | None:
+    """What comes next in a task; None: the prompt does not tell."""
+    colours = colours_of(told.task)
+    if not colours or told.state is None:
+        return None
+    thing, *others = colours
+    if told.task.startswith('push') and others:
+        return _push(told, told.state, thing, others[0])
+    if thing in told.at_tool:
+        return _with_it(told, told.state, thing, others[0] if others else '')
+    if thing in told.on_table:
+        return _without_it(told, told.state, thing, others[0] if others else '')
+    return None
+
+
+def _without_it(told: ArmPrompt, hand: Cm, thing: str, place: str) -> Step | None:
+    """The hand is empty."""
+    x, y, z = told.on_table[thing]
+    there = told.on_table.get(place)
+    if place in told.at_tool or (there and _aside(there, (x, y, z)) <= _NEARLY):
+        return Step(f'{thing} is put: up.', ((hand[0], hand[1], _above(told, place)),))
+    if _aside((x, y, z), hand) > (_OVER if hand[2] >= _ABOVE - 1 else _NEARLY):
+        return Step(f'Hand not over {thing}: above it.', ((x, y, _ABOVE),))
+    return Step(f'Hand over {thing}: down.', ((x, y, 1), hand))
+
+
+def _with_it(told: ArmPrompt, hand: Cm, thing: str, place: str) -> Step | None:
+    """The hand has the thing, or touches it."""
+    z = hand[2]
+    there = told.on_table.get(place)
+    over = _OVER if _is_stacked(told) and z >= _ABOVE else _NEARLY
+    if place in told.at_tool or (there and _aside(there, hand) <= over):
+        return _put(told, hand, thing, place)
+    if not place or z < _ABOVE - 1:
+        return _lift(hand, thing)
+    if there is None:
+        return None
+    above = (there[0], there[1], _above(told, place))
+    return Step(f'{thing} lifted: above {place}.', (above, hand))
+
+
+def _lift(hand: Cm, thing: str) -> Step:
+    """The hand has the thing, or takes it, where it was found."""
+    x, y, z = hand
+    up = (x, y, _ABOVE + 1)
+    if z >= _ABOVE // 2:
+        return Step(f'{thing} in hand: lift.', (up,))
+    # A little above it, the hand is on its way down rather than up, which begins quickly.
+    if z == _LOW:
+        return Step(f'{thing} at hand: take it, or lift.', ((x, y, 1), up))
+    return Step(f'{thing} in hand, low: lift, or take it.', (up, hand))
+
+
+def _put(told: ArmPrompt, hand: Cm, thing: str, place: str) -> Step:
+    """The hand has the thing over its place, or at it."""
+    x, y, z = hand
+    low = _ON_BLOCK if _is_stacked(told) else _LOW
+    if z < _ABOVE // 2:
+        ends = ((x, y, _above(told, place)), (x, y, min(z, low)))
+        return Step(f'{thing} at {place}: up, or let go.', ends)
+    return Step(f'{thing} over {place}: down.', ((x, y, low), hand))
+
+
+def _push(told: ArmPrompt, hand: Cm, thing: str, place: str) -> Step | None:
+    """The closed hand goes behind the thing and pushes it to its place."""
+    at, there = told.on_table.get(thing), told.on_table.get(place)
+    x, y, z = hand
+    if there is None or (at is None and thing not in told.at_tool):
+        return None
+    if x >= there[0] - _SHORT - 1 and abs(y - there[1]) <= _NEARLY:
+        return Step(f'Hand at {place}: up, or stay.', ((x, y, _ABOVE), hand))
+    if at is None or (z <= _LOW and x < at[0]):
+        return Step(f'Hand behind {thing}: push.', ((there[0] - _SHORT, y, 1), hand))
+    return _go_behind(hand, thing, (at[0] - _BEHIND, at[1], _ABOVE))
+
+
+def _go_behind(hand: Cm, thing: str, behind: Cm) -> Step:
+    """The hand is on its way to where it pushes from."""
+    if hand == _HOME:
+        return Step(f'Hand at home: close, or above behind {thing}.', (hand, behind))
+    if _aside(behind, hand) <= (_OVER if hand[2] >= _ABOVE - 1 else _NEARLY):
+        return Step(f'Hand over there: down behind {thing}.', ((*behind[:2], 1), hand))
+    return Step(f'Hand away: above behind {thing}.', (behind,))
+
+
+def _is_stacked(told: ArmPrompt) -> bool:
+    return told.task.startswith('stack')
+
+
+def _above(told: ArmPrompt, place: str) -> int:
+    """Height of the hand above a place, with a thing in it [cm]."""
+    return _ABOVE + 1 + ((_ON_BLOCK - _LOW) if place and _is_stacked(told) else 0)
+
+
+def _start(told: ArmPrompt) -> list[str]:
+    """What was read, before anything is made of it."""
+    colours = dict.fromkeys(colours_of(told.task))
+    said = []
+    for colour in colours:
+        place = told.on_table.get(colour)
+        where = 'at hand' if colour in told.at_tool else cm_text(place) if place else 'not seen'
+        said.append(f'{colour} {where};')
+    assert told.state is not None
+    return [*said, f'hand {cm_text(told.state)}.']
+
+
+def _aside(a: Cm, b: Cm) -> int:
+    """How far two positions are apart across the table, along the axis on which it is most."""
+    return max(abs(a[0] - b[0]), abs(a[1] - b[1]))
+
+
+def _off(a: Cm, b: Cm) -> int:
+    return sum(abs(x - y) for x, y in zip(a, b, strict=True))
+
+
+# Where the end effector is now, no text tells that has no item for it: there is no reader for it.
+ARM_READERS = {'waypoint': waypoint, 'movement': movement}
