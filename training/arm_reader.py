@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.vocabulary import COLOURS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from embodied_r_ros.rows import Row
 
 Cm = tuple[int, int, int]  # a position or a way, in whole centimetres
@@ -44,14 +42,14 @@ def read_arm(row: Row) -> ArmPrompt | None:
     task = _TASK.search(row.question)
     if not task:
         return None
-    state = _STATE.search(row.question)
+    state = state_in(row.question)
     looks = [str(look['text']) for look in row.focus]
     said = looks[-1] if looks else ''
     on_table = _ON_TABLE.search(said)
     at_tool = _AT_TOOL.search(said)
     return ArmPrompt(
         task[1],
-        _in_cm(state.groups()) if state else None,
+        _in_cm(state) if state else None,
         _places(on_table[1] if on_table else ''),
         tuple(label.split()[0] for label in at_tool[1].split('; ')) if at_tool else (),
     )
@@ -67,14 +65,31 @@ def _places(said: str) -> dict[str, Cm]:
     return places
 
 
-def cm_of(text: str) -> Cm | None:
-    """The position that a text ends with, in whole centimetres; None: it has none."""
+def position_in(text: str) -> Position | None:
+    """The first position in a text [m]; None: it has none."""
     match = _POSITION.search(text)
-    return _in_cm(match.groups()) if match else None
+    return _position(match) if match else None
 
 
-def _in_cm(parts: Sequence[str]) -> Cm:
-    x, y, z = (round(100 * float(part)) for part in parts)
+def state_in(question: str) -> Position | None:
+    """Where a question says that the end effector is [m]; None: it does not."""
+    match = _STATE.search(question)
+    return _position(match) if match else None
+
+
+def cm_of(text: str) -> Cm | None:
+    """The first position in a text, in whole centimetres; None: it has none."""
+    found = position_in(text)
+    return _in_cm(found) if found else None
+
+
+def _position(match: re.Match[str]) -> Position:
+    x, y, z = map(float, match.groups())
+    return x, y, z
+
+
+def _in_cm(position: Position) -> Cm:
+    x, y, z = (round(100 * value) for value in position)
     return x, y, z
 
 

@@ -21,6 +21,8 @@ from embodied_r_ros.perception.vlm.cache import ReplyCache
 from embodied_r_ros.reasoning.memory import MemoryConfig
 from embodied_r_ros.rows import read_rows
 
+from training.arm_baselines import arm_baselines
+from training.arm_baselines import table as arm_table
 from training.execution import executed_consistency
 from training.generate import generate, model_identity
 from training.grading import Grade, graded, graded_with_consistency
@@ -81,6 +83,7 @@ def evaluate(
         'model': model,
         'identity': model_identity(model),
         'sampling': asdict(sampling),
+        'arms': arm_baselines(rows, memory),
         'by_scene': by_scene(rows, grades),
         'outcomes': _outcomes(rows, grades, memory),
     }
@@ -202,6 +205,7 @@ def table(report: dict[str, Any]) -> str:
         for name, entry in report['by_wording'].items()
         if len(report['by_wording']) > 1
     ]
+    lines += [arm_table(report['arms'])] if report['arms'] else []
     return '\n'.join(lines)
 
 

@@ -7,16 +7,10 @@ from dataclasses import replace
 import re
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.keypoints.truth import DemonstrationTruth, TrueThing
-from embodied_r_ros.questions.coverage import Coverage
-from embodied_r_ros.questions.derive import QuestionsConfig
-from embodied_r_ros.questions.robot import rows_of_arm
 from embodied_r_ros.reasoning.memory import MemoryConfig
-from embodied_r_ros.recordings.true_arm_deltas import true_arm_deltas
-from embodied_r_ros.robots import load_robot
 import pytest
 
-from test.questions.arms import arm, camera, episode
+from test.training.arm_rows import arm_rows
 from training.arm_reader import cm_of, read_arm
 from training.arm_traces import likest, movement_words, next_step
 from training.execution import executed_conclusion
@@ -28,30 +22,7 @@ if TYPE_CHECKING:
     from training.arm_reader import ArmPrompt
 
 MEMORY = MemoryConfig()
-BLOCK, MAT = (0.1, -0.15, 0.02), (0.15, 0.1, 0.0)
-
-
-def demonstration() -> list[Row]:
-    """Rows of an arm that puts a red block on a blue mat, as a perfect perceiver tells it."""
-    shown = arm(at=camera())
-    gripped, released = shown.keypoints[2], shown.keypoints[6]
-    block = []
-    for index, state in enumerate(shown.states):
-        x, y, z = shown.states[min(index, released)].position
-        block.append((x, y, z + 0.006) if index > gripped and state else BLOCK)
-    things = (
-        TrueThing('block', 'red block', tuple(block)),
-        TrueThing('mat', 'blue mat', (MAT,) * len(block)),
-    )
-    stamps = tuple(state.stamp_ns for state in shown.states)
-    truth = DemonstrationTruth(stamps, things, (), shown.frame_id)
-    recorded = replace(episode('e', shown), deltas=tuple(true_arm_deltas(truth, camera(), 0.05)))
-    robot = load_robot('sawyer_sim')
-    robot = replace(robot, questions=replace(robot.questions, stride=3))
-    return list(rows_of_arm(shown, recorded, QuestionsConfig(robot=robot), Coverage()))
-
-
-ROWS = demonstration()
+ROWS = arm_rows()
 
 
 def of_kind(kind: str) -> list[Row]:

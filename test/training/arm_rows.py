@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows about an arm that puts a red block on a blue mat, as a perfect perceiver tells it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.keypoints.truth import DemonstrationTruth, TrueThing
+from embodied_r_ros.questions.coverage import Coverage
+from embodied_r_ros.questions.derive import QuestionsConfig
+from embodied_r_ros.questions.robot import rows_of_arm
+from embodied_r_ros.recordings.true_arm_deltas import true_arm_deltas
+from embodied_r_ros.robots import load_robot
+
+from test.questions.arms import arm, camera, episode
+
+if TYPE_CHECKING:
+    from embodied_r_ros.rows import Row
+
+BLOCK, MAT = (0.1, -0.15, 0.02), (0.15, 0.1, 0.0)
+
+
+def arm_rows(**questions: Any) -> list[Row]:
+    """The rows, with these settings of questions."""
+    shown = arm(at=camera())
+    gripped, released = shown.keypoints[2], shown.keypoints[6]
+    block = []
+    for index in range(len(shown.states)):
+        x, y, z = shown.states[min(index, released)].position
+        block.append((x, y, z + 0.006) if index > gripped else BLOCK)
+    things = (
+        TrueThing('block', 'red block', tuple(block)),
+        TrueThing('mat', 'blue mat', (MAT,) * len(block)),
+    )
+    stamps = tuple(state.stamp_ns for state in shown.states)
+    truth = DemonstrationTruth(stamps, things, (), shown.frame_id)
+    deltas = tuple(true_arm_deltas(truth, camera(), 0.05))
+    robot = load_robot('sawyer_sim')
+    robot = replace(robot, questions=replace(robot.questions, stride=3, **questions))
+    recorded = replace(episode('e', shown), deltas=deltas)
+    return list(rows_of_arm(shown, recorded, QuestionsConfig(robot=robot), Coverage()))
