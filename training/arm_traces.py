@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.errors import InputError
 from embodied_r_ros.movement import Movement
+from embodied_r_ros.robots import position_text
 
 from training.arm_reader import cm_of, cm_text, colours_of, read_arm
 
@@ -46,6 +47,10 @@ def waypoint(row: Row) -> tuple[str, str] | None:
     places = [cm_of(option) for option in row.options]
     if told is None or step is None or told.state is None or None in places:
         return None
+    if not places:
+        best = position_text([value / 100 for value in step.ends[0]])
+        said = [*_start(told), step.why, f'Next {cm_text(step.ends[0])}. It is: {best}.']
+        return ' '.join(said), best
     known = [place for place in places if place]
     offs = {end: [_off(place, end) for place in known] for end in step.ends}
     nearest = min(step.ends, key=lambda each: min(offs[each]))

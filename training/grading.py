@@ -16,11 +16,13 @@ from embodied_r_ros.reasoning.completions import (
     UNKNOWN,
 )
 
+from training.arm_reader import position_in
 from training.judge.cases import Case
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from training.arm_reader import Position
     from training.judge.cases import Judge
 
 # Thresholds of mean relative accuracy (VSI-Bench): 0.50, 0.55, … 0.95.
@@ -56,8 +58,8 @@ class Grade:
 def grade(asked: Asked, text: str) -> Grade:
     """Grade a completion without a judge.
 
-    A choice is right or wrong; a number gets its mean relative accuracy; a free text that is not
-    the solution to the letter needs a judge and stays None.
+    A choice is right or wrong; a number gets its mean relative accuracy, a position its nearness;
+    a free text that is not the solution to the letter needs a judge and stays None.
     """
     completion = parse_completion(text)
     if completion.answer is None:
@@ -160,10 +162,20 @@ def _accuracy(asked: Asked, answer: str) -> float | None:
         return 1.0
     if UNKNOWN in (answer, asked.solution) or asked.options:
         return 0.0
+    place = position_in(asked.solution)
+    if place:
+        return position_accuracy(position_in(answer), place)
     truth = number_in(asked.solution)
     if truth is not None:
         return relative_accuracy(number_in(answer), truth)
     return None
+
+
+def position_accuracy(value: Position | None, truth: Position) -> float:
+    """1 less the distances along x, y and z [m] of a position, at least 0 (Robot-R1, 4.4)."""
+    if value is None:
+        return 0.0
+    return max(0.0, 1.0 - sum(abs(a - b) for a, b in zip(value, truth, strict=True)))
 
 
 def relative_accuracy(value: float | None, truth: float) -> float:

@@ -12,6 +12,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.errors import InputError
+from embodied_r_ros.robots import load_robot
 from peft import LoraConfig
 import torch
 from trl import GRPOConfig, GRPOTrainer
@@ -23,7 +24,7 @@ from training.models import model_folder, SAFELY
 from training.monitor import Monitor
 from training.nano import load_tokenizer
 from training.recipe import run_recipe
-from training.rewards import three_rewards
+from training.rewards import three_rewards, workspace_reward
 from training.schedule import parse_stages, RewardSchedule
 from training.shared_prefix import share_prefixes
 
@@ -50,7 +51,9 @@ def trainer_of(
     if prompts is None:
         msg = f'{", ".join(arguments.rows)}: no training rows that fit'
         raise InputError(msg)
-    schedule = RewardSchedule(parse_stages(arguments.stages))
+    weight = arguments.workspace_weight
+    schedule = RewardSchedule(parse_stages(arguments.stages), [weight] if weight else ())
+    inside = [workspace_reward(load_robot(arguments.robot))] if weight else []
     adapter = LoraConfig(
         r=arguments.lora_rank, lora_alpha=2 * arguments.lora_rank, target_modules='all-linear'
     )
@@ -59,7 +62,7 @@ def trainer_of(
     config.num_train_epochs /= epochs  # those of all epochs one after the other
     trainer = GRPOTrainer(
         model=arguments.model,
-        reward_funcs=list(rewards),
+        reward_funcs=[*rewards, *inside],
         args=config,
         train_dataset=prompts,
         eval_dataset=validation_prompts(arguments, tokenizer),

@@ -36,6 +36,12 @@ class GrpoArguments:
         default='',
         metadata={'help': 'completions of training.rollouts: only rows that they differ on'},
     )
+    robot: str = field(
+        default='', metadata={'help': 'robot whose workspace positions should lie in'}
+    )
+    workspace_weight: float = field(
+        default=0.0, metadata={'help': 'what that counts, beside a sum of 1; 0: not rewarded'}
+    )
     token_budget: int = field(default=1200, metadata={'help': 'tokens of the scene in a prompt'})
     max_prompt_tokens: int = field(default=1600, metadata={'help': 'longer prompts are left out'})
     max_rows: int = field(default=0, metadata={'help': 'training rows at most; 0: all'})

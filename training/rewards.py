@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The three rewards of Embodied-R (spec d), as functions for TRL.
+"""The three rewards of Embodied-R (spec d) and one for arms, as functions for TRL.
 
 Each takes the completions of a batch and the columns of its rows, and returns one number in 0..1
 per completion, or None where a completion has no answer that could be graded. Their names are
@@ -14,12 +14,16 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.reasoning.completions import parse_completion
+from embodied_r_ros.errors import InputError
+from embodied_r_ros.reasoning.completions import choice_index, parse_completion
 
+from training.arm_reader import position_in
 from training.grading import consistencies, graded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from embodied_r_ros.robots import Robot
 
     from training.judge.cases import Judge
 
@@ -67,6 +71,30 @@ def consistency_reward(judge: Judge) -> Reward:
         return rewards
 
     return consistency_reward
+
+
+def workspace_reward(robot: Robot) -> Reward:
+    """1 where the position that is answered lies in a robot's workspace; None: it is no position.
+
+    Raises:
+        InputError: The robot has no workspace.
+    """
+    low, high = robot.metadata.workspace_low, robot.metadata.workspace_high
+    if not low:
+        msg = f'robot {robot.name!r} has no workspace: set workspace_low and workspace_high'
+        raise InputError(msg)
+
+    def workspace_reward(completions: Completions, **columns: Any) -> list[float | None]:
+        rewards: list[float | None] = []
+        for asked, text in zip(asked_of(columns), completion_texts(completions), strict=True):
+            answer = parse_completion(text).answer or ''
+            index = choice_index(answer, asked.options) if asked.options else None
+            place = position_in(answer if index is None else asked.options[index])
+            inside = place and all(a <= b <= c for a, b, c in zip(low, place, high, strict=True))
+            rewards.append(None if place is None else float(bool(inside)))
+        return rewards
+
+    return workspace_reward
 
 
 def three_rewards(judge: Judge) -> list[Reward]:

@@ -69,9 +69,13 @@ def stage_at(stages: Sequence[Stage], step: int, steps: int) -> int:
 class RewardSchedule(TrainerCallback):  # type: ignore[misc]
     """Sets the trainer's reward weights before each step's completions are generated."""
 
-    def __init__(self, stages: Sequence[Stage]) -> None:
-        """Give the stages; `trainer` is to be set before training."""
+    def __init__(self, stages: Sequence[Stage], more: Sequence[float] = ()) -> None:
+        """Give the stages, and the weights of further rewards, which are the same in all of them.
+
+        `trainer` is to be set before training.
+        """
         self.trainer: Any = None
+        self._more = tuple(more)
         self._stages = tuple(stages)
         self._stage = -1
 
@@ -82,7 +86,8 @@ class RewardSchedule(TrainerCallback):  # type: ignore[misc]
         if stage != self._stage:
             self._stage = stage
             weights = self._stages[stage].weights
-            self.trainer.reward_weights = torch.tensor(weights, dtype=torch.float32)
+            every = (*weights, *self._more)
+            self.trainer.reward_weights = torch.tensor(every, dtype=torch.float32)
             shown = ' : '.join(f'{weight:.2f}' for weight in weights)
             sys.stderr.write(
                 f'\ngrpo: step {state.global_step}: stage {stage + 1} of {len(self._stages)},'

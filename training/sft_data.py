@@ -13,8 +13,10 @@ from embodied_r_ros.reasoning.completions import parse_completion, UNKNOWN
 from embodied_r_ros.reasoning.memory import MemoryConfig
 from embodied_r_ros.rows import read_rows
 
+from training.arm_reader import position_in
 from training.degrade import degraded, retold
 from training.generate import prompt_messages
+from training.grading import position_accuracy
 from training.reword import reworded
 from training.rollouts import read_samples
 from training.traces import PATH_KINDS, read_row, Trace
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 # Budgets of a scene [tokens] in which memory merges all but two to six lines.
 _TIGHT_BUDGETS = (200, 450)
+_NEAR = 0.95  # 1 less the distances along x, y and z [m]: a position as good as the right one
 
 
 @dataclass
@@ -58,6 +61,10 @@ class SftArguments:
     samples: str = field(
         default='',
         metadata={'help': 'train on right completions of training.rollouts instead'},
+    )
+    reasoning: bool = field(
+        default=True,
+        metadata={'help': 'with the reasoning of a careful reader; no: answers alone'},
     )
     blind: bool = field(
         default=False, metadata={'help': 'questions alone, with their answers: a blind baseline'}
@@ -112,15 +119,23 @@ def examples(arguments: SftArguments, split: str, seed: int) -> Iterator[dict[st
             asked = retold(asked, Random(told)) if own else asked
             asked = degraded(asked, Random(told)) if cut_down else asked
             trace = read_row(asked, config)
+            if not arguments.reasoning:
+                trace = Trace('', row.solution_text())
             # What is cut away cannot be known any more; what is still told must be the solution,
             # but for another path, whose answer is what its text says.
             right = {row.solution_text()} | ({UNKNOWN} if cut_down or tight else set())
-            if trace and (own or trace.answer in right):
+            if trace and (own or trace.answer in right or _is_near(row, trace)):
                 yield {
                     'prompt': prompt_messages(asked.prompt(config)),
                     'completion': [{'role': 'assistant', 'content': trace.completion()}],
                     'scene': 2 * number + own,
                 }
+
+
+def _is_near(row: Row, trace: Trace) -> bool:
+    """Tell whether the answer to an open question is a position near the right one."""
+    place = None if row.options else position_in(row.solution)
+    return place is not None and position_accuracy(position_in(trace.answer), place) >= _NEAR
 
 
 def blind_answers(arguments: SftArguments, split: str) -> Iterator[dict[str, Any]]:

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows about arms in other forms, and how answers to them are rewarded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.errors import InputError
+from embodied_r_ros.reasoning.memory import MemoryConfig
+from embodied_r_ros.robots import load_robot, Robot
+from embodied_r_ros.rows import read_rows, Row, write_rows
+import pytest
+
+from test.training.arm_rows import arm_rows
+from training.arm_forms import main, open_ended, without_metadata
+from training.grading import grade
+from training.rewards import workspace_reward
+from training.traces import read_row
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROWS = arm_rows()
+WAYPOINT = next(row for row in ROWS if row.question_type == 'waypoint')
+MOVEMENT = next(row for row in ROWS if row.question_type == 'movement')
+
+
+def said(answer: str) -> str:
+    return f'<think>x</think><answer>{answer}</answer>'
+
+
+def test_without_metadata_the_rest_of_the_question_stays() -> None:
+    bare = without_metadata(WAYPOINT).question
+    assert 'grows towards' not in bare
+    assert 'gripper' not in bare
+    assert bare.endswith(
+        'in the frame table_center. The end effector is at (0.000, 0.000, 0.160).'
+    )
+    state = next(row for row in ROWS if row.question_type == 'current_state')
+    assert without_metadata(state).question.endswith('in the frame table_center.')
+    for row in ROWS:
+        assert without_metadata(row).options == row.options
+
+
+def test_an_open_question_is_answered_by_a_position() -> None:
+    row = open_ended(WAYPOINT)
+    assert row
+    assert (row.answer_kind, row.options) == ('text', ())
+    assert row.solution == WAYPOINT.solution_text()
+    assert Row.from_json(row.to_json()) == row
+    assert open_ended(MOVEMENT) is None
+    trace = read_row(row, MemoryConfig())
+    assert trace
+    assert (grade(row, trace.completion()).accuracy or 0.0) > 0.95
+
+
+@pytest.mark.parametrize(
+    ('answer', 'accuracy'),
+    [
+        ('(0.100, 0.200, 0.300)', 1.0),
+        ('(0.000, 0.250, 0.300)', 0.85),
+        ('(0.1, 0.2, 0.3)', 1.0),
+        ('(9.000, 0.000, 0.000)', 0.0),
+        ('over there', 0.0),
+        ('unknown', 0.0),
+    ],
+)
+def test_a_position_is_rewarded_by_its_nearness(answer: str, accuracy: float) -> None:
+    row = replace(WAYPOINT, answer_kind='text', options=(), solution='(0.100, 0.200, 0.300)')
+    assert grade(row, said(answer)).accuracy == pytest.approx(accuracy)
+
+
+def test_positions_inside_the_workspace_are_rewarded() -> None:
+    reward = workspace_reward(load_robot('sawyer_sim'))
+    inside, outside = '(0.100, 0.000, 0.150)', '(0.100, 0.000, 0.900)'
+    answers = ['A', 'B', outside, 'C', 'nowhere']
+    columns = {
+        'question': ['Where?'] * 5,
+        'options': [[inside, outside, 'up']] * 2 + [[]] + [[inside, outside, 'up'], []],
+        'solution': ['A'] * 5,
+    }
+    completions = [[{'role': 'assistant', 'content': said(answer)}] for answer in answers]
+    assert reward(completions, **columns) == [1.0, 0.0, 0.0, None, None]
+    with pytest.raises(InputError, match="robot 'mine' has no workspace"):
+        workspace_reward(Robot('mine'))
+
+
+def test_a_file_of_rows_is_put_into_a_form(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out = tmp_path / 'rows.jsonl', tmp_path / 'open.jsonl'
+    write_rows(path, ROWS)
+    assert main([str(path), '--kinds', 'waypoint', '--open-ended', '--out', str(out)]) == 0
+    assert {(row.question_type, row.options) for row in read_rows(out)} == {('waypoint', ())}
+    bare = tmp_path / 'bare.jsonl'
+    assert main([str(path), '--no-metadata', '--out', str(bare)]) == 0
+    assert len(list(read_rows(bare))) == len(ROWS)
+    none = tmp_path / 'none.jsonl'
+    given = [str(path), '--kinds', 'movement', '--open-ended', '--out', str(none)]
+    assert main(given) == 2
+    assert 'no rows about arms of that form' in capsys.readouterr().err
+    assert not none.exists()

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The recipes for arms run, and those of their experiments can be started."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+import subprocess
+import sys
+from typing import Any, TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip('torch')
+pytest.importorskip('trl')
+
+from embodied_r_ros.resources import shared_path
+from embodied_r_ros.rows import write_rows
+from trl import GRPOConfig, SFTConfig, TrlParser
+
+from test.training.arm_rows import arm_rows
+from training.experiments.config import ModelsConfig, read_experiment
+from training.grpo_data import GrpoArguments
+from training.schedule import parse_stages, RewardSchedule
+from training.sft_data import examples, SftArguments
+
+if TYPE_CHECKING:
+    from training.experiments.config import TrainingConfig
+
+ROOT = Path(__file__).resolve().parents[2]
+EXPERIMENTS = sorted((ROOT / 'training/configs/experiments').glob('arm-*.yaml'))
+RUNS = [
+    (path.stem, run)
+    for path in EXPERIMENTS
+    if isinstance(config := read_experiment(path), ModelsConfig)
+    for run in config.train
+]
+SMALL = ('--max_steps', '1', '--save_steps', '1', '--report_to', 'none', '--threads', '1')
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    found = arm_rows()
+    split = ['train'] * (len(found) - 20) + ['validation'] * 20
+    path = tmp_path / 'rows.jsonl'
+    write_rows(path, [replace(row, split=s) for row, s in zip(found, split, strict=True)])
+    return path
+
+
+def run(recipe: str, config: str, rows: Path, out: Path, *more: str) -> str:
+    command = [
+        sys.executable,
+        '-m',
+        f'training.{recipe}',
+        '--config',
+        f'training/configs/{config}',
+    ]
+    command += ['--rows', str(rows), '--output_dir', str(out), *SMALL, *more]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert (out / 'model.safetensors').exists()
+    return done.stderr
+
+
+def test_supervised_recipe_runs(rows: Path, tmp_path: Path) -> None:
+    more = ('--per_device_train_batch_size', '4')
+    assert 'training and' in run('sft', 'arm-sft.yaml', rows, tmp_path / 'sft', *more)
+
+
+def test_reinforcement_recipe_runs_with_a_reward_for_the_workspace(
+    rows: Path, tmp_path: Path
+) -> None:
+    more = ['--model', str(shared_path('models', 'nano')), '--workspace_weight', '0.1']
+    more += ['--per_device_train_batch_size', '4', '--gradient_accumulation_steps', '1']
+    more += ['--num_generations', '4', '--max_completion_length', '8']
+    said = run('grpo', 'arm-grpo.yaml', rows, tmp_path / 'grpo', *more)
+    assert 'format : accuracy : consistency = 0.50 : 0.50 : 0.00' in said
+
+
+@pytest.mark.parametrize(('name', 'training'), RUNS, ids=lambda value: str(value)[:40])
+def test_runs_of_experiments_have_settings_that_their_recipe_knows(
+    name: str, training: TrainingConfig
+) -> None:
+    del name
+    kinds: tuple[Any, ...] = (
+        (SftArguments, SFTConfig) if training.recipe == 'sft' else (GrpoArguments, GRPOConfig)
+    )
+    given = ['--config', str(ROOT / training.config), '--output_dir', training.output]
+    for key, value in training.settings.items():
+        given += [f'--{key}', *map(str, value if isinstance(value, list) else [value])]
+    arguments, config = TrlParser(kinds).parse_args_and_config(given)
+    assert config.output_dir == training.output
+    for key, value in training.settings.items():
+        assert getattr(arguments, key, None) == value or getattr(config, key, None) == value
+
+
+def test_every_ablation_of_the_paper_has_its_experiment() -> None:
+    names = {path.stem.removeprefix('arm-') for path in EXPERIMENTS}
+    assert names >= {
+        'question-types', 'open-ended', 'advantages', 'metadata', 'reasoning', 'cold-start',
+        'workspace',
+    }  # fmt: skip
+
+
+def test_only_types_that_are_asked_for_are_trained_on(rows: Path) -> None:
+    found = {}
+    for kinds in (['waypoint'], ['movement'], []):
+        made = list(
+            examples(SftArguments([str(rows)], kinds=kinds, degraded_share=0.0), 'train', 0)
+        )
+        found[' '.join(kinds)] = len(made)
+    assert found['waypoint'] > 10
+    assert found['waypoint'] + found['movement'] == found['']
+
+
+def test_answers_alone_have_no_reasoning(rows: Path) -> None:
+    arguments = SftArguments([str(rows)], reasoning=False, degraded_share=0.0)
+    texts = [made['completion'][0]['content'] for made in examples(arguments, 'train', 0)]
+    assert texts
+    assert all(text.startswith('<think> </think><answer> ') for text in texts)
+
+
+def test_further_rewards_keep_their_weight_in_every_stage() -> None:
+    class Trainer:
+        reward_weights: Any = None
+
+    class State:
+        global_step, max_steps = 0, 10
+
+    schedule = RewardSchedule(parse_stages(['1 x 1:1:0']), [0.25])
+    schedule.trainer = Trainer()
+    schedule.on_step_begin(None, State(), None)
+    assert schedule.trainer.reward_weights.tolist() == [0.5, 0.5, 0.0, 0.25]

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows about arms in the forms that Robot-R1 compares: `python -m training.arm_forms`.
+
+Some types of questions only, without the metadata of the robot, or open-ended: the answer is then
+the position itself, and its reward 1 - L1, the distances along x, y and z in metres added up.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+import re
+import sys
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.errors import EmbodiedRError, InputError
+from embodied_r_ros.rows import read_rows, write_rows
+
+from training.arm_reader import position_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from embodied_r_ros.rows import Row
+
+_METADATA = re.compile(r' x grows towards the camera, .*?(?= The end effector is at |$)')
+_HOW = ' Answer with the position (x, y, z) itself.'
+
+
+def without_metadata(row: Row) -> Row:
+    """The same question without axes, reference point and size of the gripper."""
+    return replace(row, question=_METADATA.sub('', row.question))
+
+
+def open_ended(row: Row) -> Row | None:
+    """The same question without options; None: its answer is no position."""
+    solution = row.solution_text()
+    if position_in(solution) is None:
+        return None
+    return replace(
+        row,
+        id=f'{row.id}/open',
+        question=row.question + _HOW,
+        answer_kind='text',
+        options=(),
+        solution=solution,
+    )
+
+
+def in_form(
+    rows: Iterable[Row], kinds: Sequence[str], *, is_open: bool, has_metadata: bool
+) -> Iterator[Row]:
+    """The rows about arms in the form that is wanted; those that have none are left out.
+
+    Args:
+        rows: Any.
+        kinds: Types of questions; none: all.
+        is_open: Without options.
+        has_metadata: With what is told of the robot.
+    """
+    for row in rows:
+        if not row.frame_id or (kinds and row.question_type not in kinds):
+            continue
+        asked = row if has_metadata else without_metadata(row)
+        formed = open_ended(asked) if is_open else asked
+        if formed:
+            yield formed
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write a file of rows in another form."""
+    parser = argparse.ArgumentParser(prog='training.arm_forms', description=__doc__)
+    parser.add_argument('rows', type=Path, nargs='+', metavar='ROWS.jsonl')
+    parser.add_argument('--out', type=Path, required=True, metavar='FILE')
+    parser.add_argument('--kinds', nargs='+', default=[], metavar='TYPE', help='default: all')
+    parser.add_argument('--open-ended', action='store_true', help='positions instead of options')
+    parser.add_argument('--no-metadata', action='store_true', help='nothing told of the robot')
+    args = parser.parse_args(arguments)
+    try:
+        rows = (row for file in args.rows for row in read_rows(file))
+        formed = in_form(
+            rows, args.kinds, is_open=args.open_ended, has_metadata=not args.no_metadata
+        )
+        if not write_rows(args.out, formed):
+            args.out.unlink()
+            msg = f'{", ".join(map(str, args.rows))}: no rows about arms of that form'
+            raise InputError(msg)
+    except EmbodiedRError as error:
+        sys.stderr.write(f'training.arm_forms: error: {error}\n')
+        return 2
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
