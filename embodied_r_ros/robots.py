@@ -2,8 +2,9 @@
 """What a prompt tells of a robot: its frame, a point to hold on to, and its size (Robot-R1, 3.2).
 
 A robot is one YAML file, of `config/robots` or of the user's: the section `metadata` for prompts,
-`questions` for how questions about its demonstrations are made, `setup` for how recordings are
-read that do not say it themselves, and `placing` for how what is seen gets a position.
+`questions` for how questions about its demonstrations are made, `candidates` for where it could go
+next, `setup` for how recordings are read that do not say it themselves, and `placing` for how what
+is seen gets a position.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, TYPE_CHECKING, TypeVar
 from embodied_r_ros.camera_axes import turned, turned_name
 from embodied_r_ros.config import check_settings, config_from_mapping, setting
 from embodied_r_ros.errors import ConfigError
+from embodied_r_ros.keypoints.candidates import CandidatesConfig
 from embodied_r_ros.keypoints.finding import RULES
 from embodied_r_ros.keypoints.setup import ArmSetup
 from embodied_r_ros.perception.placing import PlacingConfig
@@ -23,6 +25,8 @@ from embodied_r_ros.yaml_files import read_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from embodied_r_ros.keypoints.candidates import Box
 
 Section = TypeVar('Section')
 ROBOT_KINDS = ('waypoint', 'current_state', 'movement')
@@ -61,6 +65,18 @@ class RobotMetadata:
         if len(low) != len(high) or any(a >= b for a, b in zip(low, high, strict=True)):
             msg = f'workspace {low!r} to {high!r}: expected both ends, the lower ones first'
             raise ConfigError(msg)
+
+    def workspace(self) -> Box:
+        """Least and greatest x, y, z at which the end effector may be [m].
+
+        Raises:
+            ConfigError: They are not told.
+        """
+        if not self.workspace_low:
+            msg = 'the workspace is not told: set workspace_low and workspace_high of the metadata'
+            raise ConfigError(msg)
+        (x, y, z), (a, b, c) = self.workspace_low, self.workspace_high
+        return (x, y, z), (a, b, c)
 
     def turned(self, quarters: int) -> RobotMetadata:
         """The same in the task frame turned by quarters about its z axis."""
@@ -169,6 +185,7 @@ class Robot:
     name: str = 'robot'
     metadata: RobotMetadata = field(default_factory=RobotMetadata)
     questions: RobotQuestionsConfig = field(default_factory=RobotQuestionsConfig)
+    candidates: CandidatesConfig = field(default_factory=CandidatesConfig)
     setup: ArmSetup | None = None  # how to read its recordings; None: as they say
     placing: PlacingConfig = field(default_factory=PlacingConfig)
 
@@ -215,6 +232,7 @@ def robot_from_mapping(name: str, value: Any) -> Robot:
         name,
         _section(RobotMetadata, 'metadata', sections),
         _section(RobotQuestionsConfig, 'questions', sections),
+        _section(CandidatesConfig, 'candidates', sections),
         ArmSetup.from_mapping(sections['setup'], 'setup') if 'setup' in sections else None,
         _section(PlacingConfig, 'placing', sections),
     )
