@@ -71,6 +71,7 @@ class ArmTask:
     draw: Callable[[np.random.Generator], ArmScene]
     plan: Callable[[ArmScene], tuple[Waypoint, ...]]
     is_done: Callable[[ArmScene, Mapping[str, Vector]], bool]  # from where things are at the end
+    lets_go: bool = False  # done only once the gripper is open: what is held is not put down
 
 
 class _Plan:
@@ -212,8 +213,8 @@ def _is_open(scene: ArmScene, places: Mapping[str, Vector]) -> bool:
 
 TASKS: dict[str, ArmTask] = {
     'pick': ArmTask(_draw_pick, _plan_pick, _is_lifted),
-    'place': ArmTask(_draw_place, _plan_place, _is_on_mat),
-    'stack': ArmTask(_draw_stack, _plan_stack, _is_stacked),
+    'place': ArmTask(_draw_place, _plan_place, _is_on_mat, lets_go=True),
+    'stack': ArmTask(_draw_stack, _plan_stack, _is_stacked, lets_go=True),
     'push': ArmTask(_draw_push, _plan_push, _is_on_mat),
     'drawer': ArmTask(_draw_drawer, _plan_drawer, _is_open),
 }
