@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from embodied_r_ros.nodes.lifecycle import ManagedNode
-    from embodied_r_ros.reasoning.answering import Outcome, Ticket
+    from embodied_r_ros.reasoning.answering import Outcome
     from embodied_r_ros.reasoning.asking import Listener, Phase
     from rclpy.action.server import ServerGoalHandle
 
-    # Takes a goal or request, and tells later how it ended; None where it ended at once.
-    Ask = Callable[[Any, Callable[[Outcome], None], Listener], Ticket | None]
+    # Takes a goal or request, and tells later how it ended; returns what cancels it, and None
+    # where it ended at once.
+    Ask = Callable[[Any, Callable[[Outcome], None], Listener], Any]
 
 
 class AskingServer:
@@ -41,7 +42,7 @@ class AskingServer:
         name: str,
         ask: Ask,
         fill: Callable[[Any, Any, Outcome], Any],
-        cancel: Callable[[Ticket], None],
+        cancel: Callable[[Any], None],
     ) -> None:
         """Offer both while the node is configured.
 
@@ -51,13 +52,13 @@ class AskingServer:
             name: Name of the action.
             ask: Hands a goal or request to the desk.
             fill: Given the goal or request, fills its result or response, and returns it.
-            cancel: Cancels a ticket.
+            cancel: Cancels what `ask` returned.
         """
         self._node = node
         self._action, service = kinds
         self._ask, self._fill, self._cancel = ask, fill, cancel
-        self._tickets: dict[bytes, Ticket] = {}  # of goals, by their ids
-        self._once: set[Ticket] = set()  # of requests
+        self._tickets: dict[bytes, Any] = {}  # of goals, by their ids
+        self._once: set[Any] = set()  # of requests
         # A coroutine of a service holds its group until it is done.
         group = ReentrantCallbackGroup()
         server = ActionServer(

@@ -15,20 +15,34 @@ from embodied_r_ros.conversions import (
     proposal_to_msg,
     stamp_ns_from_msg,
     vector_from_msg,
+    vector_to_msg,
 )
 from embodied_r_ros.errors import InputError
 from embodied_r_ros.geometry import Pose
+from embodied_r_ros.keypoints.candidates import propose_candidates
+from embodied_r_ros.keypoints.seen_things import seen_things
 from embodied_r_ros.nodes.limits import seconds
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
 from embodied_r_ros.perception.placing import table_view
 from embodied_r_ros.poses import PoseBuffer
+from embodied_r_ros.reasoning.answering import Outcome
 from embodied_r_ros.reasoning.asking import RefusalCode
-from embodied_r_ros.reasoning.keypoints import keypoint_question, KeypointProposal, proposal_of
+from embodied_r_ros.reasoning.keypoints import (
+    gripper_question,
+    keypoint_question,
+    KeypointProposal,
+    proposal_of,
+    with_gripper,
+)
 from embodied_r_ros.robots import load_robot
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from embodied_r_ros.answers import Answer
+    from embodied_r_ros.deltas import SemanticDelta
+    from embodied_r_ros.keypoints.candidates import Candidate
     from embodied_r_ros.perception.placing import TableView
-    from embodied_r_ros.reasoning.answering import Outcome
     from embodied_r_ros.reasoning.asking import Question
     from embodied_r_ros.reasoning.keypoints import Position
     from embodied_r_ros.transforms import NoPose
@@ -54,6 +68,36 @@ class ArmConfig:
         check_settings(self)
 
 
+@dataclass(frozen=True)
+class KeypointRequest:
+    """What is asked for: the questions, and the positions that the options mean."""
+
+    task: str
+    frame_id: str
+    candidates: tuple[Position, ...]  # [m]
+    question: Question
+    gripper: Question | None = None  # asked after the position; None: it is not
+
+
+@dataclass(frozen=True)
+class KeypointOutcome(Outcome):
+    """How the questions of a request ended: the first one that failed, or both answers."""
+
+    request: KeypointRequest | None = None
+    gripper: Answer | None = None
+
+    def proposal(self) -> KeypointProposal:
+        """What is proposed.
+
+        Raises:
+            InputError: The answer chooses no candidate.
+        """
+        assert self.request
+        task, frame_id = self.request.task, self.request.frame_id
+        made = proposal_of(self.answer, task, frame_id, self.request.candidates)
+        return with_gripper(made, self.gripper) if self.gripper else made
+
+
 PoseIn = Callable[[str, str, int], 'Pose | NoPose']  # of a frame in another one, at a stamp [ns]
 
 
@@ -74,6 +118,11 @@ class Arm:
         self._poses = PoseBuffer()
         self.pose_in = pose_in
 
+    @property
+    def frame_id(self) -> str:
+        """The task frame; empty: there is no robot."""
+        return self._metadata.frame_id if self._metadata else ''
+
     def take_pose(self, msg: Any) -> None:
         """Remember a PoseStamped of the end effector."""
         self._pose = msg
@@ -81,8 +130,52 @@ class Arm:
             stamp_ns = stamp_ns_from_msg(msg.header.stamp)
             self._poses.add(stamp_ns, pose_from_msg(msg.pose, msg.header.frame_id))
 
+    def request_of(
+        self,
+        goal: Any,
+        now_ns: int,
+        deltas: Sequence[SemanticDelta],
+        seed: str,
+        *,
+        gripper: bool = False,
+    ) -> KeypointRequest:
+        """Make what a goal or request of PredictKeypoint asks for.
+
+        Args:
+            goal: Task and frame; and candidates, or none: they are sampled.
+            now_ns: The time now [ns].
+            deltas: What was seen, oldest first.
+            seed: Decides what chance decides of the sampled candidates.
+            gripper: Whether to ask for the gripper too.
+
+        Raises:
+            InputError: It contradicts itself, has nothing to choose from, or where the arm is
+                is not known.
+            ConfigError: Candidates cannot be sampled with the file of the robot.
+        """
+        seen_ns = deltas[-1].stamp_ns if deltas else 0
+        if not goal.candidates:
+            sampled = self._sampled(goal.frame_id, now_ns, deltas, seed)
+            goal = PredictKeypoint.Goal(
+                task=goal.task,
+                frame_id=goal.frame_id,
+                candidates=[vector_to_msg(ROS_MESSAGES, 'Point', c.position) for c in sampled],
+                max_age_s=goal.max_age_s,
+                deadline_s=goal.deadline_s,
+            )
+            if self._robot and self._robot.candidates.labels:
+                goal.candidate_labels = [each.label for each in sampled]
+        question = self.question_of(goal, now_ns, seen_ns)
+        asked = None
+        if gripper:
+            state = self._state(goal.frame_id, now_ns) if self._metadata else None
+            asked = gripper_question(goal.task, goal.frame_id, self._metadata, state)
+            asked = replace(asked, max_age_s=question.max_age_s, view=question.view)
+        candidates = tuple(vector_from_msg(point) for point in goal.candidates)
+        return KeypointRequest(goal.task, goal.frame_id, candidates, question, asked)
+
     def question_of(self, goal: Any, now_ns: int, seen_ns: int = 0) -> Question:
-        """Make the question that a goal or request of PredictKeypoint means.
+        """Make the question that a goal or request with candidates means.
 
         Args:
             goal: Task, frame and candidates.
@@ -90,12 +183,8 @@ class Arm:
             seen_ns: Stamp of the newest image that was perceived [ns]; 0: none was.
 
         Raises:
-            InputError: It contradicts itself, has nothing to choose from, or where the arm is
-                is not known.
+            InputError: It contradicts itself, or where the arm is is not known.
         """
-        if not goal.candidates:
-            msg = 'no candidates: this reasoner chooses between positions, it does not invent them'
-            raise InputError(msg)
         candidates = [vector_from_msg(point) for point in goal.candidates]
         state = self._state(goal.frame_id, now_ns) if self._metadata else None
         question = keypoint_question(
@@ -104,6 +193,27 @@ class Arm:
         max_age_s, deadline_s = seconds(goal.max_age_s), seconds(goal.deadline_s)
         view = self._view(seen_ns)
         return replace(question, max_age_s=max_age_s, deadline_s=deadline_s, view=view)
+
+    def _sampled(
+        self, frame_id: str, now_ns: int, deltas: Sequence[SemanticDelta], seed: str
+    ) -> tuple[Candidate, ...]:
+        """Candidates by what is seen and where the end effector is."""
+        if self._robot is None:
+            msg = (
+                'no candidates: give some, or set arm.robot, whose file tells how they are sampled'
+            )
+            raise InputError(msg)
+        view = self._view(deltas[-1].stamp_ns if deltas else 0)
+        if view is None:
+            msg = (
+                'no candidates: they are sampled where things are seen, and where the camera is '
+                "is not known: set camera_position in the robot's file, or arm.camera_frame"
+            )
+            raise InputError(msg)
+        tool = self._state(frame_id, now_ns)
+        things = seen_things(deltas, view)
+        robot = self._robot
+        return propose_candidates(things, tool, robot.metadata, robot.candidates, seed)
 
     def _view(self, seen_ns: int) -> TableView | None:
         """The table as the camera sees it; None: where the camera is, is not known."""
@@ -143,13 +253,14 @@ def fill_keypoint(goal: Any, result: Any, outcome: Outcome) -> KeypointProposal 
     result.error_code = outcome.code.value if outcome.code else Ask.Result.ERROR_NONE
     result.error_msg = outcome.message
     result.termination_reason = outcome.termination.value
-    if not goal.candidates:
-        result.error_code = PredictKeypoint.Result.ERROR_NO_CANDIDATES
+    if not isinstance(outcome, KeypointOutcome):  # nothing was asked
+        if not goal.candidates:
+            result.error_code = PredictKeypoint.Result.ERROR_NO_CANDIDATES
+        return None
     if outcome.code or not outcome.is_completed:
         return None
-    candidates = [vector_from_msg(point) for point in goal.candidates]
     try:
-        proposal = proposal_of(outcome.answer, goal.task, goal.frame_id, candidates)
+        proposal = outcome.proposal()
     except InputError as error:
         result.error_code = RefusalCode.FORMAT.value
         result.error_msg = str(error)

@@ -14,11 +14,10 @@ import itertools
 from typing import Any, ClassVar, TYPE_CHECKING
 from uuid import uuid4
 
-from embodied_r_msgs.action import Ask, PredictKeypoint
-from embodied_r_msgs.msg import Answer, EpisodeMark, KeypointProposal, SemanticDelta
-from embodied_r_msgs.srv import AskOnce, PredictKeypointOnce, ResetMemory
+from embodied_r_msgs.action import Ask
+from embodied_r_msgs.msg import Answer, EpisodeMark, SemanticDelta
+from embodied_r_msgs.srv import AskOnce, ResetMemory
 from embodied_r_ros.conversions import answer_to_msg, delta_from_msg, stamp_ns_from_msg
-from embodied_r_ros.errors import InputError
 from embodied_r_ros.models.chat_config import ChatConfig
 from embodied_r_ros.models.known_models import KnownModels
 from embodied_r_ros.models.ladder import LadderConfig
@@ -26,8 +25,8 @@ from embodied_r_ros.nodes import qos
 from embodied_r_ros.nodes.asking_server import AskingServer
 from embodied_r_ros.nodes.diagnostics import Health, ladder_health
 from embodied_r_ros.nodes.focus_client import FocusClient
-from embodied_r_ros.nodes.frames import Frames
-from embodied_r_ros.nodes.keypoint_asking import Arm, ArmConfig, fill_keypoint
+from embodied_r_ros.nodes.keypoint_asking import Arm, ArmConfig
+from embodied_r_ros.nodes.keypoint_server import KeypointServer
 from embodied_r_ros.nodes.lifecycle import ManagedNode
 from embodied_r_ros.nodes.limits import seconds
 from embodied_r_ros.nodes.reasoner_models import ReasonerNodeConfig
@@ -40,7 +39,7 @@ from embodied_r_ros.reasoning.asking import Question, ReasonerConfig, RefusalCod
 from embodied_r_ros.reasoning.live_memory import LiveMemory
 from embodied_r_ros.reasoning.reasoner import Reasoner
 from embodied_r_ros.reasoning.rungs import chat_ladder, models_at_start
-from geometry_msgs.msg import PoseStamped
+from embodied_r_ros.reasoning.standing_task import ArmTaskConfig
 from rclpy.callback_groups import ReentrantCallbackGroup
 from std_srvs.srv import Trigger
 
@@ -66,6 +65,7 @@ class SpatialReasoner(ManagedNode):
         DeskConfig: 'desk',
         LadderConfig: 'ladder',
         ArmConfig: 'arm',
+        ArmTaskConfig: 'arm',
     }
     at_configure: ClassVar = frozenset({ChatConfig, LadderConfig, ArmConfig})
 
@@ -93,7 +93,6 @@ class SpatialReasoner(ManagedNode):
         self._last_problem = ''
         self._focus = FocusClient(self)
         self._answers = self.publisher(Answer, 'answer', qos.RESULT)
-        self._proposals = self.publisher(KeypointProposal, 'keypoint_proposal', qos.RESULT)
         self._open_desk()
         self._desk.close(Termination.DEACTIVATED)
         self._offer()
@@ -106,14 +105,13 @@ class SpatialReasoner(ManagedNode):
         self.while_active.callback(self._desk.close, Termination.DEACTIVATED)
         self.subscribe(SemanticDelta, 'semantic_delta', self._take_delta, qos.RESULT)
         self.subscribe(EpisodeMark, 'episode_mark', self._take_mark, qos.LATCHED)
-        self.subscribe(PoseStamped, 'current_pose', self._arm.take_pose, qos.SENSOR)
-        if self.parameters.config(ArmConfig).camera_frame:
-            self._arm.pose_in = Frames(self).pose_in
         self.when_clock_jumps_back(self._forget_the_future)
         self._standing.start()
+        self._keypoints.start()
 
     def changed(self) -> None:
         """Answer with other settings from the next question on."""
+        self._keypoints.changed()
         deadline_s = self.parameters.config(ReasonerConfig).deadline_s
         self._desk.reconfigure(self._reasoner(), deadline_s)
         self._standing.news()
@@ -151,19 +149,10 @@ class SpatialReasoner(ManagedNode):
 
     def _offer(self) -> None:
         """Offer the actions and services while configured."""
-        cancel = self._cancel
-        self._servers = [
-            AskingServer(self, (Ask, AskOnce), 'ask', self._ask_goal, _fill_ask, cancel),
-            AskingServer(
-                self,
-                (PredictKeypoint, PredictKeypointOnce),
-                'predict_keypoint',
-                self._ask_keypoint,
-                self._fill_keypoint,
-                cancel,
-            ),
-        ]
-        self._standing = StandingQuestion(self, lambda: not self._desk.waiting(), self._ask)
+        asking = AskingServer(self, (Ask, AskOnce), 'ask', self._ask_goal, _fill_ask, self.cancel)
+        self._keypoints = KeypointServer(self, self._arm, self._memory, self, self._run_id)
+        self._servers = [asking, self._keypoints.server]
+        self._standing = StandingQuestion(self, self.is_idle, self.put)
         self.serve(Trigger, 'cancel_ask', self._cancel_all, ReentrantCallbackGroup())
         self.serve(ResetMemory, 'reset_memory', self._reset_memory)
 
@@ -175,6 +164,7 @@ class SpatialReasoner(ManagedNode):
         self._recorder.take_mark(msg)
         if msg.event == EpisodeMark.EVENT_START:
             self._memory.start_episode(msg.episode_id, stamp_ns_from_msg(msg.header.stamp))
+            self._keypoints.begin_anew()
         else:
             self._memory.stop_episode()
 
@@ -189,12 +179,14 @@ class SpatialReasoner(ManagedNode):
         self.get_logger().info(f'{response.forgotten} deltas are forgotten: {why}')
         return response
 
-    def _ask(
+    def put(
         self,
         question: Question,
         done: Callable[[Outcome], None] = lambda outcome: None,
         listener: Listener = lambda phase, text: None,
     ) -> Ticket:
+        """Put a question to the desk; its answer is published, and `done` is called once."""
+
         def finish(outcome: Outcome) -> None:
             try:
                 self._publish(outcome)
@@ -211,25 +203,7 @@ class SpatialReasoner(ManagedNode):
     ) -> Ticket | None:
         limits = seconds(goal.max_age_s), seconds(goal.deadline_s)
         question = Question(goal.question, tuple(goal.options), *limits, int(goal.seed))
-        return self._ask(question, done, listener)
-
-    def _ask_keypoint(
-        self, goal: Any, done: Callable[[Outcome], None], listener: Listener
-    ) -> Ticket | None:
-        try:
-            seen = self._memory.deltas()
-            newest_ns = seen[-1].stamp_ns if seen else 0
-            question = self._arm.question_of(goal, self.now_ns(), newest_ns)
-            return self._ask(question, done, listener)
-        except InputError as error:
-            done(Outcome.refused(Question(goal.task), '', RefusalCode.BAD_QUESTION, str(error)))
-            return None
-
-    def _fill_keypoint(self, goal: Any, result: Any, outcome: Outcome) -> Any:
-        proposal = fill_keypoint(goal, result, outcome)
-        if proposal:
-            self._proposals.publish(result.proposal)
-        return result
+        return self.put(question, done, listener)
 
     def _publish(self, outcome: Outcome) -> None:
         """Publish and count an outcome. Runs in a thread of the desk."""
@@ -244,8 +218,13 @@ class SpatialReasoner(ManagedNode):
         if self._models.heard(outcome.answer.model):
             self.publish_provenance()
 
-    def _cancel(self, ticket: Ticket) -> None:
+    def cancel(self, ticket: Ticket) -> None:
+        """Cancel a question."""
         self._desk.cancel(ticket)
+
+    def is_idle(self) -> bool:
+        """Tell whether nobody waits for an answer."""
+        return not self._desk.waiting()
 
     async def _cancel_all(
         self, request: Trigger.Request, response: Trigger.Response

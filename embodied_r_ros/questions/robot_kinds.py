@@ -17,7 +17,7 @@ from embodied_r_ros.geometry import matrix_from_quaternion, quaternion_from_matr
 from embodied_r_ros.movement import Movement
 from embodied_r_ros.questions.distractors import rounded, wrong_movements, wrong_positions
 from embodied_r_ros.questions.kinds import Draft, Unsolved
-from embodied_r_ros.reasoning.keypoints import keypoint_question, task_text
+from embodied_r_ros.reasoning.keypoints import GRIPPER_NEXT, keypoint_question, task_text
 from embodied_r_ros.robots import position_text, Robot
 import numpy as np
 
@@ -33,7 +33,6 @@ _MOVEMENT = (
     'Which movement takes the end effector to its next position? Forward is towards the camera, '
     'left and right are as in the image.'
 )
-_GRIPPER = 'Is the gripper open or closed at the next position of the end effector?'
 _YAW = (
     'How is the gripper turned about the vertical at the next position of the end effector, '
     'compared with now, as seen from above?'
@@ -113,7 +112,7 @@ def gripper(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | Unsolved:
     if moment.keypoint.closed is None:
         return Unsolved('the state of the gripper is not known')
     options = ['closed', 'open'] if moment.keypoint.closed else ['open', 'closed']
-    return _draft(_asked(moment, _GRIPPER, robot), options, {})
+    return _draft(_asked(moment, GRIPPER_NEXT, robot), options, {})
 
 
 def yaw(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | Unsolved:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 import math
 from typing import TYPE_CHECKING
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 Position = tuple[float, float, float]  # [m]
 _NEXT = 'Which position should the end effector go to next?'
+GRIPPER_NEXT = 'Is the gripper open or closed at the next position of the end effector?'
+GRIPPER_OPTIONS = ('open', 'closed')
+# From the best to the worst.
+_FRESHNESS = (Freshness.FRESH, Freshness.DEGRADED, Freshness.STALE, Freshness.REFUSED)
 _ON_TABLE = 'On the table: '
 _AT_TOOL = 'At the end effector: '
 
@@ -89,6 +93,23 @@ def keypoint_question(
     if labels:
         options = [f'{label} at {text}' for label, text in zip(labels, options, strict=True)]
     return Question(text, tuple(options))
+
+
+def gripper_question(
+    task: str, frame_id: str, robot: RobotMetadata | None = None, state: Position | None = None
+) -> Question:
+    """Ask whether the gripper is open or closed at the next keypoint, as rows do.
+
+    Args:
+        task: The task, in words.
+        frame_id: Frame of all positions.
+        robot: What is told of the robot; None: nothing.
+        state: Where the end effector is [m]; None: not told.
+
+    Raises:
+        InputError: As for `keypoint_question`.
+    """
+    return Question(task_text(task, GRIPPER_NEXT, frame_id, robot, state), GRIPPER_OPTIONS)
 
 
 def task_text(
@@ -181,4 +202,22 @@ def proposal_of(
         freshness=answer.freshness,
         model=answer.model,
         episode_id=answer.episode_id,
+    )
+
+
+def with_gripper(proposal: KeypointProposal, answer: Answer) -> KeypointProposal:
+    """The proposal with what an answer to `gripper_question` says; nothing, where it is unknown.
+
+    It is as sure, and as fresh, as the less sure and less fresh one of both answers.
+    """
+    if answer.kind is not AnswerKind.CHOICE:
+        return proposal
+    worst = max(proposal.freshness, answer.freshness, key=_FRESHNESS.index)
+    sure = proposal.confidence, answer.confidence
+    return replace(
+        proposal,
+        gripper=tuple(Gripper)[answer.option_index],
+        confidence=NAN if any(map(math.isnan, sure)) else min(sure),
+        think='\n'.join(part for part in (proposal.think, answer.think) if part),
+        freshness=worst,
     )

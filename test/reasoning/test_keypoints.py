@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+import math
 from typing import Any
 
 from embodied_r_ros.answers import Answer, AnswerKind, FocusText, Freshness
@@ -9,7 +10,14 @@ from embodied_r_ros.deltas import DeltaKind, Item, ItemStatus, SemanticDelta
 from embodied_r_ros.errors import InputError
 from embodied_r_ros.geometry import Pose
 from embodied_r_ros.perception.placing import TableView
-from embodied_r_ros.reasoning.keypoints import keypoint_question, look_at_table, proposal_of
+from embodied_r_ros.reasoning.keypoints import (
+    Gripper,
+    gripper_question,
+    keypoint_question,
+    look_at_table,
+    proposal_of,
+    with_gripper,
+)
 import pytest
 
 CANDIDATES = ((0.1, 0.2, 0.3), (-0.1, 0.0, 0.25))
@@ -104,3 +112,32 @@ def test_only_the_newest_view_of_the_camera_at_the_table_is_told() -> None:
     both = [seen(block), seen(camera='wrist')]
     assert look_at_table(both, HERE) is None
     assert look_at_table(both, replace(HERE, name='front'))
+
+
+def gripper_answer(**changes: Any) -> Answer:
+    made = Answer('run-5', 'open?', AnswerKind.CHOICE, option_index=1, confidence=0.9)
+    return replace(made, **{'freshness': Freshness.FRESH, **changes})
+
+
+def test_the_gripper_is_part_of_the_proposal() -> None:
+    proposal = with_gripper(proposal_of(ANSWER, 'pick', 'table', CANDIDATES), gripper_answer())
+    assert gripper_question('pick', 'table').options == ('open', 'closed')
+    assert proposal.gripper is Gripper.CLOSED
+    assert (proposal.id, proposal.think) == ('run-4', 'it is nearer')
+    assert proposal.confidence == 0.75
+
+
+def test_a_proposal_is_as_sure_and_fresh_as_its_weaker_answer() -> None:
+    proposal = proposal_of(ANSWER, 'pick', 'table', CANDIDATES)
+    weaker = with_gripper(proposal, gripper_answer(confidence=0.4, freshness=Freshness.STALE))
+    assert (weaker.confidence, weaker.freshness) == (0.4, Freshness.STALE)
+    late = replace(proposal, freshness=Freshness.STALE)
+    degraded = gripper_answer(freshness=Freshness.DEGRADED)
+    assert with_gripper(late, degraded).freshness is Freshness.STALE
+    unsure = with_gripper(proposal, gripper_answer(confidence=float('nan')))
+    assert math.isnan(unsure.confidence)
+
+
+def test_a_gripper_that_is_not_known_is_not_proposed() -> None:
+    proposal = proposal_of(ANSWER, 'pick', 'table', CANDIDATES)
+    assert with_gripper(proposal, gripper_answer(kind=AnswerKind.UNKNOWN)) == proposal

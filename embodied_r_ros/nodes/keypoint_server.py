@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keypoints of the reasoner: the action `predict_keypoint`, and proposals for a standing task.
+
+A request is one question, or two: the position, then the gripper. The standing task follows what
+becomes of its proposals at the gate and at the end effector, and puts the next one then. Whatever
+is said here is a proposal, never a command.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from queue import Empty, SimpleQueue
+import threading
+from typing import Any, TYPE_CHECKING
+
+from diagnostic_msgs.msg import DiagnosticStatus
+from embodied_r_msgs.action import PredictKeypoint
+from embodied_r_msgs.msg import KeypointProposal
+from embodied_r_msgs.srv import PredictKeypointOnce
+from embodied_r_ros.answers import AnswerKind
+from embodied_r_ros.conversions import stamp_ns_from_msg, vector_from_msg
+from embodied_r_ros.errors import ConfigError, InputError
+from embodied_r_ros.nodes import qos
+from embodied_r_ros.nodes.asking_server import AskingServer
+from embodied_r_ros.nodes.frames import Frames
+from embodied_r_ros.nodes.keypoint_asking import ArmConfig, fill_keypoint, KeypointOutcome
+from embodied_r_ros.reasoning.answering import Outcome, Termination
+from embodied_r_ros.reasoning.asking import Question, ReasonerConfig, RefusalCode
+from embodied_r_ros.reasoning.standing_task import ArmTaskConfig, StandingTask
+from geometry_msgs.msg import PoseStamped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Protocol
+
+    from embodied_r_ros.nodes.keypoint_asking import Arm, KeypointRequest
+    from embodied_r_ros.nodes.lifecycle import ManagedNode
+    from embodied_r_ros.reasoning.answering import Ticket
+    from embodied_r_ros.reasoning.asking import Listener
+    from embodied_r_ros.reasoning.live_memory import LiveMemory
+
+    Done = Callable[[Outcome], None]
+
+    class Asker(Protocol):
+        """What puts questions to the desk."""
+
+        def put(self, question: Question, done: Done, listener: Listener) -> Ticket:
+            """Put a question; `done` is called once."""
+
+        def cancel(self, ticket: Ticket) -> None:
+            """Cancel a question."""
+
+        def is_idle(self) -> bool:
+            """Tell whether nobody waits for an answer."""
+
+
+_LOOK_S = 0.1
+_LEAST_S = 0.05  # for the second question
+_NS = 1_000_000_000
+_ENDED = {Termination.CANCELLED, Termination.DEACTIVATED}
+
+
+class KeypointServer:
+    """Serves keypoints while the node is configured."""
+
+    def __init__(
+        self, node: ManagedNode, arm: Arm, memory: LiveMemory, asker: Asker, run_id: str
+    ) -> None:
+        """Offer the action and its twin.
+
+        Args:
+            node: The node whose parameters hold the task.
+            arm: What is known of the arm.
+            memory: What was seen.
+            asker: Puts questions.
+            run_id: Names candidates outside of episodes, for their seed.
+
+        Raises:
+            ConfigError: There is a task, and no robot.
+        """
+        self._node, self._arm, self._memory = node, arm, memory
+        self._asker, self._run_id = asker, run_id
+        self._asked_in, self._asked = '', 0  # requests in an episode, or outside of one
+        self._round = 0  # of the standing task; answers of earlier ones do not count
+        self._answers: SimpleQueue[tuple[int, Any, Outcome]] = SimpleQueue()
+        self._task = StandingTask(self._config())
+        self._proposals = node.publisher(KeypointProposal, 'keypoint_proposal', qos.RESULT)
+        kinds = PredictKeypoint, PredictKeypointOnce
+        self.server = AskingServer(
+            node, kinds, 'predict_keypoint', self._ask, self._fill, _KeypointTicket.cancel
+        )
+
+    def start(self) -> None:
+        """Listen while the node is active."""
+        self.begin_anew()
+        node = self._node
+        if node.parameters.config(ArmConfig).camera_frame:
+            self._arm.pose_in = Frames(node).pose_in
+        node.subscribe(PoseStamped, 'current_pose', self._take_pose, qos.SENSOR)
+        node.subscribe(KeypointProposal, 'keypoint_accepted', self._take_accepted, qos.RESULT)
+        node.subscribe(DiagnosticStatus, 'keypoint_refused', self._take_refused, qos.RESULT)
+        node.every(_LOOK_S, self._look)
+        node.when_clock_jumps_back(self.begin_anew)
+
+    def begin_anew(self) -> None:
+        """Forget the proposal that is on its way: time, episode or task are new ones."""
+        self._round += 1
+        self._task.reset()
+
+    def changed(self) -> None:
+        """Take up another task.
+
+        Raises:
+            ConfigError: There is a task, and no robot.
+        """
+        config = self._config()
+        if config.task != self._task.config.task:
+            self.begin_anew()
+        self._task.config = config
+
+    def _config(self) -> ArmTaskConfig:
+        config = self._node.parameters.config(ArmTaskConfig)
+        if config.task and not self._arm.frame_id:
+            msg = 'arm.task is set and arm.robot is not: its file tells where keypoints can be'
+            raise ConfigError(msg)
+        return config
+
+    def _take_pose(self, msg: PoseStamped) -> None:
+        self._arm.take_pose(msg)
+        if msg.header.frame_id == self._arm.frame_id:
+            position = vector_from_msg(msg.pose.position)
+            self._task.see_pose(position, stamp_ns_from_msg(msg.header.stamp))
+
+    def _take_accepted(self, msg: KeypointProposal) -> None:
+        self._task.accepted(msg.id, vector_from_msg(msg.pose.pose.position), self._node.now_ns())
+
+    def _take_refused(self, msg: DiagnosticStatus) -> None:
+        refused = next((value.value for value in msg.values if value.key == 'id'), '')
+        self._task.refused(refused, self._node.now_ns())
+
+    def _look(self) -> None:
+        """Publish what was answered for the task, and ask for the next keypoint of it."""
+        while (answered := self._next_answer()) is not None:
+            self._propose(*answered)
+        deltas = self._memory.deltas()
+        now_ns = self._node.now_ns()
+        newest_ns = deltas[-1].stamp_ns if deltas else 0
+        if not self._asker.is_idle() or not self._task.wants(now_ns, newest_ns):
+            return
+        self._task.asked(now_ns)
+        goal = PredictKeypoint.Goal(task=self._task.config.task, frame_id=self._arm.frame_id)
+        this_round = self._round
+
+        def done(outcome: Outcome) -> None:
+            self._answers.put((this_round, goal, outcome))
+
+        self._ask(goal, done, lambda phase, text: None, standing=True)
+
+    def _next_answer(self) -> tuple[int, Any, Outcome] | None:
+        try:
+            return self._answers.get_nowait()
+        except Empty:
+            return None
+
+    def _propose(self, this_round: int, goal: Any, outcome: Outcome) -> None:
+        if this_round != self._round:
+            return
+        result = PredictKeypoint.Result()
+        fill_keypoint(goal, result, outcome)
+        # Before it is published: the gate may be quick.
+        self._task.answered(result.proposal.id, self._node.now_ns())
+        if result.proposal.id:
+            self._proposals.publish(result.proposal)
+        elif outcome.termination not in _ENDED:
+            self._node.log_problem(InputError(f'no keypoint for arm.task: {result.error_msg}'))
+
+    def _ask(
+        self, goal: Any, done: Done, listener: Listener, *, standing: bool = False
+    ) -> _KeypointTicket | None:
+        gripper = self._node.parameters.config(ArmTaskConfig).gripper
+        try:
+            request = self._arm.request_of(
+                goal, self._node.now_ns(), self._memory.deltas(), self._seed(), gripper=gripper
+            )
+        except (InputError, ConfigError) as error:
+            done(Outcome.refused(Question(goal.task), '', RefusalCode.BAD_QUESTION, str(error)))
+            return None
+        ticket = _KeypointTicket(self._asker)
+        question = replace(request.question, standing=standing)
+        ticket.put(question, lambda outcome: self._then(ticket, request, outcome, done), listener)
+        return ticket
+
+    def _then(
+        self, ticket: _KeypointTicket, request: KeypointRequest, outcome: Outcome, done: Done
+    ) -> None:
+        """Ask for the gripper where a position was chosen. Runs in a thread of the desk."""
+        made = KeypointOutcome(**vars(outcome), request=request)
+        chosen = outcome.is_completed and outcome.answer.kind is AnswerKind.CHOICE
+        if request.gripper is None or not chosen:
+            done(made)
+            return
+        allowed_s = request.question.deadline_s or self._reasoner().deadline_s
+        left_s = max(_LEAST_S, allowed_s - outcome.answer.latency_ns / _NS)
+        question = replace(request.gripper, deadline_s=left_s, standing=outcome.answer.standing)
+
+        def finish(gripper: Outcome) -> None:
+            if gripper.is_completed:
+                done(replace(made, gripper=gripper.answer))
+            else:
+                done(KeypointOutcome(**vars(gripper), request=request))
+
+        ticket.put(question, finish, lambda phase, text: None)
+
+    def _reasoner(self) -> ReasonerConfig:
+        return self._node.parameters.config(ReasonerConfig)
+
+    def _seed(self) -> str:
+        """Id of a request, which decides its candidates: episode or run, and a number."""
+        where = self._memory.episode_id or self._run_id
+        if where != self._asked_in:
+            self._asked_in, self._asked = where, 0
+        self._asked += 1
+        return f'{where}/{self._asked - 1}'
+
+    def _fill(self, goal: Any, result: Any, outcome: Outcome) -> Any:
+        if fill_keypoint(goal, result, outcome):
+            self._proposals.publish(result.proposal)
+        return result
+
+
+class _KeypointTicket:
+    """The questions of one request, which are cancelled together."""
+
+    def __init__(self, asker: Asker) -> None:
+        self._asker = asker
+        self._tickets: list[Ticket] = []
+        self._is_cancelled = False
+        self._lock = threading.Lock()
+
+    def put(self, question: Question, done: Done, listener: Listener) -> None:
+        """Put a question, which is cancelled at once where the request was."""
+        ticket = self._asker.put(question, done, listener)
+        with self._lock:
+            self._tickets.append(ticket)
+            is_cancelled = self._is_cancelled
+        if is_cancelled:
+            self._asker.cancel(ticket)
+
+    def cancel(self) -> None:
+        """Cancel them."""
+        with self._lock:
+            self._is_cancelled = True
+            tickets = list(self._tickets)
+        for ticket in tickets:
+            self._asker.cancel(ticket)
