@@ -18,7 +18,7 @@ from embodied_r_ros.sim.arm_tasks import TASKS
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from embodied_r_ros.keypoints.candidates import Candidate, Position, SeenThing
+    from embodied_r_ros.keypoints.candidates import Position, SeenThing
     from embodied_r_ros.sim.arm_tasks import ArmScene, Waypoint
 
 _AT_THING_M = 0.06  # nearer to a thing, the nearest option closes the gripper
@@ -31,7 +31,7 @@ class View:
 
     things: tuple[SeenThing, ...]
     tool: Position  # [m]
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[Position, ...]  # [m]
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class NearestChooser(Chooser):
         places = [thing.position for thing in view.things] or [view.tool]
         place = min(places, key=lambda at: math.dist(at, view.tool))
         index = _nearest(view.candidates, place)
-        return Chosen(index, math.dist(view.candidates[index].position, place) < _AT_THING_M)
+        return Chosen(index, math.dist(view.candidates[index], place) < _AT_THING_M)
 
 
 class OracleChooser(Chooser):
@@ -121,5 +121,5 @@ def choosers(scene: ArmScene, seed: str, *, stay: bool) -> dict[str, Callable[[]
     }
 
 
-def _nearest(candidates: Sequence[Candidate], place: Position) -> int:
-    return min(range(len(candidates)), key=lambda i: math.dist(candidates[i].position, place))
+def _nearest(candidates: Sequence[Position], place: Position) -> int:
+    return min(range(len(candidates)), key=lambda i: math.dist(candidates[i], place))

@@ -6,10 +6,11 @@ from __future__ import annotations
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.keypoints.candidates import SeenThing
+from embodied_r_ros.recordings.demonstration_writer import CAMERA_FRAME
 from embodied_r_ros.sim.arm_control import CartesianController
 from embodied_r_ros.sim.arm_model import camera_pose
 from embodied_r_ros.sim.arm_tasks import HOME, TASKS
-from embodied_r_ros.sim.arm_world import ArmRenderer, ArmWorld
+from embodied_r_ros.sim.arm_world import ArmRenderer, ArmWorld, GRIPPER_JOINTS, JOINTS
 import numpy as np
 
 if TYPE_CHECKING:
@@ -43,6 +44,11 @@ class SimulatedArm:
         """Time since the start [s]."""
         return float(self.world.data.time)
 
+    @property
+    def task(self) -> str:
+        """What is to be done, in words."""
+        return self.scene.text
+
     def go(self, position: Vector, *, closed: bool | None) -> None:
         """Go to a keypoint [m, task frame], and there open or close the gripper; None: neither."""
         self._controller.go(position, self.now_s, closed=closed)
@@ -73,6 +79,18 @@ class SimulatedArm:
     def camera_pose(self) -> Pose:
         """Pose of the camera's optical frame in the task frame."""
         return camera_pose()
+
+    def joints(self) -> dict[str, tuple[float, float]]:
+        """Position [rad] and velocity of the arm's joints, and of the fingers [m]."""
+        positions, velocities = self.world.joints()
+        arm = zip(positions.tolist(), velocities.tolist(), strict=True)
+        fingers = ((finger, 0.0) for finger in self.world.fingers())
+        named = zip((*JOINTS, *GRIPPER_JOINTS), (*arm, *fingers), strict=True)
+        return dict(named)
+
+    def frames(self) -> dict[str, Pose]:
+        """Pose of every frame in its parent."""
+        return {**self.world.fixed(), **self.world.links(), CAMERA_FRAME: camera_pose()}
 
     def true_things(self) -> tuple[SeenThing, ...]:
         """What there is, where it truly is."""
