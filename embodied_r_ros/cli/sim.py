@@ -4,19 +4,26 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import ExitStack
+import json
 import re
 import sys
-from typing import Any, TYPE_CHECKING
+from typing import Any, TYPE_CHECKING, TypeVar
 
 from embodied_r_ros.cli.arguments import some_path, some_text
 from embodied_r_ros.config import setting_infos
+from embodied_r_ros.errors import ConfigError, InputError
+from embodied_r_ros.models.serving import served_model
+from embodied_r_ros.resources import shared_path
+from embodied_r_ros.robots import load_robot
 from embodied_r_ros.sim import require_arm, require_simulator
 from embodied_r_ros.sim.config import ArmConfig, IndoorConfig
 from tqdm import tqdm
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
+
+Made = TypeVar('Made')
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,6 +69,24 @@ def _add_arm(worlds: Any) -> None:
     add('--no-images', action='store_true', help='states and truth alone: quick')
     help_text = 'times the usual noise of encoders, 1'
     add('--noise', type=float, default=default.noise, metavar='X', help=help_text)
+    _add_loop(arm)
+
+
+def _add_loop(arm: argparse.ArgumentParser) -> None:
+    loop = arm.add_argument_group('closed loop', 'who chooses keypoints leads the arm')
+    add = loop.add_argument
+    help_text = 'the real nodes lead the arm; leaves a picture of each trial and report.json'
+    add('--closed-loop', action='store_true', help=help_text)
+    who = loop.add_mutually_exclusive_group()
+    help_text = 'the reasoner: a folder with a model, or URL of a model server; the shipped one'
+    who.add_argument('--model', type=some_text, metavar='DIR_OR_URL', help=help_text)
+    help_text = 'who answers instead of a model, also over HTTP'
+    who.add_argument('--chooser', choices=('oracle', 'random', 'nearest'), help=help_text)
+    help_text = 'of config/robots, or a YAML file; sawyer_sim'
+    add('--robot', type=some_text, default='sawyer_sim', metavar='ROBOT', help=help_text)
+    help_text = 'how fast time passes, at most, in wall time, 1'
+    add('--speed', type=float, default=1.0, metavar='X', help=help_text)
+    add('--json', action='store_true', help='print one JSON object')
 
 
 def _add_run(world: argparse.ArgumentParser) -> None:
@@ -94,19 +119,58 @@ def _indoor(args: argparse.Namespace) -> int:
 
 def _arm(args: argparse.Namespace) -> int:
     require_arm()
-    from embodied_r_ros.sim.arm import generate
-
     width, height = args.size
     images = not args.no_images
     config = ArmConfig(args.task, args.rate, width, height, images, args.noise)
+    if args.closed_loop:
+        return _closed_loop(args, config)
+    from embodied_r_ros.sim.arm import generate
+
     _watch(generate(config, args.seed, args.episodes, args.out, args.workers), args.episodes)
     return 0
 
 
-def _watch(bags: Iterator[Path], episodes: int) -> None:
+def _closed_loop(args: argparse.Namespace, config: ArmConfig) -> int:
+    if args.no_images or args.workers > 1 or not 0.01 <= args.speed <= 100:
+        msg = '--closed-loop needs images, one worker, and a --speed of 0.01 to 100'
+        raise InputError(msg)
+    try:
+        from embodied_r_ros.nodes.closed_loop import closed_loop, LoopSettings
+    except ImportError as error:
+        msg = f'ROS 2 is not there ({error}): source it, or run `make setup` in the clone'
+        raise ConfigError(msg) from None
+    from embodied_r_ros.sim.arm_runs import ClosedLoopRun, lead, report_of, write_report
+    from embodied_r_ros.sim.chooser_server import ChooserServer
+
+    robot, who = load_robot(args.robot), args.chooser or 'model'
+    run = ClosedLoopRun(config, args.seed, args.episodes, args.out, robot, who)
+    run.prepare()
+    settings = LoopSettings(args.robot, robot, run.trial, speed=args.speed)
+    with ExitStack() as stack:
+        server = stack.enter_context(ChooserServer(who)) if args.chooser else None
+        model = args.model or str(shared_path('models', 'nano'))
+        chat = server.chat if server else stack.enter_context(served_model(model, _say))
+        loop = stack.enter_context(closed_loop(settings, chat, _say))
+        trials = _watch(lead(run, loop.play, server), run.episodes)
+    report = report_of(run, trials)
+    write_report(run, report, trials)
+    print(json.dumps(report) if args.json else _in_words(report))
+    return 0
+
+
+def _in_words(report: dict[str, Any]) -> str:
+    names = 'success_rate', 'oracle', 'random_baseline', 'nearest_baseline'
+    rates = ', '.join(f'{name} {report[name]:.2f}' for name in names)
+    return f'{report["task"]}, {report["episodes"]} episodes: {rates}'
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _watch(made: Iterator[Made], episodes: int) -> list[Made]:
     quiet = not sys.stderr.isatty()
-    for _ in tqdm(bags, total=episodes, unit=' episodes', disable=quiet):
-        pass
+    return list(tqdm(made, total=episodes, unit=' episodes', disable=quiet))
 
 
 def _size(text: str) -> tuple[int, int]:

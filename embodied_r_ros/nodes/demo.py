@@ -10,7 +10,6 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import dataclass
 import json
-import os
 from pathlib import Path
 import shutil
 import tempfile
@@ -19,13 +18,12 @@ from typing import Any, NamedTuple, TYPE_CHECKING
 from embodied_r_ros.errors import EmbodiedRError, InputError
 from embodied_r_ros.models.serving import served_model
 from embodied_r_ros.nodes.demo_client import demo_client
-from embodied_r_ros.nodes.processes import NodeProcesses
+from embodied_r_ros.nodes.processes import NodeProcesses, own_environment
 from embodied_r_ros.recordings.episode_bag import read_layout
 from embodied_r_ros.recordings.playable import Playable, playable
 from embodied_r_ros.resources import shared_path
 from embodied_r_ros.showing.contact_sheet import AnsweredQuestion, write_contact_sheet
 from embodied_r_ros.showing.demo_questions import DemoQuestion, questions_about
-from embodied_r_ros.transport import transport_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -45,8 +43,6 @@ _START_S = 60.0
 _DRAIN_S = 60.0
 _ANSWER_S = 60.0
 _CLOCK_HZ = 50.0
-# Domains above this share ports with programs that take any free one (Linux).
-_DOMAINS = range(10, 101)
 
 
 @dataclass(frozen=True)
@@ -115,10 +111,7 @@ def running_pipeline(
     Raises:
         EmbodiedRError: A node failed, or is not active in time.
     """
-    domain = _DOMAINS[os.getpid() % len(_DOMAINS)]
-    environment = {**transport_environment(os.environ), 'ROS_DOMAIN_ID': str(domain)}
-    os.environ.update(environment)
-    with NodeProcesses(scratch, environment) as nodes, demo_client(say) as client:
+    with NodeProcesses(scratch, own_environment()) as nodes, demo_client(say) as client:
         say('starting the nodes')
         _start_pipeline(nodes, play, server, scratch)
         client.await_active(_PIPELINE, _START_S, nodes.check)

@@ -196,6 +196,11 @@ class DemoClient:
         self.error_code = int(outcome.error_code)
         return answer_from_msg(outcome.answer), str(outcome.error_msg)
 
+    def forget(self) -> None:
+        """Keep none of the keyframes and deltas that came so far."""
+        self.keyframes.clear()
+        self.deltas.clear()
+
     def close(self) -> None:
         """Remove the node."""
         self._executor.shutdown()

@@ -12,6 +12,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.errors import EmbodiedRError
 from embodied_r_ros.models.tied_process import tied
+from embodied_r_ros.transport import transport_environment
 import yaml
 
 if TYPE_CHECKING:
@@ -20,6 +21,19 @@ if TYPE_CHECKING:
 
 _GRACE_S = 10.0  # between asking a node to end and making it
 _LOG_LINES = 3
+# Domains above this share ports with programs that take any free one (Linux).
+_DOMAINS = range(10, 101)
+
+
+def own_environment() -> dict[str, str]:
+    """A DDS domain of this process's own, and a transport that loses no images.
+
+    It is set here too, so that what is made afterwards is in that domain.
+    """
+    domain = _DOMAINS[os.getpid() % len(_DOMAINS)]
+    environment = {**transport_environment(os.environ), 'ROS_DOMAIN_ID': str(domain)}
+    os.environ.update(environment)
+    return environment
 
 
 class NodeProcesses:

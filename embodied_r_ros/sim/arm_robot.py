@@ -104,7 +104,7 @@ class SimulatedArm:
         """Tell whether the task has succeeded, and nothing is held that was to be put down."""
         task = TASKS[self.scene.task]
         is_held = task.lets_go and self.is_closed()
-        return not is_held and task.is_done(self.scene, self.world.places())
+        return bool(not is_held and task.is_done(self.scene, self.world.places()))
 
     def __enter__(self) -> SimulatedArm:
         return self

@@ -38,6 +38,18 @@ def run_episodes(
         InputError: An argument cannot be used, or the folder is not empty.
         EmbodiedRError: A worker died, or `write` failed.
     """
+    prepare_run(seed, episodes, out, workers)
+    if workers > 1:
+        return _tidied(_run_parallel(write, episodes, workers), out)
+    return _tidied((write(index) for index in range(episodes)), out)
+
+
+def prepare_run(seed: int, episodes: int, out: Path, workers: int = 1) -> None:
+    """Check the arguments of a run, and make its folder.
+
+    Raises:
+        InputError: An argument cannot be used, or the folder is not empty.
+    """
     least = {'seed': (seed, 0), 'episodes': (episodes, 1), 'workers': (workers, 1)}
     for name, (value, minimum) in least.items():
         if value < minimum:
@@ -51,9 +63,6 @@ def run_episodes(
     except OSError as error:
         msg = f'cannot write to {out}: {error.strerror}'
         raise InputError(msg) from None
-    if workers > 1:
-        return _tidied(_run_parallel(write, episodes, workers), out)
-    return _tidied((write(index) for index in range(episodes)), out)
 
 
 def _tidied(bags: Iterator[Path], out: Path) -> Iterator[Path]:

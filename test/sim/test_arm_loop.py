@@ -50,7 +50,6 @@ def test_who_does_not_know_it_rarely_does(name: str) -> None:
 
 
 def test_what_is_seen_of_a_block_is_enough_to_pick_it_up() -> None:
-    # The first scene of this seed whose block is blue: red on this table is hard to see.
     plan = TrialPlan('pick', 1, 2)
     trial = baseline('oracle', plan, ROBOT, ArmConfig('pick').camera())
     assert trial.task == 'pick up the blue block'

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What candidates and controller are good for: trials of the simulated arm without a model.
+
+Of the same scenes, candidates and controller: how often an option by lot and the one at the
+nearest thing succeed (the floor), and the one nearest to the expert's next waypoint (the ceiling).
+Things are known, or seen by the classical perceiver.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.keypoints.trial import success_rate
+from embodied_r_ros.robots import load_robot
+from embodied_r_ros.sim.arm_loop import baseline, TrialPlan
+from embodied_r_ros.sim.arm_tasks import TASKS
+from embodied_r_ros.sim.config import ArmConfig
+from tqdm import tqdm
+
+from bench.report import Budget, print_budgets
+
+if TYPE_CHECKING:
+    import argparse
+
+    from embodied_r_ros.geometry import Intrinsics
+    from embodied_r_ros.robots import Robot
+
+CHOOSERS = ('oracle', 'random', 'nearest')
+SIGHTS = ('known', 'seen')
+_LEAST = 0.9  # of the oracle, where things are known
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add = parser.add_argument
+    add('--episodes', type=int, default=20, help='trials of each task (%(default)s)')
+    add('--seed', type=int, default=41000, help='of the scenes (%(default)s)')
+    add('--task', choices=sorted(TASKS), help='one task only')
+    add('--sight', choices=SIGHTS, help='things known, or seen, only')
+    add('--robot', default='sawyer_sim', help='robot with its candidates (%(default)s)')
+    add('--json', type=Path, metavar='FILE', help='write the figures here too')
+
+
+def main(args: argparse.Namespace) -> int:
+    """Measure, print, and tell whether the budget is met."""
+    tasks = [args.task] if args.task else list(TASKS)
+    sights = [args.sight] if args.sight else list(SIGHTS)
+    robot = load_robot(args.robot)
+    print('sight  task    trials  oracle  random  nearest')
+    figures = []
+    for sight in sights:
+        for task in tasks:
+            row = measured(task, sight, args.seed, args.episodes, robot)
+            figures.append(row)
+            rates = '{oracle:7.2f} {random:7.2f} {nearest:8.2f}'.format(**row)
+            print(f'{sight:6} {task:7} {args.episodes:6} {rates}', flush=True)
+    budgets = [
+        Budget(f'oracle, {row["task"]}, things known', row['oracle'], _LEAST, '', at_least=True)
+        for row in figures
+        if row['sight'] == 'known'
+    ]
+    print_budgets(budgets)
+    if args.json:
+        listed = {'figures': figures, 'budgets': [budget.to_json() for budget in budgets]}
+        args.json.write_text(json.dumps(listed, indent=2) + '\n')
+    return 0 if all(budget.is_met for budget in budgets) else 1
+
+
+def measured(task: str, sight: str, seed: int, trials: int, robot: Robot) -> dict[str, Any]:
+    """Rates of success of every chooser."""
+    camera: Intrinsics | None = ArmConfig(task).camera() if sight == 'seen' else None
+    plans = [TrialPlan(task, seed, index) for index in range(trials)]
+    rates = {
+        name: success_rate(
+            [
+                baseline(name, plan, robot, camera)
+                for plan in tqdm(plans, desc=f'{task}, {name}', leave=False, disable=None)
+            ]
+        )
+        for name in CHOOSERS
+    }
+    return {'task': task, 'sight': sight, 'trials': trials, **rates}
