@@ -135,9 +135,24 @@ def task_text(
     if not words or not frame_id:
         msg = f'task {task!r} in frame {frame_id!r}: expected both'
         raise InputError(msg)
-    end = '' if words.endswith(('.', '!', '?')) else '.'
-    said = [f'The task is: {words}{end} {asked}']
-    said.append(f'Positions are x, y, z in metres in the frame {frame_id}.')
+    return f'{task_sentence(words)} {asked} {coordinates_text(frame_id, robot, state)}'
+
+
+def task_sentence(task: str) -> str:
+    """What the task is, as a sentence."""
+    end = '' if task.endswith(('.', '!', '?')) else '.'
+    return f'The task is: {task}{end}'
+
+
+def coordinates_text(
+    frame_id: str, robot: RobotMetadata | None = None, state: Position | None = None
+) -> str:
+    """What is told of coordinates, robot and end effector (see `task_text`).
+
+    Raises:
+        InputError: The robot's frame is another, or a number is not finite.
+    """
+    said = [f'Positions are x, y, z in metres in the frame {frame_id}.']
     if robot:
         if robot.frame_id != frame_id:
             msg = f"positions are in {frame_id!r}: expected the robot's frame {robot.frame_id!r}"

@@ -13,7 +13,12 @@ from embodied_r_ros.episodes import Outcome
 from embodied_r_ros.geometry import BODY_FROM_OPTICAL, Intrinsics, Pose, quaternion_from_matrix
 from embodied_r_ros.images import encode_image
 from embodied_r_ros.keypoints.setup import ArmSetup
-from embodied_r_ros.keypoints.truth import TRUTH_TOPIC
+from embodied_r_ros.keypoints.truth import (
+    DemonstrationTruth,
+    TrueKeypoint,
+    TrueThing,
+    TRUTH_TOPIC,
+)
 from embodied_r_ros.questions.arm_episode import arm_episode
 from embodied_r_ros.recordings.demonstration_writer import (
     ArmFrame,
@@ -147,13 +152,37 @@ def write_arm_bag(
             gripper=(opening,),
             image=image if images else None,
         )
-        for number, ((x, y, z), opening) in enumerate(_rested())
+        for number, ((x, y, z), opening) in enumerate(rested())
     ]
     write_demonstration(path, head, frames)
     return path
 
 
-def _rested() -> Iterator[tuple[Position, float]]:
+def truth_of_bag() -> DemonstrationTruth:
+    """What is true of the demonstration in `write_arm_bag`: the block goes where it is held."""
+    stamps = [T0_NS + STEP_NS * number for number in range((_LEG + _REST) * len(KEYPOINTS))]
+    keypoints, block, before = [], [], (0.1, -0.15, 0.02)
+    was_closed, tools = False, [place for place, _ in rested()]
+    for number, (place, is_closed) in enumerate(KEYPOINTS):
+        begin = (_LEG + _REST) * number
+        is_grip = is_closed != was_closed
+        reason = 'gripper' if is_grip else 'last' if number == len(KEYPOINTS) - 1 else 'stop'
+        there = stamps[begin if is_grip else begin + _LEG]
+        until = stamps[0] + STEP_NS * (begin + _LEG + _REST)
+        keypoints.append(TrueKeypoint(there, until, place, is_closed, reason))
+        for x, y, z in tools[begin : begin + _LEG + _REST]:
+            before = (x, y, z + 0.006) if is_closed and was_closed else before
+            block.append(before)
+        was_closed = is_closed
+    mat = ((0.15, 0.1, 0.0),) * len(stamps)
+    things = (
+        TrueThing('block', 'red block', tuple(block)),
+        TrueThing('mat', 'blue mat', mat),
+    )
+    return DemonstrationTruth(tuple(stamps), things, tuple(keypoints), 'table_center')
+
+
+def rested() -> Iterator[tuple[Position, float]]:
     """Positions and openings, sample by sample."""
     before, was_closed = (0.0, 0.0, 0.16), False
     for end, is_closed in KEYPOINTS:

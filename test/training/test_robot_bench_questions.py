@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Open questions about demonstrations: references come from what is true alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib.util import find_spec
+from random import Random
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.errors import InputError
+from embodied_r_ros.keypoints.truth import TrueThing
+from embodied_r_ros.questions.arm_episode import ArmState
+import pytest
+
+from test.questions.arms import (
+    camera,
+    rested,
+    STEP_NS,
+    T0_NS,
+    TASK,
+    truth_of_bag,
+    write_arm_bag,
+)
+from training.robot_bench.items import KINDS, read_items
+from training.robot_bench.questions import items_of, main
+from training.robot_bench.references import moments_of, open_questions
+from training.robot_bench.steps import main_actions, steps_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TRUTH = truth_of_bag()
+STATES = [ArmState(T0_NS + STEP_NS * number, place) for number, (place, _) in enumerate(rested())]
+PLAN = [
+    'reach for the red block',
+    'grasp the red block',
+    'lift the red block',
+    'carry the red block over the blue mat',
+    'put the red block down on the blue mat',
+    'let go of the red block',
+    'move the gripper up and away',
+]
+
+
+def asked_at(number: int) -> dict[str, str]:
+    """References of the questions at a sample."""
+    [moment] = moments_of(TRUTH, [STATES[number]], 1, Random(0))
+    return {asked.question_type: asked.reference for asked in open_questions(moment, Random(0))}
+
+
+def test_steps_are_told_by_what_they_do_to_things() -> None:
+    steps = steps_of(TRUTH, STATES[0].position)
+    assert main_actions(steps) == PLAN
+    assert [step.held for step in steps] == ['', '', *['block'] * 4, '', '']
+
+
+@pytest.mark.parametrize(
+    ('task', 'plan'),
+    [
+        (
+            'push',
+            [
+                'close the gripper',
+                'move to the side of the * block that is farther from the camera',
+                'push the * block to the * mat',
+                'move the gripper up and away',
+            ],
+        ),
+        (
+            'drawer',
+            [
+                'reach for the handle of the * drawer',
+                'grasp the handle of the * drawer',
+                'pull the * drawer open',
+                'let go of the handle of the * drawer',
+                'move the gripper up and away',
+            ],
+        ),
+        ('stack', [step.replace('red', '*').replace('blue mat', '* block') for step in PLAN]),
+    ],
+)
+def test_steps_of_the_simulated_tasks_are_told(task: str, plan: list[str]) -> None:
+    if find_spec('metaworld') is None:
+        pytest.skip('Meta-World is not installed')
+    from embodied_r_ros.sim.arm import demonstrate
+    from embodied_r_ros.sim.arm_tasks import COLOURS
+    from embodied_r_ros.sim.config import ArmConfig
+    from embodied_r_ros.sim.episode_writer import Origin
+
+    shown = demonstrate(ArmConfig(task, rate_hz=10.0, images=False), Origin(1, 0, 0))
+    start = shown.frames[0].tool
+    assert start is not None
+    told = main_actions(steps_of(shown.truth, start.position))
+    for colour in COLOURS:
+        told = [step.replace(f'the {colour} ', 'the * ') for step in told]
+    assert told == plan
+
+
+def test_what_is_asked_at_a_moment_is_about_what_is_still_to_be_done() -> None:
+    first = asked_at(0)
+    assert first['planning'].startswith('1. Reach for the red block. 2. Grasp the red block. 3. ')
+    assert first['planning'].count('. ') == 2 * len(PLAN) - 1
+    assert first['high_level_action'] == 'Reach for the red block.'
+    assert first['movement'] == 'Move forward, left, slightly down.'
+    # The block is held, and on its way down to the mat.
+    later = asked_at(23 * 5 + 2)
+    assert later['high_level_action'] == 'Put the red block down on the blue mat.'
+    assert later['movement'] == 'Move down.'
+    assert later['planning'].startswith('1. Put the red block down on the blue mat. 2. Let go')
+    # At rest on the block, before the gripper closes.
+    assert asked_at(23 + 16)['movement'] == 'Close the gripper.'
+
+
+def test_how_things_lie_is_told_as_the_camera_sees_it() -> None:
+    def all_of(number: int) -> dict[str, str]:
+        [moment] = moments_of(TRUTH, [STATES[number]], 1, Random(0))
+        found = {}
+        for seed in range(200):
+            *_, spatial = open_questions(moment, Random(seed))
+            found[spatial.question] = spatial.reference
+        return found
+
+    start = all_of(0)
+    assert start['Where is the red block, compared with the blue mat?'] == (
+        'Compared with the blue mat, the red block is slightly farther from the camera, '
+        'further left.'
+    )
+    assert start['Where is the gripper, compared with the red block?'] == (
+        'Compared with the red block, the gripper is farther from the camera, further right, '
+        'higher.'
+    )
+    gripper = 'Is the gripper open or closed, and what does it hold?'
+    assert start[gripper] == 'The gripper is open, and holds nothing.'
+    assert len(start) == 5
+    held = 'The gripper is closed, and holds the red block.'
+    assert all_of(23 * 5 + 2)[gripper] == held
+
+
+def test_nothing_is_asked_where_two_answers_are_right() -> None:
+    # While the gripper closes, and on the last two centimetres of a way.
+    for number in (23 * 2 + 3, 13, 23 * 8 - 3):
+        assert moments_of(TRUTH, [STATES[number]], 1, Random(0)) == []
+
+
+def test_moments_are_on_the_way_to_different_keypoints() -> None:
+    found = moments_of(TRUTH, STATES, 5, Random(1))
+    left = [len(moment.steps) for moment in found]
+    assert left == sorted(set(left), reverse=True)
+    assert len(left) == 5
+    assert len(moments_of(TRUTH, STATES, 100, Random(1))) == 8
+    stamps = [moment.state.stamp_ns for moment in found]
+    assert stamps == [m.state.stamp_ns for m in moments_of(TRUTH, STATES, 5, Random(1))]
+    assert stamps != [m.state.stamp_ns for m in moments_of(TRUTH, STATES, 5, Random(2))]
+
+
+def test_a_thing_that_moves_without_being_held_is_pushed() -> None:
+    block = TRUTH.things[0]
+    held = tuple((x, y, 0.02) for x, y, _ in block.positions)
+    never = [replace(point, closed=False, reason='stop') for point in TRUTH.keypoints]
+    truth = replace(
+        TRUTH, things=(TrueThing('block', 'red block', held),), keypoints=tuple(never[3:5])
+    )
+    [_, pushed] = steps_of(truth, STATES[0].position)
+    assert pushed.action == 'push the red block'
+
+
+@pytest.fixture
+def bag(tmp_path: Path) -> Path:
+    return write_arm_bag(tmp_path / 'bags' / 'a', 'table-1', at=camera(), truth=TRUTH)
+
+
+def test_command_writes_items_with_what_was_seen_and_where(bag: Path, tmp_path: Path) -> None:
+    out = tmp_path / 'bench.jsonl'
+    command = [str(bag.parent), '--out', str(out), '--moments', '2', '--group', 'known']
+    assert main(command) == 0
+    items = read_items(out)
+    assert [item.question_type for item in items] == [*KINDS, *KINDS]
+    assert {item.scene_id for item in items} == {'table-1'}
+    assert {item.group for item in items} == {'known'}
+    for item in items:
+        assert item.task == TASK
+        assert item.deltas
+        assert all(delta['stamp_ns'] <= item.stamp_ns for delta in item.deltas)
+        assert 'The end effector is at (' in item.context
+        assert item.bag.endswith('bags/a')
+    text = out.read_text()
+    assert str(tmp_path) not in text
+    assert main(command) == 0
+    assert out.read_text() == text
+
+
+@pytest.mark.parametrize(
+    ('more', 'why'),
+    [
+        ({'truth': None}, 'has no /truth/demonstration, so nothing proves a reference'),
+        ({'at': camera(180.0)}, 'need a camera that faces the robot: it stands 180 degrees'),
+        ({'at': None}, 'need a camera that faces the robot: its pose is not known'),
+        ({'images': False}, 'shows no arm: record it with images'),
+    ],
+)
+def test_bags_without_truth_or_a_camera_that_faces_the_robot_are_refused(
+    tmp_path: Path, more: dict[str, object], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = {'at': camera(), 'truth': TRUTH, **more}
+    path = write_arm_bag(tmp_path / 'a', 'table-1', **given)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=why):
+        list(items_of(path, 1, 0))
+    assert main([str(path), '--out', str(tmp_path / 'bench.jsonl')]) == 2
+    assert capsys.readouterr().err.startswith('training.robot_bench.questions: error: ')
+    assert not (tmp_path / 'bench.jsonl').exists()

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of open questions with references: one JSON line each, derived from bags or by people.
+
+What was seen is an image file, the image of a bag at a stamp, a text, or deltas as rows have them.
+Paths stand in the file relative to its folder.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields, replace
+import json
+import os
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.deltas import DeltaKind, SemanticDelta
+from embodied_r_ros.errors import InputError
+
+from training.writing import write_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Iterable
+    from pathlib import Path
+
+KINDS = ('planning', 'high_level_action', 'movement', 'spatial')
+MAX_SCORE = 3
+_TEXTS = (
+    'id', 'question_type', 'question', 'reference', 'task', 'context', 'scene_id', 'group',
+    'scene', 'image', 'bag', 'topic',
+)  # fmt: skip
+_NEEDED = ('id', 'question_type', 'question', 'reference')
+
+
+@dataclass(frozen=True)
+class GivenAnswer:
+    """An answer that somebody gave, and what people think of it."""
+
+    answer: str
+    by: str = ''  # who gave it
+    scores: tuple[float, ...] = ()  # one per person, 0 to MAX_SCORE; empty: not scored yet
+
+
+@dataclass(frozen=True)
+class Item:
+    """An open question about what a camera sees of an arm at work."""
+
+    id: str
+    question_type: str  # one of KINDS
+    question: str
+    reference: str  # what a good answer says
+    task: str = ''  # what the arm is doing, in words; empty: not told
+    context: str = ''  # what is told besides: frame, robot, state; empty: nothing
+    scene_id: str = ''  # items of one scene are not independent
+    group: str = ''  # of tasks, such as known or new ones; empty: none
+    scene: str = ''  # what was seen, as text; empty: not told so
+    deltas: tuple[dict[str, Any], ...] = ()  # what was seen, as rows have it
+    image: str = ''  # file with what the camera sees now
+    bag: str = ''  # recording with it
+    topic: str = ''  # of the images in the bag; empty: it has one
+    stamp_ns: int = 0  # the newest image of the bag up to then
+    answers: tuple[GivenAnswer, ...] = ()
+    meta: dict[str, Any] = field(default_factory=dict)
+
+    def has_text(self) -> bool:
+        """Tell whether what was seen can be told in text."""
+        return bool(self.scene or self.deltas)
+
+    def has_picture(self) -> bool:
+        """Tell whether what was seen can be shown."""
+        return bool(self.image or self.bag)
+
+    def seen(self) -> tuple[SemanticDelta, ...]:
+        """What was seen, as deltas; a text is a first sight."""
+        if self.scene:
+            return (SemanticDelta(self.stamp_ns, DeltaKind.FIRST, change=self.scene),)
+        return tuple(SemanticDelta.from_row(delta) for delta in self.deltas)
+
+    def to_json(self) -> str:
+        """One line of JSON, without what is empty."""
+        value = {name: part for name, part in asdict(self).items() if part}
+        return json.dumps(value, ensure_ascii=False, separators=(',', ':'))
+
+    @classmethod
+    def from_json(cls, line: str) -> Item:
+        """Read a line, and check it.
+
+        Raises:
+            InputError: It is no item; the message names the field.
+        """
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            msg = f'{line[:60]!r} is not JSON ({error})'
+            raise InputError(msg) from None
+        if not isinstance(value, dict):
+            msg = f'{line[:60]!r} is not a JSON object'
+            raise InputError(msg)
+        problem = _fields_problem(value) or _type_problem(value)
+        if problem:
+            msg = f'item {value.get("id", "?")!r}: {problem}'
+            raise InputError(msg)
+        return _checked(value)
+
+
+def _fields_problem(value: dict[str, Any]) -> str:
+    """Which fields are missing or unknown; empty: none."""
+    known = [each.name for each in fields(Item)]
+    if unknown := sorted(value.keys() - set(known)):
+        return f'it has {", ".join(unknown)}: expected some of {", ".join(known)}'
+    missing = [name for name in _NEEDED if not str(value.get(name) or '').strip()]
+    if missing:
+        return f'it lacks {", ".join(missing)}'
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return 'it holds half of a character: write it anew, in UTF-8'
+    return ''
+
+
+def _type_problem(value: dict[str, Any]) -> str:
+    """Which field has the wrong type, or the question; empty: none."""
+    wanted: dict[str, type] = {**dict.fromkeys(_TEXTS, str), 'meta': dict}
+    wanted |= {'deltas': list, 'answers': list}
+    for name, kind in wanted.items():
+        if name in value and not isinstance(value[name], kind):
+            return f'{name} is {value[name]!r}, expected a {kind.__name__}'
+    if value['question_type'] not in KINDS:
+        return f'question_type is {value["question_type"]!r}, expected one of {", ".join(KINDS)}'
+    if type(value.get('stamp_ns', 0)) is not int:
+        return f'stamp_ns is {value["stamp_ns"]!r}, expected integer nanoseconds'
+    return ''
+
+
+def _checked(value: dict[str, Any]) -> Item:
+    """An item of values whose types are right.
+
+    Raises:
+        InputError: A value is not allowed.
+    """
+    try:
+        answers = tuple(_given(answer) for answer in value.get('answers', ()))
+        item = Item(**{**value, 'deltas': tuple(value.get('deltas', ())), 'answers': answers})
+        item.seen()
+        problem = _seen_problem(item)
+    except InputError as error:
+        problem = str(error)
+    if problem:
+        msg = f'item {value["id"]!r}: {problem}'
+        raise InputError(msg)
+    return replace(item, scene_id=item.scene_id or item.bag or item.image or item.id)
+
+
+def _given(value: Any) -> GivenAnswer:
+    known = {each.name for each in fields(GivenAnswer)}
+    if not isinstance(value, dict) or not {'answer'} <= value.keys() <= known:
+        msg = f'answer {value!r}: expected answer, and perhaps by and scores'
+        raise InputError(msg)
+    answer, by, scores = value['answer'], value.get('by', ''), value.get('scores', [])
+    is_text = isinstance(answer, str) and isinstance(by, str) and answer.strip()
+    if not is_text or not isinstance(scores, list) or not all(map(_is_score, scores)):
+        msg = f'answer {value!r}: expected texts, and scores from 0 to {MAX_SCORE} in a list'
+        raise InputError(msg)
+    return GivenAnswer(answer, by, tuple(map(float, scores)))
+
+
+def _is_score(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value <= MAX_SCORE
+
+
+def _seen_problem(item: Item) -> str:
+    """What is wrong with what was seen; empty: nothing."""
+    if item.image and item.bag:
+        return 'it has an image and a bag: expected one of them'
+    if item.scene and item.deltas:
+        return 'it has a scene and deltas: expected one of them'
+    if not item.has_text() and not item.has_picture():
+        return 'nothing was seen: give image, bag with stamp_ns, scene, or deltas'
+    if item.bag and item.stamp_ns <= 0:
+        return f'stamp_ns is {item.stamp_ns}: expected which image of the bag is meant'
+    return ''
+
+
+def read_items(path: Path) -> list[Item]:
+    """Items of a file, their paths made absolute.
+
+    Raises:
+        InputError: It cannot be read, a line is no item, an id comes twice, or there are none.
+    """
+    try:
+        # Texts may hold what Python takes for ends of lines.
+        lines = path.read_text(encoding='utf-8').split('\n')
+    except (OSError, UnicodeDecodeError) as error:
+        msg = f'{path} cannot be read: {error}'
+        raise InputError(msg) from None
+    items: dict[str, Item] = {}
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            item = _line_item(line, f'{path}:{number}', items)
+            items[item.id] = _at(item, lambda name: str((path.parent / name).absolute()))
+    if not items:
+        msg = f'{path} has no items'
+        raise InputError(msg)
+    return list(items.values())
+
+
+def _line_item(line: str, place: str, before: Container[str]) -> Item:
+    """The item of a line, whose id none before it has.
+
+    Raises:
+        InputError: It is no item, or has the id of another; the message names the place.
+    """
+    try:
+        item = Item.from_json(line)
+    except InputError as error:
+        msg = f'{place}: {error}'
+        raise InputError(msg) from None
+    if item.id in before:
+        msg = f'{place}: id {item.id!r} comes twice'
+        raise InputError(msg)
+    return item
+
+
+def write_items(path: Path, items: Iterable[Item]) -> int:
+    """Write items, their paths relative to the file; returns how many.
+
+    Raises:
+        InputError: It cannot be written.
+    """
+    moved = (_at(item, lambda name: os.path.relpath(name, path.parent)) for item in items)
+    lines = [item.to_json() for item in moved]
+    write_text(path, ''.join(line + '\n' for line in lines))
+    return len(lines)
+
+
+def _at(item: Item, moved: Callable[[str], str]) -> Item:
+    """An item with its paths moved."""
+    image, bag = (name and moved(name) for name in (item.image, item.bag))
+    return replace(item, image=image, bag=bag)
