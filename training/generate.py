@@ -91,14 +91,23 @@ def model_identity(model: str) -> str:
     if not is_url(model):
         folder = model_folder(model)
         return model_digest(*dict.fromkeys([base_folder(folder), folder]))
-    info = HttpChatClient(ChatConfig(url=model)).info(_INFO_S)
+    return server_identity(HttpChatClient(ChatConfig(url=model)), model)
+
+
+def server_identity(client: HttpChatClient, url: str) -> str:
+    """What decides the completions of a server, as `model_identity` tells it.
+
+    Raises:
+        ModelError: The server fails.
+    """
+    info = client.info(_INFO_S)
     if info.digest:
         return info.digest
     sys.stderr.write(
-        f'{model} does not tell which weights it serves: what it says is kept under the name '
+        f'{url} does not tell which weights it serves: what it says is kept under the name '
         f'{info.name!r}; name another cache when the weights change\n'
     )
-    return f'{model} {info.name} {info.adapter}'
+    return f'{url} {info.name} {info.adapter}'
 
 
 def _from_server(url: str, prompts: Sequence[Prompt], sampling: Sampling, keep: Keep) -> None:

@@ -21,8 +21,13 @@ if TYPE_CHECKING:
 _COLOURS = ('#4477aa', '#ee9944', '#66aa77', '#aa4466', '#8866aa', '#888888')
 
 
-def bars(groups: Mapping[str, Mapping[str, Bar]]) -> str:
-    """Horizontal bars of rates: for each group one bar of each series, with its interval."""
+def bars(groups: Mapping[str, Mapping[str, Bar]], *, is_rate: bool = True) -> str:
+    """Horizontal bars: for each group one bar of each series, with its interval.
+
+    Args:
+        groups: Values and intervals by group and series.
+        is_rate: They are rates, told in per cent.
+    """
     series = list(dict.fromkeys(name for group in groups.values() for name in group))
     height = 0.8 / len(series)
     tall = 1.0 + 0.17 * len(groups) * (len(series) + 1)
@@ -40,7 +45,8 @@ def bars(groups: Mapping[str, Mapping[str, Bar]]) -> str:
     axes.axvline(0, color='#222', linewidth=0.8)
     axes.set_yticks(range(len(groups)), list(groups))
     axes.invert_yaxis()
-    axes.xaxis.set_major_formatter(lambda value, _: f'{100 * value:.0f} %')
+    if is_rate:
+        axes.xaxis.set_major_formatter(lambda value, _: f'{100 * value:.0f} %')
     _finish(figure, axes, len(series))
     return svg_text(figure)
 
