@@ -18,6 +18,7 @@ import numpy as np
 
 from test.chat_server import ChatServer, RecordedRequest, Script
 from test.questions.arms import camera, STEP_NS, T0_NS, write_arm_bag
+from test.recordings import test_sources as sources
 from test.tiny_models import save_language_model
 from training.robot_bench.asking import asked_of
 from training.robot_bench.evaluate import main
@@ -179,6 +180,14 @@ def test_the_picture_of_a_bag_is_the_newest_up_to_the_stamp(
     assert stamps == {'0': T0_NS, '3': T0_NS + STEP_NS, '8': T0_NS + 4 * STEP_NS}
 
 
+def test_raw_images_of_a_bag_are_encoded(tmp_path: Path) -> None:
+    bag = sources.write_bag(tmp_path / 'bag')
+    item = replace(ITEM, bag=str(bag), stamp_ns=sources.T0_NS + sources.SECOND_NS // 5)
+    shown = pictures_of([item])['a'].decode().astype(float)
+    apart = [np.abs(shown - sources.picture(index)).mean() for index in range(4)]
+    assert np.argmin(apart) == 2
+
+
 def run(tmp_path: Path, servers: tuple[ChatServer, ...], *more: str) -> dict[str, Any]:
     model, *judges = servers
     command = [model.url, str(tmp_path / 'bench.jsonl'), '--out', str(tmp_path / 'out')]
@@ -309,6 +318,14 @@ def test_what_was_cut_off_goes_on_and_what_is_repeated_costs_nothing(
     judge.requests.clear()
     assert run(tmp_path, servers[:2]) == first
     assert questions_to(judge) == 0
+
+
+def test_settings_that_are_not_allowed_are_refused_before_anybody_is_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ['http://127.0.0.1:9', 'none.jsonl', '--judge', 'http://127.0.0.1:9', '--out']
+    assert main([*command, str(tmp_path / 'out'), '--controls', '-1']) == 2
+    assert 'controls' in capsys.readouterr().err
 
 
 def test_answers_are_left_for_people_to_score_and_read_again(

@@ -16,6 +16,7 @@ import sys
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.answers import Sampling
+from embodied_r_ros.config import check_settings, setting
 from embodied_r_ros.errors import EmbodiedRError, InputError
 from embodied_r_ros.reasoning.completions import is_unknown, parse_completion
 from embodied_r_ros.reasoning.memory import MemoryConfig
@@ -53,9 +54,15 @@ _NO_ANSWER = 0  # score of a completion without an answer, as everywhere: it cou
 class BenchConfig:
     """How a bench is asked."""
 
-    seen: str = 'scene'  # one of SEEN
-    controls: int = 5  # items of each type that judges are tried with; 0: none
-    seed: int = 0  # of their choice
+    seen: str = setting('scene', 'what the model is given', choices=SEEN)
+    controls: int = setting(
+        5, 'items of each type that judges are tried with; 0: none', between=(0, 10_000)
+    )
+    seed: int = setting(0, 'of their choice')
+
+    def __post_init__(self) -> None:
+        """Refuse values that are not allowed."""
+        check_settings(self)
 
 
 def evaluate(
@@ -242,13 +249,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Evaluate, write the report and print it."""
     args = _arguments(arguments)
     try:
+        config = BenchConfig(args.see, args.controls, args.seed)
         items = drawn(read_items(args.bench), args.limit, args.seed)
         cache = opened_cache(args.cache)
         sampling = Sampling(args.temperature, 1.0, args.max_tokens, args.seed)
         judging = replace(sampling, temperature=args.judge_temperature)
         respondent = Respondent(args.model, sampling, cache)
         judges = judges_of(args.judge, judging, cache)
-        config = BenchConfig(args.see, args.controls, args.seed)
         memory = MemoryConfig(token_budget=args.token_budget)
         report = evaluate(respondent, items, judges, memory, config)
         report |= {'sampling': asdict(sampling), 'judging': asdict(judging)}
