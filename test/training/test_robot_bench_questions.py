@@ -102,7 +102,7 @@ def test_what_is_asked_at_a_moment_is_about_what_is_still_to_be_done() -> None:
     assert first['planning'].startswith('1. Reach for the red block. 2. Grasp the red block. 3. ')
     assert first['planning'].count('. ') == 2 * len(PLAN) - 1
     assert first['high_level_action'] == 'Reach for the red block.'
-    assert first['movement'] == 'Move forward, left, slightly down.'
+    assert first['movement'] == 'Move forward, left.'
     # The block is held, and on its way down to the mat.
     later = asked_at(23 * 5 + 2)
     assert later['high_level_action'] == 'Put the red block down on the blue mat.'
@@ -134,7 +134,13 @@ def test_how_things_lie_is_told_as_the_camera_sees_it() -> None:
     assert start[gripper] == 'The gripper is open, and holds nothing.'
     assert len(start) == 5
     held = 'The gripper is closed, and holds the red block.'
-    assert all_of(23 * 5 + 2)[gripper] == held
+    later = all_of(23 * 5 + 2)
+    assert later[gripper] == held
+    # Where a hand is that holds something, compared with that, is no question.
+    assert len(later) == 4
+    assert later['Where is the gripper, compared with the blue mat?'] == (
+        'Compared with the blue mat, the gripper is higher.'
+    )
 
 
 def test_nothing_is_asked_where_two_answers_are_right() -> None:

@@ -240,7 +240,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     add('--limit', type=int, default=0, help='so many items, drawn by the seed; 0: all')
     add('--seed', type=int, default=0)
     add('--token-budget', type=int, default=MemoryConfig.token_budget)
-    add('--max-tokens', type=int, default=Sampling.max_tokens)
+    add('--max-tokens', type=int, default=Sampling.max_tokens, help='of each reply (%(default)s)')
     add('--cache', default=CACHE, metavar='DIR', help='of what models said; none: ask anew')
     return parser.parse_args(arguments)
 

@@ -27,11 +27,13 @@ if TYPE_CHECKING:
 
 _WAY_M = 0.03  # shorter ways are as good as gone
 _SILENT_M = RobotQuestionsConfig.deadband_m
-_SAME_PLACE_M = 0.02
+_SILENT_SHARE = 0.1  # of the largest component of a way: nobody would tell less
+_SAME_PLACE_M = 0.035  # a hand that is about to grasp is at the thing
 _PLANNING = 'What are the main actions that are still to be done?'
 _ACTION = 'Which action does the robot do next?'
 _MOVEMENT = 'Which motion does the gripper make next?'
 _GRIPPER = 'Is the gripper open or closed, and what does it hold?'
+_HAND = 'the gripper'
 # Of each axis: the words for its negative and its positive direction, as the camera sees it.
 _COMPARED = (
     ('farther from the camera', 'nearer to the camera'),
@@ -138,7 +140,9 @@ def _movement(moment: Moment) -> str:
     step = moment.steps[0]
     if step.is_grip:
         return f'{"Close" if step.keypoint.closed else "Open"} the gripper.'
-    way = Movement.between(moment.state.position, step.keypoint.position, _SILENT_M)
+    start, end = moment.state.position, step.keypoint.position
+    largest = max(abs(b - a) for a, b in zip(start, end, strict=True))
+    way = Movement.between(start, end, max(_SILENT_M, _SILENT_SHARE * largest))
     assert way is not None  # shorter ones are not asked about
     return f'Move {way.words()}.'
 
@@ -148,10 +152,11 @@ def _spatial(moment: Moment) -> list[tuple[str, str]]:
     scene = moment.scene
     held = f', and holds {scene.grip_of(moment.held)}' if moment.held else ', and holds nothing'
     found = [(_GRIPPER, f'The gripper is {"closed" if moment.closed else "open"}{held}.')]
-    things = {scene.the(name): at for name, at in scene.places.items()}
-    places = {'the gripper': moment.state.position, **things}
+    things = {scene.grip_of(name): at for name, at in scene.places.items()}
+    places = {_HAND: moment.state.position, **things}
+    told = scene.grip_of(moment.held) if moment.held else ''
     for first, second in permutations(places, 2):
-        if second == 'the gripper':
+        if second == _HAND or (first, second) == (_HAND, told):
             continue
         question = f'Where is {first}, compared with {second}?'
         found.append((question, _compared(first, second, places)))
