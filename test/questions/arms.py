@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from embodied_r_ros.keypoints.truth import DemonstrationTruth
     from embodied_r_ros.questions.arm_episode import ArmEpisode, Position
     from numpy.typing import NDArray
 

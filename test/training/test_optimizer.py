@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 pytest.importorskip('torch')
 pytest.importorskip('trl')
+
+from typing import TYPE_CHECKING
 
 import torch
 from transformers import AutoModelForCausalLM
@@ -14,6 +14,9 @@ from trl import SFTConfig
 
 from test.tiny_models import save_language_model
 from training.optimizer import muon
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 RATE = 0.01
 
@@ -43,9 +46,9 @@ def test_matrices_of_layers_alone_are_learned_by_muon(
 
 def test_frozen_weights_are_left_out(model: torch.nn.Module, tmp_path: Path) -> None:
     for weight in model.parameters():
-        weight.requires_grad_(requires_grad=False)
+        weight.requires_grad = False
     kept = next(weight for name, weight in model.named_parameters() if 'q_proj.weight' in name)
-    kept.requires_grad_(requires_grad=True)
+    kept.requires_grad = True
     groups = optimizer_of(model, tmp_path).param_groups
     assert [weight is kept for group in groups for weight in group['params']] == [True]
 
