@@ -61,12 +61,14 @@ class Bench:
 
     def __init__(self, graph: Graph, server: ChatServer, **parameters: Any) -> None:
         self.graph, self.server = graph, server
-        quiet = {'reasoner__focus': 'never', 'chat__retries': 0, 'chat__model': 'scripted'}
-        parameters = {
-            **quiet,
+        usual: dict[str, Any] = {
+            'reasoner__focus': 'never',
+            'chat__retries': 0,
+            'chat__model': 'scripted',
             'arm__robot': 'sawyer_sim',
             'arm__max_pose_age_s': 60.0,
-        } | parameters
+        }
+        parameters = usual | parameters
         self.node = graph.add(SpatialReasoner, chat__url=server.url, **parameters)
         graph.change(self.node, CONFIGURE, ACTIVATE)
         self.proposals = graph.inbox(KeypointProposal, '/keypoint_proposal')

@@ -18,6 +18,8 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from numpy.typing import NDArray
+
 CAMERA = Intrinsics.from_fov(320, 240, 0.87)
 POSE = load_robot('sawyer_sim').placing.camera('table_center')
 BACK = (120, 60, 30)
@@ -34,9 +36,9 @@ TRIAL = Trial('arm-1', 'pick up the red block', True, 12.5, (STEP,))
 GREEN, WHITE = (40, 160, 40), (255, 255, 255)
 
 
-def drawn(path: Path, trial: Trial) -> np.ndarray:
+def drawn(path: Path, trial: Trial) -> NDArray[np.uint8]:
     write_trial_sheet(path, 'oracle chose', trial, CAMERA, POSE)
-    return np.asarray(cv2.imread(str(path)))
+    return np.asarray(cv2.imread(str(path)), np.uint8)
 
 
 def pixel(position: tuple[float, float, float]) -> tuple[int, int]:

@@ -90,7 +90,7 @@ def test_what_is_held_is_not_put_down() -> None:
 def test_the_way_to_a_keypoint_is_smooth_and_ends_at_rest() -> None:
     controller = CartesianController((0.0, 0.0, 0.2))
     controller.go((0.1, 0.2, 0.1), 1.0, closed=True)
-    times = np.arange(1.0, 4.0, 0.01)
+    times = np.arange(1.0, 4.0, 0.01).tolist()
     way = np.array([controller.command(now).tool for now in times])
     speeds = np.linalg.norm(np.diff(way, axis=0), axis=1) / 0.01
     assert way[0] == pytest.approx((0.0, 0.0, 0.2))
@@ -103,7 +103,7 @@ def test_the_way_to_a_keypoint_is_smooth_and_ends_at_rest() -> None:
 def test_the_gripper_acts_where_the_way_ends() -> None:
     controller = CartesianController((0.0, 0.0, 0.2))
     controller.go((0.0, 0.0, 0.1), 0.0, closed=True)
-    acts = next(t for t in np.arange(0.0, 3.0, 0.01) if controller.command(t).closed)
+    acts = next(t for t in np.arange(0.0, 3.0, 0.01).tolist() if controller.command(t).closed)
     assert controller.command(acts).tool == pytest.approx((0.0, 0.0, 0.1))
     assert controller.is_busy(acts + 0.5)  # until the fingers stand
     assert not controller.is_busy(acts + 1.0)
