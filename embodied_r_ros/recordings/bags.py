@@ -14,10 +14,10 @@ import tempfile
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.errors import BagError
+from embodied_r_ros.recordings.bag_advice import advice, check_looks_like_bag
 from embodied_r_ros.recordings.bag_limits import check_chunks
 from embodied_r_ros.recordings.definitions import check_definition
 from embodied_r_ros.recordings.message_types import embodied_typestore
-from embodied_r_ros.yaml_files import parse_yaml
 from rosbags.highlevel import AnyReader
 from rosbags.interfaces import (
     Qos,
@@ -28,7 +28,6 @@ from rosbags.interfaces import (
     QosTime,
 )
 from rosbags.rosbag2 import CompressionFormat, CompressionMode, StoragePlugin, Writer
-import yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -36,11 +35,6 @@ if TYPE_CHECKING:
     from rosbags.interfaces import Connection
 
 _FOREVER = QosTime(9223372036, 854775807)  # as rosbag2 writes an unlimited duration
-_STORAGE_SUFFIXES = ('.mcap', '.db3')
-_REPAIR = (
-    'an MCAP file that was cut off can be repaired with `mcap recover FILE -o NEW` of the MCAP '
-    'command line, else record again'
-)
 
 
 def _qos(depth: int, reliability: QosReliability, durability: QosDurability) -> Qos:
@@ -168,7 +162,7 @@ def open_bag(path: Path) -> Iterator[AnyReader]:
     if not path.exists():
         msg = f'{path} does not exist: expected a rosbag2 folder, or a .mcap or .db3 file'
         raise BagError(msg)
-    _check_looks_like_bag(path)
+    check_looks_like_bag(path)
     reader = None
     try:
         reader = AnyReader([path], default_typestore=embodied_typestore())
@@ -177,7 +171,7 @@ def open_bag(path: Path) -> Iterator[AnyReader]:
         msg = f'bag {path} cannot be read: {error}'
         raise BagError(msg) from None
     except Exception as error:  # whatever a damaged file makes of the parser
-        msg = f'bag {path} cannot be read ({_reason(error)}): {_advice(path)}'
+        msg = f'bag {path} cannot be read ({_reason(error)}): {advice(path)}'
         raise BagError(msg) from None
     try:
         check_chunks(reader)
@@ -255,44 +249,6 @@ def _deserialized(
 
 def _damaged(reader: AnyReader, error: Exception) -> BagError:
     return BagError(f'bag {reader.paths[0]} has a damaged message ({_reason(error)})')
-
-
-def _check_looks_like_bag(path: Path) -> None:
-    if path.is_dir() and not (path / 'metadata.yaml').exists():
-        files = sorted(file for file in path.iterdir() if file.suffix in _STORAGE_SUFFIXES)
-        if files:
-            msg = (
-                f'bag {path} was not closed (no metadata.yaml): '
-                f'give {files[0]} itself, or run `ros2 bag reindex {path}`, '
-                f'or `embodied-r episodes recover {path}`'
-            )
-            raise BagError(msg)
-        msg = f'{path} is not a bag: expected a folder with metadata.yaml, or a .mcap or .db3 file'
-        raise BagError(msg)
-    # A pipe has the name of a bag but no end.
-    if not path.is_dir() and (not path.is_file() or path.suffix not in _STORAGE_SUFFIXES):
-        msg = f'{path} is not a bag: expected a rosbag2 folder, or a .mcap or .db3 file'
-        raise BagError(msg)
-
-
-def _advice(path: Path) -> str:
-    """What to do about a bag that cannot be read."""
-    if not path.is_dir():
-        return _REPAIR
-    files = sorted(file for file in path.iterdir() if file.suffix in _STORAGE_SUFFIXES)
-    try:
-        value = parse_yaml((path / 'metadata.yaml').read_text())
-        names = [str(name) for name in value['rosbag2_bagfile_information']['relative_file_paths']]
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, TypeError, KeyError):
-        if files:
-            return (
-                f'its metadata.yaml is damaged: remove it, then run `ros2 bag reindex {path}` '
-                f'or give {files[0]} itself'
-            )
-        names = ['any .mcap or .db3 file']
-    if absent := [name for name in names if not (path / Path(name).name).exists()]:
-        return f'the folder lacks {absent[0]}: copy the whole folder again'
-    return _REPAIR
 
 
 def _reason(error: Exception) -> str:

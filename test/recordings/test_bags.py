@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.cli.main import main
 from embodied_r_ros.conversions import keyframe_from_msg, keyframe_to_msg
 from embodied_r_ros.errors import BagError, InputError
 from embodied_r_ros.images import EncodedImage
@@ -146,9 +148,41 @@ def test_a_cut_off_bag_is_refused_with_what_to_do(tmp_path: Path, kept: float) -
     mcap = write_bag(tmp_path / 'bag', 50) / 'bag.mcap'
     data = mcap.read_bytes()
     mcap.write_bytes(data[: int(len(data) * kept)])
+    command = rf'if it was cut off, `embodied-r episodes recover {tmp_path}/bag` repairs it$'
     for path in (tmp_path / 'bag', mcap):
-        with pytest.raises(BagError, match='mcap recover'), open_bag(path):
+        with pytest.raises(BagError, match=command), open_bag(path):
             pass
+    main(['episodes', 'recover', str(tmp_path / 'bag')])
+    with open_bag(tmp_path / 'bag') as reader:
+        assert all(len(raw) > 0 for _, _, raw in reader.messages())
+
+
+def test_a_cut_off_file_among_others_is_to_be_moved_first(tmp_path: Path) -> None:
+    files = [write_bag(tmp_path / name) / f'{name}.mcap' for name in ('one', 'two')]
+    for file in files:
+        file.rename(tmp_path / file.name)
+    cut = tmp_path / 'one.mcap'
+    cut.write_bytes(cut.read_bytes()[:-20])
+    with pytest.raises(BagError, match='to a folder of its own, where `'), open_bag(cut):
+        pass
+
+
+@pytest.mark.parametrize('names', [[], ['bag.mcap.zstd']])
+def test_a_folder_whose_files_are_no_mcap_is_not_promised_a_repair(
+    tmp_path: Path, names: list[str]
+) -> None:
+    for name in names:
+        (tmp_path / name).write_bytes(b'packed')
+    told = {'relative_file_paths': names}
+    (tmp_path / 'metadata.yaml').write_text(json.dumps({'rosbag2_bagfile_information': told}))
+    with pytest.raises(BagError, match='only MCAP files'), open_bag(tmp_path):
+        pass
+
+
+def test_a_database_that_is_cut_off_is_not_promised_a_repair(tmp_path: Path) -> None:
+    (tmp_path / 'a.db3').write_bytes(b'SQLite format 3\0')
+    with pytest.raises(BagError, match='only MCAP files'), open_bag(tmp_path / 'a.db3'):
+        pass
 
 
 @pytest.mark.parametrize('content', ['{', '\x00', 'words', 'rosbag2_bagfile_information: {}'])
