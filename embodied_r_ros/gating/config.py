@@ -40,6 +40,11 @@ class GateConfig:
     max_pose_age_s: float = setting(
         0.5, 'age up to which `current_pose` counts [s]', between=(0.01, 60)
     )
+    tf_wait_s: float = setting(
+        0.1,
+        'longest wait for tf2 to know the frame of a proposal, or of a pose, at its stamp [s]',
+        between=(0, 1),
+    )
     min_confidence: float = setting(
         0.5, 'least confidence; 0: any, an unknown one too', between=(0, 1)
     )

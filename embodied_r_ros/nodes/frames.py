@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
-from typing import Any, TYPE_CHECKING
+from collections import deque
+from dataclasses import dataclass
+import time
+from typing import Any, Generic, TYPE_CHECKING, TypeVar
 
 from embodied_r_ros.conversions import transform_from_msg
 from embodied_r_ros.transforms import NoPose
@@ -11,9 +14,15 @@ import numpy as np
 from rclpy.time import Time
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from embodied_r_ros.geometry import Pose
     from embodied_r_ros.nodes.lifecycle import ManagedNode
     from embodied_r_ros.reasoning.keypoints import Position
+
+_LOOK_S = 0.01
+
+Item = TypeVar('Item')
 
 
 class Frames:
@@ -54,3 +63,74 @@ class Frames:
         except self._failure as error:
             return NoPose(f'{source} is not known in {wanted}: {error}')
         return transform_from_msg(found)
+
+    def may_come(self, source: str, wanted: str, stamp_ns: int) -> bool:
+        """Tell whether tf2 does not know a frame in another one yet, as it was at a stamp."""
+        source, wanted = source.lstrip('/'), wanted.lstrip('/')
+        if self._buffer is None or not source or not wanted or source == wanted or stamp_ns <= 0:
+            return False
+        stamp = Time(nanoseconds=stamp_ns)
+        return not self._buffer.can_transform(wanted, source, stamp)
+
+
+@dataclass(frozen=True)
+class _InLine(Generic[Item]):
+    item: Item
+    source: str
+    stamp_ns: int
+    end_s: float  # of the monotonic clock
+
+
+class FrameLine(Generic[Item]):
+    """Hands on what comes, in its order, once tf2 knows its frame, or when its time is over.
+
+    A transform may come later than what is stamped with its time. Nothing waits in a callback.
+    """
+
+    def __init__(
+        self,
+        node: ManagedNode,
+        frames: Frames,
+        limits: Callable[[], tuple[str, float]],
+        hand_on: Callable[[Item], None],
+    ) -> None:
+        """Look while the node is active.
+
+        Args:
+            node: The node; everything here is called in its executor.
+            frames: What is known of frames.
+            limits: Gives the frame in which others are wanted, and how long one waits [s].
+            hand_on: Takes what waited.
+        """
+        self._frames, self._limits, self._hand_on = frames, limits, hand_on
+        self._line: deque[_InLine[Item]] = deque()
+        self._timer = node.every(_LOOK_S, self._look)
+        self._timer.cancel()
+
+    def take(self, item: Item, source: str, stamp_ns: int) -> None:
+        """Take something of a frame, as it was at a stamp [ns]."""
+        end_s = time.monotonic() + self._limits()[1]
+        self._line.append(_InLine(item, source, stamp_ns, end_s))
+        self._look()
+
+    def clear(self) -> list[Item]:
+        """Let go of what waits, and return it."""
+        items = [waiting.item for waiting in self._line]
+        self._line.clear()
+        self._timer.cancel()
+        return items
+
+    def _look(self) -> None:
+        try:
+            while self._line and not self._must_wait(self._line[0]):
+                self._hand_on(self._line.popleft().item)
+        finally:
+            if not self._line:
+                self._timer.cancel()
+            elif self._timer.is_canceled():
+                self._timer.reset()
+
+    def _must_wait(self, first: _InLine[Item]) -> bool:
+        is_late = time.monotonic() >= first.end_s
+        wanted, _ = self._limits()
+        return not is_late and self._frames.may_come(first.source, wanted, first.stamp_ns)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from rclpy.lifecycle import LifecycleState
     from rclpy.publisher import Publisher
     from rclpy.qos import QoSProfile
+    from rclpy.timer import Timer
 
 _AUTOSTART = 'configure and activate at start, where nothing manages the lifecycle'
 _SAY_AGAIN_S = 5.0
@@ -143,10 +144,11 @@ class ManagedNode(LifecycleNode):
         made = self.create_service(kind, name, callback, callback_group=group)
         self.while_configured.callback(self.destroy_service, made)
 
-    def every(self, period_s: float, callback: Callable[[], None]) -> None:
+    def every(self, period_s: float, callback: Callable[[], None]) -> Timer:
         """Call back regularly while the node is active, by the steady clock."""
         made = self.create_timer(period_s, callback, clock=STEADY)
         self.while_active.callback(self.destroy_timer, made)
+        return made
 
     def when_clock_jumps_back(self, callback: Callable[[], None]) -> None:
         """Call back while active when ROS time jumps back: a bag starts again, a simulation."""

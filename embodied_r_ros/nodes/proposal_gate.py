@@ -22,7 +22,7 @@ from embodied_r_ros.gating.gate import Decision, Gate
 from embodied_r_ros.gating.rules import shown, Stamped
 from embodied_r_ros.nodes import qos
 from embodied_r_ros.nodes.diagnostics import Health, Level
-from embodied_r_ros.nodes.frames import Frames
+from embodied_r_ros.nodes.frames import FrameLine, Frames
 from embodied_r_ros.nodes.lifecycle import ManagedNode
 from embodied_r_ros.nodes.run import run
 from embodied_r_ros.reasoning.labels import check_label
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from embodied_r_ros.gating.gate import Judgement
+    from embodied_r_ros.reasoning.keypoints import KeypointProposal as Proposal
 
 _LOOK_S = 0.1
 MESSAGE = 'message'  # the rule that a proposal can be read
@@ -53,7 +54,10 @@ class ProposalGate(ManagedNode):
 
     def activate(self) -> None:
         """Judge what comes, knowing of nothing from before."""
-        self._gate = Gate(self.parameters.config(GateConfig), Frames(self).position_in)
+        frames = Frames(self)
+        self._gate = Gate(self.parameters.config(GateConfig), frames.position_in)
+        self._poses = FrameLine(self, frames, self._limits, self._gate.see_pose)
+        self._proposals = FrameLine(self, frames, self._limits, self._judge)
         self._waiting: KeypointProposal | None = None
         self._counts: Counter[str] = Counter()
         self._last_refusal = ''
@@ -86,7 +90,8 @@ class ProposalGate(ManagedNode):
     def _take_pose(self, msg: PoseStamped) -> None:
         position = vector_from_msg(msg.pose.position)
         stamp_ns = stamp_ns_from_msg(msg.header.stamp)
-        self._gate.see_pose(Stamped(position, msg.header.frame_id, stamp_ns))
+        pose = Stamped(position, msg.header.frame_id, stamp_ns)
+        self._poses.take(pose, pose.frame_id, stamp_ns)
 
     def _take_proposal(self, msg: KeypointProposal) -> None:
         try:
@@ -94,6 +99,15 @@ class ProposalGate(ManagedNode):
         except Exception as error:  # whatever it is: it cannot be judged
             self._refuse(msg.id, MESSAGE, f'the message is not a proposal: {shown(str(error))}')
             return
+        stamp_ns = proposal.observation_stamp_ns
+        self._proposals.take((proposal, msg), proposal.frame_id, stamp_ns)
+
+    def _limits(self) -> tuple[str, float]:
+        """The frame in which positions are wanted, and how long tf2 is waited for [s]."""
+        return self._gate.config.workspace_frame, self._gate.config.tf_wait_s
+
+    def _judge(self, arrival: tuple[Proposal, KeypointProposal]) -> None:
+        proposal, msg = arrival
         judgement = self._gate.judge(proposal, self.now_ns())
         if judgement.decision is Decision.WAITING:
             self._waiting = msg
@@ -148,11 +162,14 @@ class ProposalGate(ManagedNode):
             self._tell(judgement, None)
 
     def _dismiss(self, reason: str) -> None:
+        for _, msg in self._proposals.clear():
+            self._refuse(msg.id, 'workspace', f'its frame was waited for, and {reason}')
         if judgement := self._gate.dismiss(reason):
             self._tell(judgement, None)
 
     def _begin_anew(self) -> None:
         self._dismiss('time jumped back')
+        self._poses.clear()
         self._gate.forget()
 
 

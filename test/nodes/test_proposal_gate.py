@@ -299,26 +299,41 @@ class _UnknownError(Exception):
 
 
 class _Buffer:
-    """Knows that the base is a metre below the table and turned by a quarter, and nothing else."""
+    """Knows what it hears, and that the base is a metre below the table, turned by a quarter."""
+
+    def __init__(self) -> None:
+        base = TransformStamped(child_frame_id='base')
+        base.transform.translation.z = -1.0
+        base.transform.rotation.z = base.transform.rotation.w = 0.5**0.5
+        self.frames = {'base': base}
+
+    def can_transform(self, wanted: str, source: str, stamp: Any) -> bool:
+        assert stamp.nanoseconds > 0
+        return wanted == 'table' and source in self.frames
 
     def lookup_transform(self, wanted: str, source: str, stamp: Any) -> TransformStamped:
-        if (wanted, source) != ('table', 'base'):
+        if not self.can_transform(wanted, source, stamp):
             raise _UnknownError(source)
-        assert stamp.nanoseconds > 0
-        found = TransformStamped()
+        found = self.frames[source]
         found.header.frame_id = 'table'
-        found.transform.translation.z = -1.0
-        found.transform.rotation.z = found.transform.rotation.w = 0.5**0.5
         return found
 
 
 class _Listener:
+    """Hears of frames as tf2 does: in the executor of the node."""
+
     alive = 0
 
     def __init__(self, buffer: Any, node: Any) -> None:
+        def take(msg: TransformStamped) -> None:
+            buffer.frames[msg.child_frame_id] = msg
+
+        self._node = node
+        self._heard = node.create_subscription(TransformStamped, '/frames', take, 10)
         _Listener.alive += 1
 
     def unregister(self) -> None:
+        self._node.destroy_subscription(self._heard)
         _Listener.alive -= 1
 
 
@@ -355,6 +370,66 @@ class TestFrames:
         assert _Listener.alive == 1
         operator.graph.change(operator.node, DEACTIVATE)
         assert _Listener.alive == 0
+
+    def tell_of(self, operator: Operator, frame: str) -> None:
+        """Let tf2 know of a frame that is where the table is."""
+        msg = TransformStamped(child_frame_id=frame)
+        msg.transform.rotation.w = 1.0
+        operator.graph.publisher(TransformStamped, '/frames').publish(msg)
+
+    def test_proposal_waits_for_a_frame_that_tf2_learns_late(
+        self, graph: Graph, tf2: None
+    ) -> None:
+        operator = Operator(graph)
+        operator.hold()
+        # Longer than a user may have it wait, for slow machines.
+        operator.node._proposals._limits = lambda: ('table', 60.0)
+        self.propose(operator, 'run-1', 'arm', Point(x=0.1, y=0.2, z=0.3))
+        wait_for(lambda: operator.node._proposals._line, 'a proposal in line')
+        operator.propose('run-2', x=0.7)  # in its turn
+        assert (operator.accepted, operator.refused) == ([], [])
+        self.tell_of(operator, 'arm')
+        assert [msg.id for msg in operator.accepted.wait(1)] == ['run-1']
+        assert told(operator.refused.wait(1)) == [('run-2', 'workspace')]
+        assert operator.node._proposals._timer.is_canceled()
+
+    def test_frame_that_does_not_come_in_time_is_refused(self, graph: Graph, tf2: None) -> None:
+        operator = Operator(graph, tf_wait_s=0.05)
+        operator.hold()
+        self.propose(operator, 'run-1', 'arm', Point(x=0.1, y=0.2, z=0.3))
+        [status] = operator.refused.wait(1)
+        assert (status.name, status.message) == ('workspace', 'arm is not known in table: arm')
+        assert operator.accepted == []
+
+    def test_step_begins_at_the_newest_pose_whose_frame_is_known(
+        self, graph: Graph, tf2: None
+    ) -> None:
+        operator = Operator(graph)
+        operator.hold()
+        operator.node._poses._limits = lambda: ('table', 60.0)
+        pose = PoseStamped()
+        pose.header.frame_id = 'arm'
+        pose.header.stamp = stamp_to_msg(ROS_MESSAGES, operator.node.now_ns())
+        pose.pose.position = Point(x=-0.4, y=0.1, z=0.3)
+        operator.poses.publish(pose)
+        wait_for(lambda: operator.node._poses._line, 'a pose in line')
+        operator.propose('run-1')
+        operator.accepted.wait(1)
+        self.tell_of(operator, 'arm')
+        wait_for(lambda: not operator.node._poses._line, 'the pose')
+        operator.propose('run-2')
+        assert told(operator.refused.wait(1)) == [('run-2', 'step')]
+
+    def test_what_waits_for_its_frame_is_refused_with_the_gate(
+        self, graph: Graph, tf2: None
+    ) -> None:
+        operator = Operator(graph)
+        operator.node._proposals._limits = lambda: ('table', 60.0)
+        self.propose(operator, 'run-1', 'arm', Point(x=0.1, y=0.2, z=0.3))
+        wait_for(lambda: operator.node._proposals._line, 'a proposal in line')
+        operator.graph.change(operator.node, DEACTIVATE)
+        [status] = operator.refused.wait(1)
+        assert status.message == 'its frame was waited for, and the gate was deactivated'
 
     def test_other_frames_are_refused_without_tf2(
         self, graph: Graph, monkeypatch: pytest.MonkeyPatch
