@@ -7,10 +7,9 @@ It travels in the bag as JSON on `truth/demonstration`. Positions are in the tas
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-import json
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.errors import InputError
+from embodied_r_ros.recordings.truth_json import as_vector, truth_from_json, truth_to_json
 
 if TYPE_CHECKING:
     from embodied_r_ros.recordings.layout import Vector
@@ -51,7 +50,7 @@ class DemonstrationTruth:
 
     def to_json(self) -> str:
         """One line of JSON; lengths are rounded to 0.00001 m."""
-        return json.dumps(_rounded(asdict(self)), separators=(',', ':'))
+        return truth_to_json(asdict(self), digits=5)
 
     @classmethod
     def from_json(cls, text: str) -> DemonstrationTruth:
@@ -60,41 +59,16 @@ class DemonstrationTruth:
         Raises:
             InputError: It is not JSON, is of another version, or a field is missing or unknown.
         """
-        try:
-            value = json.loads(text)
-            version = value['version']
-            truth = _truth(value) if version == TRUTH_VERSION else None
-        except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
-            msg = f'truth {text[:60]!r}... is not readable ({error}): simulate it again'
-            raise InputError(msg) from None
-        if truth is None:
-            msg = f'truth has version {version!r}: expected {TRUTH_VERSION}'
-            raise InputError(msg)
-        return truth
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, float):
-        return round(value, 5) + 0.0
-    if isinstance(value, dict):
-        return {key: _rounded(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_rounded(item) for item in value]
-    return value
-
-
-def _vector(value: Any) -> Vector:
-    x, y, z = (float(item) for item in value)
-    return x, y, z
+        return truth_from_json(text, 'truth', TRUTH_VERSION, _truth, 'simulate it again')
 
 
 def _truth(value: dict[str, Any]) -> DemonstrationTruth:
     things = tuple(
-        TrueThing(**{**item, 'positions': tuple(_vector(at) for at in item['positions'])})
+        TrueThing(**{**item, 'positions': tuple(as_vector(at) for at in item['positions'])})
         for item in value['things']
     )
     keypoints = tuple(
-        TrueKeypoint(**{**item, 'position': _vector(item['position'])})
+        TrueKeypoint(**{**item, 'position': as_vector(item['position'])})
         for item in value['keypoints']
     )
     stamps = tuple(int(stamp) for stamp in value['stamps_ns'])

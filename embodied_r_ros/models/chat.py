@@ -12,6 +12,7 @@ import time
 from typing import Any, Protocol, TYPE_CHECKING
 
 from embodied_r_ros.answers import Sampling
+from embodied_r_ros.errors import DeadlineError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.deltas import ModelInfo
     from embodied_r_ros.images import EncodedImage
+
+
+NO_TIME = (
+    'no time left for the model: raise deadline_s, shorten what comes before it, or use a faster '
+    'model'
+)
 
 
 @dataclass(frozen=True)
@@ -82,6 +89,18 @@ class ChatClient(Protocol):
         Raises:
             ModelError: The server is not reachable or serves another model.
         """
+
+
+def left_s(end: float) -> float:
+    """Seconds until a point of the monotonic clock [s].
+
+    Raises:
+        DeadlineError: It has passed.
+    """
+    left = end - time.monotonic()
+    if left <= 0:
+        raise DeadlineError(NO_TIME)
+    return left
 
 
 def see_that_it_speaks(client: ChatClient, deadline_s: float) -> None:

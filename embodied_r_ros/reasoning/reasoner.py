@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.answers import Answer, AnswerKind, Sampling
 from embodied_r_ros.deltas import DeltaKind, Rung
 from embodied_r_ros.errors import CancelledError, ConfigError, DeadlineError, ModelError
-from embodied_r_ros.models.chat import ChatRequest
+from embodied_r_ros.models.chat import ChatRequest, left_s
 from embodied_r_ros.models.ladder import Ladder
 from embodied_r_ros.reasoning.asking import Phase, question_problem, Refusal, RefusalCode
 from embodied_r_ros.reasoning.completions import number_in, parse_completion, read_answer
@@ -207,11 +207,11 @@ class Reasoner:
         listener(Phase.FOCUS, '')
         newest = deltas[-self._config.focus_keyframes :]
         # Half of what is left: the answer itself needs time too.
-        found = self._look(question.text, question.options, newest, _left_s(end) / 2, cancel)
+        found = self._look(question.text, question.options, newest, left_s(end / _NS) / 2, cancel)
         return [*first, *(text for text in found if text.text.strip())]
 
     def _with_model(self, draft: Answer, step: ChatStep, end: int) -> Answer:
-        model = model_of(step, _left_s(end))
+        model = model_of(step, left_s(end / _NS))
         return replace(draft, model=replace(model, prompt_version=REASON_PROMPT_VERSION))
 
     def _with_prompt(
@@ -239,7 +239,7 @@ class Reasoner:
         request = ChatRequest(asked.prompt.messages(), sampling, top_logprobs=top_logprobs)
         if asked.was_begun:
             asked.listener(Phase.QUEUED, '')
-        for chunk in step.model.stream(request, _left_s(end), asked.cancel):
+        for chunk in step.model.stream(request, left_s(end / _NS), asked.cancel):
             asked.was_begun = True
             said.first_token_ns = said.first_token_ns or time.monotonic_ns()
             said.text += chunk.text
@@ -281,16 +281,3 @@ def _refusing(draft: Callable[[], Answer]) -> Iterator[None]:
         raise Refusal(RefusalCode.DEADLINE, str(error), draft()) from error
     except (ModelError, ConfigError) as error:
         raise Refusal(RefusalCode.MODEL, str(error), draft()) from error
-
-
-def _left_s(end_ns: int) -> float:
-    """Seconds until a point of the monotonic clock.
-
-    Raises:
-        DeadlineError: It has passed.
-    """
-    left_s = (end_ns - time.monotonic_ns()) / _NS
-    if left_s <= 0:
-        msg = 'no time left for the model: raise deadline_s, or shorten what comes before it'
-        raise DeadlineError(msg)
-    return left_s

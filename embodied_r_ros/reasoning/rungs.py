@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.answers import Freshness
 from embodied_r_ros.deltas import ModelInfo, Rung
 from embodied_r_ros.errors import ConfigError, ModelError
-from embodied_r_ros.models.chat import ChatClient, see_that_it_speaks
+from embodied_r_ros.models.chat import ChatClient, NO_TIME, see_that_it_speaks
 from embodied_r_ros.models.ladder import Ladder, LadderConfig, Step
 from embodied_r_ros.reasoning.asking import Refusal, RefusalCode
 
@@ -100,8 +100,7 @@ def ask_down(
 def _refusal_of_all(refusals: Sequence[tuple[ChatStep, Refusal]], before: Answer) -> Refusal:
     """One refusal that tells why each rung gave no answer."""
     if not refusals:
-        message = 'no time left for the model: raise deadline_s, or shorten what comes before it'
-        return Refusal(RefusalCode.DEADLINE, message, before)
+        return Refusal(RefusalCode.DEADLINE, NO_TIME, before)
     last = refusals[-1][1]
     nobody = replace(last.answer.model, rung=Rung.REFUSE)
     answer = replace(last.answer, model=nobody, freshness=Freshness.REFUSED)

@@ -9,8 +9,6 @@ the middle of the room, x and y run along the walls, z is the height above the f
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-import json
-import math
 from typing import Any
 
 from embodied_r_ros.errors import InputError
@@ -20,6 +18,7 @@ from embodied_r_ros.geometry import (
     quaternion_from_matrix,
     rotation_from_ypr,
 )
+from embodied_r_ros.recordings.truth_json import as_vector, truth_from_json, truth_to_json
 import numpy as np
 
 LAYOUT_VERSION = 1
@@ -134,7 +133,7 @@ class Layout:
         value = asdict(self)
         for image in value['images']:
             image['views'] = [list(view.values()) for view in image['views']]
-        return json.dumps(_rounded(value), separators=(',', ':'))
+        return truth_to_json(value, digits=4)
 
     @classmethod
     def from_json(cls, text: str) -> Layout:
@@ -143,50 +142,24 @@ class Layout:
         Raises:
             InputError: It is not JSON, is of another version, or a field is missing or unknown.
         """
-        try:
-            value = json.loads(text)
-            version = value['version']
-            layout = _layout(value) if version == LAYOUT_VERSION else None
-        except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
-            msg = f'layout {text[:60]!r}... is not readable ({error}): record the episode again'
-            raise InputError(msg) from None
-        if layout is None:
-            msg = f'layout has version {version!r}: expected {LAYOUT_VERSION}'
-            raise InputError(msg)
-        return layout
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, float):
-        # Adding zero turns -0.0 into 0.0.
-        return round(value, 4) + 0.0 if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _rounded(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_rounded(item) for item in value]
-    return value
-
-
-def _vector(value: Any) -> Vector:
-    x, y, z = (float(item) for item in value)
-    return x, y, z
+        return truth_from_json(text, 'layout', LAYOUT_VERSION, _layout, 'record the episode again')
 
 
 def _layout(value: dict[str, Any]) -> Layout:
     objects = tuple(_object(item) for item in value['objects'])
     images = tuple(_image(item) for item in value['images'])
-    room_size = _vector(value['room_size'])
+    room_size = as_vector(value['room_size'])
     return Layout(**{**value, 'room_size': room_size, 'objects': objects, 'images': images})
 
 
 def _object(value: dict[str, Any]) -> LayoutObject:
     spans = tuple(
-        Span(span['from_ns'], span['to_ns'], _vector(span['start']), _vector(span['end']))
+        Span(span['from_ns'], span['to_ns'], as_vector(span['start']), as_vector(span['end']))
         for span in value['spans']
     )
-    return LayoutObject(**{**value, 'size': _vector(value['size']), 'spans': spans})
+    return LayoutObject(**{**value, 'size': as_vector(value['size']), 'spans': spans})
 
 
 def _image(value: dict[str, Any]) -> ImageTruth:
     views = tuple(View(*row) for row in value['views'])
-    return ImageTruth(**{**value, 'position': _vector(value['position']), 'views': views})
+    return ImageTruth(**{**value, 'position': as_vector(value['position']), 'views': views})

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 NOTES_RECORD = 'embodied_r'  # provenance of an episode
 LIBRARY = 'embodied_r_ros'  # who wrote a file, as its first record says
-_HEAD = struct.Struct('<BQ')  # opcode and length of each record
+RECORD_HEAD = struct.Struct('<BQ')  # opcode and length of each record
 _FOOTER_BYTES = 20
 _HEADER_BYTES = 1024  # at most, of those that are ours
 
@@ -74,7 +74,7 @@ def may_be_of_others(path: Path) -> bool:
         start = file.read(_HEADER_BYTES)
     if start[: len(MCAP0_MAGIC)] != MCAP0_MAGIC[: len(start)]:
         return False
-    stream = ReadDataStream(BytesIO(start[len(MCAP0_MAGIC) + _HEAD.size :]))
+    stream = ReadDataStream(BytesIO(start[len(MCAP0_MAGIC) + RECORD_HEAD.size :]))
     try:
         return bool(Header.read(stream).library != LIBRARY)
     except Exception:  # whatever a header that is not whole makes of the parser
@@ -91,11 +91,11 @@ def channel_of(record: Any, type_name: str) -> Channel:
 
 
 def _has_footer(file: BinaryIO) -> bool:
-    tail = _HEAD.size + _FOOTER_BYTES + len(MCAP0_MAGIC)
+    tail = RECORD_HEAD.size + _FOOTER_BYTES + len(MCAP0_MAGIC)
     if file.seek(0, os.SEEK_END) < tail:
         return False
     file.seek(-tail, os.SEEK_END)
-    opcode, length = _HEAD.unpack(file.read(_HEAD.size))
+    opcode, length = RECORD_HEAD.unpack(file.read(RECORD_HEAD.size))
     footer = Footer.read(ReadDataStream(file))
     is_there = opcode == int(Opcode.FOOTER) and length == _FOOTER_BYTES
     return bool(is_there and footer.summary_start > 0 and file.read() == MCAP0_MAGIC)

@@ -22,7 +22,7 @@ from embodied_r_ros.recordings.bag_metadata import (
     information_text,
     METADATA_RECORD,
 )
-from embodied_r_ros.recordings.mcap_content import channel_of, LIBRARY, McapContent
+from embodied_r_ros.recordings.mcap_content import channel_of, LIBRARY, McapContent, RECORD_HEAD
 from mcap.data_stream import ReadDataStream
 from mcap.opcode import Opcode
 from mcap.reader import make_reader
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 RECOVERY_RECORD = 'embodied_r_recovery'
-_HEAD = struct.Struct('<BQ')  # opcode and length of each record
 # A recorder that dies leaves at most the chunk that it was writing.
 _MOST_OF_A_CUT = 16 * 1024 * 1024
 _PIECE = 1024 * 1024  # read at once [bytes]
@@ -126,11 +125,11 @@ class _Records:
 
     def __iter__(self) -> Iterator[Any]:
         while True:
-            head = self._file.read(_HEAD.size)
-            if len(head) < _HEAD.size:
+            head = self._file.read(RECORD_HEAD.size)
+            if len(head) < RECORD_HEAD.size:
                 return
-            opcode, length = _HEAD.unpack(head)
-            end = self._whole + _HEAD.size + length
+            opcode, length = RECORD_HEAD.unpack(head)
+            end = self._whole + RECORD_HEAD.size + length
             # A zero is no record: after a power failure the end of a file may be empty.
             if opcode == 0 or end > self._size:
                 start = self._file.read(_START)

@@ -27,7 +27,7 @@ from embodied_r_ros.errors import (
     ModelError,
 )
 from embodied_r_ros.images import encode_image
-from embodied_r_ros.models.chat import ChatRequest, see_that_it_speaks
+from embodied_r_ros.models.chat import ChatRequest, left_s, see_that_it_speaks
 from embodied_r_ros.perception.perceiver import failed_delta
 from embodied_r_ros.perception.vlm import prompts
 from embodied_r_ros.perception.vlm.cache import cache_key, ReplyCache
@@ -166,7 +166,7 @@ class VlmPerceiver:
         see_that_it_speaks(self._client, deadline_s)
 
     def _model(self, end: float) -> ModelInfo:
-        info = self._client.info(_left_s(end))
+        info = self._client.info(left_s(end))
         return replace(info, rung=self._rung, prompt_version=prompts.PROMPT_VERSION)
 
     def _shrunk(self, image: EncodedImage) -> EncodedImage:
@@ -216,10 +216,10 @@ class VlmPerceiver:
         problem: ModelError | None = None
         for attempt in range(self._config.retries + 1):
             if problem is not None and not isinstance(problem, ReplyError):
-                time.sleep(min(self._config.backoff_s * 2 ** (attempt - 1), _left_s(end)))
+                time.sleep(min(self._config.backoff_s * 2 ** (attempt - 1), left_s(end)))
             text = ''
             try:
-                for chunk in self._client.stream(request, _left_s(end)):
+                for chunk in self._client.stream(request, left_s(end)):
                     text += chunk.text
                 return text, read(text)
             except (DeadlineError, CancelledError):
@@ -240,16 +240,3 @@ def _key(request: ChatRequest, model: ModelInfo) -> str:
     for message in request.messages:
         parts += [message.role, message.text, *(image.data for image in message.images)]
     return cache_key(*parts)
-
-
-def _left_s(end: float) -> float:
-    """Seconds until a point of the monotonic clock.
-
-    Raises:
-        DeadlineError: It has passed.
-    """
-    left_s = end - time.monotonic()
-    if left_s <= 0:
-        msg = 'no time left for the model: raise deadline_s, or use a faster model'
-        raise DeadlineError(msg)
-    return left_s
