@@ -4,7 +4,7 @@
 ros2 launch embodied_r_ros embodied_r.launch.py image_topic:=/camera/color/image_raw
 """
 
-from embodied_r_ros.nodes import bringup
+from embodied_r_ros.nodes import bringup, launch_arguments
 from launch.actions import OpaqueFunction
 
 from launch import LaunchContext, LaunchDescription, LaunchDescriptionEntity
@@ -12,12 +12,12 @@ from launch import LaunchContext, LaunchDescription, LaunchDescriptionEntity
 
 def generate_launch_description() -> LaunchDescription:
     """Declare the arguments and start what they ask for."""
-    return LaunchDescription([*bringup.arguments(), OpaqueFunction(function=start)])
+    return LaunchDescription([*launch_arguments.arguments(), OpaqueFunction(function=start)])
 
 
 def start(context: LaunchContext) -> list[LaunchDescriptionEntity]:
     """Start the model servers and the nodes, and bring the nodes to active."""
-    given = bringup.values(context)
+    given = launch_arguments.values(context)
     nodes = bringup.pipeline(given).values()
     return [
         *bringup.transport(),

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from embodied_r_ros.errors import ConfigError
-from embodied_r_ros.nodes import bringup
+from embodied_r_ros.nodes import bringup, launch_arguments
 from embodied_r_ros.nodes.topics import playing_remappings
 from embodied_r_ros.recordings.bags import open_bag
 from embodied_r_ros.recordings.playback import PlaybackConfig
@@ -46,7 +46,7 @@ def generate_launch_description() -> LaunchDescription:
                 default_value='true',
                 description='play the bag; false: feed the pipeline with `ros2 bag play --clock`',
             ),
-            *bringup.arguments(use_sim_time='true'),
+            *launch_arguments.arguments(use_sim_time='true'),
             OpaqueFunction(function=start),
         ]
     )
@@ -59,13 +59,13 @@ def start(context: LaunchContext) -> list[LaunchDescriptionEntity]:
         ConfigError: An argument is not what was expected.
         BagError: The bag cannot be read.
     """
-    given = bringup.values(context)
+    given = launch_arguments.values(context)
     names = ('bag', 'rate', 'loop', 'player')
     own = {name: LaunchConfiguration(name).perform(context) for name in names}
     playback = playback_config(own)
     nodes = bringup.pipeline(given)
     parts = [part for node in nodes.values() for part in bringup.managed(node, given)]
-    if bringup.is_true(own, 'player'):
+    if launch_arguments.is_true(own, 'player'):
         # The player opens it when the reasoner is active, which is late to say what is wrong.
         with open_bag(Path(own['bag']).expanduser()) as reader:
             topics = sorted({connection.topic for connection in reader.connections})
@@ -94,4 +94,4 @@ def playback_config(own: Mapping[str, str]) -> PlaybackConfig:
     except ValueError:
         msg = f'rate is {own["rate"]!r}: expected a number, such as 2.0'
         raise ConfigError(msg) from None
-    return PlaybackConfig(rate, bringup.is_true(own, 'loop'), clock_hz=100.0)
+    return PlaybackConfig(rate, launch_arguments.is_true(own, 'loop'), clock_hz=100.0)
