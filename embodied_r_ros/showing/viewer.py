@@ -7,6 +7,7 @@ Rerun is an optional package (requirements/view.txt), imported when something is
 from __future__ import annotations
 
 from importlib import import_module
+import sys
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.conversions import keyframe_from_msg
@@ -40,7 +41,7 @@ def rerun() -> Any:
     try:
         return import_module('rerun')
     except ImportError as error:
-        msg = f'the viewer is not installed ({error}): pip install rerun-sdk'
+        msg = f'the viewer is not installed ({error}): {sys.executable} -m pip install rerun-sdk'
         raise InputError(msg) from None
 
 

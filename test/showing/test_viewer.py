@@ -59,7 +59,7 @@ def test_without_the_viewer_one_line_says_how_it_is_installed(
     bag = str(recording(tmp_path / 'bag'))
     assert main(['view', bag, '--save', str(tmp_path / 'a.rrd')]) == 2
     said = capsys.readouterr().err
-    assert 'pip install rerun-sdk' in said
+    assert f'{sys.executable} -m pip install rerun-sdk' in said
     assert said.count('\n') == 1
     assert [path.name for path in tmp_path.iterdir()] == ['bag']
 
