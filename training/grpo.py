@@ -19,7 +19,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from training.checkpoints import newest_checkpoint
 from training.grpo_data import GrpoArguments, training_prompts, validation_prompts
-from training.judge.models import load_judge
+from training.judge.models import judge_of
 from training.models import model_folder, SAFELY
 from training.monitor import Monitor
 from training.nano import load_tokenizer
@@ -27,6 +27,7 @@ from training.recipe import run_recipe
 from training.rewards import three_rewards, workspace_reward
 from training.schedule import parse_stages, RewardSchedule
 from training.shared_prefix import share_prefixes
+from training.vision import load_processor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,6 +52,8 @@ def trainer_of(
     if prompts is None:
         msg = f'{", ".join(arguments.rows)}: no training rows that fit'
         raise InputError(msg)
+    folder = model_folder(arguments.model)
+    processor = load_processor(folder, arguments.min_pixels) if arguments.images else tokenizer
     weight = arguments.workspace_weight
     schedule = RewardSchedule(parse_stages(arguments.stages), [weight] if weight else ())
     inside = [workspace_reward(load_robot(arguments.robot))] if weight else []
@@ -66,12 +69,13 @@ def trainer_of(
         args=config,
         train_dataset=prompts,
         eval_dataset=validation_prompts(arguments, tokenizer),
-        processing_class=tokenizer,
+        processing_class=processor,
         peft_config=adapter if arguments.lora_rank else None,
         callbacks=[schedule, Monitor()],
     )
     schedule.trainer = trainer
-    if arguments.share_prefixes and not config.gradient_checkpointing:
+    is_text = not arguments.images  # what an image is read as, prefixes do not know
+    if arguments.share_prefixes and is_text and not config.gradient_checkpointing:
         share_prefixes(trainer.model)
     return trainer
 
@@ -83,7 +87,11 @@ def train(arguments: GrpoArguments, config: GRPOConfig) -> None:
         InputError: There are no rows, or an argument is not usable.
         ModelError: The judge fails, which stops the run.
     """
-    trainer = trainer_of(arguments, config, three_rewards(load_judge(arguments.judge)))
+    judge = judge_of(arguments.judge)
+    if judge is None and any(stage.weights[2] for stage in parse_stages(arguments.stages)):
+        msg = 'consistency counts in a stage, and judge is none: name a judge, or give it weight 0'
+        raise InputError(msg)
+    trainer = trainer_of(arguments, config, three_rewards(judge))
     trainer.train(resume_from_checkpoint=newest_checkpoint(config.output_dir))
     trainer.save_model(config.output_dir)
     trainer.processing_class.save_pretrained(config.output_dir)

@@ -9,13 +9,14 @@ from random import Random
 import sys
 from typing import Any, TYPE_CHECKING
 
-from datasets import Dataset
+from datasets import Dataset, Image
 from embodied_r_ros.reasoning.memory import MemoryConfig
 from embodied_r_ros.rows import read_rows
 
 from training.batches import grouped_by_length
 from training.generate import chat_text, prompt_messages
 from training.rollouts import read_samples, unanimous
+from training.vision import image_file, image_prompt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,6 +32,14 @@ class GrpoArguments:
     stages: list[str] = field(metadata={'help': "such as '2 x 7:3:0': epochs, then weights"})
     kinds: list[str] = field(
         default_factory=list, metadata={'help': 'types of questions; none: all'}
+    )
+    images: str = field(
+        default='',
+        metadata={'help': 'folder of training.vision: a VLM is shown the image instead'},
+    )
+    min_pixels: int = field(
+        default=0,
+        metadata={'help': 'smaller images are enlarged to so many; 0: as the model has it'},
     )
     samples: str = field(
         default='',
@@ -68,7 +77,10 @@ def examples(arguments: GrpoArguments, split: str, tokenizer: Any) -> Iterator[d
                 continue
             if arguments.kinds and row.question_type not in arguments.kinds:
                 continue
-            prompt = row.prompt(memory)
+            shown = image_file(row, Path(arguments.images)) if arguments.images else None
+            if arguments.images and not (shown and shown.exists()):
+                continue
+            prompt = image_prompt(row) if shown else row.prompt(memory)
             tokens = tokenizer(chat_text(tokenizer, prompt))['input_ids']
             if len(tokens) > arguments.max_prompt_tokens:
                 continue
@@ -79,6 +91,7 @@ def examples(arguments: GrpoArguments, split: str, tokenizer: Any) -> Iterator[d
                 'options': list(row.options),
                 'solution': row.solution,
                 'expected_length': sum(map(len, own)) / len(own) if own else 0.0,
+                **({'image': str(shown)} if shown else {}),
             }
 
 
@@ -103,7 +116,16 @@ def training_prompts(
     lengths = [row.pop('expected_length') for row in rows]
     asked = [index for _ in range(epochs) for index in rng.sample(range(len(rows)), len(rows))]
     order = grouped_by_length([lengths[index] for index in asked], at_once, seed)
-    return Dataset.from_list(rows).select([asked[place] for place in order]) if rows else None
+    made = _dataset(rows)
+    return made.select([asked[place] for place in order]) if made else None
+
+
+def _dataset(rows: list[dict[str, Any]]) -> Dataset | None:
+    """Rows as a data set, whose images are opened when they are wanted; None: there are none."""
+    if not rows:
+        return None
+    made = Dataset.from_list(rows)
+    return made.cast_column('image', Image()) if 'image' in rows[0] else made
 
 
 def validation_prompts(arguments: GrpoArguments, tokenizer: Any) -> Dataset | None:
@@ -112,4 +134,4 @@ def validation_prompts(arguments: GrpoArguments, tokenizer: Any) -> Dataset | No
     for row in rows:
         del row['expected_length']
     Random(0).shuffle(rows)
-    return Dataset.from_list(rows[: arguments.max_eval_rows]) if rows else None
+    return _dataset(rows[: arguments.max_eval_rows])

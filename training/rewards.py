@@ -43,7 +43,7 @@ def format_reward(completions: Completions, **_: Any) -> list[float | None]:
     return [float(parse_completion(text).well_formed) for text in completion_texts(completions)]
 
 
-def accuracy_reward(judge: Judge) -> Reward:
+def accuracy_reward(judge: Judge | None) -> Reward:
     """1 for the right choice, mean relative accuracy for a number; a text is up to the judge."""
 
     def accuracy_reward(completions: Completions, **columns: Any) -> list[float | None]:
@@ -53,24 +53,43 @@ def accuracy_reward(judge: Judge) -> Reward:
     return accuracy_reward
 
 
-def consistency_reward(judge: Judge) -> Reward:
-    """1 where the answer is right and the think text alone leads the judge to it."""
+def consistency_reward(judge: Judge | None) -> Reward:
+    """1 where the answer is right and the think text alone leads the judge to it.
+
+    Without a judge nothing is known of it.
+    """
 
     def consistency_reward(completions: Completions, **columns: Any) -> list[float | None]:
         askeds, texts = asked_of(columns), completion_texts(completions)
         accuracies = [g.accuracy for g in graded(askeds, texts, judge)]
         right = [i for i, accuracy in enumerate(accuracies) if accuracy == 1.0]
+        if judge is None:
+            return _untold(completions, accuracies, columns)
         judged = consistencies([askeds[i] for i in right], [texts[i] for i in right], judge)
         rewards = [None if accuracy is None else 0.0 for accuracy in accuracies]
         for i, verdict in zip(right, judged, strict=True):
             rewards[i] = verdict
-        if log_metric := columns.get('log_metric'):
-            formats = format_reward(completions)
-            same = zip(formats, accuracies, rewards, strict=True)
-            log_metric('unanimous_share', unanimous_share(columns['prompts'], list(same)))
+        _log_unanimous(completions, (accuracies, rewards), columns)
         return rewards
 
     return consistency_reward
+
+
+def _untold(
+    completions: Completions, accuracies: Sequence[float | None], columns: dict[str, Any]
+) -> list[float | None]:
+    _log_unanimous(completions, (accuracies,), columns)
+    return [None] * len(accuracies)
+
+
+def _log_unanimous(
+    completions: Completions,
+    rewards: Sequence[Sequence[float | None]],
+    columns: dict[str, Any],
+) -> None:
+    if log_metric := columns.get('log_metric'):
+        same = zip(format_reward(completions), *rewards, strict=True)
+        log_metric('unanimous_share', unanimous_share(columns['prompts'], list(same)))
 
 
 def workspace_reward(robot: Robot) -> Reward:
@@ -97,7 +116,7 @@ def workspace_reward(robot: Robot) -> Reward:
     return workspace_reward
 
 
-def three_rewards(judge: Judge) -> list[Reward]:
+def three_rewards(judge: Judge | None) -> list[Reward]:
     """Rewards for format, accuracy and consistency, in the order of the stages' weights."""
     return [format_reward, accuracy_reward(judge), consistency_reward(judge)]
 

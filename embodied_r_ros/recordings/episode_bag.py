@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from embodied_r_ros.deltas import SemanticDelta
+    from embodied_r_ros.episodes import EpisodeMark
     from embodied_r_ros.geometry import Pose
     from embodied_r_ros.questions.arm_episode import ArmEpisode
     from embodied_r_ros.robots import Robot
@@ -78,8 +79,7 @@ def read_episode(
         log = read_answer_log(reader, tuple(deltas) if source == 'recorded' else ())
         layout = _layout(reader)
         arm = read_arm_episode(reader, robot) if has_arm(reader, robot) else None
-        marks = _read(reader, topics_of_type(reader, _MARK), mark_from_msg)
-        start = next((mark for mark in marks if mark.event is EpisodeEvent.START), None)
+        start = _start(reader)
         episode_id = start.episode_id if start else path.stem
         if arm and source == 'true' and not true:
             deltas = true_deltas_of_arm(reader, robot, arm, episode_id)
@@ -106,6 +106,17 @@ def read_episode(
         log=log,
         arm=arm,
     )
+
+
+def episode_id_of(path: Path) -> str:
+    """The id of the episode in a bag, which its rows have: by its mark, else its name.
+
+    Raises:
+        BagError: It is not a readable bag.
+    """
+    with open_bag(path) as reader:
+        start = _start(reader)
+    return start.episode_id if start else path.stem
 
 
 def read_layout(path: Path) -> Layout | None:
@@ -143,6 +154,12 @@ def _delta_topics(reader: AnyReader) -> tuple[list[str], list[str]]:
 
 def _read(reader: AnyReader, topics: Sequence[str], convert: Callable[[Any], Any]) -> list[Any]:
     return list(read_values(reader, topics, convert))
+
+
+def _start(reader: AnyReader) -> EpisodeMark | None:
+    """The mark with which an episode starts; None: there is none."""
+    marks = _read(reader, topics_of_type(reader, _MARK), mark_from_msg)
+    return next((mark for mark in marks if mark.event is EpisodeEvent.START), None)
 
 
 def _layout(reader: AnyReader) -> Layout | None:

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A vision policy is shown the image at the very stamp that a row is about."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, TYPE_CHECKING
+
+import cv2
+from embodied_r_ros.cli.main import main as cli
+from embodied_r_ros.errors import InputError
+from embodied_r_ros.reasoning.memory import MemoryConfig
+from embodied_r_ros.rows import read_rows
+import pytest
+
+pytest.importorskip('torch')
+pytest.importorskip('trl')
+
+from safetensors.torch import load_file
+import torch
+from trl import GRPOConfig, GRPOTrainer, TrlParser
+
+from test.questions.arms import camera, write_arm_bag
+from test.tiny_models import save_language_model, save_vision_language_model
+from training import grpo
+from training.grpo_data import GrpoArguments, training_prompts
+from training.nano import load_tokenizer
+from training.vision import image_file, image_prompt, load_processor, main
+
+if TYPE_CHECKING:
+    from embodied_r_ros.rows import Row
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A demonstration as a bag, its rows, and their images."""
+    made = tmp_path_factory.mktemp('vision')
+    bag = write_arm_bag(made / 'bag', 'table', at=camera())
+    assert cli(['questions', str(bag), '--out', str(made / 'rows.jsonl')]) == 0
+    given = [str(made / 'rows.jsonl'), str(bag), '--out', str(made / 'images')]
+    assert main(given) == 0
+    return made
+
+
+def rows_of(folder: Path) -> list[Row]:
+    return [row for row in read_rows(folder / 'rows.jsonl') if row.frame_id]
+
+
+def arguments_of(folder: Path, *more: str) -> tuple[GrpoArguments, GRPOConfig]:
+    given = ['--config', str(ROOT / 'training/configs/qwen2.5-vl-7b-lora.yaml')]
+    given += ['--rows', str(folder / 'rows.jsonl'), '--images', str(folder / 'images')]
+    given += ['--output_dir', str(folder / 'out'), '--use_cpu', 'true', '--bf16', 'false', *more]
+    arguments, config = TrlParser((GrpoArguments, GRPOConfig)).parse_args_and_config(given)
+    return arguments, config
+
+
+def test_every_row_about_a_stamp_has_its_image(folder: Path) -> None:
+    rows = rows_of(folder)
+    files = [image_file(row, folder / 'images') for row in rows]
+    assert len(rows) > 10
+    for file in files:
+        assert file is not None
+        image = cv2.imread(str(file))
+        assert image is not None
+        assert image.shape == (240, 320, 3)
+    saved = list((folder / 'images').rglob('*.jpg'))
+    assert {file.stem for file in saved} == {str(row.meta['stamp_ns']) for row in rows}
+
+
+def test_the_prompt_of_an_image_tells_nothing_of_what_was_seen(folder: Path) -> None:
+    row = next(row for row in rows_of(folder) if row.question_type == 'waypoint')
+    told, shown = row.prompt(MemoryConfig()).user, image_prompt(row).user
+    assert 'red blocky object' in told
+    assert 'red blocky object' not in shown
+    assert shown.startswith('Seen:\n(the image shows it)\nQuestion: ')
+    assert told.partition('Question: ')[2] == shown.partition('Question: ')[2]
+
+
+def test_only_rows_with_an_image_are_asked_with_images(folder: Path, tmp_path: Path) -> None:
+    save_language_model(tmp_path)
+    tokenizer = load_tokenizer(tmp_path)
+    arguments, _ = arguments_of(folder)
+    prompts = training_prompts(arguments, tokenizer, at_once=1, seed=0)
+    assert prompts is not None
+    assert len(prompts) == sum(row.split == 'train' for row in rows_of(folder))
+    assert prompts[0]['image'].size == (320, 240)
+    arguments, _ = arguments_of(folder, '--images', str(tmp_path))
+    assert training_prompts(arguments, tokenizer, at_once=1, seed=0) is None
+
+
+def test_bags_of_other_episodes_have_no_image(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = write_arm_bag(tmp_path / 'other', 'table', at=camera())
+    assert main([str(folder / 'rows.jsonl'), str(other), '--out', str(tmp_path / 'out')]) == 2
+    assert 'no image at the stamp of any row' in capsys.readouterr().err
+
+
+def test_a_language_model_has_no_processor_for_images(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match='has no processor for images'):
+        load_processor(tmp_path, 0)
+
+
+def test_without_a_judge_consistency_cannot_count(folder: Path) -> None:
+    arguments, config = arguments_of(folder, '--stages', '1 x 1:1:1')
+    with pytest.raises(InputError, match='name a judge, or give it weight 0'):
+        grpo.train(arguments, config)
+
+
+@pytest.mark.slow
+def test_a_small_vision_language_model_is_trained_on_images(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_vision_language_model(tmp_path / 'model')
+
+    def stills(path: Path, min_pixels: int) -> Any:
+        """Its processor is code of the test's own."""
+        from transformers import AutoProcessor
+
+        assert min_pixels == 262144
+        return AutoProcessor.from_pretrained(path, trust_remote_code=True)
+
+    monkeypatch.setattr(grpo, 'load_processor', stills)
+    arguments, config = arguments_of(
+        folder, '--model', str(tmp_path / 'model'), '--output_dir', str(tmp_path / 'out'),
+        '--use_vllm', 'false', '--max_steps', '2',
+        '--model_init_kwargs', '{}', '--gradient_checkpointing', 'false', '--save_steps', '2',
+        '--per_device_train_batch_size', '4', '--gradient_accumulation_steps', '1',
+        '--steps_per_generation', '1', '--num_generations', '4', '--max_completion_length', '8',
+        '--eval_strategy', 'no', '--report_to', 'none', '--log_completions', 'false',
+        '--lora_rank', '0', '--threads', '1', '--learning_rate', '1e-2',
+        '--workspace_weight', '0', '--mask_truncated_completions', 'false',
+    )  # fmt: skip
+    seen: list[Any] = []
+    generate = GRPOTrainer._generate_single_turn
+
+    def watched(self: Any, prompt_ids: Any, images: Any, *rest: Any, **more: Any) -> Any:
+        seen.append(images)
+        return generate(self, prompt_ids, images, *rest, **more)
+
+    monkeypatch.setattr(GRPOTrainer, '_generate_single_turn', watched)
+    grpo.train(arguments, config)
+    assert len(seen) == 2
+    assert all(image[0].size == (320, 240) for images in seen for image in images)
+    weights = load_file(tmp_path / 'out' / 'model.safetensors')
+    assert all(torch.isfinite(value).all() for value in weights.values())
