@@ -140,6 +140,12 @@ class RobotQuestionsConfig:
     workspace_margin_m: float = setting(
         0.1, 'around what was demonstrated, where no workspace is given [m]', between=(0, 1)
     )
+    nearness: str = setting(
+        'any',
+        'how near wrong positions of waypoint questions are to the state that is told: any, or '
+        'balanced, so that the right one is as often the farthest as the nearest',
+        choices=('any', 'balanced'),
+    )
     wrong_movements: str = setting(
         'square',
         'wrong movements: corners of a square with the right one, those that differ on one axis '

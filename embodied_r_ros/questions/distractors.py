@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.robots import Robot, RobotQuestionsConfig
 
 _DRAWS = 500  # before it is given up
+_SLACK_M = 5e-4  # positions are rounded to the millimetre
 _ANY = 'any'  # of a wrong movement: not adjacent to the right one
 
 
@@ -30,11 +31,15 @@ class WrongPosition:
     """A position that is not the right one."""
 
     position: Position  # to the millimetre [m]
-    source: str  # 'keypoint', 'state' or 'workspace'
+    source: str  # 'keypoint', 'state', 'workspace' or 'near'
 
 
 def wrong_positions(
-    right: Position, shown: ArmEpisode, robot: Robot, rng: Random
+    right: Position,
+    shown: ArmEpisode,
+    robot: Robot,
+    rng: Random,
+    state: Position | None = None,
 ) -> list[WrongPosition]:
     """Draw wrong positions, each far enough from all other options.
 
@@ -43,6 +48,7 @@ def wrong_positions(
         shown: What they are taken from.
         robot: What is drawn, and how.
         rng: Decides.
+        state: Where the question says that the end effector is [m]; None: it does not.
 
     Returns:
         One fewer than a question has options; none at all where so many are not found.
@@ -50,15 +56,55 @@ def wrong_positions(
     config = robot.questions
     pools = _pools(shown)
     box = workspace(shown, robot)
+    ranks = (
+        _Ranks(right, state, rng.randrange(config.options)) if _balances(config, state) else None
+    )
     found: list[WrongPosition] = []
     for _ in range(_DRAWS):
         if len(found) == config.options - 1:
             return found
-        drawn = _draw(pools, box, config, rng)
+        drawn = ranks.near(rng) if ranks and ranks.wants_near(len(found)) else None
+        drawn = drawn or _draw(pools, box, config, rng)
         others = [rounded(right), *(wrong.position for wrong in found)]
-        if _fits(drawn.position, others, config):
+        fits = _fits(drawn.position, others, config)
+        if fits and (ranks is None or ranks.takes(drawn, len(found), box)):
             found.append(drawn)
     return []
+
+
+def _balances(config: RobotQuestionsConfig, state: Position | None) -> bool:
+    return state is not None and config.nearness == 'balanced'
+
+
+class _Ranks:
+    """How many wrong positions are to be nearer to the state than the right one is."""
+
+    def __init__(self, right: Position, state: Position | None, nearer: int) -> None:
+        assert state is not None
+        self._state, self._reach_m = state, math.dist(right, state)
+        self._nearer = nearer
+        self._left = _DRAWS // 2  # draws of near ones; with no room for so many, there are fewer
+
+    def wants_near(self, found: int) -> bool:
+        """Tell whether the next wrong position is to be a near one."""
+        return found < self._nearer and self._left > 0
+
+    def near(self, rng: Random) -> WrongPosition:
+        """Draw a position about as near to the state as the right one, or nearer."""
+        self._left -= 1
+        x, y, z = (value + rng.uniform(-self._reach_m, self._reach_m) for value in self._state)
+        return WrongPosition(rounded((x, y, z)), 'near')
+
+    def takes(self, drawn: WrongPosition, found: int, box: tuple[Position, Position]) -> bool:
+        """Tell whether a position that was drawn is as near, or as far, as it is to be."""
+        is_nearer = math.dist(drawn.position, self._state) < self._reach_m
+        if drawn.source != 'near':
+            return not is_nearer and not self.wants_near(found)
+        low, high = box
+        return is_nearer and all(
+            a - _SLACK_M <= b <= c + _SLACK_M
+            for a, b, c in zip(low, drawn.position, high, strict=True)
+        )
 
 
 def wrong_movements(

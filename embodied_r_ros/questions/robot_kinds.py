@@ -68,7 +68,7 @@ ArmKind = Callable[[ArmMoment, Robot, Random], 'Draft | Unsolved']
 def waypoint(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | Unsolved:
     """Which position comes next; the prompt is that of the action PredictKeypoint."""
     right = moment.keypoint.position
-    wrong = wrong_positions(right, moment.shown, robot, rng)
+    wrong = wrong_positions(right, moment.shown, robot, rng, moment.state.position)
     if not wrong:
         return Unsolved(_NO_DISTRACTORS)
     question = keypoint_question(

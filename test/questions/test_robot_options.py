@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 import math
 from random import Random
 
@@ -46,6 +47,28 @@ def test_wrong_positions_of_the_workspace_are_in_it_and_not_below_the_table() ->
     low, high = workspace(FACING, bare)
     assert low == pytest.approx((-0.1, -0.25, 0.01))
     assert high == pytest.approx((0.25, 0.2, 0.26))
+
+
+def test_balanced_positions_do_not_tell_by_nearness_which_is_right() -> None:
+    """The right one is as often the farthest from the state as the nearest, with room for it."""
+    ranks: Counter[int] = Counter()
+    sources: Counter[str] = Counter()
+    low, high = workspace(FACING, ROBOT)
+    for seed in range(8):
+        for row in rows_of(seed=seed, nearness='balanced', stride=5, kinds=('waypoint',)):
+            reach_m = math.dist(row.state, row.keypoint)
+            sources.update(wrong['source'] for wrong in row.meta['truth']['distractors'])
+            for place in positions(row):
+                assert all(
+                    a - 5e-4 <= b <= c + 5e-4 for a, b, c in zip(low, place, high, strict=True)
+                )
+            if reach_m > 0.1:
+                far = [math.dist(place, row.state) for place in positions(row)]
+                ranks[sum(value < reach_m - 1e-3 for value in far)] += 1
+    shares = [ranks[rank] / ranks.total() for rank in range(4)]
+    assert ranks.total() > 50
+    assert all(0.1 < share < 0.4 for share in shares), shares
+    assert sources['near'] > 20
 
 
 def test_too_many_options_for_the_workspace_are_no_question() -> None:

@@ -207,8 +207,10 @@ def test_a_missing_robot_gives_what_to_install(
     assert 'pip install metaworld==3.1.1' in capsys.readouterr().err
 
 
-def test_the_file_of_the_robot_tells_where_the_camera_is() -> None:
-    robot = load_robot('sawyer_sim')
+@pytest.mark.parametrize('name', ['sawyer_sim', 'sawyer_sim_balanced'])
+def test_the_file_of_the_robot_tells_where_the_camera_is(name: str) -> None:
+    robot = load_robot(name)
+    assert robot.metadata == load_robot('sawyer_sim').metadata
     view = table_view(None, robot.metadata, robot.placing)
     assert view
     assert view.camera == camera_pose()
