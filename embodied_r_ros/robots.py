@@ -2,9 +2,9 @@
 """What a prompt tells of a robot: its frame, a point to hold on to, and its size (Robot-R1, 3.2).
 
 A robot is one YAML file, of `config/robots` or of the user's: the section `metadata` for prompts,
-`questions` for how questions about its demonstrations are made, `candidates` for where it could go
-next, `setup` for how recordings are read that do not say it themselves, and `placing` for how what
-is seen gets a position.
+`questions` for how questions about its demonstrations are made, `setup` for how recordings are
+read that do not say it themselves, `placing` for how what is seen gets a position, and
+`candidates` for where it could go next.
 """
 
 from __future__ import annotations
@@ -191,9 +191,9 @@ class Robot:
     name: str = 'robot'
     metadata: RobotMetadata = field(default_factory=RobotMetadata)
     questions: RobotQuestionsConfig = field(default_factory=RobotQuestionsConfig)
-    candidates: CandidatesConfig = field(default_factory=CandidatesConfig)
     setup: ArmSetup | None = None  # how to read its recordings; None: as they say
     placing: PlacingConfig = field(default_factory=PlacingConfig)
+    candidates: CandidatesConfig = field(default_factory=CandidatesConfig)
 
 
 def position_text(position: Sequence[float]) -> str:
@@ -238,9 +238,9 @@ def robot_from_mapping(name: str, value: Any) -> Robot:
         name,
         _section(RobotMetadata, 'metadata', sections),
         _section(RobotQuestionsConfig, 'questions', sections),
-        _section(CandidatesConfig, 'candidates', sections),
         ArmSetup.from_mapping(sections['setup'], 'setup') if 'setup' in sections else None,
         _section(PlacingConfig, 'placing', sections),
+        _section(CandidatesConfig, 'candidates', sections),
     )
 
 
