@@ -208,13 +208,21 @@ def test_each_judge_has_a_token_and_a_model_of_its_own(monkeypatch: pytest.Monke
         assert first.requests[-1].body['model'] == 'b'
 
 
-@pytest.mark.parametrize(
-    ('names', 'why'),
-    [(['models/judge'], 'expected the URL'), (['http://a', 'http://a'], 'expected each once')],
-)
-def test_what_is_no_server_is_no_judge(names: list[str], why: str) -> None:
-    with pytest.raises(InputError, match=why):
-        judges_of(names, Sampling(), ReplyCache(0))
+def test_what_is_no_server_is_no_judge() -> None:
+    with pytest.raises(InputError, match='expected the URL of a model server'):
+        judges_of(['models/judge'], Sampling(), ReplyCache(0))
+
+
+def test_a_model_is_not_asked_whether_it_agrees_with_itself(tmp_path: Path) -> None:
+    (tmp_path / 'config.json').write_text('{}')
+    (tmp_path / 'model.safetensors').write_bytes(b'weights')
+    served = [{'id': str(tmp_path)}]
+    with (
+        ChatServer(obedient, served, str(tmp_path)) as first,
+        ChatServer(obedient, served, str(tmp_path)) as second,
+        pytest.raises(InputError, match='are the same model, which agrees with itself'),
+    ):
+        judges_of([first.url, second.url], Sampling(), ReplyCache(0))
 
 
 def test_a_judge_that_is_not_there_is_told_at_once() -> None:

@@ -106,13 +106,19 @@ def judges_of(names: Sequence[str], sampling: Sampling, cache: ReplyCache) -> li
     """The judges that are named, each with a token of its own.
 
     Raises:
-        InputError: A name is no URL, or comes twice.
+        InputError: A name is no URL, or two judges are the same model.
         ModelError: A server fails.
     """
-    if len(set(names)) < len(names):
-        msg = f'--judge names {", ".join(names)}: expected each once'
-        raise InputError(msg)
-    return [
-        OpenJudge(name, f'EMBODIED_R_TOKEN_JUDGE{number or ""}', sampling, cache)
-        for number, name in zip([0, *range(2, len(names) + 1)], names, strict=False)
-    ]
+    judges: list[OpenJudge] = []
+    for number, name in enumerate(names, 1):
+        own = f'EMBODIED_R_TOKEN_JUDGE{number if number > 1 else ""}'
+        judge = OpenJudge(name, own, sampling, cache)
+        twin = next((other.name for other in judges if other.identity == judge.identity), '')
+        if twin:
+            msg = (
+                f'--judge {twin} and {name} are the same model, which agrees with itself: '
+                'expected different ones'
+            )
+            raise InputError(msg)
+        judges.append(judge)
+    return judges
