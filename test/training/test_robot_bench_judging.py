@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import TYPE_CHECKING
 
 from hypothesis import given
@@ -17,6 +18,7 @@ from embodied_r_ros.errors import InputError, ModelError
 from embodied_r_ros.perception.vlm.cache import ReplyCache
 
 from test.chat_server import ChatServer, RecordedRequest, Script
+from training.robot_bench.asking import each
 from training.robot_bench.items import KINDS
 from training.robot_bench.judging import judges_of, OpenJudge, Verdict
 from training.robot_bench.rubric import judge_messages, OpenCase, read_reason, read_score
@@ -184,6 +186,21 @@ def test_a_judge_that_fails_ends_the_run_with_its_reason_and_goes_on_later(
         asked = len(server.requests)
         judge.verdicts(cases)
         assert len(server.requests) == asked
+
+
+def test_the_first_failure_ends_all_that_has_not_begun() -> None:
+    begun: list[int] = []
+
+    def fails(number: int) -> None:
+        begun.append(number)
+        time.sleep(0.01)
+        if not number:
+            msg = 'it is off'
+            raise ModelError(msg)
+
+    with pytest.raises(ModelError, match='judge x: it is off'):
+        each(fails, range(1000), 'judge x')
+    assert len(begun) < 1000
 
 
 def test_equal_answers_are_judged_once() -> None:

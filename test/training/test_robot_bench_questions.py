@@ -15,6 +15,7 @@ import pytest
 
 from test.questions.arms import (
     camera,
+    episode,
     rested,
     STEP_NS,
     T0_NS,
@@ -22,6 +23,7 @@ from test.questions.arms import (
     truth_of_bag,
     write_arm_bag,
 )
+from training.robot_bench import questions
 from training.robot_bench.items import KINDS, read_items
 from training.robot_bench.questions import items_of, main
 from training.robot_bench.references import moments_of, open_questions
@@ -157,7 +159,8 @@ def test_moments_are_on_the_way_to_different_keypoints() -> None:
     assert len(moments_of(TRUTH, STATES, 100, Random(1))) == 8
     stamps = [moment.state.stamp_ns for moment in found]
     assert stamps == [m.state.stamp_ns for m in moments_of(TRUTH, STATES, 5, Random(1))]
-    assert stamps != [m.state.stamp_ns for m in moments_of(TRUTH, STATES, 5, Random(2))]
+    some, others = (moments_of(TRUTH, STATES, 8, Random(seed)) for seed in (1, 2))
+    assert [m.state for m in some] != [m.state for m in others]
 
 
 def test_a_thing_that_moves_without_being_held_is_pushed() -> None:
@@ -194,6 +197,16 @@ def test_command_writes_items_with_what_was_seen_and_where(bag: Path, tmp_path: 
     assert str(tmp_path) not in text
     assert main(command) == 0
     assert out.read_text() == text
+
+
+def test_what_was_seen_later_is_not_told(bag: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = episode('e', None, seen=6).deltas
+    monkeypatch.setattr(questions, '_perceived', lambda _: list(seen))
+    told = {item.stamp_ns: len(item.deltas) for item in items_of(bag, 8, 0)}
+    assert told == {
+        stamp_ns: sum(delta.stamp_ns <= stamp_ns for delta in seen) for stamp_ns in told
+    }
+    assert len(set(told.values())) > 3
 
 
 @pytest.mark.parametrize(

@@ -172,12 +172,10 @@ def each(function: Callable[[Given], Got], things: Sequence[Given], who: str) ->
     Raises:
         ModelError: One failed; the message tells who it was.
     """
-    pool = ThreadPoolExecutor(_IN_FLIGHT)
     try:
-        done = pool.map(function, things)
-        return list(tqdm(done, total=len(things), desc=who, leave=False, disable=None))
+        with ThreadPoolExecutor(_IN_FLIGHT) as pool:
+            done = pool.map(function, things)  # a failure cancels what has not begun
+            return list(tqdm(done, total=len(things), desc=who, leave=False, disable=None))
     except ModelError as error:
         msg = f'{who}: {error}'
         raise ModelError(msg) from None
-    finally:
-        pool.shutdown(cancel_futures=True)
