@@ -7,6 +7,7 @@ from importlib.util import find_spec
 import json
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 if find_spec('metaworld') is None:
@@ -51,7 +52,7 @@ def test_a_run_leaves_pictures_and_rates(tmp_path: Path) -> None:
     assert [each.is_success for each in trials] == [True, False]
     assert report['success_rate'] == 0.5
     assert (report['oracle'], report['nearest_baseline']) == (1.0, 0.0)
-    pictures = [cv2.imread(str(out / f'trial_0000{n}.png')) for n in range(2)]
+    pictures = [np.asarray(cv2.imread(str(out / f'trial_0000{n}.png'))) for n in range(2)]
     assert pictures[0].shape[0] >= pictures[1].shape[0]
     written = json.loads((out / 'report.json').read_text())
     assert written == {**report, 'trials': [each.to_json() for each in trials]}
