@@ -38,6 +38,7 @@ class SimulatedArm:
         self.world = ArmWorld(scene)
         self._renderer: Any = ArmRenderer(self.world, camera) if camera else None
         self._controller = CartesianController(HOME)
+        self._image: tuple[float, NDArray[np.uint8]] | None = None  # the newest, and its time
 
     @property
     def now_s(self) -> float:
@@ -74,7 +75,9 @@ class SimulatedArm:
 
     def image(self) -> NDArray[np.uint8]:
         """What the camera sees. Shape (H, W, 3), BGR."""
-        return np.asarray(self._renderer.image(), np.uint8)
+        if self._image is None or self._image[0] != self.now_s:
+            self._image = self.now_s, np.asarray(self._renderer.image(), np.uint8)
+        return self._image[1]
 
     def camera_pose(self) -> Pose:
         """Pose of the camera's optical frame in the task frame."""
