@@ -139,7 +139,7 @@ def _closed_loop(args: argparse.Namespace, config: ArmConfig) -> int:
     except ImportError as error:
         msg = f'ROS 2 is not there ({error}): source it, or run `make setup` in the clone'
         raise ConfigError(msg) from None
-    from embodied_r_ros.sim.arm_runs import ClosedLoopRun, lead, report_of, write_report
+    from embodied_r_ros.sim.arm_runs import ClosedLoopRun, finish, lead
     from embodied_r_ros.sim.chooser_server import ChooserServer
 
     robot, who = load_robot(args.robot), args.chooser or 'model'
@@ -152,8 +152,7 @@ def _closed_loop(args: argparse.Namespace, config: ArmConfig) -> int:
         chat = server.chat if server else stack.enter_context(served_model(model, _say))
         loop = stack.enter_context(closed_loop(settings, chat, _say))
         trials = _watch(lead(run, loop.play, server), run.episodes)
-    report = report_of(run, trials)
-    write_report(run, report, trials)
+    report = finish(run, trials)
     print(json.dumps(report) if args.json else _in_words(report))
     return 0
 

@@ -92,14 +92,31 @@ def report_of(run: ClosedLoopRun, trials: list[Trial]) -> dict[str, Any]:
         )
         for key, name in _BASELINES.items()
     }
+    return {**_led(run, trials), **rates}
+
+
+def _led(run: ClosedLoopRun, trials: list[Trial]) -> dict[str, Any]:
+    """What is known once the trials were led."""
     return {
         'task': run.config.task,
         'seed': run.seed,
         'episodes': run.episodes,
         'chooser': run.who,
         'success_rate': success_rate(trials),
-        **rates,
     }
+
+
+def finish(run: ClosedLoopRun, trials: list[Trial]) -> dict[str, Any]:
+    """Report how trials went; what was led is on the disk before the baselines are played.
+
+    Args:
+        run: The trials, as they were led.
+        trials: How they went.
+    """
+    write_report(run, _led(run, trials), trials)
+    report = report_of(run, trials)
+    write_report(run, report, trials)
+    return report
 
 
 def write_report(run: ClosedLoopRun, report: dict[str, Any], trials: list[Trial]) -> None:

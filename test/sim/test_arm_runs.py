@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 import json
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -18,8 +18,9 @@ import cv2
 from embodied_r_ros.errors import InputError
 from embodied_r_ros.keypoints.trial import Trial, TrialConfig
 from embodied_r_ros.robots import load_robot
-from embodied_r_ros.sim.arm_loop import play, TrialPlan
-from embodied_r_ros.sim.arm_runs import ClosedLoopRun, lead, report_of, write_report
+from embodied_r_ros.sim import arm_runs
+from embodied_r_ros.sim.arm_loop import baseline, play, TrialPlan
+from embodied_r_ros.sim.arm_runs import ClosedLoopRun, finish, lead
 from embodied_r_ros.sim.config import ArmConfig
 
 if TYPE_CHECKING:
@@ -41,14 +42,21 @@ def by_the_oracle(arm: SimulatedArm, episode_id: str, reached: Callable[[], None
     return trial
 
 
-def test_a_run_leaves_pictures_and_rates(tmp_path: Path) -> None:
+def test_a_run_leaves_pictures_and_rates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / 'out'
     trial = TrialConfig(max_keypoints=5)
     run = ClosedLoopRun(CAMERA, 1, 2, out, ROBOT, 'model', trial)
     run.prepare()
     trials = list(lead(run, by_the_oracle, None))
-    report = report_of(run, trials)
-    write_report(run, report, trials)
+    before: list[dict[str, Any]] = []
+
+    def play_baseline(*args: Any) -> Trial:
+        before.append(json.loads((out / 'report.json').read_text()))
+        return baseline(*args)
+
+    monkeypatch.setattr(arm_runs, 'baseline', play_baseline)
+    report = finish(run, trials)
+    assert before[0]['success_rate'] == 0.5  # whatever becomes of the baselines
     assert [each.is_success for each in trials] == [True, False]
     assert report['success_rate'] == 0.5
     assert (report['oracle'], report['nearest_baseline']) == (1.0, 0.0)
