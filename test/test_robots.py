@@ -45,7 +45,7 @@ def test_the_paper_robot_says_what_the_paper_prints() -> None:
         ('questions: {kinds: [waypoint, dance]}', "kinds has 'dance'"),
         ('questions: {max_distance_m: 0.01}', 'expected more than min_distance_m'),
         ('questions: {deadbandm: 0.1}', "did you mean 'deadband_m'"),
-        ('frames: {}', 'expected the sections metadata, questions, candidates, setup, placing'),
+        ('frames: {}', 'expected the sections metadata, questions, setup, placing, candidates'),
         ('[1]', 'expected the sections'),
         ('metadata: 3', 'expected names and values'),
     ],

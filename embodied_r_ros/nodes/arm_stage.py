@@ -64,7 +64,7 @@ class ArmStage:
         self._start_ns, self._tick = _START_NS, 0
         node = client.node
         publish = node.create_publisher
-        self._clock = publish(Clock, '/clock', qos.RESULT)
+        self._clock_out = publish(Clock, '/clock', qos.RESULT)
         self._image = publish(Image, 'image', qos.SENSOR)
         self._info = publish(CameraInfo, 'camera_info', qos.SENSOR)
         self._joints = publish(JointState, 'joint_states', qos.SENSOR)
@@ -160,7 +160,7 @@ class ArmStage:
     def _tell(self, arm: TrialArm) -> None:
         """Tell time and state."""
         now_ns = self._now_ns(arm)
-        self._clock.publish(Clock(clock=stamp_to_msg(ROS_MESSAGES, now_ns)))
+        self._clock_out.publish(Clock(clock=stamp_to_msg(ROS_MESSAGES, now_ns)))
         self._pose.publish(pose_stamped_to_msg(ROS_MESSAGES, now_ns, arm.tool()))
         joints = arm.joints()
         positions, velocities = zip(*joints.values(), strict=True)
