@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import cv2
-from embodied_r_ros.errors import InputError
 from embodied_r_ros.images import shrink
-from embodied_r_ros.showing.drawing import INK, Line, PAPER, text_block
+from embodied_r_ros.showing.drawing import INK, Line, PAPER, text_block, write_sheet
 import numpy as np
 
 if TYPE_CHECKING:
@@ -77,14 +76,7 @@ def write_contact_sheet(
     for row in range(0, len(cards), _COLUMNS):
         parts.append(_side_by_side(cards[row : row + _COLUMNS], width))
     parts += [_paragraph(_question_lines(question), width) for question in questions]
-    done, data = cv2.imencode('.png', np.vstack(parts))
-    unfinished = path.with_name(path.name + '.tmp')
-    try:
-        unfinished.write_bytes(data.tobytes() if done else b'')
-        unfinished.replace(path)
-    except OSError as error:
-        msg = f'cannot write {path}: {error.strerror}'
-        raise InputError(msg) from None
+    write_sheet(path, parts)
 
 
 def _evenly(keyframes: Sequence[Keyframe], limit: int) -> list[Keyframe]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wrapped text in pictures, with OpenCV's fonts."""
+"""Wrapped text in pictures, with OpenCV's fonts, and sheets of such pictures."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 from unicodedata import combining, normalize
 
 import cv2
+from embodied_r_ros.errors import InputError
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -94,3 +96,19 @@ def _put(block: NDArray[np.uint8], line: Line, y: int) -> None:
         text = _plain(piece)
         cv2.putText(block, text, (x, y), _FONT, line.scale, line.colour, 1, cv2.LINE_AA)
         x += cv2.getTextSize(text, _FONT, line.scale, 1)[0][0]
+
+
+def write_sheet(path: Path, parts: Sequence[NDArray[np.uint8]]) -> None:
+    """Write pictures of one width as one PNG file, the first at the top.
+
+    Raises:
+        InputError: The file cannot be written.
+    """
+    _, data = cv2.imencode('.png', np.vstack(parts))
+    unfinished = path.with_name(path.name + '.tmp')
+    try:
+        unfinished.write_bytes(data.tobytes())
+        unfinished.replace(path)
+    except OSError as error:
+        msg = f'cannot write {path}: {error.strerror}'
+        raise InputError(msg) from None

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import cv2
 from embodied_r_ros.conversions import encoded_image_from_msg, stamp_ns_from_msg
-from embodied_r_ros.errors import ImageError, InputError, SourceError
+from embodied_r_ros.errors import ImageError, SourceError
 from embodied_r_ros.images import decode_image
 from embodied_r_ros.recordings.bag_images import choose_image_topic, IMAGE_TYPES
 from embodied_r_ros.recordings.bags import read_messages, topics_of_type
-from embodied_r_ros.showing.drawing import INK, Line, PAPER, text_block
+from embodied_r_ros.showing.drawing import INK, Line, PAPER, text_block, write_sheet
 from embodied_r_ros.vision.raw_images import raw_image
 import numpy as np
 
@@ -89,14 +89,7 @@ def write_keypoint_sheet(
     cards = cards[:_MAX_CARDS]
     for row in range(0, len(cards), _COLUMNS):
         parts.append(_padded(_row(cards[row : row + _COLUMNS])))
-    done, data = cv2.imencode('.png', np.vstack(parts))
-    unfinished = path.with_name(path.name + '.tmp')
-    try:
-        unfinished.write_bytes(data.tobytes() if done else b'')
-        unfinished.replace(path)
-    except OSError as error:
-        msg = f'cannot write {path}: {error.strerror}'
-        raise InputError(msg) from None
+    write_sheet(path, parts)
 
 
 def _decoded(msg: object, topic: str) -> NDArray[np.uint8]:

@@ -7,9 +7,8 @@ import math
 from typing import TYPE_CHECKING
 
 import cv2
-from embodied_r_ros.errors import InputError
 from embodied_r_ros.reasoning.completions import option_letter
-from embodied_r_ros.showing.drawing import INK, Line, PAPER, text_block
+from embodied_r_ros.showing.drawing import INK, Line, PAPER, text_block, write_sheet
 import numpy as np
 
 if TYPE_CHECKING:
@@ -59,14 +58,7 @@ def write_trial_sheet(
     ]
     for first in range(0, len(cards), _COLUMNS):
         parts.append(_padded(_row(cards[first : first + _COLUMNS]), width))
-    done, data = cv2.imencode('.png', np.vstack(parts))
-    unfinished = path.with_name(path.name + '.tmp')
-    try:
-        unfinished.write_bytes(data.tobytes() if done else b'')
-        unfinished.replace(path)
-    except OSError as error:
-        msg = f'cannot write {path}: {error.strerror}'
-        raise InputError(msg) from None
+    write_sheet(path, parts)
 
 
 def _card(
