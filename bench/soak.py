@@ -25,6 +25,7 @@ from embodied_r_msgs.action import Ask
 from embodied_r_msgs.msg import Keyframe
 from embodied_r_ros.conversions import stamp_ns_from_msg
 from embodied_r_ros.errors import EmbodiedRError
+from embodied_r_ros.models.profiles import load_profile
 from embodied_r_ros.nodes import qos
 from embodied_r_ros.nodes.demo_client import demo_client
 from embodied_r_ros.nodes.processes import NodeProcesses
@@ -153,7 +154,8 @@ def measure(plan: Plan, folder: Path) -> Record:
 def _start(nodes: NodeProcesses, chat: ChatConfig, folder: Path) -> None:
     nodes.start('keyframe_extractor', {})
     nodes.start('semantic_perceiver', {'perceiver': 'classical'})
-    nodes.start('spatial_reasoner', {'chat': {'url': chat.url, 'model': chat.model}})
+    asked = {'chat': {'url': chat.url, 'model': chat.model}}
+    nodes.start('spatial_reasoner', {**asked, 'reasoner': load_profile('embedded').reasoner})
     nodes.start('proposal_gate', {})
     nodes.start('episode_recorder', {'bag_dir': str(folder / 'episodes')})
 

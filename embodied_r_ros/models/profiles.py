@@ -19,6 +19,7 @@ from embodied_r_ros.models.promotion import in_force, manifest_stamp, slot_folde
 from embodied_r_ros.models.weights import refuse_pickles
 from embodied_r_ros.perception.vlm.perceiver import VlmConfig
 from embodied_r_ros.perception.worker import WorkerConfig
+from embodied_r_ros.reasoning.asking import ReasonerConfig
 from embodied_r_ros.resources import shared_path
 from embodied_r_ros.yaml_files import read_yaml
 
@@ -130,6 +131,7 @@ class Profile:
     clients: Mapping[str, ChatConfig] = field(default_factory=dict)
     vlm: VlmConfig = field(default_factory=VlmConfig)
     worker: WorkerConfig = field(default_factory=WorkerConfig)
+    reasoner: Mapping[str, Any] = field(default_factory=dict)  # of ReasonerConfig, for its model
 
     def __post_init__(self) -> None:
         """Refuse two servers on one port.
@@ -238,6 +240,8 @@ def profile_from_mapping(name: str, value: Any) -> Profile:
     clients = {role: server.client() for role, server in servers.items()}
     for role, entry in _roles(sections, 'clients').items():
         clients[role] = config_from_mapping(ChatConfig, _mapping(role, entry))
+    reasoner = _mapping('reasoner', sections.get('reasoner') or {})
+    config_from_mapping(ReasonerConfig, reasoner)  # refuses what is not allowed
     return Profile(
         name,
         str(sections.get('description', '')),
@@ -245,6 +249,7 @@ def profile_from_mapping(name: str, value: Any) -> Profile:
         clients,
         config_from_mapping(VlmConfig, _mapping('vlm', sections.get('vlm') or {})),
         config_from_mapping(WorkerConfig, _mapping('worker', sections.get('worker') or {})),
+        reasoner,
     )
 
 

@@ -21,13 +21,13 @@ from rcl_interfaces.msg import (
     ParameterDescriptor,
     SetParametersResult,
 )
+from rclpy.parameter import Parameter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from embodied_r_ros.config import SettingInfo
     from rclpy.node import Node
-    from rclpy.parameter import Parameter
 
 Config = TypeVar('Config')
 _AT_CONFIGURE = 'takes effect at configure'
@@ -50,6 +50,7 @@ class Parameters:
             at_configure: Those of them whose settings the node reads when it is configured only.
         """
         self.is_configured = False
+        self._node = node
         self._at_configure = at_configure
         self.on_change: Callable[[], None] = lambda: None
         self._configs: dict[type[Any], Any] = {}
@@ -59,6 +60,8 @@ class Parameters:
         self.warnings: list[str] = []
         # rclpy has no public way to see a value before it is declared.
         given = {name: p.value for name, p in getattr(node, '_parameter_overrides', {}).items()}
+        self._chosen = set(given)  # by the user, at start or since
+        self._is_suggesting = False
         for kind, prefix in groups.items():
             self._declare(node, prefix, kind, given)
         self._warn_of_unused(given, [prefix for prefix in groups.values() if prefix])
@@ -74,6 +77,26 @@ class Parameters:
             raise ConfigError(self._problems[kind])
         made: Config = self._configs[kind]
         return made
+
+    def suggest(self, kind: type[Any], values: Mapping[str, Any]) -> None:
+        """Set what the user has not chosen in a group: to these values, or to its default.
+
+        Raises:
+            ConfigError: A value is not allowed.
+        """
+        wanted = {**{name: getattr(kind(), name) for name in setting_infos(kind)}, **values}
+        free = [
+            Parameter(name, value=_plain(wanted[field]))
+            for name, (owner, field) in self._owners.items()
+            if owner is kind and name not in self._chosen
+        ]
+        self._is_suggesting = True
+        try:
+            result = self._node.set_parameters_atomically(free)
+        finally:
+            self._is_suggesting = False
+        if not result.successful:
+            raise ConfigError(result.reason)
 
     def values(self) -> dict[str, Any]:
         """Every setting by its parameter name, for the record."""
@@ -142,7 +165,10 @@ class Parameters:
             }
         except ConfigError as error:
             return SetParametersResult(successful=False, reason=str(error))
-        return self._take_up(made) if made else SetParametersResult(successful=True)
+        result = self._take_up(made) if made else SetParametersResult(successful=True)
+        if result.successful and not self._is_suggesting:
+            self._chosen.update(parameter.name for parameter in parameters)
+        return result
 
     def _take_up(self, made: Mapping[type[Any], Any]) -> SetParametersResult:
         """Let the node work with other settings; where it cannot, with those from before."""

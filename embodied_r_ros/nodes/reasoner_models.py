@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.config import check_settings, setting
 from embodied_r_ros.deltas import Rung
@@ -12,6 +12,8 @@ from embodied_r_ros.models.http_chat import HttpChatClient
 from embodied_r_ros.models.profiles import load_profile, stand_in_server
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from embodied_r_ros.models.chat import ChatClient
     from embodied_r_ros.models.chat_config import ChatConfig
 
@@ -21,7 +23,10 @@ class ReasonerNodeConfig:
     """Which models answer."""
 
     profile: str = setting(
-        '', 'model profile whose reasoner is asked; empty: the server of chat.*', read_only=True
+        '',
+        'model profile whose reasoner is asked, with its reasoner.* where none are given here; '
+        'empty: the server of chat.*',
+        read_only=True,
     )
     secondary: str = setting(
         '',
@@ -47,6 +52,10 @@ class ReasonerNodeConfig:
     def server(self, chat: ChatConfig) -> ChatConfig:
         """The server to ask: the profile's, or `chat` where no profile is named."""
         return load_profile(self.profile).client('reasoner') if self.profile else chat
+
+    def suited(self) -> Mapping[str, Any]:
+        """Settings of `ReasonerConfig` that suit the model of the profile."""
+        return load_profile(self.profile).reasoner if self.profile else {}
 
     def clients(self, chat: ChatConfig) -> dict[Rung, ChatClient]:
         """Clients of all rungs, where `chat` is the server if no profile is named.

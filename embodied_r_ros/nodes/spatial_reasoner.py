@@ -86,6 +86,7 @@ class SpatialReasoner(ManagedNode):
         clients = config.clients(self.parameters.config(ChatConfig))
         self._ladder = chat_ladder(clients, self.parameters.config(LadderConfig))
         self.while_configured.callback(self._ladder.close)
+        self.parameters.suggest(ReasonerConfig, config.suited())
         at_start = models_at_start(self._ladder, config.model_timeout_s)
         self._models = KnownModels('reasoner', at_start)
         self._memory = LiveMemory(self.parameters.config(ReasonerConfig).memory())

@@ -234,6 +234,7 @@ class TestProfileFile:
             ('servers: {judge: {}}', "servers has 'judge': expected perceiver or reasoner"),
             ('server: {}', "unknown section 'server': expected description, servers"),
             ('vlm: {pixels_per_image: 3}', 'pixels_per_image is 3: expected'),
+            ('reasoner: {token_budget: 3}', 'token_budget is 3: expected'),
             ('clients: {reasoner: {url: nowhere}}', "url is 'nowhere'"),
             ('a: [', 'cannot be read'),
             ('!!python/object/apply:os.getpid []', 'cannot be read'),

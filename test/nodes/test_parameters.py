@@ -204,3 +204,27 @@ def test_misspelt_name_is_noticed(graph: Graph) -> None:
     assert node.parameters.warnings == [
         "parameter 'nested.shar' is not used: did you mean 'nested.share'?"
     ]
+
+
+def test_suggestion_gives_way_to_what_was_chosen(graph: Graph) -> None:
+    node = graph.add(Example, nested__share=0.25)
+    node.parameters.suggest(Nested, {'share': 0.75, 'count': 5})
+    assert node.parameters.config(Nested) == Nested(0.25, 5)
+    assert node.get_parameter('nested.count').value == 5
+    assert graph.parameter(node, 'nested.count', 7).successful
+    node.parameters.suggest(Nested, {'count': 6})
+    assert node.parameters.config(Nested) == Nested(0.25, 7)
+
+
+def test_suggestion_that_is_left_out_is_the_default_again(graph: Graph) -> None:
+    node = graph.add(Example)
+    node.parameters.suggest(Nested, {'count': 5})
+    node.parameters.suggest(Nested, {})
+    assert node.parameters.config(Nested) == Nested()
+
+
+def test_suggestion_that_is_not_allowed_is_refused(graph: Graph) -> None:
+    node = graph.add(Example)
+    with pytest.raises(ConfigError, match='count'):
+        node.parameters.suggest(Nested, {'count': 50})
+    assert node.parameters.config(Nested) == Nested()

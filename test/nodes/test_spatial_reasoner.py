@@ -21,7 +21,7 @@ from embodied_r_ros.nodes import qos
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
 from embodied_r_ros.nodes.spatial_reasoner import SpatialReasoner
 from embodied_r_ros.reasoning.answering import Termination
-from embodied_r_ros.reasoning.asking import RefusalCode
+from embodied_r_ros.reasoning.asking import ReasonerConfig, RefusalCode
 from geometry_msgs.msg import Point
 import pytest
 from rclpy.callback_groups import ReentrantCallbackGroup
@@ -35,6 +35,7 @@ from test.nodes.graph import ACTIVATE, CLEANUP, CONFIGURE, DEACTIVATE, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from test.nodes.graph import Graph, Inbox
 
@@ -537,3 +538,16 @@ def test_waiting_for_an_answer_costs_no_time_of_the_processor(asker: Asker) -> N
     start = time.process_time()
     asker.graph.goal_result(handle)
     assert time.process_time() - start < 0.7
+
+
+@pytest.mark.parametrize(('given', 'budget'), [({}, 333), ({'reasoner__token_budget': 900}, 900)])
+def test_profile_says_what_suits_its_model(
+    graph: Graph, server: ChatServer, tmp_path: Path, given: dict[str, Any], budget: int
+) -> None:
+    file = tmp_path / 'mine.yaml'
+    client = f'{{reasoner: {{url: "{server.url}", model: scripted}}}}'
+    file.write_text(f'clients: {client}\nreasoner: {{token_budget: 333}}\n')
+    node = Asker(graph, server, profile=str(file), **given).node
+    graph.change(node, CONFIGURE)
+    assert node.get_parameter('reasoner.token_budget').value == budget
+    assert node.parameters.config(ReasonerConfig).memory().token_budget == budget
