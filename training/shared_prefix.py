@@ -5,8 +5,8 @@ Reinforcement learning samples a group of completions of each prompt, and a scen
 several times: most columns of such a batch repeat the row above. Keys and values of repeated
 columns are computed for one row of each run and shared by the others, gradients included. What
 follows is computed in a few parts of like length instead of at the length of the longest, and
-completions that have ended take no part in what `generate` still says. The figures stay the same
-up to rounding.
+completions that have ended take no part in what `generate` still says, whose cache is not copied
+for each token. The figures stay the same up to rounding.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from peft import PeftModel
 import torch
 from torch.nn import functional
 from transformers import DynamicCache
+
+from training.roomy_cache import give_room
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,6 +53,8 @@ def share_prefixes(model: PreTrainedModel | PeftModel) -> None:
             return forward(input_ids=input_ids, **kwargs)
         if cache is not None and cache.get_seq_length() > 0:
             return _running_rows(model, forward, input_ids, kwargs)
+        if cache is not None and not torch.is_grad_enabled():
+            give_room(cache)
         split = shared_columns(input_ids, mask, _last_shareable(input_ids, kwargs))
         if split is None:
             return forward(input_ids=input_ids, **kwargs)
