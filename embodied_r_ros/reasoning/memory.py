@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, replace
+from itertools import accumulate
 import math
 import re
 from typing import TYPE_CHECKING
@@ -156,24 +157,39 @@ def scene_text(
         return SceneText('')
     # A name is worth its tokens only where there are several cameras to tell apart.
     several = len({delta.camera for delta in deltas}) > 1
-    lines = [_full_line(deltas, index, config, several=several) for index in range(len(deltas))]
-    costs = [estimate_tokens(line) for line in lines]
-    if sum(costs) <= config.token_budget:
-        return SceneText('\n'.join(lines), tuple(range(len(deltas))))
-    kept = _choose(deltas, costs, terms, config)
+    lines = _Lines(deltas, config, several=several)
+    if lines.all_fit():
+        return SceneText('\n'.join(map(lines.text, range(len(deltas)))), tuple(range(len(deltas))))
+    kept = _choose(deltas, lines, terms, config)
     return _with_runs_merged(deltas, lines, kept, config, several=several)
 
 
-def _full_line(
-    deltas: Sequence[SemanticDelta], index: int, config: MemoryConfig, *, several: bool
-) -> str:
-    delta = deltas[index]
-    action = CANNOT_TELL if delta.kind is DeltaKind.FAILED else delta.action
-    said = ' '.join(part for part in (f'{action}.' if action else '', delta.change) if part)
-    # One delta may not take the whole prompt, whatever a model wrote (spec b.6.2).
-    said = _cut(as_data(said), config.token_budget * 2)
-    camera = f', {as_data(delta.camera)}' if several else ''
-    return f'[{index + 1}] {_seconds(deltas, index)} s{camera}: {said}'
+class _Lines:
+    """The line of each delta in full, written when it is wanted: of a long scene few are."""
+
+    def __init__(
+        self, deltas: Sequence[SemanticDelta], config: MemoryConfig, *, several: bool
+    ) -> None:
+        self._deltas, self._config, self._several = deltas, config, several
+        self._costs: dict[int, int] = {}
+
+    def text(self, index: int) -> str:
+        delta = self._deltas[index]
+        action = CANNOT_TELL if delta.kind is DeltaKind.FAILED else delta.action
+        said = ' '.join(part for part in (f'{action}.' if action else '', delta.change) if part)
+        # One delta may not take the whole prompt, whatever a model wrote (spec b.6.2).
+        said = _cut(as_data(said), self._config.token_budget * 2)
+        camera = f', {as_data(delta.camera)}' if self._several else ''
+        return f'[{index + 1}] {_seconds(self._deltas, index)} s{camera}: {said}'
+
+    def cost(self, index: int) -> int:
+        if index not in self._costs:
+            self._costs[index] = estimate_tokens(self.text(index))
+        return self._costs[index]
+
+    def all_fit(self) -> bool:
+        sums = accumulate(map(self.cost, range(len(self._deltas))))
+        return all(cost <= self._config.token_budget for cost in sums)
 
 
 def _cut(text: str, limit: int) -> str:
@@ -194,7 +210,7 @@ def _seconds(deltas: Sequence[SemanticDelta], index: int) -> str:
 
 def _choose(
     deltas: Sequence[SemanticDelta],
-    costs: Sequence[int],
+    lines: _Lines,
     terms: frozenset[str],
     config: MemoryConfig,
 ) -> set[int]:
@@ -203,16 +219,16 @@ def _choose(
     kept: set[int] = set()
     spent = 0
     for index in range(len(deltas) - 1, -1, -1):
-        if kept and spent + costs[index] > budget * config.recent_share:
+        if kept and spent + lines.cost(index) > budget * config.recent_share:
             break
         kept.add(index)
-        spent += costs[index]
+        spent += lines.cost(index)
     scores = {i: mentions(deltas[i], terms) for i in range(len(deltas)) if i not in kept}
     best = max(scores.values(), default=0)
     about = [i for i, score in scores.items() if score == best and best > 0]
     # The first sight and the latest ones say most; each may cut a run in two.
     for index in [*about[:1], *reversed(about[1:])]:
-        cost = costs[index] + _MERGED_TOKENS
+        cost = lines.cost(index) + _MERGED_TOKENS
         if spent + cost <= budget:
             kept.add(index)
             spent += cost
@@ -221,7 +237,7 @@ def _choose(
 
 def _with_runs_merged(
     deltas: Sequence[SemanticDelta],
-    lines: Sequence[str],
+    lines: _Lines,
     kept: set[int],
     config: MemoryConfig,
     *,
@@ -235,7 +251,7 @@ def _with_runs_merged(
             runs.append([index])
     texts = [
         (
-            lines[run[0]]
+            lines.text(run[0])
             if run[0] in kept
             else _merged_line(deltas, run[0], run[-1], several=several)
         )
