@@ -240,14 +240,17 @@ class _Soak:
 
     def _ask(self, *, is_away: bool = False) -> None:
         start_s, began = self._sampler.now_s(), time.monotonic()
+        said: tuple[float, int, int] = (0.0, 0, 0)
         try:
-            _, refusal = self._client.ask(_QUESTION, lambda text: None, _ANSWER_S)
+            answer, refusal = self._client.ask(_QUESTION, lambda text: None, _ANSWER_S)
             is_readable = self._client.error_code != Ask.Result.ERROR_FORMAT
             outcome = (refusal or ANSWERED) if is_readable else UNREADABLE
+            first_token_s = answer.time_to_first_token_ns * 1e-9
+            said = (first_token_s, len(answer.prompt), len(answer.completion))
         except EmbodiedRError as error:
             outcome = str(error)
         latency_s = time.monotonic() - began
-        self.record.asked.append(Asked(start_s, latency_s, outcome, is_away))
+        self.record.asked.append(Asked(start_s, latency_s, outcome, is_away, *said))
 
     def _hear_keyframe(self, msg: Keyframe, info: dict[str, Any]) -> None:
         if not self._sampler.is_running:

@@ -51,6 +51,9 @@ class Asked:
     latency_s: float
     outcome: str  # ANSWERED, UNREADABLE, or why there is no answer
     is_away: bool  # the model server was not there when it was asked
+    first_token_s: float = 0.0  # of that, until the model began to speak
+    read: int = 0  # characters of the prompt
+    written: int = 0  # characters of the completion
 
     @property
     def is_heard(self) -> bool:
