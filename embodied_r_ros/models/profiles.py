@@ -50,6 +50,7 @@ class ServerConfig:
     token_variable: str = setting(
         '', 'environment variable from which it takes an access token; empty: it cannot'
     )
+    threads: int = setting(0, 'threads to compute with; 0: as it chooses', between=(0, 1024))
     promoted: str = setting(
         '', 'slot whose promoted model is served instead of `model`, a name or a path; empty: none'
     )
@@ -134,11 +135,12 @@ class Profile:
     reasoner: Mapping[str, Any] = field(default_factory=dict)  # of ReasonerConfig, for its model
 
     def __post_init__(self) -> None:
-        """Refuse two servers on one port.
+        """Refuse two servers on one port, and settings that are not allowed.
 
         Raises:
-            ConfigError: There are.
+            ConfigError: There are such.
         """
+        config_from_mapping(ReasonerConfig, self.reasoner)
         ports = [server.port for server in self.servers.values() if server.port]
         if len(set(ports)) < len(ports):
             msg = f'servers share a port: {", ".join(map(str, sorted(ports)))}'
@@ -240,8 +242,6 @@ def profile_from_mapping(name: str, value: Any) -> Profile:
     clients = {role: server.client() for role, server in servers.items()}
     for role, entry in _roles(sections, 'clients').items():
         clients[role] = config_from_mapping(ChatConfig, _mapping(role, entry))
-    reasoner = _mapping('reasoner', sections.get('reasoner') or {})
-    config_from_mapping(ReasonerConfig, reasoner)  # refuses what is not allowed
     return Profile(
         name,
         str(sections.get('description', '')),
@@ -249,7 +249,7 @@ def profile_from_mapping(name: str, value: Any) -> Profile:
         clients,
         config_from_mapping(VlmConfig, _mapping('vlm', sections.get('vlm') or {})),
         config_from_mapping(WorkerConfig, _mapping('worker', sections.get('worker') or {})),
-        reasoner,
+        _mapping('reasoner', sections.get('reasoner') or {}),
     )
 
 

@@ -206,6 +206,8 @@ class ModelServers:
         log = self._log_dir / f'{self._profile.name}-{role}.log'
         self._say(f'{role}: starting {config.model} on port {config.port}, log in {log}')
         environment = dict(os.environ)
+        if config.threads:
+            environment.setdefault('OMP_NUM_THREADS', str(config.threads))
         # What lies here is complete; looking for more on the network only costs time.
         if config.is_path():
             environment.setdefault('HF_HUB_OFFLINE', '1')

@@ -32,6 +32,7 @@ SERVER = """
 import http.server, os, signal, subprocess, sys, time
 how, host, port = sys.argv[1], sys.argv[2], int(sys.argv[3])
 print('offline', os.environ.get('HF_HUB_OFFLINE'), 'token', os.environ.get('SERVER_TOKEN'))
+print('threads', os.environ.get('OMP_NUM_THREADS'))
 print('arguments', sys.argv, 'pid', os.getpid(), flush=True)
 if how == 'dies':
     sys.exit('RuntimeError: CUDA out of memory')
@@ -163,6 +164,23 @@ class TestServers:
     def test_log_folder_that_cannot_be_made_is_named(self, program: Path) -> None:
         with pytest.raises(ConfigError, match=f'log at {program}/test-reasoner.log'):
             ModelServers(profile(program), program).start()
+
+
+@pytest.mark.parametrize(('given', 'threads'), [(None, '3'), ('5', '5')])
+def test_computes_with_so_many_threads(
+    program: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    given: str | None,
+    threads: str,
+) -> None:
+    if given:
+        monkeypatch.setenv('OMP_NUM_THREADS', given)
+    else:
+        monkeypatch.delenv('OMP_NUM_THREADS', raising=False)
+    with ModelServers(profile(program, threads=3), tmp_path):
+        pass
+    assert f'threads {threads}\n' in (tmp_path / 'test-reasoner.log').read_text()
 
 
 class TestModelFolder:
