@@ -73,8 +73,9 @@ class RecorderWatch:
         there = self._publishers()
         # A mark may come before its publisher is known.
         self._recorders = self._recorders or there
-        self._is_gone = self._is_lost(there)
-        self._settle(is_lost=self._is_gone)
+        is_lost = self._is_lost(there)
+        self._settle(is_lost=is_lost)
+        self._is_gone = is_lost  # told once its answers are counted
 
     def _is_lost(self, there: set[bytes]) -> bool:
         return bool(self._episode_id and self._recorders) and not self._recorders & there
@@ -85,8 +86,8 @@ class RecorderWatch:
         while self._said and (is_lost or self._said[0][0] < before):
             _, said = self._said.popleft()
             if is_lost:
-                self._not_recorded += 1
                 self._node.get_logger().warning(f'may be in no recording: {said}')
+                self._not_recorded += 1
 
     def _publishers(self) -> set[bytes]:
         found = self._node.get_publishers_info_by_topic(self._topic)

@@ -21,7 +21,7 @@ from action_msgs.msg import GoalStatus
 from ament_index_python.packages import get_package_prefix, PackageNotFoundError
 from embodied_r_msgs.action import Ask
 from embodied_r_msgs.msg import SemanticDelta
-from embodied_r_msgs.srv import StartEpisode, StopEpisode
+from embodied_r_msgs.srv import LabelAnswer, StartEpisode, StopEpisode
 from embodied_r_ros.nodes import bringup
 from embodied_r_ros.recordings.bags import open_bag, read_messages
 from embodied_r_ros.resources import shared_path
@@ -141,6 +141,9 @@ def test_pipeline_comes_up_answers_and_ends_cleanly(
     handle = graph.send_goal(Ask, '/robot1/ask', goal)
     status, result = graph.goal_result(handle)
     assert (status, result.answer.text) == (GoalStatus.STATUS_SUCCEEDED, 'left')
+    # It is in the bag where it can be labelled.
+    label, name = LabelAnswer.Request(answer_id=result.answer.id), '/robot1/label_answer'
+    wait_for(lambda: not graph.call(LabelAnswer, name, label).error_code, 'the answer', TIMEOUT_S)
     os.killpg(launched.pid, signal.SIGINT)  # as Ctrl-C does
     assert launched.wait(TIMEOUT_S) == 0
     with open_bag(Path(started.bag_path)) as reader:

@@ -18,6 +18,8 @@ import pytest
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import CameraInfo, Image, JointState
 
+from test.nodes.graph import wait_for
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -144,12 +146,12 @@ def test_its_sensors_tell_one_time_and_its_episode_is_marked(
         '/joint_states': JointState,
     }
     heard = {topic: graph.inbox(kind, topic, qos.SENSOR) for topic, kind in kinds.items()}
-    marks = graph.inbox(EpisodeMark, '/episode_mark', 10)
+    marks = graph.inbox(EpisodeMark, '/episode_mark', qos.LATCHED_OF_MANY)
     begun = []
 
     def begin(task: str) -> None:
         if task:
-            client.await_listeners(dict.fromkeys(kinds, 1), 20.0)
+            client.await_listeners(dict.fromkeys([*kinds, '/episode_mark'], 1), 20.0)
             begun.append(task)
 
     trial = play(client, FakeArm(), begin, max_s=3.0)
@@ -159,14 +161,19 @@ def test_its_sensors_tell_one_time_and_its_episode_is_marked(
     image, info = heard['/image'][-1], heard['/camera_info'][-1]
     assert (image.width, image.height, image.encoding) == (32, 24, 'bgr8')
     assert info.header.frame_id == image.header.frame_id
-    stamps = [stamp_ns_from_msg(msg.clock) for msg in heard['/clock']]
-    assert stamps == sorted(set(stamps))
-    assert stamp_ns_from_msg(image.header.stamp) in stamps
+    shown_ns = stamp_ns_from_msg(image.header.stamp)
+
+    def stamps() -> list[int]:
+        return [stamp_ns_from_msg(msg.clock) for msg in heard['/clock']]
+
+    wait_for(lambda: shown_ns in stamps(), 'the time of the image')
+    assert stamps() == sorted(set(stamps()))
     pose = heard['/current_pose'][0]
     assert (pose.header.frame_id, vector_from_msg(pose.pose.position)) == (FRAME, (0.0, 0.0, 0.0))
     assert list(heard['/joint_states'][0].velocity) == [0.1, 0.2]
-    assert [mark.event for mark in marks.wait(1)][-1] == EpisodeMark.EVENT_STOP
-    assert marks[-1].outcome == EpisodeMark.OUTCOME_FAILURE
+    start, stop = marks.wait(2)
+    assert (start.event, start.episode_id) == (EpisodeMark.EVENT_START, 'two')
+    assert (stop.event, stop.outcome) == (EpisodeMark.EVENT_STOP, EpisodeMark.OUTCOME_FAILURE)
 
 
 def test_a_trial_ends_after_so_many_keypoints(graph: Graph, client: DemoClient) -> None:

@@ -84,6 +84,7 @@ def test_live_and_offline_see_the_same_and_the_bag_holds_it(graph: Graph, tmp_pa
     )
     stopped = graph.call(StopEpisode, '/stop_episode', StopEpisode.Request(outcome=1))
     assert stopped.error_code == 0
+    heard[1].wait(len(keyframes))
     assert [chosen(keyframe_from_msg(msg)) for msg in heard[1]] == [
         chosen(keyframe) for keyframe in keyframes
     ]

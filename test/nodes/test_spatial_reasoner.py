@@ -309,7 +309,7 @@ def test_three_rounds_of_the_lifecycle_with_a_goal_each(graph: Graph, server: Ch
         assert asker.ask()[0] == GoalStatus.STATUS_SUCCEEDED
         graph.outsider.destroy_publisher(asker.deltas)
         graph.change(asker.node, DEACTIVATE, CLEANUP)
-    assert [answer.text for answer in asker.answers] == ['right']
+    assert [answer.text for answer in asker.answers.wait(1)] == ['right']
 
 
 def test_missing_model_server_fails_the_configuration(
@@ -486,7 +486,8 @@ def test_focus_is_asked_of_the_perceiver(graph: Graph, server: ChatServer) -> No
     assert 'a door with a sign' in result.answer.prompt
     [request] = asked
     assert (list(request.keyframe_ids), request.camera) == ([7], 'front')
-    assert Ask.Feedback.PHASE_FOCUS in [msg.phase for msg in feedback]
+    looking = Ask.Feedback.PHASE_FOCUS
+    wait_for(lambda: looking in [msg.phase for msg in feedback], 'feedback that tells of it')
 
 
 @pytest.mark.parametrize('ending', ['cancelled', 'node_deactivated'])
