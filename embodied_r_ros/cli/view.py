@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+import tempfile
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.cli.arguments import some_path
-from embodied_r_ros.showing.viewer import show
+from embodied_r_ros.showing.viewer import open_viewer, show
 
 if TYPE_CHECKING:
     import argparse
@@ -22,5 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Show a recording, and print what it shows."""
-    print(json.dumps(show(args.bag, args.save)))
+    with tempfile.TemporaryDirectory(prefix='embodied_r_view-') as folder:
+        file = args.save or Path(folder) / 'view.rrd'
+        print(json.dumps(show(args.bag, file)), flush=True)
+        if not args.save:
+            open_viewer(file)
     return 0

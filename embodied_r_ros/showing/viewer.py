@@ -7,29 +7,35 @@ Rerun is an optional package (requirements/view.txt), imported when something is
 from __future__ import annotations
 
 from importlib import import_module
+import subprocess
 import sys
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.answers import Freshness
 from embodied_r_ros.conversions import keyframe_from_msg
 from embodied_r_ros.deltas import DeltaKind
 from embodied_r_ros.errors import BagError, InputError
+from embodied_r_ros.keyframes import KeyframeReason
 from embodied_r_ros.recordings.bag_images import bag_images, choose_image_topic, IMAGE_TYPES
 from embodied_r_ros.recordings.bags import open_bag, topics_of_type
 from embodied_r_ros.recordings.episode_bag import Episode, has_deltas, read_episode, TRUE_DELTAS
 from embodied_r_ros.recordings.values import read_values
+from embodied_r_ros.showing.viewer_layout import layout, Shown, STATES, TIMELINE
 import numpy as np
 
 if TYPE_CHECKING:
+    from enum import Enum
     from pathlib import Path
 
     from embodied_r_ros.answers import Answer
     from embodied_r_ros.deltas import SemanticDelta
     from embodied_r_ros.geometry import Intrinsics, Pose
     from embodied_r_ros.images import EncodedImage
+    from embodied_r_ros.keyframes import Keyframe
 
-TIMELINE = 'time'
 _KEYFRAME = 'embodied_r_msgs/msg/Keyframe'
 _APPLICATION = 'embodied_r'
+_VIEWER = 'import sys; from rerun_cli.__main__ import main; sys.exit(main())'
 
 
 def rerun() -> Any:
@@ -45,12 +51,12 @@ def rerun() -> Any:
         raise InputError(msg) from None
 
 
-def show(bag: Path, save: Path | None = None) -> dict[str, int]:
-    """Open a recording in the viewer, or save it for later.
+def show(bag: Path, save: Path) -> dict[str, int]:
+    """Write a recording for the viewer.
 
     Args:
         bag: A rosbag2 folder, or a bare .mcap or .db3 file.
-        save: File to be written (.rrd); None: the viewer is started.
+        save: File to be written (.rrd).
 
     Returns:
         How many keyframes, images, deltas, answers and poses are shown.
@@ -59,25 +65,41 @@ def show(bag: Path, save: Path | None = None) -> dict[str, int]:
         InputError: Rerun is missing, the file exists already or cannot be written.
         BagError: The bag cannot be read, or holds nothing to be shown.
     """
-    if save and save.exists():
+    if save.exists():
         msg = f'{save} exists already: remove it, or choose another name'
         raise InputError(msg)
     episode = _episode(bag)
     view = _View(rerun(), episode.id if episode else bag.stem)
-    unfinished = save.with_name(f'.{save.name}.tmp') if save else None
+    unfinished = save.with_name(f'.{save.name}.tmp')
     try:
         view.begin(unfinished)
         counts = _fill(view, bag, episode)
         view.end()
-        if save and unfinished:
-            unfinished.replace(save)
+        unfinished.replace(save)
     except (OSError, RuntimeError) as error:
-        msg = f'{save or "the viewer"} cannot be written to: {error}'
+        msg = f'{save} cannot be written to: {error}'
         raise InputError(msg) from None
     finally:
-        if unfinished:
-            unfinished.unlink(missing_ok=True)
+        unfinished.unlink(missing_ok=True)
     return counts
+
+
+def open_viewer(file: Path) -> None:
+    """Show a file in the viewer until its window is closed.
+
+    Args:
+        file: What `show` wrote.
+
+    Raises:
+        InputError: The viewer ended with an error.
+    """
+    # By itself it would offer what it shows to the whole network.
+    options = ['--bind', '127.0.0.1', '--port', '0']
+    command = [sys.executable, '-c', _VIEWER, *options, str(file)]
+    code = subprocess.run(command, check=False).returncode
+    if code:
+        msg = f'the viewer ended with code {code}: without a display, use --save FILE'
+        raise InputError(msg)
 
 
 def _episode(bag: Path) -> Episode | None:
@@ -94,9 +116,9 @@ def _fill(view: _View, bag: Path, episode: Episode | None) -> dict[str, int]:
     with open_bag(bag) as reader:
         topics = [t for t in topics_of_type(reader, _KEYFRAME) if '/truth/' not in t]
         for keyframe in read_values(reader, topics, keyframe_from_msg):
-            at, note = keyframe.stamp_ns, f'{keyframe.id}: {keyframe.reason.name.lower()}'
+            at = keyframe.stamp_ns
             view.look(keyframe.camera, at, keyframe.image, keyframe.pose, keyframe.intrinsics)
-            view.say(f'keyframes/{keyframe.camera}', at, note)
+            view.note(f'keyframes/{keyframe.camera}', at, _why(keyframe))
             counts['keyframes'] += 1
             counts['poses'] += keyframe.pose is not None
         if not counts['keyframes'] and topics_of_type(reader, *IMAGE_TYPES):
@@ -114,7 +136,28 @@ def _fill(view: _View, bag: Path, episode: Episode | None) -> dict[str, int]:
     if not any(counts.values()):
         msg = f'bag {bag} holds no images, keyframes, deltas or answers: there is nothing to see'
         raise BagError(msg)
+    view.arrange(counts)
     return counts
+
+
+def _why(keyframe: Keyframe) -> str:
+    why = f'keyframe {keyframe.id}: {keyframe.reason.label.replace("_", " ")}'
+    is_first = keyframe.reason is KeyframeReason.FIRST
+    return why if is_first or keyframe.overlap is None else f'{why}, {keyframe.overlap:.0%} shared'
+
+
+def _in_full(answer: Answer) -> str:
+    """A question with its reasoning and answer."""
+    options = f'({" / ".join(answer.options)})' if answer.options else ''
+    age = f'observed {answer.observation_age_ns / 1e9:.1f} s before'
+    said = f'-> {_verdict(answer)} {answer.model.name}, {age}'
+    thought = answer.think or answer.completion
+    return '\n'.join(part for part in (answer.question, options, said, thought) if part)
+
+
+def _verdict(answer: Answer) -> str:
+    text = answer.text or ('no answer' if answer.freshness is Freshness.REFUSED else 'unknown')
+    return f'{text} - {answer.freshness.name}, {answer.model.rung.name}'
 
 
 class _View:
@@ -123,15 +166,38 @@ class _View:
     def __init__(self, rr: Any, name: str) -> None:
         self._rr = rr
         self._stream = rr.RecordingStream(_APPLICATION, recording_id=name)
-        self._first_ns = 0  # earliest stamp that was shown; 0: none was
+        self._first_ns = self._last_ns = 0  # of what was shown; 0: nothing was
+        self._cameras: set[str] = set()  # with images
+        self._ways: dict[str, list[tuple[float, float, float]]] = {}  # of the cameras
+        self._newest: tuple[int, list[str]] = (0, [])  # answers of one time, in full
 
-    def begin(self, file: Path | None) -> None:
-        """Write to a file, or start the viewer."""
-        if file:
-            self._stream.save(file)
-        else:
-            self._stream.spawn()
+    def begin(self, file: Path) -> None:
+        """Write to a file."""
+        self._stream.save(file)
         self._static('world', self._rr.ViewCoordinates.RIGHT_HAND_Z_UP)
+        for entity, colours in STATES.items():
+            names = [state.name for state in colours]
+            shades = np.array(list(colours.values()), np.uint32)
+            self._static(entity, self._rr.StateConfiguration(values=names, colors=shades))
+
+    def arrange(self, counts: dict[str, int]) -> None:
+        """Show where the cameras went, and lay out the views of what there is."""
+        for camera, places in self._ways.items():  # radii below 0 are in points of the screen
+            self._static(f'world/ways/{camera}', self._rr.LineStrips3D([places], radii=-1.5))
+            self._static(f'world/ways/{camera}', self._rr.Points3D(places, radii=-4.0))
+        # What holds at the end is seen to hold for a while.
+        end_ns = self._last_ns + (self._last_ns - self._first_ns) // 20
+        for entity in STATES:
+            self._log(entity, end_ns, self._rr.StateChange(state=''))
+        has_texts = any(counts[name] for name in ('keyframes', 'deltas', 'answers'))
+        shown = Shown(
+            cameras=sorted(self._cameras),
+            has_ways=bool(self._ways),
+            has_texts=has_texts,
+            has_deltas=bool(counts['deltas']),
+            has_answers=bool(counts['answers']),
+        )
+        self._stream.send_blueprint(layout(self._rr, shown))
 
     def end(self) -> None:
         """Send all that waits."""
@@ -151,6 +217,7 @@ class _View:
         if pose:
             turned = rr.Quaternion(xyzw=pose.orientation)
             self._log(place, stamp_ns, rr.Transform3D(translation=pose.position, rotation=turned))
+            self._ways.setdefault(camera, []).append(pose.position)
         if intrinsics:
             # Poses are of the camera link: x forward, y left, z up (REP 103).
             lens = rr.Pinhole(
@@ -160,6 +227,8 @@ class _View:
                 camera_xyz=rr.ViewCoordinates.FLU,
             )
             self._log(place, stamp_ns, lens)
+        if isinstance(image, np.ndarray) or image.data:
+            self._cameras.add(camera)
         if isinstance(image, np.ndarray):
             self._log(f'{place}/image', stamp_ns, rr.Image(image, color_model='BGR'))
         elif image.data:  # keyframes can be recorded without their images
@@ -168,11 +237,12 @@ class _View:
 
     def tell_delta(self, delta: SemanticDelta) -> None:
         """Show what a keyframe added, and the rung that saw it."""
-        failed = delta.kind is DeltaKind.FAILED
-        said = ' '.join(part for part in (delta.action, delta.change, delta.error) if part)
-        text = f'[{delta.to_id}] {said or delta.kind.name}'
-        self.say(f'deltas/{delta.camera}', delta.stamp_ns, text, 'ERROR' if failed else 'INFO')
-        self._number('rung/perception', delta.stamp_ns, delta.model.rung.value)
+        failed, at = delta.kind is DeltaKind.FAILED, delta.stamp_ns
+        parts = [part for part in (delta.action, delta.change, delta.error) if part]
+        told = f'delta {delta.to_id}: {". ".join(parts) or delta.kind.name}'
+        self.note(f'deltas/{delta.camera}', at, told, 'ERROR' if failed else 'INFO')
+        self._write('delta', at, '\n'.join([f'{delta.camera}, keyframe {delta.to_id}', *parts]))
+        self._change('rung/perception', at, delta.model.rung)
 
     def tell_answer(self, answer: Answer) -> None:
         """Show a question, its reasoning and its answer, when it was complete."""
@@ -181,22 +251,35 @@ class _View:
         options = f' ({", ".join(answer.options)})' if answer.options else ''
         self.say('questions', at, answer.question + options)
         self.say('reasoning', at, answer.think or answer.completion)
-        told = f'{answer.text or "unknown"} - {answer.freshness.name}, {answer.model.rung.name}'
+        told = f'{answer.question} -> {_verdict(answer)}'
         is_fresh = answer.freshness.value == 0
-        self.say('answers', at, told, 'INFO' if is_fresh else 'WARN')
-        self._number('freshness', at, answer.freshness.value)
-        self._number('age_s', at, answer.observation_age_ns / 1e9)
-        self._number('rung/reasoning', at, answer.model.rung.value)
+        self.note('answers', at, told, 'INFO' if is_fresh else 'WARN')
+        before, texts = self._newest
+        self._newest = at, [*(texts if at == before else []), _in_full(answer)]
+        self._write('answer', at, '\n\n'.join(self._newest[1]))
+        self._change('freshness', at, answer.freshness)
+        self._log('age_s', at, self._rr.Scalars(answer.observation_age_ns / 1e9))
+        self._change('rung/reasoning', at, answer.model.rung)
 
     def say(self, entity: str, stamp_ns: int, text: str, level: str = 'INFO') -> None:
         """Show a line of text."""
         self._log(entity, stamp_ns, self._rr.TextLog(text, level=level))
 
-    def _number(self, entity: str, stamp_ns: int, value: float) -> None:
-        self._log(entity, stamp_ns, self._rr.Scalars(value))
+    def note(self, entity: str, stamp_ns: int, text: str, level: str = 'INFO') -> None:
+        """Show a line of text with the time since what was shown first: stamps are cut off."""
+        since_s = (stamp_ns - (self._first_ns or stamp_ns)) / 1e9
+        self.say(entity, stamp_ns, f'{since_s:.1f} s  {text}', level)
+
+    def _write(self, entity: str, stamp_ns: int, text: str) -> None:
+        # Not as Markdown: what models write could fetch pictures from anywhere.
+        self._log(entity, stamp_ns, self._rr.TextDocument(text))
+
+    def _change(self, entity: str, stamp_ns: int, state: Enum) -> None:
+        self._log(entity, stamp_ns, self._rr.StateChange(state=state.name))
 
     def _log(self, entity: str, stamp_ns: int, what: Any) -> None:
         self._first_ns = min(self._first_ns or stamp_ns, stamp_ns)
+        self._last_ns = max(self._last_ns, stamp_ns)
         self._stream.set_time(TIMELINE, timestamp=np.datetime64(stamp_ns, 'ns'))
         self._stream.log(entity, what)
 
