@@ -11,6 +11,7 @@ from embodied_r_ros.deltas import Rung
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from enum import Enum
 
 TIMELINE = 'time'
 _GREEN, _YELLOW, _ORANGE, _RED, _GREY = (
@@ -20,13 +21,13 @@ _GREEN, _YELLOW, _ORANGE, _RED, _GREY = (
     0xD9433AFF,
     0x808080FF,
 )
-_FRESHNESS = {
+_FRESHNESS: dict[Enum, int] = {
     Freshness.FRESH: _GREEN,
     Freshness.STALE: _YELLOW,
     Freshness.DEGRADED: _ORANGE,
     Freshness.REFUSED: _RED,
 }
-_RUNGS = {
+_RUNGS: dict[Enum, int] = {
     Rung.PRIMARY: _GREEN,
     Rung.SECONDARY: _YELLOW,
     Rung.LOCAL: _ORANGE,

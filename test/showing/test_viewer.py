@@ -16,7 +16,6 @@ from embodied_r_ros.images import EncodedImage
 from embodied_r_ros.recordings.bags import BagWriter
 from embodied_r_ros.recordings.message_types import BagMessageFactory
 from embodied_r_ros.resources import shared_path
-from embodied_r_ros.showing import viewer
 from embodied_r_ros.showing.viewer import show
 from embodied_r_ros.showing.viewer_layout import layout, Shown
 import pytest
@@ -201,7 +200,7 @@ def test_viewer_that_is_started_serves_this_machine_alone_and_leaves_nothing(
     rerun = MagicMock()
     rerun.RecordingStream.return_value.save.side_effect = Path.touch
     monkeypatch.setitem(sys.modules, 'rerun', rerun)
-    monkeypatch.setattr(viewer.subprocess, 'run', run)
+    monkeypatch.setattr('embodied_r_ros.showing.viewer.subprocess.run', run)
     assert main(['view', str(recording(tmp_path / 'bag'))]) == 2 * code
     out, err = capsys.readouterr()
     assert json.loads(out)['answers'] == 1
