@@ -14,12 +14,15 @@ if TYPE_CHECKING:
 _ROOM = 64  # tokens that find room before the cache is copied
 
 
-class RoomyLayer(DynamicLayer):
+class RoomyLayer(DynamicLayer):  # type: ignore[misc]
     """Keys and values of one layer, with room behind them.
 
     What `DynamicLayer` does for each token, a copy of everything into fresh memory, is most of the
     time of a small model with a long prompt. Writes in place: without gradients only.
     """
+
+    keys: Tensor
+    values: Tensor
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Begin empty, as the first keys and values are shaped."""
