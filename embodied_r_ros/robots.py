@@ -123,10 +123,18 @@ class RobotQuestionsConfig:
     deadband_m: float = setting(
         0.005, 'a component of a movement of at most this is silent [m]', between=(0, 1)
     )
+    grip: str = setting(
+        'apart',
+        'a motion of the gripper where the arm stands: a keypoint of its own (apart), or of the '
+        'keypoint before it, at which the gripper then acts on arrival (arrival)',
+        choices=('apart', 'arrival'),
+    )
     distractors: str = setting(
         'mixed',
-        'where wrong positions come from: the demonstration, the workspace, or both',
-        choices=('mixed', 'demonstration', 'workspace'),
+        'where wrong positions come from: the demonstration, the workspace, or both; candidates: '
+        'options of waypoint questions are what the section `candidates` proposes, as on the '
+        'robot, and the right one is that nearest to the keypoint',
+        choices=('mixed', 'demonstration', 'workspace', 'candidates'),
     )
     demonstration_share: float = setting(
         0.5, 'share of the wrong positions that mixed takes from the demonstration', between=(0, 1)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass, replace
 from itertools import pairwise
+import math
 from typing import Any, Protocol, TYPE_CHECKING
 
 from embodied_r_ros.camera_axes import turned, turned_name, turned_orientation
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Position = tuple[float, float, float]  # [m]
+_SAME_PLACE_M = 0.02  # between two keypoints of which only the gripper differs
 
 
 class Samples(Protocol):
@@ -110,6 +112,23 @@ class ArmEpisode:
             later = next((keypoint for keypoint in self.keypoints if keypoint > index), None)
             if later is not None:
                 yield index, later
+
+    def gripping_on_arrival(self) -> ArmEpisode:
+        """The same where the gripper acts as the arm arrives, not at a keypoint of its own.
+
+        A keypoint at which only the gripper moves goes away; the one before it, at which the arm
+        came to that place, has the gripper as it is afterwards.
+        """
+        kept: list[int] = []
+        states = list(self.states)
+        for index in self.keypoints:
+            now, before = states[index], states[kept[-1]] if kept else None
+            is_there = before and math.dist(before.position, now.position) < _SAME_PLACE_M
+            if before and is_there and before.closed is not now.closed:
+                states[kept[-1]] = replace(before, closed=now.closed)
+            else:
+                kept.append(index)
+        return replace(self, states=tuple(states), keypoints=tuple(kept))
 
     def state_at(self, stamp_ns: int) -> ArmState | None:
         """The newest state that is not later than a stamp; None: there is none."""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+import math
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -19,10 +20,8 @@ from embodied_r_ros.robots import Robot, RobotMetadata
 from embodied_r_ros.rows import Row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
-    from embodied_r_ros.answers import FocusText
-    from embodied_r_ros.deltas import SemanticDelta
     from embodied_r_ros.questions.arm_episode import ArmEpisode
     from embodied_r_ros.questions.coverage import Coverage
     from embodied_r_ros.questions.derive import QuestionsConfig
@@ -64,15 +63,31 @@ def rows_of_arm(
     config = replace(config, robot=robot)
     view = view and replace(view.turned(quarters), name=episode.camera)
     shown = replace(shown.turned(quarters), view=view)
-    for index, keypoint_index in shown.asked(robot.questions.stride):
-        moment = ArmMoment(shown, index, keypoint_index)
+    for moment in _moments(shown, episode, robot, coverage):
         for kind, ask in arm_kinds(robot).items():
-            rng = Random(f'{config.seed}:{episode.id}:{index}:{kind}')
+            rng = Random(f'{config.seed}:{episode.id}:{moment.index}:{kind}')
             draft = ask(moment, robot, rng)
             if isinstance(draft, Unsolved):
                 coverage.unsolved[kind, draft.reason] += 1
             else:
                 yield _row(episode, moment, kind, draft, config, rng)
+
+
+def _moments(
+    shown: ArmEpisode, episode: Episode, robot: Robot, coverage: Coverage
+) -> Iterator[ArmMoment]:
+    """The moments that are asked about, with what had been seen until then."""
+    on_arrival = robot.questions.grip == 'arrival'
+    shown = shown.gripping_on_arrival() if on_arrival else shown
+    for index, keypoint_index in shown.asked(robot.questions.stride):
+        stamp_ns = shown.states[index].stamp_ns
+        seen = tuple(delta for delta in episode.deltas if delta.stamp_ns <= stamp_ns)
+        moment = ArmMoment(shown, index, keypoint_index, seen, f'{episode.id}/{index}')
+        off_m = math.dist(moment.state.position, moment.keypoint.position)
+        if on_arrival and off_m < robot.candidates.min_distance_m:
+            coverage.unsolved[EVERY_KIND, 'the arm is where its keypoint is'] += 1
+        else:
+            yield moment
 
 
 def _facing(shown: ArmEpisode, robot: Robot) -> tuple[int, Robot] | Unsolved:
@@ -107,8 +122,8 @@ def _row(
     robot, stamp_ns = config.robot, moment.state.stamp_ns
     assert robot is not None
     options, solution, digest = settled(draft, rng)
-    deltas = [delta for delta in episode.deltas if delta.stamp_ns <= stamp_ns]
-    look = _look(moment, deltas, is_tool_told=is_state_told(kind, robot))
+    view = moment.view(is_tool_told=is_state_told(kind, robot))
+    look = look_at_table(moment.deltas, view) if view else None
     return Row(
         id=f'{episode.id}/{moment.index}/{kind}/{digest}',
         episode_id=episode.id,
@@ -121,7 +136,7 @@ def _row(
         answer_kind=draft.answer_kind,
         options=options,
         solution=solution,
-        deltas=row_deltas(deltas),
+        deltas=row_deltas(moment.deltas),
         focus=(asdict(look),) if look else (),
         meta={
             'deltas': episode.delta_source,
@@ -136,14 +151,3 @@ def _row(
         frame_id=moment.shown.frame_id,
         deadband_m=robot.questions.deadband_m,
     )
-
-
-def _look(
-    moment: ArmMoment, deltas: Sequence[SemanticDelta], *, is_tool_told: bool
-) -> FocusText | None:
-    """Where things are that were seen, as the reasoner is told live; None: it cannot be told."""
-    view = moment.shown.view
-    if view is None or not deltas:
-        return None
-    then = moment.shown.state_at(deltas[-1].stamp_ns) if is_tool_told else None
-    return look_at_table(deltas, replace(view, tool=then.position if then else None))

@@ -7,26 +7,37 @@ The three of Robot-R1, and two that it has not: the gripper and the rotation at 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations, product
 import math
 from random import Random
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.errors import InputError
 from embodied_r_ros.geometry import matrix_from_quaternion, quaternion_from_matrix, wrapped
+from embodied_r_ros.keypoints.candidates import propose_candidates
+from embodied_r_ros.keypoints.seen_things import seen_things
 from embodied_r_ros.movement import Movement
-from embodied_r_ros.questions.distractors import rounded, wrong_movements, wrong_positions
+from embodied_r_ros.questions.distractors import (
+    rounded,
+    wrong_movements,
+    wrong_positions,
+    WrongPosition,
+)
 from embodied_r_ros.questions.kinds import Draft, Unsolved
 from embodied_r_ros.reasoning.keypoints import GRIPPER_NEXT, keypoint_question, task_text
 from embodied_r_ros.robots import position_text, Robot
 import numpy as np
 
 if TYPE_CHECKING:
+    from embodied_r_ros.deltas import SemanticDelta
+    from embodied_r_ros.perception.placing import TableView
     from embodied_r_ros.questions.arm_episode import ArmEpisode, ArmState, Position
     from numpy.typing import NDArray
 
 SOURCE = 'demonstration'  # what proves the solutions
 _YAW_STEP_DEG = 45
+_CANDIDATE_NEAR_M = 0.05  # to the keypoint: what is meant, where a perceiver placed it wrongly
 _NO_DISTRACTORS = 'too few wrong positions are far enough from the others'
 _STATE = 'At which position is the end effector now?'
 _MOVEMENT = (
@@ -50,6 +61,8 @@ class ArmMoment:
     shown: ArmEpisode
     index: int  # of the state
     keypoint_index: int  # of the state at the keypoint
+    deltas: tuple[SemanticDelta, ...] = ()  # what had been seen until then
+    seed: str = ''  # of candidates
 
     @property
     def state(self) -> ArmState:
@@ -61,16 +74,23 @@ class ArmMoment:
         """The arm at its next keypoint."""
         return self.shown.states[self.keypoint_index]
 
+    def view(self, *, is_tool_told: bool = True) -> TableView | None:
+        """The table as the camera saw it last; None: nothing is placed, or nothing was seen."""
+        if self.shown.view is None or not self.deltas:
+            return None
+        then = self.shown.state_at(self.deltas[-1].stamp_ns) if is_tool_told else None
+        return replace(self.shown.view, tool=then.position if then else None)
+
 
 ArmKind = Callable[[ArmMoment, Robot, Random], 'Draft | Unsolved']
 
 
 def waypoint(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | Unsolved:
     """Which position comes next; the prompt is that of the action PredictKeypoint."""
-    right = moment.keypoint.position
-    wrong = wrong_positions(right, moment.shown, robot, rng, moment.state.position)
-    if not wrong:
-        return Unsolved(_NO_DISTRACTORS)
+    found = _waypoint_options(moment, robot, rng)
+    if isinstance(found, Unsolved):
+        return found
+    right, wrong = found
     question = keypoint_question(
         moment.shown.task,
         moment.shown.frame_id,
@@ -80,6 +100,36 @@ def waypoint(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | Unsolved:
     )
     truth = {'distractors': [_measured(each.source, each.position, moment) for each in wrong]}
     return _draft(question.text, question.options, truth)
+
+
+def _waypoint_options(
+    moment: ArmMoment, robot: Robot, rng: Random
+) -> tuple[Position, list[WrongPosition]] | Unsolved:
+    """The right position and the wrong ones."""
+    right, state = moment.keypoint.position, moment.state.position
+    if robot.questions.distractors == 'candidates':
+        return proposed(right, moment, robot)
+    wrong = wrong_positions(right, moment.shown, robot, rng, state)
+    return (right, wrong) if wrong else Unsolved(_NO_DISTRACTORS)
+
+
+def proposed(
+    keypoint: Position, moment: ArmMoment, robot: Robot
+) -> tuple[Position, list[WrongPosition]] | Unsolved:
+    """What the sampler of candidates proposes: the one nearest to the keypoint, and the others."""
+    view, state = moment.view(), moment.state.position
+    if view is None:
+        return Unsolved('candidates are sampled where things are seen, and nothing is placed')
+    things = seen_things(moment.deltas, view)
+    try:
+        found = propose_candidates(things, state, robot.metadata, robot.candidates, moment.seed)
+    except InputError as error:
+        return Unsolved(str(error))
+    right = min(found, key=lambda each: math.dist(each.position, keypoint))
+    if math.dist(right.position, keypoint) > _CANDIDATE_NEAR_M:
+        return Unsolved('no candidate is near the keypoint')
+    others = [WrongPosition(each.position, 'candidate') for each in found if each is not right]
+    return right.position, others
 
 
 def current_state(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | Unsolved:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
+import math
 
 from embodied_r_ros.errors import InputError
 from embodied_r_ros.movement import Movement
@@ -160,3 +162,17 @@ def test_stamps_that_stand_still_are_refused() -> None:
     samples = Samples(np.zeros(3, np.int64), np.zeros((3, 3)), TASK, 'table_center')
     with pytest.raises(InputError, match='order of time'):
         arm_episode(samples, [Found(2, None)])
+
+
+def test_on_arrival_the_gripper_is_that_of_the_keypoint_before() -> None:
+    """Four keypoints open, closed, open, … at places that differ; grips are none of their own."""
+    shown = FACING.gripping_on_arrival()
+    kept = [shown.states[index] for index in shown.keypoints]
+    places = [state.position for state in kept]
+    assert [state.closed for state in kept] == [False, True, True, True, False, False]
+    assert all(math.dist(a, b) > 0.1 for a, b in pairwise(places))
+    assert shown.states[0] == FACING.states[0]
+    rows = rows_of(grip='arrival')
+    assert rows
+    assert all(math.dist(row.state, row.keypoint) >= 0.03 for row in rows)
+    assert any(math.dist(row.state, row.keypoint) < 0.03 for row in rows_of())

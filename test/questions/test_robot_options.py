@@ -4,18 +4,23 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 import math
 from random import Random
 
+from embodied_r_ros.keypoints.candidates import propose_candidates, SeenThing
 from embodied_r_ros.movement import Movement, movements
+from embodied_r_ros.perception.placing import PlacingConfig
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.distractors import rounded, workspace, wrong_movements
-from embodied_r_ros.robots import Robot, RobotMetadata, RobotQuestionsConfig
+from embodied_r_ros.robots import load_robot, Robot, RobotMetadata, RobotQuestionsConfig
 from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
+from test.questions.arms import arm
 from test.questions.robot_rows import FACING, positions, ROBOT, rows_of
+from test.training.arm_rows import arm_rows, BLOCK, MAT
 
 
 @pytest.mark.parametrize('distractors', ['mixed', 'demonstration', 'workspace'])
@@ -127,3 +132,35 @@ def test_the_report_tells_where_wrong_options_come_from_and_how_far_they_are() -
     assert 'wrong options      distance to      10%' in table
     assert f'waypoint           keypoint      {distances.quantile(0.1):>6.2f}' in table
     assert sum(coverage.wrong[kind, how] for kind, how in coverage.wrong if kind == 'movement')
+
+
+def test_candidates_are_options_as_on_the_robot() -> None:
+    """The right one is the proposed position that is nearest to the keypoint."""
+    rows = [
+        row
+        for row in arm_rows(grip='arrival', distractors='candidates')
+        if row.question_type == 'waypoint'
+    ]
+    robot = load_robot('sawyer_sim')
+    assert {len(row.options) for row in rows} <= set(range(4, robot.candidates.most + 1))
+    assert len({len(row.options) for row in rows}) > 1
+    for row in rows:
+        offs = [math.dist(place, row.keypoint) for place in positions(row)]
+        assert row.solution_text() == row.options[offs.index(min(offs))]
+        assert min(offs) <= 0.05
+        assert math.dist(row.state, row.keypoint) >= robot.candidates.min_distance_m
+    home = rows[0]
+    things = (SeenThing('red block', BLOCK), SeenThing('blue mat', MAT))
+    seed = f'{home.episode_id}/{home.meta["state_index"]}'
+    proposed = propose_candidates(things, home.state, robot.metadata, robot.candidates, seed)  # type: ignore[arg-type]
+    assert {each.position for each in proposed} == set(positions(home))
+
+
+def test_where_nothing_can_be_placed_there_are_no_candidates_to_ask_for() -> None:
+    coverage = Coverage()
+    robot = replace(ROBOT, placing=PlacingConfig())  # nobody knows where the camera is
+    settings = {'camera': 'declared', 'distractors': 'candidates', 'kinds': ('waypoint',)}
+    assert not rows_of(arm(), robot, coverage, **settings)
+    assert {why for _, why in coverage.unsolved} == {
+        'candidates are sampled where things are seen, and nothing is placed'
+    }

@@ -217,3 +217,12 @@ def test_the_file_of_the_robot_tells_where_the_camera_is(name: str) -> None:
     view = table_view(None, robot.metadata, robot.placing)
     assert view
     assert view.camera == camera_pose()
+
+
+def test_the_robot_of_the_loop_grips_on_arrival_and_is_else_the_same() -> None:
+    robot, as_shipped = load_robot('sawyer_sim_loop'), load_robot('sawyer_sim')
+    assert (robot.questions.grip, robot.candidates.stay) == ('arrival', False)
+    assert robot.questions.distractors == 'candidates'
+    questions, candidates = as_shipped.questions, replace(robot.candidates, stay=True)
+    named = replace(robot, name=as_shipped.name, questions=questions, candidates=candidates)
+    assert named == as_shipped
