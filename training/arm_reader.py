@@ -2,6 +2,8 @@
 """Reads what a prompt tells of an arm, its task and its table back into numbers.
 
 As for rooms, nothing is read but what the reasoner reads: the question, and what keyframes showed.
+Numbers are in whole centimetres, the rest of them cut off: what a trace says of a position are
+then digits of the prompt, in their order, which is the easiest thing for a small model to say.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.vocabulary import COLOURS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from embodied_r_ros.rows import Row
 
 Cm = tuple[int, int, int]  # a position or a way, in whole centimetres
@@ -89,7 +93,7 @@ def _position(match: re.Match[str]) -> Position:
 
 
 def _in_cm(position: Position) -> Cm:
-    x, y, z = (round(100 * value) for value in position)
+    x, y, z = (int(round(1000 * value) / 10) for value in position)
     return x, y, z
 
 
@@ -98,10 +102,10 @@ def colours_of(task: str) -> list[str]:
     return [word for word in re.findall(r'[a-z]+', task.lower()) if word in _COLOURS]
 
 
-def cm_text(value: Cm) -> str:
-    """Whole centimetres as traces have them.
+def cm_text(value: Sequence[int]) -> str:
+    """Whole centimetres as traces have them: two digits, as after the point of a prompt.
 
     >>> cm_text((19, -2, 15))
-    '19 -2 15'
+    '19 -02 15'
     """
-    return ' '.join(map(str, value))
+    return ' '.join(f'{"-" if part < 0 else ""}{abs(part):02d}' for part in value)

@@ -3,7 +3,8 @@
 
 He knows how things are fetched and put down: the hand goes above a thing, down to it, takes hold,
 lifts, goes above the place, down, and lets go. Which of these comes next he reads from where the
-thing and the hand are. All is in whole centimetres, and ends with an option.
+thing and the hand are. All is in whole centimetres. He says where the hand should be, and goes
+through the options until one is there.
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ if TYPE_CHECKING:
     from training.arm_reader import ArmPrompt, Cm
 
 # In whole centimetres, as the demonstrations that are learned from have it.
-_ABOVE, _LOW, _ON_BLOCK = 15, 2, 6  # the hand above things, at them, and on a block
+_ABOVE, _LOW = 15, 2  # the hand above things, and a little above where it holds them
+_ON_MAT, _ON_BLOCK = 1, 5  # the hand with a block on a mat, and on a block
 _OVER, _NEARLY = 1, 4  # so far aside the hand is over a thing, and on its way down to it
+_OVER_MAT = 3  # over a mat, which is told where its front is
 _HOME: Cm = (0, 0, 16)
-_BEHIND, _SHORT = 8, 5  # the hand behind a block that it pushes, and before its end
-_MATCH = 4  # so far off in all, an option is what was expected
+_BEHIND, _SHORT = 7, 5  # the hand behind a block that it pushes, and before its end
+_MATCH = 3  # so far off along every axis, an option is what was expected
 
 
 @dataclass(frozen=True)
@@ -38,27 +41,39 @@ class Step:
 
     why: str
     ends: tuple[Cm, ...]  # the likeliest first
+    closed: bool = False  # the gripper there, once it is there
 
 
 def waypoint(row: Row) -> tuple[str, str] | None:
     """Reasoning and option for the next position; None: the prompt does not tell it."""
     told = read_arm(row)
     step = next_step(told) if told else None
-    places = [cm_of(option) for option in row.options]
-    if told is None or step is None or told.state is None or None in places:
+    places = [place for option in row.options if (place := cm_of(option))]
+    if told is None or step is None or len(places) < len(row.options):
         return None
+    said = [*_start(told), step.why]
     if not places:
         best = position_text([value / 100 for value in step.ends[0]])
-        said = [*_start(told), step.why, f'Next {cm_text(step.ends[0])}. It is: {best}.']
-        return ' '.join(said), best
-    known = [place for place in places if place]
-    offs = {end: [_off(place, end) for place in known] for end in step.ends}
-    nearest = min(step.ends, key=lambda each: min(offs[each]))
-    end = next((each for each in step.ends if min(offs[each]) <= _MATCH), nearest)
-    listed = [f'{cm_text(place)} off {off};' for place, off in zip(known, offs[end], strict=True)]
-    best = row.options[offs[end].index(min(offs[end]))]
-    said = [*_start(told), step.why, f'Next {cm_text(end)}.', *listed, f'Closest: {best}.']
-    return ' '.join(said), best
+        return ' '.join([*said, f'Next {cm_text(step.ends[0])}. It is: {best}.']), best
+    found = None
+    for word, end in zip(('Next', 'Or', 'Or'), step.ends, strict=False):
+        found = next((i for i, place in enumerate(places) if _is_near(place, end)), None)
+        last = len(places) if found is None else found
+        listed = [f'{i}. {cm_text(place)} no;' for i, place in enumerate(places[:last], 1)]
+        if found is not None:
+            listed.append(f'{found + 1}. {cm_text(places[found])} yes.')
+        said += [f'{word} {cm_text(end)}:', *listed]
+        if found is not None:
+            break
+    if found is None:
+        found = closest(step.ends[-1], places)
+    return ' '.join([*said, f'Closest: {row.options[found]}.']), row.options[found]
+
+
+def closest(end: Cm, places: Sequence[Cm]) -> int:
+    """Which of some places is nearest to an end; one that is near on every axis goes first."""
+    near = [i for i, place in enumerate(places) if _is_near(place, end)]
+    return near[0] if near else min(range(len(places)), key=lambda i: _off(places[i], end))
 
 
 def movement(row: Row) -> tuple[str, str] | None:
@@ -74,9 +89,20 @@ def movement(row: Row) -> tuple[str, str] | None:
     best = likest(words, row.options)
     if best is None:
         return None
+    half = max(map(abs, (x, y, z))) // 2
     said = [*_start(told), step.why, f'Next {cm_text(end)}.']
-    said += [f'Way {cm_text((x, y, z))}: {words}.', f'Most like: {best}.']
+    said += [f'Way {cm_text((x, y, z))}, half {half:02d}: {words}.', f'Most like: {best}.']
     return ' '.join(said), best
+
+
+def gripper(row: Row) -> tuple[str, str] | None:
+    """Reasoning and answer for the gripper at the next position, where it acts on arrival."""
+    told = read_arm(row)
+    step = next_step(told) if told else None
+    if told is None or step is None:
+        return None
+    best = 'closed' if step.closed else 'open'
+    return ' '.join([*_start(told), step.why, f'Gripper: {best}.']), best
 
 
 def movement_words(way: Cm) -> str:
@@ -122,14 +148,14 @@ def _without_it(told: ArmPrompt, hand: Cm, thing: str, place: str) -> Step | Non
         return Step(f'{thing} is put: up.', ((hand[0], hand[1], _above(told, place)),))
     if _aside((x, y, z), hand) > (_OVER if hand[2] >= _ABOVE - 1 else _NEARLY):
         return Step(f'Hand not over {thing}: above it.', ((x, y, _ABOVE),))
-    return Step(f'Hand over {thing}: down.', ((x, y, 1), hand))
+    return Step(f'Hand over {thing}: down.', ((x, y, 1), hand), closed=True)
 
 
 def _with_it(told: ArmPrompt, hand: Cm, thing: str, place: str) -> Step | None:
     """The hand has the thing, or touches it."""
     z = hand[2]
     there = told.on_table.get(place)
-    over = _OVER if _is_stacked(told) and z >= _ABOVE else _NEARLY
+    over = (_OVER if _is_stacked(told) else _OVER_MAT) if z >= _ABOVE - 1 else _NEARLY
     if place in told.at_tool or (there and _aside(there, hand) <= over):
         return _put(told, hand, thing, place)
     if not place or z < _ABOVE - 1:
@@ -137,7 +163,7 @@ def _with_it(told: ArmPrompt, hand: Cm, thing: str, place: str) -> Step | None:
     if there is None:
         return None
     above = (there[0], there[1], _above(told, place))
-    return Step(f'{thing} lifted: above {place}.', (above, hand))
+    return Step(f'{thing} lifted: above {place}.', (above, hand), closed=True)
 
 
 def _lift(hand: Cm, thing: str) -> Step:
@@ -145,17 +171,17 @@ def _lift(hand: Cm, thing: str) -> Step:
     x, y, z = hand
     up = (x, y, _ABOVE + 1)
     if z >= _ABOVE // 2:
-        return Step(f'{thing} in hand: lift.', (up,))
+        return Step(f'{thing} in hand: lift.', (up,), closed=True)
     # A little above it, the hand is on its way down rather than up, which begins quickly.
     if z == _LOW:
-        return Step(f'{thing} at hand: take it, or lift.', ((x, y, 1), up))
-    return Step(f'{thing} in hand, low: lift, or take it.', (up, hand))
+        return Step(f'{thing} at hand: take it, or lift.', ((x, y, 1), up), closed=True)
+    return Step(f'{thing} in hand, low: lift, or take it.', (up, hand), closed=True)
 
 
 def _put(told: ArmPrompt, hand: Cm, thing: str, place: str) -> Step:
     """The hand has the thing over its place, or at it."""
     x, y, z = hand
-    low = _ON_BLOCK if _is_stacked(told) else _LOW
+    low = _ON_BLOCK if _is_stacked(told) else _ON_MAT
     if z < _ABOVE // 2:
         ends = ((x, y, _above(told, place)), (x, y, min(z, low)))
         return Step(f'{thing} at {place}: up, or let go.', ends)
@@ -169,19 +195,21 @@ def _push(told: ArmPrompt, hand: Cm, thing: str, place: str) -> Step | None:
     if there is None or (at is None and thing not in told.at_tool):
         return None
     if x >= there[0] - _SHORT - 1 and abs(y - there[1]) <= _NEARLY:
-        return Step(f'Hand at {place}: up, or stay.', ((x, y, _ABOVE), hand))
+        return Step(f'Hand at {place}: up, or stay.', ((x, y, _ABOVE), hand), closed=True)
     if at is None or (z <= _LOW and x < at[0]):
-        return Step(f'Hand behind {thing}: push.', ((there[0] - _SHORT, y, 1), hand))
+        return Step(f'Hand behind {thing}: push.', ((there[0] - _SHORT, y, 1), hand), closed=True)
     return _go_behind(hand, thing, (at[0] - _BEHIND, at[1], _ABOVE))
 
 
 def _go_behind(hand: Cm, thing: str, behind: Cm) -> Step:
     """The hand is on its way to where it pushes from."""
     if hand == _HOME:
-        return Step(f'Hand at home: close, or above behind {thing}.', (hand, behind))
+        return Step(f'Hand at home: above behind {thing}, or close.', (behind, hand), closed=True)
     if _aside(behind, hand) <= (_OVER if hand[2] >= _ABOVE - 1 else _NEARLY):
-        return Step(f'Hand over there: down behind {thing}.', ((*behind[:2], 1), hand))
-    return Step(f'Hand away: above behind {thing}.', (behind,))
+        return Step(
+            f'Hand over there: down behind {thing}.', ((*behind[:2], 1), hand), closed=True
+        )
+    return Step(f'Hand away: above behind {thing}.', (behind,), closed=True)
 
 
 def _is_stacked(told: ArmPrompt) -> bool:
@@ -190,7 +218,7 @@ def _is_stacked(told: ArmPrompt) -> bool:
 
 def _above(told: ArmPrompt, place: str) -> int:
     """Height of the hand above a place, with a thing in it [cm]."""
-    return _ABOVE + 1 + ((_ON_BLOCK - _LOW) if place and _is_stacked(told) else 0)
+    return _ABOVE + 1 + ((_ON_BLOCK - _ON_MAT) if place and _is_stacked(told) else 0)
 
 
 def _start(told: ArmPrompt) -> list[str]:
@@ -199,7 +227,9 @@ def _start(told: ArmPrompt) -> list[str]:
     said = []
     for colour in colours:
         place = told.on_table.get(colour)
-        where = 'at hand' if colour in told.at_tool else cm_text(place) if place else 'not seen'
+        where = (
+            'at hand' if colour in told.at_tool else cm_text(place[:2]) if place else 'not seen'
+        )
         said.append(f'{colour} {where};')
     assert told.state is not None
     return [*said, f'hand {cm_text(told.state)}.']
@@ -210,9 +240,13 @@ def _aside(a: Cm, b: Cm) -> int:
     return max(abs(a[0] - b[0]), abs(a[1] - b[1]))
 
 
+def _is_near(a: Cm, b: Cm) -> bool:
+    return all(abs(x - y) <= _MATCH for x, y in zip(a, b, strict=True))
+
+
 def _off(a: Cm, b: Cm) -> int:
     return sum(abs(x - y) for x, y in zip(a, b, strict=True))
 
 
 # Where the end effector is now, no text tells that has no item for it: there is no reader for it.
-ARM_READERS = {'waypoint': waypoint, 'movement': movement}
+ARM_READERS = {'waypoint': waypoint, 'movement': movement, 'gripper': gripper}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.reasoning.completions import parse_completion, UNKNOWN
 
 from training.arm_reader import cm_of
-from training.arm_traces import likest, movement_words
+from training.arm_traces import closest, likest, movement_words
 from training.grading import named_answer
 from training.traces import facing, level, standing
 from training.walk import quarter
@@ -110,10 +110,9 @@ def _nearest(match: re.Match[str], options: Sequence[str], text: str) -> str | N
 
 def _next_place(match: re.Match[str], options: Sequence[str], text: str) -> str | None:
     del text
-    wanted = [int(match[axis]) for axis in 'xyz']
-    places = [cm_of(option) for option in options]
-    offs = [sum(abs(a - b) for a, b in zip(p, wanted, strict=True)) for p in places if p]
-    return options[offs.index(min(offs))] if len(offs) == len(options) > 0 else None
+    places = [place for option in options if (place := cm_of(option))]
+    wanted = int(match['x']), int(match['y']), int(match['z'])
+    return options[closest(wanted, places)] if len(places) == len(options) > 0 else None
 
 
 def _way(match: re.Match[str], options: Sequence[str], text: str) -> str | None:
@@ -147,7 +146,7 @@ _STEPS: tuple[tuple[re.Pattern[str], Step], ...] = tuple(
         (r'First is [^.]*\.?$', _first),
         (rf'{_LABEL} objects: \d+\.?$', _count),
         (r'nearest is [^.]*\.?$', _nearest),
-        (rf'Next {_CM}\. [^A-Z]*Closest: [^A-Za-z]*$', _next_place),
-        (rf'Way {_CM}: [^.]*\. Most like: [^.]*\.?$', _way),
+        (rf'(?:Next|Or) {_CM}: [^A-Z]*Closest: [^A-Za-z]*$', _next_place),
+        (rf'Way {_CM}, half \d+: [^.]*\. Most like: [^.]*\.?$', _way),
     )
 )

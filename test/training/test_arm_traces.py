@@ -11,7 +11,7 @@ from embodied_r_ros.reasoning.memory import MemoryConfig
 import pytest
 
 from test.training.arm_rows import arm_rows
-from training.arm_reader import cm_of, read_arm
+from training.arm_reader import cm_of, cm_text, read_arm
 from training.arm_traces import likest, movement_words, next_step
 from training.execution import executed_conclusion
 from training.traces import read_row
@@ -61,10 +61,12 @@ def test_the_last_figures_lead_to_the_answer() -> None:
 
 def test_execution_follows_the_figures_not_the_words() -> None:
     places = ('(0.100, 0.000, 0.020)', '(0.300, 0.000, 0.020)')
-    think = 'red 10 0 2; hand 0 0 16. Next 29 1 2. 10 0 2 off 20; 30 0 2 off 2; Closest: '
+    think = 'red 10 00; hand 00 00 16. Next 29 01 02: 1. 10 00 02 no; 2. 30 00 02 yes. Closest: '
     assert executed_conclusion(f'{think}(0.100, 0.000, 0.020).', places) == places[1]
     assert executed_conclusion(f'{think}(0.100, 0.000, 0.020).', ('left', 'right')) is None
-    think = 'Next 0 0 2. Way 0 -3 -14: up. Most like: up.'
+    think = 'Next 10 00 02: 1. 20 00 02 no; Or 29 01 02: 1. 10 00 02 no; Closest: '
+    assert executed_conclusion(f'{think}(0.100, 0.000, 0.020).', places) == places[1]
+    think = 'Next 00 00 02. Way 00 -03 -14, half 07: up. Most like: up.'
     assert executed_conclusion(think, ('up', 'slightly left, down')) == 'slightly left, down'
 
 
@@ -94,6 +96,33 @@ def test_the_prompt_is_read_back_into_centimetres() -> None:
     assert told(of_kind('current_state')[0]).state is None
 
 
+def test_the_rest_of_a_centimetre_is_cut_off() -> None:
+    assert cm_of('(0.149, -0.149, 0.290)') == (14, -14, 29)
+    assert cm_of('(-0.009, 0.009, 0.000)') == (0, 0, 0)
+    assert cm_text((14, -14, 0)) == '14 -14 00'
+
+
+def test_a_second_position_is_looked_for_where_the_first_is_no_option() -> None:
+    at = (0.1, -0.15, 0.014)
+    row = next(row for row in of_kind('waypoint') if told(row).state == (10, -15, 1))
+    places = ('(0.010, 0.200, 0.154)', '(0.101, -0.149, 0.015)')
+    trace = read_row(replace(row, options=places, keypoint=at), MEMORY)
+    assert trace
+    assert 'Next 10 -15 16: 1. 01 20 15 no; 2. 10 -14 01 no; Or 10 -15 01: 1.' in trace.think
+    assert trace.think.endswith(f'2. 10 -14 01 yes. Closest: {places[1]}.')
+    assert trace.answer == places[1]
+
+
+def test_the_gripper_follows_from_hand_and_thing_where_it_acts_on_arrival() -> None:
+    rows = arm_rows(gripper=True, grip='arrival', kinds=('waypoint',))
+    asked = [row for row in rows if row.question_type == 'gripper']
+    assert {row.solution_text() for row in asked} == {'open', 'closed'}
+    traces = [(row, read_row(row, MEMORY)) for row in asked]
+    assert all(trace and trace.answer == row.solution_text() for row, trace in traces)
+    blind = [read_row(replace(row, focus=()), MEMORY) for row in asked]
+    assert blind == [None] * len(asked)
+
+
 def test_where_the_hand_is_no_text_tells() -> None:
     assert all(read_row(row, MEMORY) is None for row in of_kind('current_state'))
 
@@ -109,13 +138,13 @@ def test_where_the_hand_is_no_text_tells() -> None:
         ('stack the red block on the blue block', (10, 5, 16), {'blue': (0, 9, 2)}, ('red',),
          (0, 9, 20)),
         ('stack the red block on the blue block', (0, 9, 20), {'blue': (0, 9, 2)}, ('red',),
-         (0, 9, 6)),
+         (0, 9, 5)),
         ('put the red block on the blue mat', (0, 9, 16), {'blue': (3, 9, 2)}, ('red',),
-         (0, 9, 2)),
+         (0, 9, 1)),
         ('put the red block on the blue mat', (0, 9, 9), {'blue': (3, 9, 2), 'red': (0, 9, 2)},
          (), (0, 9, 16)),
         ('push the red block to the blue mat', (0, 5, 16), {'red': (5, 5, 2), 'blue': (20, 5, 0)},
-         (), (-3, 5, 15)),
+         (), (-2, 5, 15)),
         ('push the red block to the blue mat', (-3, 5, 1), {'red': (5, 5, 2), 'blue': (20, 5, 0)},
          (), (15, 5, 1)),
         ('push the red block to the blue mat', (15, 5, 1), {'red': (20, 5, 2), 'blue': (20, 5, 0)},
