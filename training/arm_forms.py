@@ -2,7 +2,8 @@
 """Rows about arms in the forms that Robot-R1 compares: `python -m training.arm_forms`.
 
 Some types of questions only, without the metadata of the robot, or open-ended: the answer is then
-the position itself, and its reward 1 - L1, the distances along x, y and z in metres added up.
+the position itself, and its reward 1 - L1, the distances along x, y and z in metres added up. Rows
+with true deltas can be told as the classical perceiver would (`arm_perceived.py`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 import re
 import sys
 from typing import TYPE_CHECKING
@@ -17,6 +19,7 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.errors import EmbodiedRError, InputError
 from embodied_r_ros.rows import read_rows, write_rows
 
+from training.arm_perceived import as_perceived
 from training.arm_reader import position_in
 
 if TYPE_CHECKING:
@@ -49,7 +52,12 @@ def open_ended(row: Row) -> Row | None:
 
 
 def in_form(
-    rows: Iterable[Row], kinds: Sequence[str], *, is_open: bool, has_metadata: bool
+    rows: Iterable[Row],
+    kinds: Sequence[str],
+    *,
+    is_open: bool,
+    has_metadata: bool,
+    perceived_share: float = 0.0,
 ) -> Iterator[Row]:
     """The rows about arms in the form that is wanted; those that have none are left out.
 
@@ -58,11 +66,16 @@ def in_form(
         kinds: Types of questions; none: all.
         is_open: Without options.
         has_metadata: With what is told of the robot.
+        perceived_share: Of the moments, told as the classical perceiver would.
     """
     for row in rows:
         if not row.frame_id or (kinds and row.question_type not in kinds):
             continue
         asked = row if has_metadata else without_metadata(row)
+        # All questions about a moment are told the same.
+        rng = Random(f'{row.episode_id}/{row.meta.get("state_index")}')
+        if rng.random() < perceived_share:
+            asked = as_perceived(asked, rng)
         formed = open_ended(asked) if is_open else asked
         if formed:
             yield formed
@@ -76,11 +89,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument('--kinds', nargs='+', default=[], metavar='TYPE', help='default: all')
     parser.add_argument('--open-ended', action='store_true', help='positions instead of options')
     parser.add_argument('--no-metadata', action='store_true', help='nothing told of the robot')
+    help_text = 'share of the moments, with true deltas, told as perceived (arm_perceived.py)'
+    parser.add_argument('--perceived', type=float, default=0.0, metavar='SHARE', help=help_text)
     args = parser.parse_args(arguments)
     try:
         rows = (row for file in args.rows for row in read_rows(file))
         formed = in_form(
-            rows, args.kinds, is_open=args.open_ended, has_metadata=not args.no_metadata
+            rows,
+            args.kinds,
+            is_open=args.open_ended,
+            has_metadata=not args.no_metadata,
+            perceived_share=args.perceived,
         )
         if not write_rows(args.out, formed):
             args.out.unlink()

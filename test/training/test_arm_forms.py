@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.errors import InputError
@@ -13,7 +14,9 @@ from embodied_r_ros.rows import read_rows, Row, write_rows
 import pytest
 
 from test.training.arm_rows import arm_rows
-from training.arm_forms import main, open_ended, without_metadata
+from training.arm_forms import in_form, main, open_ended, without_metadata
+from training.arm_perceived import as_perceived
+from training.arm_reader import read_arm
 from training.grading import grade
 from training.rewards import workspace_reward
 from training.traces import read_row
@@ -101,3 +104,44 @@ def test_a_file_of_rows_is_put_into_a_form(
     assert main(given) == 2
     assert 'no rows about arms of that form' in capsys.readouterr().err
     assert not none.exists()
+
+
+def test_what_is_perceived_has_colour_and_shape_and_mats_come_nearer() -> None:
+    for seed in range(20):
+        row = as_perceived(WAYPOINT, Random(seed))
+        look = row.focus[-1]['text']
+        assert 'block at' not in look
+        assert 'mat' not in look
+        assert 'red blocky object at (0.' in look
+        before, after = read_arm(WAYPOINT), read_arm(row)
+        assert before
+        assert after
+        assert 0 <= after.on_table['blue'][0] - before.on_table['blue'][0] <= 5
+        assert abs(after.on_table['red'][0] - before.on_table['red'][0]) <= 1
+        assert (row.question, row.options, row.solution) == (
+            WAYPOINT.question, WAYPOINT.options, WAYPOINT.solution
+        )  # fmt: skip
+        assert ' m' not in str([delta['change'] for delta in row.deltas])
+
+
+def test_candidates_stay_where_things_are_told_to_be() -> None:
+    rows = [row for row in arm_rows(distractors='candidates') if row.question_type == 'waypoint']
+    first = rows[0]
+    told = read_arm(as_perceived(first, Random(1)))
+    shown = read_arm(first)
+    assert told
+    assert shown
+    assert {name: at[:2] for name, at in shown.on_table.items()}.items() <= {
+        name: at[:2] for name, at in told.on_table.items()
+    }.items()
+
+
+def test_a_share_of_the_moments_is_told_as_perceived_all_questions_alike() -> None:
+    formed = list(in_form(ROWS, (), is_open=False, has_metadata=True, perceived_share=0.5))
+    changed: dict[object, set[bool]] = {}
+    for row, before in zip(formed, ROWS, strict=True):
+        if before.focus:
+            known = changed.setdefault(row.meta['state_index'], set())
+            known.add(row.focus != before.focus)
+    assert all(len(kinds) == 1 for kinds in changed.values())
+    assert {kind for kinds in changed.values() for kind in kinds} == {True, False}
