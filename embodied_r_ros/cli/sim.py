@@ -14,6 +14,7 @@ from embodied_r_ros.cli.arguments import some_path, some_text
 from embodied_r_ros.config import setting_infos
 from embodied_r_ros.errors import ConfigError, InputError
 from embodied_r_ros.models.serving import served_model
+from embodied_r_ros.reasoning.asking import ReasonerConfig
 from embodied_r_ros.resources import shared_path
 from embodied_r_ros.robots import load_robot
 from embodied_r_ros.sim import require_arm, require_simulator
@@ -86,6 +87,9 @@ def _add_loop(arm: argparse.ArgumentParser) -> None:
     add('--robot', type=some_text, default='sawyer_sim', metavar='ROBOT', help=help_text)
     help_text = 'how fast time passes, at most, in wall time, 1'
     add('--speed', type=float, default=1.0, metavar='X', help=help_text)
+    budget = ReasonerConfig.token_budget
+    help_text = f'tokens of the scene in a prompt, as the model was trained, {budget}'
+    add('--token-budget', type=int, default=budget, metavar='N', help=help_text)
     add('--json', action='store_true', help='print one JSON object')
 
 
@@ -145,7 +149,8 @@ def _closed_loop(args: argparse.Namespace, config: ArmConfig) -> int:
     robot, who = load_robot(args.robot), args.chooser or 'model'
     run = ClosedLoopRun(config, args.seed, args.episodes, args.out, robot, who)
     run.prepare()
-    settings = LoopSettings(args.robot, robot, run.trial, speed=args.speed)
+    budget = ReasonerConfig(token_budget=args.token_budget).token_budget
+    settings = LoopSettings(args.robot, robot, run.trial, speed=args.speed, token_budget=budget)
     with ExitStack() as stack:
         server = stack.enter_context(ChooserServer(who)) if args.chooser else None
         model = args.model or str(shared_path('models', 'nano'))

@@ -40,6 +40,7 @@ class LoopSettings:
     trial: TrialConfig = field(default_factory=TrialConfig)
     min_confidence: float = 0.0  # of the gate; 0: any, an unknown one too
     speed: float = 1.0  # how fast time passes, at most
+    token_budget: int = 1200  # of the scene in a prompt
 
 
 class ClosedLoop:
@@ -132,7 +133,7 @@ def _parameters(settings: LoopSettings, server: ChatConfig) -> dict[str, dict[st
         'spatial_reasoner': {
             'chat': {'url': server.url, 'model': server.model},
             'arm': arm,
-            'reasoner': {'focus': 'never'},
+            'reasoner': {'focus': 'never', 'token_budget': settings.token_budget},
         },
         'proposal_gate': gate,
     }

@@ -69,6 +69,11 @@ class ClassicalSight:
         self._deltas: list[SemanticDelta] = []
         self._earlier: Keyframe | None = None
 
+    @property
+    def deltas(self) -> tuple[SemanticDelta, ...]:
+        """What was seen so far, oldest first."""
+        return tuple(self._deltas)
+
     def __call__(self, arm: SimulatedArm) -> tuple[SeenThing, ...]:
         """Look, and tell where things are."""
         number = len(self._deltas)

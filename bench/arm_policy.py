@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How well a text policy leads the simulated arm: many trials in one process, without ROS.
+
+It is asked what the nodes would ask, of what the classical perceiver sees, with the same
+candidates and controller. Beside it the careful reader, whose rules a text policy learns, the
+oracle (the ceiling), and who needs no model (the floor). The real nodes: `embodied-r sim arm
+--closed-loop`.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import replace
+import json
+from pathlib import Path
+import sys
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.answers import AnswerKind
+from embodied_r_ros.errors import EmbodiedRError
+from embodied_r_ros.keypoints.trial import success_rate, Trial, TrialConfig
+from embodied_r_ros.models.http_chat import HttpChatClient
+from embodied_r_ros.models.serving import served_model
+from embodied_r_ros.perception.placing import table_view
+from embodied_r_ros.reasoning.asking import ReasonerConfig
+from embodied_r_ros.reasoning.keypoints import gripper_question, keypoint_question, look_at_table
+from embodied_r_ros.reasoning.reasoner import Reasoner
+from embodied_r_ros.robots import load_robot
+from embodied_r_ros.rows import Row
+from embodied_r_ros.sim.arm_choosers import Chooser, Chosen
+from embodied_r_ros.sim.arm_loop import baseline, ClassicalSight, play, TrialPlan
+from embodied_r_ros.sim.config import ArmConfig
+
+from training.arm_traces import ARM_READERS
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Sequence
+
+    from embodied_r_ros.deltas import SemanticDelta
+    from embodied_r_ros.reasoning.asking import Question
+    from embodied_r_ros.robots import Robot
+    from embodied_r_ros.sim.arm_choosers import View
+
+    # Which option, of a kind of question about what was seen; None: it cannot be known.
+    Answerer = Callable[[str, Question, Sequence[SemanticDelta]], int | None]
+
+BASELINES = ('oracle', 'random', 'nearest')
+_CLOSED = 'closed'
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add = parser.add_argument
+    add('--model', metavar='DIR_OR_URL', help='the text policy; without, the careful reader alone')
+    add('--tasks', nargs='+', default=['pick', 'place', 'push'], help='pick, place and push')
+    add('--episodes', type=int, default=20, help='trials of each task (%(default)s)')
+    add('--seed', type=int, default=41000, help='of the scenes (%(default)s)')
+    add('--robot', default='sawyer_sim_loop', help='robot with its candidates (%(default)s)')
+    add('--token-budget', type=int, default=200, help='of the scene in a prompt (%(default)s)')
+    names = ' '.join(BASELINES)
+    add('--beside', nargs='*', choices=BASELINES, default=BASELINES, help=f'any of {names}; all')
+    add('--json', type=Path, metavar='FILE', help='write the figures and every step here too')
+
+
+def main(args: argparse.Namespace) -> int:
+    """Measure and print; there is no budget."""
+    robot = load_robot(args.robot)
+    figures: list[dict[str, Any]] = []
+    with ExitStack() as stack:
+        answerers: dict[str, Answerer] = {'reader': careful_reader}
+        if args.model:
+            chat = stack.enter_context(served_model(args.model, lambda line: None))
+            config = ReasonerConfig(token_budget=args.token_budget)
+            answerers['model'] = model(Reasoner(HttpChatClient(chat), config))
+        for task in args.tasks:
+            plans = [TrialPlan(task, args.seed, index) for index in range(args.episodes)]
+            row = measured(plans, robot, answerers, args.beside)
+            figures.append({'task': task, **row})
+            rates = ', '.join(f'{name} {value["success_rate"]:.2f}' for name, value in row.items())
+            print(f'{task}, {len(plans)} trials: {rates}', flush=True)
+            if args.json:
+                args.json.write_text(json.dumps(figures, indent=2) + '\n')
+    return 0
+
+
+def measured(
+    plans: Sequence[TrialPlan],
+    robot: Robot,
+    answerers: dict[str, Answerer],
+    baselines: Sequence[str] = BASELINES,
+) -> dict[str, Any]:
+    """Rates of success on the same scenes, by who leads, with every step of the trials."""
+    camera = ArmConfig(plans[0].task).camera()
+    found: dict[str, Any] = {}
+    for name, answerer in answerers.items():
+        trials = [led(plan, robot, answerer) for plan in plans]
+        steps = [trial.to_json() for trial in trials]
+        found[name] = {'success_rate': success_rate(trials), 'trials': steps}
+    for name in baselines:
+        trials = [baseline(name, plan, robot, camera) for plan in plans]
+        found[name] = {'success_rate': success_rate(trials)}
+    return found
+
+
+def led(plan: TrialPlan, robot: Robot, answerer: Answerer) -> Trial:
+    """One trial; it ends without success where an answer is that nothing can be known."""
+    camera = ArmConfig(plan.task).camera()
+    sight = ClassicalSight(robot)
+    with plan.arm(camera) as arm:
+        chooser = TextChooser(robot, arm.task, sight, answerer)
+        try:
+            return play(arm, chooser, robot, plan.id, sight, TrialConfig())
+        except UnknownError as error:
+            sys.stderr.write(f'{plan.id}: {error}\n')
+            return Trial(plan.id, arm.task, is_success=False, seconds=arm.now_s, steps=())
+
+
+class UnknownError(EmbodiedRError):
+    """Whoever was asked cannot know."""
+
+
+class TextChooser(Chooser):
+    """Asks for the position and the gripper as the nodes do."""
+
+    def __init__(self, robot: Robot, task: str, sight: ClassicalSight, answerer: Answerer) -> None:
+        self._robot, self._task = robot, task
+        self._sight, self._answerer = sight, answerer
+
+    def choose(self, view: View) -> Chosen:
+        """Ask both questions.
+
+        Raises:
+            UnknownError: One has no answer.
+        """
+        metadata = self._robot.metadata
+        asked = self._task, metadata.frame_id
+        where = keypoint_question(*asked, view.candidates, (), metadata, view.tool)
+        grip = gripper_question(*asked, metadata, view.tool)
+        index = self._answer('waypoint', where, view)
+        return Chosen(index, grip.options[self._answer('gripper', grip, view)] == _CLOSED)
+
+    def _answer(self, kind: str, question: Question, view: View) -> int:
+        table = table_view(None, self._robot.metadata, self._robot.placing, view.tool)
+        index = self._answerer(kind, replace(question, view=table), self._sight.deltas)
+        if index is None:
+            msg = f'no answer to {kind}'
+            raise UnknownError(msg)
+        return index
+
+
+def careful_reader(kind: str, question: Question, deltas: Sequence[SemanticDelta]) -> int | None:
+    """What follows from the text by the rules that a text policy is taught."""
+    look = look_at_table(deltas, question.view) if question.view else None
+    row = Row(
+        *('',) * 6,
+        question_type=kind,
+        question=question.text,
+        answer_kind='choice',
+        options=question.options,
+        solution='',
+        deltas=(),
+        focus=({'text': look.text},) if look else (),
+    )
+    said = ARM_READERS[kind](row)
+    return question.options.index(said[1]) if said else None
+
+
+def model(reasoner: Reasoner) -> Answerer:
+    """What a model answers."""
+
+    def answered(kind: str, question: Question, deltas: Sequence[SemanticDelta]) -> int | None:
+        del kind
+        newest_ns = deltas[-1].stamp_ns
+        try:
+            answer = reasoner.answer(question, deltas, answer_id='bench', now_ns=lambda: newest_ns)
+        except EmbodiedRError as error:
+            sys.stderr.write(f'{error}\n')
+            return None
+        return answer.option_index if answer.kind is AnswerKind.CHOICE else None
+
+    return answered
