@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import replace
 import math
 from random import Random
+from typing import Any
 
 from embodied_r_ros.keypoints.candidates import propose_candidates, SeenThing
 from embodied_r_ros.movement import Movement, movements
@@ -159,7 +160,11 @@ def test_candidates_are_options_as_on_the_robot() -> None:
 def test_where_nothing_can_be_placed_there_are_no_candidates_to_ask_for() -> None:
     coverage = Coverage()
     robot = replace(ROBOT, placing=PlacingConfig())  # nobody knows where the camera is
-    settings = {'camera': 'declared', 'distractors': 'candidates', 'kinds': ('waypoint',)}
+    settings: Any = {
+        'camera': 'declared',
+        'distractors': 'candidates',
+        'kinds': ('waypoint',),
+    }
     assert not rows_of(arm(), robot, coverage, **settings)
     assert {why for _, why in coverage.unsolved} == {
         'candidates are sampled where things are seen, and nothing is placed'
