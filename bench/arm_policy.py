@@ -153,7 +153,12 @@ def careful_reader(kind: str, question: Question, deltas: Sequence[SemanticDelta
     """What follows from the text by the rules that a text policy is taught."""
     look = look_at_table(deltas, question.view) if question.view else None
     row = Row(
-        *('',) * 6,
+        id='',
+        episode_id='',
+        scene_id='',
+        split='',
+        source='',
+        camera='',
         question_type=kind,
         question=question.text,
         answer_kind='choice',
