@@ -131,7 +131,7 @@ _STEPS: tuple[tuple[re.Pattern[str], Step], ...] = tuple(
     for pattern, step in (
         # A reason, and nothing after it.
         (
-            r'(?:cannot tell\.|not how far\.|not seen,|not where,|Nothing seen tells that,)'
+            r'(?:cannot tell\.|not how far\.|[Nn]ot seen,|not where,|Nothing seen tells that,)'
             rf' [Ss]o {UNKNOWN}\.?$',
             _unknown,
         ),

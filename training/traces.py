@@ -129,30 +129,49 @@ def revisit(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
 
 
 def item_direction(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
-    """Take the last sight of the item, follow the path from there, and look back."""
+    """Go back to the last sight of the item, follow the path from there, and look back."""
     match = _LABEL.search(row.question)
     if not match:
         return None
-    sights = [
-        (index, item)
-        for index, line in enumerate(lines)
-        for item in line.items
-        if item.label == match[1]
-    ]
-    if not sights:
-        merged = [line.label for line in lines if match[1] in line.seen]
-        said = f'in [{merged[-1]}], not where' if merged else 'not seen'
-        return Trace(f'{match[1]}: {said}, so {UNKNOWN}.', UNKNOWN)
-    index, sight = sights[-1]
     walk = Walk()
-    # What was seen comes first: its line is easier to find by all of it than by the label alone.
-    now = f'now [{lines[-1].label}]'
-    walk.say(f'{match[1]}: {_sight(sight)} in [{lines[index].label}], {now}.')
+    walk.say(f'{match[1]}:')
+    found = _last_sight(match[1], lines, walk)
+    if found is None:
+        return Trace(walk.text(f'Not seen, so {UNKNOWN}.'), UNKNOWN)
+    index, sight = found
+    if sight is None:
+        said = f'[{lines[index].label}] {match[1]}, not where, so {UNKNOWN}.'
+        return Trace(walk.text(said), UNKNOWN)
     for line in lines[index + 1 :]:
         if not walk.move(line):
             return Trace(walk.text(f'So {UNKNOWN}.'), UNKNOWN)
     answer, why = _seen_from(walk, sight)
     return Trace(walk.text(why), answer)
+
+
+def _last_sight(
+    label: str, lines: Sequence[SceneLine], walk: Walk
+) -> tuple[int, SeenItem | None] | None:
+    """Line of the last sight of an item, and the sight; None for it where the line is merged.
+
+    Every line is named from the newest back, with what it has of the item's colour: a small model
+    that is to say at once where something was last seen names the newest line too often.
+    """
+    colour = label.split()[0] + ' '
+    for index in reversed(range(len(lines))):
+        line = lines[index]
+        alike: list[str] = []
+        for item in line.items:
+            if item.label == label:
+                said = '; '.join([*alike, f'{label} {_sight(item)}'])
+                walk.say(f'[{line.label}] {said}, now [{lines[-1].label}].')
+                return index, item
+            alike += [item.label] if item.label.startswith(colour) else []
+        if label in line.seen:
+            return index, None
+        alike += [name for name in line.seen if name.startswith(colour)]
+        walk.say(f'[{line.label}] {"; ".join(alike) or "no"}.')
+    return None
 
 
 def _seen_from(walk: Walk, sight: SeenItem) -> tuple[str, str]:
