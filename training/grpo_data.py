@@ -45,6 +45,10 @@ class GrpoArguments:
         default='',
         metadata={'help': 'completions of training.rollouts: only rows that they differ on'},
     )
+    anchor_share: float = field(
+        default=0.0,
+        metadata={'help': 'and so many of those that they always answer: what must not be lost'},
+    )
     robot: str = field(
         default='', metadata={'help': 'robot whose workspace positions should lie in'}
     )
@@ -66,11 +70,7 @@ def examples(arguments: GrpoArguments, split: str, tokenizer: Any) -> Iterator[d
     """Prompts of a split, with what the rewards need."""
     memory = MemoryConfig(token_budget=arguments.token_budget)
     sampled = read_samples(Path(arguments.samples)) if arguments.samples else {}
-    # What the start answers always or never teaches nothing: no group would differ.
-    dull = unanimous(sampled)
-    told = sampled.keys() - dull if split == 'train' and sampled else None
-    if told is not None:
-        sys.stderr.write(f'grpo: {len(dull)} of {len(sampled)} sampled rows are unanimous\n')
+    told = _taught(sampled, arguments.anchor_share) if split == 'train' and sampled else None
     for file in arguments.rows:
         for row in read_rows(Path(file)):
             if row.split != split or (told is not None and row.id not in told):
@@ -93,6 +93,22 @@ def examples(arguments: GrpoArguments, split: str, tokenizer: Any) -> Iterator[d
                 'expected_length': sum(map(len, own)) / len(own) if own else 0.0,
                 **({'image': str(shown)} if shown else {}),
             }
+
+
+def _taught(sampled: dict[str, dict[str, Any]], anchor_share: float) -> set[str]:
+    """Ids of the rows that are asked, of those that the start was asked several times.
+
+    What it answers always or never teaches nothing at first: no group would differ. But a kind of
+    question that it always answers, and that is asked no more, is lost unnoticed.
+    """
+    dull = unanimous(sampled)
+    known = sorted(row for row in dull if all(sampled[row]['right']))
+    anchors = Random(0).sample(known, round(anchor_share * len(known)))
+    sys.stderr.write(
+        f'grpo: {len(dull)} of {len(sampled)} sampled rows are unanimous;'
+        f' {len(anchors)} of the {len(known)} right ones are kept\n'
+    )
+    return (sampled.keys() - dull) | set(anchors)
 
 
 def training_prompts(

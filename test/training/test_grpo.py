@@ -239,7 +239,12 @@ def test_only_rows_that_samples_differ_on_are_trained_on(tmp_path: Path) -> None
     rows = [turning_row(seed, split) for seed, split in enumerate(['train'] * 4 + ['validation'])]
     rows = [replace(row, id=f'row{index}') for index, row in enumerate(rows)]
     write_rows(tmp_path / 'rows.jsonl', rows)
-    sampled = {'row0': [True, True], 'row1': [True, False], 'row2': [False, True]}
+    sampled = {
+        'row0': [True, True],
+        'row1': [True, False],
+        'row2': [False, True],
+        'row3': [False, False],
+    }
     lines = [
         json.dumps({'id': name, 'completions': ['short', 'longer'], 'right': right})
         for name, right in sampled.items()
@@ -247,8 +252,9 @@ def test_only_rows_that_samples_differ_on_are_trained_on(tmp_path: Path) -> None
     (tmp_path / 'samples.jsonl').write_text('\n'.join(lines) + '\n')
     words = ([str(tmp_path / 'rows.jsonl')], 'model', ['judge'], ['1 x 7:3:0'])
     tokenizer = load_tokenizer(shared_path('models', 'nano'))
-    for samples, expected in ((str(tmp_path / 'samples.jsonl'), 2), ('', 4)):
-        arguments = GrpoArguments(*words, samples=samples)
+    file = str(tmp_path / 'samples.jsonl')
+    for samples, anchors, expected in ((file, 0.0, 2), (file, 1.0, 3), ('', 0.0, 4)):
+        arguments = GrpoArguments(*words, samples=samples, anchor_share=anchors)
         prompts = training_prompts(arguments, tokenizer, at_once=2, seed=0)
         assert prompts is not None
         assert len(prompts) == expected
