@@ -140,7 +140,7 @@ def item_direction(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
         return Trace(walk.text(f'Not seen, so {UNKNOWN}.'), UNKNOWN)
     index, sight = found
     if sight is None:
-        said = f'[{lines[index].label}] {match[1]}, not where, so {UNKNOWN}.'
+        said = f'[{lines[index].label}] seen, not where, so {UNKNOWN}.'
         return Trace(walk.text(said), UNKNOWN)
     for line in lines[index + 1 :]:
         if not walk.move(line):
@@ -154,23 +154,18 @@ def _last_sight(
 ) -> tuple[int, SeenItem | None] | None:
     """Line of the last sight of an item, and the sight; None for it where the line is merged.
 
-    Every line is named from the newest back, with what it has of the item's colour: a small model
-    that is to say at once where something was last seen names the newest line too often.
+    Every line is named from the newest back: a small model that is to say at once where something
+    was last seen names the newest line too often.
     """
-    colour = label.split()[0] + ' '
     for index in reversed(range(len(lines))):
         line = lines[index]
-        alike: list[str] = []
-        for item in line.items:
-            if item.label == label:
-                said = '; '.join([*alike, f'{label} {_sight(item)}'])
-                walk.say(f'[{line.label}] {said}, now [{lines[-1].label}].')
-                return index, item
-            alike += [item.label] if item.label.startswith(colour) else []
+        sight = next((item for item in line.items if item.label == label), None)
+        if sight:
+            walk.say(f'[{line.label}] {_sight(sight)}, now [{lines[-1].label}].')
+            return index, sight
         if label in line.seen:
             return index, None
-        alike += [name for name in line.seen if name.startswith(colour)]
-        walk.say(f'[{line.label}] {"; ".join(alike) or "no"}.')
+        walk.say(f'[{line.label}] no.')
     return None
 
 

@@ -175,8 +175,7 @@ def test_item_is_looked_back_at_from_where_the_path_ended() -> None:
     trace = read_row(row('item_direction', f'Where is the {RED.label}?', SIDES, DELTAS), MEMORY)
     assert trace is not None
     assert trace.think.startswith(
-        'red tall object: [3] no. [2] no. [1] red tall object 30 left 2.1 m, now [3].'
-        ' [2] forward 1.2:'
+        'red tall object: [3] no. [2] no. [1] 30 left 2.1 m, now [3]. [2] forward 1.2:'
     )
     assert trace.think.endswith(
         'At ahead 1.8 left 1.0, from ahead 1.2 right 1.2: ahead 0.6 left 2.2, 75 left,'
@@ -189,7 +188,7 @@ def test_only_the_last_sight_of_the_item_counts() -> None:
     trace = read_row(row('item_direction', f'Where is the {RED.label}?', SIDES, again), MEMORY)
     assert trace is not None
     assert trace.think == (
-        'red tall object: [5] no. [4] red tall object 30 left 2.1 m, now [5].'
+        'red tall object: [5] no. [4] 30 left 2.1 m, now [5].'
         ' [5] turn 40 right: 40 right. At 30 left, facing 40 right: 70 left, so left.'
     )
 
@@ -197,19 +196,13 @@ def test_only_the_last_sight_of_the_item_counts() -> None:
 def test_items_of_the_same_colour_are_told_apart_on_the_way_back() -> None:
     flat = replace(RED, label='red flat object')
     deltas = (delta(0, '', flat, RED, BLUE), delta(2, 'turned left 30°', BLUE, flat))
-    asked = [row('item_direction', f'Where is the {c} object?', SIDES, deltas) for c in
-             ('red tall', 'red round')]  # fmt: skip
+    questions = [f'Where is the {form} object?' for form in ('red tall', 'red round')]
+    asked = [row('item_direction', question, SIDES, deltas) for question in questions]
     found, missed = (read_row(each, MEMORY) for each in asked)
     assert found is not None
-    assert found.think.startswith(
-        'red tall object: [2] red flat object. [1] red flat object; red tall object 30 left 2.1 m,'
-        ' now [2]. [2] turn'
-    )
+    assert found.think.startswith('red tall object: [2] no. [1] 30 left 2.1 m, now [2]. [2] turn')
     assert missed is not None
-    assert missed.think == (
-        'red round object: [2] red flat object. [1] red flat object; red tall object.'
-        ' Not seen, so unknown.'
-    )
+    assert missed.think == 'red round object: [2] no. [1] no. Not seen, so unknown.'
     assert executed_conclusion(missed.think, SIDES) == missed.answer == 'unknown'
 
 
