@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 import sys
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
 from datasets import Dataset
 from peft import LoraConfig
@@ -19,6 +19,7 @@ from trl import SFTConfig, SFTTrainer
 
 from training.batches import SceneCollator, scenes_together
 from training.checkpoints import newest_checkpoint
+from training.label_tokens import add_label_tokens
 from training.models import model_folder, SAFELY
 from training.nano import build_model, load_tokenizer, NanoSize, train_tokenizer
 from training.optimizer import muon
@@ -61,6 +62,21 @@ def shares_prefixes(arguments: SftArguments, config: SFTConfig) -> bool:
     return arguments.share_prefixes and possible
 
 
+def _start(arguments: SftArguments, folder: Path | None, rows: Dataset) -> tuple[Any, Any]:
+    """Tokenizer and model to begin with."""
+    if folder:
+        tokenizer = load_tokenizer(folder)
+        model = AutoModelForCausalLM.from_pretrained(folder, **SAFELY)
+    else:
+        tokenizer = train_tokenizer(texts(rows), arguments.vocab_size)
+        size = NanoSize(hidden_size=arguments.hidden_size, layers=arguments.layers)
+        model = build_model(size, tokenizer)
+    if arguments.label_tokens:
+        added = add_label_tokens(tokenizer, model)
+        sys.stderr.write(f'sft: {added} more labels are tokens of their own\n')
+    return tokenizer, model
+
+
 def train(arguments: SftArguments, config: SFTConfig) -> None:
     """Train, and save model and tokenizer in the output folder.
 
@@ -77,13 +93,7 @@ def train(arguments: SftArguments, config: SFTConfig) -> None:
     validation = dataset(arguments, 'validation', config.seed, arguments.max_eval_rows)
     sys.stderr.write(f'sft: {len(rows)} training and {len(validation)} validation rows\n')
 
-    if folder:
-        tokenizer = load_tokenizer(folder)
-        model = AutoModelForCausalLM.from_pretrained(folder, **SAFELY)
-    else:
-        tokenizer = train_tokenizer(texts(rows), arguments.vocab_size)
-        size = NanoSize(hidden_size=arguments.hidden_size, layers=arguments.layers)
-        model = build_model(size, tokenizer)
+    tokenizer, model = _start(arguments, folder, rows)
     adapter = (
         LoraConfig(
             r=arguments.lora_rank, lora_alpha=2 * arguments.lora_rank, target_modules='all-linear'

@@ -44,6 +44,9 @@ class SftArguments:
     vocab_size: int = field(
         default=1024, metadata={'help': 'from scratch: size of the vocabulary'}
     )
+    label_tokens: bool = field(
+        default=False, metadata={'help': 'each label of the classical perceiver is one token'}
+    )
     hidden_size: int = field(default=192, metadata={'help': 'from scratch: width'})
     layers: int = field(default=6, metadata={'help': 'from scratch: depth'})
     token_budget: int = field(default=1200, metadata={'help': 'tokens of the scene in a prompt'})
