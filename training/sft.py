@@ -12,6 +12,7 @@ import sys
 from typing import Any, TYPE_CHECKING
 
 from datasets import Dataset
+from embodied_r_ros.errors import InputError
 from peft import LoraConfig
 import torch
 from transformers import AutoModelForCausalLM, set_seed
@@ -64,6 +65,9 @@ def shares_prefixes(arguments: SftArguments, config: SFTConfig) -> bool:
 
 def _start(arguments: SftArguments, folder: Path | None, rows: Dataset) -> tuple[Any, Any]:
     """Tokenizer and model to begin with."""
+    if arguments.label_tokens and arguments.lora_rank:
+        msg = 'label_tokens: an adapter does not learn embeddings: leave out lora_rank'
+        raise InputError(msg)
     if folder:
         tokenizer = load_tokenizer(folder)
         model = AutoModelForCausalLM.from_pretrained(folder, **SAFELY)
@@ -81,7 +85,7 @@ def train(arguments: SftArguments, config: SFTConfig) -> None:
     """Train, and save model and tokenizer in the output folder.
 
     Raises:
-        InputError: The rows or the model cannot be read.
+        InputError: The rows or the model cannot be read, or settings do not fit together.
     """
     if arguments.threads:
         torch.set_num_threads(arguments.threads)

@@ -17,7 +17,6 @@ from training.arm_reader import position_in
 from training.degrade import degraded, retold
 from training.generate import prompt_messages
 from training.grading import position_accuracy
-from training.lookups import lookups
 from training.reword import reworded
 from training.rollouts import read_samples
 from training.traces import PATH_KINDS, read_row, Trace
@@ -80,9 +79,6 @@ class SftArguments:
     recall: int = field(
         default=0, metadata={'help': 'exercises in looking back (recall.py), beside the rows'}
     )
-    lookups: int = field(
-        default=0, metadata={'help': 'exercises in reading (lookups.py) for each scene'}
-    )
     max_eval_rows: int = field(default=512, metadata={'help': 'validation rows for the loss'})
     share_prefixes: bool = field(
         default=False, metadata={'help': 'read a scene once for its questions (shared_prefix.py)'}
@@ -114,43 +110,29 @@ def examples(arguments: SftArguments, split: str, seed: int) -> Iterator[dict[st
     rng = Random(seed)
     scenes = groupby(chosen_rows(arguments, split), key=lambda row: row.deltas)
     for number, (_, rows) in enumerate(scenes):
-        yield from _examples_of_scene(list(rows), number, arguments, rng)
-
-
-def _examples_of_scene(
-    rows: list[Row], number: int, arguments: SftArguments, rng: Random
-) -> Iterator[dict[str, Any]]:
-    """Examples of the questions about one scene, and its exercises in reading."""
-    # What is told is drawn once for all questions about a scene, which then share its text.
-    tight = rng.random() < arguments.merged_share
-    config = MemoryConfig(rng.randint(*_TIGHT_BUDGETS) if tight else arguments.token_budget)
-    cut_down = rng.random() < arguments.degraded_share
-    elsewhere = rng.random() < arguments.retold_share
-    told = rng.random()
-    for row in rows:
-        own = elsewhere and row.question_type in PATH_KINDS
-        asked = reworded(row, rng) if rng.random() < arguments.reworded_share else row
-        asked = retold(asked, Random(told)) if own else asked
-        asked = degraded(asked, Random(told)) if cut_down else asked
-        trace = read_row(asked, config)
-        if not arguments.reasoning:
-            trace = Trace('', row.solution_text())
-        # What is cut away cannot be known any more; what is still told must be the solution,
-        # but for another path, whose answer is what its text says.
-        right = {row.solution_text()} | ({UNKNOWN} if cut_down or tight else set())
-        if trace and (own or trace.answer in right or _is_near(row, trace)):
-            yield _example(asked, config, trace, 2 * number + own)
-    shown = degraded(rows[0], Random(told)) if cut_down else rows[0]
-    for exercise, trace in lookups(shown, config, arguments.lookups, rng):
-        yield _example(exercise, config, trace, 2 * number)
-
-
-def _example(row: Row, config: MemoryConfig, trace: Trace, scene: int) -> dict[str, Any]:
-    return {
-        'prompt': prompt_messages(row.prompt(config)),
-        'completion': [{'role': 'assistant', 'content': trace.completion()}],
-        'scene': scene,
-    }
+        # What is told is drawn once for all questions about a scene, which then share its text.
+        tight = rng.random() < arguments.merged_share
+        config = MemoryConfig(rng.randint(*_TIGHT_BUDGETS) if tight else arguments.token_budget)
+        cut_down = rng.random() < arguments.degraded_share
+        elsewhere = rng.random() < arguments.retold_share
+        told = rng.random()
+        for row in rows:
+            own = elsewhere and row.question_type in PATH_KINDS
+            asked = reworded(row, rng) if rng.random() < arguments.reworded_share else row
+            asked = retold(asked, Random(told)) if own else asked
+            asked = degraded(asked, Random(told)) if cut_down else asked
+            trace = read_row(asked, config)
+            if not arguments.reasoning:
+                trace = Trace('', row.solution_text())
+            # What is cut away cannot be known any more; what is still told must be the solution,
+            # but for another path, whose answer is what its text says.
+            right = {row.solution_text()} | ({UNKNOWN} if cut_down or tight else set())
+            if trace and (own or trace.answer in right or _is_near(row, trace)):
+                yield {
+                    'prompt': prompt_messages(asked.prompt(config)),
+                    'completion': [{'role': 'assistant', 'content': trace.completion()}],
+                    'scene': 2 * number + own,
+                }
 
 
 def _is_near(row: Row, trace: Trace) -> bool:

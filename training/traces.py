@@ -135,7 +135,7 @@ def item_direction(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
         return None
     walk = Walk()
     walk.say(f'{match[1]}:')
-    found = last_sight(match[1], lines, walk)
+    found = _last_sight(match[1], lines, walk)
     if found is None:
         return Trace(walk.text(f'Not seen, so {UNKNOWN}.'), UNKNOWN)
     index, sight = found
@@ -149,7 +149,7 @@ def item_direction(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
     return Trace(walk.text(why), answer)
 
 
-def last_sight(
+def _last_sight(
     label: str, lines: Sequence[SceneLine], walk: Walk
 ) -> tuple[int, SeenItem | None] | None:
     """Line of the last sight of an item, and the sight; None for it where the line is merged.
@@ -161,7 +161,7 @@ def last_sight(
         line = lines[index]
         sight = next((item for item in line.items if item.label == label), None)
         if sight:
-            walk.say(f'[{line.label}] {sight_text(sight)}, now [{lines[-1].label}].')
+            walk.say(f'[{line.label}] {_sight(sight)}, now [{lines[-1].label}].')
             return index, sight
         if label in line.seen:
             return index, None
@@ -189,13 +189,12 @@ def _seen_from(walk: Walk, sight: SeenItem) -> tuple[str, str]:
     return answer, f'{said}, so {answer}.'
 
 
-def sight_text(item: SeenItem) -> str:
-    """Where an item is as traces say it: '30 left 2.1 m'."""
+def _sight(item: SeenItem) -> str:
     side = signed_turn(round(item.bearing_deg)) if item.bearing_deg else 'ahead'
     return side if math.isnan(item.distance_m) else f'{side} {item.distance_m:.1f} m'
 
 
-def first_lines(lines: Sequence[SceneLine]) -> dict[str, int]:
+def _first_lines(lines: Sequence[SceneLine]) -> dict[str, int]:
     """Position of the line at which each label stands first."""
     first: dict[str, int] = {}
     for index, line in enumerate(lines):
@@ -206,7 +205,7 @@ def first_lines(lines: Sequence[SceneLine]) -> dict[str, int]:
 
 def first_sight(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
     """Name what comes into view, line by line, until it is one of the options."""
-    first = first_lines(lines)
+    first = _first_lines(lines)
     if any(option not in first for option in row.options):
         return None
     said: list[str] = []
@@ -227,7 +226,7 @@ def how_many(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
     colour = next((c.name for c in COLOURS if c.name in asked), None)
     if colour is None:
         return None
-    first = first_lines(lines)
+    first = _first_lines(lines)
     labels = [label for label in first if label.startswith(f'{colour} ')]
     said = [f'{label} [{lines[first[label]].label}] {n};' for n, label in enumerate(labels, 1)]
     answer = str(len(labels))

@@ -13,6 +13,7 @@ pytest.importorskip('torch')
 pytest.importorskip('trl')
 
 from embodied_r_ros.answers import Sampling
+from embodied_r_ros.errors import InputError
 from embodied_r_ros.reasoning.memory import MemoryConfig
 from embodied_r_ros.resources import shared_path
 from embodied_r_ros.rows import Row, write_rows
@@ -102,6 +103,14 @@ def test_prefixes_are_shared_where_that_changes_nothing_else(
     sft.train(arguments, config)
     assert bool(begun) == shared
     assert (trained[0].train_sampling_strategy == 'sequential') == shared
+
+
+def test_an_adapter_does_not_take_new_tokens(tmp_path: Path) -> None:
+    write_rows(tmp_path / 'rows.jsonl', [turning_row(i, 'train') for i in range(4)])
+    arguments = SftArguments([str(tmp_path / 'rows.jsonl')], label_tokens=True, lora_rank=4)
+    config = SFTConfig(str(tmp_path / 'out'), use_cpu=True, bf16=False)
+    with pytest.raises(InputError, match='leave out lora_rank'):
+        sft.train(arguments, config)
 
 
 def test_some_rows_are_drawn_from_all_scenes() -> None:
