@@ -29,7 +29,8 @@ def _start() -> tuple[Any, Any]:
 
 
 def _ids(tokenizer: Any, text: str) -> list[int]:
-    return tokenizer(text)['input_ids']
+    ids: list[int] = tokenizer(text)['input_ids']
+    return ids
 
 
 def test_a_label_is_one_token_that_begins_between_its_words(tmp_path: Path) -> None:
