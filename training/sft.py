@@ -8,7 +8,6 @@ be read from top to bottom; every setting of TRL's SFTConfig may stand in the YA
 from __future__ import annotations
 
 from pathlib import Path
-from random import Random
 import sys
 from typing import Any, TYPE_CHECKING
 
@@ -21,7 +20,7 @@ from trl import SFTConfig, SFTTrainer
 
 from training.batches import SceneCollator, scenes_together
 from training.checkpoints import newest_checkpoint
-from training.label_tokens import encoded, set_label_tokens
+from training.label_tokens import add_label_tokens
 from training.models import model_folder, SAFELY
 from training.nano import build_model, load_tokenizer, NanoSize, train_tokenizer
 from training.optimizer import muon
@@ -40,10 +39,6 @@ def dataset(
     """The examples of a split as a dataset; with `at_once`, those of a scene in one batch."""
     rows = list(examples(arguments, split, seed))
     scenes = [row.pop('scene') for row in rows]
-    if arguments.label_tokens:
-        share = arguments.label_words_share
-        for row, scene in zip(rows, scenes, strict=True):
-            row['in_words'] = Random(f'{seed}/{scene}').random() < share
     if split == 'train':
         rows += recall_examples(arguments.recall, seed)
     if at_once:
@@ -81,8 +76,8 @@ def _start(arguments: SftArguments, folder: Path | None, rows: Dataset) -> tuple
         size = NanoSize(hidden_size=arguments.hidden_size, layers=arguments.layers)
         model = build_model(size, tokenizer)
     if arguments.label_tokens:
-        tokenizer, labels = set_label_tokens(tokenizer, model, list(texts(rows)))
-        sys.stderr.write(f'sft: {len(labels)} labels are tokens of their own\n')
+        added = add_label_tokens(tokenizer, model)
+        sys.stderr.write(f'sft: {added} more labels are tokens of their own\n')
     return tokenizer, model
 
 
@@ -103,8 +98,6 @@ def train(arguments: SftArguments, config: SFTConfig) -> None:
     sys.stderr.write(f'sft: {len(rows)} training and {len(validation)} validation rows\n')
 
     tokenizer, model = _start(arguments, folder, rows)
-    if arguments.label_tokens:
-        rows, validation = (encoded(part, tokenizer) for part in (rows, validation))
     adapter = (
         LoraConfig(
             r=arguments.lora_rank, lora_alpha=2 * arguments.lora_rank, target_modules='all-linear'

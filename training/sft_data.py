@@ -44,12 +44,7 @@ class SftArguments:
         default=1024, metadata={'help': 'from scratch: size of the vocabulary'}
     )
     label_tokens: bool = field(
-        default=False,
-        metadata={'help': 'labels of the classical perceiver that rows have are one token each'},
-    )
-    label_words_share: float = field(
-        default=0.0,
-        metadata={'help': 'share of the scenes in which labels are words all the same'},
+        default=False, metadata={'help': 'each label of the classical perceiver is one token'}
     )
     hidden_size: int = field(default=192, metadata={'help': 'from scratch: width'})
     layers: int = field(default=6, metadata={'help': 'from scratch: depth'})

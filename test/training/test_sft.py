@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 import random
 import subprocess
@@ -112,16 +111,6 @@ def test_an_adapter_does_not_take_new_tokens(tmp_path: Path) -> None:
     config = SFTConfig(str(tmp_path / 'out'), use_cpu=True, bf16=False)
     with pytest.raises(InputError, match='leave out lora_rank'):
         sft.train(arguments, config)
-
-
-def test_a_share_of_the_scenes_is_told_in_words(tmp_path: Path) -> None:
-    write_rows(tmp_path / 'rows.jsonl', [turning_row(i, 'train') for i in range(40)])
-    arguments = SftArguments([str(tmp_path / 'rows.jsonl')])
-    assert 'in_words' not in sft.dataset(arguments, 'train', 0).column_names
-    arguments = replace(arguments, label_tokens=True, label_words_share=0.5)
-    told = sft.dataset(arguments, 'train', 0)['in_words']
-    assert 10 < sum(told) < 30
-    assert told != sft.dataset(arguments, 'train', 1)['in_words']
 
 
 def test_some_rows_are_drawn_from_all_scenes() -> None:
