@@ -259,8 +259,12 @@ def unanswerable(moment: Moment, rng: Random, held_out: bool) -> Draft | Unsolve
     if not moment.layout:
         return Unsolved('no true layout')
     seen = {thing.label for thing in moment.layout.objects if thing not in moment.never_seen}
-    labels = [item_label(colour.name, shape) for colour in COLOURS for shape in SHAPES]
-    label = rng.choice([label for label in labels if label not in seen])
+    every = [item_label(colour.name, shape) for colour in COLOURS for shape in SHAPES]
+    # What no world of these may have is never anywhere: its label alone would tell the answer.
+    labels = [label for label in moment.layout.labels or every if label not in seen]
+    if not labels:
+        return Unsolved('every kind of item was seen')
+    label = rng.choice(labels)
     question = wording('item_direction', rng, held_out, item=label)
     return Draft(question, ('ahead', 'left', 'right', 'behind'), UNKNOWN, truth={'item': label})
 

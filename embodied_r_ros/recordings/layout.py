@@ -114,6 +114,7 @@ class Layout:
     objects: tuple[LayoutObject, ...]
     images: tuple[ImageTruth, ...]  # in order of time
     frame_id: str = 'odom'
+    labels: tuple[str, ...] = ()  # all that objects of such a world may have; empty: any
     version: int = LAYOUT_VERSION
 
     def image_at(self, stamp_ns: int) -> ImageTruth:
@@ -149,7 +150,8 @@ def _layout(value: dict[str, Any]) -> Layout:
     objects = tuple(_object(item) for item in value['objects'])
     images = tuple(_image(item) for item in value['images'])
     room_size = as_vector(value['room_size'])
-    return Layout(**{**value, 'room_size': room_size, 'objects': objects, 'images': images})
+    typed = {'room_size': room_size, 'objects': objects, 'images': images}
+    return Layout(**{**value, **typed, 'labels': tuple(value.get('labels', ()))})
 
 
 def _object(value: dict[str, Any]) -> LayoutObject:

@@ -206,6 +206,12 @@ def furnished_room(rng: np.random.Generator, kinds: str = 'all') -> Room:
     return Room(size, room.furniture, tuple(things), kinds == 'rare')
 
 
+def possible_labels(kinds: str) -> tuple[str, ...]:
+    """Labels that things of rooms of these kinds may have."""
+    every = [(colour.name, shape) for colour in COLOURS for shape in SHAPES]
+    return tuple(item_label(*kind) for kind in every if kinds != 'common' or kind not in RARE)
+
+
 def _furniture(rng: np.random.Generator, room: Room, kind: str) -> Furniture:
     """Place a piece with its back to a wall."""
     for _ in range(_ATTEMPTS):

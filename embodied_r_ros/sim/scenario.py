@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.geometry import Pose, quaternion_from_matrix, rotation_from_ypr
 from embodied_r_ros.sim.events import draw_tracks
 from embodied_r_ros.sim.path import draw_path
-from embodied_r_ros.sim.room import furnished_room
+from embodied_r_ros.sim.room import furnished_room, possible_labels
 import numpy as np
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ class Scenario:
     tracks: tuple[Track, ...]  # of each thing of the room
     stamps_ns: tuple[int, ...]  # of the images
     texture_seed: int
+    labels: tuple[str, ...] = ()  # that things of such rooms may have; empty: any
 
     def seconds(self, stamp_ns: int) -> float:
         """Time since the first image [s]."""
@@ -93,4 +94,5 @@ def draw_scenario(config: IndoorConfig, seed: int, index: int, attempt: int) -> 
         tracks=tuple(draw_tracks(event_rng, room, path, start_ns, config.duration_s)),
         stamps_ns=tuple(start_ns + round(i * _NS / config.rate_hz) for i in range(count)),
         texture_seed=int(rng.integers(2**32)),
+        labels=possible_labels(config.kinds),
     )

@@ -80,7 +80,12 @@ def _layout(scenario: Scenario, world: World, camera: Intrinsics) -> Layout:
                 seen[view.object_id].append(image.stamp_ns)
     objects = tuple(_object(scenario, index, stamps) for index, stamps in seen.items())
     return Layout(
-        scenario.episode_id, scenario.scene_id, scenario.room.size, objects, tuple(images)
+        episode_id=scenario.episode_id,
+        scene_id=scenario.scene_id,
+        room_size=scenario.room.size,
+        objects=objects,
+        images=tuple(images),
+        labels=scenario.labels,
     )
 
 

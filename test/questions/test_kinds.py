@@ -193,6 +193,15 @@ def test_what_was_seen_is_never_asked_as_unseen_because_of_a_twin() -> None:
     assert len(asked) > 10
 
 
+def test_what_no_such_world_has_is_not_asked_for() -> None:
+    possible = ('pink flat object', *(thing.label for thing in layout().objects))
+    moment = Moment(DELTAS, POSES, replace(layout(), labels=possible))
+    made = [KINDS['unanswerable'](moment, random.Random(seed), False) for seed in range(100)]
+    asked = {draft.truth.get('item') for draft in made if isinstance(draft, Draft)}
+    assert 'pink flat object' in asked
+    assert asked <= {None, *possible}
+
+
 @pytest.mark.parametrize(
     ('angle', 'name'),
     [(0, 'ahead'), (90, 'left'), (180, 'behind'), (-180, 'behind'), (270, 'right'), (45, None)],

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+import json
 import math
 
 from embodied_r_ros.errors import InputError
@@ -29,11 +30,18 @@ LAYOUT = Layout(
         ImageTruth(10 * S, (0.0, 0.0, 1.0), 7.0, 0.125, 0.0, (VIEW,)),
         ImageTruth(11 * S, (0.5, 0.0, 1.0), 7.5, 0.0, 0.0),
     ),
+    labels=('red tall object', 'blue flat object'),
 )
 
 
 def test_json_gives_the_same_layout_back() -> None:
     assert Layout.from_json(LAYOUT.to_json()) == LAYOUT
+
+
+def test_a_layout_from_before_there_were_labels_is_read() -> None:
+    old = json.loads(LAYOUT.to_json())
+    del old['labels']
+    assert Layout.from_json(json.dumps(old)) == replace(LAYOUT, labels=())
 
 
 def test_json_is_rounded_and_has_no_negative_zero() -> None:

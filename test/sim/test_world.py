@@ -19,12 +19,13 @@ from embodied_r_ros.geometry import (
     quaternion_from_matrix,
     rotation_from_ypr,
 )
-from embodied_r_ros.sim.room import furnished_room, RARE, Room, UnfitError
+from embodied_r_ros.sim.room import furnished_room, possible_labels, RARE, Room, UnfitError
 from embodied_r_ros.sim.textures import surface_texture
 from embodied_r_ros.sim.world import Rendering, World, WorldRenderer
 from embodied_r_ros.vocabulary import (
     COLOURS,
     hue_table,
+    item_label,
     MIN_SATURATION,
     MIN_VALUE,
     roundness,
@@ -176,6 +177,9 @@ def test_kinds_and_surfaces_of_rare_worlds_are_in_no_common_one() -> None:
 
     every = {(colour.name, shape) for colour in COLOURS for shape in SHAPES}
     assert drawn('common') == every - set(RARE)
+    for kinds in ('all', 'common', 'rare'):
+        told = {item_label(*kind) for kind in drawn(kinds)}
+        assert told == set(possible_labels(kinds))
     assert set(RARE) < drawn('rare')
     surfaces = [
         surface_texture(np.random.default_rng(1), 200, 100, rare=rare) for rare in (False, True)
