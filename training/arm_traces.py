@@ -5,6 +5,9 @@ He knows how things are fetched and put down: the hand goes above a thing, down 
 lifts, goes above the place, down, and lets go. Which of these comes next he reads from where the
 thing and the hand are. All is in whole centimetres. He says where the hand should be, and goes
 through the options until one is there.
+
+What is to be compared or subtracted stands side by side, an axis at a time: a small model takes
+the wrong one of three numbers that it has to look up at once.
 """
 
 from __future__ import annotations
@@ -58,10 +61,8 @@ def waypoint(row: Row) -> tuple[str, str] | None:
     found = None
     for word, end in zip(('Next', 'Or', 'Or'), step.ends, strict=False):
         found = next((i for i, place in enumerate(places) if _is_near(place, end)), None)
-        last = len(places) if found is None else found
-        listed = [f'{i}. {cm_text(place)} no;' for i, place in enumerate(places[:last], 1)]
-        if found is not None:
-            listed.append(f'{found + 1}. {cm_text(places[found])} yes.')
+        looked_at = places if found is None else places[: found + 1]
+        listed = [f'{i}. {_compared(place, end)}' for i, place in enumerate(looked_at, 1)]
         said += [f'{word} {cm_text(end)}:', *listed]
         if found is not None:
             break
@@ -91,6 +92,8 @@ def movement(row: Row) -> tuple[str, str] | None:
         return None
     half = max(map(abs, (x, y, z))) // 2
     said = [*_start(told), step.why, f'Next {cm_text(end)}.']
+    along = [cm_text((a, b, b - a)) for a, b in zip(told.state, end, strict=True)]
+    said.append(f'From, to, way: {", ".join(along)}.')
     said += [f'Way {cm_text((x, y, z))}, half {half:02d}: {words}.', f'Most like: {best}.']
     return ' '.join(said), best
 
@@ -238,6 +241,16 @@ def _start(told: ArmPrompt) -> list[str]:
 def _aside(a: Cm, b: Cm) -> int:
     """How far two positions are apart across the table, along the axis on which it is most."""
     return max(abs(a[0] - b[0]), abs(a[1] - b[1]))
+
+
+def _compared(place: Cm, end: Cm) -> str:
+    """Place and end, axis by axis until they are not near each other."""
+    said = []
+    for axis, a, b in zip('xyz', place, end, strict=True):
+        said.append(f'{axis} {cm_text((a, b))}')
+        if abs(a - b) > _MATCH:
+            return ' '.join([*said, 'no;'])
+    return ' '.join([*said, 'yes.'])
 
 
 def _is_near(a: Cm, b: Cm) -> bool:

@@ -61,10 +61,10 @@ def test_the_last_figures_lead_to_the_answer() -> None:
 
 def test_execution_follows_the_figures_not_the_words() -> None:
     places = ('(0.100, 0.000, 0.020)', '(0.300, 0.000, 0.020)')
-    think = 'red 10 00; hand 00 00 16. Next 29 01 02: 1. 10 00 02 no; 2. 30 00 02 yes. Closest: '
+    think = 'red 10 00; hand 00 00 16. Next 29 01 02: 1. x 10 29 no; 2. x 30 29 yes. Closest: '
     assert executed_conclusion(f'{think}(0.100, 0.000, 0.020).', places) == places[1]
     assert executed_conclusion(f'{think}(0.100, 0.000, 0.020).', ('left', 'right')) is None
-    think = 'Next 10 00 02: 1. 20 00 02 no; Or 29 01 02: 1. 10 00 02 no; Closest: '
+    think = 'Next 10 00 02: 1. x 20 10 no; Or 29 01 02: 1. x 10 29 no; Closest: '
     assert executed_conclusion(f'{think}(0.100, 0.000, 0.020).', places) == places[1]
     think = 'Next 00 00 02. Way 00 -03 -14, half 07: up. Most like: up.'
     assert executed_conclusion(think, ('up', 'slightly left, down')) == 'slightly left, down'
@@ -108,8 +108,9 @@ def test_a_second_position_is_looked_for_where_the_first_is_no_option() -> None:
     places = ('(0.010, 0.200, 0.154)', '(0.101, -0.149, 0.015)')
     trace = read_row(replace(row, options=places, keypoint=at), MEMORY)
     assert trace
-    assert 'Next 10 -15 16: 1. 01 20 15 no; 2. 10 -14 01 no; Or 10 -15 01: 1.' in trace.think
-    assert trace.think.endswith(f'2. 10 -14 01 yes. Closest: {places[1]}.')
+    first = '1. x 01 10 no; 2. x 10 10 y -14 -15 z 01 16 no;'
+    assert f'Next 10 -15 16: {first} Or 10 -15 01: 1. x 01 10 no; 2.' in trace.think
+    assert trace.think.endswith(f'2. x 10 10 y -14 -15 z 01 01 yes. Closest: {places[1]}.')
     assert trace.answer == places[1]
 
 
