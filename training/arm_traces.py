@@ -68,7 +68,7 @@ def waypoint(row: Row) -> tuple[str, str] | None:
             break
     if found is None:
         found = closest(step.ends[-1], places)
-    return ' '.join([*said, f'Closest: {row.options[found]}.']), row.options[found]
+    return ' '.join([*said, f'Closest: {found + 1}.']), row.options[found]
 
 
 def closest(end: Cm, places: Sequence[Cm]) -> int:

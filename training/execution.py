@@ -146,7 +146,7 @@ _STEPS: tuple[tuple[re.Pattern[str], Step], ...] = tuple(
         (r'First is [^.]*\.?$', _first),
         (rf'{_LABEL} objects: \d+\.?$', _count),
         (r'nearest is [^.]*\.?$', _nearest),
-        (rf'(?:Next|Or) {_CM}: [^A-Z]*Closest: [^A-Za-z]*$', _next_place),
+        (rf'(?:Next|Or) {_CM}: [^A-Z]*Closest: \d+\.?$', _next_place),
         (rf'Way {_CM}, half \d+: [^.]*\. Most like: [^.]*\.?$', _way),
     )
 )

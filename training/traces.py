@@ -13,7 +13,7 @@ import math
 import re
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.reasoning.completions import UNKNOWN
+from embodied_r_ros.reasoning.completions import option_letter, UNKNOWN
 from embodied_r_ros.vocabulary import COLOURS
 
 from training.arm_traces import ARM_READERS
@@ -40,10 +40,11 @@ class Trace:
 
     think: str
     answer: str
+    letter: str = ''  # of the option that the answer is, where it is given by that
 
     def completion(self) -> str:
         """The trace as a completion; the spaces make its words the same tokens as in the scene."""
-        return f'<think> {self.think}</think><answer> {self.answer}</answer>'
+        return f'<think> {self.think}</think><answer> {self.letter or self.answer}</answer>'
 
 
 Reader = Callable[['Row', Sequence[SceneLine]], 'Trace | None']
@@ -273,7 +274,11 @@ def read_row(row: Row, config: MemoryConfig) -> Trace | None:
     """What a careful reader of the row's prompt answers, and why; None: the text does not tell."""
     if row.question_type in ARM_READERS:
         said = ARM_READERS[row.question_type](row)
-        return Trace(*said) if said else None
+        if said is None:
+            return None
+        # With three digits of three figures, positions are copied wrong where letters are not.
+        is_place = row.question_type == 'waypoint' and said[1] in row.options
+        return Trace(*said, option_letter(row.options.index(said[1])) if is_place else '')
     reader = READERS.get(row.question_type)
     lines = read_scene(row.prompt(config).user)
     return reader(row, lines) if reader and lines else None

@@ -48,7 +48,12 @@ def test_a_trace_names_no_letter_and_ends_with_its_option() -> None:
         trace = read_row(row, MEMORY)
         if trace:
             assert trace.answer in row.options
-            assert trace.think.endswith(f': {trace.answer}.')
+            if trace.letter:
+                number = 'ABCDEFGH'.index(trace.letter) + 1
+                assert trace.think.endswith(f'Closest: {number}.')
+                assert row.options[number - 1] == trace.answer
+            else:
+                assert trace.think.endswith(f': {trace.answer}.')
             assert not re.search(r'\b[A-D]\b', trace.think)
 
 
@@ -61,11 +66,11 @@ def test_the_last_figures_lead_to_the_answer() -> None:
 
 def test_execution_follows_the_figures_not_the_words() -> None:
     places = ('(0.100, 0.000, 0.020)', '(0.300, 0.000, 0.020)')
-    think = 'red 10 00; hand 00 00 16. Next 29 01 02: 1. x 10 29 no; 2. x 30 29 yes. Closest: '
-    assert executed_conclusion(f'{think}(0.100, 0.000, 0.020).', places) == places[1]
-    assert executed_conclusion(f'{think}(0.100, 0.000, 0.020).', ('left', 'right')) is None
-    think = 'Next 10 00 02: 1. x 20 10 no; Or 29 01 02: 1. x 10 29 no; Closest: '
-    assert executed_conclusion(f'{think}(0.100, 0.000, 0.020).', places) == places[1]
+    think = 'red 10 00; hand 00 00 16. Next 29 01 02: 1. x 10 29 no; 2. x 30 29 yes. Closest: 1.'
+    assert executed_conclusion(think, places) == places[1]
+    assert executed_conclusion(think, ('left', 'right')) is None
+    think = 'Next 10 00 02: 1. x 20 10 no; Or 29 01 02: 1. x 10 29 no; Closest: 1.'
+    assert executed_conclusion(think, places) == places[1]
     think = 'Next 00 00 02. Way 00 -03 -14, half 07: up. Most like: up.'
     assert executed_conclusion(think, ('up', 'slightly left, down')) == 'slightly left, down'
 
@@ -110,7 +115,7 @@ def test_a_second_position_is_looked_for_where_the_first_is_no_option() -> None:
     assert trace
     first = '1. x 01 10 no; 2. x 10 10 y -14 -15 z 01 16 no;'
     assert f'Next 10 -15 16: {first} Or 10 -15 01: 1. x 01 10 no; 2.' in trace.think
-    assert trace.think.endswith(f'2. x 10 10 y -14 -15 z 01 01 yes. Closest: {places[1]}.')
+    assert trace.think.endswith('2. x 10 10 y -14 -15 z 01 01 yes. Closest: 2.')
     assert trace.answer == places[1]
 
 
