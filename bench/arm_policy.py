@@ -10,7 +10,6 @@ oracle (the ceiling), and who needs no model (the floor). The real nodes: `embod
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import replace
 import json
 from pathlib import Path
 import sys
@@ -18,35 +17,28 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.answers import AnswerKind
 from embodied_r_ros.errors import EmbodiedRError
-from embodied_r_ros.keypoints.trial import success_rate, Trial, TrialConfig
+from embodied_r_ros.keypoints.trial import success_rate
 from embodied_r_ros.models.http_chat import HttpChatClient
 from embodied_r_ros.models.serving import served_model
-from embodied_r_ros.perception.placing import table_view
 from embodied_r_ros.reasoning.asking import ReasonerConfig
-from embodied_r_ros.reasoning.keypoints import gripper_question, keypoint_question, look_at_table
 from embodied_r_ros.reasoning.reasoner import Reasoner
 from embodied_r_ros.robots import load_robot
-from embodied_r_ros.rows import Row
-from embodied_r_ros.sim.arm_choosers import Chooser, Chosen
-from embodied_r_ros.sim.arm_loop import baseline, ClassicalSight, play, TrialPlan
+from embodied_r_ros.sim.arm_loop import baseline, TrialPlan
 from embodied_r_ros.sim.config import ArmConfig
 
-from training.arm_traces import ARM_READERS
+from training.arm_trials import careful_reader, led
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from embodied_r_ros.deltas import SemanticDelta
     from embodied_r_ros.reasoning.asking import Question
     from embodied_r_ros.robots import Robot
-    from embodied_r_ros.sim.arm_choosers import View
 
-    # Which option, of a kind of question about what was seen; None: it cannot be known.
-    Answerer = Callable[[str, Question, Sequence[SemanticDelta]], int | None]
+    from training.arm_trials import Answerer
 
 BASELINES = ('oracle', 'random', 'nearest')
-_CLOSED = 'closed'
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -101,74 +93,6 @@ def measured(
         trials = [baseline(name, plan, robot, camera) for plan in plans]
         found[name] = {'success_rate': success_rate(trials)}
     return found
-
-
-def led(plan: TrialPlan, robot: Robot, answerer: Answerer) -> Trial:
-    """One trial; it ends without success where an answer is that nothing can be known."""
-    camera = ArmConfig(plan.task).camera()
-    sight = ClassicalSight(robot)
-    with plan.arm(camera) as arm:
-        chooser = TextChooser(robot, arm.task, sight, answerer)
-        try:
-            return play(arm, chooser, robot, plan.id, sight, TrialConfig())
-        except UnknownError as error:
-            sys.stderr.write(f'{plan.id}: {error}\n')
-            return Trial(plan.id, arm.task, is_success=False, seconds=arm.now_s, steps=())
-
-
-class UnknownError(EmbodiedRError):
-    """Whoever was asked cannot know."""
-
-
-class TextChooser(Chooser):
-    """Asks for the position and the gripper as the nodes do."""
-
-    def __init__(self, robot: Robot, task: str, sight: ClassicalSight, answerer: Answerer) -> None:
-        self._robot, self._task = robot, task
-        self._sight, self._answerer = sight, answerer
-
-    def choose(self, view: View) -> Chosen:
-        """Ask both questions.
-
-        Raises:
-            UnknownError: One has no answer.
-        """
-        metadata = self._robot.metadata
-        asked = self._task, metadata.frame_id
-        where = keypoint_question(*asked, view.candidates, (), metadata, view.tool)
-        grip = gripper_question(*asked, metadata, view.tool)
-        index = self._answer('waypoint', where, view)
-        return Chosen(index, grip.options[self._answer('gripper', grip, view)] == _CLOSED)
-
-    def _answer(self, kind: str, question: Question, view: View) -> int:
-        table = table_view(None, self._robot.metadata, self._robot.placing, view.tool)
-        index = self._answerer(kind, replace(question, view=table), self._sight.deltas)
-        if index is None:
-            msg = f'no answer to {kind}'
-            raise UnknownError(msg)
-        return index
-
-
-def careful_reader(kind: str, question: Question, deltas: Sequence[SemanticDelta]) -> int | None:
-    """What follows from the text by the rules that a text policy is taught."""
-    look = look_at_table(deltas, question.view) if question.view else None
-    row = Row(
-        id='',
-        episode_id='',
-        scene_id='',
-        split='',
-        source='',
-        camera='',
-        question_type=kind,
-        question=question.text,
-        answer_kind='choice',
-        options=question.options,
-        solution='',
-        deltas=(),
-        focus=({'text': look.text},) if look else (),
-    )
-    said = ARM_READERS[kind](row)
-    return question.options.index(said[1]) if said else None
 
 
 def model(reasoner: Reasoner) -> Answerer:

@@ -17,7 +17,7 @@ from embodied_r_ros.robots import load_robot
 from embodied_r_ros.sim.arm_loop import TrialPlan
 
 from bench.__main__ import main
-from bench.arm_policy import led
+from training.arm_trials import led
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

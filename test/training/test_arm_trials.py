@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of trials that a careful reader leads."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import pytest
+
+if find_spec('metaworld') is None:
+    pytest.skip('Meta-World is not installed', allow_module_level=True)
+pytest.importorskip('embodied_r_ros.sim.world')
+
+from embodied_r_ros.reasoning.memory import MemoryConfig
+from embodied_r_ros.robots import load_robot
+from embodied_r_ros.rows import read_rows
+from embodied_r_ros.sim.arm_loop import TrialPlan
+
+from training.arm_trials import main, trial_rows
+from training.traces import read_row
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROBOT = load_robot('sawyer_sim_loop')
+
+
+def test_rows_ask_for_the_position_and_then_the_gripper_of_each_step() -> None:
+    rows = trial_rows(TrialPlan('pick', 1, 0), ROBOT, slips=0.0)
+    assert [row.question_type for row in rows] == ['waypoint', 'gripper'] * 3
+    assert [len(row.deltas) for row in rows] == [1, 1, 2, 2, 3, 3]
+    assert [row.solution_text() for row in rows[1::2]] == ['open', 'closed', 'closed']
+    for position, gripper in zip(rows[::2], rows[1::2], strict=True):
+        assert position.keypoint == gripper.keypoint
+        assert position.options[ord(position.solution) - ord('A')].startswith(
+            f'({position.keypoint[0]:.3f}'
+        )
+    assert rows[2].state == pytest.approx(rows[0].keypoint, abs=0.01)
+
+
+def test_a_row_reads_as_the_careful_reader_answered() -> None:
+    for row in trial_rows(TrialPlan('place', 1, 1), ROBOT, slips=0.2):
+        trace = read_row(row, MemoryConfig(200))
+        assert trace
+        assert trace.answer == row.solution_text()
+
+
+def test_who_slips_is_asked_from_other_places() -> None:
+    plan = TrialPlan('pick', 1, 2)
+    straight = {row.state for row in trial_rows(plan, ROBOT, slips=0.0)}
+    astray = [row.state for row in trial_rows(plan, ROBOT, slips=0.3)]
+    assert set(astray) - straight
+    assert astray == [row.state for row in trial_rows(plan, ROBOT, slips=0.3)]
+
+
+def test_nothing_is_kept_of_a_trial_that_failed() -> None:
+    assert trial_rows(TrialPlan('pick', 1, 0), ROBOT, slips=1.0) == []
+
+
+def test_the_command_writes_rows_and_leaves_a_file_that_is_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / 'rows.jsonl'
+    run = ['--tasks', 'pick', '--episodes', '1', '--seed', '1', '--out', str(out)]
+    assert main(run) == 0
+    assert {row.source for row in read_rows(out)} == {'careful reader'}
+    assert main(run) == 2
+    assert 'exists already' in capsys.readouterr().err
