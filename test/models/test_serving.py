@@ -288,13 +288,14 @@ def options(profile: Profile, role: str) -> dict[str, str]:
 
 
 SHIPPED = profile_names()
-ON_GPU = [name for name in SHIPPED if name != 'embedded']
+ON_GPU = [name for name in SHIPPED if not name.startswith('embedded')]
 
 
 class TestShippedProfiles:
     def test_are_those_of_the_design(self) -> None:
         assert SHIPPED == [
             'embedded',
+            'embedded-arm',
             'gpu-24gb',
             'gpu-80gb',
             'h200-141gb',
@@ -336,7 +337,7 @@ class TestShippedProfiles:
     def test_show_their_arithmetic(self, name: str) -> None:
         path = Path(__file__).parents[2] / 'config' / 'models' / f'{name}.yaml'
         comment = ' '.join(line for line in path.read_text().splitlines() if line[:1] == '#')
-        for word in ('weights', 'KV cache', 'GB' if name == 'embedded' else 'GiB'):
+        for word in ('weights', 'KV cache', 'GiB' if name in ON_GPU else 'GB'):
             assert word in comment
 
     @pytest.mark.parametrize('name', SHIPPED)
