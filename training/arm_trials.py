@@ -18,7 +18,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.deltas import row_deltas
-from embodied_r_ros.errors import EmbodiedRError
+from embodied_r_ros.errors import EmbodiedRError, InputError
 from embodied_r_ros.keypoints.trial import Trial
 from embodied_r_ros.perception.placing import table_view
 from embodied_r_ros.questions.derive import QuestionsConfig
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 _CLOSED = 'closed'
 _KINDS = ('waypoint', 'gripper')
+_TASKS = ('pick', 'place', 'push', 'stack')  # whose rules the careful reader knows
 
 
 class UnknownError(EmbodiedRError):
@@ -92,7 +93,7 @@ def asked_row(kind: str, question: Question, deltas: Sequence[SemanticDelta]) ->
         scene_id='',
         split='train',
         source='',
-        camera='',
+        camera=deltas[-1].camera,
         question_type=kind,
         question=question.text,
         answer_kind='choice',
@@ -195,20 +196,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Lead trials and write their rows."""
     parser = argparse.ArgumentParser(prog='training.arm_trials', description=__doc__)
     add = parser.add_argument
-    add('--tasks', nargs='+', default=['pick', 'place', 'push'], help='(%(default)s)')
+    add('--tasks', nargs='+', default=_TASKS[:3], choices=_TASKS, help='(%(default)s)')
     add('--episodes', type=int, default=100, help='trials of each task (%(default)s)')
     add('--seed', type=int, default=61000, help='of scenes and slips (%(default)s)')
     add('--slips', type=float, default=0.15, help='share of wrong choices (%(default)s)')
     add('--robot', default='sawyer_sim_loop', help='robot with its candidates (%(default)s)')
     add('--out', type=Path, required=True, metavar='FILE', help='the rows')
     args = parser.parse_args(arguments)
+    if not 0 <= args.slips <= 1:
+        parser.error(f'--slips is {args.slips}, expected a share from 0 to 1')
     numbers = range(args.episodes)
     plans = [TrialPlan(task, args.seed, index) for task in args.tasks for index in numbers]
     try:
         robot = load_robot(args.robot)
-        led = tqdm(plans, desc='trials', unit='trial', file=sys.stderr, disable=None)
-        found = (row for plan in led for row in trial_rows(plan, robot, args.slips))
-        count = write_rows(args.out, found)
+        shown = tqdm(plans, desc='trials', unit='trial', file=sys.stderr, disable=None)
+        found = (row for plan in shown for row in trial_rows(plan, robot, args.slips))
+        if not (count := write_rows(args.out, found)):
+            args.out.unlink()
+            msg = f'none of {len(plans)} trials succeeded: give more --episodes, or fewer --slips'
+            raise InputError(msg)
     except EmbodiedRError as error:
         sys.stderr.write(f'training.arm_trials: error: {error}\n')
         return 2

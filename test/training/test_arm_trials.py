@@ -67,3 +67,16 @@ def test_the_command_writes_rows_and_leaves_a_file_that_is_there(
     assert {row.source for row in read_rows(out)} == {'careful reader'}
     assert main(run) == 2
     assert 'exists already' in capsys.readouterr().err
+
+
+def test_the_command_says_where_nothing_came_of_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / 'rows.jsonl'
+    run = ['--tasks', 'pick', '--episodes', '1', '--seed', '1', '--out', str(out)]
+    assert main([*run, '--slips', '1']) == 2
+    assert 'none of 1 trials succeeded' in capsys.readouterr().err
+    assert not out.exists()
+    for wrong in (['--slips', '1.5'], ['--tasks', 'drawer']):
+        with pytest.raises(SystemExit, match='2'):
+            main([*run, *wrong])
