@@ -125,6 +125,21 @@ def test_seeds_of_a_recipe_are_told_as_one(capsys: pytest.CaptureFixture[str]) -
     assert 'lowest to highest' in Path('out/report.html').read_text()
 
 
+def test_each_temperature_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    write_rows(Path('rows.jsonl'), [turning_row(i, 'test') for i in range(3)])
+    report = run(
+        kind='models',
+        models={'nano': NANO},
+        rows={'turns': 'rows.jsonl'},
+        temperatures=[0, 1.5],
+        max_tokens=160,
+    )
+    assert [cell['rows'] for cell in report['cells']] == ['turns', 'turns, at 1.5']
+    greedy, hot = (cell['execution'] for cell in report['cells'])
+    assert greedy != hot  # so hot, hardly a reasoning follows from its figures
+    assert 'turns, at 1.5' in capsys.readouterr().out
+
+
 def test_missing_model_is_trained_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv('PYTHONPATH', str(ROOT))
     write_rows(Path('rows.jsonl'), [turning_row(i, 'train') for i in range(8)])

@@ -40,9 +40,9 @@ class ExperimentConfig:
         """How much of what was seen a prompt holds."""
         return MemoryConfig(token_budget=self.token_budget)
 
-    def sampling(self) -> Sampling:
-        """Models are asked greedily."""
-        return Sampling(0.0, 1.0, self.max_tokens, self.seed)
+    def sampling(self, temperature: float = 0.0) -> Sampling:
+        """How models are asked: greedily, unless a temperature is given."""
+        return Sampling(temperature, 1.0, self.max_tokens, self.seed)
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class ModelsConfig(ExperimentConfig):
     rows: dict[str, str] = field(default_factory=dict)  # name: file
     judges: dict[str, tuple[str, ...]] = field(default_factory=dict)  # name: several vote
     split: str = setting('', 'only rows of this split; empty: all')
-    temperature: float = setting(0.0, 'of the models; 0: greedy', between=(0, 2))
+    temperatures: tuple[float, ...] = (0.0,)  # of the models; 0: greedy
     seeds: dict[str, tuple[str, ...]] = field(default_factory=dict)  # recipe: its models
     train: tuple[TrainingConfig, ...] = ()
 
@@ -78,6 +78,9 @@ class ModelsConfig(ExperimentConfig):
         super().__post_init__()
         _check_named(self, 'models', at_least=1)
         _check_named(self, 'rows', at_least=1)
+        if not self.temperatures or not all(0 <= given <= 2 for given in self.temperatures):
+            msg = f'temperatures is {list(self.temperatures)}: expected one or more from 0 to 2'
+            raise ConfigError(msg)
         for recipe, names in self.seeds.items():
             if not names:
                 msg = f'seeds.{recipe} is empty: name one model or more'
@@ -88,10 +91,6 @@ class ModelsConfig(ExperimentConfig):
                         f'seeds.{recipe} names {name!r}: expected one of {", ".join(self.models)}'
                     )
                     raise ConfigError(msg)
-
-    def sampling(self) -> Sampling:
-        """Models are asked greedily, unless a temperature is given."""
-        return replace(super().sampling(), temperature=self.temperature)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from html import escape
+from itertools import product
 from pathlib import Path
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from training.models import is_adapter, is_url, model_folder
 from training.report_page import html_page, html_table, interval_text, rate_text
 
 if TYPE_CHECKING:
+    from embodied_r_ros.answers import Sampling
     from embodied_r_ros.rows import Row
 
     from training.experiments.config import ModelsConfig, TrainingConfig
@@ -52,11 +54,12 @@ def run(config: ModelsConfig) -> dict[str, Any]:
         if not is_url(model):
             model_folder(model)
     cells, means = [], []
-    for file, asked in rows.items():
+    for (file, asked), temperature in product(rows.items(), config.temperatures):
+        name = f'{file}, at {temperature:g}' if temperature else file
         for judge_name, judge in judges.items():
-            reports = _reports(config, asked, judge)
-            cells += _cells(reports, {'rows': file, 'judge': judge_name})
-        means += means_of(reports, config.seeds, file)  # do not depend on the judge
+            reports = _reports(config, asked, config.sampling(temperature), judge)
+            cells += _cells(reports, {'rows': name, 'judge': judge_name})
+        means += means_of(reports, config.seeds, name)  # do not depend on the judge
     return {
         'kind': 'models',
         'title': config.title,
@@ -68,12 +71,12 @@ def run(config: ModelsConfig) -> dict[str, Any]:
 
 
 def _reports(
-    config: ModelsConfig, rows: list[Row], judge: Judge | None
+    config: ModelsConfig, rows: list[Row], sampling: Sampling, judge: Judge | None
 ) -> dict[str, dict[str, Any]]:
     """Every model on the same rows with the same judge."""
     cache = opened_cache(config.cache)
     return {
-        name: evaluate(model, rows, config.memory(), config.sampling(), cache, judge)
+        name: evaluate(model, rows, config.memory(), sampling, cache, judge)
         for name, model in config.models.items()
     }
 
