@@ -73,6 +73,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar='M',
         help='height above the floor, for distances (default: as odometry says)',
     )
+    classical.add_argument(
+        '--no-odometry',
+        action='store_true',
+        help='perceive from images alone, also where a bag has it',
+    )
     vlm = parser.add_argument_group('vlm')
     vlm.add_argument('--profile', help='model profile whose perceiver is asked')
     vlm.add_argument('--url', help='server of a vision-language model')
@@ -114,7 +119,7 @@ def _perceiver(args: argparse.Namespace) -> Perceiver:
 
 
 def _classical_config(args: argparse.Namespace) -> ClassicalConfig:
-    config = ClassicalConfig(camera_height_m=args.camera_height)
+    config = ClassicalConfig(camera_height_m=args.camera_height, use_odometry=not args.no_odometry)
     if args.hfov is None:
         return config
     try:

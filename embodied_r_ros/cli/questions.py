@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.cli.arguments import some_path
 from embodied_r_ros.errors import InputError
 from embodied_r_ros.models.profiles import load_profile
+from embodied_r_ros.perception.classical import ClassicalConfig
 from embodied_r_ros.pipeline import classical_perceiver, perceive_path, vlm_perceiver
 from embodied_r_ros.questions.collect import find_bags, rows_of_bags
 from embodied_r_ros.questions.coverage import Coverage
@@ -39,6 +40,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         '--deltas', choices=DELTA_SOURCES, help='default: recorded if there, else classical'
+    )
+    parser.add_argument(
+        '--no-odometry',
+        action='store_true',
+        help='with --deltas classical: perceive from images alone, as of a robot without it; '
+        'solutions know the poses still',
     )
     parser.add_argument('--seed', type=int, default=0, help='of the questions and the split')
     parser.add_argument('--moments', type=int, default=4, help='moments to ask at, per episode')
@@ -71,9 +78,10 @@ def main(args: argparse.Namespace) -> int:
     coverage = Coverage()
     bags = tqdm(find_bags(args.bags), unit=' bags', disable=None)
     perceive = _perceiving(args, config.robot)
+    seen_by = 'classical, without odometry' if args.no_odometry else args.deltas
     rows = rows_of_bags(bags, args.deltas, config, coverage, perceive, is_forced=args.force)
     count = write_rows(args.out, rows)
-    write_manifest(args.out, config, args.deltas, coverage)
+    write_manifest(args.out, config, seen_by, coverage)
     for bag in coverage.bags:
         if bag.left_out:
             print(f'left out: {bag.name}: {bag.left_out}', file=sys.stderr)
@@ -85,12 +93,16 @@ def _perceiving(
     args: argparse.Namespace, robot: Robot | None
 ) -> Callable[[Path], Sequence[SemanticDelta]]:
     """What perceives the images of a bag, where its deltas are not read from it."""
+    if args.no_odometry and args.deltas != 'classical':
+        msg = '--no-odometry is for --deltas classical: give both, or leave it out'
+        raise InputError(msg)
     if args.deltas != 'vlm':
         if args.profile:
             msg = '--profile is for --deltas vlm: give both, or neither'
             raise InputError(msg)
+        sight = ClassicalConfig(use_odometry=not args.no_odometry)
         return lambda bag: list(
-            perceive_path(bag, classical_perceiver(), keyframes_of_arm(bag, robot))
+            perceive_path(bag, classical_perceiver(sight), keyframes_of_arm(bag, robot))
         )
     if not args.profile:
         msg = '--deltas vlm needs a model server: give --profile'

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from collections import Counter
 import json
+import re
 import shutil
 from typing import TYPE_CHECKING
 
@@ -56,6 +57,25 @@ def test_worlds_for_tests_alone_are_asked_about_in_known_and_in_held_out_words(
     assert {row.meta['held_out_wording'] for row in rows} == {True, False}
 
 
+def test_perceived_without_odometry_no_distance_is_told_and_solutions_stay(
+    tmp_path: Path,
+) -> None:
+    assert (
+        main(f'sim indoor --episodes 1 --seed 78 --duration 8 --out {tmp_path / "w"}'.split()) == 0
+    )
+    rows = {}
+    for name, extra in (('with', []), ('without', ['--no-odometry'])):
+        out = tmp_path / f'{name}.jsonl'
+        given = ['questions', str(tmp_path / 'w'), '--deltas', 'classical', '--out', str(out)]
+        assert main([*given, *extra]) == 0
+        rows[name] = {(row.question, row.solution) for row in read_rows(out)}
+        has_metres = re.search(r'moved \w+ \d', out.read_text()) is not None
+        assert has_metres == (name == 'with')
+    assert rows['with'] & rows['without']
+    manifest = json.loads((tmp_path / 'without.manifest.json').read_text())
+    assert manifest['deltas'] == 'classical, without odometry'
+
+
 @pytest.mark.parametrize(
     ('arguments', 'message'),
     [
@@ -65,6 +85,7 @@ def test_worlds_for_tests_alone_are_asked_about_in_known_and_in_held_out_words(
         (['{worlds}', '--deltas', 'vlm', '--out', '{tmp}/rows'], 'give --profile'),
         (['{worlds}', '--deltas', 'true', '--out', '{tmp}/a/rows'], 'does not exist'),
         (['{worlds}', '--deltas', 'true', '--moments', '0', '--out', '{tmp}/r'], 'moments is 0'),
+        (['{worlds}', '--no-odometry', '--out', '{tmp}/r'], '--no-odometry is for'),
         (['{worlds}', '--test-share', '2', '--out', '{tmp}/r'], 'test_share is 2.0'),
     ],
 )
