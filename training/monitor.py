@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 import json
 import math
@@ -31,13 +31,19 @@ class Alarm:
     remedy: str
 
 
-Logs = Sequence[dict[str, float]]
+Logs = Sequence[dict[str, float | None]]
 Rule = Callable[[Logs], Alarm | None]
+
+
+def known(log: Mapping[str, float | None], key: str) -> float | None:
+    """A value of a log; None: it was not measured, which is logged as no entry, None, or NaN."""
+    value = log.get(key)
+    return None if value is None or math.isnan(value) else value
 
 
 def mean_of(logs: Logs, key: str) -> float:
     """Mean of a value over the logs that have it; NaN: none has."""
-    values = [log[key] for log in logs if key in log and not math.isnan(log[key])]
+    values = [value for log in logs if (value := known(log, key)) is not None]
     return sum(values) / len(values) if values else math.nan
 
 
@@ -83,7 +89,7 @@ def _shrinking(logs: Logs) -> Alarm | None:
 
 
 def _forgetting(logs: Logs) -> Alarm | None:
-    unseen = [log[_UNSEEN] for log in logs if _UNSEEN in log]
+    unseen = [value for log in logs if (value := known(log, _UNSEEN)) is not None]
     if len(unseen) < 2 or unseen[-1] >= max(unseen) - 0.05:
         return None
     return Alarm(

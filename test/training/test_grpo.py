@@ -109,7 +109,7 @@ def test_unanimous_groups_are_counted_by_prompt() -> None:
     assert unanimous_share(['p', 'p', 'q', 'q'], [(1, 0), (1, 0), (1, 0), (1, 1)]) == 0.5
 
 
-def logs(**changes: list[float]) -> list[dict[str, float]]:
+def logs(**changes: list[float]) -> list[dict[str, float | None]]:
     """Ten logs of a good run, with some values replaced."""
     good = {
         'rewards/format_reward/mean': [1.0] * 10,
@@ -123,7 +123,7 @@ def logs(**changes: list[float]) -> list[dict[str, float]]:
     return [{key: values[i] for key, values in good.items()} for i in range(10)]
 
 
-def names(history: list[dict[str, float]]) -> list[str]:
+def names(history: Sequence[dict[str, float | None]]) -> list[str]:
     return [alarm.name for rule in RULES if (alarm := rule(history))]
 
 
@@ -145,6 +145,11 @@ def names(history: list[dict[str, float]]) -> list[str]:
 def test_monitor_names_what_goes_wrong(key: str, values: list[float], alarm: str) -> None:
     assert names(logs()) == []
     assert names(logs(**{key: values})) == [alarm]
+
+
+def test_monitor_lives_without_a_judge() -> None:
+    key = 'rewards/consistency_reward/mean'  # which is then logged as None
+    assert names([{**log, key: None} for log in logs()]) == []
 
 
 def test_resumed_run_equals_one_that_was_not_stopped(folder: Path) -> None:

@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.errors import InputError
 
 from training.models import is_url
-from training.monitor import consistency_rate
+from training.monitor import consistency_rate, known
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,5 +70,5 @@ def _read(state: Path) -> list[dict[str, float]]:
 
 
 def _curve(log: list[dict[str, float]], key: str) -> Curve:
-    known = [(e['step'], e[key]) for e in log if key in e and not math.isnan(e[key])]
-    return [step for step, _ in known], [value for _, value in known]
+    points = [(e['step'], value) for e in log if (value := known(e, key)) is not None]
+    return [step for step, _ in points], [value for _, value in points]
