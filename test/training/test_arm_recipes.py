@@ -72,7 +72,8 @@ def test_supervised_recipe_runs(rows: Path, tmp_path: Path) -> None:
 def test_reinforcement_recipe_runs_with_a_reward_for_the_workspace(
     rows: Path, tmp_path: Path
 ) -> None:
-    more = ['--model', str(shared_path('models', 'nano')), '--workspace_weight', '0.1']
+    more = ['--model', str(shared_path('models', 'nano')), '--samples', '']
+    more += ['--workspace_weight', '0.1']
     more += ['--per_device_train_batch_size', '4', '--gradient_accumulation_steps', '1']
     more += ['--num_generations', '4', '--max_completion_length', '8']
     said = run('grpo', 'arm-grpo.yaml', rows, tmp_path / 'grpo', *more)
