@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 import gc
 import os
 import subprocess
@@ -168,6 +169,16 @@ class Graph:
     def call(self, kind: type[Any], name: str, request: Any, timeout_s: float = TIMEOUT_S) -> Any:
         """Call a service and return its response."""
         return self.result(self.call_async(kind, name, request), timeout_s)
+
+    def call_process(self, kind: type[Any], name: str, request: Any) -> Any:
+        """Call a service that changes nothing of a process that has just started.
+
+        DDS can lose the reply while the process has not found this client yet: it is asked again.
+        """
+        for _ in range(4):
+            with suppress(AssertionError):
+                return self.call(kind, name, request, TIMEOUT_S / 4)
+        return self.call(kind, name, request)
 
     def call_async(self, kind: type[Any], name: str, request: Any) -> Any:
         """Call a service and return the future of its response."""

@@ -69,7 +69,7 @@ def test_player_ends_with_its_bag(graph: Graph, bag: Path) -> None:
 
 def test_node_waits_to_be_configured(graph: Graph, bag: Path) -> None:
     process = graph.process('bag_player', bag=bag)
-    state = graph.call(GetState, '/bag_player/get_state', GetState.Request(), TIMEOUT_S)
+    state = graph.call_process(GetState, '/bag_player/get_state', GetState.Request())
     assert state.current_state.label == 'unconfigured'
     process.send_signal(signal.SIGINT)
     assert process.wait(TIMEOUT_S) == 0
