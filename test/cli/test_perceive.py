@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, TYPE_CHECKING
 
 import cv2
@@ -79,6 +80,21 @@ def test_a_listing_for_people(folder: Path, capsys: pytest.CaptureFixture[str]) 
 def test_more_keyframes_on_request(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kinds = [line['kind'] for line in perceive(capsys, folder, '--max-interval', 0.1)]
     assert kinds == ['FIRST', 'NO_CHANGE', 'CHANGE']
+
+
+def test_odometry_of_a_bag_is_left_out_on_request(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip('embodied_r_ros.sim.world')
+    given = f'sim indoor --episodes 1 --seed 78 --duration 6 --out {tmp_path / "w"}'
+    assert main(given.split()) == 0
+    capsys.readouterr()
+    bag = tmp_path / 'w' / 'episode_00000'
+    with_odometry = perceive(capsys, bag)
+    without = perceive(capsys, bag, '--no-odometry')
+    assert any(re.search(r'moved \w+ \d', delta['action']) for delta in with_odometry)
+    assert not any(re.search(r'moved \w+ \d', delta['action']) for delta in without)
+    assert len(without) == len(with_odometry)
 
 
 def test_bad_input_is_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -173,7 +173,8 @@ class Graph:
     def call_process(self, kind: type[Any], name: str, request: Any) -> Any:
         """Call a service that changes nothing of a process that has just started.
 
-        DDS can lose the reply while the process has not found this client yet: it is asked again.
+        Fast DDS drops the reply where the process has not found this client within 100 ms
+        (ros2/rmw_fastrtps#418): it is asked again.
         """
         for _ in range(4):
             with suppress(AssertionError):

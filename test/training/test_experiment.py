@@ -34,6 +34,7 @@ from training.experiments.questions import (
 ROOT = Path(__file__).resolve().parents[2]
 NANO = str(shared_path('models', 'nano'))
 SMALL = {'max_tokens': 24, 'cache': 'cache'}
+ONE_MODEL = {'kind': 'models', 'models': {'nano': NANO}, 'rows': {'turns': 'rows.jsonl'}}
 
 
 @pytest.fixture(scope='module')
@@ -135,8 +136,8 @@ def test_each_temperature_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
         max_tokens=160,
     )
     assert [cell['rows'] for cell in report['cells']] == ['turns', 'turns, at 1.5']
-    greedy, hot = (cell['execution'] for cell in report['cells'])
-    assert greedy != hot  # so hot, hardly a reasoning follows from its figures
+    greedy, hot = (cell['words'] for cell in report['cells'])
+    assert greedy != hot  # so hot, reasonings are not as long as they were
     assert 'turns, at 1.5' in capsys.readouterr().out
 
 
@@ -237,6 +238,8 @@ def test_policies_look_at_their_frames_and_are_asked_the_same(worlds: Path) -> N
 @pytest.mark.parametrize(
     ('values', 'problem'),
     [
+        ({**ONE_MODEL, 'temperatures': []}, 'temperatures is []: expected one or more'),
+        ({**ONE_MODEL, 'temperatures': [0, 3]}, 'temperatures is [0, 3]: expected one or more'),
         ({'kind': 'grid'}, "kind is 'grid': expected one of models, perception, keyframes"),
         ({'kind': 'models', 'modles': {}}, "did you mean 'models'"),
         ({'kind': 'models', 'models': {}, 'rows': {'a': 'b'}}, 'models has 0 entries'),
