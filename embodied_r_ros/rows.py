@@ -9,7 +9,7 @@ where it went next, so that their solutions can be checked.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 import json
 from typing import Any, TYPE_CHECKING
 
@@ -118,9 +118,18 @@ class Row:
         return tuple(SemanticDelta.from_row(delta) for delta in self.deltas)
 
     def prompt(self, config: MemoryConfig) -> Prompt:
-        """The prompt that the reasoner reads for this row, as it would live."""
+        """The prompt that the reasoner reads for this row, as it would live.
+
+        A question that was asked live is told within the budget that it was answered with.
+        """
+        if budget := self.meta.get('token_budget'):
+            config = replace(config, token_budget=budget)
         focus = [FocusText(**item) for item in self.focus]
         return build_prompt(self.question, self.options, self.semantic_deltas(), focus, config)
+
+    def without_scene(self) -> Row:
+        """The same question for who has seen nothing: a blind baseline."""
+        return replace(self, deltas=(), focus=())
 
     def solution_text(self) -> str:
         """The solution as text: of a choice, the option's own text."""

@@ -23,7 +23,7 @@ def newest_checkpoint(folder: str) -> str | None:
         if _is_complete(checkpoint):
             return str(checkpoint)
         sys.stderr.write(f'{checkpoint} is half-written: it is removed\n')
-        shutil.rmtree(checkpoint)
+        shutil.rmtree(checkpoint, ignore_errors=True)  # several processes come here at once
     return None
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter, defaultdict
-from dataclasses import asdict, replace
+from dataclasses import asdict
 import json
 from pathlib import Path
 from random import Random
@@ -63,7 +63,7 @@ def evaluate(
 
     completions = said(rows)
     grades = graded_with_consistency(rows, completions, judge)
-    without = [replace(row, deltas=(), focus=()) for row in rows]
+    without = [row.without_scene() for row in rows]
     blind = graded(without, said(without))
     scenes = [row.scene_id for row in rows]
     right = [g.accuracy or 0.0 for g in grades]

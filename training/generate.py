@@ -157,17 +157,21 @@ def _batch_seed(seed: int, batch: Sequence[Prompt]) -> int:
 def load_model(folder: Path) -> tuple[Any, Any]:
     """Load a model for inference, and its tokenizer, which pads on the left.
 
+    On a GPU where there is one (of several processes, on that of this one), in half precision.
+
     Raises:
         ModelError: It cannot be loaded.
     """
+    is_gpu = torch.cuda.is_available()
+    dtype = torch.bfloat16 if is_gpu else torch.float32
     try:
         tokenizer = load_tokenizer(folder)
         tokenizer.padding_side = 'left'
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **SAFELY).eval()
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, **SAFELY).eval()
     except (OSError, ValueError) as error:
         msg = f'{folder} cannot be loaded as a model: {error}'
         raise ModelError(msg) from error
-    return model, tokenizer
+    return model.to('cuda') if is_gpu else model, tokenizer
 
 
 def prompt_messages(prompt: Prompt) -> list[dict[str, str]]:

@@ -9,7 +9,7 @@ promotion back.
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 import hashlib
 import json
 from pathlib import Path
@@ -19,13 +19,13 @@ import tempfile
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.answers import Sampling
-from embodied_r_ros.config import setting_infos
+from embodied_r_ros.config import config_from_mapping, setting_infos
 from embodied_r_ros.errors import EmbodiedRError, InputError
 from embodied_r_ros.models.digest import model_digest
+from embodied_r_ros.models.profiles import load_profile
 from embodied_r_ros.models.promotion import in_force, promote, roll_back, slot_folder
-from embodied_r_ros.reasoning.memory import MemoryConfig
+from embodied_r_ros.reasoning.asking import ReasonerConfig
 from embodied_r_ros.recordings.provenance import code_version
-from embodied_r_ros.resources import shared_path
 from embodied_r_ros.rows import read_rows
 
 from training.compare import compare
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.rows import Row
 
 _GIT_TIMEOUT_S = 5.0
+_FEW_SCENES = 10
 
 
 def examined(
@@ -53,18 +54,20 @@ def examined(
     Raises:
         ModelError: A model cannot be loaded or served.
     """
-    memory = MemoryConfig(token_budget=args.token_budget)
+    asked = _asked(args)
+    memory = asked.memory()
+    sampling = Sampling(asked.temperature, asked.top_p, asked.max_tokens, asked.seed)
     cache, judge = opened_cache(args.cache), judge_of(args.judge)
     reports = [
-        evaluate(str(folder), rows, memory, Sampling(), cache, judge)
+        evaluate(str(folder), rows, memory, sampling, cache, judge)
         for folder in (incumbent, candidate)
     ]
     comparison = compare(*reports)
     latency = None
     if args.latency_rows:
-        asked = drawn(list(rows), args.latency_rows, args.seed)
-        prompts = [row.prompt(memory) for row in asked]
-        latency = measure((str(incumbent), str(candidate)), prompts, Sampling(), _say)
+        timed = drawn(list(rows), args.latency_rows, args.seed)
+        prompts = [row.prompt(memory) for row in timed]
+        latency = measure((str(incumbent), str(candidate)), prompts, sampling, _say)
     config = GateConfig(**{f.name: getattr(args, f.name) for f in fields(GateConfig)})
     checks = gate(comparison, latency, config, judged=not is_unjudged(args.judge))
     sys.stdout.write(table(checks) + '\n')
@@ -78,6 +81,8 @@ def examined(
             'split': args.split,
             'sha256': hashlib.sha256(text.encode()).hexdigest(),
         },
+        'token_budget': asked.token_budget,
+        'max_tokens': asked.max_tokens,
         'gate': asdict(config),
         'checks': [asdict(check) for check in checks],
         'latency': [asdict(each) for each in latency] if latency else None,
@@ -97,9 +102,9 @@ def decide(args: argparse.Namespace, slot: Path) -> int:
     if not rows:
         msg = f'{args.rows} has no rows of split {args.split!r}: promote on rows held out'
         raise InputError(msg)
-    serving = in_force(slot)
-    shipped = serving.folder if serving else shared_path('models', 'nano')
-    incumbent = model_folder(args.against) if args.against else shipped
+    if (scenes := len({row.scene_id for row in rows})) < _FEW_SCENES:
+        _say(f'the rows are of {scenes} scenes only: what holds elsewhere, few can tell')
+    incumbent = model_folder(args.against) if args.against else _serving(args.profile, slot)
     with tempfile.TemporaryDirectory() as folder:
         candidate = model_folder(args.candidate)
         if is_adapter(candidate) and not args.as_adapter:
@@ -120,6 +125,46 @@ def decide(args: argparse.Namespace, slot: Path) -> int:
     return 1
 
 
+def _asked(args: argparse.Namespace) -> ReasonerConfig:
+    """How the profile's nodes ask the reasoner: the gate asks as the robot will.
+
+    Raises:
+        ConfigError: There is no such profile, or a budget is not allowed.
+    """
+    asked = config_from_mapping(ReasonerConfig, load_profile(args.profile).reasoner)
+    return replace(asked, token_budget=args.token_budget or asked.token_budget)
+
+
+def _slot(args: argparse.Namespace) -> Path:
+    """The slot that is named, or the one that the profile's reasoner follows.
+
+    Raises:
+        InputError: The profile follows none.
+    """
+    server = load_profile(args.profile).servers.get('reasoner')
+    name = args.slot or (server.promoted if server else '')
+    if not name:
+        msg = f'the reasoner of profile {args.profile} follows no slot: give --slot'
+        raise InputError(msg)
+    return slot_folder(name)
+
+
+def _serving(profile: str, slot: Path) -> Path:
+    """What serves now: what is in force in the slot, or the profile's own model.
+
+    Raises:
+        InputError: The profile has no model on this machine.
+    """
+    if serving := in_force(slot):
+        return serving.folder
+    server = load_profile(profile).servers.get('reasoner')
+    if server is None or not server.is_path():
+        told = server.model if server else 'none'
+        msg = f'the reasoner of profile {profile} ({told}) is no folder here: give --against'
+        raise InputError(msg)
+    return model_folder(server.model_argument())
+
+
 def _revision_date() -> str:
     """Date of the revision that runs; empty where it is not known."""
     command = ['git', '-C', str(Path(__file__).parent), 'log', '-1', '--format=%cI']
@@ -138,12 +183,18 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     add('candidate', nargs='?', metavar='CANDIDATE', help='folder with a model or an adapter')
     add('--rollback', action='store_true', help='take the last promotion back')
     add('--rows', type=Path, metavar='FILE', help='rows; those of the split count')
-    add('--against', metavar='DIR', help='incumbent; default: what serves, else models/nano')
-    add('--slot', default='embedded', help='name or path of the slot (default: %(default)s)')
+    add(
+        '--profile',
+        default='embedded',
+        metavar='NAME_OR_FILE',
+        help='whose reasoner is replaced, and as whose nodes ask (default: %(default)s)',
+    )
+    add('--against', metavar='DIR', help="incumbent; default: what serves, else the profile's own")
+    add('--slot', default='', help="name or path of the slot; default: the profile's")
     add('--split', default='test', help='rows held out from training (default: %(default)s)')
     add('--limit', type=int, default=0, help='so many rows, drawn by the seed; 0: all')
     add('--seed', type=int, default=0)
-    add('--token-budget', type=int, default=MemoryConfig.token_budget)
+    add('--token-budget', type=int, default=0, help="of a prompt's scene; 0: the profile's")
     add_judge_option(parser)
     add('--latency-rows', type=int, default=20, help='rows that are timed; 0: do not time')
     add('--cache', default=CACHE, metavar='DIR', help='as of training.evaluate')
@@ -167,8 +218,8 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Promote (0), refuse (1), or take back (0)."""
     args = _arguments(arguments)
-    slot = slot_folder(args.slot)
     try:
+        slot = _slot(args)
         if args.rollback:
             back = roll_back(slot)
             _say(f'in force: {back.folder if back else "the model of the profile"}')

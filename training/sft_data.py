@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from random import Random
@@ -146,7 +146,7 @@ def blind_answers(arguments: SftArguments, split: str) -> Iterator[dict[str, Any
     for number, row in enumerate(chosen_rows(arguments, split)):
         trace = Trace('Nothing was seen.', row.solution_text())
         yield {
-            'prompt': prompt_messages(replace(row, deltas=(), focus=()).prompt(MemoryConfig())),
+            'prompt': prompt_messages(row.without_scene().prompt(MemoryConfig())),
             'completion': [{'role': 'assistant', 'content': trace.completion()}],
             'scene': number,
         }

@@ -35,7 +35,7 @@ _SHOWN = '(the image shows it)'
 
 def image_prompt(row: Row) -> Prompt:
     """The prompt of a row whose image is shown instead of being told."""
-    prompt = replace(row, deltas=(), focus=()).prompt(MemoryConfig())
+    prompt = row.without_scene().prompt(MemoryConfig())
     user = prompt.user.replace(f'Seen:\n{NOTHING_SEEN}', f'Seen:\n{_SHOWN}', 1)
     return replace(prompt, user=user)
 

@@ -168,7 +168,7 @@ def test_row_gives_the_very_prompt_that_was_answered(tmp_path: Path) -> None:
         tmp_path / 'e1', [given], [label(Verdict.RIGHT)], [*earlier, *many], provenance=told
     )
     (row,) = logged_rows(bag)
-    assert row.prompt(MemoryConfig(token_budget=row.meta['token_budget'])).user == given.prompt
+    assert row.prompt(MemoryConfig(token_budget=1200)).user == given.prompt
 
 
 @pytest.mark.parametrize(

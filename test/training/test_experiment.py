@@ -118,12 +118,40 @@ def test_seeds_of_a_recipe_are_told_as_one(capsys: pytest.CaptureFixture[str]) -
     assert right['rl-0'] > right['rl-1'] == 0.0  # random weights answer nothing
     assert rl['accuracy'] == pytest.approx((right['rl-0'] + right['rl-1']) / 2)
     assert (rl['lowest'], rl['highest']) == (0.0, right['rl-0'])
+    low, high = rl['interval_95']
+    assert low <= rl['accuracy'] <= high
+    assert rl['by_type']['net_turn'] == {
+        'n': 6,
+        'accuracy': rl['accuracy'],
+        'interval_95': [low, high],
+    }
     assert rl['against_first']['difference'] == pytest.approx(rl['accuracy'])
     assert rl['before'] == 'control'
     assert rl['against_before']['difference'] == pytest.approx(rl['accuracy'])
     assert control['against_before'] is None
     assert 'mean of 2' in capsys.readouterr().out
     assert 'lowest to highest' in Path('out/report.html').read_text()
+
+
+def test_blind_model_is_asked_without_what_was_seen() -> None:
+    write_rows(Path('rows.jsonl'), [turning_row(i, 'test') for i in range(6)])
+    report = run(
+        kind='models',
+        models={'nano': NANO, 'blind': str(NANO)},
+        blind='blind',
+        rows={'turns': 'rows.jsonl'},
+        max_tokens=160,
+    )
+    nano, blind = report['cells']
+    assert nano['accuracy'] > blind['accuracy'] == nano['question_only_accuracy']
+    assert blind['against_first']['difference'] < 0  # of the same rows
+
+
+def test_blind_model_has_to_be_one_of_the_models(capsys: pytest.CaptureFixture[str]) -> None:
+    values = {'kind': 'models', 'models': {'a': NANO}, 'rows': {'b': 'c'}, 'blind': ['nobody']}
+    Path('some.yaml').write_text(yaml.safe_dump(values))
+    assert experiment.main(['--config', 'some.yaml']) == 2
+    assert "blind names 'nobody'" in capsys.readouterr().err
 
 
 def test_each_temperature_is_asked(capsys: pytest.CaptureFixture[str]) -> None:

@@ -97,9 +97,35 @@ def test_incumbent_is_what_serves(words: list[str], tmp_path: Path) -> None:
     assert manifest(tmp_path)['previous'] == 1
 
 
+def test_gate_asks_as_the_nodes_of_the_profile_and_against_its_own_model(
+    words: list[str], tmp_path: Path
+) -> None:
+    judged = ['--judge', 'none']
+    assert promote.main([*words[:-2], '--profile', 'embedded-arm', *judged]) in {0, 1}
+    record = manifest(tmp_path)
+    assert Path(record['comparison']['first']['model']).parts[-2:] == ('models', 'arm')
+    assert (record['token_budget'], record['max_tokens']) == (200, 320)
+    assert promote.main(['--rollback', '--slot', str(tmp_path / 'slot')]) == 0
+    assert promote.main([*words, *judged, '--token-budget', '700']) == 0
+    assert manifest(tmp_path)['token_budget'] == 700
+
+
+def test_slot_is_that_of_the_profile(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv('XDG_DATA_HOME', str(tmp_path / 'data'))
+    at = words.index('--slot')
+    words = [*words[:at], *words[at + 2 :], '--judge', 'none', '--profile', 'embedded-arm']
+    assert promote.main(words) == 0
+    slot = tmp_path / 'data' / 'embodied_r_ros' / 'promoted' / 'embedded-arm'
+    assert (slot / 'manifest.json').exists()
+
+
 @pytest.mark.parametrize(
     ('changes', 'message'),
     [
+        (['--profile', 'gpu-24gb', '--against', ''], 'is no folder here: give --against'),
+        (['--profile', 'nowhere'], 'nowhere'),
         (['--against', 'STRONG'], 'is the incumbent itself'),
         (['--split', 'validation'], "has no rows of split 'validation'"),
         (['--against', '/nowhere'], '/nowhere is neither a URL nor a folder'),

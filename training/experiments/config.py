@@ -72,6 +72,7 @@ class ModelsConfig(ExperimentConfig):
     split: str = setting('', 'only rows of this split; empty: all')
     temperatures: tuple[float, ...] = (0.0,)  # of the models; 0: greedy
     seeds: dict[str, tuple[str, ...]] = field(default_factory=dict)  # recipe: its models
+    blind: tuple[str, ...] = ()  # models that are asked without what was seen
     train: tuple[TrainingConfig, ...] = ()
 
     def __post_init__(self) -> None:
@@ -85,12 +86,14 @@ class ModelsConfig(ExperimentConfig):
             if not names:
                 msg = f'seeds.{recipe} is empty: name one model or more'
                 raise ConfigError(msg)
-            for name in names:
-                if name not in self.models:
-                    msg = (
-                        f'seeds.{recipe} names {name!r}: expected one of {", ".join(self.models)}'
-                    )
-                    raise ConfigError(msg)
+            self._check_models(f'seeds.{recipe}', names)
+        self._check_models('blind', self.blind)
+
+    def _check_models(self, name: str, models: tuple[str, ...]) -> None:
+        for model in models:
+            if model not in self.models:
+                msg = f'{name} names {model!r}: expected one of {", ".join(self.models)}'
+                raise ConfigError(msg)
 
 
 @dataclass(frozen=True)
@@ -202,7 +205,7 @@ def _filled(name: str, value: Any) -> Any:
     if name == 'train':
         _expect(name, value, list, 'a list of training runs')
         return tuple(_nested(TrainingConfig, name, item) for item in value)
-    if name in {'judge', 'worlds'}:
+    if name in {'judge', 'worlds', 'blind'}:
         return _texts(name, value)
     if name in {'models', 'rows', 'judges', 'policies', 'seeds'}:
         _expect(name, value, dict, 'names with values')

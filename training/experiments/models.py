@@ -75,10 +75,20 @@ def _reports(
 ) -> dict[str, dict[str, Any]]:
     """Every model on the same rows with the same judge."""
     cache = opened_cache(config.cache)
-    return {
-        name: evaluate(model, rows, config.memory(), sampling, cache, judge)
+    memory = config.memory()
+    unseen = [row.without_scene() for row in rows]
+    reports = {
+        name: evaluate(
+            model, unseen if name in config.blind else rows, memory, sampling, cache, judge
+        )
         for name, model in config.models.items()
     }
+    # A blind model was told less, but is compared on the same rows.
+    digests = [row.prompt(memory).sha256() for row in rows]
+    for name in config.blind:
+        for outcome, digest in zip(reports[name]['outcomes'], digests, strict=True):
+            outcome['prompt_sha256'] = digest
+    return reports
 
 
 def _cells(reports: dict[str, dict[str, Any]], names: dict[str, str]) -> list[dict[str, Any]]:
@@ -140,8 +150,9 @@ def text(report: dict[str, Any]) -> str:
             line += f'  {against["difference"]:+.1%} (p = {against["p_value"]:.2g})'
         lines.append(line)
     lines += [
-        f'{mean["rows"]:<14} {mean["recipe"]:<16} {mean["accuracy"]:6.1%}  mean of '
-        f'{len(mean["models"])} ({mean["lowest"]:.1%} to {mean["highest"]:.1%})  '
+        f'{mean["rows"]:<14} {mean["recipe"]:<16} {mean["accuracy"]:6.1%}  '
+        f'({mean["interval_95"][0]:.1%} to {mean["interval_95"][1]:.1%})  mean of '
+        f'{len(mean["models"])}, {mean["lowest"]:.1%} to {mean["highest"]:.1%}  '
         f'{mean["against_first"]["difference"]:+.1%} (p = {mean["against_first"]["p_value"]:.2g})'
         for mean in report['means']
     ]
@@ -185,6 +196,10 @@ def _types_chart(report: dict[str, Any], file: str) -> str:
         if cell['rows'] == file:
             for kind, figures in cell['by_type'].items():
                 groups.setdefault(kind, {})[cell['model']] = bar_of(figures)
+    for mean in report['means']:
+        if mean['rows'] == file:
+            for kind, figures in mean['by_type'].items():
+                groups.setdefault(kind, {})[f'{mean["recipe"]}, mean'] = bar_of(figures)
     return bars(groups)
 
 

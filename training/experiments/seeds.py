@@ -9,6 +9,7 @@ from typing import Any, TYPE_CHECKING
 
 from training.compare import compare
 from training.report_page import html_table, interval_text, rate_text
+from training.statistics import bootstrap_interval
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,6 +38,8 @@ def means_of(
                 'recipe': name,
                 'models': list(models),
                 'accuracy': sum(rates) / len(rates),
+                'interval_95': _interval(means[name]['outcomes']),
+                'by_type': _by_type(means[name]['outcomes']),
                 'lowest': min(rates),
                 'highest': max(rates),
                 'against_first': _pair(first, means[name]),
@@ -58,6 +61,24 @@ def _mean(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {**reports[0], 'outcomes': outcomes}
 
 
+def _interval(outcomes: Sequence[dict[str, Any]]) -> tuple[float, float] | None:
+    return bootstrap_interval([o['accuracy'] for o in outcomes], [o['scene_id'] for o in outcomes])
+
+
+def _by_type(outcomes: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for outcome in outcomes:
+        groups[outcome['question_type']].append(outcome)
+    return {
+        kind: {
+            'n': len(own),
+            'accuracy': sum(o['accuracy'] for o in own) / len(own),
+            'interval_95': _interval(own),
+        }
+        for kind, own in sorted(groups.items())
+    }
+
+
 def _pair(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
     figures = compare(first, second)
     return {name: figures[name] for name in _OF_A_PAIR}
@@ -74,7 +95,7 @@ def means_table(means: Sequence[dict[str, Any]]) -> str:
                 mean['rows'],
                 mean['recipe'],
                 len(mean['models']),
-                rate_text(mean['accuracy']),
+                rate_text(mean['accuracy']) + interval_text(mean['interval_95']),
                 f'{mean["lowest"]:.1%} to {mean["highest"]:.1%}',
                 *_told(mean['against_first'], ''),
                 *_told(mean['against_before'], mean['before']),
