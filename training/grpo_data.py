@@ -11,10 +11,10 @@ from typing import Any, TYPE_CHECKING
 
 from datasets import Dataset, Image
 from embodied_r_ros.reasoning.memory import MemoryConfig
-from embodied_r_ros.rows import read_rows
 
 from training.batches import grouped_by_length
 from training.generate import chat_text, prompt_messages
+from training.kinds import rows_of_kinds
 from training.rollouts import read_samples, unanimous
 from training.vision import image_file, image_prompt
 
@@ -71,28 +71,25 @@ def examples(arguments: GrpoArguments, split: str, tokenizer: Any) -> Iterator[d
     memory = MemoryConfig(token_budget=arguments.token_budget)
     sampled = read_samples(Path(arguments.samples)) if arguments.samples else {}
     told = _taught(sampled, arguments.anchor_share) if split == 'train' and sampled else None
-    for file in arguments.rows:
-        for row in read_rows(Path(file)):
-            if row.split != split or (told is not None and row.id not in told):
-                continue
-            if arguments.kinds and row.question_type not in arguments.kinds:
-                continue
-            shown = image_file(row, Path(arguments.images)) if arguments.images else None
-            if arguments.images and not (shown and shown.exists()):
-                continue
-            prompt = image_prompt(row) if shown else row.prompt(memory)
-            tokens = tokenizer(chat_text(tokenizer, prompt))['input_ids']
-            if len(tokens) > arguments.max_prompt_tokens:
-                continue
-            own = sampled[row.id]['completions'] if row.id in sampled else []
-            yield {
-                'prompt': prompt_messages(prompt),
-                'question': row.question,
-                'options': list(row.options),
-                'solution': row.solution,
-                'expected_length': sum(map(len, own)) / len(own) if own else 0.0,
-                **({'image': str(shown)} if shown else {}),
-            }
+    for row in rows_of_kinds(arguments.rows, arguments.kinds, split):
+        if told is not None and row.id not in told:
+            continue
+        shown = image_file(row, Path(arguments.images)) if arguments.images else None
+        if arguments.images and not (shown and shown.exists()):
+            continue
+        prompt = image_prompt(row) if shown else row.prompt(memory)
+        tokens = tokenizer(chat_text(tokenizer, prompt))['input_ids']
+        if len(tokens) > arguments.max_prompt_tokens:
+            continue
+        own = sampled[row.id]['completions'] if row.id in sampled else []
+        yield {
+            'prompt': prompt_messages(prompt),
+            'question': row.question,
+            'options': list(row.options),
+            'solution': row.solution,
+            'expected_length': sum(map(len, own)) / len(own) if own else 0.0,
+            **({'image': str(shown)} if shown else {}),
+        }
 
 
 def _taught(sampled: dict[str, dict[str, Any]], anchor_share: float) -> set[str]:

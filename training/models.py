@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from embodied_r_ros.errors import InputError
-from embodied_r_ros.models.weights import refuse_pickles
+from embodied_r_ros.models.weights import holds_weights, refuse_pickles
 
 _ADAPTER = 'adapter_config.json'
 # How transformers is to read a model: from this machine, no pickles, no code that comes with it.
@@ -36,6 +36,12 @@ def model_folder(model: str) -> Path:
 def is_adapter(folder: Path) -> bool:
     """Tell whether a folder holds a LoRA adapter instead of a whole model."""
     return (folder / _ADAPTER).exists() and not (folder / 'config.json').exists()
+
+
+def is_complete(folder: Path) -> bool:
+    """Tell whether a recipe has saved all of its model; the tokenizer comes after the weights."""
+    has_settings = (folder / 'config.json').exists() or is_adapter(folder)
+    return has_settings and holds_weights(folder) and (folder / 'tokenizer.json').exists()
 
 
 def base_folder(folder: Path) -> Path:

@@ -11,12 +11,12 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.reasoning.completions import parse_completion, UNKNOWN
 from embodied_r_ros.reasoning.memory import MemoryConfig
-from embodied_r_ros.rows import read_rows
 
 from training.arm_reader import position_in
 from training.degrade import degraded, retold
 from training.generate import prompt_messages
 from training.grading import position_accuracy
+from training.kinds import rows_of_kinds
 from training.reword import reworded
 from training.rollouts import read_samples
 from training.traces import PATH_KINDS, read_row, Trace
@@ -91,12 +91,9 @@ class SftArguments:
 
 def chosen_rows(arguments: SftArguments, split: str) -> Iterator[Row]:
     """The rows of a split that are asked for."""
-    for file in arguments.rows:
-        for row in read_rows(Path(file)):
-            is_asked = row.question_type in arguments.kinds or not arguments.kinds
-            is_short = len(row.deltas) <= (arguments.max_deltas or len(row.deltas))
-            if row.split == split and is_asked and is_short:
-                yield row
+    for row in rows_of_kinds(arguments.rows, arguments.kinds, split):
+        if len(row.deltas) <= (arguments.max_deltas or len(row.deltas)):
+            yield row
 
 
 def examples(arguments: SftArguments, split: str, seed: int) -> Iterator[dict[str, Any]]:

@@ -13,9 +13,9 @@ from typing import Any, TYPE_CHECKING, TypeVar
 from embodied_r_ros.cli.arguments import some_path, some_text
 from embodied_r_ros.config import setting_infos
 from embodied_r_ros.errors import ConfigError, InputError
+from embodied_r_ros.models.profiles import load_profile
 from embodied_r_ros.models.serving import served_model
 from embodied_r_ros.reasoning.asking import ReasonerConfig
-from embodied_r_ros.resources import shared_path
 from embodied_r_ros.robots import load_robot
 from embodied_r_ros.sim import require_arm, require_simulator
 from embodied_r_ros.sim.config import ArmConfig, IndoorConfig
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Made = TypeVar('Made')
+
+# Who leads the arm in a closed loop where nobody is named, and the robot on whose rows it learned.
+_ARM_PROFILE, _ARM_ROBOT = 'embedded-arm', 'sawyer_sim_loop'
+_ROBOT = 'sawyer_sim'  # of anybody else
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -79,17 +83,17 @@ def _add_loop(arm: argparse.ArgumentParser) -> None:
     help_text = 'the real nodes lead the arm; leaves a picture of each trial and report.json'
     add('--closed-loop', action='store_true', help=help_text)
     who = loop.add_mutually_exclusive_group()
-    help_text = 'the reasoner: a folder with a model, or URL of a model server; the shipped one'
+    help_text = 'the reasoner: a folder with a model, or URL of a model server; models/arm'
     who.add_argument('--model', type=some_text, metavar='DIR_OR_URL', help=help_text)
     help_text = 'who answers instead of a model, also over HTTP'
     who.add_argument('--chooser', choices=('oracle', 'random', 'nearest'), help=help_text)
-    help_text = 'of config/robots, or a YAML file; sawyer_sim'
-    add('--robot', type=some_text, default='sawyer_sim', metavar='ROBOT', help=help_text)
+    help_text = f'of config/robots, or a YAML file; {_ROBOT}, where nobody is named {_ARM_ROBOT}'
+    add('--robot', type=some_text, metavar='ROBOT', help=help_text)
     help_text = 'how fast time passes, at most, in wall time, 1'
     add('--speed', type=float, default=1.0, metavar='X', help=help_text)
-    budget = ReasonerConfig.token_budget
-    help_text = f'tokens of the scene in a prompt, as the model was trained, {budget}'
-    add('--token-budget', type=int, default=budget, metavar='N', help=help_text)
+    budget = f'{ReasonerConfig.token_budget}, where nobody is named as {_ARM_PROFILE} has it'
+    help_text = f'tokens of the scene in a prompt, as the model was trained; {budget}'
+    add('--token-budget', type=int, metavar='N', help=help_text)
     add('--json', action='store_true', help='print one JSON object')
 
 
@@ -146,20 +150,32 @@ def _closed_loop(args: argparse.Namespace, config: ArmConfig) -> int:
     from embodied_r_ros.sim.arm_runs import ClosedLoopRun, finish, lead
     from embodied_r_ros.sim.chooser_server import ChooserServer
 
-    robot, who = load_robot(args.robot), args.chooser or 'model'
+    model, robot_file, budget = _leader(args)
+    robot, who = load_robot(robot_file), args.chooser or 'model'
     run = ClosedLoopRun(config, args.seed, args.episodes, args.out, robot, who)
     run.prepare()
-    budget = ReasonerConfig(token_budget=args.token_budget).token_budget
-    settings = LoopSettings(args.robot, robot, run.trial, speed=args.speed, token_budget=budget)
+    settings = LoopSettings(robot_file, robot, run.trial, speed=args.speed, token_budget=budget)
     with ExitStack() as stack:
         server = stack.enter_context(ChooserServer(who)) if args.chooser else None
-        model = args.model or str(shared_path('models', 'nano'))
         chat = server.chat if server else stack.enter_context(served_model(model, _say))
         loop = stack.enter_context(closed_loop(settings, chat, _say))
         trials = _watch(lead(run, loop.play, server), run.episodes)
     report = finish(run, trials)
     print(json.dumps(report) if args.json else _in_words(report))
     return 0
+
+
+def _leader(args: argparse.Namespace) -> tuple[str, str, int]:
+    """Model, robot and token budget: the shipped policy for arms where nobody is named."""
+    model, robot = args.model or '', _ROBOT
+    reasoner: dict[str, Any] = {}
+    if not args.model and not args.chooser:
+        profile = load_profile(_ARM_PROFILE)
+        model = profile.servers['reasoner'].model_argument()
+        robot, reasoner = _ARM_ROBOT, dict(profile.reasoner)
+    if args.token_budget is not None:
+        reasoner['token_budget'] = args.token_budget
+    return model, args.robot or robot, ReasonerConfig(**reasoner).token_budget
 
 
 def _in_words(report: dict[str, Any]) -> str:

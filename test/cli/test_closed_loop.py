@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from importlib.util import find_spec
 import json
 import subprocess
@@ -11,6 +12,10 @@ from typing import Any, TYPE_CHECKING
 
 import cv2
 from embodied_r_ros.cli.main import main
+from embodied_r_ros.errors import EmbodiedRError
+from embodied_r_ros.models.chat_config import ChatConfig
+from embodied_r_ros.reasoning.asking import ReasonerConfig
+from embodied_r_ros.resources import shared_path
 import pytest
 
 if find_spec('metaworld') is None:
@@ -19,7 +24,10 @@ pytest.importorskip('embodied_r_ros.sim.world')
 pytest.importorskip('rclpy')
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+    from embodied_r_ros.nodes.closed_loop import LoopSettings
 
 RUN = ['sim', 'arm', '--task', 'pick', '--episodes', '1', '--seed', '1', '--closed-loop']
 
@@ -46,6 +54,46 @@ def test_the_real_nodes_lead_the_arm_to_success_where_an_oracle_answers(tmp_path
     assert cv2.imread(str(out / 'trial_00000.png')) is not None
 
 
+ARM = str(shared_path('models', 'arm'))
+USUAL = ReasonerConfig.token_budget
+
+
+@pytest.mark.parametrize(
+    ('words', 'led'),
+    [
+        ([], (ARM, 'sawyer_sim_loop', 200)),
+        (['--robot', 'sawyer_sim'], (ARM, 'sawyer_sim', 200)),
+        (['--token-budget', '400'], (ARM, 'sawyer_sim_loop', 400)),
+        (['--model', 'mine'], ('mine', 'sawyer_sim', USUAL)),
+        (['--model', 'mine', '--robot', 'sawyer_sim_loop'], ('mine', 'sawyer_sim_loop', USUAL)),
+        (['--chooser', 'oracle'], ('', 'sawyer_sim', USUAL)),
+    ],
+)
+def test_the_shipped_policy_leads_as_it_was_trained_where_nobody_is_named(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    led: tuple[str, str, int],
+) -> None:
+    served: list[str] = []
+
+    @contextmanager
+    def serve(model: str, _: Any) -> Iterator[ChatConfig]:
+        served.append(model)
+        yield ChatConfig()
+
+    def loop(settings: LoopSettings, *_: Any) -> None:
+        found = (*served, settings.robot_file, settings.token_budget)
+        assert found == tuple(part for part in led if part)
+        assert settings.robot.name == settings.robot_file
+        msg = 'seen enough'
+        raise EmbodiedRError(msg)
+
+    monkeypatch.setattr('embodied_r_ros.cli.sim.served_model', serve)
+    monkeypatch.setattr('embodied_r_ros.nodes.closed_loop.closed_loop', loop)
+    assert exit_code([*RUN, '--out', str(tmp_path / 'out'), *words]) == 1
+
+
 @pytest.mark.parametrize(
     ('words', 'why'),
     [
@@ -53,6 +101,7 @@ def test_the_real_nodes_lead_the_arm_to_success_where_an_oracle_answers(tmp_path
         (['--workers', '2'], 'one worker'),
         (['--speed', '0'], 'a --speed of 0.01 to 100'),
         (['--robot', 'nobody'], "no robot 'nobody'"),
+        (['--token-budget', '0'], 'token_budget is 0'),
         (['--model', 'm', '--chooser', 'oracle'], 'not allowed with'),
         (['--model', 'no-such-folder'], 'holds no model'),
     ],

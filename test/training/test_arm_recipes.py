@@ -14,13 +14,17 @@ import pytest
 pytest.importorskip('torch')
 pytest.importorskip('trl')
 
+from embodied_r_ros.errors import InputError
 from embodied_r_ros.resources import shared_path
 from embodied_r_ros.rows import write_rows
 from trl import GRPOConfig, SFTConfig, TrlParser
 
+from test.tiny_models import save_language_model
 from test.training.arm_rows import arm_rows
 from training.experiments.config import ModelsConfig, read_experiment
-from training.grpo_data import GrpoArguments
+from training.grpo_data import GrpoArguments, training_prompts
+from training.kinds import rows_of_kinds
+from training.nano import load_tokenizer
 from training.schedule import parse_stages, RewardSchedule
 from training.sft_data import examples, SftArguments
 
@@ -65,7 +69,7 @@ def run(recipe: str, config: str, rows: Path, out: Path, *more: str) -> str:
 
 
 def test_supervised_recipe_runs(rows: Path, tmp_path: Path) -> None:
-    more = ('--per_device_train_batch_size', '4')
+    more = ('--per_device_train_batch_size', '4', '--kinds', 'waypoint', 'movement')
     assert 'training and' in run('sft', 'arm-sft.yaml', rows, tmp_path / 'sft', *more)
 
 
@@ -114,6 +118,24 @@ def test_only_types_that_are_asked_for_are_trained_on(rows: Path) -> None:
         found[' '.join(kinds)] = len(made)
     assert found['waypoint'] > 10
     assert found['waypoint'] + found['movement'] == found['']
+
+
+def test_a_type_that_is_asked_for_and_has_no_row_is_named(rows: Path, tmp_path: Path) -> None:
+    kinds = ['waypoint', 'gripper']
+    with pytest.raises(InputError, match=r'kinds lists gripper, of which .*rows\.jsonl has no'):
+        list(examples(SftArguments([str(rows)], kinds=kinds), 'train', 0))
+    save_language_model(tmp_path / 'model')
+    tokenizer = load_tokenizer(tmp_path / 'model')
+    arguments = GrpoArguments([str(rows)], 'model', ['none'], ['1 x 1:1:0'], kinds=kinds)
+    with pytest.raises(InputError, match='kinds lists gripper'):
+        training_prompts(arguments, tokenizer, at_once=1, seed=0)
+
+    # Files count together, and rows for validation need not have every type.
+    grips = [row for row in arm_rows(gripper=True) if row.question_type == 'gripper']
+    write_rows(tmp_path / 'grips.jsonl', [replace(row, split='train') for row in grips])
+    together = SftArguments([str(rows), str(tmp_path / 'grips.jsonl')], kinds=kinds)
+    assert list(examples(together, 'train', 0))
+    assert list(rows_of_kinds([str(rows)], kinds, 'validation'))
 
 
 def test_answers_alone_have_no_reasoning(rows: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 from dataclasses import replace
 import json
 from pathlib import Path
+import subprocess
 from typing import Any
 
 import pytest
@@ -191,6 +192,33 @@ def test_missing_model_is_trained_once(monkeypatch: pytest.MonkeyPatch) -> None:
     before = weights.stat().st_mtime_ns
     run(**values)
     assert weights.stat().st_mtime_ns == before
+
+
+WHOLE = ('config.json', 'model.safetensors', 'tokenizer.json')
+SHARDS = ('config.json', 'model-00001-of-00002.safetensors', 'tokenizer.json')
+ADAPTER = ('adapter_config.json', 'adapter_model.safetensors', 'tokenizer.json')
+
+
+@pytest.mark.parametrize('files', [WHOLE, SHARDS, ADAPTER])
+def test_model_that_was_cut_off_while_it_was_saved_is_trained_again(
+    files: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[str] = []
+
+    def ran(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        started.append(command[command.index('--output_dir') + 1])
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(subprocess, 'run', ran)
+    Path('run.yaml').touch()
+    for left_out in (*files, ''):
+        folder = Path(f'without {left_out}')
+        folder.mkdir()
+        for name in files:
+            if name != left_out:
+                (folder / name).touch()
+        models.train(TrainingConfig(config='run.yaml', output=str(folder)))
+    assert started == [f'without {name}' for name in files]
 
 
 def test_missing_judge_is_said_before_anything_is_trained(

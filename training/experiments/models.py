@@ -21,7 +21,7 @@ from training.experiments.curves import charts_of
 from training.experiments.plots import bar_of, bars, curves
 from training.experiments.seeds import means_of, means_table
 from training.judge.models import judge_of
-from training.models import is_adapter, is_url, model_folder
+from training.models import is_complete, is_url, model_folder
 from training.report_page import html_page, html_table, interval_text, rate_text
 
 if TYPE_CHECKING:
@@ -112,14 +112,14 @@ def _rows(config: ModelsConfig, file: Path) -> list[Row]:
 
 
 def train(training: TrainingConfig) -> None:
-    """Run a training recipe whose model is not there yet.
+    """Run a training recipe whose model is not there yet, or not all of it.
 
     Raises:
         InputError: Its file is missing.
         EmbodiedRError: It fails.
     """
     output = Path(training.output)
-    if (output / 'config.json').exists() or is_adapter(output):
+    if is_complete(output):
         return
     if not Path(training.config).exists():
         msg = f'training run {training.output}: there is no file {training.config}'

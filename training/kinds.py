@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows that a recipe trains on: of one split, and of the types of questions that it lists."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.errors import InputError
+from embodied_r_ros.rows import read_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from embodied_r_ros.rows import Row
+
+
+def rows_of_kinds(files: Sequence[str], kinds: Sequence[str], split: str) -> Iterator[Row]:
+    """The rows of a split, in their order.
+
+    Args:
+        files: Files of rows, which count together.
+        kinds: Types of questions; none: all.
+        split: Theirs.
+
+    Raises:
+        InputError: A file cannot be read, or for training a type that is listed has no row: at
+            the end, once all files were read.
+    """
+    found = set()
+    for file in files:
+        for row in read_rows(Path(file)):
+            if row.split == split and (not kinds or row.question_type in kinds):
+                found.add(row.question_type)
+                yield row
+    missing = [kind for kind in kinds if kind not in found]
+    if split == 'train' and missing:  # few rows may leave a type without any for validation
+        msg = (
+            f'kinds lists {", ".join(missing)}, of which {", ".join(files)} has no training row: '
+            'add a file that has, or list only what is there'
+        )
+        raise InputError(msg)
