@@ -75,7 +75,7 @@ def evaluate(
         'consistency': mean_known([g.consistency for g in grades]),
         'execution': executed(rows, completions),
         'words': _mean([len(text.split()) for text in completions]),
-        'by_type': by_type(rows, grades),
+        'by_type': _beside_blind(by_type(rows, grades), by_type(rows, blind)),
         'by_wording': by_wording(rows, grades),
         'majority_baseline': majority_baseline(rows),
         'question_only_accuracy': _mean([g.accuracy or 0.0 for g in blind]),
@@ -125,6 +125,15 @@ def executed(rows: Sequence[Row], completions: Sequence[str]) -> dict[str, Any]:
 def by_type(rows: Sequence[Row], grades: Sequence[Grade]) -> dict[str, dict[str, Any]]:
     """Accuracy of each question type, with its interval and count."""
     return _rates(_grouped(rows, grades, lambda row: row.question_type))
+
+
+def _beside_blind(
+    types: dict[str, dict[str, Any]], unseen: dict[str, dict[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    return {
+        kind: {**entry, 'question_only_accuracy': unseen[kind]['accuracy']}
+        for kind, entry in types.items()
+    }
 
 
 def by_wording(rows: Sequence[Row], grades: Sequence[Grade]) -> dict[str, dict[str, Any]]:
@@ -197,7 +206,8 @@ def table(report: dict[str, Any]) -> str:
         f'{"consistency, executed":<22} {_rate(report["execution"]["consistency"])}',
     ]
     lines += [
-        f'  {kind:<20} {entry["accuracy"]:6.1%}  (n = {entry["n"]})'
+        f'  {kind:<20} {entry["accuracy"]:6.1%}  (n = {entry["n"]},'
+        f' question only {entry["question_only_accuracy"]:.1%})'
         for kind, entry in report['by_type'].items()
     ]
     lines += [

@@ -42,7 +42,13 @@ def report_page(report: Mapping[str, Any]) -> str:
         ('unknown: recall', rate_text(report['unknown']['recall'])),
     ]
     types = [
-        (kind, entry['n'], rate_text(entry['accuracy']), interval_text(entry['interval_95']))
+        (
+            kind,
+            entry['n'],
+            rate_text(entry['accuracy']),
+            interval_text(entry['interval_95']),
+            rate_text(entry['question_only_accuracy']),
+        )
         for kind, entry in report['by_type'].items()
     ]
     scenes = sorted(report['by_scene'].items(), key=lambda item: item[1]['accuracy'])
@@ -50,7 +56,7 @@ def report_page(report: Mapping[str, Any]) -> str:
         f'<p>{escape(report["model"])}<br><code>{escape(report["identity"])}</code></p>',
         html_table((), summary),
         _chart(kinds, 'accuracy', blind),
-        html_table(('question type', 'rows', 'accuracy', '95 % interval'), types),
+        html_table(('question type', 'rows', 'accuracy', '95 % interval', 'question only'), types),
         '<h2>By scene, worst first</h2>',
         html_table(
             ('scene', 'rows', 'accuracy'),

@@ -40,7 +40,12 @@ def report(name: str, right: list[bool], scenes: int = 20) -> dict[str, Any]:
         'format': 1.0,
         'consistency': None,
         'by_type': {
-            kind: {'n': len(right) // 2, 'accuracy': rate, 'interval_95': (rate, rate)}
+            kind: {
+                'n': len(right) // 2,
+                'accuracy': rate,
+                'interval_95': (rate, rate),
+                'question_only_accuracy': 0.2,
+            }
             for kind, rate in kinds.items()
         },
         'by_scene': {'s0': {'n': len(right), 'accuracy': accuracy}},

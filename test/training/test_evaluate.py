@@ -82,6 +82,9 @@ def test_report_has_the_outcome_of_every_row() -> None:
     assert [outcome['answer'] for outcome in report['outcomes']] == list('ABABAB')
     assert report['by_scene'] == {f's{i}': {'n': 2, 'accuracy': 1.0} for i in range(3)}
     assert (report['consistency'], report['execution']) == (None, {'n': 0, 'consistency': None})
+    types = report['by_type'].values()
+    blind = sum(entry['n'] * entry['question_only_accuracy'] for entry in types) / report['n']
+    assert blind == pytest.approx(report['question_only_accuracy']) != report['accuracy']
 
 
 class Sceptic:
@@ -159,6 +162,7 @@ def test_command_writes_report_and_page(
     out, err = capsys.readouterr()
     assert out.startswith('accuracy               100.0%')
     assert '(of 3 scenes)' in out
+    assert ', question only ' in out
     assert 'does not tell which weights it serves' in err
     assert json.loads((tmp_path / 'a.json').read_text())['n'] == 6
     assert '<svg' in (tmp_path / 'a.html').read_text()
