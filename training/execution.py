@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     Step = Callable[[re.Match[str], Sequence[str], str], str | None]
 
 _TURN = r'(?:(?P<degrees>\d+) (?P<hand>left|right)|0)'
+_METRES = r'\d+(?:\.\d+)?'
 _LABEL = r'[a-z]+(?: [a-z]+)*'
 _CM = r'(?P<x>-?\d+) (?P<y>-?\d+) (?P<z>-?\d+)'
 _COUNTED = re.compile(rf'{_LABEL} \[[\d-]+\] \d+;')
@@ -137,11 +138,11 @@ _STEPS: tuple[tuple[re.Pattern[str], Step], ...] = tuple(
         ),
         (rf'In all {_TURN}, so [^.]*\.?$', _net_turn),
         (
-            r'In all (?P<along>ahead|behind) (?P<x>[\d.]+) (?P<across>left|right) (?P<y>[\d.]+),'
-            r' so [^.]*\.?$',
+            rf'In all (?P<along>ahead|behind) (?P<x>{_METRES}) (?P<across>left|right)'
+            rf' (?P<y>{_METRES}), so [^.]*\.?$',
             _net_place,
         ),
-        (r'In all (?P<way>up|down) (?P<metres>[\d.]+), so [^.]*\.?$', _net_rise),
+        (rf'In all (?P<way>up|down) (?P<metres>{_METRES}), so [^.]*\.?$', _net_rise),
         (rf'(?:At|:|,) {_TURN}, so [^.]*\.?$', _bearing),
         (r'First is [^.]*\.?$', _first),
         (rf'{_LABEL} objects: \d+\.?$', _count),

@@ -19,7 +19,8 @@ from transformers import TrainerCallback
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_STAGE = re.compile(r'([\d.]+) x ([\d.]+):([\d.]+):([\d.]+)')
+_NUMBER = r'(\d+(?:\.\d+)?|\.\d+)'
+_STAGE = re.compile(f'{_NUMBER} x {_NUMBER}:{_NUMBER}:{_NUMBER}')
 
 
 @dataclass(frozen=True)

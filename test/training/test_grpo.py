@@ -89,7 +89,9 @@ def test_stages_follow_each_other_in_proportion() -> None:
     assert [stage_at(stages, step, 6) for step in range(6)] == [0, 1, 2, 2, 2, 2]
 
 
-@pytest.mark.parametrize('text', ['7:3:0', '0 x 1:1:1', '2 x 0:0:0', '2 x 1:2', 'two x 1:2:3'])
+@pytest.mark.parametrize(
+    'text', ['1..2 x 1:1:1', '7:3:0', '0 x 1:1:1', '2 x 0:0:0', '2 x 1:2', 'two x 1:2:3']
+)
 def test_bad_stage_is_named(text: str) -> None:
     with pytest.raises(InputError, match='epochs x format:accuracy:consistency'):
         parse_stages([text])

@@ -153,6 +153,9 @@ def test_consistency_is_measured_for_wrong_answers_too() -> None:
         ('[3] cannot tell. So unknown.', SIDES, 'unknown'),
         ('I think so unknown.', SIDES, None),
         ('It must be left.', SIDES, None),
+        # What is no number, as small models write now and then.
+        ('In all ahead 8..7 left 1.2, so ahead.', SIDES, None),
+        ('In all up 0..1, so higher.', ('higher', 'lower'), None),
     ],
 )
 def test_execution_follows_the_figures_not_the_words(
