@@ -124,7 +124,7 @@ def executed(rows: Sequence[Row], completions: Sequence[str]) -> dict[str, Any]:
 
 def by_type(rows: Sequence[Row], grades: Sequence[Grade]) -> dict[str, dict[str, Any]]:
     """Accuracy of each question type, with its interval and count."""
-    return _rates(_grouped(rows, grades, lambda row: row.question_type))
+    return rates(_grouped(rows, grades, lambda row: row.question_type))
 
 
 def _beside_blind(
@@ -141,10 +141,10 @@ def by_wording(rows: Sequence[Row], grades: Sequence[Grade]) -> dict[str, dict[s
     names = {False: 'known', True: 'held out'}
     told = [(r, g) for r, g in zip(rows, grades, strict=True) if 'held_out_wording' in r.meta]
     some, own = [row for row, _ in told], [grade for _, grade in told]
-    return _rates(_grouped(some, own, lambda row: names[bool(row.meta['held_out_wording'])]))
+    return rates(_grouped(some, own, lambda row: names[bool(row.meta['held_out_wording'])]))
 
 
-def _rates(groups: dict[str, list[tuple[float, str]]]) -> dict[str, dict[str, Any]]:
+def rates(groups: dict[str, list[tuple[float, str]]]) -> dict[str, dict[str, Any]]:
     """Accuracy of each group, with its interval and count."""
     table = {}
     for name, values in groups.items():

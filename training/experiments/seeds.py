@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any, TYPE_CHECKING
 
 from training.compare import compare
+from training.evaluate import rates
 from training.report_page import html_table, interval_text, rate_text
 from training.statistics import bootstrap_interval
 
@@ -30,18 +31,21 @@ def means_of(
     before = {later: name for name, later in pairwise(means)}
     found = []
     for name, models in seeds.items():
-        rates = [reports[model]['accuracy'] for model in models]
+        right = [reports[model]['accuracy'] for model in models]
+        outcomes = means[name]['outcomes']
         earlier = before.get(name)
         found.append(
             {
                 'rows': rows,
                 'recipe': name,
                 'models': list(models),
-                'accuracy': sum(rates) / len(rates),
-                'interval_95': _interval(means[name]['outcomes']),
-                'by_type': _by_type(means[name]['outcomes']),
-                'lowest': min(rates),
-                'highest': max(rates),
+                'interval_95': bootstrap_interval(
+                    [o['accuracy'] for o in outcomes], [o['scene_id'] for o in outcomes]
+                ),
+                'by_type': rates(_scored(outcomes)),
+                'accuracy': sum(right) / len(right),
+                'lowest': min(right),
+                'highest': max(right),
                 'against_first': _pair(first, means[name]),
                 'before': earlier,
                 'against_before': _pair(means[earlier], means[name]) if earlier else None,
@@ -61,22 +65,12 @@ def _mean(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {**reports[0], 'outcomes': outcomes}
 
 
-def _interval(outcomes: Sequence[dict[str, Any]]) -> tuple[float, float] | None:
-    return bootstrap_interval([o['accuracy'] for o in outcomes], [o['scene_id'] for o in outcomes])
-
-
-def _by_type(outcomes: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
+def _scored(outcomes: Sequence[dict[str, Any]]) -> dict[str, list[tuple[float, str]]]:
+    """Accuracy and scene of the rows of each type of question."""
+    groups: dict[str, list[tuple[float, str]]] = defaultdict(list)
     for outcome in outcomes:
-        groups[outcome['question_type']].append(outcome)
-    return {
-        kind: {
-            'n': len(own),
-            'accuracy': sum(o['accuracy'] for o in own) / len(own),
-            'interval_95': _interval(own),
-        }
-        for kind, own in sorted(groups.items())
-    }
+        groups[outcome['question_type']].append((outcome['accuracy'], outcome['scene_id']))
+    return dict(sorted(groups.items()))
 
 
 def _pair(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
