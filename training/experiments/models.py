@@ -191,15 +191,21 @@ def _accuracy_chart(report: dict[str, Any]) -> str:
 
 
 def _types_chart(report: dict[str, Any], file: str) -> str:
+    """Of recipes with several seeds the means alone: a chart of all runs would say nothing."""
+    means = [mean for mean in report['means'] if mean['rows'] == file]
+    seeds = {model for mean in means for model in mean['models']}
+    shown = {
+        cell['model']: cell['by_type']
+        for cell in _once(report)
+        if cell['rows'] == file and cell['model'] not in seeds
+    }
+    shown |= {
+        f'{mean["recipe"]}, mean of {len(mean["models"])}': mean['by_type'] for mean in means
+    }
     groups: dict[str, dict[str, Any]] = {}
-    for cell in _once(report):
-        if cell['rows'] == file:
-            for kind, figures in cell['by_type'].items():
-                groups.setdefault(kind, {})[cell['model']] = bar_of(figures)
-    for mean in report['means']:
-        if mean['rows'] == file:
-            for kind, figures in mean['by_type'].items():
-                groups.setdefault(kind, {})[f'{mean["recipe"]}, mean'] = bar_of(figures)
+    for name, types in shown.items():
+        for kind, figures in types.items():
+            groups.setdefault(kind, {})[name] = bar_of(figures)
     return bars(groups)
 
 

@@ -18,7 +18,11 @@ if TYPE_CHECKING:
     Bar = tuple[float, Interval]  # value, and its interval
     Curve = tuple[Sequence[float], Sequence[float]]  # steps, and values at them
 
-_COLOURS = ('#4477aa', '#ee9944', '#66aa77', '#aa4466', '#8866aa', '#888888')
+# Six for most charts, and six more that differ from them: an experiment may have ten models.
+_COLOURS = (
+    '#4477aa', '#ee9944', '#66aa77', '#aa4466', '#8866aa', '#888888',
+    '#88ccee', '#ddcc77', '#117733', '#ee6677', '#332288', '#444444',
+)  # fmt: skip
 
 
 def bars(groups: Mapping[str, Mapping[str, Bar]], *, is_rate: bool = True) -> str:
@@ -44,7 +48,7 @@ def bars(groups: Mapping[str, Mapping[str, Bar]], *, is_rate: bool = True) -> st
                 axes.plot(within, (place, place), color='#222', linewidth=1.2)
     axes.axvline(0, color='#222', linewidth=0.8)
     axes.set_yticks(range(len(groups)), list(groups))
-    axes.invert_yaxis()
+    axes.set_ylim(len(groups) - 0.5, -0.5)  # the first on top
     if is_rate:
         axes.xaxis.set_major_formatter(lambda value, _: f'{100 * value:.0f} %')
     _finish(figure, axes, len(series))
