@@ -29,6 +29,7 @@ from training.grading import Grade, graded, graded_with_consistency
 from training.judge.models import add_judge_option, judge_of
 from training.report_page import report_page
 from training.statistics import bootstrap_interval
+from training.vision import shown
 from training.writing import write_text
 
 if TYPE_CHECKING:
@@ -246,6 +247,9 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         metavar='DIR',
         help='folder of what models said before; none: ask anew (default: %(default)s)',
     )
+    parser.add_argument(
+        '--images', type=Path, metavar='DIR', help='of training.vision: show them to a VLM'
+    )
     add_judge_option(parser)
     parser.add_argument('--json', type=Path, metavar='FILE', help='write the report here too')
     parser.add_argument('--html', type=Path, metavar='FILE', help='and as a page to look at')
@@ -274,6 +278,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not rows:
             msg = f'{args.rows} has no rows of split {args.split!r}'
             raise InputError(msg)
+        rows = shown(rows, args.images) if args.images else rows
         sampling = Sampling(args.temperature, 1.0, args.max_tokens, args.seed)
         memory = MemoryConfig(token_budget=args.token_budget)
         judge, cache = judge_of(args.judge), opened_cache(args.cache)

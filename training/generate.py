@@ -9,22 +9,25 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple
+from io import BytesIO
 import sys
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.errors import ModelError
+from embodied_r_ros.errors import InputError, ModelError
 from embodied_r_ros.models.chat import ChatRequest
 from embodied_r_ros.models.chat_config import ChatConfig
 from embodied_r_ros.models.digest import model_digest
 from embodied_r_ros.models.http_chat import HttpChatClient
 from embodied_r_ros.perception.vlm.cache import cache_key, ReplyCache
+import PIL.Image
 import torch
 from tqdm import tqdm
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
-from training.models import base_folder, is_url, model_folder, SAFELY
+from training.models import base_folder, is_url, is_vision_model, model_folder, SAFELY
 from training.nano import load_tokenizer
 from training.shared_prefix import share_prefixes
+from training.vision import load_processor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -51,13 +54,14 @@ def generate(
 
     Args:
         model: Folder with weights or with an adapter, or URL of a model server.
-        prompts: The prompts.
+        prompts: The prompts; all of them with images, or none.
         sampling: How to sample; a temperature of 0 is greedy.
         batch_size: Prompts that a local model takes at once.
         cache: What was generated before, and keeps what is generated now.
 
     Raises:
-        InputError: `model` is neither a URL nor a folder with weights.
+        InputError: `model` is neither a URL nor a folder with weights, or is to be shown images
+            and reads text alone.
         ModelError: The server fails.
     """
     cache = cache or ReplyCache(0)
@@ -130,11 +134,17 @@ def _from_folder(
     keep: Keep,
     known: Collection[str],
 ) -> None:
-    model, tokenizer = load_model(folder)
-    share_prefixes(model)
+    if is_vision_model(folder):
+        model, reader = load_vision_model(folder)
+    elif any(prompt.images for prompt in prompts):
+        msg = f'{folder} reads text alone: name a vision-language model, or show it no images'
+        raise InputError(msg)
+    else:
+        model, reader = load_model(folder)
+        share_prefixes(model)
     # Prompts of one length need no padding: sorting saves most of it.
     texts = sorted(
-        ((chat_text(tokenizer, prompt), prompt) for prompt in prompts),
+        ((chat_text(reader, prompt), prompt) for prompt in prompts),
         key=lambda pair: (len(pair[0]), pair[0]),
     )
     with tqdm(total=len(texts), desc='completions', leave=False, disable=None) as progress:
@@ -144,7 +154,7 @@ def _from_folder(
             if all(prompt.sha256() in known for _, prompt in batch):
                 continue
             torch.manual_seed(_batch_seed(sampling.seed, [prompt for _, prompt in batch]))
-            said = _complete(model, tokenizer, [text for text, _ in batch], sampling)
+            said = _complete(model, reader, batch, sampling)
             for (_, prompt), text in zip(batch, said, strict=True):
                 keep(prompt, text)
 
@@ -174,29 +184,72 @@ def load_model(folder: Path) -> tuple[Any, Any]:
     return model.to('cuda') if is_gpu else model, tokenizer
 
 
-def prompt_messages(prompt: Prompt) -> list[dict[str, str]]:
-    """A prompt as plain messages, as tokenizers and data sets want them."""
+def load_vision_model(folder: Path) -> tuple[Any, Any]:
+    """Load a vision-language model for inference as `load_model` does, and its processor.
+
+    Raises:
+        InputError: Its processor cannot be used here.
+        ModelError: It cannot be loaded.
+    """
+    is_gpu = torch.cuda.is_available()
+    dtype = torch.bfloat16 if is_gpu else torch.float32
+    processor = load_processor(folder, 0)
+    processor.tokenizer.padding_side = 'left'
+    try:
+        model = AutoModelForImageTextToText.from_pretrained(folder, dtype=dtype, **SAFELY).eval()
+    except (OSError, ValueError) as error:
+        msg = f'{folder} cannot be loaded as a vision-language model: {error}'
+        raise ModelError(msg) from error
+    return model.to('cuda') if is_gpu else model, processor
+
+
+def prompt_messages(prompt: Prompt) -> list[dict[str, Any]]:
+    """A prompt as messages, as tokenizers and data sets want them."""
+    if prompt.images:
+        return _messages_in_parts(prompt)
     return [{'role': message.role, 'content': message.text} for message in prompt.messages()]
 
 
-def chat_text(tokenizer: Any, prompt: Prompt) -> str:
+def _messages_in_parts(prompt: Prompt) -> list[dict[str, Any]]:
+    """A prompt as processors want it; its images come after the text, as servers are asked too."""
+    return [
+        {
+            'role': message.role,
+            'content': [
+                {'type': 'text', 'text': message.text},
+                *({'type': 'image'} for _ in message.images),
+            ],
+        }
+        for message in prompt.messages()
+    ]
+
+
+def chat_text(reader: Any, prompt: Prompt) -> str:
     """The text of a prompt that the model reads, up to where its reply begins."""
-    text: str = tokenizer.apply_chat_template(
-        prompt_messages(prompt), tokenize=False, add_generation_prompt=True
-    )
+    in_parts = hasattr(reader, 'image_processor')
+    messages = _messages_in_parts(prompt) if in_parts else prompt_messages(prompt)
+    text: str = reader.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     return text
 
 
 @torch.inference_mode()
-def _complete(model: Any, tokenizer: Any, texts: list[str], sampling: Sampling) -> list[str]:
-    batch = tokenizer(texts, return_tensors='pt', padding=True, add_special_tokens=False)
+def _complete(
+    model: Any, reader: Any, asked: list[tuple[str, Prompt]], sampling: Sampling
+) -> list[str]:
+    """Completions of prompts with their texts, by a model with its tokenizer or processor."""
+    pictures = [PIL.Image.open(BytesIO(i.data)) for _, prompt in asked for i in prompt.images]
+    shown = {'images': pictures} if pictures else {}
+    texts = [text for text, _ in asked]
+    batch = reader(
+        text=texts, return_tensors='pt', padding=True, add_special_tokens=False, **shown
+    )
     how = (
         {'do_sample': True, 'temperature': sampling.temperature, 'top_p': sampling.top_p}
         if sampling.temperature > 0
         else {'do_sample': False}
     )
     ids = model.generate(**batch.to(model.device), max_new_tokens=sampling.max_tokens, **how)
-    said: list[str] = tokenizer.batch_decode(
+    said: list[str] = reader.batch_decode(
         ids[:, batch['input_ids'].shape[1] :], skip_special_tokens=True
     )
     return said

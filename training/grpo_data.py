@@ -9,17 +9,18 @@ from random import Random
 import sys
 from typing import Any, TYPE_CHECKING
 
-from datasets import Dataset, Image
 from embodied_r_ros.reasoning.memory import MemoryConfig
 
 from training.batches import grouped_by_length
 from training.generate import chat_text, prompt_messages
 from training.kinds import rows_of_kinds
 from training.rollouts import read_samples, unanimous
-from training.vision import image_file, image_prompt
+from training.vision import has_image, image_dataset, image_file, image_prompt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from datasets import Dataset
 
 
 @dataclass
@@ -70,14 +71,14 @@ def examples(arguments: GrpoArguments, split: str, tokenizer: Any) -> Iterator[d
     """Prompts of a split, with what the rewards need."""
     memory = MemoryConfig(token_budget=arguments.token_budget)
     sampled = read_samples(Path(arguments.samples)) if arguments.samples else {}
+    images = Path(arguments.images) if arguments.images else None
     told = _taught(sampled, arguments.anchor_share) if split == 'train' and sampled else None
     for row in rows_of_kinds(arguments.rows, arguments.kinds, split):
         if told is not None and row.id not in told:
             continue
-        shown = image_file(row, Path(arguments.images)) if arguments.images else None
-        if arguments.images and not (shown and shown.exists()):
+        if images and not has_image(row, images):
             continue
-        prompt = image_prompt(row) if shown else row.prompt(memory)
+        prompt = image_prompt(row, images) if images else row.prompt(memory)
         tokens = tokenizer(chat_text(tokenizer, prompt))['input_ids']
         if len(tokens) > arguments.max_prompt_tokens:
             continue
@@ -88,7 +89,7 @@ def examples(arguments: GrpoArguments, split: str, tokenizer: Any) -> Iterator[d
             'options': list(row.options),
             'solution': row.solution,
             'expected_length': sum(map(len, own)) / len(own) if own else 0.0,
-            **({'image': str(shown)} if shown else {}),
+            **({'image': str(image_file(row, images))} if images else {}),
         }
 
 
@@ -134,11 +135,7 @@ def training_prompts(
 
 
 def _dataset(rows: list[dict[str, Any]]) -> Dataset | None:
-    """Rows as a data set, whose images are opened when they are wanted; None: there are none."""
-    if not rows:
-        return None
-    made = Dataset.from_list(rows)
-    return made.cast_column('image', Image()) if 'image' in rows[0] else made
+    return image_dataset(rows) if rows else None
 
 
 def validation_prompts(arguments: GrpoArguments, tokenizer: Any) -> Dataset | None:

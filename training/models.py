@@ -33,6 +33,12 @@ def model_folder(model: str) -> Path:
     return folder
 
 
+def is_vision_model(folder: Path) -> bool:
+    """Tell whether a folder holds a model that is shown images, or an adapter for one."""
+    config = json.loads((base_folder(folder) / 'config.json').read_text())
+    return 'vision_config' in config
+
+
 def is_adapter(folder: Path) -> bool:
     """Tell whether a folder holds a LoRA adapter instead of a whole model."""
     return (folder / _ADAPTER).exists() and not (folder / 'config.json').exists()

@@ -9,28 +9,27 @@ from __future__ import annotations
 
 from pathlib import Path
 import sys
-from typing import Any, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
-from datasets import Dataset
-from embodied_r_ros.errors import InputError
 from peft import LoraConfig
 import torch
-from transformers import AutoModelForCausalLM, set_seed
+from transformers import set_seed
 from trl import SFTConfig, SFTTrainer
 
 from training.batches import SceneCollator, scenes_together
 from training.checkpoints import newest_checkpoint
-from training.label_tokens import add_label_tokens
-from training.models import model_folder, SAFELY
-from training.nano import build_model, load_tokenizer, NanoSize, train_tokenizer
+from training.models import model_folder
+from training.nano import load_tokenizer
 from training.optimizer import muon
 from training.recall import recall_examples
 from training.recipe import run_recipe
 from training.sft_data import examples, SftArguments
+from training.sft_start import start_of
 from training.shared_prefix import share_prefixes
+from training.vision import image_dataset
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from datasets import Dataset
 
 
 def dataset(
@@ -43,42 +42,18 @@ def dataset(
         rows += recall_examples(arguments.recall, seed)
     if at_once:
         rows = [rows[index] for index in scenes_together(rows, scenes, at_once, seed)]
-    return Dataset.from_list(rows[:limit] if limit else rows)
-
-
-def texts(data: Dataset, limit: int = 5000) -> Iterator[str]:
-    """The texts that a tokenizer is trained on."""
-    for example in data.select(range(min(limit, len(data)))):
-        for message in (*example['prompt'], *example['completion']):
-            yield message['content']
+    return image_dataset(rows[:limit] if limit else rows)
 
 
 def shares_prefixes(arguments: SftArguments, config: SFTConfig) -> bool:
     """Whether what the examples of a batch begin with is read once.
 
     Not where activations are not kept, which drops what was read before, nor where exercises of
-    no scene come with the rows: scenes stay together because nothing is shuffled any more.
+    no scene come with the rows: scenes stay together because nothing is shuffled any more. What an
+    image is read as, prefixes do not know.
     """
     possible = bool(arguments.rows) and not arguments.recall and not config.gradient_checkpointing
-    return arguments.share_prefixes and possible
-
-
-def _start(arguments: SftArguments, folder: Path | None, rows: Dataset) -> tuple[Any, Any]:
-    """Tokenizer and model to begin with."""
-    if arguments.label_tokens and arguments.lora_rank:
-        msg = 'label_tokens: an adapter does not learn embeddings: leave out lora_rank'
-        raise InputError(msg)
-    if folder:
-        tokenizer = load_tokenizer(folder)
-        model = AutoModelForCausalLM.from_pretrained(folder, **SAFELY)
-    else:
-        tokenizer = train_tokenizer(texts(rows), arguments.vocab_size)
-        size = NanoSize(hidden_size=arguments.hidden_size, layers=arguments.layers)
-        model = build_model(size, tokenizer)
-    if arguments.label_tokens:
-        added = add_label_tokens(tokenizer, model)
-        sys.stderr.write(f'sft: {added} more labels are tokens of their own\n')
-    return tokenizer, model
+    return arguments.share_prefixes and possible and not arguments.images
 
 
 def train(arguments: SftArguments, config: SFTConfig) -> None:
@@ -97,7 +72,7 @@ def train(arguments: SftArguments, config: SFTConfig) -> None:
     validation = dataset(arguments, 'validation', config.seed, arguments.max_eval_rows)
     sys.stderr.write(f'sft: {len(rows)} training and {len(validation)} validation rows\n')
 
-    tokenizer, model = _start(arguments, folder, rows)
+    reader, model = start_of(arguments, folder, rows)
     adapter = (
         LoraConfig(
             r=arguments.lora_rank, lora_alpha=2 * arguments.lora_rank, target_modules='all-linear'
@@ -109,16 +84,14 @@ def train(arguments: SftArguments, config: SFTConfig) -> None:
     collator = None
     if shared:
         config.train_sampling_strategy = 'sequential'  # scenes stay together
-        collator = SceneCollator(
-            tokenizer.pad_token_id, pad_to_multiple_of=config.pad_to_multiple_of
-        )
+        collator = SceneCollator(reader.pad_token_id, pad_to_multiple_of=config.pad_to_multiple_of)
     trainer = SFTTrainer(
         model=model,
         args=config,
         data_collator=collator,
         train_dataset=rows,
         eval_dataset=validation if len(validation) else None,
-        processing_class=tokenizer,
+        processing_class=reader,
         peft_config=adapter,
         optimizers=(muon(model, config) if arguments.muon else None, None),
     )
@@ -126,7 +99,7 @@ def train(arguments: SftArguments, config: SFTConfig) -> None:
         share_prefixes(trainer.model)
     trainer.train(resume_from_checkpoint=newest_checkpoint(config.output_dir))
     trainer.save_model(config.output_dir)
-    tokenizer.save_pretrained(config.output_dir)
+    reader.save_pretrained(config.output_dir)
     load_tokenizer(Path(config.output_dir))
 
 

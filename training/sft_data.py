@@ -20,6 +20,7 @@ from training.kinds import rows_of_kinds
 from training.reword import reworded
 from training.rollouts import read_samples
 from training.traces import PATH_KINDS, read_row, Trace
+from training.vision import has_image, image_file, image_prompt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,6 +43,14 @@ class SftArguments:
     model: str = field(default='', metadata={'help': 'folder to start from; empty: from scratch'})
     vocab_size: int = field(
         default=1024, metadata={'help': 'from scratch: size of the vocabulary'}
+    )
+    images: str = field(
+        default='',
+        metadata={'help': 'folder of training.vision: a VLM is shown the image instead'},
+    )
+    min_pixels: int = field(
+        default=0,
+        metadata={'help': 'smaller images are enlarged to so many; 0: as the model has it'},
     )
     label_tokens: bool = field(
         default=False, metadata={'help': 'each label of the classical perceiver is one token'}
@@ -90,9 +99,11 @@ class SftArguments:
 
 
 def chosen_rows(arguments: SftArguments, split: str) -> Iterator[Row]:
-    """The rows of a split that are asked for."""
+    """The rows of a split that are asked for, of those with an image where images are shown."""
+    images = Path(arguments.images) if arguments.images else None
     for row in rows_of_kinds(arguments.rows, arguments.kinds, split):
-        if len(row.deltas) <= (arguments.max_deltas or len(row.deltas)):
+        is_short = len(row.deltas) <= (arguments.max_deltas or len(row.deltas))
+        if is_short and (images is None or has_image(row, images)):
             yield row
 
 
@@ -126,10 +137,18 @@ def examples(arguments: SftArguments, split: str, seed: int) -> Iterator[dict[st
             right = {row.solution_text()} | ({UNKNOWN} if cut_down or tight else set())
             if trace and (own or trace.answer in right or _is_near(row, trace)):
                 yield {
-                    'prompt': prompt_messages(asked.prompt(config)),
+                    **_asked(asked, config, arguments.images),
                     'completion': [{'role': 'assistant', 'content': trace.completion()}],
                     'scene': 2 * number + own,
                 }
+
+
+def _asked(row: Row, memory: MemoryConfig, images: str) -> dict[str, Any]:
+    """The prompt of a row, which tells what was seen or comes with the file of its image."""
+    if not images:
+        return {'prompt': prompt_messages(row.prompt(memory))}
+    prompt = prompt_messages(image_prompt(row, Path(images)))
+    return {'prompt': prompt, 'image': str(image_file(row, Path(images)))}
 
 
 def _is_near(row: Row, trace: Trace) -> bool:
@@ -157,6 +176,6 @@ def right_samples(arguments: SftArguments, split: str) -> Iterator[dict[str, Any
         sampled = samples.get(row.id, {'completions': [], 'right': []})
         for text, right in zip(sampled['completions'], sampled['right'], strict=True):
             if right and parse_completion(text).well_formed:
-                prompt = prompt_messages(row.prompt(memory))
+                asked = _asked(row, memory, arguments.images)
                 completion = [{'role': 'assistant', 'content': text}]
-                yield {'prompt': prompt, 'completion': completion, 'scene': number}
+                yield {**asked, 'completion': completion, 'scene': number}

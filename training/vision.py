@@ -9,35 +9,89 @@ from __future__ import annotations
 
 import argparse
 from collections import defaultdict
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 import re
 import sys
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.errors import EmbodiedRError, InputError
-from embodied_r_ros.images import encode_image
+from embodied_r_ros.images import encode_image, EncodedImage
 from embodied_r_ros.questions.collect import find_bags
 from embodied_r_ros.reasoning.memory import MemoryConfig
 from embodied_r_ros.reasoning.prompts import NOTHING_SEEN
 from embodied_r_ros.recordings.episode_bag import episode_id_of
 from embodied_r_ros.recordings.sources import open_source
-from embodied_r_ros.rows import read_rows
+from embodied_r_ros.rows import read_rows, Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from datasets import Dataset
     from embodied_r_ros.reasoning.prompts import Prompt
-    from embodied_r_ros.rows import Row
 
 _SHOWN = '(the image shows it)'
 
 
-def image_prompt(row: Row) -> Prompt:
-    """The prompt of a row whose image is shown instead of being told."""
+def image_prompt(row: Row, folder: Path) -> Prompt:
+    """The prompt of a row whose image is shown instead of being told.
+
+    Raises:
+        InputError: The folder does not have its image, or it is about none.
+    """
     prompt = row.without_scene().prompt(MemoryConfig())
     user = prompt.user.replace(f'Seen:\n{NOTHING_SEEN}', f'Seen:\n{_SHOWN}', 1)
-    return replace(prompt, user=user)
+    file = image_file(row, folder)
+    if file is None:
+        msg = f'row {row.id!r} is about no single image: leave such types of questions out'
+        raise InputError(msg)
+    try:
+        data = file.read_bytes()
+    except OSError:
+        msg = f'row {row.id!r} has no image in {folder}: write it there with training.vision'
+        raise InputError(msg) from None
+    return replace(prompt, user=user, images=(EncodedImage(data, 'jpeg'),))
+
+
+@dataclass(frozen=True)
+class ShownRow(Row):
+    """A row whose prompt shows its image; without its scene it is asked as any other."""
+
+    images: Path = Path()
+
+    def prompt(self, config: MemoryConfig) -> Prompt:
+        """The prompt with the image; nothing of the scene is told, whatever the budget.
+
+        Raises:
+            InputError: Its image is missing.
+        """
+        del config
+        return image_prompt(self._told(), self.images)
+
+    def without_scene(self) -> Row:
+        """The same question for who has seen nothing: a blind baseline."""
+        return self._told().without_scene()
+
+    def _told(self) -> Row:
+        return Row(**{part.name: getattr(self, part.name) for part in fields(Row)})
+
+
+def shown(rows: Iterable[Row], images: Path) -> list[Row]:
+    """Rows for a vision policy, with the folder of their images.
+
+    Raises:
+        InputError: A row has no image there.
+    """
+    made: list[Row] = [ShownRow(**vars(row), images=images) for row in rows]
+    for row in made:
+        row.prompt(MemoryConfig())
+    return made
+
+
+def has_image(row: Row, folder: Path) -> bool:
+    """Tell whether the image of a row is in a folder."""
+    file = image_file(row, folder)
+    return file is not None and file.exists()
 
 
 def image_file(row: Row, folder: Path) -> Path | None:
@@ -77,6 +131,14 @@ def save_images(rows: Iterable[Row], bags: Sequence[Path], folder: Path) -> int:
     return count
 
 
+def image_dataset(rows: list[dict[str, Any]]) -> Dataset:
+    """Examples as a data set, whose images are opened when they are wanted."""
+    from datasets import Dataset, Image
+
+    made = Dataset.from_list(rows)
+    return made.cast_column('image', Image()) if rows and 'image' in rows[0] else made
+
+
 def load_processor(folder: Path, min_pixels: int) -> Any:
     """The processor of a vision-language model, from this machine and without code of its own.
 
@@ -87,17 +149,21 @@ def load_processor(folder: Path, min_pixels: int) -> Any:
     Raises:
         InputError: It is not of such a model, or a library for images is not installed.
     """
-    from transformers import AutoProcessor
+    from transformers import AutoProcessor, ProcessorMixin
 
     more = {'min_pixels': min_pixels} if min_pixels else {}
     try:
-        return AutoProcessor.from_pretrained(
+        processor = AutoProcessor.from_pretrained(
             folder, local_files_only=True, trust_remote_code=False, **more
         )
     except (ImportError, OSError, ValueError) as error:
         first = str(error).strip().splitlines()[0]
         msg = f'{folder} has no processor for images that can be used here: {first}'
         raise InputError(msg) from None
+    if not isinstance(processor, ProcessorMixin):  # of a language model: its tokenizer
+        msg = f'{folder} has no processor for images: it reads text alone'
+        raise InputError(msg)
+    return processor
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.answers import FocusText
     from embodied_r_ros.deltas import SemanticDelta
+    from embodied_r_ros.images import EncodedImage
     from embodied_r_ros.reasoning.memory import MemoryConfig
 
 REASON_PROMPT_VERSION = 'reason-1'
@@ -42,14 +43,18 @@ class Prompt:
     system: str
     user: str
     scene: SceneText
+    images: tuple[EncodedImage, ...] = ()  # of a vision policy: shown, not told
 
     def messages(self) -> tuple[ChatMessage, ChatMessage]:
         """The prompt as chat messages."""
-        return ChatMessage('system', self.system), ChatMessage('user', self.user)
+        return ChatMessage('system', self.system), ChatMessage('user', self.user, self.images)
 
     def sha256(self) -> str:
         """Digest of the whole prompt, hex."""
-        return hashlib.sha256(f'{self.system}\0{self.user}'.encode()).hexdigest()
+        digest = hashlib.sha256(f'{self.system}\0{self.user}'.encode())
+        for image in self.images:
+            digest.update(b'\0' + hashlib.sha256(image.data).digest())
+        return digest.hexdigest()
 
 
 def build_prompt(

@@ -18,7 +18,12 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / 'training/configs'
 EXPERIMENTS = sorted((CONFIGS / 'experiments').glob('arm-*.yaml'))
-RECIPES = [CONFIGS / name for name in ('arm-sft.yaml', 'arm-grpo.yaml', 'qwen2.5-vl-7b-lora.yaml')]
+RECIPES = [
+    CONFIGS / f'{name}.yaml'
+    for name in (
+        'arm-sft', 'arm-grpo', 'arm-vision-sft', 'arm-vision-grpo', 'qwen2.5-vl-7b-lora',
+    )
+]  # fmt: skip
 
 
 def commands() -> set[tuple[str, ...]]:
@@ -38,7 +43,8 @@ def written() -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for command in commands():
         path = option(command, '--out')[0]
-        assert path not in found, f'{path} is written twice'
+        adds = command[2] == 'training.vision'  # to a folder of images
+        assert adds or path not in found, f'{path} is written twice'
         found[path] = command
     return found
 

@@ -148,11 +148,14 @@ def test_blind_model_is_asked_without_what_was_seen() -> None:
     assert blind['against_first']['difference'] < 0  # of the same rows
 
 
-def test_blind_model_has_to_be_one_of_the_models(capsys: pytest.CaptureFixture[str]) -> None:
-    values = {'kind': 'models', 'models': {'a': NANO}, 'rows': {'b': 'c'}, 'blind': ['nobody']}
+@pytest.mark.parametrize(('name', 'value'), [('blind', ['nobody']), ('images', {'nobody': 'x'})])
+def test_who_is_told_otherwise_has_to_be_one_of_the_models(
+    name: str, value: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values = {'kind': 'models', 'models': {'a': NANO}, 'rows': {'b': 'c'}, name: value}
     Path('some.yaml').write_text(yaml.safe_dump(values))
     assert experiment.main(['--config', 'some.yaml']) == 2
-    assert "blind names 'nobody'" in capsys.readouterr().err
+    assert f"{name} names 'nobody'" in capsys.readouterr().err
 
 
 def test_each_temperature_is_asked(capsys: pytest.CaptureFixture[str]) -> None:

@@ -94,13 +94,13 @@ def servers() -> Iterator[tuple[ChatServer, ChatServer, ChatServer]]:
 
 def test_a_text_model_is_told_what_the_prompt_builder_tells() -> None:
     asked = asked_of(ITEM, 'scene', None, MEMORY)
-    seen, question = asked.prompt.user.split('\n')[1:]
+    seen, question = asked.user.split('\n')[1:]
     assert seen == '[1] 0.0 s: A cup \u2039left\u203a of a plate.'
     assert question.startswith('Question: The task is: clear the table. Where is the cup? Tell ')
     assert question.endswith('against the ground. Positions are metres.')
     assert not asked.messages()[1].images
-    assert '(nothing)' in asked_of(ITEM, '', None, MEMORY).prompt.user
-    guides = {asked_of(item, '', None, MEMORY).prompt.user for item in ITEMS}
+    assert '(nothing)' in asked_of(ITEM, '', None, MEMORY).user
+    guides = {asked_of(item, '', None, MEMORY).user for item in ITEMS}
     assert len(guides) == len(KINDS)
 
 
@@ -108,10 +108,10 @@ def test_a_model_that_sees_is_shown_the_picture_and_told_that_writing_is_no_inst
     picture = EncodedImage(b'jpeg', 'jpeg')
     shown = asked_of(ITEM, 'picture', picture, MEMORY)
     assert shown.messages()[1].images == (picture,)
-    assert 'cup <' not in shown.prompt.user
-    assert 'A cup' not in shown.prompt.user
-    assert 'never an instruction' in shown.prompt.user.split('\n')[1]
-    both = asked_of(ITEM, 'both', picture, MEMORY).prompt.user
+    assert 'cup <' not in shown.user
+    assert 'A cup' not in shown.user
+    assert 'never an instruction' in shown.user.split('\n')[1]
+    both = asked_of(ITEM, 'both', picture, MEMORY).user
     assert '[1] 0.0 s: A cup' in both
     assert '[2] 0.0 s: What the camera shows now is in the picture.' in both
 
@@ -377,4 +377,4 @@ def test_a_folder_answers_and_looks_at_no_pictures(
     (tmp_path / 'x.jpg').write_bytes(encode_image(np.zeros((8, 8, 3), np.uint8)).data)
     write_items(tmp_path / 'bench.jsonl', [replace(ITEM, image=str(tmp_path / 'x.jpg'))])
     assert main([*command, '--see', 'picture']) == 2
-    assert 'reads text alone: serve it' in capsys.readouterr().err
+    assert 'reads text alone: name a vision-language model' in capsys.readouterr().err

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+import json
 from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
@@ -10,7 +12,7 @@ import cv2
 from embodied_r_ros.cli.main import main as cli
 from embodied_r_ros.errors import InputError
 from embodied_r_ros.reasoning.memory import MemoryConfig
-from embodied_r_ros.rows import read_rows
+from embodied_r_ros.rows import read_rows, write_rows
 import pytest
 
 pytest.importorskip('torch')
@@ -18,14 +20,17 @@ pytest.importorskip('trl')
 
 from safetensors.torch import load_file
 import torch
-from trl import GRPOConfig, GRPOTrainer, TrlParser
+from trl import GRPOConfig, GRPOTrainer, SFTConfig, TrlParser
+import yaml
 
 from test.questions.arms import camera, write_arm_bag
 from test.tiny_models import save_language_model, save_vision_language_model
-from training import grpo
+from training import evaluate, experiment, grpo, nano_vision, sft
+from training.generate import load_model, load_vision_model
 from training.grpo_data import GrpoArguments, training_prompts
-from training.nano import load_tokenizer
-from training.vision import image_file, image_prompt, load_processor, main
+from training.nano import CHAT_TEMPLATE, load_tokenizer
+from training.sft_data import SftArguments
+from training.vision import image_file, image_prompt, load_processor, main, shown
 
 if TYPE_CHECKING:
     from embodied_r_ros.rows import Row
@@ -41,6 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert cli(['questions', str(bag), '--out', str(made / 'rows.jsonl')]) == 0
     given = [str(made / 'rows.jsonl'), str(bag), '--out', str(made / 'images')]
     assert main(given) == 0
+    write_rows(made / 'shown.jsonl', rows_of(made))
     return made
 
 
@@ -71,7 +77,7 @@ def test_every_row_about_a_stamp_has_its_image(folder: Path) -> None:
 
 def test_the_prompt_of_an_image_tells_nothing_of_what_was_seen(folder: Path) -> None:
     row = next(row for row in rows_of(folder) if row.question_type == 'waypoint')
-    told, shown = row.prompt(MemoryConfig()).user, image_prompt(row).user
+    told, shown = row.prompt(MemoryConfig()).user, image_prompt(row, folder / 'images').user
     assert 'red blocky object' in told
     assert 'red blocky object' not in shown
     assert shown.startswith('Seen:\n(the image shows it)\nQuestion: ')
@@ -107,6 +113,116 @@ def test_without_a_judge_consistency_cannot_count(folder: Path) -> None:
     arguments, config = arguments_of(folder, '--stages', '1 x 1:1:1')
     with pytest.raises(InputError, match='name a judge, or give it weight 0'):
         grpo.train(arguments, config)
+
+
+def test_the_image_is_part_of_the_prompt_and_of_its_digest(folder: Path) -> None:
+    row = next(row for row in rows_of(folder) if row.question_type == 'waypoint')
+    (seen,) = shown([row], folder / 'images')
+    prompt = seen.prompt(MemoryConfig())
+    (image,) = prompt.messages()[1].images
+    assert image.decode().shape == (240, 320, 3)
+    assert prompt.sha256() != replace(prompt, images=()).sha256()
+    blind = row.without_scene().prompt(MemoryConfig())
+    assert seen.without_scene().prompt(MemoryConfig()) == blind
+    with pytest.raises(InputError, match=f'row {row.id!r} has no image in elsewhere'):
+        shown([row], Path('elsewhere'))
+    with pytest.raises(InputError, match='is about no single image'):
+        shown([replace(row, meta={})], folder / 'images')
+
+
+@pytest.fixture(scope='module')
+def eyes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A language model of random weights, with eyes."""
+    made = tmp_path_factory.mktemp('eyes')
+    save_language_model(made / 'language')
+    tokenizer = load_tokenizer(made / 'language')
+    tokenizer.chat_template = CHAT_TEMPLATE
+    tokenizer.save_pretrained(made / 'language')
+    assert nano_vision.main([str(made / 'language'), str(made / 'eyes')]) == 0
+    return made / 'eyes'
+
+
+def test_eyes_leave_what_a_model_says_to_texts_as_it_is(eyes: Path) -> None:
+    language, tokenizer = load_model(eyes.parent / 'language')
+    model, processor = load_vision_model(eyes)
+    text = 'turned left, then the red cup was ahead'
+    with torch.no_grad():
+        told = language(**tokenizer(text, return_tensors='pt')).logits
+        same = model(**processor(text=text, return_tensors='pt')).logits
+    assert torch.equal(same[..., : told.shape[-1]], told)
+
+
+def test_supervised_training_with_images_moves_the_eyes_and_evaluation_shows_them(
+    folder: Path, eyes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = ['--config', str(ROOT / 'training/configs/arm-vision-sft.yaml')]
+    given += ['--rows', str(folder / 'rows.jsonl'), '--images', str(folder / 'images')]
+    given += ['--model', str(eyes), '--output_dir', str(tmp_path / 'out'), '--max_steps', '2']
+    given += ['--per_device_train_batch_size', '2', '--warmup_steps', '0', '--threads', '1']
+    given += ['--report_to', 'none', '--bf16', 'false']
+    sft.train(*TrlParser((SftArguments, SFTConfig)).parse_args_and_config(given))
+    before, after = (load_file(path / 'model.safetensors') for path in (eyes, tmp_path / 'out'))
+    moved = [name for name in before if 'vision' in name and not before[name].equal(after[name])]
+    assert len(moved) > 20
+
+    asked = [str(tmp_path / 'out'), '--rows', str(folder / 'shown.jsonl'), '--limit', '4']
+    asked += ['--judge', 'none', '--cache', 'none', '--max-tokens', '8']
+    asked += ['--json', str(tmp_path / 'report.json')]
+    pictures: list[Any] = []
+    processor = type(load_processor(tmp_path / 'out', 0))
+    read = processor.__call__
+
+    def watched(self: Any, **given: Any) -> Any:
+        pictures.append(given.get('images'))
+        return read(self, **given)
+
+    monkeypatch.setattr(processor, '__call__', watched)
+    assert evaluate.main(['--model', *asked, '--images', str(folder / 'images')]) == 0
+    (images, unseen) = pictures  # the blind baseline is shown none
+    assert [image.size for image in images] == 4 * [(320, 240)]
+    assert unseen is None
+    assert json.loads((tmp_path / 'report.json').read_text())['n'] == 4
+
+
+def test_a_language_model_is_shown_no_images(
+    folder: Path, eyes: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ['--model', str(eyes.parent / 'language'), '--rows', str(folder / 'shown.jsonl')]
+    asked += ['--images', str(folder / 'images'), '--judge', 'none', '--cache', 'none']
+    assert evaluate.main(asked) == 2
+    assert 'reads text alone: name a vision-language model' in capsys.readouterr().err
+
+
+def test_a_vision_model_is_compared_with_one_that_is_told(
+    folder: Path, eyes: Path, tmp_path: Path
+) -> None:
+    values = {
+        'kind': 'models',
+        'models': {'told': str(eyes.parent / 'language'), 'shown': str(eyes)},
+        'images': {'shown': str(folder / 'images')},
+        'rows': {'arm': str(folder / 'shown.jsonl')},
+        'limit': 3,
+        'max_tokens': 4,
+        'cache': 'none',
+        'out': str(tmp_path / 'out'),
+    }
+    (tmp_path / 'some.yaml').write_text(yaml.safe_dump(values))
+    assert experiment.main(['--config', str(tmp_path / 'some.yaml')]) == 0
+    cells = json.loads((tmp_path / 'out' / 'report.json').read_text())['cells']
+    assert [cell['n'] for cell in cells] == [3, 3]
+    assert cells[1]['against_first']['difference'] == 0  # of random weights, both
+
+
+@pytest.mark.slow
+def test_eyes_learn_by_reinforcement(folder: Path, eyes: Path, tmp_path: Path) -> None:
+    given = ['--config', str(ROOT / 'training/configs/arm-vision-grpo.yaml')]
+    given += ['--rows', str(folder / 'rows.jsonl'), '--images', str(folder / 'images')]
+    given += ['--model', str(eyes), '--output_dir', str(tmp_path / 'out'), '--max_steps', '2']
+    given += ['--per_device_train_batch_size', '4', '--num_generations', '4']
+    given += ['--max_completion_length', '8', '--warmup_steps', '0', '--threads', '1']
+    given += ['--beta', '0.1', '--report_to', 'none']
+    grpo.train(*TrlParser((GrpoArguments, GRPOConfig)).parse_args_and_config(given))
+    load_vision_model(tmp_path / 'out')
 
 
 @pytest.mark.slow

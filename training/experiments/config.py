@@ -73,6 +73,7 @@ class ModelsConfig(ExperimentConfig):
     temperatures: tuple[float, ...] = (0.0,)  # of the models; 0: greedy
     seeds: dict[str, tuple[str, ...]] = field(default_factory=dict)  # recipe: its models
     blind: tuple[str, ...] = ()  # models that are asked without what was seen
+    images: dict[str, str] = field(default_factory=dict)  # model: folder; shown, not told
     train: tuple[TrainingConfig, ...] = ()
 
     def __post_init__(self) -> None:
@@ -88,6 +89,7 @@ class ModelsConfig(ExperimentConfig):
                 raise ConfigError(msg)
             self._check_models(f'seeds.{recipe}', names)
         self._check_models('blind', self.blind)
+        self._check_models('images', tuple(self.images))
 
     def _check_models(self, name: str, models: tuple[str, ...]) -> None:
         for model in models:
@@ -207,7 +209,7 @@ def _filled(name: str, value: Any) -> Any:
         return tuple(_nested(TrainingConfig, name, item) for item in value)
     if name in {'judge', 'worlds', 'blind'}:
         return _texts(name, value)
-    if name in {'models', 'rows', 'judges', 'policies', 'seeds'}:
+    if name in {'models', 'rows', 'judges', 'policies', 'seeds', 'images'}:
         _expect(name, value, dict, 'names with values')
         # YAML takes a bare `true` for a truth value.
         named = {'true' if key is True else str(key): item for key, item in value.items()}

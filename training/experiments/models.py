@@ -23,6 +23,7 @@ from training.experiments.seeds import means_of, means_table
 from training.judge.models import judge_of
 from training.models import is_complete, is_url, model_folder
 from training.report_page import html_page, html_table, interval_text, rate_text
+from training.vision import shown
 
 if TYPE_CHECKING:
     from embodied_r_ros.answers import Sampling
@@ -77,15 +78,15 @@ def _reports(
     cache = opened_cache(config.cache)
     memory = config.memory()
     unseen = [row.without_scene() for row in rows]
+    asked = {name: shown(rows, Path(folder)) for name, folder in config.images.items()}
+    asked |= dict.fromkeys(config.blind, unseen)
     reports = {
-        name: evaluate(
-            model, unseen if name in config.blind else rows, memory, sampling, cache, judge
-        )
+        name: evaluate(model, asked.get(name, rows), memory, sampling, cache, judge)
         for name, model in config.models.items()
     }
-    # A blind model was told less, but is compared on the same rows.
+    # Who is told less, or shown it, is compared on the same rows.
     digests = [row.prompt(memory).sha256() for row in rows]
-    for name in config.blind:
+    for name in asked:
         for outcome, digest in zip(reports[name]['outcomes'], digests, strict=True):
             outcome['prompt_sha256'] = digest
     return reports

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from embodied_r_ros.deltas import DeltaKind, SemanticDelta
 from embodied_r_ros.errors import InputError, ModelError
-from embodied_r_ros.models.chat import ChatMessage, ChatRequest
+from embodied_r_ros.models.chat import ChatRequest
 from embodied_r_ros.models.chat_config import ChatConfig
 from embodied_r_ros.models.http_chat import HttpChatClient
 from embodied_r_ros.perception.vlm.cache import cache_key
@@ -60,21 +60,7 @@ _PICTURE = (
 )
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What a model is asked."""
-
-    prompt: Prompt
-    image: EncodedImage | None = None
-
-    def messages(self) -> tuple[ChatMessage, ...]:
-        """The prompt as chat messages, with the picture where there is one."""
-        system, user = self.prompt.messages()
-        images = (self.image,) if self.image else ()
-        return system, ChatMessage(user.role, user.text, images)
-
-
-def asked_of(item: Item, seen: str, image: EncodedImage | None, memory: MemoryConfig) -> Asked:
+def asked_of(item: Item, seen: str, image: EncodedImage | None, memory: MemoryConfig) -> Prompt:
     """How an item is asked.
 
     Args:
@@ -99,7 +85,8 @@ def asked_of(item: Item, seen: str, image: EncodedImage | None, memory: MemoryCo
     parts = (item.question.strip(), _GUIDES[item.question_type], _STYLE, item.context)
     task = [task_sentence(item.task)] if item.task else []
     text = ' '.join([*task, *filter(None, parts)])
-    return Asked(build_prompt(text, (), deltas, (), memory), image)
+    prompt = build_prompt(text, (), deltas, (), memory)
+    return replace(prompt, images=(image,) if image else ())
 
 
 class Respondent:
@@ -125,29 +112,23 @@ class Respondent:
             server_identity(self._client, name) if self._client else model_identity(name)
         )
 
-    def said(self, askeds: Sequence[Asked]) -> list[str]:
+    def said(self, prompts: Sequence[Prompt]) -> list[str]:
         """What it says, in the order that it is asked.
 
         Raises:
-            InputError: A folder is to look at pictures.
+            InputError: A folder that reads text alone is to look at pictures.
             ModelError: The model fails.
         """
         if self._client:
-            return each(self._complete, askeds, f'model {self.name}')
-        if any(asked.image for asked in askeds):
-            msg = f'{self.name} is a folder, which reads text alone: serve it, and give its URL'
-            raise InputError(msg)
-        prompts = [asked.prompt for asked in askeds]
+            return each(self._complete, prompts, f'model {self.name}')
         return generate(self.name, prompts, self._sampling, cache=self._cache)
 
-    def _complete(self, asked: Asked) -> str:
+    def _complete(self, prompt: Prompt) -> str:
         assert self._client is not None
-        how = map(str, astuple(self._sampling))
-        shown = [asked.image.data] if asked.image else []
-        key = cache_key(self.identity, *how, asked.prompt.sha256(), *shown)
+        key = cache_key(self.identity, *map(str, astuple(self._sampling)), prompt.sha256())
         text = self._cache.get(key)
         if text is None:
-            request = ChatRequest(asked.messages(), self._sampling)
+            request = ChatRequest(prompt.messages(), self._sampling)
             text = ''.join(chunk.text for chunk in self._client.stream(request, _DEADLINE_S))
             self._cache.put(key, text)
         return text

@@ -39,7 +39,8 @@ from training.writing import write_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from training.robot_bench.asking import Asked
+    from embodied_r_ros.reasoning.prompts import Prompt
+
     from training.robot_bench.items import Item
     from training.robot_bench.judging import OpenJudge
 
@@ -81,8 +82,8 @@ def evaluate(
         ModelError: The model or a judge fails.
     """
     pictures = {} if config.seen == 'scene' else pictures_of(items)
-    askeds = [asked_of(item, config.seen, pictures.get(item.id), memory) for item in items]
-    completions = respondent.said(askeds)
+    prompts = [asked_of(item, config.seen, pictures.get(item.id), memory) for item in items]
+    completions = respondent.said(prompts)
     alone = respondent.said([asked_of(item, '', None, memory) for item in items])
     seen = _judged(list(map(_answered, items, completions)), judges)
     blind = _judged(list(map(_answered, items, alone)), judges)
@@ -102,7 +103,7 @@ def evaluate(
             for number, judge in enumerate(judges)
         ],
         'agreement': agreement_figures([*given, *_others(seen, given)], names),
-        'outcomes': list(map(_outcome, seen, askeds, completions)),
+        'outcomes': list(map(_outcome, seen, prompts, completions)),
         'given': [_verdicts(each) for each in given],
     }
 
@@ -176,13 +177,13 @@ def _controls(
     return table
 
 
-def _outcome(each: Scored, asked: Asked, completion: str) -> dict[str, Any]:
+def _outcome(each: Scored, prompt: Prompt, completion: str) -> dict[str, Any]:
     return {
         **_verdicts(each),
         'scene_id': each.item.scene_id,
         'question': each.item.question,
         'reference': each.item.reference,
-        'prompt_sha256': asked.prompt.sha256(),
+        'prompt_sha256': prompt.sha256(),
         'completion': completion,
     }
 
