@@ -57,6 +57,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         'training (%(default)s); 1: worlds that are for tests alone',
     )
     parser.add_argument(
+        '--even-answers',
+        action='store_true',
+        help='leave out rows whose answer has come more often than their other options, so that '
+        'questions alone tell less',
+    )
+    parser.add_argument(
         '--robot',
         metavar='NAME_OR_FILE',
         help='of demonstrations of an arm: a robot of config/robots, or the YAML file of another; '
@@ -72,6 +78,7 @@ def main(args: argparse.Namespace) -> int:
         moments=args.moments,
         seed=args.seed,
         test_share=args.test_share,
+        even_answers=args.even_answers,
         robot=load_robot(args.robot) if args.robot else None,
     )
     manifest_path(args.out)  # refused before the work, not after it

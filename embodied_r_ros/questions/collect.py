@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.errors import BagError
 from embodied_r_ros.questions.coverage import BagNote
 from embodied_r_ros.questions.derive import rows_of_episode
+from embodied_r_ros.questions.evenness import EvenAnswers
 from embodied_r_ros.questions.logged import rows_of_answers
 from embodied_r_ros.questions.robot import rows_of_arm
 from embodied_r_ros.questions.splits import split_of, SplitGuard
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.rows import Row
 
 _BAG_SUFFIXES = ('.mcap', '.db3')
+_COMMON = 'its answer has come more often than its other options'
 
 
 def find_bags(paths: Sequence[Path]) -> list[Path]:
@@ -89,6 +91,7 @@ def rows_of_bags(
         BagError: A bag is not readable, or does not have the deltas that are asked for.
     """
     guard = SplitGuard()
+    even = EvenAnswers() if config.even_answers else None
     for bag in bags:
         digest = bag_digest(bag)
         note = BagNote(str(bag), digest.files, digest.sha256)
@@ -117,7 +120,7 @@ def rows_of_bags(
             coverage.leave_out(note, f'has the layout of scene {twin!r} of another split')
             continue
         before_it = coverage.splits.total()
-        yield from _admitted(_rows_of(episode, config, coverage), guard, coverage)
+        yield from _admitted(_rows_of(episode, config, coverage), guard, even, coverage)
         coverage.bags.append(replace(note, rows=coverage.splits.total() - before_it))
 
 
@@ -128,12 +131,16 @@ def _rows_of(episode: Episode, config: QuestionsConfig, coverage: Coverage) -> I
         yield from rows_of_arm(episode.arm, episode, config, coverage)
 
 
-def _admitted(rows: Iterable[Row], guard: SplitGuard, coverage: Coverage) -> Iterator[Row]:
-    """Rows that no other split has already."""
+def _admitted(
+    rows: Iterable[Row], guard: SplitGuard, even: EvenAnswers | None, coverage: Coverage
+) -> Iterator[Row]:
+    """Rows that no other split has already, and whose answers are not too common."""
     for row in rows:
         if other := guard.clash_of(row):
             reason = f'the same is asked of the same deltas in split {other}'
             coverage.left_out[row.question_type, reason] += 1
+        elif even and not even.admits(row):
+            coverage.left_out[row.question_type, _COMMON] += 1
         else:
             coverage.count(row)
             yield row

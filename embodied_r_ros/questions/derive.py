@@ -39,6 +39,9 @@ class QuestionsConfig:
     validation_share: float = setting(
         0.1, 'share of the scenes for the validation split', between=(0, 1)
     )
+    even_answers: bool = setting(
+        False, 'leave out rows whose answer has come more often than their other options'
+    )
     robot: Robot | None = None  # whose demonstrations are asked about; None: as recorded
 
     def __post_init__(self) -> None:

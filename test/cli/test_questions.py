@@ -76,6 +76,25 @@ def test_perceived_without_odometry_no_distance_is_told_and_solutions_stay(
     assert manifest['deltas'] == 'classical, without odometry'
 
 
+def test_even_answers_leave_out_what_is_too_common(tmp_path: Path) -> None:
+    made = f'sim indoor --episodes 30 --seed 77 --no-images --out {tmp_path / "w"}'
+    assert main(made.split()) == 0
+    most = {}
+    for name, extra in (('as drawn', []), ('even', ['--even-answers'])):
+        out = tmp_path / f'{name}.jsonl'
+        given = ['questions', str(tmp_path / 'w'), '--deltas', 'true', '--test-share', '1']
+        assert main([*given, '--out', str(out), *extra]) == 0
+        answers = Counter(
+            row.solution_text() for row in read_rows(out) if row.question_type == 'height_change'
+        )
+        assert len(answers) == 3
+        (_, first), (_, second), _ = answers.most_common()
+        most[name] = first - second
+    assert most['even'] <= 3 < 10 < most['as drawn']
+    left_out = json.loads((tmp_path / 'even.manifest.json').read_text())['rows']['left_out']
+    assert 'its answer has come more often than its other options' in left_out['height_change']
+
+
 @pytest.mark.parametrize(
     ('arguments', 'message'),
     [

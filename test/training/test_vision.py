@@ -220,7 +220,7 @@ def test_eyes_learn_by_reinforcement(folder: Path, eyes: Path, tmp_path: Path) -
     given += ['--model', str(eyes), '--output_dir', str(tmp_path / 'out'), '--max_steps', '2']
     given += ['--per_device_train_batch_size', '4', '--num_generations', '4']
     given += ['--max_completion_length', '8', '--warmup_steps', '0', '--threads', '1']
-    given += ['--beta', '0.1', '--report_to', 'none']
+    given += ['--beta', '0.1', '--report_to', 'none', '--log_completions', 'true']
     grpo.train(*TrlParser((GrpoArguments, GRPOConfig)).parse_args_and_config(given))
     load_vision_model(tmp_path / 'out')
 
