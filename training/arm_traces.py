@@ -116,8 +116,8 @@ def movement_words(way: Cm) -> str:
 
 
 def likest(words: str, options: Sequence[str]) -> str | None:
-    """The option whose movement is most like some words; None: they are no movements."""
-    if words == 'stay' or words in options:
+    """The option whose movement is most like some words; None: there is none, or no movements."""
+    if words == 'stay' or words in options or not options:
         return words if words in options else None
     wanted = Movement.from_words(words).levels
     try:

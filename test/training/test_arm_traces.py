@@ -73,6 +73,7 @@ def test_execution_follows_the_figures_not_the_words() -> None:
     assert executed_conclusion(think, places) == places[1]
     think = 'Next 00 00 02. Way 00 -03 -14, half 07: up. Most like: up.'
     assert executed_conclusion(think, ('up', 'slightly left, down')) == 'slightly left, down'
+    assert executed_conclusion(think, ()) is None  # a movement for an open question
 
 
 def test_only_the_prompt_is_read() -> None:
