@@ -25,6 +25,7 @@ from embodied_r_ros.reasoning.reasoner import Reasoner
 from embodied_r_ros.robots import load_robot
 from embodied_r_ros.sim.arm_loop import baseline, TrialPlan
 from embodied_r_ros.sim.config import ArmConfig
+from tqdm import tqdm
 
 from training.arm_trials import careful_reader, led
 
@@ -86,11 +87,12 @@ def measured(
     camera = ArmConfig(plans[0].task).camera()
     found: dict[str, Any] = {}
     for name, answerer in answerers.items():
-        trials = [led(plan, robot, answerer) for plan in plans]
+        trials = [led(plan, robot, answerer) for plan in tqdm(plans, name, disable=None)]
         steps = [trial.to_json() for trial in trials]
         found[name] = {'success_rate': success_rate(trials), 'trials': steps}
     for name in baselines:
-        trials = [baseline(name, plan, robot, camera) for plan in plans]
+        shown = tqdm(plans, name, disable=None)
+        trials = [baseline(name, plan, robot, camera) for plan in shown]
         found[name] = {'success_rate': success_rate(trials)}
     return found
 
