@@ -172,16 +172,12 @@ def load_model(folder: Path) -> tuple[Any, Any]:
     Raises:
         ModelError: It cannot be loaded.
     """
-    is_gpu = torch.cuda.is_available()
-    dtype = torch.bfloat16 if is_gpu else torch.float32
     try:
         tokenizer = load_tokenizer(folder)
-        tokenizer.padding_side = 'left'
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, **SAFELY).eval()
     except (OSError, ValueError) as error:
-        msg = f'{folder} cannot be loaded as a model: {error}'
-        raise ModelError(msg) from error
-    return model.to('cuda') if is_gpu else model, tokenizer
+        raise _unusable(folder, error) from error
+    tokenizer.padding_side = 'left'
+    return _weights(AutoModelForCausalLM, folder), tokenizer
 
 
 def load_vision_model(folder: Path) -> tuple[Any, Any]:
@@ -191,16 +187,23 @@ def load_vision_model(folder: Path) -> tuple[Any, Any]:
         InputError: Its processor cannot be used here.
         ModelError: It cannot be loaded.
     """
-    is_gpu = torch.cuda.is_available()
-    dtype = torch.bfloat16 if is_gpu else torch.float32
     processor = load_processor(folder, 0)
     processor.tokenizer.padding_side = 'left'
+    return _weights(AutoModelForImageTextToText, folder), processor
+
+
+def _weights(kind: Any, folder: Path) -> Any:
+    is_gpu = torch.cuda.is_available()
+    dtype = torch.bfloat16 if is_gpu else torch.float32
     try:
-        model = AutoModelForImageTextToText.from_pretrained(folder, dtype=dtype, **SAFELY).eval()
+        model = kind.from_pretrained(folder, dtype=dtype, **SAFELY).eval()
     except (OSError, ValueError) as error:
-        msg = f'{folder} cannot be loaded as a vision-language model: {error}'
-        raise ModelError(msg) from error
-    return model.to('cuda') if is_gpu else model, processor
+        raise _unusable(folder, error) from error
+    return model.to('cuda') if is_gpu else model
+
+
+def _unusable(folder: Path, error: Exception) -> ModelError:
+    return ModelError(f'{folder} cannot be loaded as a model: {error}')
 
 
 def prompt_messages(prompt: Prompt) -> list[dict[str, Any]]:

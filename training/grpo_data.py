@@ -13,7 +13,7 @@ from embodied_r_ros.reasoning.memory import MemoryConfig
 
 from training.batches import grouped_by_length
 from training.generate import chat_text, prompt_messages
-from training.kinds import rows_of_kinds
+from training.kinds import AskingArguments, rows_of_kinds
 from training.rollouts import read_samples, unanimous
 from training.vision import has_image, image_dataset, image_file, image_prompt
 
@@ -24,24 +24,13 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class GrpoArguments:
+class GrpoArguments(AskingArguments):
     """What to train, on what, and how it is rewarded."""
 
     rows: list[str] = field(metadata={'help': 'files of rows'})
     model: str = field(metadata={'help': 'folder to start from'})
     judge: list[str] = field(metadata={'help': 'folders or URLs of judges; several vote'})
     stages: list[str] = field(metadata={'help': "such as '2 x 7:3:0': epochs, then weights"})
-    kinds: list[str] = field(
-        default_factory=list, metadata={'help': 'types of questions; none: all'}
-    )
-    images: str = field(
-        default='',
-        metadata={'help': 'folder of training.vision: a VLM is shown the image instead'},
-    )
-    min_pixels: int = field(
-        default=0,
-        metadata={'help': 'smaller images are enlarged to so many; 0: as the model has it'},
-    )
     samples: str = field(
         default='',
         metadata={'help': 'completions of training.rollouts: only rows that they differ on'},
@@ -56,7 +45,6 @@ class GrpoArguments:
     workspace_weight: float = field(
         default=0.0, metadata={'help': 'what that counts, beside a sum of 1; 0: not rewarded'}
     )
-    token_budget: int = field(default=1200, metadata={'help': 'tokens of the scene in a prompt'})
     max_prompt_tokens: int = field(default=1600, metadata={'help': 'longer prompts are left out'})
     max_rows: int = field(default=0, metadata={'help': 'training rows at most; 0: all'})
     max_eval_rows: int = field(default=128, metadata={'help': 'validation rows'})

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows that a recipe trains on: of one split, and of the types of questions that it lists."""
+"""The questions that recipes train on: of one split, of the types that they list, and how told."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,24 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from embodied_r_ros.rows import Row
+
+
+@dataclass(kw_only=True)
+class AskingArguments:
+    """What every recipe is told of the questions that it trains on, and how they are asked."""
+
+    kinds: list[str] = field(
+        default_factory=list, metadata={'help': 'types of questions; none: all'}
+    )
+    images: str = field(
+        default='',
+        metadata={'help': 'folder of training.vision: a VLM is shown the image instead'},
+    )
+    min_pixels: int = field(
+        default=0,
+        metadata={'help': 'smaller images are enlarged to so many; 0: as the model has it'},
+    )
+    token_budget: int = field(default=1200, metadata={'help': 'tokens of the scene in a prompt'})
 
 
 def rows_of_kinds(files: Sequence[str], kinds: Sequence[str], split: str) -> Iterator[Row]:

@@ -86,8 +86,12 @@ def with_eyes(folder: Path, size: EyesSize) -> tuple[Any, Any]:
     model.lm_head.load_state_dict(language.lm_head.state_dict())
     model.tie_weights()
     model.generation_config = language.generation_config
+    return model, _processor(tokenizer, size)
+
+
+def _processor(tokenizer: Any, size: EyesSize) -> Any:
     square = {'height': size.side_px, 'width': size.side_px}
-    processor = LlavaProcessor(
+    return LlavaProcessor(
         CLIPImageProcessorPil(size=square, do_center_crop=False),
         tokenizer,
         patch_size=size.patch_px,
@@ -95,7 +99,6 @@ def with_eyes(folder: Path, size: EyesSize) -> tuple[Any, Any]:
         chat_template=_CHAT_TEMPLATE,
         num_additional_image_tokens=1,  # CLIP's own, which `default` leaves out again
     )
-    return model, processor
 
 
 def main(arguments: list[str] | None = None) -> int:

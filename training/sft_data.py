@@ -16,7 +16,7 @@ from training.arm_reader import position_in
 from training.degrade import degraded, retold
 from training.generate import prompt_messages
 from training.grading import position_accuracy
-from training.kinds import rows_of_kinds
+from training.kinds import AskingArguments, rows_of_kinds
 from training.reword import reworded
 from training.rollouts import read_samples
 from training.traces import PATH_KINDS, read_row, Trace
@@ -33,31 +33,19 @@ _NEAR = 0.95  # 1 less the distances along x, y and z [m]: a position as good as
 
 
 @dataclass
-class SftArguments:
+class SftArguments(AskingArguments):
     """What to train, and on what."""
 
     rows: list[str] = field(metadata={'help': 'files of rows'})
-    kinds: list[str] = field(
-        default_factory=list, metadata={'help': 'types of questions; none: all'}
-    )
     model: str = field(default='', metadata={'help': 'folder to start from; empty: from scratch'})
     vocab_size: int = field(
         default=1024, metadata={'help': 'from scratch: size of the vocabulary'}
-    )
-    images: str = field(
-        default='',
-        metadata={'help': 'folder of training.vision: a VLM is shown the image instead'},
-    )
-    min_pixels: int = field(
-        default=0,
-        metadata={'help': 'smaller images are enlarged to so many; 0: as the model has it'},
     )
     label_tokens: bool = field(
         default=False, metadata={'help': 'each label of the classical perceiver is one token'}
     )
     hidden_size: int = field(default=192, metadata={'help': 'from scratch: width'})
     layers: int = field(default=6, metadata={'help': 'from scratch: depth'})
-    token_budget: int = field(default=1200, metadata={'help': 'tokens of the scene in a prompt'})
     degraded_share: float = field(
         default=0.2, metadata={'help': 'share of training rows that are cut down (degrade.py)'}
     )

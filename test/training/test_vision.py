@@ -29,6 +29,7 @@ from training import evaluate, experiment, grpo, nano_vision, sft
 from training.generate import load_model, load_vision_model
 from training.grpo_data import GrpoArguments, training_prompts
 from training.nano import CHAT_TEMPLATE, load_tokenizer
+from training.rewards import format_reward
 from training.sft_data import SftArguments
 from training.vision import image_file, image_prompt, load_processor, main, shown
 
@@ -214,15 +215,27 @@ def test_a_vision_model_is_compared_with_one_that_is_told(
 
 
 @pytest.mark.slow
-def test_eyes_learn_by_reinforcement(folder: Path, eyes: Path, tmp_path: Path) -> None:
+def test_eyes_learn_by_reinforcement(
+    folder: Path, eyes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def likes_e(completions: Any, **_: Any) -> list[float]:
+        """Stands in for accuracy: weights of chance never have the format, so nothing counts."""
+        return [said[0]['content'].count('e') for said in completions]
+
+    def nothing(completions: Any, **_: Any) -> list[float]:
+        return [0.0] * len(completions)
+
     given = ['--config', str(ROOT / 'training/configs/arm-vision-grpo.yaml')]
     given += ['--rows', str(folder / 'rows.jsonl'), '--images', str(folder / 'images')]
     given += ['--model', str(eyes), '--output_dir', str(tmp_path / 'out'), '--max_steps', '2']
     given += ['--per_device_train_batch_size', '4', '--num_generations', '4']
     given += ['--max_completion_length', '8', '--warmup_steps', '0', '--threads', '1']
-    given += ['--beta', '0.1', '--report_to', 'none', '--log_completions', 'true']
+    given += ['--report_to', 'none', '--log_completions', 'true']
+    monkeypatch.setattr(grpo, 'three_rewards', lambda judge: [format_reward, likes_e, nothing])
     grpo.train(*TrlParser((GrpoArguments, GRPOConfig)).parse_args_and_config(given))
-    load_vision_model(tmp_path / 'out')
+    before, after = (load_file(path / 'model.safetensors') for path in (eyes, tmp_path / 'out'))
+    moved = [name for name in before if 'vision' in name and not before[name].equal(after[name])]
+    assert len(moved) > 20
 
 
 @pytest.mark.slow

@@ -195,16 +195,16 @@ def _types_chart(report: dict[str, Any], file: str) -> str:
     """Of recipes with several seeds the means alone: a chart of all runs would say nothing."""
     means = [mean for mean in report['means'] if mean['rows'] == file]
     seeds = {model for mean in means for model in mean['models']}
-    shown = {
+    types_of = {
         cell['model']: cell['by_type']
         for cell in _once(report)
         if cell['rows'] == file and cell['model'] not in seeds
     }
-    shown |= {
+    types_of |= {
         f'{mean["recipe"]}, mean of {len(mean["models"])}': mean['by_type'] for mean in means
     }
     groups: dict[str, dict[str, Any]] = {}
-    for name, types in shown.items():
+    for name, types in types_of.items():
         for kind, figures in types.items():
             groups.setdefault(kind, {})[name] = bar_of(figures)
     return bars(groups)
