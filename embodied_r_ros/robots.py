@@ -3,8 +3,8 @@
 
 A robot is one YAML file, of `config/robots` or of the user's: the section `metadata` for prompts,
 `questions` for how questions about its demonstrations are made, `setup` for how recordings are
-read that do not say it themselves, `placing` for how what is seen gets a position, and
-`candidates` for where it could go next.
+read that do not say it themselves, `placing` for how what is seen gets a position, `candidates`
+for where it could go next, and `stops` for what a keypoint is where it rests.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from embodied_r_ros.config import check_settings, config_from_mapping, setting
 from embodied_r_ros.errors import ConfigError
 from embodied_r_ros.keypoints.candidates import CandidatesConfig
 from embodied_r_ros.keypoints.finding import RULES
+from embodied_r_ros.keypoints.seconds_rule import SecondsRule
 from embodied_r_ros.keypoints.setup import ArmSetup
 from embodied_r_ros.perception.placing import PlacingConfig
 from embodied_r_ros.resources import shared_path
@@ -202,6 +203,7 @@ class Robot:
     setup: ArmSetup | None = None  # how to read its recordings; None: as they say
     placing: PlacingConfig = field(default_factory=PlacingConfig)
     candidates: CandidatesConfig = field(default_factory=CandidatesConfig)
+    stops: SecondsRule = field(default_factory=SecondsRule)  # what counts for `seconds`
 
 
 def position_text(position: Sequence[float]) -> str:
@@ -249,6 +251,7 @@ def robot_from_mapping(name: str, value: Any) -> Robot:
         ArmSetup.from_mapping(sections['setup'], 'setup') if 'setup' in sections else None,
         _section(PlacingConfig, 'placing', sections),
         _section(CandidatesConfig, 'candidates', sections),
+        _section(SecondsRule, 'stops', sections),
     )
 
 

@@ -68,7 +68,7 @@ def run(*command: str | Path, env: dict[str, str] | None = None) -> None:
 
 def requirement_files() -> list[Path]:
     """List the requirement files that this set-up installs."""
-    names = ['base', 'sim', 'dev']
+    names = ['base', 'sim', 'demos', 'dev']
     names += [] if SOURCED_ROS else ['ros', 'ros-build']
     names += ['train'] if WITH_TORCH else []
     return [ROOT / 'requirements' / f'{name}.txt' for name in names]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.cli.arguments import some_path
@@ -26,6 +27,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Import a dataset."""
-    for bag in tqdm(import_dataset(args.path, args.mapping, args.out), unit=' bags', disable=None):
+    bags = import_dataset(args.path, args.mapping, args.out, _tell_failed)
+    for bag in tqdm(bags, unit=' bags', disable=None):
         print(bag)
     return 0
+
+
+def _tell_failed(name: str) -> None:
+    sys.stderr.write(f'{name} did not succeed: left out\n')

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.cli.arguments import some_path
 from embodied_r_ros.keypoints.finding import find_keypoints, RULES
-from embodied_r_ros.keypoints.seconds_rule import SecondsRule
 from embodied_r_ros.keypoints.setup import ArmSetup
 from embodied_r_ros.recordings.bags import open_bag
 from embodied_r_ros.recordings.demonstrations import read_demonstration, setup_of
+from embodied_r_ros.robots import load_robot, Robot
 from embodied_r_ros.showing.keypoint_sheet import images_at, write_keypoint_sheet
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     help_text = 'YAML: what topics, frames and joints are called; else as the bag says'
     add('--setup', type=some_path, metavar='FILE', help=help_text)
+    help_text = 'of config/robots, or a YAML file: its `setup`, and what its `stops` are'
+    add('--robot', metavar='ROBOT', help=help_text)
     add('--json', action='store_true', help='one JSON object per line')
     help_text = 'write a PNG: speed, gripper and keypoints over time, and the images there'
     add('--picture', type=some_path, metavar='FILE', help=help_text)
@@ -45,12 +47,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """List the keypoints of a demonstration."""
     given = ArmSetup.from_yaml(args.setup) if args.setup else None
+    robot = load_robot(args.robot) if args.robot else Robot()
     with open_bag(args.bag) as reader:
-        setup = given or setup_of(reader)
+        setup = given or robot.setup or setup_of(reader)
         if given and given.urdf:  # as it lies beside its setup
             setup = replace(given, urdf=str(Path(args.setup).parent / given.urdf))
         shown = read_demonstration(reader, setup)
-        sampled, found = find_keypoints(shown, args.rule, SecondsRule())
+        sampled, found = find_keypoints(shown, args.rule, robot.stops)
         if args.picture:
             images = images_at(reader, setup, [keypoint.stamp_ns for keypoint in found])
             write_keypoint_sheet(args.picture, sampled, found, images)

@@ -5,24 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from embodied_r_ros.episodes import Outcome
 from embodied_r_ros.errors import InputError
-from embodied_r_ros.importing.episode import write_episode
+from embodied_r_ros.importing.episode import outcome_of, write_episode
 from embodied_r_ros.importing.lerobot import lerobot_episodes
 from embodied_r_ros.importing.mapping import DemoMapping
 from embodied_r_ros.importing.rlbench import rlbench_episodes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 
-def import_dataset(root: Path, mapping_file: Path, out: Path) -> Iterator[Path]:
+def import_dataset(
+    root: Path,
+    mapping_file: Path,
+    out: Path,
+    on_failed: Callable[[str], object] = lambda name: None,
+) -> Iterator[Path]:
     """Write the episodes of a dataset, and yield the folders of their bags.
 
     Args:
         root: Folder of a LeRobot dataset (it has meta/info.json), or one as RLBench writes them.
         mapping_file: YAML that says what its numbers mean.
         out: Folder for the bags; it does not exist yet, or is empty.
+        on_failed: Told the name of each episode that did not succeed, which is left out.
 
     Raises:
         InputError: Something cannot be read, or does not fit.
@@ -38,6 +45,9 @@ def import_dataset(root: Path, mapping_file: Path, out: Path) -> Iterator[Path]:
     is_lerobot = (root / 'meta' / 'info.json').exists()
     read = lerobot_episodes if is_lerobot else rlbench_episodes
     for episode in read(root, mapping):
+        if outcome_of(episode, mapping) is Outcome.FAILURE:
+            on_failed(episode.name)
+            continue
         path = out / episode.name
         write_episode(path, episode, mapping, mapping_file.parent, root.name)
         yield path

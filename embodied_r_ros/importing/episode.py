@@ -12,6 +12,7 @@ from embodied_r_ros.geometry import Pose
 from embodied_r_ros.keypoints.setup import ArmSetup
 from embodied_r_ros.recordings.demonstration_writer import (
     ArmFrame,
+    CAMERA_FRAME,
     DemonstrationHead,
     GRIPPER_TOPIC,
     JOINT_TOPIC,
@@ -66,12 +67,26 @@ def write_episode(
         episode_id=episode.name,
         scene_id='',
         task=episode.task or mapping.task,
-        outcome=Outcome.UNSET,
+        outcome=outcome_of(episode, mapping),
         setup=_setup(mapping, episode),
         origin={'imported': origin},
+        camera=mapping.camera.intrinsics if mapping.camera else None,
+        fixed={CAMERA_FRAME: mapping.camera.pose(mapping.frame_id)} if mapping.camera else {},
         urdf=urdf,
     )
     write_demonstration(path, head, _frames(episode, mapping))
+
+
+def outcome_of(episode: SourceEpisode, mapping: DemoMapping) -> Outcome:
+    """How it ended, by the last row of what tells of success, where something does.
+
+    Raises:
+        InputError: The mapping does not fit.
+    """
+    if mapping.success is None:
+        return Outcome.UNSET
+    is_success = bool(mapping.success.of(episode.table)[-1, 0])
+    return Outcome.SUCCESS if is_success else Outcome.FAILURE
 
 
 def _setup(mapping: DemoMapping, episode: SourceEpisode) -> ArmSetup:
@@ -95,7 +110,7 @@ def _frames(episode: SourceEpisode, mapping: DemoMapping) -> Iterator[ArmFrame]:
         return numbers.of(episode.table) if numbers else empty
 
     xyz, joints, gripper = rows(mapping.xyz), rows(mapping.joints), rows(mapping.gripper)
-    velocities = rows(mapping.velocities)
+    velocities, turns = rows(mapping.velocities), rows(mapping.rotation)
     images = iter(episode.images()) if episode.images else None
     for index, second in enumerate(episode.seconds):
         image = next(images, None) if images else None
@@ -104,7 +119,7 @@ def _frames(episode: SourceEpisode, mapping: DemoMapping) -> Iterator[ArmFrame]:
             raise InputError(msg)
         yield ArmFrame(
             stamp_ns=round(float(second) * _NS) + _NS,  # bags begin after 0
-            tool=_pose(xyz[index], mapping.frame_id) if mapping.xyz else None,
+            tool=_pose(xyz[index], turns[index], mapping.frame_id) if mapping.xyz else None,
             joints=tuple(joints[index].tolist()),
             velocities=tuple(velocities[index].tolist()),
             gripper=tuple(gripper[index].tolist()),
@@ -112,7 +127,8 @@ def _frames(episode: SourceEpisode, mapping: DemoMapping) -> Iterator[ArmFrame]:
         )
 
 
-def _pose(xyz: NDArray[np.float64], frame_id: str) -> Pose:
-    """A pose of which only the position is known."""
+def _pose(xyz: NDArray[np.float64], turn: NDArray[np.float64], frame_id: str) -> Pose:
+    """A pose; where only the position is known, its quaternion is zeros, which are no rotation."""
     x, y, z = (float(value) for value in xyz)
-    return Pose((x, y, z), (0.0, 0.0, 0.0, 1.0), frame_id)
+    a, b, c, d = turn.tolist() or (0.0,) * 4
+    return Pose((x, y, z), (a, b, c, d), frame_id)

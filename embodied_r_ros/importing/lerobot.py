@@ -69,8 +69,7 @@ def _episode(entry: _Entry, mapping: DemoMapping, fps: float) -> SourceEpisode:
     if not count:
         msg = f'{entry.data} has no rows of episode {entry.index}'
         raise InputError(msg)
-    parts = (mapping.xyz, mapping.joints, mapping.velocities, mapping.gripper)
-    names = {part.column for part in parts if part} & set(rows.column_names)
+    names = mapping.columns() & set(rows.column_names)
     table = {name: np.array(rows[name].to_pylist(), np.float64) for name in names}
     seconds = np.arange(count) / fps
     if 'timestamp' in rows.column_names:

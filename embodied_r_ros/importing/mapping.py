@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.errors import ConfigError, InputError
+from embodied_r_ros.geometry import Intrinsics, Pose
 from embodied_r_ros.yaml_files import read_yaml
 import numpy as np
 
@@ -18,6 +19,23 @@ if TYPE_CHECKING:
 
 _UNITS = {'m': 1.0, 'mm': 0.001, 'rad': 1.0, 'deg': float(np.pi / 180), '': 1.0}
 _TEXTS = ('image', 'frame_id', 'task', 'urdf', 'tool_frame')
+
+
+_COUNTS = {'xyz': 3, 'rotation': 4, 'success': 1}
+_IN_IMAGE = ('width', 'height', 'fx', 'fy', 'cx', 'cy')
+
+
+@dataclass(frozen=True)
+class MappedCamera:
+    """The camera of a dataset, which stands still."""
+
+    position: tuple[float, float, float]  # of its optical frame in the task frame [m]
+    orientation: tuple[float, float, float, float]  # likewise, as a quaternion x, y, z, w
+    intrinsics: Intrinsics | None = None  # None: not known
+
+    def pose(self, frame_id: str) -> Pose:
+        """Pose of its optical frame in the task frame."""
+        return Pose(self.position, self.orientation, frame_id)
 
 
 @dataclass(frozen=True)
@@ -50,6 +68,7 @@ class DemoMapping:
     """Where in a dataset is what."""
 
     xyz: Numbers | None = None  # of the end effector in the task frame
+    rotation: Numbers | None = None  # likewise, as a quaternion x, y, z, w
     joints: Numbers | None = None
     velocities: Numbers | None = None  # of the joints
     gripper: Numbers | None = None  # added up, they are its opening
@@ -61,6 +80,13 @@ class DemoMapping:
     tool_frame: str = 'tool'
     task: str = ''  # in words, where the dataset does not say
     urdf: str = ''  # file beside the mapping, where there is no xyz
+    success: Numbers | None = None  # its last row tells whether the demonstration succeeded
+    camera: MappedCamera | None = None  # that of the images; None: not known
+
+    def columns(self) -> set[str]:
+        """The columns that it names."""
+        parts = (self.xyz, self.rotation, self.joints, self.velocities, self.gripper, self.success)
+        return {part.column for part in parts if part}
 
     @classmethod
     def from_yaml(cls, path: Path) -> DemoMapping:
@@ -97,8 +123,10 @@ def _part(name: str, item: Any) -> Any:
     Raises:
         ValueError: It is none.
     """
-    if name in ('xyz', 'joints', 'velocities', 'gripper'):
+    if name in ('xyz', 'rotation', 'joints', 'velocities', 'gripper', 'success'):
         return _numbers(name, item)
+    if name == 'camera':
+        return _camera(item)
     if name in _TEXTS:
         return str(item)
     return float(item)
@@ -110,8 +138,9 @@ def _numbers(name: str, item: Any) -> Numbers:
         msg = f'{name} is {item!r}: expected column, at (positions), unit (m, mm, rad or deg)'
         raise ValueError(msg)
     at = tuple(int(place) for place in item['at'])
-    if min(at) < 0 or (name == 'xyz' and len(at) != 3):
-        msg = f'{name} is at {list(at)}: expected {"three " if name == "xyz" else ""}positions'
+    wanted = _COUNTS.get(name, len(at))
+    if min(at) < 0 or len(at) != wanted:
+        msg = f'{name} is at {list(at)}: expected {wanted} positions'
         raise ValueError(msg)
     names = tuple(str(text) for text in item.get('names', ())) or tuple(
         f'{name}_{place}' for place in at
@@ -120,3 +149,38 @@ def _numbers(name: str, item: Any) -> Numbers:
         msg = f'{name} has {len(names)} names for {len(at)} positions'
         raise ValueError(msg)
     return Numbers(str(item['column']), at, _UNITS[unit], names)
+
+
+def _camera(item: Any) -> MappedCamera:
+    """The camera of a dataset.
+
+    Raises:
+        ValueError: It is none.
+    """
+    told = [name for name in _IN_IMAGE if isinstance(item, dict) and name in item]
+    is_known = isinstance(item, dict) and set(item) <= {'position', 'orientation', *_IN_IMAGE}
+    if not is_known or len(told) not in (0, len(_IN_IMAGE)):
+        msg = (
+            f'camera is {item!r}: expected position [x, y, z], orientation [x, y, z, w], and all '
+            f'of {", ".join(_IN_IMAGE)} or none'
+        )
+        raise ValueError(msg)
+    x, y, z = _floats(item, 'position', 3)
+    a, b, c, d = _floats(item, 'orientation', 4)
+    if not any((a, b, c, d)):
+        msg = 'the orientation of camera is all zeros: expected a quaternion x, y, z, w'
+        raise ValueError(msg)
+    return MappedCamera((x, y, z), (a, b, c, d), _intrinsics(item) if told else None)
+
+
+def _intrinsics(item: dict[str, Any]) -> Intrinsics:
+    fx, fy, cx, cy = (float(item[name]) for name in _IN_IMAGE[2:])
+    return Intrinsics(int(item['width']), int(item['height']), fx, fy, cx, cy)
+
+
+def _floats(item: dict[str, Any], name: str, count: int) -> list[float]:
+    values = item.get(name)
+    if not isinstance(values, list) or len(values) != count:
+        msg = f'camera has {name} {values!r}: expected {count} numbers'
+        raise ValueError(msg)
+    return [float(value) for value in values]

@@ -24,6 +24,8 @@ class Demonstration:
     positions: NDArray[np.float64]  # (N, 3), end effector in the task frame [m]
     openings: NDArray[np.float64] | None = None  # (N,), 0 closed to 1 open; None: not recorded
     joint_speeds: NDArray[np.float64] | None = None  # (N, J) [rad/s]; None: not recorded
+    # (N, 4), end effector in the task frame, quaternions x, y, z, w; None: not all are known
+    orientations: NDArray[np.float64] | None = None
     episode_id: str = ''
     task: str = ''  # in words
     frame_id: str = ''  # the task frame
@@ -35,7 +37,7 @@ class Demonstration:
             InputError: They are.
         """
         count = len(self.stamps_ns)
-        parts = (self.positions, self.openings, self.joint_speeds)
+        parts = (self.positions, self.openings, self.joint_speeds, self.orientations)
         if count < 2 or any(len(part) != count for part in parts if part is not None):
             msg = f'demonstration {self.episode_id!r} has {count} samples: expected 2 or more'
             raise InputError(msg)
@@ -76,6 +78,7 @@ class Demonstration:
             positions=self.positions[taken],
             openings=None if self.openings is None else self.openings[taken],
             joint_speeds=None if self.joint_speeds is None else self.joint_speeds[taken],
+            orientations=None if self.orientations is None else self.orientations[taken],
         )
 
 

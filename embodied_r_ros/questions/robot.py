@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.camera_axes import axis_view
 from embodied_r_ros.deltas import row_deltas
+from embodied_r_ros.episodes import Outcome
 from embodied_r_ros.errors import InputError
 from embodied_r_ros.perception.placing import table_view
 from embodied_r_ros.questions.kinds import settled, Unsolved
@@ -22,6 +23,7 @@ from embodied_r_ros.rows import Row
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from embodied_r_ros.geometry import Pose
     from embodied_r_ros.questions.arm_episode import ArmEpisode
     from embodied_r_ros.questions.coverage import Coverage
     from embodied_r_ros.questions.derive import QuestionsConfig
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.recordings.episode_bag import Episode
 
 EVERY_KIND = 'every robot kind'
+_FAILED = Outcome.FAILURE, Outcome.ABORTED  # what they did is not to be copied
 
 
 def rows_of_arm(
@@ -53,12 +56,14 @@ def rows_of_arm(
             f'{robot.metadata.frame_id!r}: name the robot that was recorded'
         )
         raise InputError(msg)
+    if episode.outcome in _FAILED:
+        coverage.unsolved[EVERY_KIND, 'the demonstration did not succeed'] += 1
+        return
     facing = _facing(shown, robot)
     if isinstance(facing, Unsolved):
         coverage.unsolved[EVERY_KIND, facing.reason] += 1
         return
-    is_known = shown.camera and shown.camera.frame_id == shown.frame_id
-    view = table_view(shown.camera if is_known else None, robot.metadata, robot.placing)
+    view = table_view(_camera(shown), robot.metadata, robot.placing)
     quarters, robot = facing
     config = replace(config, robot=robot)
     view = view and replace(view.turned(quarters), name=episode.camera)
@@ -90,17 +95,26 @@ def _moments(
             yield moment
 
 
+def _camera(shown: ArmEpisode) -> Pose | None:
+    """Pose of the camera in the task frame, as recorded; None: it is not."""
+    is_known = shown.camera and shown.camera.frame_id == shown.frame_id
+    return shown.camera if is_known else None
+
+
 def _facing(shown: ArmEpisode, robot: Robot) -> tuple[int, Robot] | Unsolved:
     """Quarters by which the task frame is turned, so that its words hold, and the robot in it."""
     allowed = robot.questions.camera
     if allowed == 'declared':
         return 0, robot
-    if shown.camera is None or shown.camera.frame_id != shown.frame_id:
+    camera = _camera(shown)
+    if camera is None and robot.placing.camera_position:
+        camera = robot.placing.camera(shown.frame_id)
+    if camera is None:
         return Unsolved(
-            f'the pose of the camera in {shown.frame_id!r} is not known: record it, or set '
-            '`camera: declared` where it faces the robot'
+            f'the pose of the camera in {shown.frame_id!r} is not known: record it, give the '
+            'robot a camera_position, or set `camera: declared` where it faces the robot'
         )
-    view = axis_view(shown.camera, robot.metadata.reference, shown.intrinsics)
+    view = axis_view(camera, robot.metadata.reference, shown.intrinsics)
     if view.why_not:
         return Unsolved(f'no words for axes hold for the camera: {view.why_not}')
     if view.quarters and allowed == 'facing':

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.conversions import intrinsics_from_camera_info, stamp_ns_from_msg
+from embodied_r_ros.conversions import intrinsics_from_camera_info
 from embodied_r_ros.geometry import Pose
 from embodied_r_ros.keyframes import KeyframeConfig
 from embodied_r_ros.keypoints.finding import find_keypoints
@@ -18,11 +18,9 @@ from embodied_r_ros.recordings.bags import open_bag, topics_of_type
 from embodied_r_ros.recordings.demonstration_writer import CAMERA_FRAME
 from embodied_r_ros.recordings.demonstrations import read_demonstration, setup_of
 from embodied_r_ros.recordings.pose_sources import TransformPoses
-from embodied_r_ros.recordings.series import only_topic, read_series
 from embodied_r_ros.recordings.true_arm_deltas import true_arm_deltas
 from embodied_r_ros.recordings.values import read_values
 from embodied_r_ros.robots import RobotMetadata
-import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,13 +28,13 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.deltas import SemanticDelta
     from embodied_r_ros.geometry import Intrinsics
+    from embodied_r_ros.keypoints.demonstration import Demonstration
     from embodied_r_ros.keypoints.setup import ArmSetup
     from embodied_r_ros.questions.arm_episode import ArmEpisode
     from embodied_r_ros.robots import Robot
-    from numpy.typing import NDArray
     from rosbags.highlevel import AnyReader
 
-_POSES = 'geometry_msgs/msg/PoseStamped'
+Quaternion = tuple[float, float, float, float]
 
 
 def has_arm(reader: AnyReader, robot: Robot | None) -> bool:
@@ -88,12 +86,13 @@ def read_arm_episode(reader: AnyReader, robot: Robot | None) -> ArmEpisode:
     """
     setup = (robot and robot.setup) or setup_of(reader)
     rule = robot.questions.keypoint_rule if robot else 'seconds'
-    samples, found = find_keypoints(read_demonstration(reader, setup), rule)
+    stops = robot.stops if robot else None
+    samples, found = find_keypoints(read_demonstration(reader, setup), rule, stops)
     camera, intrinsics = _camera(reader, setup)
     return arm_episode(
         samples,
         found,
-        _orientations(reader, setup, samples.stamps_ns),
+        _orientations(samples),
         (camera, intrinsics),
         RobotMetadata(
             frame_id=setup.frame_id,
@@ -123,23 +122,8 @@ def _first(reader: AnyReader, topic: str, convert: Any) -> Any:
     return next(iter(read_values(reader, [topic], convert)), None)
 
 
-def _orientations(
-    reader: AnyReader, setup: ArmSetup, stamps_ns: NDArray[np.int64]
-) -> Sequence[tuple[float, float, float, float]]:
-    """Orientation of the end effector at each stamp; empty: not all are known.
-
-    Only a topic of poses tells them.
-    """
-    topic = only_topic(reader, _POSES, setup.pose_topic, 'pose_topic')
-    if not topic or setup.poses not in ('auto', 'topic'):
+def _orientations(samples: Demonstration) -> Sequence[Quaternion]:
+    """Orientation of the end effector at each sample; empty: not all are known."""
+    if samples.orientations is None:
         return ()
-
-    def convert(msg: Any) -> tuple[int, tuple[float, float, float, float]]:
-        turn = msg.pose.orientation
-        return stamp_ns_from_msg(msg.header.stamp), (turn.x, turn.y, turn.z, turn.w)
-
-    values, is_fresh = read_series(reader, topic, convert).at(stamps_ns)
-    lengths = np.linalg.norm(values, axis=1)
-    if not (is_fresh & (lengths > 0.5) & (lengths < 2.0)).all():
-        return ()
-    return [(x, y, z, w) for x, y, z, w in values.tolist()]
+    return [(x, y, z, w) for x, y, z, w in samples.orientations.tolist()]

@@ -9,7 +9,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.conversions import stamp_ns_from_msg, vector_from_msg
 from embodied_r_ros.errors import BagError, ConfigError
-from embodied_r_ros.geometry import Pose
+from embodied_r_ros.geometry import Pose, quaternion_from_matrix
 from embodied_r_ros.recordings.pose_sources import poses_at, transform_source, TransformPoses
 from embodied_r_ros.recordings.series import only_topic, read_series, Series
 from embodied_r_ros.recordings.values import read_values
@@ -26,10 +26,13 @@ _DESCRIPTION = '/robot_description'
 Found = tuple['NDArray[np.float64]', 'NDArray[np.bool_]']
 
 
-def tool_positions(
+def tool_poses(
     reader: AnyReader, setup: ArmSetup, stamps_ns: NDArray[np.int64], joints: Series | None
 ) -> Found:
-    """Positions of the end effector in the task frame (N, 3) [m], and which are known (N,).
+    """Poses of the end effector in the task frame (N, 7), and which are known (N,).
+
+    A pose is a position x, y, z [m] and a quaternion x, y, z, w: as recorded, so all zeros where
+    whoever published it knew the position alone.
 
     Args:
         reader: The bag.
@@ -41,8 +44,9 @@ def tool_positions(
         BagError: The bag has nothing that tells, or poses in another frame.
         ConfigError: The library for joints, or the URDF, is missing.
     """
-    topic = only_topic(reader, _POSES, setup.pose_topic, 'pose_topic')
-    if topic and setup.poses in ('auto', 'topic'):
+    is_asked = setup.poses in ('auto', 'topic')
+    topic = only_topic(reader, _POSES, setup.pose_topic, 'pose_topic') if is_asked else None
+    if topic:
         return _from_topic(reader, topic, setup).at(stamps_ns)
     source = transform_source(reader) if setup.poses in ('auto', 'tf') else None
     if source:
@@ -57,7 +61,7 @@ def tool_positions(
 
 
 def _from_topic(reader: AnyReader, topic: str, setup: ArmSetup) -> Series:
-    def convert(msg: Any) -> tuple[int, tuple[float, float, float]]:
+    def convert(msg: Any) -> tuple[int, tuple[float, ...]]:
         frame = msg.header.frame_id.lstrip('/')
         if frame != setup.frame_id:
             text = (
@@ -65,7 +69,9 @@ def _from_topic(reader: AnyReader, topic: str, setup: ArmSetup) -> Series:
                 'set frame_id, or poses: tf'
             )
             raise BagError(text)
-        return stamp_ns_from_msg(msg.header.stamp), vector_from_msg(msg.pose.position)
+        turn = msg.pose.orientation
+        numbers = (*vector_from_msg(msg.pose.position), turn.x, turn.y, turn.z, turn.w)
+        return stamp_ns_from_msg(msg.header.stamp), numbers
 
     return read_series(reader, topic, convert)
 
@@ -101,9 +107,12 @@ def _from_transforms(
         reason = next((pose.reason for pose in poses if not isinstance(pose, Pose)), 'no stamps')
         msg = f'transforms of {reader.paths[0]} do not tell where the end effector is: {reason}'
         raise BagError(msg)
-    nowhere = (np.nan,) * 3
-    places = [pose.position if isinstance(pose, Pose) else nowhere for pose in poses]
-    return np.array(places, np.float64), known
+    nowhere = (np.nan,) * 7
+    numbers = [
+        (*pose.position, *pose.orientation) if isinstance(pose, Pose) else nowhere
+        for pose in poses
+    ]
+    return np.array(numbers, np.float64), known
 
 
 def _from_joints(reader: AnyReader, setup: ArmSetup, joints: Series) -> Series:
@@ -115,12 +124,13 @@ def _from_joints(reader: AnyReader, setup: ArmSetup, joints: Series) -> Series:
             msg = f'the URDF has no {name!r}: set tool_frame and joints to what it has'
             raise ConfigError(msg)
     base = _base(reader, setup, str(robot.base_link))
-    turn, places = base.rotation(), []
+    turn, poses = base.rotation(), []
     for row in joints.values:
         robot.update_cfg(dict(zip(setup.joints, row, strict=True)))
         matrix = robot.get_transform(setup.tool_frame, robot.base_link)
-        places.append(turn @ matrix[:3, 3] + base.position)
-    return Series(joints.stamps_ns, np.array(places))
+        position = turn @ matrix[:3, 3] + base.position
+        poses.append((*position, *quaternion_from_matrix(turn @ matrix[:3, :3])))
+    return Series(joints.stamps_ns, np.array(poses))
 
 
 def _robot(reader: AnyReader, setup: ArmSetup) -> Any:

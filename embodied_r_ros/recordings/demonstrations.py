@@ -6,10 +6,11 @@ from __future__ import annotations
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.conversions import mark_from_msg, stamp_ns_from_msg
+from embodied_r_ros.episodes import EpisodeEvent
 from embodied_r_ros.errors import BagError
 from embodied_r_ros.keypoints.demonstration import Demonstration
 from embodied_r_ros.keypoints.setup import ArmSetup, SETUP_TOPIC
-from embodied_r_ros.recordings.arm_poses import tool_positions
+from embodied_r_ros.recordings.arm_poses import tool_poses
 from embodied_r_ros.recordings.bag_images import choose_image_topic, IMAGE_TYPES
 from embodied_r_ros.recordings.bags import topics_of_type
 from embodied_r_ros.recordings.series import only_topic, read_series, Series
@@ -17,8 +18,9 @@ from embodied_r_ros.recordings.values import read_values
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from embodied_r_ros.episodes import EpisodeMark
     from numpy.typing import NDArray
     from rosbags.highlevel import AnyReader
 
@@ -45,7 +47,8 @@ def read_demonstration(reader: AnyReader, setup: ArmSetup | None = None) -> Demo
     """Read the one demonstration of a bag.
 
     The stamps are those of the camera's images, without images those of the joint states, and
-    without these those of the poses. Where something is missing or old, the sample is left out.
+    without these those of the poses. Where something is missing or old, the sample is left out,
+    and so is what was recorded before the episode's start or after its stop.
 
     Args:
         reader: The bag.
@@ -59,8 +62,9 @@ def read_demonstration(reader: AnyReader, setup: ArmSetup | None = None) -> Demo
     topic = _joint_topic(reader, setup)
     joints, speeds = _joints(reader, topic, setup) if topic else (None, None)
     openings = _openings(reader, setup.gripper_topic or topic, setup)
-    stamps = _clock(reader, setup, joints)
-    positions, fresh = tool_positions(reader, setup, stamps, joints)
+    marks = list(read_values(reader, topics_of_type(reader, _MARKS), mark_from_msg))
+    stamps = _within(_clock(reader, setup, joints), marks, reader)
+    poses, fresh = tool_poses(reader, setup, stamps, joints)
     sampled: list[NDArray[np.float64] | None] = []
     for part in (speeds, openings):
         values, is_fresh = part.at(stamps) if part else (None, fresh)
@@ -70,10 +74,11 @@ def read_demonstration(reader: AnyReader, setup: ArmSetup | None = None) -> Demo
         msg = f'{reader.paths[0]} has no stamp at which pose, joints and gripper are all known'
         raise BagError(msg)
     joint_speeds, opening = (None if values is None else values[fresh] for values in sampled)
-    episode_id, task = _told(reader)
+    episode_id, task = _told(reader, marks)
     return Demonstration(
         stamps_ns=stamps[fresh],
-        positions=positions[fresh],
+        positions=poses[fresh, :3],
+        orientations=_orientations(poses[fresh, 3:]),
         openings=None if opening is None else opening[:, 0],
         joint_speeds=joint_speeds,
         episode_id=episode_id or reader.paths[0].stem,
@@ -96,25 +101,23 @@ def _joints(reader: AnyReader, topic: str, setup: ArmSetup) -> tuple[Series | No
     if not names:
         return None, None
 
-    def convert(msg: Any) -> tuple[int, list[float]]:
-        places = _places(msg, names, topic)
-        values = [float(msg.position[place]) for place in places]
-        if len(msg.velocity) == len(msg.name):
-            values += [float(msg.velocity[place]) for place in places]
-        return stamp_ns_from_msg(msg.header.stamp), values
+    def numbers(msg: Any, places: Sequence[int]) -> list[float]:
+        is_told = len(msg.velocity) == len(msg.name)
+        speeds = [float(msg.velocity[place]) if is_told else np.nan for place in places]
+        return [float(msg.position[place]) for place in places] + speeds
 
-    both = read_series(reader, topic, convert)
-    count = len(names)
-    positions = Series(both.stamps_ns, both.values[:, :count])
-    if both.values.shape[1] == 2 * count:
-        return positions, Series(both.stamps_ns, both.values[:, count:])
-    return positions, _differences(positions)
+    both = _joint_series(reader, topic, names, numbers)
+    positions, speeds = (
+        Series(both.stamps_ns, values) for values in np.hsplit(both.values, [len(names)])
+    )
+    return positions, _differences(positions) if np.isnan(speeds.values).any() else speeds
 
 
 def _arm_joints(reader: AnyReader, topic: str, setup: ArmSetup) -> tuple[str, ...]:
-    """All joints of a topic but those of the gripper."""
+    """All joints of the first message of a topic that has others than those of the gripper."""
     for names in read_values(reader, [topic], lambda msg: tuple(map(str, msg.name))):
-        return tuple(name for name in names if name not in setup.gripper_joints)
+        if others := tuple(name for name in names if name not in setup.gripper_joints):
+            return others
     return ()
 
 
@@ -133,22 +136,72 @@ def _openings(reader: AnyReader, topic: str | None, setup: ArmSetup) -> Series |
     known = only_topic(reader, _JOINTS, topic, 'gripper_topic')
     assert known is not None
 
-    def convert(msg: Any) -> tuple[int, tuple[float]]:
-        places = _places(msg, setup.gripper_joints, known)
-        total = sum(float(msg.position[place]) for place in places)
-        return stamp_ns_from_msg(msg.header.stamp), (setup.opening(total),)
+    def numbers(msg: Any, places: Sequence[int]) -> list[float]:
+        return [setup.opening(sum(float(msg.position[place]) for place in places))]
 
-    return read_series(reader, known, convert)
+    return _joint_series(reader, known, setup.gripper_joints, numbers)
 
 
-def _places(msg: Any, names: Sequence[str], topic: str) -> list[int]:
-    listed = list(msg.name)
-    absent = [name for name in names if name not in listed]
-    if absent or len(msg.position) != len(listed):
-        what = f'joint {absent[0]!r}' if absent else 'as many positions as names'
-        msg_text = f'a message of {topic} has not {what}: it has joints {", ".join(listed)}'
-        raise BagError(msg_text)
-    return [listed.index(name) for name in names]
+def _joint_series(
+    reader: AnyReader,
+    topic: str,
+    names: Sequence[str],
+    numbers: Callable[[Any, Sequence[int]], list[float]],
+) -> Series:
+    """Numbers of the messages that have all of some joints.
+
+    Arm and gripper often share a topic, each with messages of its own: those of others are passed
+    over.
+    """
+    others: set[str] = set()
+
+    def convert(msg: Any) -> tuple[int, list[float]] | None:
+        listed = list(map(str, msg.name))
+        if not set(names) <= set(listed):
+            others.update(listed)
+            return None
+        if len(msg.position) != len(listed):
+            text = (
+                f'a message of {topic} has {len(msg.position)} positions for joints '
+                f'{", ".join(listed)}: expected one for each'
+            )
+            raise BagError(text)
+        places = [listed.index(name) for name in names]
+        return stamp_ns_from_msg(msg.header.stamp), numbers(msg, places)
+
+    found = read_series(reader, topic, convert)
+    if not len(found.stamps_ns):
+        text = (
+            f'no message of {topic} has all of the joints {", ".join(names)}: they have '
+            f'{", ".join(sorted(others)) or "none"}'
+        )
+        raise BagError(text)
+    return found
+
+
+def _orientations(turns: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    """Quaternions (N, 4), if all are some; zeros are said where none is known."""
+    lengths = np.linalg.norm(turns, axis=1)
+    return turns if ((lengths > 0.5) & (lengths < 2.0)).all() else None
+
+
+def _within(
+    stamps: NDArray[np.int64], marks: Sequence[EpisodeMark], reader: AnyReader
+) -> NDArray[np.int64]:
+    """The stamps from the start of the episode to its stop, where these are marked."""
+    begin, end = (
+        [mark.stamp_ns for mark in marks if mark.event is event]
+        for event in (EpisodeEvent.START, EpisodeEvent.STOP)
+    )
+    kept = stamps[stamps >= begin[0]] if begin else stamps
+    kept = kept[kept <= end[-1]] if end else kept
+    if not len(kept):
+        msg = (
+            f'{reader.paths[0]} has nothing between the start and the stop of its episode: '
+            'expected marks and messages by one clock'
+        )
+        raise BagError(msg)
+    return kept
 
 
 def _clock(reader: AnyReader, setup: ArmSetup, joints: Series | None) -> NDArray[np.int64]:
@@ -167,13 +220,12 @@ def _clock(reader: AnyReader, setup: ArmSetup, joints: Series | None) -> NDArray
     ).stamps_ns
 
 
-def _told(reader: AnyReader) -> tuple[str, str]:
+def _told(reader: AnyReader, marks: Sequence[EpisodeMark]) -> tuple[str, str]:
     """Name of the episode and its task in words, by its marks; empty: not told.
 
     Raises:
         BagError: The bag holds several episodes.
     """
-    marks = list(read_values(reader, topics_of_type(reader, _MARKS), mark_from_msg))
     names = {mark.episode_id for mark in marks}
     if len(names) > 1:
         msg = f'{reader.paths[0]} holds {len(names)} episodes: expected one bag for each'

@@ -8,7 +8,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.conversions import delta_from_msg, mark_from_msg
 from embodied_r_ros.deltas import DeltaKind
-from embodied_r_ros.episodes import EpisodeEvent
+from embodied_r_ros.episodes import EpisodeEvent, Outcome
 from embodied_r_ros.errors import BagError, InputError
 from embodied_r_ros.recordings.answer_log import AnswerLog, read_answer_log
 from embodied_r_ros.recordings.arm_episodes import has_arm, read_arm_episode, true_deltas_of_arm
@@ -52,6 +52,7 @@ class Episode:
     pose_source: str = 'odometry'  # where the poses come from, without a layout
     log: AnswerLog = field(default_factory=AnswerLog)  # answers that were given live
     arm: ArmEpisode | None = None  # what an arm did; None: no arm was recorded
+    outcome: Outcome = Outcome.UNSET  # as marked when it stopped
 
 
 def read_episode(
@@ -79,7 +80,9 @@ def read_episode(
         log = read_answer_log(reader, tuple(deltas) if source == 'recorded' else ())
         layout = _layout(reader)
         arm = read_arm_episode(reader, robot) if has_arm(reader, robot) else None
-        start = _start(reader)
+        marks = _marks(reader)
+        start = _first(marks, EpisodeEvent.START)
+        stop = _first(marks[::-1], EpisodeEvent.STOP)
         episode_id = start.episode_id if start else path.stem
         if arm and source == 'true' and not true:
             deltas = true_deltas_of_arm(reader, robot, arm, episode_id)
@@ -105,6 +108,7 @@ def read_episode(
         pose_source=found.source,
         log=log,
         arm=arm,
+        outcome=stop.outcome if stop else Outcome.UNSET,
     )
 
 
@@ -115,7 +119,7 @@ def episode_id_of(path: Path) -> str:
         BagError: It is not a readable bag.
     """
     with open_bag(path) as reader:
-        start = _start(reader)
+        start = _first(_marks(reader), EpisodeEvent.START)
     return start.episode_id if start else path.stem
 
 
@@ -156,10 +160,13 @@ def _read(reader: AnyReader, topics: Sequence[str], convert: Callable[[Any], Any
     return list(read_values(reader, topics, convert))
 
 
-def _start(reader: AnyReader) -> EpisodeMark | None:
-    """The mark with which an episode starts; None: there is none."""
-    marks = _read(reader, topics_of_type(reader, _MARK), mark_from_msg)
-    return next((mark for mark in marks if mark.event is EpisodeEvent.START), None)
+def _marks(reader: AnyReader) -> list[EpisodeMark]:
+    return _read(reader, topics_of_type(reader, _MARK), mark_from_msg)
+
+
+def _first(marks: Sequence[EpisodeMark], event: EpisodeEvent) -> EpisodeMark | None:
+    """The first mark of an event; None: there is none."""
+    return next((mark for mark in marks if mark.event is event), None)
 
 
 def _layout(reader: AnyReader) -> Layout | None:
@@ -179,6 +186,7 @@ def _perceived(
         raise InputError(msg)
     deltas = perceive(path)
     if all(delta.kind is DeltaKind.FAILED for delta in deltas):
-        msg = f'perception of bag {path} failed for all {len(deltas)} keyframes'
+        why = deltas[0].error if deltas else 'there are none'
+        msg = f'perception of bag {path} failed for all {len(deltas)} keyframes: {why}'
         raise BagError(msg)
     return deltas

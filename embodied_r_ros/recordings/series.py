@@ -36,22 +36,28 @@ class Series:
 
 
 def read_series(
-    reader: AnyReader, topic: str, convert: Callable[[Any], tuple[int, Sequence[float]]]
+    reader: AnyReader, topic: str, convert: Callable[[Any], tuple[int, Sequence[float]] | None]
 ) -> Series:
     """Read a topic whose messages become a stamp [ns] and as many numbers each.
 
-    Stamps that do not rise are left out.
+    Stamps that do not rise are left out, and messages that become None; where all do, it is
+    empty.
 
     Raises:
-        BagError: There is no such topic, it is empty, or a message is damaged.
+        BagError: There is no such topic, it has no messages, or one is damaged.
     """
     stamps: list[int] = []
     values: list[Sequence[float]] = []
-    for stamp_ns, numbers in read_values(reader, [topic], convert):
+    passed_over = 0
+    for read in read_values(reader, [topic], convert):
+        if read is None:
+            passed_over += 1
+            continue
+        stamp_ns, numbers = read
         if not stamps or stamp_ns > stamps[-1]:
             stamps.append(stamp_ns)
             values.append(numbers)
-    if not stamps:
+    if not stamps and not passed_over:
         msg = f'topic {topic} of bag {reader.paths[0]} has no messages: expected some'
         raise BagError(msg)
     return Series(np.array(stamps, np.int64), np.array(values, np.float64))

@@ -33,6 +33,16 @@ def test_the_rule_of_arm_is_another_one(bag: Path, capsys: pytest.CaptureFixture
     assert len(capsys.readouterr().out.splitlines()) > 3
 
 
+def test_what_a_robot_calls_a_stop_counts(
+    bag: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    robot = tmp_path / 'slow.yaml'
+    robot.write_text('stops: {min_stop_s: 2.0}\n')
+    assert main(['keypoints', str(bag), '--robot', str(robot), '--json']) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row['reason'] for row in rows] == ['gripper', 'last']
+
+
 def test_the_picture_has_a_mark_and_a_card_for_each(
     bag: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

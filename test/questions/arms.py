@@ -124,6 +124,7 @@ def write_arm_bag(
     shift_m: float = 0.0,
     images: bool = True,
     truth: DemonstrationTruth | None = None,
+    outcome: Outcome = Outcome.SUCCESS,
 ) -> Path:
     """Write the demonstration as a bag, with a rest at every keypoint; its camera sees a block."""
     setup = ArmSetup(
@@ -133,7 +134,7 @@ def write_arm_bag(
         path.name,
         scene,
         TASK,
-        Outcome.SUCCESS,
+        outcome,
         setup,
         {},
         camera=Intrinsics.from_fov(320, 240, math.radians(60)) if images else None,

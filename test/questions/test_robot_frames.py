@@ -10,6 +10,7 @@ from typing import Any
 from embodied_r_ros.camera_axes import turned
 from embodied_r_ros.errors import InputError
 from embodied_r_ros.geometry import quaternion_from_matrix, rotation_from_ypr
+from embodied_r_ros.perception.placing import PlacingConfig
 from embodied_r_ros.questions.arm_episode import ArmEpisode, ArmState
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.robot import EVERY_KIND
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 import pytest
 
 from test.questions.arms import arm, camera
-from test.questions.robot_rows import rows_of
+from test.questions.robot_rows import ROBOT, rows_of
 
 
 @pytest.mark.parametrize(
@@ -59,12 +60,12 @@ def test_words_hold_for_the_camera_wherever_it_stands(bearing_deg: float, quarte
     ],
 )
 def test_a_camera_that_does_not_face_the_robot_is_refused(at: Any, why: str) -> None:
-    coverage = Coverage()
-    assert rows_of(arm(at=at), coverage=coverage) == []
+    coverage, robot = Coverage(), replace(ROBOT, placing=PlacingConfig())
+    assert rows_of(arm(at=at), robot, coverage) == []
     ((kind, reason),) = coverage.unsolved
     assert kind == EVERY_KIND
     assert why in reason
-    assert rows_of(arm(at=at), camera='declared')
+    assert rows_of(arm(at=at), robot, camera='declared')
 
 
 def test_another_frame_than_the_robots_is_refused() -> None:

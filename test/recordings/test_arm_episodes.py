@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.cli.main import main
+from embodied_r_ros.episodes import Outcome
 from embodied_r_ros.keypoints.truth import DemonstrationTruth, TrueThing
 from embodied_r_ros.movement import Movement
 from embodied_r_ros.questions.derive import QuestionsConfig
@@ -135,6 +136,41 @@ def test_without_truth_there_are_no_true_deltas(
     out = tmp_path / 'rows.jsonl'
     assert main(['questions', str(bag), '--deltas', 'true', '--out', str(out)]) == 2
     assert 'has no true deltas' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize('outcome', [Outcome.FAILURE, Outcome.ABORTED])
+def test_what_did_not_succeed_is_not_asked_about(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], outcome: Outcome
+) -> None:
+    bag = write_arm_bag(tmp_path / 'bag', 'table', at=camera(), outcome=outcome)
+    main(['questions', str(bag), '--out', str(tmp_path / 'rows.jsonl')])
+    assert 'the demonstration did not succeed' in capsys.readouterr().err
+    assert not any(row.state for row in read_rows(tmp_path / 'rows.jsonl'))
+
+
+def test_a_robot_tells_what_its_stops_are(tmp_path: Path) -> None:
+    bag = write_arm_bag(tmp_path / 'bag', 'table', at=camera())
+    file = tmp_path / 'slow.yaml'
+    file.write_text('stops: {min_stop_s: 5.0, gripper_hold_s: 5.0}\n')
+    with open_bag(bag) as reader:
+        usual = read_arm_episode(reader, None)
+        slow = read_arm_episode(reader, load_robot(str(file)))
+    assert 1 <= len(slow.keypoints) < len(usual.keypoints)
+
+
+def test_the_camera_that_a_robot_declares_is_checked_where_no_bag_tells_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bag, robot = write_arm_bag(tmp_path / 'bag', 'table'), tmp_path / 'mine.yaml'
+    for degrees, is_facing in ((0, True), (180, False)):
+        pose = camera(degrees)
+        lines = f'camera_position: {list(map(float, pose.position))}, '
+        lines += f'camera_orientation: {list(map(float, pose.orientation))}'
+        robot.write_text(f'placing: {{{lines}}}\n')
+        out = tmp_path / f'{degrees}.jsonl'
+        main(['questions', str(bag), '--robot', str(robot), '--out', str(out)])
+        assert any(row.state for row in read_rows(out)) is is_facing
+        assert ('does not face the robot' in capsys.readouterr().err) is not is_facing
 
 
 def test_a_camera_behind_the_robot_gives_no_rows_and_says_why(

@@ -4,18 +4,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.conversions import joint_state_to_msg, mark_to_msg, pose_stamped_to_msg
+from embodied_r_ros.episodes import EpisodeEvent, EpisodeMark
 from embodied_r_ros.errors import BagError, ConfigError
+from embodied_r_ros.geometry import Pose
 from embodied_r_ros.keypoints.setup import ArmSetup
-from embodied_r_ros.recordings.bags import open_bag
+from embodied_r_ros.recordings.bags import BagWriter, open_bag, RELIABLE_QOS
 from embodied_r_ros.recordings.demonstrations import read_demonstration
+from embodied_r_ros.recordings.message_types import BagMessageFactory
 import numpy as np
 import pytest
 
-from test.keypoints.bags import angles, RATE_HZ, SETUP, tool_at, URDF, write_bag
+from test.keypoints.bags import angles, FRAME, RATE_HZ, SETUP, tool_at, URDF, write_bag
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from embodied_r_ros.keypoints.demonstration import Demonstration
@@ -70,10 +75,84 @@ def test_a_bag_that_does_not_tell_where_the_arm_was_says_so(tmp_path: Path) -> N
     write_bag(tmp_path / 'bag', poses=False, links=False)
     with pytest.raises(BagError, match='does not tell where the end effector is'):
         read(tmp_path / 'bag', replace(SETUP, poses='topic'))
-    with pytest.raises(BagError, match="has not joint 'wrist'"):
+    with pytest.raises(BagError, match='has all of the joints wrist: they have elbow, shoulder'):
         read(tmp_path / 'bag', replace(SETUP, joints=('wrist',)))
     with pytest.raises(BagError, match=r'no topic .*/other.*setting joint_topic'):
         read(tmp_path / 'bag', replace(SETUP, joint_topic='/other'))
+
+
+@pytest.mark.parametrize('poses', ['tf', 'urdf'])
+def test_orientations_come_from_where_positions_do(tmp_path: Path, poses: str) -> None:
+    if poses == 'urdf':
+        pytest.importorskip('yourdfpy')
+    write_bag(tmp_path / 'bag', poses=False, links=poses == 'tf')
+    shown = read(tmp_path / 'bag', replace(SETUP, poses=poses))
+    yaw = np.array([sum(angles(second)) for second in shown.seconds()])
+    assert shown.orientations is not None
+    assert np.abs(shown.orientations[:, 2] - np.sin(yaw / 2)).max() < 1e-6
+
+
+def test_of_two_topics_of_poses_none_is_asked_for_where_transforms_tell(tmp_path: Path) -> None:
+    record(tmp_path / 'bag', [(0.0, '/target_pose', Pose((0, 0, 0), (0, 0, 0, 1), FRAME))])
+    setup = replace(SETUP, joints=(), joint_topic='', gripper_joints=(), gripper_topic='')
+    with pytest.raises(BagError, match='name one as pose_topic'):
+        read(tmp_path / 'bag', setup)
+    with pytest.raises(BagError, match=r'does not tell where the end effector is \(poses: tf\)'):
+        read(tmp_path / 'bag', replace(setup, poses='tf'))
+
+
+def record(path: Path, more: Sequence[tuple[float, str, Any]] = ()) -> None:
+    """Write 2 s of an arm whose gripper's driver shares a topic with that of the arm."""
+    make, said = BagMessageFactory(), list(more)
+    for index in range(40):
+        at = index / RATE_HZ
+        names, places = ('shoulder', 'elbow'), (0.1 * at, 0.2 * at)
+        speeds = (0.1, 0.2) if index % 3 else ()
+        said += [(at, '/tool', Pose((at, 0.0, 0.2), (0.0, 0.0, 0.0, 1.0), FRAME))]
+        said += [(at, '/joint_states', (('finger',), (0.04 - 0.02 * (at > 1.0),), ()))]
+        said += [(at, '/joint_states', (names, places, speeds))]
+    with BagWriter(path) as bag:
+        kinds = {Pose: 'geometry_msgs/msg/PoseStamped', tuple: 'sensor_msgs/msg/JointState'}
+        kinds |= {EpisodeMark: 'embodied_r_msgs/msg/EpisodeMark'}
+        for topic, kind in {topic: kinds[type(value)] for _, topic, value in said}.items():
+            bag.add_topic(topic, kind, RELIABLE_QOS)
+        for at, topic, value in sorted(said, key=lambda each: each[0]):
+            stamp_ns = 10**9 + round(at * 1e9)
+            if isinstance(value, Pose):
+                msg = pose_stamped_to_msg(make, stamp_ns, value)
+            elif isinstance(value, EpisodeMark):
+                msg = mark_to_msg(make, value)
+            else:
+                msg = joint_state_to_msg(make, stamp_ns, *value)
+            bag.write(topic, msg, stamp_ns)
+
+
+SHARED = replace(SETUP, joints=(), joint_topic='', gripper_topic='')
+
+
+def test_drivers_of_arm_and_gripper_may_share_a_topic(tmp_path: Path) -> None:
+    """And may tell velocities now and then only, which are differences then."""
+    record(tmp_path / 'bag')
+    shown = read(tmp_path / 'bag', SHARED)
+    assert len(shown) == 40
+    assert shown.openings is not None
+    assert shown.openings[[0, -1]] == pytest.approx([1.0, 0.5])
+    assert shown.joint_speeds is not None
+    assert shown.joint_speeds == pytest.approx(np.tile([0.1, 0.2], (40, 1)))
+
+
+def test_what_lies_outside_of_the_marks_is_left_out(tmp_path: Path) -> None:
+    def mark(second: float, event: EpisodeEvent) -> tuple[float, str, EpisodeMark]:
+        stamp_ns = 10**9 + round(second * 1e9)
+        return second, '/episode_mark', EpisodeMark(stamp_ns, 'a', event, 'wave')
+
+    marks = [mark(0.5, EpisodeEvent.START), mark(1.5, EpisodeEvent.STOP)]
+    record(tmp_path / 'bag', marks)
+    shown = read(tmp_path / 'bag', SHARED)
+    assert shown.stamps_ns[[0, -1]].tolist() == [1_500_000_000, 2_500_000_000]
+    record(tmp_path / 'late', [mark(9.0, EpisodeEvent.START)])
+    with pytest.raises(BagError, match='nothing between the start and the stop'):
+        read(tmp_path / 'late', SHARED)
 
 
 @pytest.mark.parametrize(
