@@ -23,7 +23,6 @@ from embodied_r_ros.keypoints.candidates import propose_candidates
 from embodied_r_ros.keypoints.seen_things import seen_things
 from embodied_r_ros.nodes.limits import seconds
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
-from embodied_r_ros.perception.placing import table_view
 from embodied_r_ros.poses import PoseBuffer
 from embodied_r_ros.reasoning.answering import Outcome
 from embodied_r_ros.reasoning.asking import RefusalCode
@@ -34,6 +33,7 @@ from embodied_r_ros.reasoning.keypoints import (
     proposal_of,
     with_gripper,
 )
+from embodied_r_ros.reasoning.told_arm import told_arm, ToldArm
 from embodied_r_ros.robots import load_robot
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from embodied_r_ros.answers import Answer
     from embodied_r_ros.deltas import SemanticDelta
     from embodied_r_ros.keypoints.candidates import Candidate
-    from embodied_r_ros.perception.placing import TableView
     from embodied_r_ros.reasoning.asking import Question
     from embodied_r_ros.reasoning.keypoints import Position
     from embodied_r_ros.transforms import NoPose
@@ -112,7 +111,6 @@ class Arm:
         """
         self._config = config
         self._robot = load_robot(config.robot) if config.robot else None
-        self._metadata = self._robot.metadata if self._robot else None
         self._max_pose_age_ns = round(config.max_pose_age_s * 1e9)
         self._pose: Any = None
         self._poses = PoseBuffer()
@@ -121,7 +119,7 @@ class Arm:
     @property
     def frame_id(self) -> str:
         """The task frame; empty: there is no robot."""
-        return self._metadata.frame_id if self._metadata else ''
+        return self._robot.metadata.frame_id if self._robot else ''
 
     def take_pose(self, msg: Any) -> None:
         """Remember a PoseStamped of the end effector."""
@@ -149,27 +147,30 @@ class Arm:
             gripper: Whether to ask for the gripper too.
 
         Raises:
-            InputError: It contradicts itself, has nothing to choose from, or where the arm is
-                is not known.
+            InputError: It contradicts itself, has nothing to choose from, where the arm is is
+                not known, or words for axes do not hold for the camera.
             ConfigError: Candidates cannot be sampled with the file of the robot.
         """
-        seen_ns = deltas[-1].stamp_ns if deltas else 0
+        told = self._told(goal.frame_id, deltas[-1].stamp_ns if deltas else 0)
         if not goal.candidates:
-            sampled = self._sampled(goal.frame_id, now_ns, deltas, seed)
+            sampled = self._sampled(goal.frame_id, now_ns, deltas, seed, told)
             goal = PredictKeypoint.Goal(
                 task=goal.task,
                 frame_id=goal.frame_id,
-                candidates=[vector_to_msg(ROS_MESSAGES, 'Point', c.position) for c in sampled],
+                candidates=[
+                    vector_to_msg(ROS_MESSAGES, 'Point', told.meant(each.position))
+                    for each in sampled
+                ],
                 max_age_s=goal.max_age_s,
                 deadline_s=goal.deadline_s,
             )
             if self._robot and self._robot.candidates.labels:
                 goal.candidate_labels = [each.label for each in sampled]
-        question = self.question_of(goal, now_ns, seen_ns)
+        question = self._question(goal, now_ns, told)
         asked = None
         if gripper:
-            state = self._state(goal.frame_id, now_ns) if self._metadata else None
-            asked = gripper_question(goal.task, goal.frame_id, self._metadata, state)
+            state = self._told_state(goal.frame_id, now_ns, told)
+            asked = gripper_question(goal.task, told.frame(goal.frame_id), told.metadata, state)
             asked = replace(asked, max_age_s=question.max_age_s, view=question.view)
         candidates = tuple(vector_from_msg(point) for point in goal.candidates)
         return KeypointRequest(goal.task, goal.frame_id, candidates, question, asked)
@@ -183,51 +184,64 @@ class Arm:
             seen_ns: Stamp of the newest image that was perceived [ns]; 0: none was.
 
         Raises:
-            InputError: It contradicts itself, or where the arm is is not known.
+            InputError: It contradicts itself, where the arm is is not known, or words for axes do
+                not hold for the camera.
         """
-        candidates = [vector_from_msg(point) for point in goal.candidates]
-        state = self._state(goal.frame_id, now_ns) if self._metadata else None
-        question = keypoint_question(
-            goal.task, goal.frame_id, candidates, goal.candidate_labels, self._metadata, state
-        )
+        return self._question(goal, now_ns, self._told(goal.frame_id, seen_ns))
+
+    def _question(self, goal: Any, now_ns: int, told: ToldArm) -> Question:
+        candidates = [told.told(vector_from_msg(point)) for point in goal.candidates]
+        state = self._told_state(goal.frame_id, now_ns, told)
+        frame_id, labels = told.frame(goal.frame_id), goal.candidate_labels
+        question = keypoint_question(goal.task, frame_id, candidates, labels, told.metadata, state)
         max_age_s, deadline_s = seconds(goal.max_age_s), seconds(goal.deadline_s)
-        view = self._view(seen_ns)
-        return replace(question, max_age_s=max_age_s, deadline_s=deadline_s, view=view)
+        return replace(question, max_age_s=max_age_s, deadline_s=deadline_s, view=told.view)
 
     def _sampled(
-        self, frame_id: str, now_ns: int, deltas: Sequence[SemanticDelta], seed: str
+        self,
+        frame_id: str,
+        now_ns: int,
+        deltas: Sequence[SemanticDelta],
+        seed: str,
+        told: ToldArm,
     ) -> tuple[Candidate, ...]:
-        """Candidates by what is seen and where the end effector is."""
-        if self._robot is None:
+        """Candidates by what is seen and where the end effector is, in the frame that is told."""
+        robot, view = told.robot, told.view
+        if robot is None:
             msg = (
                 'no candidates: give some, or set arm.robot, whose file tells how they are sampled'
             )
             raise InputError(msg)
-        view = self._view(deltas[-1].stamp_ns if deltas else 0)
         if view is None:
             msg = (
                 'no candidates: they are sampled where things are seen, and where the camera is '
                 "is not known: set camera_position in the robot's file, or arm.camera_frame"
             )
             raise InputError(msg)
-        tool = self._state(frame_id, now_ns)
+        tool = told.told(self._state(frame_id, now_ns))
         things = seen_things(deltas, view)
-        robot = self._robot
         return propose_candidates(things, tool, robot.metadata, robot.candidates, seed)
 
-    def _view(self, seen_ns: int) -> TableView | None:
-        """The table as the camera sees it; None: where the camera is, is not known."""
+    def _told(self, frame_id: str, seen_ns: int) -> ToldArm:
+        """What is told of the arm for positions of a frame, and how its camera sees the table."""
         if self._robot is None:
-            return None
-        metadata, frame = self._robot.metadata, self._config.camera_frame
-        known = self.pose_in(frame, metadata.frame_id, 0) if frame and self.pose_in else None
+            return ToldArm()
+        task_frame, frame = self.frame_id, self._config.camera_frame
+        if frame_id != task_frame:
+            msg = f"positions are in {frame_id!r}: expected the robot's frame {task_frame!r}"
+            raise InputError(msg)
+        known = self.pose_in(frame, task_frame, 0) if frame and self.pose_in else None
         camera = known if isinstance(known, Pose) else None
         if frame and camera is None:
-            return None
+            return ToldArm(self._robot)
         then = self._poses.at(seen_ns)
-        tool = then.position if then and then.frame_id == metadata.frame_id else None
-        view = table_view(camera, metadata, self._robot.placing, tool)
-        return view and replace(view, name=self._config.camera)
+        tool = then.position if then and then.frame_id == task_frame else None
+        told = told_arm(self._robot, camera, tool)
+        return replace(told, view=told.view and replace(told.view, name=self._config.camera))
+
+    def _told_state(self, frame_id: str, now_ns: int, told: ToldArm) -> Position | None:
+        """Where the end effector is now, in the frame that is told [m]; None: it is not told."""
+        return told.told(self._state(frame_id, now_ns)) if told.robot else None
 
     def _state(self, frame_id: str, now_ns: int) -> Position:
         """Where the end effector is now, in the frame of the candidates [m]."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_msgs.action import PredictKeypoint
+from embodied_r_ros.camera_axes import turned
 from embodied_r_ros.deltas import Item
 from embodied_r_ros.errors import InputError
 from embodied_r_ros.geometry import BODY_FROM_OPTICAL, direction_of_vector
@@ -17,7 +18,8 @@ from embodied_r_ros.questions.robot import rows_of_arm
 from embodied_r_ros.reasoning.keypoints import look_at_table
 from embodied_r_ros.reasoning.memory import MemoryConfig
 from embodied_r_ros.reasoning.prompts import build_prompt
-from embodied_r_ros.robots import load_robot
+from embodied_r_ros.resources import shared_path
+from embodied_r_ros.robots import load_robot, position_text
 from embodied_r_ros.transforms import NoPose
 from geometry_msgs.msg import Point, PoseStamped
 import numpy as np
@@ -125,6 +127,93 @@ def test_a_camera_that_tf_knows_is_asked_of_tf(tmp_path: Path) -> None:
     assert (view.camera, view.name, view.tool) == (camera(), 'front', (0.0, 0.0, 0.1))
     assert live.question_of(two, NOW_NS).view is None
     assert asked[0] == ('eye', 'table_center', 0)
+
+
+TWO: list[tuple[float, ...]] = [(0.1, 0.0, 0.2), (0.0, -0.1, 0.0)]
+
+
+def seen_from(bearing_deg: float, allowed: str, folder: Path) -> Arm:
+    """A simulated arm whose camera stands at a bearing from +x, which its file tells."""
+    at = camera(bearing_deg)
+    shipped = yaml.safe_load(shared_path('config', 'robots', 'sawyer_sim.yaml').read_text())
+    placing = {'camera_position': list(at.position), 'camera_orientation': list(at.orientation)}
+    mine = {**shipped, 'placing': placing, 'questions': {'camera': allowed}}
+    path = folder / 'mine.yaml'
+    path.write_text(yaml.safe_dump(mine))
+    live = Arm(ArmConfig(robot=str(path)))
+    live.take_pose(pose((0.05, 0.1, 0.2)))
+    return live
+
+
+@pytest.mark.parametrize('robot', ['sawyer_sim', 'sawyer_sim_balanced', 'sawyer_sim_loop'])
+def test_the_camera_of_a_shipped_robot_faces_it(robot: str) -> None:
+    live = Arm(ArmConfig(robot=robot))
+    live.take_pose(pose((0.0, 0.0, 0.1)))
+    assert live.question_of(goal(TWO), NOW_NS, NOW_NS).view
+
+
+def test_words_that_do_not_hold_for_the_camera_are_not_asked_with(tmp_path: Path) -> None:
+    for bearing_deg, why in ((180.0, 'stands 180 degrees round'), (45.0, '45 degrees aside')):
+        with pytest.raises(InputError, match=why):
+            seen_from(bearing_deg, 'facing', tmp_path).question_of(goal(TWO), NOW_NS)
+    assert seen_from(20.0, 'facing', tmp_path).question_of(goal(TWO), NOW_NS).view
+    with pytest.raises(InputError, match=r'no words .*45 degrees aside.*`camera: declared`'):
+        seen_from(45.0, 'any', tmp_path).question_of(goal(TWO), NOW_NS)
+    with pytest.raises(InputError, match='`camera: any`'):
+        seen_from(-90.0, 'facing', tmp_path).request_of(goal([]), NOW_NS, (), 'seed')
+
+
+def test_a_camera_that_tf_knows_behind_the_robot_is_refused() -> None:
+    live = Arm(ArmConfig(robot='sawyer_sim', camera_frame='eye'), lambda *_: camera(180.0))
+    live.take_pose(pose((0.0, 0.0, 0.1)))
+    with pytest.raises(InputError, match='does not face the robot'):
+        live.question_of(goal(TWO), NOW_NS)
+    live.pose_in = lambda *_: NoPose('gone')
+    assert live.question_of(goal(TWO), NOW_NS).view is None  # nothing can be checked
+
+
+def test_a_camera_that_is_declared_to_face_the_robot_is_not_checked(tmp_path: Path) -> None:
+    behind = seen_from(180.0, 'declared', tmp_path).question_of(goal(TWO), NOW_NS)
+    ahead = seen_from(0.0, 'facing', tmp_path).question_of(goal(TWO), NOW_NS)
+    assert behind.view
+    assert (behind.text, behind.options) == (ahead.text, ahead.options)
+
+
+def test_behind_the_robot_it_is_asked_in_a_turned_frame_as_rows_are(tmp_path: Path) -> None:
+    live = seen_from(180.0, 'any', tmp_path)
+    request = live.request_of(goal(TWO), NOW_NS, (), 'seed', gripper=True)
+    assert request.question.options == ('(-0.100, 0.000, 0.200)', '(0.000, 0.100, 0.000)')
+    for asked in (request.question, request.gripper):
+        assert asked
+        assert 'in metres in the frame table_center_turned_180.' in asked.text
+        assert 'The end effector is at (-0.050, -0.100, 0.200).' in asked.text
+        assert asked.view
+        assert asked.view.camera.position[0] == pytest.approx(camera().position[0])
+    # What is proposed is what was given.
+    assert (request.candidates, request.frame_id) == (tuple(TWO), 'table_center')
+    robot = load_robot(str(tmp_path / 'mine.yaml'))
+    robot = replace(robot, questions=replace(robot.questions, kinds=('waypoint',)))
+    shown = arm(at=camera(180.0))
+    row = next(
+        iter(rows_of_arm(shown, episode('e', shown), QuestionsConfig(robot=robot), Coverage()))
+    )
+    state = shown.states[row.meta['state_index']].position
+    live.take_pose(pose(state))
+    assert live.question_of(goal(TWO), NOW_NS).text == row.question
+
+
+def test_candidates_sampled_in_a_turned_frame_are_given_in_the_task_frame(tmp_path: Path) -> None:
+    """Options are told turned; the positions that they mean are as before."""
+    middle = Item('red blocky object', bearing_rad=0.0, elevation_rad=0.0)
+    seen = replace(episode('e', arm()).deltas[0], items=(middle,))
+    live = seen_from(180.0, 'any', tmp_path)
+    request = live.request_of(goal([]), NOW_NS, (seen,), 'seed')
+    assert {position_text(turned(each, 2)) for each in request.candidates} == set(
+        request.question.options
+    )
+    low, high = load_robot('sawyer_sim').metadata.workspace()
+    for candidate in request.candidates:
+        assert all(a <= b <= c for a, b, c in zip(low, candidate, high, strict=True))
 
 
 def test_without_a_robot_nothing_is_told_of_one() -> None:
