@@ -166,6 +166,14 @@ def _solution_problem(row: Row) -> str:
     return _movement_problem(row) if row.question_type == MOVEMENT and row.frame_id else ''
 
 
+def focus_problem(look: Any) -> str:
+    """Why a value of a file is no `FocusText`; empty: it is one."""
+    fits = isinstance(look, dict) and _FOCUS_FIELDS.keys() - {'camera'} <= look.keys()
+    if not fits or not all(isinstance(v, _FOCUS_FIELDS.get(k, ())) for k, v in look.items()):
+        return f'focus {look!r} is not readable: expected {", ".join(_FOCUS_FIELDS)}'
+    return ''
+
+
 def _parts_problem(row: Row) -> str:
     """What is wrong with the parts of a row's lists; empty: nothing."""
     options: tuple[Any, ...] = row.options  # of a file, so of any type
@@ -177,9 +185,8 @@ def _parts_problem(row: Row) -> str:
         if not isinstance(delta, dict):
             return f'delta {delta!r} is no object'
     for look in row.focus:
-        fits = isinstance(look, dict) and _FOCUS_FIELDS.keys() - {'camera'} <= look.keys()
-        if not fits or not all(isinstance(v, _FOCUS_FIELDS.get(k, ())) for k, v in look.items()):
-            return f'focus {look!r} is not readable: expected {", ".join(_FOCUS_FIELDS)}'
+        if problem := focus_problem(look):
+            return problem
     return '' if isinstance(row.meta, dict) else f'meta is {row.meta!r}, expected an object'
 
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 import json
 from typing import Any, TYPE_CHECKING
 
@@ -11,6 +11,8 @@ import pytest
 
 pytest.importorskip('torch')
 
+from embodied_r_ros.answers import FocusText
+from embodied_r_ros.deltas import DeltaKind, row_deltas, SemanticDelta
 from embodied_r_ros.errors import InputError
 from embodied_r_ros.images import encode_image, EncodedImage
 from embodied_r_ros.reasoning.memory import MemoryConfig
@@ -114,6 +116,18 @@ def test_a_model_that_sees_is_shown_the_picture_and_told_that_writing_is_no_inst
     both = asked_of(ITEM, 'both', picture, MEMORY).user
     assert '[1] 0.0 s: A cup' in both
     assert '[2] 0.0 s: What the camera shows now is in the picture.' in both
+
+
+def test_what_a_keyframe_showed_besides_is_told_with_the_scene_alone() -> None:
+    delta = SemanticDelta(5, DeltaKind.FIRST, change='A cup left of a plate.')
+    look = FocusText(0, 5, 'On the table: cup at (0.100, 0.200, 0.020).')
+    item = replace(ITEM, scene='', deltas=tuple(row_deltas([delta])), focus=(asdict(look),))
+    picture = EncodedImage(b'jpeg', 'jpeg')
+    told = 'Looked at again for the question:\n0.0 s: On the table: cup at (0.100, 0.200, 0.020).'
+    for seen in ('scene', 'both'):
+        assert told in asked_of(item, seen, picture, MEMORY).user
+    for seen in ('picture', ''):
+        assert 'On the table' not in asked_of(item, seen, picture, MEMORY).user
 
 
 def test_an_item_without_what_is_to_be_seen_is_refused() -> None:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 DELTA = {'stamp_ns': 5, 'action': '', 'change': 'A red block ahead.', 'items': []}
 
+LOOK = {'keyframe_id': 1, 'stamp_ns': 5, 'text': 'On the table: a cup.', 'camera': 'front'}
+
 
 def written(**more: Any) -> dict[str, Any]:
     """An item as somebody would write it."""
@@ -91,6 +93,8 @@ def test_what_is_written_is_read_again_elsewhere(tmp_path: Path) -> None:
         ({'answers': [{'answer': 'a', 'scores': [True]}]}, 'scores from 0 to 3'),
         ({'answers': [{'score': 1}]}, 'expected answer, and perhaps by and scores'),
         ({'meta': {'by': '\ud800'}}, 'half of a character'),
+        ({'focus': [LOOK]}, 'it has focus without deltas'),
+        ({'scene': '', 'deltas': [DELTA], 'focus': [{'text': 'On the table.'}]}, 'not readable'),
     ],
 )
 def test_what_cannot_be_used_is_refused_with_its_line(

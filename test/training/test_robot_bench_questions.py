@@ -8,9 +8,19 @@ from importlib.util import find_spec
 from random import Random
 from typing import TYPE_CHECKING
 
+from embodied_r_ros.deltas import DeltaKind, Item, SemanticDelta
 from embodied_r_ros.errors import InputError
+from embodied_r_ros.geometry import BODY_FROM_OPTICAL, direction_of_vector
 from embodied_r_ros.keypoints.truth import TrueThing
+from embodied_r_ros.pipeline import classical_perceiver, perceive_path
 from embodied_r_ros.questions.arm_episode import ArmState
+from embodied_r_ros.questions.coverage import Coverage
+from embodied_r_ros.questions.derive import QuestionsConfig
+from embodied_r_ros.questions.robot import rows_of_arm
+from embodied_r_ros.recordings.arm_episodes import keyframes_of_arm
+from embodied_r_ros.recordings.episode_bag import read_episode
+from embodied_r_ros.robots import Robot, RobotQuestionsConfig
+import numpy as np
 import pytest
 
 from test.questions.arms import (
@@ -207,6 +217,44 @@ def test_what_was_seen_later_is_not_told(bag: Path, monkeypatch: pytest.MonkeyPa
         stamp_ns: sum(delta.stamp_ns <= stamp_ns for delta in seen) for stamp_ns in told
     }
     assert len(set(told.values())) > 3
+
+
+def test_the_scene_is_told_as_rows_of_arms_tell_it(bag: Path) -> None:
+    """The camera stands still, so that time decides what is looked at."""
+
+    def perceive(path: Path) -> list[SemanticDelta]:
+        return list(perceive_path(path, classical_perceiver(), keyframes_of_arm(path, None)))
+
+    shown = read_episode(bag, perceive=perceive)
+    assert shown.arm
+    assert shown.arm.metadata
+    robot = Robot('robot', shown.arm.metadata, RobotQuestionsConfig(stride=1))
+    rows = {
+        row.meta['stamp_ns']: row
+        for row in rows_of_arm(shown.arm, shown, QuestionsConfig(robot=robot), Coverage())
+        if row.question_type == 'waypoint'
+    }
+    items = list(items_of(bag, 4, 0))
+    assert len(items) == 4 * len(KINDS)
+    for item in items:
+        row = rows[item.stamp_ns]
+        assert (item.deltas, item.focus) == (row.deltas, row.focus)
+        assert item.stamp_ns - item.deltas[-1]['stamp_ns'] < 0.6e9
+        assert 'On the table: red ' in item.focus[0]['text']
+
+
+def test_what_is_at_the_end_effector_is_not_told_as_on_the_table(
+    bag: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at, seen = camera(), []
+    for state in STATES[::10]:
+        way = BODY_FROM_OPTICAL @ at.rotation().T @ np.subtract(state.position, at.position)
+        bearing, elevation = direction_of_vector(way)
+        held = Item('red blocky object', bearing_rad=bearing, elevation_rad=elevation)
+        seen.append(SemanticDelta(state.stamp_ns, DeltaKind.FIRST, items=(held,)))
+    monkeypatch.setattr(questions, '_perceived', lambda _: seen)
+    told = [look['text'] for item in items_of(bag, 4, 0) for look in item.focus]
+    assert set(told) == {'At the end effector: red blocky object.'}
 
 
 @pytest.mark.parametrize(

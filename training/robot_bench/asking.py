@@ -72,20 +72,19 @@ def asked_of(item: Item, seen: str, image: EncodedImage | None, memory: MemoryCo
     Raises:
         InputError: The item does not have what is to be seen.
     """
-    if (seen in ('scene', 'both') and not item.has_text()) or (
-        seen in ('picture', 'both') and not image
-    ):
+    is_told = seen in ('scene', 'both')
+    if (is_told and not item.has_text()) or (seen in ('picture', 'both') and not image):
         lacks = 'an image' if item.has_text() else 'a scene or deltas'
         msg = f'item {item.id!r} has not {lacks}: choose another --see, or add it'
         raise InputError(msg)
-    deltas = list(item.seen()) if seen in ('scene', 'both') else []
+    deltas, focus = (list(item.seen()), item.looks()) if is_told else ([], ())
     if seen in ('picture', 'both'):
         stamp_ns = max([item.stamp_ns, *(delta.stamp_ns for delta in deltas)])
         deltas.append(SemanticDelta(stamp_ns, DeltaKind.FIRST, change=_PICTURE))
     parts = (item.question.strip(), _GUIDES[item.question_type], _STYLE, item.context)
     task = [task_sentence(item.task)] if item.task else []
     text = ' '.join([*task, *filter(None, parts)])
-    prompt = build_prompt(text, (), deltas, (), memory)
+    prompt = build_prompt(text, (), deltas, focus, memory)
     return replace(prompt, images=(image,) if image else ())
 
 

@@ -12,8 +12,10 @@ import json
 import os
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.answers import FocusText
 from embodied_r_ros.deltas import DeltaKind, SemanticDelta
 from embodied_r_ros.errors import InputError
+from embodied_r_ros.rows import focus_problem
 
 from training.writing import write_text
 
@@ -53,6 +55,7 @@ class Item:
     group: str = ''  # of tasks, such as known or new ones; empty: none
     scene: str = ''  # what was seen, as text; empty: not told so
     deltas: tuple[dict[str, Any], ...] = ()  # what was seen, as rows have it
+    focus: tuple[dict[str, Any], ...] = ()  # what keyframes of it showed besides, likewise
     image: str = ''  # file with what the camera sees now
     bag: str = ''  # recording with it
     topic: str = ''  # of the images in the bag; empty: it has one
@@ -73,6 +76,10 @@ class Item:
         if self.scene:
             return (SemanticDelta(self.stamp_ns, DeltaKind.FIRST, change=self.scene),)
         return tuple(SemanticDelta.from_row(delta) for delta in self.deltas)
+
+    def looks(self) -> tuple[FocusText, ...]:
+        """What keyframes showed besides."""
+        return tuple(FocusText(**look) for look in self.focus)
 
     def to_json(self) -> str:
         """One line of JSON, without what is empty."""
@@ -119,7 +126,7 @@ def _fields_problem(value: dict[str, Any]) -> str:
 def _type_problem(value: dict[str, Any]) -> str:
     """Which field has the wrong type, or the question; empty: none."""
     wanted: dict[str, type] = {**dict.fromkeys(_TEXTS, str), 'meta': dict}
-    wanted |= {'deltas': list, 'answers': list}
+    wanted |= {'deltas': list, 'focus': list, 'answers': list}
     for name, kind in wanted.items():
         if name in value and not isinstance(value[name], kind):
             return f'{name} is {value[name]!r}, expected a {kind.__name__}'
@@ -138,9 +145,10 @@ def _checked(value: dict[str, Any]) -> Item:
     """
     try:
         answers = tuple(_given(answer) for answer in value.get('answers', ()))
-        item = Item(**{**value, 'deltas': tuple(value.get('deltas', ())), 'answers': answers})
+        lists = {name: tuple(value.get(name, ())) for name in ('deltas', 'focus')}
+        item = Item(**{**value, **lists, 'answers': answers})
         item.seen()
-        problem = _seen_problem(item)
+        problem = _seen_problem(item) or _focus_problem(item)
     except InputError as error:
         problem = str(error)
     if problem:
@@ -177,6 +185,13 @@ def _seen_problem(item: Item) -> str:
     if item.bag and item.stamp_ns <= 0:
         return f'stamp_ns is {item.stamp_ns}: expected which image of the bag is meant'
     return ''
+
+
+def _focus_problem(item: Item) -> str:
+    """What is wrong with what keyframes showed besides; empty: nothing."""
+    if item.focus and not item.deltas:
+        return 'it has focus without deltas: expected both, or what was seen as a scene'
+    return next(filter(None, map(focus_problem, item.focus)), '')
 
 
 def read_items(path: Path) -> list[Item]:

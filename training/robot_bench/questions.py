@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
+from dataclasses import asdict, replace
 from pathlib import Path
 from random import Random
 import sys
@@ -18,9 +19,11 @@ from embodied_r_ros.camera_axes import axis_view
 from embodied_r_ros.deltas import row_deltas
 from embodied_r_ros.errors import EmbodiedRError, InputError
 from embodied_r_ros.keypoints.truth import DemonstrationTruth, TRUTH_TOPIC
+from embodied_r_ros.perception.placing import PlacingConfig, table_view
 from embodied_r_ros.pipeline import classical_perceiver, perceive_path
 from embodied_r_ros.questions.collect import find_bags
-from embodied_r_ros.reasoning.keypoints import coordinates_text
+from embodied_r_ros.reasoning.keypoints import coordinates_text, look_at_table
+from embodied_r_ros.recordings.arm_episodes import keyframes_of_arm
 from embodied_r_ros.recordings.bags import open_bag
 from embodied_r_ros.recordings.episode_bag import read_episode
 from embodied_r_ros.recordings.values import read_values
@@ -33,6 +36,7 @@ from training.robot_bench.references import moments_of, open_questions
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from embodied_r_ros.answers import FocusText
     from embodied_r_ros.deltas import SemanticDelta
     from embodied_r_ros.questions.arm_episode import ArmEpisode
     from embodied_r_ros.recordings.episode_bag import Episode
@@ -66,7 +70,7 @@ def items_of(bag: Path, moments: int, seed: int, group: str = '') -> Iterator[It
 
 
 def _perceived(bag: Path) -> list[SemanticDelta]:
-    return list(perceive_path(bag, classical_perceiver()))
+    return list(perceive_path(bag, classical_perceiver(), keyframes_of_arm(bag, None)))
 
 
 def _truth(bag: Path) -> DemonstrationTruth:
@@ -84,10 +88,9 @@ def _truth(bag: Path) -> DemonstrationTruth:
 
 
 def _check_words_hold(shown: ArmEpisode, bag: Path) -> None:
-    metadata = shown.metadata or RobotMetadata(frame_id=shown.frame_id)
     why_not = 'its pose is not known'
     if shown.camera and shown.camera.frame_id == shown.frame_id:
-        view = axis_view(shown.camera, metadata.reference, shown.intrinsics)
+        view = axis_view(shown.camera, _metadata(shown).reference, shown.intrinsics)
         why_not = view.why_not or (f'it stands {90 * view.quarters} degrees round from there')
         if view.is_facing:
             return
@@ -95,11 +98,16 @@ def _check_words_hold(shown: ArmEpisode, bag: Path) -> None:
     raise InputError(msg)
 
 
+def _metadata(shown: ArmEpisode) -> RobotMetadata:
+    return shown.metadata or RobotMetadata(frame_id=shown.frame_id)
+
+
 def _items(bag: Path, episode: Episode, moment: Moment, group: str, rng: Random) -> Iterator[Item]:
     shown, stamp_ns = episode.arm, moment.state.stamp_ns
     assert shown is not None
     context = coordinates_text(shown.frame_id, shown.metadata, moment.state.position)
-    deltas = row_deltas([delta for delta in episode.deltas if delta.stamp_ns <= stamp_ns])
+    seen = [delta for delta in episode.deltas if delta.stamp_ns <= stamp_ns]
+    look = _look(shown, episode.camera, seen)
     for asked in open_questions(moment, rng):
         yield Item(
             id=f'{episode.id}/{stamp_ns}/{asked.question_type}',
@@ -110,11 +118,23 @@ def _items(bag: Path, episode: Episode, moment: Moment, group: str, rng: Random)
             context=context,
             scene_id=episode.scene_id,
             group=group,
-            deltas=deltas,
+            deltas=row_deltas(seen),
+            focus=(asdict(look),) if look else (),
             bag=str(bag),
             stamp_ns=stamp_ns,
             meta={'deltas': episode.delta_source, 'source': 'demonstration'},
         )
+
+
+def _look(shown: ArmEpisode, camera: str, seen: Sequence[SemanticDelta]) -> FocusText | None:
+    """Where things are on the table, as rows tell it; None: nothing is placed."""
+    if not seen:
+        return None
+    then = shown.state_at(seen[-1].stamp_ns)
+    view = table_view(
+        shown.camera, _metadata(shown), PlacingConfig(), then.position if then else None
+    )
+    return look_at_table(seen, replace(view, name=camera)) if view else None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
