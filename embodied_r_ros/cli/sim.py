@@ -85,7 +85,10 @@ def _add_loop(arm: argparse.ArgumentParser) -> None:
     who = loop.add_mutually_exclusive_group()
     help_text = 'the reasoner: a folder with a model, or URL of a model server; models/arm'
     who.add_argument('--model', type=some_text, metavar='DIR_OR_URL', help=help_text)
-    help_text = 'who answers instead of a model, also over HTTP'
+    help_text = (
+        'who answers instead of a model, also over HTTP; nearest: by where things truly are, '
+        'whereas nearest_baseline goes by what is seen'
+    )
     who.add_argument('--chooser', choices=('oracle', 'random', 'nearest'), help=help_text)
     help_text = f'of config/robots, or a YAML file; {_ROBOT}, where nobody is named {_ARM_ROBOT}'
     add('--robot', type=some_text, metavar='ROBOT', help=help_text)
