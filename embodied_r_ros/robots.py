@@ -40,6 +40,10 @@ class RobotMetadata:
     """What a prompt tells of a robot and of its coordinates."""
 
     frame_id: str = setting('table_center', 'task frame; positions are in it')
+    axes: str = setting(
+        'x grows towards the camera, which is forward, y to the right in the image, z upward.',
+        'which way the axes of the task frame go, as a sentence; empty: not told',
+    )
     reference_name: str = setting('The centre of the table', 'what the reference point is')
     reference: tuple[float, ...] = setting(
         (0.0, 0.0, 0.0), 'a point of the workspace, x, y, z in the task frame [m]'
@@ -97,7 +101,7 @@ class RobotMetadata:
     def text(self) -> str:
         """Axes, reference point and size, in sentences."""
         said = [
-            'x grows towards the camera, which is forward, y to the right in the image, z upward.',
+            ' '.join(self.axes.split()),
             f'{self.reference_name} is at {position_text(self.reference)}.',
         ]
         if self.gripper_size:
@@ -105,7 +109,7 @@ class RobotMetadata:
             said.append(f'The gripper measures {x} along x, {y} along y and {z} along z.')
         if self.finger_length_m:
             said.append(f'Its fingers are {self.finger_length_m:.3f} long.')
-        return ' '.join(said)
+        return ' '.join(filter(None, said))
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,27 @@ def test_metadata_tells_axes_reference_and_size() -> None:
         assert told in row.question
 
 
+def test_what_is_told_by_default_is_the_same_to_the_byte() -> None:
+    """Shipped models have learned these words."""
+    told = (
+        'x grows towards the camera, which is forward, y to the right in the image, z upward. '
+        'The centre of the table is at (0.000, 0.000, 0.000). '
+        'The gripper measures 0.030 along x, 0.110 along y and 0.090 along z.'
+    )
+    for name in ('sawyer_sim', 'sawyer_sim_balanced', 'sawyer_sim_loop'):
+        assert load_robot(name).metadata.text() == told
+
+
+def test_a_robot_tells_its_axes_in_its_own_words(tmp_path: Path) -> None:
+    path = tmp_path / 'mine.yaml'
+    path.write_text('metadata:\n  axes: >\n    x grows towards the door,\n    z upward.\n')
+    text = load_robot(str(path)).metadata.text()
+    centre = 'The centre of the table is at (0.000, 0.000, 0.000).'
+    assert text == f'x grows towards the door, z upward. {centre}'
+    path.write_text('metadata: {axes: ""}')
+    assert load_robot(str(path)).metadata.text() == centre
+
+
 def test_the_paper_robot_says_what_the_paper_prints() -> None:
     robot = load_robot('franka_rlbench')
     assert robot.questions.stride == 10

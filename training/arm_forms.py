@@ -27,13 +27,17 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.rows import Row
 
-_METADATA = re.compile(r' x grows towards the camera, .*?(?= The end effector is at |$)')
+# What follows the frame (`coordinates_text`), up to the state. Robots tell it in words of theirs.
+_METADATA = re.compile(
+    r'(Positions are x, y, z in metres in the frame \S+\.)'
+    r'(?! The end effector is at ) .*?(?= The end effector is at |$)'
+)
 _HOW = ' Answer with the position (x, y, z) itself.'
 
 
 def without_metadata(row: Row) -> Row:
     """The same question without axes, reference point and size of the gripper."""
-    return replace(row, question=_METADATA.sub('', row.question))
+    return replace(row, question=_METADATA.sub(r'\1', row.question))
 
 
 def open_ended(row: Row) -> Row | None:

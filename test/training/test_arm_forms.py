@@ -46,6 +46,14 @@ def test_without_metadata_the_rest_of_the_question_stays() -> None:
         assert without_metadata(row).options == row.options
 
 
+def test_metadata_in_words_of_a_robot_is_left_out_too() -> None:
+    told = load_robot('sawyer_sim').metadata.axes
+    for row in ROWS:
+        own = replace(row, question=row.question.replace(told, 'x grows towards the door.'))
+        assert without_metadata(own) == without_metadata(row)
+        assert without_metadata(without_metadata(row)) == without_metadata(row)
+
+
 def test_an_open_question_is_answered_by_a_position() -> None:
     row = open_ended(WAYPOINT)
     assert row
