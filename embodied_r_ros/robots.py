@@ -231,10 +231,14 @@ def load_robot(name: str) -> Robot:
     """
     path = _robot_path(name)
     try:
-        return robot_from_mapping(path.stem, read_yaml(path))
+        robot = robot_from_mapping(path.stem, read_yaml(path))
     except ConfigError as error:
         msg = f'robot {path}: {error}'
         raise ConfigError(msg) from None
+    if not robot.setup or not robot.setup.urdf:
+        return robot
+    # As it lies beside the file, wherever the program runs; an absolute path stays.
+    return replace(robot, setup=replace(robot.setup, urdf=str(path.parent / robot.setup.urdf)))
 
 
 def robot_from_mapping(name: str, value: Any) -> Robot:

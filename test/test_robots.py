@@ -78,6 +78,31 @@ def test_robots_that_are_none_are_refused(tmp_path: Path, text: str, message: st
         load_robot(str(path))
 
 
+def test_a_urdf_lies_beside_the_file_of_its_robot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / 'robots' / 'mine.yaml'
+    path.parent.mkdir()
+    for urdf, meant in (
+        ('mine.urdf', path.parent / 'mine.urdf'),
+        ('../b/mine.urdf', path.parent / '../b/mine.urdf'),
+        ('/opt/mine.urdf', '/opt/mine.urdf'),
+    ):
+        path.write_text(f'setup: {{urdf: {urdf}}}')
+        setup = load_robot(str(path)).setup
+        assert setup
+        assert setup.urdf == str(meant)
+    path.write_text('setup: {tool_frame: hand}')
+    setup = load_robot(str(path)).setup
+    assert setup
+    assert setup.urdf == ''
+    monkeypatch.chdir(tmp_path)
+    path.write_text('setup: {urdf: mine.urdf}')
+    setup = load_robot('robots/mine.yaml').setup
+    assert setup
+    assert setup.urdf == 'robots/mine.urdf'
+
+
 def test_a_robot_that_is_not_known_is_refused_with_those_that_are() -> None:
     with pytest.raises(ConfigError, match='known: franka_rlbench, sawyer_sim'):
         load_robot('sawyer')
