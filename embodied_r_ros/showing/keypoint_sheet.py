@@ -68,7 +68,8 @@ def write_keypoint_sheet(
     Args:
         path: The file.
         shown: The demonstration.
-        keypoints: Its keypoints; at most 16, the first ones, get a card.
+        keypoints: Its keypoints; at most 16, the first ones, get a card. The last line says how
+            many there are besides.
         images: BGR image by stamp of a keypoint; (H, W, 3). A card without one has text alone.
 
     Raises:
@@ -85,10 +86,13 @@ def write_keypoint_sheet(
     if shown.openings is not None:
         parts.append(_plot(shown, keypoints, shown.openings, 'gripper', 'open'))
     start_ns = int(shown.stamps_ns[0])
-    cards = [_card(k, n, images.get(k.stamp_ns), start_ns) for n, k in enumerate(keypoints, 1)]
-    cards = cards[:_MAX_CARDS]
+    numbered = enumerate(keypoints[:_MAX_CARDS], 1)
+    cards = [_card(k, n, images.get(k.stamp_ns), start_ns) for n, k in numbered]
     for row in range(0, len(cards), _COLUMNS):
         parts.append(_padded(_row(cards[row : row + _COLUMNS])))
+    if more := len(keypoints) - len(cards):
+        rest = f'{more} more without a card, from number {_MAX_CARDS + 1} on: marked above.'
+        parts.append(_padded(text_block([Line(rest, 0.5)], _WIDTH_PX - 2 * _MARGIN_PX)))
     write_sheet(path, parts)
 
 
