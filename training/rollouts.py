@@ -4,14 +4,15 @@
 They tell which rows a model answers rightly now and then, which are those that reinforcement
 learning can learn from (`training.grpo --samples`), and they are what rejection sampling, the
 control of every RL result, is trained on (`training.sft --samples`). A run that was stopped goes
-on where it was.
+on where it was; each line tells its origin (weights and sampling), and a file has one alone.
 """
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
+from dataclasses import asdict, replace
 import json
+import os
 from pathlib import Path
 import sys
 from typing import Any, TYPE_CHECKING
@@ -23,11 +24,11 @@ from embodied_r_ros.rows import read_rows
 from tqdm import tqdm
 
 from training.evaluate import drawn
-from training.generate import generate
+from training.generate import generate, model_identity
 from training.grading import grade
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from embodied_r_ros.rows import Row
 
@@ -40,7 +41,8 @@ def sample(
     """Sample and grade completions of rows, in their order.
 
     Yields:
-        For each row `id`, `completions`, and for each of them whether it is `right`.
+        For each row `id`, `prompt_sha256`, `completions`, and for each of them whether it is
+        `right`.
 
     Raises:
         InputError: There is no model.
@@ -54,10 +56,11 @@ def sample(
             generate(model, prompts, replace(sampling, seed=sampling.seed + number))
             for number in range(count)
         ]
-        for index, row in enumerate(some):
+        for index, (row, prompt) in enumerate(zip(some, prompts, strict=True)):
             own = [texts[index] for texts in tries]
             right = [grade(row, text).accuracy == 1.0 for text in own]
-            yield {'id': row.id, 'completions': own, 'right': right}
+            asked = {'id': row.id, 'prompt_sha256': prompt.sha256()}
+            yield {**asked, 'completions': own, 'right': right}
 
 
 def read_samples(path: Path) -> dict[str, dict[str, Any]]:
@@ -66,24 +69,123 @@ def read_samples(path: Path) -> dict[str, dict[str, Any]]:
     Raises:
         InputError: The file cannot be read.
     """
-    found = {}
+    whole, torn = _read(path)
+    lines = [*whole, *([torn.decode(errors='replace')] if torn else [])]
+    return {
+        value['id']: {'completions': value['completions'], 'right': value['right']}
+        for value in _parsed(path, lines)
+    }
+
+
+def _read(path: Path) -> tuple[list[str], bytes]:
+    """The lines of a file, and what a killed run left of one more.
+
+    Raises:
+        InputError: It cannot be read.
+    """
     try:
-        lines = path.read_text(encoding='utf-8').splitlines()
+        whole, end, torn = path.read_bytes().rpartition(b'\n')
+        # No other end of a line: completions may hold those that only Unicode knows.
+        return whole.decode().split('\n') if end else [], torn
     except (OSError, UnicodeDecodeError) as error:
         msg = f'{path} cannot be read as samples: {error}'
         raise InputError(msg) from None
+
+
+def _parsed(path: Path, lines: Iterable[str]) -> Iterator[dict[str, Any]]:
     for line in lines:
         try:
             value = json.loads(line)
-            found[value['id']] = {'completions': value['completions'], 'right': value['right']}
-        except (ValueError, KeyError, TypeError):
+        except ValueError:
+            value = None
+        is_whole = isinstance(value, dict) and {'id', 'completions', 'right'} <= value.keys()
+        if is_whole and isinstance(value['id'], str):
+            yield value
+        else:
             sys.stderr.write(f'{path}: {line[:60]!r} is no sample: passed over\n')
-    return found
+
+
+def origin_of(model: str, count: int, sampling: Sampling, memory: MemoryConfig) -> dict[str, Any]:
+    """What decides the samples of a row: weights, how often and how they are asked, and told.
+
+    Raises:
+        InputError: There is no model.
+        ModelError: Its server fails.
+    """
+    told = {'token_budget': memory.token_budget, 'count': count}
+    return {'model': model_identity(model), **asdict(sampling), **told}
+
+
+def begun(path: Path, origin: dict[str, Any]) -> dict[str, str]:
+    """SHA-256 of the prompts, by row id, that a file has samples of already.
+
+    What a killed run left of a line is cut off: the next one would go on in it.
+
+    Raises:
+        InputError: The file cannot be read or written, or holds samples of another origin.
+    """
+    if not path.exists():
+        return {}
+    whole, torn = _read(path)
+    found = list(_parsed(path, whole))
+    for value in found:
+        if value.get('origin') != origin:
+            msg = (
+                f'{path} has samples of another origin ({_difference(value, origin)}): '
+                'name another --out, or delete it'
+            )
+            raise InputError(msg)
+    if torn:
+        try:
+            os.truncate(path, path.stat().st_size - len(torn))
+        except OSError as error:
+            msg = f'{path} cannot be gone on with: {error.strerror}'
+            raise InputError(msg) from None
+    return {value['id']: value.get('prompt_sha256', '') for value in found}
+
+
+def _difference(value: dict[str, Any], origin: dict[str, Any]) -> str:
+    """What a line tells of its origin that is not so now."""
+    told = value.get('origin')
+    if not isinstance(told, dict):
+        return 'none is told'
+    names = [name for name in origin | told if told.get(name) != origin.get(name)]
+    return ', '.join(f'{n} {told.get(n)!r}, not {origin.get(n)!r}' for n in names)
 
 
 def unanimous(samples: dict[str, dict[str, Any]]) -> set[str]:
     """Ids of the rows whose samples are all right or all wrong."""
     return {key for key, value in samples.items() if len(set(value['right'])) == 1}
+
+
+def _add_samples(args: argparse.Namespace) -> None:
+    """Sample what the file does not have yet.
+
+    Raises:
+        InputError: There is no model, or the file cannot be gone on with.
+        ModelError: The model fails.
+    """
+    sampling = Sampling(args.temperature, 1.0, args.max_tokens, args.seed)
+    memory = MemoryConfig(args.token_budget)
+    origin = origin_of(args.model, args.count, sampling, memory)
+    done = begun(args.out, origin)
+    rows = [row for row in read_rows(args.rows) if row.split == args.split]
+    rows = drawn(rows, args.limit, args.seed)
+    for row in rows:
+        if row.id in done and row.prompt(memory).sha256() != done[row.id]:
+            msg = (
+                f'{args.out} has samples of row {row.id!r}, which is asked otherwise now in '
+                f'{args.rows}: name another --out, or delete it'
+            )
+            raise InputError(msg)
+    rows = [row for row in rows if row.id not in done]
+    # Completions of a batch wait for the longest: alike questions over alike histories.
+    rows.sort(key=lambda row: (row.question_type, len(row.deltas)))
+    made = sample(args.model, rows, args.count, sampling, memory)
+    with args.out.open('a', encoding='utf-8') as out:
+        for value in tqdm(made, total=len(rows), unit=' rows', disable=None):
+            out.write(json.dumps({**value, 'origin': origin}, ensure_ascii=False) + '\n')
+            out.flush()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -101,17 +203,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument('--token-budget', type=int, default=MemoryConfig.token_budget)
     args = parser.parse_args(arguments)
     try:
-        done = read_samples(args.out) if args.out.exists() else {}
-        rows = [row for row in read_rows(args.rows) if row.split == args.split]
-        rows = [row for row in drawn(rows, args.limit, args.seed) if row.id not in done]
-        # Completions of a batch wait for the longest: alike questions over alike histories.
-        rows.sort(key=lambda row: (row.question_type, len(row.deltas)))
-        sampling = Sampling(args.temperature, 1.0, args.max_tokens, args.seed)
-        made = sample(args.model, rows, args.count, sampling, MemoryConfig(args.token_budget))
-        with args.out.open('a', encoding='utf-8') as out:
-            for value in tqdm(made, total=len(rows), unit=' rows', disable=None):
-                out.write(json.dumps(value, ensure_ascii=False) + '\n')
-                out.flush()
+        _add_samples(args)
         samples = read_samples(args.out)
     except EmbodiedRError as error:
         sys.stderr.write(f'training.rollouts: error: {error}\n')

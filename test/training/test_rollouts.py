@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from dataclasses import replace
+import json
+import shutil
+from typing import Any, TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip('torch')
+
+from embodied_r_ros.models.digest import model_digest
+from embodied_r_ros.rows import write_rows
+
+from test.tiny_models import save_language_model
+from test.training.test_sft import turning_row
+from training import rollouts
+from training.rollouts import read_samples
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(scope='module')
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp('weights')
+    save_language_model(folder)
+    return folder
+
+
+@pytest.fixture
+def words(tmp_path: Path, weights: Path) -> list[str]:
+    """Arguments that sample twice of each of three rows."""
+    write_rows(tmp_path / 'rows.jsonl', [turning_row(i, 'train') for i in range(3)])
+    shutil.copytree(weights, tmp_path / 'model')
+    given = ['--rows', tmp_path / 'rows.jsonl', '--out', tmp_path / 'samples.jsonl']
+    given += ['--model', tmp_path / 'model', '--count', '2', '--max-tokens', '4']
+    return list(map(str, given))
+
+
+def lines(tmp_path: Path) -> list[dict[str, Any]]:
+    text = (tmp_path / 'samples.jsonl').read_text()
+    return [json.loads(line) for line in text.removesuffix('\n').split('\n')]
+
+
+def test_lines_tell_their_origin_and_a_stopped_run_goes_on(
+    words: list[str], tmp_path: Path
+) -> None:
+    assert rollouts.main([*words, '--limit', '2']) == 0
+    first = lines(tmp_path)
+    assert [line['origin']['model'] for line in first] == [model_digest(tmp_path / 'model')] * 2
+    assert first[0]['origin']['temperature'] == 1.0
+    assert rollouts.main(words) == 0
+    assert lines(tmp_path)[:2] == first
+    assert {line['id'] for line in lines(tmp_path)} == {'r0', 'r1', 'r2'}
+
+
+@pytest.mark.parametrize(
+    ('changes', 'told'),
+    [
+        ([], 'model '),
+        (['--temperature', '0.5'], 'temperature 1.0, not 0.5'),
+        (['--token-budget', '300'], 'token_budget 1200, not 300'),
+        (['--max-tokens', '5'], 'max_tokens 4, not 5'),
+        (['--count', '3'], 'count 2, not 3'),
+    ],
+)
+def test_file_of_another_origin_is_not_gone_on_with(
+    words: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    changes: list[str],
+    told: str,
+) -> None:
+    assert rollouts.main([*words, '--limit', '1']) == 0
+    before = (tmp_path / 'samples.jsonl').read_bytes()
+    if not changes:  # the model is trained on
+        card = json.loads((tmp_path / 'model' / 'config.json').read_text())
+        (tmp_path / 'model' / 'config.json').write_text(json.dumps({**card, 'rms_norm_eps': 0.1}))
+    capsys.readouterr()
+    assert rollouts.main([*words, *changes]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f'has samples of another origin ({told}' in line
+    assert line.endswith('name another --out, or delete it')
+    assert (tmp_path / 'samples.jsonl').read_bytes() == before
+
+
+def test_row_that_is_asked_otherwise_is_not_taken_for_the_old_one(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert rollouts.main([*words, '--limit', '1']) == 0
+    (tmp_path / 'rows.jsonl').unlink()
+    rows = [replace(turning_row(i, 'train'), question='Which way now?') for i in range(3)]
+    write_rows(tmp_path / 'rows.jsonl', rows)
+    assert rollouts.main(words) == 2
+    assert 'which is asked otherwise now' in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_file_without_origins_is_read_and_not_gone_on_with(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    value = {'id': 'r0', 'completions': ['a', 'b'], 'right': [True, False]}
+    (tmp_path / 'samples.jsonl').write_text(json.dumps(value) + '\n')
+    assert rollouts.main(words) == 2
+    assert 'another origin (none is told)' in capsys.readouterr().err
+    kept = {'completions': ['a', 'b'], 'right': [True, False]}
+    assert read_samples(tmp_path / 'samples.jsonl') == {'r0': kept}
+
+
+@pytest.mark.parametrize('cut', [1, 20])
+def test_row_after_a_torn_line_is_kept(words: list[str], tmp_path: Path, cut: int) -> None:
+    assert rollouts.main([*words, '--limit', '2']) == 0
+    file = tmp_path / 'samples.jsonl'
+    first, _ = lines(tmp_path)
+    file.write_bytes(file.read_bytes()[:-cut])
+    assert rollouts.main(words) == 0
+    assert lines(tmp_path)[0] == first
+    assert sorted(line['id'] for line in lines(tmp_path)) == ['r0', 'r1', 'r2']
+    assert len(read_samples(file)) == 3
+
+
+def test_line_torn_within_a_letter_is_passed_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    value = {'id': 'r0', 'completions': ['one\u2028two'], 'right': [True]}
+    whole = json.dumps(value, ensure_ascii=False).encode() + b'\n'
+    (tmp_path / 'samples.jsonl').write_bytes(whole + b'{"id": "caf\xc3')
+    assert read_samples(tmp_path / 'samples.jsonl')['r0']['completions'] == ['one\u2028two']
+    assert 'is no sample: passed over' in capsys.readouterr().err
