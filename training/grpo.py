@@ -17,7 +17,7 @@ from peft import LoraConfig
 import torch
 from trl import GRPOConfig, GRPOTrainer
 
-from training.checkpoints import newest_checkpoint
+from training.beginning import beginning_of, checkpoint_of
 from training.grpo_data import GrpoArguments, training_prompts, validation_prompts
 from training.judge.models import judge_of
 from training.models import model_folder, SAFELY
@@ -84,15 +84,18 @@ def train(arguments: GrpoArguments, config: GRPOConfig) -> None:
     """Train, and save model and tokenizer in the output folder.
 
     Raises:
-        InputError: There are no rows, or an argument is not usable.
+        InputError: There are no rows, an argument is not usable, or the output folder has a run
+            that began otherwise.
         ModelError: The judge fails, which stops the run.
     """
     judge = judge_of(arguments.judge)
     if judge is None and any(stage.weights[2] for stage in parse_stages(arguments.stages)):
         msg = 'consistency counts in a stage, and judge is none: name a judge, or give it weight 0'
         raise InputError(msg)
+    beginning = beginning_of(vars(arguments), config.seed)
+    checkpoint = checkpoint_of(config.output_dir, beginning, is_main=config.should_save)
     trainer = trainer_of(arguments, config, three_rewards(judge))
-    trainer.train(resume_from_checkpoint=newest_checkpoint(config.output_dir))
+    trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_model(config.output_dir)
     trainer.processing_class.save_pretrained(config.output_dir)
 

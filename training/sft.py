@@ -17,7 +17,7 @@ from transformers import set_seed
 from trl import SFTConfig, SFTTrainer
 
 from training.batches import SceneCollator, scenes_together
-from training.checkpoints import newest_checkpoint
+from training.beginning import beginning_of, checkpoint_of
 from training.models import model_folder
 from training.nano import load_tokenizer
 from training.optimizer import muon
@@ -60,11 +60,14 @@ def train(arguments: SftArguments, config: SFTConfig) -> None:
     """Train, and save model and tokenizer in the output folder.
 
     Raises:
-        InputError: The rows or the model cannot be read, or settings do not fit together.
+        InputError: The rows or the model cannot be read, settings do not fit together, or the
+            output folder has a run that began otherwise.
     """
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     folder = model_folder(arguments.model) if arguments.model else None
+    beginning = beginning_of(vars(arguments), config.seed)
+    checkpoint = checkpoint_of(config.output_dir, beginning, is_main=config.should_save)
     set_seed(config.seed)
     shared = shares_prefixes(arguments, config)
     at_once = config.per_device_train_batch_size if shared else 0
@@ -97,7 +100,7 @@ def train(arguments: SftArguments, config: SFTConfig) -> None:
     )
     if shared:
         share_prefixes(trainer.model)
-    trainer.train(resume_from_checkpoint=newest_checkpoint(config.output_dir))
+    trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_model(config.output_dir)
     reader.save_pretrained(config.output_dir)
     load_tokenizer(Path(config.output_dir))

@@ -15,14 +15,17 @@ from embodied_r_ros.errors import EmbodiedRError, InputError
 from embodied_r_ros.models.tied_process import tied
 from embodied_r_ros.rows import read_rows
 
+from training.beginning import refuse_other_run
 from training.compare import compare
 from training.evaluate import drawn, evaluate, opened_cache
 from training.experiments.curves import charts_of
 from training.experiments.plots import bar_of, bars, curves
 from training.experiments.seeds import means_of, means_table
+from training.grpo_data import GrpoArguments
 from training.judge.models import judge_of
 from training.models import is_complete, is_url, model_folder
 from training.report_page import html_page, html_table, interval_text, rate_text
+from training.sft_data import SftArguments
 from training.vision import shown
 
 if TYPE_CHECKING:
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from training.experiments.config import ModelsConfig, TrainingConfig
     from training.judge.cases import Judge
 
+_RECIPES = {'grpo': GrpoArguments, 'sft': SftArguments}
 _KEPT = (
     'n', 'accuracy', 'interval_95', 'format', 'consistency', 'execution', 'words', 'unknown',
     'majority_baseline', 'question_only_accuracy', 'by_type', 'identity',
@@ -116,13 +120,16 @@ def train(training: TrainingConfig) -> None:
     """Run a training recipe whose model is not there yet, or not all of it.
 
     Raises:
-        InputError: Its file is missing.
+        InputError: Its file is missing, or the model that is there began otherwise.
         EmbodiedRError: It fails.
     """
     output = Path(training.output)
+    config = Path(training.config)
     if is_complete(output):
+        if config.exists():
+            refuse_other_run(output, _RECIPES[training.recipe], config, training.settings)
         return
-    if not Path(training.config).exists():
+    if not config.exists():
         msg = f'training run {training.output}: there is no file {training.config}'
         raise InputError(msg)
     command = [sys.executable, '-m', f'training.{training.recipe}', '--config', training.config]

@@ -21,7 +21,7 @@ import torch
 from transformers import AutoModelForCausalLM, set_seed
 from trl import SFTConfig, SFTTrainer
 
-from training.checkpoints import newest_checkpoint
+from training.beginning import beginning_of, checkpoint_of
 from training.judge.cases import judge_messages, said_text
 from training.judge.data import samples
 from training.models import model_folder, SAFELY
@@ -71,11 +71,14 @@ def train(arguments: JudgeArguments, config: SFTConfig) -> None:
     """Train, and save model and tokenizer in the output folder.
 
     Raises:
-        InputError: The rows or the model cannot be read.
+        InputError: The rows or the model cannot be read, or the output folder has a run that
+            began otherwise.
     """
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     folder = model_folder(arguments.model)
+    beginning = beginning_of(vars(arguments), config.seed)
+    checkpoint = checkpoint_of(config.output_dir, beginning, is_main=config.should_save)
     set_seed(config.seed)
     made = dataset(arguments, 'train', config.seed, arguments.train_samples)
     validation = dataset(arguments, 'validation', config.seed, arguments.max_eval_samples)
@@ -88,7 +91,7 @@ def train(arguments: JudgeArguments, config: SFTConfig) -> None:
         eval_dataset=validation if len(validation) else None,
         processing_class=tokenizer,
     )
-    trainer.train(resume_from_checkpoint=newest_checkpoint(config.output_dir))
+    trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_model(config.output_dir)
     tokenizer.save_pretrained(config.output_dir)
 

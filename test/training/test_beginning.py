@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip('torch')
+pytest.importorskip('trl')
+
+from embodied_r_ros.errors import InputError
+from embodied_r_ros.models.digest import model_files
+from embodied_r_ros.rows import write_rows
+from safetensors.torch import load_file, save_file
+import yaml
+
+from test.tiny_models import save_language_model
+from test.training.test_sft import ROOT, turning_row
+from training import sft
+from training.beginning import beginning_of, checkpoint_of
+from training.experiments import models
+from training.experiments.config import TrainingConfig
+from training.grpo_data import GrpoArguments
+
+SMOKE = ROOT / 'training' / 'configs' / 'smoke-sft.yaml'
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def model(name: str, weights: str) -> str:
+    """A folder that is taken for a model."""
+    Path(name).mkdir(exist_ok=True)
+    Path(name, 'config.json').write_text('{}')
+    Path(name, 'model.safetensors').write_text(weights)
+    return name
+
+
+def checkpoint(folder: str, step: int) -> str:
+    """A checkpoint as a trainer leaves it."""
+    made = Path(folder, f'checkpoint-{step}')
+    made.mkdir(parents=True)
+    (made / 'trainer_state.json').write_text('{}')
+    return str(made)
+
+
+def begun(seed: int = 0, **changes: Any) -> dict[str, Any]:
+    told = {'rows': ['rows.jsonl'], 'judge': ['none'], 'stages': ['1 x 7:3:0'], **changes}
+    return beginning_of(vars(GrpoArguments(model='start', **told)), seed)
+
+
+def test_run_goes_on_from_what_it_began_from() -> None:
+    model('start', 'first')
+    assert checkpoint_of('out', begun()) is None
+    made = checkpoint('out', 2)
+    assert checkpoint_of('out', begun()) == made
+    free = begun(judge=['http://elsewhere'], stages=['2 x 7:3:0'], threads=3)
+    assert checkpoint_of('out', free) == made
+
+
+@pytest.mark.parametrize(
+    ('changes', 'told'),
+    [
+        ({}, "model 'sha256:"),
+        ({'seed': 1}, 'seed 0, not 1'),
+        ({'rows': ['other.jsonl']}, "rows ['rows.jsonl'], not ['other.jsonl']"),
+        ({'samples': 's.jsonl'}, "samples '', not 's.jsonl'"),
+        ({'lora_rank': 4}, 'lora_rank 0, not 4'),
+    ],
+)
+@pytest.mark.parametrize('is_whole', [False, True])
+def test_run_that_began_otherwise_is_not_gone_on_with(
+    changes: dict[str, Any], told: str, is_whole: bool
+) -> None:
+    model('start', 'first')
+    checkpoint_of('out', begun())
+    if is_whole:
+        model('out', 'trained')
+    else:
+        checkpoint('out', 2)
+    if not changes:
+        model('start', 'second')
+    with pytest.raises(InputError, match='name another output folder, or delete') as caught:
+        checkpoint_of('out', begun(**changes))
+    assert told in str(caught.value)
+
+
+def test_run_that_left_nothing_begins_anew() -> None:
+    model('start', 'first')
+    assert checkpoint_of('out', begun()) is None
+    assert checkpoint_of('out', begun(1)) is None
+    checkpoint('out', 1)
+    assert checkpoint_of('out', begun(1)) is not None
+
+
+def test_folder_from_before_is_gone_on_with_and_not_labelled() -> None:
+    model('start', 'first')
+    made = checkpoint('out', 2)
+    assert checkpoint_of('out', begun()) == made
+    assert [path.name for path in Path('out').iterdir()] == ['checkpoint-2']
+
+
+def run_sft(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    given = ['--config', str(SMOKE), '--rows', 'rows.jsonl', '--output_dir', 'out', *words]
+    monkeypatch.setattr('sys.argv', ['recipe', *given])
+    return sft.main()
+
+
+def test_longer_run_goes_on_and_another_start_is_refused_by_recipe_and_experiment(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_rows(Path('rows.jsonl'), [turning_row(i, 'train') for i in range(8)])
+    save_language_model(Path('start'))
+    short = ('--model', 'start', '--max_steps', '1', '--save_steps', '1')
+    longer = ('--model', 'start', '--max_steps', '2', '--logging_steps', '2', '--save_steps', '1')
+    assert run_sft(monkeypatch, *short) == 0
+    assert run_sft(monkeypatch, *longer) == 0
+    assert Path('out/checkpoint-2').exists()
+    # What a model is known by, and what is copied of it, does not hold the file.
+    assert Path('out/begun.yaml') not in model_files(Path('out'))
+
+    settings = {'rows': 'rows.jsonl', 'model': 'start'}
+    entry = TrainingConfig('sft', str(SMOKE), 'out', settings)
+    models.train(entry)  # is there already, and from this start
+    other = load_file('start/model.safetensors')
+    save_file({n: w + 1 for n, w in other.items()}, 'start/model.safetensors', {'format': 'pt'})
+    capsys.readouterr()
+    assert run_sft(monkeypatch, *longer) == 2
+    assert 'sft: error: out has a run that began otherwise' in capsys.readouterr().err
+    with pytest.raises(InputError, match='out has a run that began otherwise'):
+        models.train(entry)
+    Path('start').rename('moved')  # what is gone cannot be compared
+    models.train(entry)
+    Path('moved').rename('start')
+    Path('out/begun.yaml').unlink()
+    models.train(entry)
+
+
+def test_seed_of_the_file_is_compared() -> None:
+    model('start', 'first')
+    model('out', 'trained')
+    Path('out/tokenizer.json').write_text('{}')
+    Path('run.yaml').write_text(yaml.safe_dump({'rows': ['rows.jsonl'], 'model': 'start'}))
+    Path('out/begun.yaml').write_text(yaml.safe_dump(begun(42)))
+    models.train(TrainingConfig('grpo', 'run.yaml', 'out'))
+    with pytest.raises(InputError, match='seed 42, not 3'):
+        models.train(TrainingConfig('grpo', 'run.yaml', 'out', {'seed': 3}))

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a run began from: kept in its output folder, which no run from elsewhere goes on with."""
+
+from __future__ import annotations
+
+from dataclasses import fields, MISSING
+from pathlib import Path
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.errors import InputError
+from embodied_r_ros.models.weights import holds_weights
+from embodied_r_ros.yaml_files import read_yaml
+import yaml
+
+from training.checkpoints import newest_checkpoint
+from training.generate import model_identity
+from training.writing import write_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from dataclasses import Field
+
+# No .json: the digest of a model is over those, and releases and promotions copy them.
+_FILE = 'begun.yaml'
+_SEED = 42  # of a trainer that is told none
+# What of a recipe's own settings decides what is learned from the first step on, beside the start.
+# How long it learns, and how it logs and saves, may change when it goes on.
+_DECIDING = (
+    'rows', 'samples', 'kinds', 'images', 'token_budget', 'max_rows', 'max_deltas', 'blind',
+    'reasoning', 'label_tokens', 'lora_rank', 'vocab_size', 'hidden_size', 'layers',
+)  # fmt: skip
+
+
+def beginning_of(settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    """What a recipe with these settings begins from.
+
+    Args:
+        settings: Those of the recipe's own dataclass, by name.
+        seed: The trainer's.
+
+    Raises:
+        InputError: The model to start from is none.
+    """
+    model = settings.get('model', '')
+    told = {name: settings[name] for name in _DECIDING if name in settings}
+    return {'model': model_identity(model) if model else '', 'seed': seed, **told}
+
+
+def checkpoint_of(
+    folder: str, beginning: Mapping[str, Any], *, is_main: bool = True
+) -> str | None:
+    """The newest checkpoint in an output folder, where its run goes on; None: it begins.
+
+    Args:
+        folder: Output folder of the run, in which is kept what it begins from.
+        beginning: What it would begin from now (`beginning_of`).
+        is_main: Of several processes, the one that writes.
+
+    Raises:
+        InputError: What is in the folder began from elsewhere, or it cannot be written.
+    """
+    checkpoint = newest_checkpoint(folder)
+    if checkpoint or holds_weights(Path(folder)):
+        refuse_another(Path(folder), beginning)
+    elif is_main:
+        text = yaml.safe_dump(dict(beginning), sort_keys=False, allow_unicode=True)
+        write_text(Path(folder) / _FILE, text)
+    return checkpoint
+
+
+def refuse_another(folder: Path, beginning: Mapping[str, Any]) -> None:
+    """Refuse a folder that tells of another beginning; folders from before tell none.
+
+    Raises:
+        InputError: It does, or what it tells cannot be read.
+    """
+    if not (folder / _FILE).exists():
+        return
+    told = read_yaml(folder / _FILE)
+    if not isinstance(told, dict):
+        msg = f'{folder / _FILE} does not tell what the run began from: delete {folder}'
+        raise InputError(msg)
+    names = [name for name in beginning if told.get(name, beginning[name]) != beginning[name]]
+    if names:
+        other = ', '.join(f'{name} {told[name]!r}, not {beginning[name]!r}' for name in names)
+        msg = (
+            f'{folder} has a run that began otherwise ({other}): name another output folder, or '
+            'delete this one'
+        )
+        raise InputError(msg)
+
+
+def refuse_other_run(folder: Path, recipe: type[Any], config: Path, more: dict[str, Any]) -> None:
+    """Refuse a folder with a model that a recipe would not begin as it began.
+
+    A start that is on this machine no more is not compared.
+
+    Args:
+        folder: Output folder of the run.
+        recipe: Dataclass of the recipe's settings.
+        config: YAML file of the run.
+        more: Settings in place of those in the file.
+
+    Raises:
+        InputError: It began otherwise, or a file cannot be read.
+    """
+    if not (folder / _FILE).exists():
+        return
+    given = {**(read_yaml(config) or {}), **more}
+    settings = {field.name: _value(field, given) for field in fields(recipe)}
+    is_gone = not Path(settings['model']).expanduser().is_dir()
+    start = '' if is_gone else settings['model']
+    beginning = beginning_of({**settings, 'model': start}, given.get('seed', _SEED))
+    if is_gone and settings['model']:
+        del beginning['model']
+    refuse_another(folder, beginning)
+
+
+def _value(field: Field[Any], given: Mapping[str, Any]) -> Any:
+    """A setting as the recipe has it: one value is a list of one where lists are wanted."""
+    is_list = str(field.type).startswith('list')
+    value = given.get(field.name, [] if is_list else field.default)
+    if value is MISSING:
+        return ''
+    return [value] if is_list and not isinstance(value, list) else value
