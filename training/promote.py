@@ -47,9 +47,16 @@ _FEW_SCENES = 10
 
 
 def examined(
-    incumbent: Path, candidate: Path, rows: Sequence[Row], args: argparse.Namespace
+    incumbent: Path, candidate: Path, served: Path, rows: Sequence[Row], args: argparse.Namespace
 ) -> tuple[dict[str, Any], bool]:
     """What the gate found of a candidate, for its manifest or refusal, and whether it passed.
+
+    Args:
+        incumbent: Folder of the model or adapter that serves now.
+        candidate: Folder of the one that may.
+        served: Folder of the incumbent as whole weights, where answers are timed.
+        rows: What both are asked.
+        args: Of the command line.
 
     Raises:
         ModelError: A model cannot be loaded or served.
@@ -67,7 +74,7 @@ def examined(
     if args.latency_rows:
         timed = drawn(list(rows), args.latency_rows, args.seed)
         prompts = [row.prompt(memory) for row in timed]
-        latency = measure((str(incumbent), str(candidate)), prompts, sampling, _say)
+        latency = measure((str(served), str(candidate)), prompts, sampling, _say)
     config = GateConfig(**{f.name: getattr(args, f.name) for f in fields(GateConfig)})
     checks = gate(comparison, latency, config, judged=not is_unjudged(args.judge))
     sys.stdout.write(table(checks) + '\n')
@@ -108,12 +115,16 @@ def decide(args: argparse.Namespace, slot: Path) -> int:
     with tempfile.TemporaryDirectory() as folder:
         candidate = model_folder(args.candidate)
         if is_adapter(candidate) and not args.as_adapter:
-            candidate = merged(candidate, Path(folder) / candidate.name)
+            candidate = merged(candidate, Path(folder) / 'candidate' / candidate.name)
         digest = model_digest(candidate)
         if digest == model_digest(incumbent):
             msg = f'{args.candidate} is the incumbent itself ({digest}): train another one'
             raise InputError(msg)
-        record, passed = examined(incumbent, candidate, rows, args)
+        served = incumbent
+        if is_adapter(incumbent) and args.latency_rows:  # an adapter alone cannot be timed
+            _say(f'{incumbent} is an adapter: it is timed merged into its model')
+            served = merged(incumbent, Path(folder) / 'incumbent')
+        record, passed = examined(incumbent, candidate, served, rows, args)
         if passed:
             promoted = promote(slot, candidate, record)
             _say(f'promoted: {promoted.folder} ({slot / "manifest.json"})')

@@ -145,19 +145,48 @@ def test_bad_input_is_one_line(
     assert message in said[-1]
 
 
-def test_adapter_is_merged_into_a_whole_model(weights: Path, tmp_path: Path) -> None:
+def save_adapter(weights: Path, adapter: Path) -> None:
+    """Save a LoRA adapter of random weights for a model."""
     import peft
     import torch
     from transformers import AutoModelForCausalLM
 
-    from training.generate import generate, model_identity
-    from training.merge import merged
-
     torch.manual_seed(1)
     model = AutoModelForCausalLM.from_pretrained(weights)
     config = peft.LoraConfig(r=4, target_modules='all-linear', init_lora_weights=False)
-    adapter = tmp_path / 'adapter'
     peft.get_peft_model(model, config).save_pretrained(adapter)
+
+
+def test_adapter_in_force_is_timed_merged_and_then_replaced(
+    words: list[str], weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timed: list[Path] = []
+
+    def measure(models: tuple[str, str], *_: Any) -> tuple[Latency, Latency]:
+        timed.extend(map(Path, models))
+        assert all((folder / 'config.json').exists() for folder in timed)  # as servers want it
+        return Latency(1.0, 2.0, 3), Latency(1.0, 2.0, 3)
+
+    monkeypatch.setattr(promote, 'measure', measure)
+    save_adapter(weights, tmp_path / 'lora')
+    untimed = ['--as-adapter', '--latency-rows', '0', '--judge', 'none', '--min-gain', '-1']
+    assert promote.main([str(tmp_path / 'lora'), *words[1:], *untimed]) == 0
+    assert not timed
+    adapter = manifest(tmp_path)['digest']
+    assert promote.main([*words[:-2], '--judge', 'none']) == 0
+    assert timed[1] == tmp_path / 'strong'
+    record = manifest(tmp_path)
+    assert (record['digest'], record['previous']) == (model_digest(tmp_path / 'strong'), 1)
+    # What was asked, and what the manifest names, is the adapter itself.
+    assert model_digest(Path(record['comparison']['first']['model'])) == adapter
+
+
+def test_adapter_is_merged_into_a_whole_model(weights: Path, tmp_path: Path) -> None:
+    from training.generate import generate, model_identity
+    from training.merge import merged
+
+    adapter = tmp_path / 'adapter'
+    save_adapter(weights, adapter)
     prompts = [row.prompt(MemoryConfig()) for row in ROWS[:2]]
     greedy = Sampling(max_tokens=12)
     whole = merged(adapter, tmp_path / 'whole')
