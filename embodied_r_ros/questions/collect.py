@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.errors import BagError
+from embodied_r_ros.errors import BagError, ImageError, InputError
 from embodied_r_ros.questions.coverage import BagNote
 from embodied_r_ros.questions.derive import rows_of_episode
 from embodied_r_ros.questions.evenness import EvenAnswers
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.rows import Row
 
 _BAG_SUFFIXES = ('.mcap', '.db3')
+_TOLD = 3  # bags, of those of which none can be used
 _COMMON = 'its answer has come more often than its other options'
 
 
@@ -77,7 +78,8 @@ def rows_of_bags(
     """Derive the rows of bags, in the order given.
 
     What an earlier bag has in another split is left out, and so are copies of bags, and bags that
-    were not closed or fail their audit.
+    were not closed, fail their audit, or cannot be read: one bad bag does not end the work on the
+    others.
 
     Args:
         bags: Bags, as `find_bags` lists them.
@@ -88,40 +90,86 @@ def rows_of_bags(
         is_forced: Use bags that fail their audit too.
 
     Raises:
-        BagError: A bag is not readable, or does not have the deltas that are asked for.
+        BagError: No bag is readable and has the deltas that are asked for.
     """
     guard = SplitGuard()
     even = EvenAnswers() if config.even_answers else None
+
+    is_any_damaged = False
     for bag in bags:
-        digest = bag_digest(bag)
-        note = BagNote(str(bag), digest.files, digest.sha256)
-        if before := guard.copy_of(digest.sha256, note.name):
-            coverage.leave_out(note, f'a copy of bag {before}')
-            continue
-        why = why_unfit(bag)
-        if why and not is_forced:
-            coverage.leave_out(note, why)
-            continue
-        episode = read_episode(bag, delta_source, perceive, config.robot)
-        split = split_of(episode.scene_id, config)
-        note = replace(
-            note,
-            episode_id=episode.id,
-            scene_id=episode.scene_id,
-            split=split,
-            deltas=episode.delta_source,
-            forced=why,
-        )
-        if twin := guard.twin_of(episode, split):
-            coverage.leave_out(note, f'shows what scene {twin!r} of another split shows')
-            continue
-        shown = episode.arm
-        if shown and (twin := guard.layout_twin_of(shown, episode.scene_id, split)):
-            coverage.leave_out(note, f'has the layout of scene {twin!r} of another split')
+        note = BagNote(str(bag), {}, '')
+        rows: list[Row] = []
+        try:
+            note = _note_of(bag)
+            note = _fitness(bag, note, guard, is_forced=is_forced)
+            if not note.left_out:
+                episode = read_episode(bag, delta_source, perceive, config.robot)
+                note, rows = _derived(episode, note, config, guard, coverage)
+        except (InputError, ImageError) as error:  # hours of work on the others would be lost
+            note = replace(note, left_out=str(error))
+            is_any_damaged = True
+        if note.left_out:
+            coverage.leave_out(note, note.left_out)
             continue
         before_it = coverage.splits.total()
-        yield from _admitted(_rows_of(episode, config, coverage), guard, even, coverage)
+        yield from _admitted(rows, guard, even, coverage)
         coverage.bags.append(replace(note, rows=coverage.splits.total() - before_it))
+    if is_any_damaged and all(note.left_out for note in coverage.bags):
+        raise BagError(_why_none(coverage.bags))
+
+
+def _note_of(bag: Path) -> BagNote:
+    digest = bag_digest(bag)
+    return BagNote(str(bag), digest.files, digest.sha256)
+
+
+def _fitness(bag: Path, note: BagNote, guard: SplitGuard, *, is_forced: bool) -> BagNote:
+    """What tells why a bag is left out without being read, or used all the same.
+
+    Raises:
+        BagError: It cannot be read.
+    """
+    if before := guard.copy_of(note.sha256, note.name):
+        return replace(note, left_out=f'a copy of bag {before}')
+    try:
+        why = why_unfit(bag)
+    except OSError as error:
+        msg = f'bag {bag} cannot be read: {error.strerror}'
+        raise BagError(msg) from None
+    return replace(note, forced=why) if is_forced else replace(note, left_out=why)
+
+
+def _derived(
+    episode: Episode, note: BagNote, config: QuestionsConfig, guard: SplitGuard, coverage: Coverage
+) -> tuple[BagNote, list[Row]]:
+    """What is to be said of a bag that was read, and its rows, where it is not to be left out.
+
+    Raises:
+        InputError: It is not of the robot that is asked about.
+    """
+    split = split_of(episode.scene_id, config)
+    note = replace(
+        note,
+        episode_id=episode.id,
+        scene_id=episode.scene_id,
+        split=split,
+        deltas=episode.delta_source,
+    )
+    if twin := guard.twin_of(episode, split):
+        why = f'shows what scene {twin!r} of another split shows'
+        return replace(note, left_out=why), []
+    shown = episode.arm
+    if shown and (twin := guard.layout_twin_of(shown, episode.scene_id, split)):
+        why = f'has the layout of scene {twin!r} of another split'
+        return replace(note, left_out=why), []
+    return note, list(_rows_of(episode, config, coverage))
+
+
+def _why_none(bags: Sequence[BagNote]) -> str:
+    """Why no bag can be used, of the first ones."""
+    told = [f'{bag.name}: {bag.left_out}' for bag in bags[:_TOLD]]
+    told += [f'and {len(bags) - _TOLD} others'] if len(bags) > _TOLD else []
+    return f'no bag can be used: {"; ".join(told)}'
 
 
 def _rows_of(episode: Episode, config: QuestionsConfig, coverage: Coverage) -> Iterator[Row]:

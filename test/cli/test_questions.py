@@ -161,3 +161,45 @@ def test_episode_that_is_not_fit_for_training_is_left_out_unless_forced(
     reasons = [bag['forced'] for bag in manifest['bags']]
     assert 'stamps out of order' in reasons[0]
     assert reasons[1:] == ['', '', '']
+
+
+def damage(episode: Path) -> None:
+    """Rewrite an episode with one message of its odometry cut off."""
+    cut = episode.with_name(f'{episode.name}_cut')
+    with open_bag(episode) as reader, BagWriter(cut) as writer:
+        types = {c.topic: c.msgtype for c in reader.connections}
+        for topic, type_name in types.items():
+            writer.add_topic(topic, type_name)
+        for number, (topic, time_ns, data) in enumerate(read_serialized(reader, types)):
+            is_cut = topic == '/odom' and number > 20
+            writer.write_serialized(topic, bytes(data)[:30] if is_cut else data, time_ns)
+    shutil.rmtree(episode)
+    cut.rename(episode)
+
+
+def test_damaged_bag_does_not_end_the_work_on_the_others(
+    worlds: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / 'w'
+    shutil.copytree(worlds, folder)
+    first, second, *others = sorted(folder.iterdir())
+    damage(second)
+    next(first.glob('*.mcap')).write_bytes(b'no bag')
+    (first / 'metadata.yaml').write_text('no bag')
+    command = ['questions', str(folder), '--deltas', 'true', '--out']
+    assert main([*command, str(tmp_path / 'rows.jsonl')]) == 0
+    told = capsys.readouterr().err
+    assert f'left out: {second}: bag {second} has a damaged message' in told
+    assert f'left out: {first}: ' in told
+    assert len({row.episode_id for row in read_rows(tmp_path / 'rows.jsonl')}) == 2
+    made = json.loads((tmp_path / 'rows.manifest.json').read_text())
+    assert [bool(bag['left_out']) for bag in made['bags']] == [True, True, False, False]
+    assert len(made['rows']['left_out']['every kind']) == 2
+
+    for bag in others:
+        shutil.rmtree(bag)
+    assert main([*command, str(tmp_path / 'none.jsonl')]) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert f'no bag can be used: {first}: ' in line
+    assert f'{second}: bag {second} has a damaged message' in line
+    assert not list(tmp_path.glob('none*'))
