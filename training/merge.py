@@ -6,7 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from peft import PeftModel
-import torch
 from transformers import AutoModelForCausalLM
 
 from training.models import base_folder, SAFELY
@@ -19,12 +18,16 @@ if TYPE_CHECKING:
 def merged(adapter: Path, target: Path) -> Path:
     """Merge an adapter into the weights below it, and save the whole model in a folder.
 
+    It is as precise as the model below it, and no larger.
+
     Raises:
         InputError: The model below it is not on this machine.
     """
     base = base_folder(adapter)
-    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, **SAFELY)
-    whole = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
-    whole.save_pretrained(target)
+    model = AutoModelForCausalLM.from_pretrained(base, dtype='auto', **SAFELY)
+    dtype = model.dtype
+    # What an adapter adds is small: it is added in float32, and rounded once.
+    whole = PeftModel.from_pretrained(model.float(), str(adapter)).merge_and_unload()
+    whole.to(dtype).save_pretrained(target)
     load_tokenizer(base).save_pretrained(target)
     return target

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+import shutil
 from typing import Any
 
 import pytest
@@ -196,3 +197,23 @@ def test_adapter_is_merged_into_a_whole_model(weights: Path, tmp_path: Path) -> 
         (adapter / name).write_bytes((weights / name).read_bytes())
     assert generate(str(adapter), prompts, greedy) == merge
     assert model_identity(str(adapter)) == model_digest(weights, adapter)
+
+
+@pytest.mark.parametrize('kind', ['float32', 'bfloat16'])
+def test_merged_model_is_as_precise_as_the_one_below(
+    weights: Path, tmp_path: Path, kind: str
+) -> None:
+    from safetensors.torch import load_file
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from training.merge import merged
+
+    base, dtype = tmp_path / 'base', getattr(torch, kind)
+    shutil.copytree(weights, base)
+    AutoModelForCausalLM.from_pretrained(base, dtype=dtype).save_pretrained(base)
+    save_adapter(base, tmp_path / 'adapter')
+    whole = load_file(merged(tmp_path / 'adapter', tmp_path / 'whole') / 'model.safetensors')
+    assert {tensor.dtype for tensor in whole.values()} == {dtype}
+    plain = load_file(base / 'model.safetensors')
+    assert any(not torch.equal(plain[name], whole[name]) for name in plain)
