@@ -13,6 +13,8 @@ from typing import Any
 
 from transformers import TrainerCallback
 
+from training.rewards import RIGHT_SHARE
+
 _FORMAT, _ACCURACY, _CONSISTENCY = (
     f'rewards/{name}_reward/mean' for name in ('format', 'accuracy', 'consistency')
 )
@@ -48,9 +50,14 @@ def mean_of(logs: Logs, key: str) -> float:
 
 
 def consistency_rate(logs: Logs) -> float:
-    """Share of the right answers to which their reasoning leads; NaN: not known."""
-    accuracy = mean_of(logs, _ACCURACY)
-    return mean_of(logs, _CONSISTENCY) / accuracy if accuracy > 0 else math.nan
+    """Share of the right answers to which their reasoning leads; NaN: not known.
+
+    Consistency is paid where accuracy is 1, so it is not measured against a mean of accuracy: a
+    number that is nearly right adds to that. Logs from before tell nothing else.
+    """
+    right = mean_of(logs, RIGHT_SHARE)
+    right = mean_of(logs, _ACCURACY) if math.isnan(right) else right
+    return mean_of(logs, _CONSISTENCY) / right if right > 0 else math.nan
 
 
 def _inconsistent(logs: Logs) -> Alarm | None:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     Completions = Sequence[Sequence[dict[str, str]]]  # one message each
     Reward = Callable[..., list[float | None]]
 
+RIGHT_SHARE = 'exactly_right_share'  # of the completions that have a consistency, in the logs
+
 
 @dataclass(frozen=True)
 class _Asked:
@@ -69,6 +71,7 @@ def consistency_reward(judge: Judge | None) -> Reward:
         rewards = [None if accuracy is None else 0.0 for accuracy in accuracies]
         for i, verdict in zip(right, judged, strict=True):
             rewards[i] = verdict
+        _log_right(accuracies, rewards, columns)
         _log_unanimous(completions, (accuracies, rewards), columns)
         return rewards
 
@@ -80,6 +83,18 @@ def _untold(
 ) -> list[float | None]:
     _log_unanimous(completions, (accuracies,), columns)
     return [None] * len(accuracies)
+
+
+def _log_right(
+    accuracies: Sequence[float | None],
+    rewards: Sequence[float | None],
+    columns: dict[str, Any],
+) -> None:
+    """Log which completions could be consistent: accuracy counts answers that are partly right."""
+    if log_metric := columns.get('log_metric'):
+        for accuracy, reward in zip(accuracies, rewards, strict=True):
+            if reward is not None:  # of which the mean of consistency is
+                log_metric(RIGHT_SHARE, float(accuracy == 1.0))
 
 
 def _log_unanimous(

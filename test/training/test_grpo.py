@@ -149,6 +149,15 @@ def test_monitor_names_what_goes_wrong(key: str, values: list[float], alarm: str
     assert names(logs(**{key: values})) == [alarm]
 
 
+def test_answers_that_are_nearly_right_raise_no_alarm() -> None:
+    """Numbers: a mean accuracy of 0.9, of which two in five are exactly right."""
+    partly = {'rewards/accuracy_reward/mean': [0.9] * 10, 'exactly_right_share': [0.4] * 10}
+    key = 'rewards/consistency_reward/mean'
+    assert names(logs(**partly, **{key: [0.38] * 10})) == []
+    alarms = names(logs(**partly, **{key: [*[0.38] * 5, *[0.3] * 5]}))
+    assert alarms == ['consistency below 0.8']
+
+
 def test_monitor_lives_without_a_judge() -> None:
     key = 'rewards/consistency_reward/mean'  # which is then logged as None
     assert names([{**log, key: None} for log in logs()]) == []

@@ -104,6 +104,16 @@ def test_number_is_rewarded_by_its_relative_error() -> None:
     assert accuracy_reward(LastWord())(**asked) == pytest.approx([0.6, 1.0])
 
 
+def test_answers_that_are_exactly_right_are_logged_apart_from_those_nearly_right() -> None:
+    logged: list[tuple[str, float]] = []
+    texts = (said('So 5.', '5'), said('So 4.', '4 m'), said('So 4.', '5'), '')
+    asked = columns(*texts, solution='4', options=())
+    asked |= {'prompts': ['p'] * 4, 'log_metric': lambda *pair: logged.append(pair)}
+    consistency_reward(LastWord())(**asked)
+    values = [value for name, value in logged if name == 'exactly_right_share']
+    assert values == [0.0, 1.0, 0.0]  # one completion has no answer
+
+
 def test_free_text_is_graded_by_the_judge() -> None:
     asked = columns(
         said('x', 'a chair'), said('x', 'the a chair'), said('x', 'a lamp'), said('x', 'unknown'),
