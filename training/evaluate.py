@@ -205,6 +205,8 @@ def table(report: dict[str, Any]) -> str:
         f'{"format":<22} {report["format"]:6.1%}',
         f'{"consistency, judged":<22} {_rate(report["consistency"])}',
         f'{"consistency, executed":<22} {_rate(report["execution"]["consistency"])}',
+        f'{"unknown, precision":<22} {_rate(report["unknown"]["precision"])}',
+        f'{"unknown, recall":<22} {_rate(report["unknown"]["recall"])}',
     ]
     lines += [
         f'  {kind:<20} {entry["accuracy"]:6.1%}  (n = {entry["n"]},'

@@ -112,6 +112,14 @@ def test_report_has_the_verdict_of_a_judge() -> None:
     assert (report['accuracy'], report['consistency']) == (1.0, 0.0)
 
 
+def test_table_tells_how_often_unknown_is_said_and_right() -> None:
+    with ChatServer(reader, [{'id': 'm'}], 'm') as server:
+        report = evaluate.evaluate(server.url, ROWS, MEMORY, Sampling())
+    lines = evaluate.table({**report, 'unknown': {'precision': 0.25, 'recall': None}}).splitlines()
+    assert 'unknown, precision      25.0%' in lines
+    assert 'unknown, recall             -' in lines
+
+
 def test_other_sampling_or_model_is_another_completion(tmp_path: Path) -> None:
     cache = ReplyCache(0, tmp_path / 'cache')
     with ChatServer(reader, [{'id': 'm'}], 'm') as server:
