@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict, fields, replace
+import getpass
 import hashlib
 import json
+import os
 from pathlib import Path
 import subprocess
 import sys
@@ -81,7 +83,7 @@ def examined(
     text = '\n'.join(row.to_json() for row in rows)
     record = {
         'date': args.date or _revision_date(),
-        'signed_off_by': args.by,
+        'signed_off_by': args.by or _user(),
         'code': code_version(),
         'rows': {
             'file': str(args.rows),
@@ -176,6 +178,14 @@ def _serving(profile: str, slot: Path) -> Path:
     return model_folder(server.model_argument())
 
 
+def _user() -> str:
+    """Name of the user who runs this; of one without a name, as in containers, the number."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        return f'uid {os.getuid()}'
+
+
 def _revision_date() -> str:
     """Date of the revision that runs; empty where it is not known."""
     command = ['git', '-C', str(Path(__file__).parent), 'log', '-1', '--format=%cI']
@@ -212,7 +222,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     add(
         '--as-adapter', action='store_true', help='do not merge an adapter: vLLM takes it as it is'
     )
-    add('--by', default='', metavar='NAME', help='who signs it off')
+    add('--by', default='', metavar='NAME', help='who signs it off; default: the user who runs it')
     add('--date', default='', help="for the record; default: the revision's")
     for name, info in setting_infos(GateConfig).items():
         default = getattr(GateConfig, name)

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 import shutil
 from typing import Any
@@ -73,6 +74,23 @@ def test_candidate_that_passes_is_signed_off_and_taken_back(
     assert promote.main(back) == 0
     assert not (tmp_path / 'slot' / 'manifest.json').exists()
     assert promote.main(back) == 2
+
+
+def test_who_promotes_signs_where_nobody_is_named(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr('getpass.getuser', lambda: 'eve')
+    assert promote.main([*words, '--judge', 'none']) == 0
+    assert manifest(tmp_path)['signed_off_by'] == 'eve'
+
+    def nameless() -> str:
+        msg = 'uid 4711 has no entry'
+        raise KeyError(msg)
+
+    monkeypatch.setattr('getpass.getuser', nameless)
+    assert promote.main(['--rollback', '--slot', str(tmp_path / 'slot')]) == 0
+    assert promote.main([*words, '--judge', 'none']) == 0
+    assert manifest(tmp_path)['signed_off_by'] == f'uid {os.getuid()}'
 
 
 def test_candidate_that_nobody_judged_is_refused_with_its_figures(
