@@ -61,7 +61,8 @@ def examples(arguments: GrpoArguments, split: str, tokenizer: Any) -> Iterator[d
     sampled = read_samples(Path(arguments.samples)) if arguments.samples else {}
     images = Path(arguments.images) if arguments.images else None
     told = _taught(sampled, arguments.anchor_share) if split == 'train' and sampled else None
-    for row in rows_of_kinds(arguments.rows, arguments.kinds, split):
+    rows = rows_of_kinds(arguments.rows, arguments.kinds, split, arguments.max_scenes)
+    for row in rows:
         if told is not None and row.id not in told:
             continue
         if images and not has_image(row, images):

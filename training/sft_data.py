@@ -89,7 +89,8 @@ class SftArguments(AskingArguments):
 def chosen_rows(arguments: SftArguments, split: str) -> Iterator[Row]:
     """The rows of a split that are asked for, of those with an image where images are shown."""
     images = Path(arguments.images) if arguments.images else None
-    for row in rows_of_kinds(arguments.rows, arguments.kinds, split):
+    rows = rows_of_kinds(arguments.rows, arguments.kinds, split, arguments.max_scenes)
+    for row in rows:
         is_short = len(row.deltas) <= (arguments.max_deltas or len(row.deltas))
         if is_short and (images is None or has_image(row, images)):
             yield row

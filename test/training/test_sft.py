@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 import random
 import subprocess
@@ -24,7 +25,7 @@ from training.evaluate import drawn, evaluate
 from training.judge import train as judge_recipe
 from training.nano import load_tokenizer, train_tokenizer
 from training.recall import recall_examples
-from training.sft_data import examples, SftArguments
+from training.sft_data import chosen_rows, examples, SftArguments
 from training.traces import read_row
 
 if TYPE_CHECKING:
@@ -120,6 +121,26 @@ def test_some_rows_are_drawn_from_all_scenes() -> None:
     assert len({row.scene_id for row in some}) == 20
     assert {int(row.scene_id[1:]) // 50 for row in some} == {0, 1}
     assert drawn(rows, 0, seed=1) == drawn(rows, 200, seed=1) == rows
+
+
+def test_first_scenes_of_each_file_are_taken(tmp_path: Path) -> None:
+    """Two rows of each scene; of five, the first and the last are for validation."""
+    files = [str(tmp_path / name) for name in ('a.jsonl', 'b.jsonl')]
+    for at, file in zip((0, 10), files, strict=True):
+        splits = ['validation', *['train'] * 3, 'validation']
+        rows = [turning_row(at + i, split) for i, split in enumerate(splits)]
+        write_rows(Path(file), [replace(row, id=f'{row.id}{n}') for row in rows for n in 'xy'])
+    for most, train in (
+        ([3, 2], ['s1', 's2', 's11']),
+        ([0, 1], ['s1', 's2', 's3']),
+        ([], ['s1', 's2', 's3', 's11', 's12', 's13']),
+    ):
+        rows = list(chosen_rows(SftArguments(files, max_scenes=most), 'train'))
+        assert [row.scene_id for row in rows] == [scene for scene in train for _ in 'xy']
+    assert len(list(chosen_rows(SftArguments(files, max_scenes=[4, 5]), 'validation'))) == 6
+    for wrong in ([3], [3, -1]):
+        with pytest.raises(InputError, match='expected one number for each file'):
+            list(chosen_rows(SftArguments(files, max_scenes=wrong), 'train'))
 
 
 def test_tokenizer_gives_text_back_after_loading(tmp_path: Path) -> None:
