@@ -113,7 +113,7 @@ def decide(args: argparse.Namespace, slot: Path) -> int:
         raise InputError(msg)
     if (scenes := len({row.scene_id for row in rows})) < _FEW_SCENES:
         _say(f'the rows are of {scenes} scenes only: what holds elsewhere, few can tell')
-    incumbent = model_folder(args.against) if args.against else _serving(args.profile, slot)
+    incumbent = model_folder(args.against) if args.against else serving_model(args.profile, slot)
     with tempfile.TemporaryDirectory() as folder:
         candidate = model_folder(args.candidate)
         if is_adapter(candidate) and not args.as_adapter:
@@ -148,21 +148,21 @@ def _asked(args: argparse.Namespace) -> ReasonerConfig:
     return replace(asked, token_budget=args.token_budget or asked.token_budget)
 
 
-def _slot(args: argparse.Namespace) -> Path:
+def slot_of(profile: str, named: str) -> Path:
     """The slot that is named, or the one that the profile's reasoner follows.
 
     Raises:
         InputError: The profile follows none.
     """
-    server = load_profile(args.profile).servers.get('reasoner')
-    name = args.slot or (server.promoted if server else '')
+    server = load_profile(profile).servers.get('reasoner')
+    name = named or (server.promoted if server else '')
     if not name:
-        msg = f'the reasoner of profile {args.profile} follows no slot: give --slot'
+        msg = f'the reasoner of profile {profile} follows no slot: give --slot'
         raise InputError(msg)
     return slot_folder(name)
 
 
-def _serving(profile: str, slot: Path) -> Path:
+def serving_model(profile: str, slot: Path) -> Path:
     """What serves now: what is in force in the slot, or the profile's own model.
 
     Raises:
@@ -240,7 +240,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Promote (0), refuse (1), or take back (0)."""
     args = _arguments(arguments)
     try:
-        slot = _slot(args)
+        slot = slot_of(args.profile, args.slot)
         if args.rollback:
             back = roll_back(slot)
             _say(f'in force: {back.folder if back else "the model of the profile"}')

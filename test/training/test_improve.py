@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One command from recordings to a reasoner that serves: its steps, and one real run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+import json
+from pathlib import Path
+from typing import Any, TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip('torch')
+pytest.importorskip('peft')
+
+from embodied_r_ros.cli.main import main as embodied_r
+from embodied_r_ros.rows import write_rows
+
+from test.training.test_evaluate import ROWS
+from training import improve
+from training.improve import Improvement
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ROOT = Path(__file__).resolve().parents[2]
+SPLITS = ('train', 'validation', 'test')
+
+
+class Steps:
+    """Stands in for the commands: notes them, and leaves what each would leave."""
+
+    def __init__(self, right: dict[str, float], gate: int = 0) -> None:
+        self.right, self.gate, self.words = right, gate, list[list[str]]()
+
+    def __call__(self, _: Any, *words: object, well: Sequence[int] = (0,)) -> int:
+        texts = [str(word) for word in words]
+        self.words.append(texts)
+        if texts[0] == 'embodied-r':
+            rows = [replace(ROWS[0], split=split, scene_id=split) for split in SPLITS]
+            write_rows(Path(texts[texts.index('--out') + 1]), rows)
+        if '--output_dir' in texts:
+            folder = Path(texts[texts.index('--output_dir') + 1])
+            folder.mkdir()
+            (folder / 'model.safetensors').write_text('')
+        if '--json' in texts:
+            accuracy = self.right.get(Path(texts[texts.index('--model') + 1]).name, 0.5)
+            Path(texts[texts.index('--json') + 1]).write_text(json.dumps({'accuracy': accuracy}))
+        return self.gate if texts[0] == 'training.promote' else 0
+
+
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: Steps, *more: str) -> int:
+    monkeypatch.setattr(Improvement, 'step', lambda *words, **well: steps(*words, **well))
+    given = [str(tmp_path / 'bags'), '--out', str(tmp_path / 'out'), '--slot', str(tmp_path / 's')]
+    return improve.main([*given, '--judge', 'none', *more])
+
+
+@pytest.mark.parametrize(('better', 'worse'), [('grpo', 'control'), ('control', 'grpo')])
+def test_the_better_candidate_of_validation_goes_to_the_gate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, better: str, worse: str
+) -> None:
+    steps = Steps({better: 0.6, worse: 0.4})
+    assert run(tmp_path, monkeypatch, steps) == 0
+    assert [words[0] for words in steps.words] == [
+        'embodied-r', 'training.rollouts', 'training.grpo', 'training.sft', 'training.evaluate',
+        'training.evaluate', 'training.release', 'training.evaluate', 'training.evaluate',
+        'training.compare', 'training.promote',
+    ]  # fmt: skip
+    splits = [words[words.index('--split') + 1] for words in steps.words if '--split' in words]
+    assert splits == ['validation', 'validation', 'test', 'test']
+    released = steps.words[6]
+    assert Path(released[1]).name == better
+    assert steps.words[-1][1] == released[2]
+
+
+def test_what_is_there_is_not_made_again_and_a_refusal_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(tmp_path, monkeypatch, Steps({}), '--no-promote') == 0
+    again = Steps({}, gate=1)
+    assert run(tmp_path, monkeypatch, again) == 1
+    names = [words[0] for words in again.words]
+    assert not {'embodied-r', 'training.grpo', 'training.sft'} & set(names)
+    assert names[-1] == 'training.promote'
+
+
+def test_recordings_of_too_few_places_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / 'out').mkdir()
+    write_rows(tmp_path / 'out' / 'rows.jsonl', [replace(ROWS[0], split='train')])
+    steps = Steps({})
+    assert run(tmp_path, monkeypatch, steps) == 2
+    assert "no rows of split 'validation'" in capsys.readouterr().err
+    assert not steps.words
+
+
+def test_a_command_that_fails_ends_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = [str(tmp_path / 'none'), '--out', str(tmp_path / 'out')]
+    assert improve.main([*given, '--slot', str(tmp_path / 'slot')]) == 1
+    assert 'embodied-r ended with code 2' in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)  # ten programs, each of which loads torch
+def test_recordings_become_a_candidate_that_the_gate_has_examined(tmp_path: Path) -> None:
+    rooms = ['--episodes', '10', '--seed', '60223', '--no-images']
+    assert embodied_r(['sim', 'indoor', *rooms, '--out', str(tmp_path / 'rooms')]) == 0
+    given = [str(tmp_path / 'rooms'), '--out', str(tmp_path / 'out')]
+    given += ['--slot', str(tmp_path / 'slot'), '--deltas', 'true', '--moments', '1']
+    given += ['--limit', '16', '--steps', '1', '--latency-rows', '0']
+    code = improve.main([*given, '--model', str(ROOT / 'models' / 'nano')])
+    (told,) = [*tmp_path.glob('slot/manifest.json'), *tmp_path.glob('slot/refusals/*.json')]
+    assert (code == 0) is (told.name == 'manifest.json')
+    assert json.loads(told.read_text())['rows']['split'] == 'test'
+    assert (tmp_path / 'out' / 'comparison.html').stat().st_size > 1000

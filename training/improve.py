@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recordings in, a better reasoner out: `python -m training.improve BAG… --out DIR`.
+
+Questions are derived from the recordings, which prove their answers, and what serves now answers
+each several times. One candidate is trained by reinforcement learning, one on the right ones of
+these answers (the control that every gain has to beat). The better one on scenes of the split
+`validation` goes to the gate of `training.promote`, which asks about scenes that no training saw.
+Every command is printed before it runs; the same command again goes on where it was ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from dataclasses import dataclass
+import json
+from pathlib import Path
+import shlex
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.config import config_from_mapping
+from embodied_r_ros.errors import EmbodiedRError, InputError
+from embodied_r_ros.models.profiles import load_profile
+from embodied_r_ros.models.tied_process import tied
+from embodied_r_ros.reasoning.asking import ReasonerConfig
+from embodied_r_ros.rows import read_rows
+
+from training.judge.models import add_judge_option
+from training.models import is_adapter, model_folder
+from training.promote import serving_model, slot_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_ROOT = Path(__file__).resolve().parent.parent
+_CONFIGS = Path(__file__).resolve().parent / 'configs'
+_SAMPLES = 4  # completions of a row that tell whether it teaches anything
+_FINISHED = ('model.safetensors', 'adapter_model.safetensors')
+Words = tuple[object, ...]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A way to train, and what it left."""
+
+    name: str
+    folder: Path
+
+    def is_trained(self) -> bool:
+        """Tell whether its training has ended."""
+        return any((self.folder / name).exists() for name in _FINISHED)
+
+
+class Improvement:
+    """The steps, each in what the ones before it left in the output folder."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        """Take the command line.
+
+        Raises:
+            InputError: There is no model to start from, or no slot to promote into.
+            ConfigError: There is no such profile.
+        """
+        self.out: Path = args.out.resolve()
+        self.args = args
+        self.slot = slot_of(args.profile, args.slot)
+        self.start = (
+            model_folder(args.model) if args.model else serving_model(args.profile, self.slot)
+        )
+        asked = config_from_mapping(ReasonerConfig, load_profile(args.profile).reasoner)
+        self.budget = ('--token-budget', asked.token_budget)
+        self.rows, self.samples = self.out / 'rows.jsonl', self.out / 'samples.jsonl'
+        self.cache = ('--cache', self.out / 'cache')
+        self.candidates = [Candidate(name, self.out / name) for name in ('grpo', 'control')]
+
+    def ask(self) -> None:
+        """Derive rows, once, and check that there are some to train on and to decide by.
+
+        Raises:
+            InputError: A split is empty.
+        """
+        if not self.rows.exists():
+            words: Words = ('--no-odometry',) if self.args.no_odometry else ()
+            words += ('--deltas', self.args.deltas) if self.args.deltas else ()
+            words += ('--moments', self.args.moments, '--test-share', 0.2)
+            self.step('embodied-r', 'questions', *self.args.bags, '--out', self.rows, *words)
+        scenes = Counter(
+            split for split, _ in {(r.split, r.scene_id) for r in read_rows(self.rows)}
+        )
+        for split in ('train', 'validation', 'test'):
+            if not scenes[split]:
+                msg = (
+                    f'{self.rows} has no rows of split {split!r} (scenes: {dict(scenes)}): record '
+                    'more places, or name them in the marks of the episodes'
+                )
+                raise InputError(msg)
+
+    def train(self) -> None:
+        """Sample the start, then train both candidates, where they are not there yet."""
+        words: Words = ('--model', self.start, '--rows', self.rows, '--out', self.samples)
+        words += self.budget
+        words += ('--count', _SAMPLES, '--limit', self.args.limit, '--max-tokens', 320)
+        self.step('training.rollouts', *words)
+        common: Words = ('--rows', self.rows, '--samples', self.samples, '--model', self.start)
+        common += ('--token_budget', self.budget[1], '--seed', self.args.seed)
+        recipes = (
+            (
+                'training.grpo',
+                self.args.recipe,
+                self.args.steps,
+                ('--judge', *(self.args.judge or ['models/judge'])),
+            ),
+            ('training.sft', self.args.control, 4 * self.args.steps, ()),
+        )
+        for candidate, (module, config, steps, more) in zip(self.candidates, recipes, strict=True):
+            if not candidate.is_trained():
+                ends = ('--max_steps', steps, '--output_dir', candidate.folder, *more)
+                self.step(module, '--config', config, *common, *ends)
+
+    def choose(self) -> Path:
+        """The candidate that is right more often on rows of the split `validation`."""
+        right = {}
+        for candidate in self.candidates:
+            report = self.out / f'{candidate.name}-validation.json'
+            self._evaluate(candidate.folder, 'validation', report)
+            right[candidate] = json.loads(report.read_text())['accuracy']
+        chosen = max(self.candidates, key=lambda candidate: right[candidate])
+        told = ', '.join(f'{each.name} {right[each]:.1%}' for each in self.candidates)
+        self.say(f'right on rooms of validation: {told}; chosen: {chosen.name}')
+        if is_adapter(chosen.folder):
+            return chosen.folder
+        released = self.out / f'candidate-{chosen.name}'
+        if not released.exists():
+            self.step('training.release', chosen.folder, released)
+        return released
+
+    def decide(self, candidate: Path) -> int:
+        """Show how it differs from the start, and let the gate decide: 0 promoted, 1 refused."""
+        reports = [self.out / f'{name}-test.json' for name in ('start', 'candidate')]
+        for folder, report in zip((self.start, candidate), reports, strict=True):
+            self._evaluate(folder, 'test', report)
+        self.step('training.compare', *reports, '--html', self.out / 'comparison.html')
+        if self.args.no_promote:
+            return 0
+        words: Words = ('--rows', self.rows, '--profile', self.args.profile, '--slot', self.slot)
+        words += ('--against', self.start, *self._judged(), *self.cache)
+        words += ('--latency-rows', self.args.latency_rows)
+        return self.step('training.promote', candidate, *words, well=(0, 1))
+
+    def _evaluate(self, model: Path, split: str, report: Path) -> None:
+        words: Words = ('--rows', self.rows, '--split', split, *self._judged())
+        words += (*self.budget, *self.cache, '--json', report)
+        self.step('training.evaluate', '--model', model, *words)
+
+    def _judged(self) -> tuple[str, ...]:
+        return tuple(word for judge in self.args.judge for word in ('--judge', judge))
+
+    def step(self, *words: object, well: Sequence[int] = (0,)) -> int:
+        """Run one command of the project, as if typed here; returns its exit code.
+
+        Raises:
+            EmbodiedRError: It ends with a code that is not of `well`.
+        """
+        texts = [str(word) for word in words]
+        self.say(f'$ {shlex.join(texts)}')
+        module = 'embodied_r_ros.cli.main' if texts[0] == 'embodied-r' else texts[0]
+        command = tied([sys.executable, '-m', module, *texts[1:]])
+        code = subprocess.run(command, cwd=_ROOT, stdin=subprocess.DEVNULL, check=False).returncode
+        if code not in well:
+            msg = f'{texts[0]} ended with code {code}: what it said stands above'
+            raise EmbodiedRError(msg)
+        return code
+
+    def say(self, line: str) -> None:
+        """Tell a line."""
+        sys.stderr.write(f'{line}\n')
+        sys.stderr.flush()
+
+
+def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog='training.improve', description=__doc__)
+    add = parser.add_argument
+    add('bags', nargs='+', type=Path, metavar='BAG', help='recordings, or folders of them')
+    add('--out', required=True, type=Path, metavar='DIR', help='for everything that is made')
+    add('--model', metavar='DIR', help='to start from; default: what the profile serves now')
+    add('--profile', default='embedded', help='whose reasoner it is (default: %(default)s)')
+    add('--slot', default='', help="name or path of the slot; default: the profile's")
+    add('--deltas', choices=('recorded', 'true', 'classical', 'vlm'), help='as of questions')
+    add('--no-odometry', action='store_true', help='as of questions')
+    add('--moments', type=int, default=4, help='to ask at, per episode (default: %(default)s)')
+    add('--limit', type=int, default=1600, help='rows that are sampled (default: %(default)s)')
+    add('--steps', type=int, default=40, help='of reinforcement learning (default: %(default)s)')
+    add('--seed', type=int, default=0)
+    add('--recipe', default=str(_CONFIGS / 'nano.yaml'), metavar='FILE', help='of training.grpo')
+    add('--control', default=str(_CONFIGS / 'nano-control.yaml'), metavar='FILE', help='of sft')
+    add('--latency-rows', type=int, default=20, help='as of promote; 0: do not time')
+    add('--no-promote', action='store_true', help='stop before the gate')
+    add_judge_option(parser)
+    args = parser.parse_args(arguments)
+    args.bags = [bag.resolve() for bag in args.bags]
+    return args
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Improve: 0 promoted, 1 refused or failed, 2 for bad input."""
+    args = _arguments(arguments)
+    try:
+        going = Improvement(args)
+        going.out.mkdir(parents=True, exist_ok=True)
+        going.ask()
+        going.train()
+        return going.decide(going.choose())
+    except EmbodiedRError as error:
+        sys.stderr.write(f'training.improve: error: {error}\n')
+        return 2 if isinstance(error, InputError) else 1
+    except KeyboardInterrupt:
+        sys.stderr.write('training.improve: interrupted: the same command goes on\n')
+        return 130
+
+
+if __name__ == '__main__':
+    sys.exit(main())
