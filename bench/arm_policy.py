@@ -17,7 +17,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.answers import AnswerKind
 from embodied_r_ros.errors import EmbodiedRError
-from embodied_r_ros.keypoints.trial import success_rate
+from embodied_r_ros.keypoints.trial import success_rate, TrialConfig
 from embodied_r_ros.models.http_chat import HttpChatClient
 from embodied_r_ros.models.serving import served_model
 from embodied_r_ros.reasoning.asking import ReasonerConfig
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from training.arm_trials import Answerer
 
+_USUAL = TrialConfig()
 BASELINES = ('oracle', 'random', 'nearest')
 
 
@@ -51,6 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add('--seed', type=int, default=41000, help='of the scenes (%(default)s)')
     add('--robot', default='sawyer_sim_loop', help='robot with its candidates (%(default)s)')
     add('--token-budget', type=int, default=200, help='of the scene in a prompt (%(default)s)')
+    help_text = 'answers take so long, with looks meanwhile as live [s] (%(default)s)'
+    add('--wait', type=float, default=0.0, metavar='S', help=help_text)
     names = ' '.join(BASELINES)
     add('--beside', nargs='*', choices=BASELINES, default=BASELINES, help=f'any of {names}; all')
     add('--json', type=Path, metavar='FILE', help='write the figures and every step here too')
@@ -68,7 +71,7 @@ def main(args: argparse.Namespace) -> int:
             answerers['model'] = model(Reasoner(HttpChatClient(chat), config))
         for task in args.tasks:
             plans = [TrialPlan(task, args.seed, index) for index in range(args.episodes)]
-            row = measured(plans, robot, answerers, args.beside)
+            row = measured(plans, robot, answerers, args.beside, TrialConfig(wait_s=args.wait))
             figures.append({'task': task, **row})
             rates = ', '.join(f'{name} {value["success_rate"]:.2f}' for name, value in row.items())
             print(f'{task}, {len(plans)} trials: {rates}', flush=True)
@@ -82,17 +85,20 @@ def measured(
     robot: Robot,
     answerers: dict[str, Answerer],
     baselines: Sequence[str] = BASELINES,
+    config: TrialConfig = _USUAL,
 ) -> dict[str, Any]:
     """Rates of success on the same scenes, by who leads, with every step of the trials."""
     camera = ArmConfig(plans[0].task).camera()
     found: dict[str, Any] = {}
     for name, answerer in answerers.items():
-        trials = [led(plan, robot, answerer) for plan in tqdm(plans, name, disable=None)]
+        trials = [
+            led(plan, robot, answerer, config=config) for plan in tqdm(plans, name, disable=None)
+        ]
         steps = [trial.to_json() for trial in trials]
         found[name] = {'success_rate': success_rate(trials), 'trials': steps}
     for name in baselines:
         shown = tqdm(plans, name, disable=None)
-        trials = [baseline(name, plan, robot, camera) for plan in shown]
+        trials = [baseline(name, plan, robot, camera, config) for plan in shown]
         found[name] = {'success_rate': success_rate(trials)}
     return found
 

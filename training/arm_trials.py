@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.deltas import row_deltas
 from embodied_r_ros.errors import EmbodiedRError, InputError
-from embodied_r_ros.keypoints.trial import Trial
+from embodied_r_ros.keypoints.trial import Trial, TrialConfig
 from embodied_r_ros.perception.placing import table_view
 from embodied_r_ros.questions.derive import QuestionsConfig
 from embodied_r_ros.questions.splits import split_of
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     Answerer = Callable[[str, Question, Sequence[SemanticDelta]], int | None]
 
 _CLOSED = 'closed'
+_USUAL = TrialConfig()
 _KINDS = ('waypoint', 'gripper')
 _TASKS = ('pick', 'place', 'push', 'stack')  # whose rules the careful reader knows
 
@@ -143,7 +144,13 @@ class Slipping(Chooser):
         return Chosen(self._rng.randrange(len(view.candidates)), self._rng.random() < 0.5)
 
 
-def led(plan: TrialPlan, robot: Robot, answerer: Answerer, slips: float = 0.0) -> Trial:
+def led(
+    plan: TrialPlan,
+    robot: Robot,
+    answerer: Answerer,
+    slips: float = 0.0,
+    config: TrialConfig = _USUAL,
+) -> Trial:
     """One trial; it ends without success where an answer is that nothing can be known.
 
     Args:
@@ -151,22 +158,31 @@ def led(plan: TrialPlan, robot: Robot, answerer: Answerer, slips: float = 0.0) -
         robot: The robot, with its candidates.
         answerer: Who is asked.
         slips: Share of the choices that are made by lot instead.
+        config: When it ends, and how long each answer takes.
     """
     sight = ClassicalSight(robot)
     with plan.arm(ArmConfig(plan.task).camera()) as arm:
         asking = TextChooser(robot, arm.task, sight, answerer)
         chooser = Slipping(asking, slips, plan.id) if slips else asking
         try:
-            return play(arm, chooser, robot, plan.id, sight)
+            return play(arm, chooser, robot, plan.id, sight, config)
         except UnknownError as error:
             sys.stderr.write(f'{plan.id}: {error}\n')
             return Trial(plan.id, arm.task, is_success=False, seconds=arm.now_s, steps=())
 
 
-def trial_rows(plan: TrialPlan, robot: Robot, slips: float) -> list[Row]:
-    """What the careful reader was asked in a trial, with his answers; none where it failed."""
+def trial_rows(plan: TrialPlan, robot: Robot, slips: float, wait_s: float = 0.0) -> list[Row]:
+    """What the careful reader was asked in a trial, with his answers; none where it failed.
+
+    Args:
+        plan: Which trial.
+        robot: The robot, with its candidates.
+        slips: Share of the choices that are made by lot.
+        wait_s: How long answers take at most, by lot for each trial [s]; 0: no time at all.
+    """
     noted = Noted(careful_reader)
-    is_success = led(plan, robot, noted, slips).is_success
+    config = TrialConfig(wait_s=Random(f'wait:{plan.id}').uniform(0.0, wait_s))
+    is_success = led(plan, robot, noted, slips, config).is_success
     return list(_with_answers(noted.said, plan, robot)) if is_success else []
 
 
@@ -200,6 +216,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add('--episodes', type=int, default=100, help='trials of each task (%(default)s)')
     add('--seed', type=int, default=61000, help='of scenes and slips (%(default)s)')
     add('--slips', type=float, default=0.15, help='share of wrong choices (%(default)s)')
+    help_text = 'answers take up to so long, with looks meanwhile as live [s] (%(default)s)'
+    add('--wait', type=float, default=0.0, metavar='S', help=help_text)
     add('--robot', default='sawyer_sim_loop', help='robot with its candidates (%(default)s)')
     add('--out', type=Path, required=True, metavar='FILE', help='the rows')
     args = parser.parse_args(arguments)
@@ -210,7 +228,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         robot = load_robot(args.robot)
         shown = tqdm(plans, desc='trials', unit='trial', file=sys.stderr, disable=None)
-        found = (row for plan in shown for row in trial_rows(plan, robot, args.slips))
+        found = (row for plan in shown for row in trial_rows(plan, robot, args.slips, args.wait))
         if not (count := write_rows(args.out, found)):
             args.out.unlink()
             msg = f'none of {len(plans)} trials succeeded: give more --episodes, or fewer --slips'

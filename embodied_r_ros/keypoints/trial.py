@@ -71,6 +71,12 @@ class TrialConfig:
 
     max_keypoints: int = setting(16, 'keypoints that are gone to', between=(1, 1000))
     max_s: float = setting(120.0, 'time of the arm [s]', between=(1, 36_000))
+    wait_s: float = setting(
+        0.0,
+        'time that passes before each keypoint is told, with looks on the way and meanwhile as '
+        'often as the robot has them (placing.look_every_s), as live [s]; 0: a look each keypoint',
+        between=(0, 60),
+    )
 
     def __post_init__(self) -> None:
         """Refuse values that are not allowed."""

@@ -111,7 +111,9 @@ def play(
         config: When it ends.
     """
     steps: list[TrialStep] = []
+    every_s = robot.placing.look_every_s if config.wait_s else 0.0
     while len(steps) < config.max_keypoints and arm.now_s < config.max_s and not arm.is_done():
+        _let_pass(arm, arm.now_s + config.wait_s, sight, every_s)
         tool, things = arm.tool().position, sight(arm)
         seed = f'{episode_id}/{len(steps)}'
         found = propose_candidates(things, tool, robot.metadata, robot.candidates, seed)
@@ -121,10 +123,20 @@ def play(
         step = TrialStep(arm.now_s, tool, candidates, chosen.index, chosen.closed, image)
         steps.append(step)
         arm.go(candidates[chosen.index], closed=chosen.closed)
-        while arm.is_busy():
-            arm.advance(arm.now_s + _STEP_S)
+        _let_pass(arm, None, sight, every_s)
         chooser.reached(arm.tool().position, closed=arm.is_closed())
     return Trial(episode_id, arm.task, arm.is_done(), arm.now_s, tuple(steps))
+
+
+def _let_pass(arm: SimulatedArm, until_s: float | None, sight: Sight, every_s: float) -> None:
+    """Let time pass, with a look every so often [s] (0: none); None: until the arm is there."""
+    while arm.is_busy() if until_s is None else arm.now_s < until_s:
+        before_s = arm.now_s
+        arm.advance(before_s + _STEP_S)
+        # Half a step more, because a sum of tenths falls short of what it should be.
+        passed, earlier = (at_s + _STEP_S / 2 for at_s in (arm.now_s, before_s))
+        if every_s and passed // every_s > earlier // every_s:
+            sight(arm)
 
 
 def baseline(

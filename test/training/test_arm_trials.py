@@ -39,6 +39,13 @@ def test_rows_ask_for_the_position_and_then_the_gripper_of_each_step() -> None:
     assert rows[2].state == pytest.approx(rows[0].keypoint, abs=0.01)
 
 
+def test_rows_of_slow_answers_tell_of_what_was_seen_meanwhile() -> None:
+    plan = TrialPlan('pick', 1, 0)
+    quick, slow = (trial_rows(plan, ROBOT, slips=0.0, wait_s=wait_s) for wait_s in (0.0, 6.0))
+    assert [row.solution_text() for row in slow] == [row.solution_text() for row in quick]
+    assert len(slow[-1].deltas) > 3 * len(quick[-1].deltas)
+
+
 def test_a_row_reads_as_the_careful_reader_answered() -> None:
     for row in trial_rows(TrialPlan('place', 1, 1), ROBOT, slips=0.2):
         trace = read_row(row, MemoryConfig(200))
