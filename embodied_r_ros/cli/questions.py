@@ -63,6 +63,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         'questions alone tell less',
     )
     parser.add_argument(
+        '--apart-from',
+        action='append',
+        default=[],
+        type=some_path,
+        metavar='ROWS.jsonl',
+        help='leave out scenes that these rows are of, or show too, and what they ask: so rows to '
+        'test on share nothing with those that were trained on',
+    )
+    parser.add_argument(
         '--robot',
         metavar='NAME_OR_FILE',
         help='of demonstrations of an arm: a robot of config/robots, or the YAML file of another; '
@@ -79,6 +88,7 @@ def main(args: argparse.Namespace) -> int:
         seed=args.seed,
         test_share=args.test_share,
         even_answers=args.even_answers,
+        apart_from=tuple(map(str, args.apart_from)),
         robot=load_robot(args.robot) if args.robot else None,
     )
     manifest_path(args.out)  # refused before the work, not after it

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.errors import BagError, ImageError, InputError
@@ -17,10 +18,10 @@ from embodied_r_ros.questions.splits import split_of, SplitGuard
 from embodied_r_ros.recordings.bag_audit import why_unfit
 from embodied_r_ros.recordings.bag_digest import bag_digest
 from embodied_r_ros.recordings.episode_bag import read_episode
+from embodied_r_ros.rows import read_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from pathlib import Path
 
     from embodied_r_ros.deltas import SemanticDelta
     from embodied_r_ros.questions.coverage import Coverage
@@ -90,9 +91,10 @@ def rows_of_bags(
         is_forced: Use bags that fail their audit too.
 
     Raises:
+        InputError: A file of `config.apart_from` cannot be read.
         BagError: No bag is readable and has the deltas that are asked for.
     """
-    guard = SplitGuard()
+    guard = _apart_from(config.apart_from)
     even = EvenAnswers() if config.even_answers else None
 
     is_any_damaged = False
@@ -116,6 +118,15 @@ def rows_of_bags(
         coverage.bags.append(replace(note, rows=coverage.splits.total() - before_it))
     if is_any_damaged and all(note.left_out for note in coverage.bags):
         raise BagError(_why_none(coverage.bags))
+
+
+def _apart_from(files: Sequence[str]) -> SplitGuard:
+    """What knows the rows of other files, each as a split of its own."""
+    guard = SplitGuard()
+    for file in files:
+        for row in read_rows(Path(file)):
+            guard.remember(row, file)
+    return guard
 
 
 def _note_of(bag: Path) -> BagNote:

@@ -43,6 +43,7 @@ class QuestionsConfig:
         False, 'leave out rows whose answer has come more often than their other options'
     )
     robot: Robot | None = None  # whose demonstrations are asked about; None: as recorded
+    apart_from: tuple[str, ...] = ()  # files of rows that nothing is shared with
 
     def __post_init__(self) -> None:
         check_settings(self)

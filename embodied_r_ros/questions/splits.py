@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 import hashlib
 import math
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.deltas import row_deltas
 
@@ -57,13 +57,21 @@ class SplitGuard:
         before = self._bags.setdefault(digest, name)
         return '' if before == name else before
 
+    def remember(self, row: Row, split: str) -> None:
+        """Take a row of another file, as of a split of its own: its scene, and what it shows."""
+        self._scenes.setdefault(row.scene_id, split)
+        for piece in _pieces(row.deltas):
+            self._pieces.setdefault(piece, row.scene_id)
+        self._rows.setdefault(_asked(row), split)
+
     def twin_of(self, episode: Episode, split: str) -> str:
         """Scene of another split that much of an episode shows too; empty: there is none.
 
         Only pieces in which something was seen count: an empty corridor looks like any other.
         """
-        self._scenes.setdefault(episode.scene_id, split)
-        pieces = set(_pieces(episode))
+        if self._scenes.setdefault(episode.scene_id, split) != split:
+            return episode.scene_id
+        pieces = set(_pieces(row_deltas(episode.deltas)))
         owners = Counter(self._pieces[piece] for piece in pieces if piece in self._pieces)
         for scene, shared in owners.most_common():
             if shared < max(_MIN_PIECES, _MIN_SHARE * len(pieces)):
@@ -87,21 +95,25 @@ class SplitGuard:
 
     def clash_of(self, row: Row) -> str:
         """Split that already asks the same of the same deltas; empty: no other one does."""
-        told = [_words(delta) for delta in row.deltas]
-        asked = [row.question, *sorted(row.options), *(str(look['text']) for look in row.focus)]
-        before = self._rows.setdefault(_digest([*asked, *told]), row.split)
+        before = self._rows.setdefault(_asked(row), row.split)
         return '' if before == row.split else before
 
 
-def _pieces(episode: Episode) -> Iterable[bytes]:
-    deltas = row_deltas(episode.deltas)
+def _asked(row: Row) -> bytes:
+    """What a row asks of what was seen."""
+    told = [_words(delta) for delta in row.deltas]
+    asked = [row.question, *sorted(row.options), *(str(look['text']) for look in row.focus)]
+    return _digest([*asked, *told])
+
+
+def _pieces(deltas: Sequence[dict[str, Any]]) -> Iterable[bytes]:
     for end in range(_PIECE_DELTAS, len(deltas) + 1):
         piece = deltas[end - _PIECE_DELTAS : end]
         if any(delta['items'] for delta in piece):
             yield _digest([_words(delta) for delta in piece])
 
 
-def _words(delta: dict[str, object]) -> str:
+def _words(delta: dict[str, Any]) -> str:
     """What a prompt tells of a delta, but for its time."""
     return f'{delta.get("camera", "")}|{delta["action"]}|{delta["change"]}'
 
