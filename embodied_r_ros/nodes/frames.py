@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import time
 from typing import Any, Generic, TYPE_CHECKING, TypeVar
 
-from embodied_r_ros.conversions import transform_from_msg
+from embodied_r_ros.conversions import stamp_ns_from_msg, transform_from_msg
 from embodied_r_ros.transforms import NoPose
 import numpy as np
 from rclpy.time import Time
@@ -52,17 +52,27 @@ class Frames:
 
     def pose_in(self, source: str, wanted: str, stamp_ns: int) -> Pose | NoPose:
         """Pose of the frame `source` in the frame `wanted` at a stamp; 0: the newest."""
+        found = self._found(source, wanted, stamp_ns)
+        return found if isinstance(found, NoPose) else transform_from_msg(found)
+
+    def newest(self, source: str, wanted: str) -> tuple[Pose, int] | NoPose:
+        """The newest pose of the frame `source` in the frame `wanted`, and its stamp [ns]."""
+        found = self._found(source, wanted, 0)
+        if isinstance(found, NoPose):
+            return found
+        return transform_from_msg(found), stamp_ns_from_msg(found.header.stamp)
+
+    def _found(self, source: str, wanted: str, stamp_ns: int) -> Any | NoPose:
+        """The TransformStamped that tf2 has."""
         if self._buffer is None:
             return NoPose(
                 f'{source} is another frame than {wanted}, and tf2_ros is not installed: '
                 f'install it, or give positions in {wanted}'
             )
-        stamp = Time(nanoseconds=stamp_ns)
         try:
-            found = self._buffer.lookup_transform(wanted, source, stamp)
+            return self._buffer.lookup_transform(wanted, source, Time(nanoseconds=stamp_ns))
         except self._failure as error:
             return NoPose(f'{source} is not known in {wanted}: {error}')
-        return transform_from_msg(found)
 
     def may_come(self, source: str, wanted: str, stamp_ns: int) -> bool:
         """Tell whether tf2 does not know a frame in another one yet, as it was at a stamp."""

@@ -62,6 +62,10 @@ class ArmConfig:
         '', 'its optical frame, which tf knows in the frame of the robot; empty: its file tells'
     )
 
+    tool_frame: str = setting(
+        '', 'its end effector, for tf in the frame of the robot; empty: `current_pose` tells'
+    )
+
     def __post_init__(self) -> None:
         """Refuse values that are not allowed."""
         check_settings(self)
@@ -247,7 +251,8 @@ class Arm:
         """Where the end effector is now, in the frame of the candidates [m]."""
         if self._pose is None:
             msg = (
-                'no current_pose yet, which the prompt is to tell: publish it, or unset arm.robot'
+                'no current_pose yet, which the prompt is to tell: publish it, name a frame that '
+                'tf knows as arm.tool_frame, or unset arm.robot'
             )
             raise InputError(msg)
         header = self._pose.header

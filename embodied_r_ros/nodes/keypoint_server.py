@@ -24,10 +24,10 @@ from embodied_r_ros.nodes import qos
 from embodied_r_ros.nodes.asking_server import AskingServer
 from embodied_r_ros.nodes.frames import Frames
 from embodied_r_ros.nodes.keypoint_asking import ArmConfig, fill_keypoint, KeypointOutcome
+from embodied_r_ros.nodes.tool_pose import follow_tool
 from embodied_r_ros.reasoning.answering import Outcome, Termination
 from embodied_r_ros.reasoning.asking import Question, ReasonerConfig, RefusalCode
 from embodied_r_ros.reasoning.standing_task import ArmTaskConfig, StandingTask
-from geometry_msgs.msg import PoseStamped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.reasoning.answering import Ticket
     from embodied_r_ros.reasoning.asking import Listener
     from embodied_r_ros.reasoning.live_memory import LiveMemory
+    from geometry_msgs.msg import PoseStamped
 
     Done = Callable[[Outcome], None]
 
@@ -94,9 +95,10 @@ class KeypointServer:
         """Listen while the node is active."""
         self.begin_anew()
         node = self._node
-        if node.parameters.config(ArmConfig).camera_frame:
-            self._arm.pose_in = Frames(node).pose_in
-        node.subscribe(PoseStamped, 'current_pose', self._take_pose, qos.SENSOR)
+        config = node.parameters.config(ArmConfig)
+        frames = Frames(node) if config.camera_frame or config.tool_frame else None
+        self._arm.pose_in = frames.pose_in if frames and config.camera_frame else None
+        follow_tool(node, frames, config.tool_frame, self._arm.frame_id, self._take_pose)
         node.subscribe(KeypointProposal, 'keypoint_accepted', self._take_accepted, qos.RESULT)
         node.subscribe(DiagnosticStatus, 'keypoint_refused', self._take_refused, qos.RESULT)
         node.every(_LOOK_S, self._look)

@@ -25,14 +25,15 @@ from embodied_r_ros.nodes.diagnostics import Health, Level
 from embodied_r_ros.nodes.frames import FrameLine, Frames
 from embodied_r_ros.nodes.lifecycle import ManagedNode
 from embodied_r_ros.nodes.run import run
+from embodied_r_ros.nodes.tool_pose import follow_tool
 from embodied_r_ros.reasoning.labels import check_label
-from geometry_msgs.msg import PoseStamped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from embodied_r_ros.gating.gate import Judgement
     from embodied_r_ros.reasoning.keypoints import KeypointProposal as Proposal
+    from geometry_msgs.msg import PoseStamped
 
 _LOOK_S = 0.1
 MESSAGE = 'message'  # the rule that a proposal can be read
@@ -62,7 +63,8 @@ class ProposalGate(ManagedNode):
         self._counts: Counter[str] = Counter()
         self._last_refusal = ''
         self.while_active.callback(self._dismiss, 'the gate was deactivated')
-        self.subscribe(PoseStamped, 'current_pose', self._take_pose, qos.SENSOR)
+        config = self._gate.config
+        follow_tool(self, frames, config.tool_frame, config.workspace_frame, self._take_pose)
         self.subscribe(KeypointProposal, 'keypoint_proposal', self._take_proposal, qos.RESULT)
         self.every(_LOOK_S, self._expire)
         self.when_clock_jumps_back(self._begin_anew)

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import math
+import sys
+from types import ModuleType, SimpleNamespace
 from typing import Any, TYPE_CHECKING
 
 from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
@@ -19,7 +21,7 @@ from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
 from embodied_r_ros.nodes.spatial_reasoner import SpatialReasoner
 from embodied_r_ros.reasoning.keypoints import GRIPPER_NEXT
 from embodied_r_ros.robots import load_robot
-from geometry_msgs.msg import Point, PoseStamped
+from geometry_msgs.msg import Point, PoseStamped, TransformStamped
 import numpy as np
 import pytest
 from rclpy.serialization import serialize_message
@@ -105,6 +107,37 @@ class Bench:
     def predict(self) -> Any:
         request = PredictKeypointOnce.Request(task='Pick up the red block.', frame_id=FRAME)
         return self.graph.call(PredictKeypointOnce, '/predict_keypoint_once', request)
+
+
+class _Buffer:
+    """Stands in for that of tf2_ros, of which there is no wheel: the hand is where it was put."""
+
+    hand = TransformStamped()
+
+    def lookup_transform(self, wanted: str, source: str, stamp: Any) -> TransformStamped:
+        assert (wanted, source, stamp.nanoseconds) == (FRAME, 'hand', 0)
+        return _Buffer.hand
+
+
+def test_where_the_tool_is_may_come_from_tf(
+    graph: Graph, server: ChatServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module: Any = ModuleType('tf2_ros')
+    module.Buffer, module.TransformException = _Buffer, KeyError
+    module.TransformListener = lambda *_: SimpleNamespace(unregister=lambda: None)
+    monkeypatch.setitem(sys.modules, 'tf2_ros', module)
+    given = {'arm__robot': 'sawyer_sim', 'arm__tool_frame': 'hand', 'chat__model': 'scripted'}
+    node = graph.add(SpatialReasoner, chat__url=server.url, **given)
+    graph.change(node, CONFIGURE, ACTIVATE)
+    for index, x in enumerate((0.05, 0.07)):
+        stamp = stamp_to_msg(ROS_MESSAGES, node.now_ns() + index)
+        hand = TransformStamped(child_frame_id='hand')
+        hand.header.frame_id, hand.header.stamp = FRAME, stamp
+        hand.transform.translation.x, hand.transform.rotation.w = x, 1.0
+        _Buffer.hand = hand
+        arm = node._arm
+        wait_for(lambda: arm._pose and arm._pose.pose.position.x == x, 'the pose')  # noqa: B023
+        assert (arm._pose.header.frame_id, arm._pose.header.stamp) == (FRAME, stamp)
 
 
 def test_candidates_are_sampled_where_things_are_seen(graph: Graph, server: ChatServer) -> None:

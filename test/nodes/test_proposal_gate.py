@@ -10,7 +10,9 @@ from embodied_r_msgs.action import PredictKeypoint
 from embodied_r_msgs.msg import AnswerLabel, KeypointProposal, ModelInfo
 from embodied_r_msgs.srv import LabelAnswer
 from embodied_r_ros.conversions import stamp_to_msg
+from embodied_r_ros.geometry import Pose
 from embodied_r_ros.nodes import qos
+from embodied_r_ros.nodes.frames import Frames
 from embodied_r_ros.nodes.proposal_gate import ProposalGate
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
 from geometry_msgs.msg import Point, PoseStamped, TransformStamped
@@ -419,6 +421,22 @@ class TestFrames:
         wait_for(lambda: not operator.node._poses._line, 'the pose')
         operator.propose('run-2')
         assert told(operator.refused.wait(1)) == [('run-2', 'step')]
+
+    def test_step_begins_where_tf_knows_the_tool(
+        self, graph: Graph, tf2: None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        given: dict[str, Any] = {**SET_UP, 'tool_frame': 'hand'}
+        node = graph.add(ProposalGate, **given)
+
+        def newest(_: Any, source: str, wanted: str) -> tuple[Pose, int]:
+            assert (source, wanted) == ('hand', 'table')
+            return Pose((-0.4, 0.1, 0.3), (0.0, 0.0, 0.0, 1.0), 'table'), node.now_ns()
+
+        monkeypatch.setattr(Frames, 'newest', newest)
+        graph.change(node, CONFIGURE, ACTIVATE)
+        wait_for(lambda: node._gate._pose, 'the pose')
+        assert node._gate._pose
+        assert node._gate._pose.position == (-0.4, 0.1, 0.3)
 
     def test_what_waits_for_its_frame_is_refused_with_the_gate(
         self, graph: Graph, tf2: None
