@@ -13,7 +13,10 @@ from embodied_r_ros.rows import read_rows
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
     from pathlib import Path
+
+    Message = tuple[str, int, bytes]  # topic, time of receipt [ns], and as it is in the bag
 
 pytest.importorskip('embodied_r_ros.sim.world')
 
@@ -121,19 +124,31 @@ def test_bad_input_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def spoil(episode: Path) -> None:
-    """Rewrite an episode with the stamps of its odometry out of order."""
-    spoilt = episode.with_name(f'{episode.name}_spoilt')
-    with open_bag(episode) as reader, BagWriter(spoilt) as writer:
+def rewrite(episode: Path, change: Callable[[list[Message]], Iterable[Message]]) -> None:
+    """Write an episode anew, with its messages changed."""
+    anew = episode.with_name(f'{episode.name}_anew')
+    with open_bag(episode) as reader, BagWriter(anew) as writer:
         types = {c.topic: c.msgtype for c in reader.connections}
         for topic, type_name in types.items():
             writer.add_topic(topic, type_name)
-        messages = list(read_serialized(reader, types))
-        odometry = iter([data for topic, _, data in messages if topic == '/odom'][::-1])
-        for topic, time_ns, data in messages:
-            writer.write_serialized(topic, next(odometry) if topic == '/odom' else data, time_ns)
+        for topic, time_ns, data in change(list(read_serialized(reader, types))):
+            writer.write_serialized(topic, data, time_ns)
     shutil.rmtree(episode)
-    spoilt.rename(episode)
+    anew.rename(episode)
+
+
+def out_of_order(messages: list[Message]) -> Iterable[Message]:
+    """Odometry whose stamps go back."""
+    odometry = iter([data for topic, _, data in messages if topic == '/odom'][::-1])
+    for topic, time_ns, data in messages:
+        yield topic, time_ns, next(odometry) if topic == '/odom' else data
+
+
+def cut_off(messages: list[Message]) -> Iterable[Message]:
+    """Odometry that is cut off in mid-message from some time on."""
+    for number, (topic, time_ns, data) in enumerate(messages):
+        is_cut = topic == '/odom' and number > 20
+        yield topic, time_ns, bytes(data)[:30] if is_cut else data
 
 
 def test_episode_that_is_not_fit_for_training_is_left_out_unless_forced(
@@ -142,7 +157,7 @@ def test_episode_that_is_not_fit_for_training_is_left_out_unless_forced(
     folder = tmp_path / 'w'
     shutil.copytree(worlds, folder)
     first, second, *_ = sorted(folder.iterdir())
-    spoil(first)
+    rewrite(first, out_of_order)
     (second / 'metadata.yaml').unlink()
     command = ['questions', str(folder), '--deltas', 'true', '--out']
     assert main([*command, str(tmp_path / 'rows.jsonl')]) == 0
@@ -163,27 +178,13 @@ def test_episode_that_is_not_fit_for_training_is_left_out_unless_forced(
     assert reasons[1:] == ['', '', '']
 
 
-def damage(episode: Path) -> None:
-    """Rewrite an episode with one message of its odometry cut off."""
-    cut = episode.with_name(f'{episode.name}_cut')
-    with open_bag(episode) as reader, BagWriter(cut) as writer:
-        types = {c.topic: c.msgtype for c in reader.connections}
-        for topic, type_name in types.items():
-            writer.add_topic(topic, type_name)
-        for number, (topic, time_ns, data) in enumerate(read_serialized(reader, types)):
-            is_cut = topic == '/odom' and number > 20
-            writer.write_serialized(topic, bytes(data)[:30] if is_cut else data, time_ns)
-    shutil.rmtree(episode)
-    cut.rename(episode)
-
-
 def test_damaged_bag_does_not_end_the_work_on_the_others(
     worlds: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / 'w'
     shutil.copytree(worlds, folder)
     first, second, *others = sorted(folder.iterdir())
-    damage(second)
+    rewrite(second, cut_off)
     next(first.glob('*.mcap')).write_bytes(b'no bag')
     (first / 'metadata.yaml').write_text('no bag')
     command = ['questions', str(folder), '--deltas', 'true', '--out']

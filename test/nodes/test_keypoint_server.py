@@ -249,7 +249,9 @@ def test_a_standing_task_goes_on_after_a_refusal(graph: Graph, server: ChatServe
     status = DiagnosticStatus(name='step', values=[KeyValue(key='id', value=first.id)])
     bench.refused.publish(status)
     bench.stand(HOME)
-    bench.proposals.wait(2)
+    second = bench.proposals.wait(2)[1]
+    assert second.task == 'Pick up the red block.'
+    assert second.id != first.id
 
 
 def test_a_task_can_be_set_while_the_node_runs_and_needs_a_robot(
