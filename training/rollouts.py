@@ -15,7 +15,7 @@ import json
 import os
 from pathlib import Path
 import sys
-from typing import Any, TYPE_CHECKING
+from typing import Any, TextIO, TYPE_CHECKING
 
 from embodied_r_ros.answers import Sampling
 from embodied_r_ros.errors import EmbodiedRError, InputError
@@ -182,10 +182,24 @@ def _add_samples(args: argparse.Namespace) -> None:
     # Completions of a batch wait for the longest: alike questions over alike histories.
     rows.sort(key=lambda row: (row.question_type, len(row.deltas)))
     made = sample(args.model, rows, args.count, sampling, memory)
-    with args.out.open('a', encoding='utf-8') as out:
+    with _appended(args.out) as out:
         for value in tqdm(made, total=len(rows), unit=' rows', disable=None):
             out.write(json.dumps({**value, 'origin': origin}, ensure_ascii=False) + '\n')
             out.flush()
+
+
+def _appended(path: Path) -> TextIO:
+    """A file to go on in, with its folder.
+
+    Raises:
+        InputError: It cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open('a', encoding='utf-8')
+    except OSError as error:
+        msg = f'--out {path} cannot be written: {error.strerror}'
+        raise InputError(msg) from None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

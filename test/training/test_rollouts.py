@@ -86,6 +86,20 @@ def test_file_of_another_origin_is_not_gone_on_with(
     assert (tmp_path / 'samples.jsonl').read_bytes() == before
 
 
+def test_folder_of_out_is_made_or_refused_by_name(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words[words.index('--out') + 1] = str(tmp_path / 'new' / 'samples.jsonl')
+    assert rollouts.main([*words, '--limit', '1']) == 0
+    assert (tmp_path / 'new' / 'samples.jsonl').exists()
+    (tmp_path / 'file').touch()
+    words[words.index('--out') + 1] = str(tmp_path / 'file' / 'samples.jsonl')
+    capsys.readouterr()
+    assert rollouts.main(words) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f'--out {tmp_path}/file/samples.jsonl cannot be written' in line
+
+
 def test_row_that_is_asked_otherwise_is_not_taken_for_the_old_one(
     words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
