@@ -5,7 +5,6 @@ from collections import Counter
 from dataclasses import replace
 import json
 from pathlib import Path
-import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -20,8 +19,6 @@ from embodied_r_ros.errors import InputError
 from embodied_r_ros.reasoning.memory import MemoryConfig
 from embodied_r_ros.resources import shared_path
 from embodied_r_ros.rows import Row, write_rows
-from safetensors.torch import load_file
-import torch
 
 from test.tiny_models import save_language_model
 from test.training.test_sft import turning_row
@@ -161,30 +158,6 @@ def test_answers_that_are_nearly_right_raise_no_alarm() -> None:
 def test_monitor_lives_without_a_judge() -> None:
     key = 'rewards/consistency_reward/mean'  # which is then logged as None
     assert names([{**log, key: None} for log in logs()]) == []
-
-
-def test_resumed_run_equals_one_that_was_not_stopped(folder: Path) -> None:
-    done = run_grpo(folder, '--max_steps', '4', '--save_steps', '2')
-    assert done.returncode == 0, done.stderr[-3000:]
-    stopped = folder / 'stopped'
-    shutil.copytree(folder / 'out' / 'checkpoint-2', stopped / 'checkpoint-2')
-    done = run_grpo(folder, '--max_steps', '4', '--output_dir', str(stopped))
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert 'step 2: stage 2 of 2' in done.stderr
-    assert 'stage 1 of 2' not in done.stderr
-    weights = [load_file(path / 'model.safetensors') for path in (folder / 'out', stopped)]
-    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
-    logged = [
-        [
-            (log['step'], log['completions/mean_length'], log['reward'], log['loss'])
-            for log in json.loads((path / 'checkpoint-4' / 'trainer_state.json').read_text())[
-                'log_history'
-            ]
-        ]
-        for path in (folder / 'out', stopped)
-    ]
-    assert len(logged[0]) == 4
-    assert logged[0] == logged[1]
 
 
 def rows_with_a_rare_answer(count: int) -> list[Row]:

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+from pathlib import Path
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip('torch')
+pytest.importorskip('trl')
+
+from embodied_r_ros.rows import write_rows
+from safetensors.torch import load_file
+import torch
+
+from test.training.test_grpo import run_grpo
+from test.training.test_sft import turning_row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run_sft(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, '-m', 'training.sft', '--config', 'training/configs/smoke-sft.yaml']
+    command += ['--rows', str(folder / 'rows.jsonl'), '--output_dir', str(folder / 'out'), *more]
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=250, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ('run', 'more', 'told'),
+    [
+        (run_grpo, (), ('completions/mean_length', 'reward', 'loss')),
+        (run_sft, (), ('loss', 'learning_rate', 'grad_norm')),
+        (run_sft, ('--share_prefixes', 'true', '--muon', 'false'), ('loss', 'grad_norm')),
+    ],
+    ids=['grpo', 'sft with muon', 'sft with shared prefixes'],
+)
+def test_resumed_run_equals_one_that_was_not_stopped(
+    tmp_path: Path,
+    run: Callable[..., subprocess.CompletedProcess[str]],
+    more: tuple[str, ...],
+    told: tuple[str, ...],
+) -> None:
+    write_rows(tmp_path / 'rows.jsonl', [turning_row(i, 'train') for i in range(16)])
+    done = run(tmp_path, '--max_steps', '4', '--save_steps', '2', *more)
+    assert done.returncode == 0, done.stderr[-3000:]
+    stopped = tmp_path / 'stopped'
+    shutil.copytree(tmp_path / 'out' / 'checkpoint-2', stopped / 'checkpoint-2')
+    again = run(tmp_path, '--max_steps', '4', '--output_dir', str(stopped), *more)
+    assert again.returncode == 0, again.stderr[-3000:]
+    if run is run_grpo:  # the stage, too, is that of the step
+        assert 'step 2: stage 2 of 2' in again.stderr
+        assert 'stage 1 of 2' not in again.stderr
+    weights = [load_file(path / 'model.safetensors') for path in (tmp_path / 'out', stopped)]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    states = [path / 'checkpoint-4' / 'trainer_state.json' for path in (tmp_path / 'out', stopped)]
+    steps = [json.loads(state.read_text())['log_history'] for state in states]
+    logged = [[[log.get(name) for name in ('step', *told)] for log in logs] for logs in steps]
+    assert [row[0] for row in logged[0] if None not in row] == [1, 2, 3, 4]
+    assert logged[0] == logged[1]
