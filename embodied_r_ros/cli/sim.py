@@ -54,6 +54,8 @@ def _add_indoor(worlds: Any) -> None:
     kinds = ('all', 'common', 'rare')
     help_text = "of things: 'rare' worlds have kinds and surfaces that 'common' ones never have"
     add('--kinds', choices=kinds, default=default.kinds, help=help_text)
+    help_text = 'of the episodes: so many paths lead back to their start, 0'
+    add('--returns', type=float, default=default.returns, metavar='SHARE', help=help_text)
     help_text = 'on the walls, in letters and as QR codes: a text, or a file with one on each line'
     add('--signs', type=some_text, metavar='FILE_OR_TEXT', help=help_text)
 
@@ -121,8 +123,9 @@ def _indoor(args: argparse.Namespace) -> int:
 
     width, height = args.size
     signs = texts_of(args.signs) if args.signs else ()
+    images = not args.no_images
     config = IndoorConfig(
-        args.rate, args.duration, width, height, not args.no_images, args.kinds, signs
+        args.rate, args.duration, width, height, images, args.kinds, signs, args.returns
     )
     _watch(generate(config, args.seed, args.episodes, args.out, args.workers), args.episodes)
     return 0

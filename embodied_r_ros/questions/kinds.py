@@ -155,7 +155,9 @@ def _no_return(moment: Moment) -> str:
     way_m, turn_deg = math.hypot(x, y), abs(math.degrees(moment.turn_rad))
     is_near = way_m < _AWAY_M
     reasons = {
-        'simulated paths never lead back: one answer would do for all': bool(moment.layout),
+        'in such a simulated world no path leads back: one answer would do for all': bool(
+            moment.layout and not moment.layout.may_return
+        ),
         'the robot has not been away from its start': moment.farthest_m < _AWAY_M,
         'the robot is near its start, but not at it': is_near
         and (way_m > _BACK_M or abs(rise_m) > _MIN_RISE_M),

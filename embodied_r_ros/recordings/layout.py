@@ -115,6 +115,7 @@ class Layout:
     images: tuple[ImageTruth, ...]  # in order of time
     frame_id: str = 'odom'
     labels: tuple[str, ...] = ()  # all that objects of such a world may have; empty: any
+    may_return: bool = False  # in such a world some paths lead back to their start
     version: int = LAYOUT_VERSION
 
     def image_at(self, stamp_ns: int) -> ImageTruth:

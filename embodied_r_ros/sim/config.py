@@ -30,6 +30,9 @@ class IndoorConfig:
     signs: tuple[str, ...] = setting(
         (), 'Texts of signs on the walls, in letters and as QR codes; nothing else changes'
     )
+    returns: float = setting(
+        0.0, 'Share of the episodes whose path leads back to its start', between=(0, 1)
+    )
     jpeg_quality: int = setting(90, 'JPEG quality', between=(1, 100))
 
     def __post_init__(self) -> None:

@@ -16,11 +16,14 @@ from embodied_r_ros.sim.room import UnfitError
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from embodied_r_ros.recordings.layout import Vector
     from embodied_r_ros.sim.room import Room
     from numpy.typing import NDArray
 
 HEIGHTS_M = (0.4, 1.6)
+YAW = 3  # position in the state
 _WALL_CLEARANCE_M = 0.35
 THING_CLEARANCE_M = 0.3
 _FREE_AHEAD_M = 1.0  # at every rest the camera has at least this much room before it
@@ -65,6 +68,16 @@ class Segment:
     duration_s: float
     start: NDArray[np.float64]  # state (5,)
     change: NDArray[np.float64]  # of the state (5,)
+
+    @property
+    def end(self) -> NDArray[np.float64]:
+        """State after it, of shape (5,)."""
+        return self.start + self.change
+
+    @property
+    def end_s(self) -> float:
+        """When it is over [s]."""
+        return self.start_s + self.duration_s
 
 
 @dataclass(frozen=True)
@@ -112,10 +125,9 @@ def draw_path(rng: np.random.Generator, room: Room, duration_s: float) -> Camera
     segments: list[Segment] = []
     end_s = 0.0
     while end_s < duration_s:
-        segment = _segment(rng, room, state, end_s, segments[-1].kind if segments else '')
-        segments.append(segment)
-        state = segment.start + segment.change
-        end_s += segment.duration_s
+        before = segments[-1].kind if segments else ''
+        segments.append(draw_segment(rng, room, state, end_s, before, _WEIGHTS))
+        state, end_s = segments[-1].end, segments[-1].end_s
     return CameraPath(tuple(segments))
 
 
@@ -131,17 +143,34 @@ def _start(rng: np.random.Generator, room: Room) -> NDArray[np.float64]:
     raise UnfitError(msg)
 
 
-def _segment(
-    rng: np.random.Generator, room: Room, state: NDArray[np.float64], start_s: float, before: str
+def draw_segment(
+    rng: np.random.Generator,
+    room: Room,
+    state: NDArray[np.float64],
+    start_s: float,
+    before: str,
+    drawn: Mapping[str, float],
 ) -> Segment:
-    kinds, weights = list(_WEIGHTS), np.array(list(_WEIGHTS.values()))
+    """Draw a free segment from a state on.
+
+    Args:
+        rng: Where chance comes from.
+        room: Where to move.
+        state: Where it starts, of shape (5,).
+        start_s: When [s].
+        before: Kind of the segment before it; empty: none.
+        drawn: How often each kind is drawn.
+
+    Raises:
+        UnfitError: None of many is free.
+    """
+    kinds, weights = list(drawn), np.array(list(drawn.values()))
     for _ in range(_ATTEMPTS):
         kind = str(rng.choice(kinds, p=weights / weights.sum()))
         if kind == before and kind in {'stop', 'lift', 'tilt'}:
             continue
         change, duration_s = _change(rng, kind, state)
-        progress = minimum_jerk(np.arange(25) / 24)
-        if not _is_free(room, state + progress[:, None] * change):
+        if not is_free_way(room, state, change):
             continue
         if _sees_things(room, state + change) or rng.random() < _EMPTY_SHARE:
             return Segment(kind, start_s, duration_s, state, change)
@@ -191,6 +220,12 @@ def is_before_eyes(state: NDArray[np.float64], point: Vector) -> bool:
 
 def _sees_things(room: Room, state: NDArray[np.float64]) -> bool:
     return any(is_before_eyes(state, thing.position) for thing in room.things)
+
+
+def is_free_way(room: Room, state: NDArray[np.float64], change: NDArray[np.float64]) -> bool:
+    """Tell whether a change of state leads past everything, to a view."""
+    progress = minimum_jerk(np.arange(25) / 24)
+    return _is_free(room, state + progress[:, None] * change)
 
 
 def _is_free(room: Room, states: NDArray[np.float64]) -> bool:

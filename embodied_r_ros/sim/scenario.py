@@ -10,6 +10,7 @@ from embodied_r_ros.geometry import Pose, quaternion_from_matrix, rotation_from_
 from embodied_r_ros.sim.events import draw_tracks
 from embodied_r_ros.sim.path import draw_path
 from embodied_r_ros.sim.room import furnished_room, possible_labels
+from embodied_r_ros.sim.way_back import with_way_back
 import numpy as np
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class Scenario:
     stamps_ns: tuple[int, ...]  # of the images
     texture_seed: int
     labels: tuple[str, ...] = ()  # that things of such rooms may have; empty: any
+    may_return: bool = False  # in such rooms some paths lead back to their start
 
     def seconds(self, stamp_ns: int) -> float:
         """Time since the first image [s]."""
@@ -78,16 +80,19 @@ def draw_scenario(config: IndoorConfig, seed: int, index: int, attempt: int) -> 
     Raises:
         UnfitError: This draw leads nowhere.
     """
-    sources = np.random.SeedSequence([seed, index, attempt]).spawn(4)
-    room_rng, path_rng, event_rng, rng = (np.random.default_rng(s) for s in sources)
+    sources = np.random.SeedSequence([seed, index, attempt]).spawn(5)
+    room_rng, path_rng, event_rng, rng, back_rng = (np.random.default_rng(s) for s in sources)
     start_ns = _EPOCH_NS + int(rng.integers(_START_SPREAD_S)) * _NS
     count = max(2, round(config.duration_s * config.rate_hz))
     room = furnished_room(room_rng, config.kinds)
     kinds = '' if config.kinds == 'all' else f'{config.kinds}-'
     signs = 'signs-' if config.signs else ''  # another recording of the same room
+    returns = 'returns-' if config.returns else ''
     path = draw_path(path_rng, room, config.duration_s)
+    if back_rng.random() < config.returns:
+        path = with_way_back(back_rng, room, path, config.duration_s)
     return Scenario(
-        episode_id=f'indoor-{kinds}{signs}{seed}-{index:05d}',
+        episode_id=f'indoor-{kinds}{signs}{returns}{seed}-{index:05d}',
         scene_id=f'room-{kinds}{seed}-{index:05d}',
         room=replace(room, signs=config.signs),
         path=path,
@@ -95,4 +100,5 @@ def draw_scenario(config: IndoorConfig, seed: int, index: int, attempt: int) -> 
         stamps_ns=tuple(start_ns + round(i * _NS / config.rate_hz) for i in range(count)),
         texture_seed=int(rng.integers(2**32)),
         labels=possible_labels(config.kinds),
+        may_return=config.returns > 0,
     )

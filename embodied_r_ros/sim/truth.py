@@ -86,6 +86,7 @@ def _layout(scenario: Scenario, world: World, camera: Intrinsics) -> Layout:
         objects=objects,
         images=tuple(images),
         labels=scenario.labels,
+        may_return=scenario.may_return,
     )
 
 

@@ -16,7 +16,9 @@ import pytest
 pytest.importorskip('embodied_r_ros.sim.world')
 
 from embodied_r_ros.cli.main import main
+from embodied_r_ros.questions.wordings import RETURNS
 from embodied_r_ros.recordings.bags import open_bag, read_messages
+from embodied_r_ros.rows import read_rows
 
 QUICK = ['--duration', '6', '--rate', '5', '--size', '160x120', '--no-images']
 TIMEOUT_S = 60.0
@@ -42,6 +44,19 @@ def test_signs_stand_in_the_record(tmp_path: Path) -> None:
     assert start.scene_id == 'room-5-00000'
 
 
+def test_rooms_with_ways_back_ask_for_them(tmp_path: Path) -> None:
+    out, rows = tmp_path / 'out', tmp_path / 'rows.jsonl'
+    run = ['sim', 'indoor', '--episodes', '4', '--seed', '5', '--no-images', '--out', str(out)]
+    assert main([*run, '--returns', '1']) == 0
+    asked = ['questions', str(out), '--deltas', 'true', '--out', str(rows), '--moments', '12']
+    assert main(asked) == 0
+    found = [row for row in read_rows(rows) if row.question_type == 'revisit']
+    answers = {row.options['ABC'.index(row.solution)] for row in found}
+    assert answers == set(RETURNS.values())
+    assert {row.episode_id[:20] for row in found} == {'indoor-returns-5-000'}
+    assert {row.scene_id[:9] for row in found} == {'room-5-00'}
+
+
 @pytest.mark.parametrize(
     ('more', 'named'),
     [
@@ -51,6 +66,7 @@ def test_signs_stand_in_the_record(tmp_path: Path) -> None:
         (['--duration', 'nan'], 'duration_s is nan: expected 5 to 3600'),
         (['--seed', '-3'], 'seed is -3: expected 0 or more'),
         (['--signs', 'x' * 300], 'has 300 characters: expected at most 200'),
+        (['--returns', '2'], 'returns is 2.0: expected 0 to 1'),
         (['--workers', '0'], 'workers is 0: expected 1 or more'),
     ],
 )

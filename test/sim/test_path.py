@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 import math
 from typing import TYPE_CHECKING
 
+from embodied_r_ros.geometry import wrapped
 from embodied_r_ros.sim.events import draw_tracks
 from embodied_r_ros.sim.path import (
     CameraPath,
@@ -14,8 +16,10 @@ from embodied_r_ros.sim.path import (
     HEIGHTS_M,
     minimum_jerk,
     THING_CLEARANCE_M,
+    YAW,
 )
-from embodied_r_ros.sim.room import furnished_room, near, Room
+from embodied_r_ros.sim.room import furnished_room, near, Room, UnfitError
+from embodied_r_ros.sim.way_back import with_way_back
 import numpy as np
 import pytest
 
@@ -108,3 +112,34 @@ def test_things_move_come_and_go_without_touching_anything(walks: Walks) -> None
                     other_at = places[other_index][time]
                     assert not other_at or not near(thing, room.things[other_index], at, other_at)
     assert min(happened[kind] for kind in ('move', 'appear', 'go')) > 3
+
+
+@pytest.fixture(scope='module')
+def walks_back() -> list[tuple[Room, CameraPath]]:
+    drawn = []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        room = furnished_room(rng)
+        with suppress(UnfitError):
+            path = draw_path(rng, room, DURATION_S)
+            drawn.append((room, with_way_back(rng, room, path, DURATION_S)))
+    assert len(drawn) > 10
+    return drawn
+
+
+def test_ways_back_end_at_the_start_with_its_view_or_another(walks_back: Walks) -> None:
+    apart, turned = [], []
+    for room, path in walks_back:
+        states = path.states(TIMES_S)
+        points = states[:, :3]
+        assert room.clearance(points).min() > 0.3
+        for thing in room.things:
+            assert thing.distance(points, np.array(thing.position)).min() > 0.25
+        away = np.linalg.norm(points - points[0], axis=1)
+        assert away[-1] < 1e-6
+        apart.append(away.max())
+        arrived = next(s for s in reversed(path.segments) if s.kind.endswith('undone'))
+        turned.append(abs(wrapped(arrived.end[YAW] - states[0][YAW])))
+    assert np.median(apart) > 1.0
+    assert min(turned) < math.radians(1)
+    assert max(turned) > math.radians(60)
