@@ -28,7 +28,7 @@ from embodied_r_ros.reasoning.asking import ReasonerConfig
 from embodied_r_ros.rows import read_rows
 
 from training.judge.models import add_judge_option
-from training.models import is_adapter, model_folder
+from training.models import is_adapter, is_complete, model_folder
 from training.promote import serving_model, slot_of
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 _ROOT = Path(__file__).resolve().parent.parent
 _CONFIGS = Path(__file__).resolve().parent / 'configs'
 _SAMPLES = 4  # completions of a row that tell whether it teaches anything
-_FINISHED = ('model.safetensors', 'adapter_model.safetensors')
 Words = tuple[object, ...]
 
 
@@ -50,7 +49,7 @@ class Candidate:
 
     def is_trained(self) -> bool:
         """Tell whether its training has ended."""
-        return any((self.folder / name).exists() for name in _FINISHED)
+        return is_complete(self.folder)
 
 
 class Improvement:

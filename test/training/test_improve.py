@@ -41,8 +41,9 @@ class Steps:
             write_rows(Path(texts[texts.index('--out') + 1]), rows)
         if '--output_dir' in texts:
             folder = Path(texts[texts.index('--output_dir') + 1])
-            folder.mkdir()
-            (folder / 'model.safetensors').write_text('')
+            folder.mkdir(exist_ok=True)
+            for name in ('config.json', 'model.safetensors', 'tokenizer.json'):
+                (folder / name).write_text('{}')
         if '--json' in texts:
             accuracy = self.right.get(Path(texts[texts.index('--model') + 1]).name, 0.5)
             Path(texts[texts.index('--json') + 1]).write_text(json.dumps({'accuracy': accuracy}))
@@ -82,6 +83,18 @@ def test_what_is_there_is_not_made_again_and_a_refusal_is_told(
     names = [words[0] for words in again.words]
     assert not {'embodied-r', 'training.grpo', 'training.sft'} & set(names)
     assert names[-1] == 'training.promote'
+
+
+def test_what_was_not_saved_wholly_is_trained_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(tmp_path, monkeypatch, Steps({}), '--no-promote') == 0
+    (tmp_path / 'out' / 'control' / 'tokenizer.json').unlink()  # as if it had been ended before
+    again = Steps({})
+    assert run(tmp_path, monkeypatch, again, '--no-promote') == 0
+    names = [words[0] for words in again.words]
+    assert 'training.sft' in names
+    assert 'training.grpo' not in names
 
 
 def test_recordings_of_too_few_places_are_refused(
