@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip('torch')
 pytest.importorskip('trl')
 
+from accelerate.commands.config.config_args import ClusterConfig
 from embodied_r_ros.answers import Sampling
 from embodied_r_ros.errors import InputError
 from embodied_r_ros.reasoning.memory import MemoryConfig
@@ -41,7 +42,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # What a recipe for GPUs is run with here, for one step.
 ON_A_CPU = (
     '--use_cpu', 'true', '--bf16', 'false', '--use_vllm', 'false', '--model_init_kwargs', '{}',
-    '--gradient_checkpointing', 'false', '--max_steps', '1', '--report_to', 'none',
+    '--max_steps', '1', '--report_to', 'none',
     '--per_device_train_batch_size', '4', '--gradient_accumulation_steps', '2',
     '--num_generations', '4', '--max_completion_length', '8', '--threads', '1',
     '--eval_strategy', 'no', '--log_completions', 'false',
@@ -198,6 +199,13 @@ def test_gpu_recipe_runs_with_a_small_model_of_its_architecture(folder: Path, na
     assert done.returncode == 0, done.stderr[-3000:]
     adapter = (folder / 'out' / 'adapter_model.safetensors').exists()
     assert adapter == (name == 'qwen2.5-3b-lora')
+
+
+def test_accelerate_reads_how_eight_gpus_are_shared_out() -> None:
+    file = ROOT / 'training' / 'configs' / 'accelerate-deepspeed.yaml'
+    config = ClusterConfig.from_yaml_file(str(file))
+    assert (config.distributed_type, config.num_processes) == ('DEEPSPEED', 6)
+    assert config.deepspeed_config['zero_stage'] == 3
 
 
 def test_two_processes_train_one_model(folder: Path) -> None:
