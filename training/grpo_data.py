@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-import sys
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.reasoning.memory import MemoryConfig
@@ -14,7 +13,7 @@ from embodied_r_ros.reasoning.memory import MemoryConfig
 from training.batches import grouped_by_length
 from training.generate import chat_text, prompt_messages
 from training.kinds import AskingArguments, rows_of_kinds
-from training.rollouts import read_samples, unanimous
+from training.rollouts import read_samples, taught
 from training.vision import has_image, image_dataset, image_file, image_prompt
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ def examples(arguments: GrpoArguments, split: str, tokenizer: Any) -> Iterator[d
     memory = MemoryConfig(token_budget=arguments.token_budget)
     sampled = read_samples(Path(arguments.samples)) if arguments.samples else {}
     images = Path(arguments.images) if arguments.images else None
-    told = _taught(sampled, arguments.anchor_share) if split == 'train' and sampled else None
+    told = taught(sampled, arguments.anchor_share) if split == 'train' and sampled else None
     rows = rows_of_kinds(arguments.rows, arguments.kinds, split, arguments.max_scenes)
     for row in rows:
         if told is not None and row.id not in told:
@@ -80,22 +79,6 @@ def examples(arguments: GrpoArguments, split: str, tokenizer: Any) -> Iterator[d
             'expected_length': sum(map(len, own)) / len(own) if own else 0.0,
             **({'image': str(image_file(row, images))} if images else {}),
         }
-
-
-def _taught(sampled: dict[str, dict[str, Any]], anchor_share: float) -> set[str]:
-    """Ids of the rows that are asked, of those that the start was asked several times.
-
-    What it answers always or never teaches nothing at first: no group would differ. But a kind of
-    question that it always answers, and that is asked no more, is lost unnoticed.
-    """
-    dull = unanimous(sampled)
-    known = sorted(row for row in dull if all(sampled[row]['right']))
-    anchors = Random(0).sample(known, round(anchor_share * len(known)))
-    sys.stderr.write(
-        f'grpo: {len(dull)} of {len(sampled)} sampled rows are unanimous;'
-        f' {len(anchors)} of the {len(known)} right ones are kept\n'
-    )
-    return (sampled.keys() - dull) | set(anchors)
 
 
 def training_prompts(

@@ -14,6 +14,7 @@ from dataclasses import asdict, replace
 import json
 import os
 from pathlib import Path
+from random import Random
 import sys
 from typing import Any, TextIO, TYPE_CHECKING
 
@@ -156,6 +157,26 @@ def _difference(value: dict[str, Any], origin: dict[str, Any]) -> str:
 def unanimous(samples: dict[str, dict[str, Any]]) -> set[str]:
     """Ids of the rows whose samples are all right or all wrong."""
     return {key for key, value in samples.items() if len(set(value['right'])) == 1}
+
+
+def taught(sampled: dict[str, dict[str, Any]], anchor_share: float) -> set[str]:
+    """Ids of the rows that are asked, of those that the start was asked several times.
+
+    What it answers always or never teaches nothing at first: no group would differ. But a kind of
+    question that it always answers, and that is asked no more, is lost unnoticed.
+
+    Args:
+        sampled: Samples by row id.
+        anchor_share: So many of the rows that it always answers are asked all the same.
+    """
+    dull = unanimous(sampled)
+    known = sorted(row for row in dull if all(sampled[row]['right']))
+    anchors = Random(0).sample(known, round(anchor_share * len(known)))
+    sys.stderr.write(
+        f'{len(dull)} of {len(sampled)} sampled rows are unanimous;'
+        f' {len(anchors)} of the {len(known)} right ones are kept\n'
+    )
+    return (sampled.keys() - dull) | set(anchors)
 
 
 def _add_samples(args: argparse.Namespace) -> None:

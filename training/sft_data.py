@@ -18,7 +18,7 @@ from training.generate import prompt_messages
 from training.grading import position_accuracy
 from training.kinds import AskingArguments, rows_of_kinds
 from training.reword import reworded
-from training.rollouts import read_samples
+from training.rollouts import read_samples, taught
 from training.traces import PATH_KINDS, read_row, Trace
 from training.vision import has_image, image_file, image_prompt
 
@@ -61,6 +61,10 @@ class SftArguments(AskingArguments):
     samples: str = field(
         default='',
         metadata={'help': 'train on right completions of training.rollouts instead'},
+    )
+    anchor_share: float = field(
+        default=1.0,
+        metadata={'help': 'of rows whose samples are all right, so many are taken, as by grpo'},
     )
     reasoning: bool = field(
         default=True,
@@ -161,8 +165,9 @@ def right_samples(arguments: SftArguments, split: str) -> Iterator[dict[str, Any
     """Prompts with the model's own right completions: rejection sampling."""
     samples = read_samples(Path(arguments.samples))
     memory = MemoryConfig(arguments.token_budget)
+    kept = taught(samples, arguments.anchor_share)
     for number, row in enumerate(chosen_rows(arguments, split)):
-        sampled = samples.get(row.id, {'completions': [], 'right': []})
+        sampled = samples[row.id] if row.id in kept else {'completions': [], 'right': []}
         for text, right in zip(sampled['completions'], sampled['right'], strict=True):
             if right and parse_completion(text).well_formed:
                 asked = _asked(row, memory, arguments.images)

@@ -35,6 +35,7 @@ from training.nano import load_tokenizer
 from training.rewards import unanimous_share
 from training.rollouts import sample
 from training.schedule import parse_stages, Stage, stage_at
+from training.sft_data import examples, SftArguments
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -232,6 +233,9 @@ def test_prompts_whose_completions_are_of_like_length_are_asked_together() -> No
     assert same in ([*range(8)], [*range(4, 8), *range(4)])
 
 
+BRIEF, LONGER = (f'<think>{text}</think><answer>A</answer>' for text in ('So.', 'So it is.'))
+
+
 def test_only_rows_that_samples_differ_on_are_trained_on(tmp_path: Path) -> None:
     rows = [turning_row(seed, split) for seed, split in enumerate(['train'] * 4 + ['validation'])]
     rows = [replace(row, id=f'row{index}') for index, row in enumerate(rows)]
@@ -243,7 +247,7 @@ def test_only_rows_that_samples_differ_on_are_trained_on(tmp_path: Path) -> None
         'row3': [False, False],
     }
     lines = [
-        json.dumps({'id': name, 'completions': ['short', 'longer'], 'right': right})
+        json.dumps({'id': name, 'completions': [BRIEF, LONGER], 'right': right})
         for name, right in sampled.items()
     ]
     (tmp_path / 'samples.jsonl').write_text('\n'.join(lines) + '\n')
@@ -260,6 +264,10 @@ def test_only_rows_that_samples_differ_on_are_trained_on(tmp_path: Path) -> None
         assert told is not None
         asked = [str(prompt) for prompt in told['prompt']]
         assert Counter(asked) == Counter([str(prompt) for prompt in prompts['prompt']] * 3)
+    for anchors, learned in ((0.0, [BRIEF, LONGER]), (1.0, [BRIEF, LONGER, BRIEF, LONGER])):
+        control = SftArguments(words[0], samples=file, anchor_share=anchors)
+        made = [each['completion'][0]['content'] for each in examples(control, 'train', 0)]
+        assert made == learned
 
 
 def test_every_epoch_asks_all_prompts_in_another_order(tmp_path: Path) -> None:
