@@ -18,6 +18,7 @@ from typing import Any, TYPE_CHECKING, TypeVar
 from embodied_r_ros.answers import Sampling
 from embodied_r_ros.errors import EmbodiedRError, InputError
 from embodied_r_ros.perception.vlm.cache import ReplyCache
+from embodied_r_ros.reasoning.completions import UNKNOWN
 from embodied_r_ros.reasoning.memory import MemoryConfig
 from embodied_r_ros.rows import read_rows
 
@@ -78,6 +79,7 @@ def evaluate(
         'words': _mean([len(text.split()) for text in completions]),
         'by_type': _beside_blind(by_type(rows, grades), by_type(rows, blind)),
         'by_wording': by_wording(rows, grades),
+        'unanswerable': by_reason(rows, grades),
         'majority_baseline': majority_baseline(rows),
         'question_only_accuracy': _mean([g.accuracy or 0.0 for g in blind]),
         'unknown': unknown_rates(rows, grades),
@@ -143,6 +145,14 @@ def by_wording(rows: Sequence[Row], grades: Sequence[Grade]) -> dict[str, dict[s
     told = [(r, g) for r, g in zip(rows, grades, strict=True) if 'held_out_wording' in r.meta]
     some, own = [row for row, _ in told], [grade for _, grade in told]
     return rates(_grouped(some, own, lambda row: names[bool(row.meta['held_out_wording'])]))
+
+
+def by_reason(rows: Sequence[Row], grades: Sequence[Grade]) -> dict[str, dict[str, Any]]:
+    """Accuracy where nothing seen can tell: an item that is nowhere, or a foreign question."""
+    told = [(r, g) for r, g in zip(rows, grades, strict=True) if r.solution == UNKNOWN]
+    some, own = [row for row, _ in told], [grade for _, grade in told]
+    reason = {True: 'foreign', False: 'absent'}
+    return rates(_grouped(some, own, lambda row: reason[row.source == 'foreign']))
 
 
 def rates(groups: dict[str, list[tuple[float, str]]]) -> dict[str, dict[str, Any]]:
@@ -217,6 +227,11 @@ def table(report: dict[str, Any]) -> str:
         f'words {name:<16} {entry["accuracy"]:6.1%}  (n = {entry["n"]})'
         for name, entry in report['by_wording'].items()
         if len(report['by_wording']) > 1
+    ]
+    lines += [
+        f'unknown as {name:<11} {entry["accuracy"]:6.1%}  (n = {entry["n"]})'
+        for name, entry in report['unanswerable'].items()
+        if len(report['unanswerable']) > 1
     ]
     lines += [arm_table(report['arms'])] if report['arms'] else []
     return '\n'.join(lines)

@@ -106,6 +106,20 @@ def test_held_out_words_are_reported_on_their_own() -> None:
     assert evaluate.by_wording(ROWS, grades) == {}
 
 
+def test_foreign_questions_are_told_from_items_that_are_nowhere() -> None:
+    told = [('layout', 'unknown'), ('layout', 'unknown'), ('foreign', 'unknown'), ('layout', 'A')]
+    rows = [
+        replace(row, source=source, solution=solution)
+        for row, (source, solution) in zip(ROWS, told, strict=False)
+    ]
+    grades = [Grade(format=True, accuracy=float(i), answer='A') for i in (1, 0, 0, 1)]
+    found = evaluate.by_reason(rows, grades)
+    assert {name: (own['n'], own['accuracy']) for name, own in found.items()} == {
+        'absent': (2, 0.5),
+        'foreign': (1, 0.0),
+    }
+
+
 def test_report_has_the_verdict_of_a_judge() -> None:
     with ChatServer(reader, [{'id': 'm'}], 'm') as server:
         report = evaluate.evaluate(server.url, ROWS, MEMORY, Sampling(), judge=Sceptic())

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 _RECIPES = {'grpo': GrpoArguments, 'sft': SftArguments}
 _KEPT = (
     'n', 'accuracy', 'interval_95', 'format', 'consistency', 'execution', 'words', 'unknown',
-    'majority_baseline', 'question_only_accuracy', 'by_type', 'identity',
+    'majority_baseline', 'question_only_accuracy', 'by_type', 'by_wording',
+    'unanswerable', 'identity',
 )  # fmt: skip
 _OF_A_PAIR = ('difference', 'interval_95', 'p_value', 'better', 'worse')
 
@@ -220,7 +221,8 @@ def _types_chart(report: dict[str, Any], file: str) -> str:
 def _grid(report: dict[str, Any]) -> str:
     head = (
         'rows', 'model', 'judge', 'n', 'accuracy', 'against the first', 'p', 'blind', 'format',
-        'consistency', 'executed', 'words', 'unknown: precision', 'recall',
+        'consistency', 'executed', 'words', 'unknown: precision', 'recall', 'absent', 'foreign',
+        'known words', 'held-out words',
     )  # fmt: skip
     return html_table(head, [_line(cell) for cell in report['cells']])
 
@@ -242,4 +244,10 @@ def _line(cell: dict[str, Any]) -> tuple[Any, ...]:
         f'{cell["words"]:.0f}',
         rate_text(cell['unknown']['precision']),
         rate_text(cell['unknown']['recall']),
+        *(_rate_of(cell['unanswerable'], reason) for reason in ('absent', 'foreign')),
+        *(_rate_of(cell['by_wording'], words) for words in ('known', 'held out')),
     )
+
+
+def _rate_of(groups: dict[str, dict[str, Any]], name: str) -> str:
+    return rate_text(groups[name]['accuracy']) if name in groups else ''
