@@ -269,6 +269,14 @@ def test_perception_and_reasoning_lose_on_the_same_questions(
     assert run(**values) == report
 
 
+def test_images_alone_tell_no_lengths(worlds: Path) -> None:
+    report = run(kind='perception', worlds=str(worlds), moments=1, model=NANO, images_alone=True)
+    read = {name: figures['reader']['accuracy'] for name, figures in report['texts'].items()}
+    assert read['true'] > read['images alone']
+    assert read['classical'] > read['images alone']
+    assert {figures['model']['n'] for figures in report['texts'].values()} == {report['asked']}
+
+
 def test_policies_look_at_their_frames_and_are_asked_the_same(worlds: Path) -> None:
     report = run(
         kind='keyframes',

@@ -108,6 +108,7 @@ class PerceptionConfig(ExperimentConfig):
     worlds: tuple[str, ...] = setting((), 'simulated bags or folders of them, instead of rows')
     episodes: int = setting(0, 'of the worlds, at most; 0: all', between=(0, 10**9))
     moments: int = setting(2, 'of an episode at which is asked', between=(1, 64))
+    images_alone: bool = setting(False, 'the classical perceiver by images alone, too')
     profile: str = setting('', 'profile with a vision-language model to compare; empty: none')
 
     def __post_init__(self) -> None:
@@ -117,8 +118,8 @@ class PerceptionConfig(ExperimentConfig):
             raise ConfigError(msg)
         if self.rows:
             _check_named(self, 'rows', at_least=2)
-        if self.rows and self.profile:
-            msg = 'a profile perceives worlds: rows have been perceived already'
+        if self.rows and (self.profile or self.images_alone):
+            msg = 'profile and images_alone perceive worlds: rows have been perceived already'
             raise ConfigError(msg)
 
 
@@ -137,6 +138,7 @@ class PolicyConfig:
     in_pairs: bool = setting(
         True, 'each image is compared with the one before; no: described alone, as a batch'
     )
+    odometry: bool = setting(True, 'poses of the recording are used; no: images alone')
 
     def __post_init__(self) -> None:
         check_settings(self)

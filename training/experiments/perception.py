@@ -36,7 +36,6 @@ from training.report_page import html_page, html_table, interval_text, rate_text
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from embodied_r_ros.perception.perceiver import Perceiver
     from embodied_r_ros.perception.vlm.cache import ReplyCache
     from embodied_r_ros.rows import Row
 
@@ -100,27 +99,24 @@ def _texts(config: PerceptionConfig, cache: ReplyCache) -> dict[str, list[Row]]:
     """Rows by the name of what they were told by; the first is the reference."""
     if config.rows:
         return {name: list(read_rows(Path(file))) for name, file in config.rows.items()}
-    perceivers = {'classical': perceiver_of('')}
+    classical = perceiver_of('')
+    looks = {'classical': (classical, PolicyConfig())}
+    if config.images_alone:
+        looks['images alone'] = (classical, PolicyConfig(odometry=False))
     if config.profile:
-        perceivers['vlm'] = perceiver_of(config.profile)
+        looks['vlm'] = (perceiver_of(config.profile), PolicyConfig())
     texts: dict[str, list[Row]] = defaultdict(list)
     worlds = simulated([Path(world) for world in config.worlds], config.episodes)
     for bag, layout in tqdm(worlds, unit=' bags', desc='perceived', leave=False, disable=None):
-        seen = _seen(bag, perceivers, cache)
+        seen = {
+            name: look_at(bag, policy, who, cache).deltas for name, (who, policy) in looks.items()
+        }
         stamps = [delta['stamp_ns'] for delta in seen['classical']]
         seen = {'true': row_deltas(true_deltas(layout, stamps)), **seen}
         for row in questions_at(layout, stamps, config.moments, config.seed):
             for name, deltas in seen.items():
                 texts[name].append(replace(row, deltas=deltas[: len(row.deltas)]))
     return dict(texts)
-
-
-def _seen(
-    bag: Path, perceivers: Mapping[str, Perceiver], cache: ReplyCache
-) -> dict[str, tuple[dict[str, Any], ...]]:
-    """What each perceiver sees in the same keyframes of a recording."""
-    policy = PolicyConfig()
-    return {name: look_at(bag, policy, who, cache).deltas for name, who in perceivers.items()}
 
 
 def text(report: dict[str, Any]) -> str:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, astuple, dataclass, replace
 import hashlib
 import json
 from pathlib import Path
@@ -78,7 +78,7 @@ def look_at(bag: Path, policy: PolicyConfig, perceiver: Perceiver, cache: ReplyC
         value = json.loads(kept)
         return Seen(**{**value, 'deltas': tuple(value['deltas'])})
     with open_source(bag) as source:
-        images = list(source)
+        images = [i if policy.odometry else replace(i, pose=None) for i in source]
     start = time.perf_counter()
     keyframes = chosen(images, policy)
     middle = time.perf_counter()
