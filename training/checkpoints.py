@@ -8,7 +8,9 @@ from pathlib import Path
 import shutil
 import sys
 
-# The trainer writes it last: a checkpoint that has it is complete.
+from safetensors import safe_open, SafetensorError
+
+# The trainer writes it last: when a process ends, a checkpoint that has it is complete.
 _LAST_FILE = 'trainer_state.json'
 
 
@@ -30,6 +32,9 @@ def newest_checkpoint(folder: str) -> str | None:
 def _is_complete(checkpoint: Path) -> bool:
     try:
         json.loads((checkpoint / _LAST_FILE).read_text(encoding='utf-8'))
-    except (OSError, ValueError):
+        for file in checkpoint.glob('*.safetensors'):  # when a machine ends, the rest may be cut
+            with safe_open(file, 'numpy'):
+                pass
+    except (OSError, ValueError, SafetensorError):
         return False
     return True

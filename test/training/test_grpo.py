@@ -20,6 +20,8 @@ from embodied_r_ros.errors import InputError
 from embodied_r_ros.reasoning.memory import MemoryConfig
 from embodied_r_ros.resources import shared_path
 from embodied_r_ros.rows import Row, write_rows
+from safetensors.torch import save_file
+import torch
 
 from test.tiny_models import save_language_model
 from test.training.test_sft import turning_row
@@ -104,6 +106,11 @@ def test_half_written_checkpoint_is_not_resumed(tmp_path: Path) -> None:
         (tmp_path / f'checkpoint-{step}' / 'trainer_state.json').write_text('{}')
     assert newest_checkpoint(str(tmp_path)) == str(tmp_path / 'checkpoint-10')
     assert not (tmp_path / 'checkpoint-11').exists()
+    weights = tmp_path / 'checkpoint-10' / 'model.safetensors'
+    save_file({'w': torch.zeros(64)}, weights)
+    assert newest_checkpoint(str(tmp_path)) == str(tmp_path / 'checkpoint-10')
+    weights.write_bytes(weights.read_bytes()[:-8])  # the machine ended before it was on the disk
+    assert newest_checkpoint(str(tmp_path)) == str(tmp_path / 'checkpoint-9')
 
 
 def test_unanimous_groups_are_counted_by_prompt() -> None:
