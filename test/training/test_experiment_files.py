@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What experiments and recipes read is shipped, or made by a command that is told somewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+import re
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIGS = ROOT / 'training/configs'
+EXPERIMENTS = sorted((CONFIGS / 'experiments').glob('*.yaml'))
+RECIPES = [CONFIGS / f'{name}.yaml' for name in ('nano', 'nano-control', 'nano-sft', 'judge')]
+
+
+def made() -> set[str]:
+    """Files and folders that a command of the pages or of the head of a config writes."""
+    pages = [ROOT / 'training/README.md', ROOT / 'docs/results.md', *EXPERIMENTS]
+    told = '\n'.join(page.read_text() for page in pages)
+    found = set(re.findall(r'--out(?:put_dir)? ([\w./$-]+)', told))
+    found |= set(re.findall(r'training\.(?:release|nano_vision) \S+ (\S+)', told))
+    found |= {path.replace('$s', seed) for path in found if '$s' in path for seed in '012'}
+    for recipe in re.findall(r'--config (training/configs/[\w.-]+\.yaml)', told):
+        found.add(str(settings(ROOT / recipe).get('output_dir', '')))
+    return found
+
+
+def settings(path: Path) -> dict[str, Any]:
+    value: dict[str, Any] = yaml.safe_load(path.read_text())
+    return value
+
+
+def named(value: object) -> list[str]:
+    if isinstance(value, dict):
+        value = list(value.values())
+    return [str(each) for each in value] if isinstance(value, list) else [str(value or '')]
+
+
+def check(paths: list[str], there: set[str]) -> None:
+    shipped = {path for path in paths if path and (ROOT / path).exists()}
+    assert set(paths) - shipped - there - {'', 'none'} == set()
+
+
+@pytest.mark.parametrize('path', EXPERIMENTS, ids=lambda path: path.stem)
+def test_what_an_experiment_reads_is_made(path: Path) -> None:
+    given = settings(path)
+    there = made()
+    for run in given.get('train', []):
+        recipe = {**settings(ROOT / run['config']), **run.get('settings', {})}
+        read = [recipe['model'], recipe.get('samples', ''), *recipe['rows']]
+        check([*read, *recipe.get('judge', [])], there)
+        there.add(run['output'])
+    keys = ('models', 'model', 'rows', 'worlds', 'judges', 'judge', 'images')
+    check([path for key in keys for path in named(given.get(key))], there)
+
+
+@pytest.mark.parametrize('path', RECIPES, ids=lambda path: path.stem)
+def test_what_a_recipe_reads_is_made(path: Path) -> None:
+    given = settings(path)
+    check(
+        [p for key in ('rows', 'model', 'samples', 'judge') for p in named(given.get(key))], made()
+    )
+
+
+@pytest.mark.parametrize(
+    'command', re.findall(r'-m (training[\w.]*)', (ROOT / 'training/README.md').read_text())
+)
+def test_commands_that_are_told_exist(command: str) -> None:
+    path = ROOT / command.replace('.', '/')
+    assert path.with_suffix('.py').exists() or (path / '__main__.py').exists()
