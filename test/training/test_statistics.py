@@ -1,10 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 
-from training.statistics import bootstrap_interval, correlation, paired_test
+from training.statistics import (
+    bootstrap_interval,
+    correlation,
+    interval_over_runs,
+    paired_test,
+)
 
 
 def test_interval_holds_the_mean_and_narrows_with_scenes() -> None:
@@ -111,3 +118,16 @@ def test_two_scenes_or_scores_that_hardly_vary_have_no_interval() -> None:
     assert two.r is not None
     assert one.r == pytest.approx(1.0)
     assert two.interval_95 is one.interval_95 is None
+
+
+def test_interval_over_runs_knows_how_far_apart_runs_lie() -> None:
+    scenes = [f's{i // 4}' for i in range(200)]
+    even = [float(i % 4 < 2) for i in range(200)]  # each scene is half right
+    best, worst = [float(i % 4 < 3) for i in range(200)], [float(i % 4 < 1) for i in range(200)]
+    assert interval_over_runs([even, even], scenes) == (0.5, 0.5)
+    assert interval_over_runs([best, worst], scenes) == (0.25, 0.75)
+    rng = random.Random(0)
+    one = [float(rng.random() < 0.5) for _ in range(200)]
+    alone = bootstrap_interval(one, scenes)
+    assert alone is not None
+    assert interval_over_runs([one], scenes) == pytest.approx(alone, abs=0.02)

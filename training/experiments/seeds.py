@@ -10,7 +10,7 @@ from typing import Any, TYPE_CHECKING
 from training.compare import compare
 from training.evaluate import rates
 from training.report_page import html_table, interval_text, rate_text
-from training.statistics import bootstrap_interval
+from training.statistics import interval_over_runs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,8 +23,9 @@ def means_of(
 ) -> list[dict[str, Any]]:
     """The mean of each recipe on a file of rows, against the first model and the recipe before it.
 
-    A row counts with the share of the seeds that answer it rightly, so that intervals resample
-    scenes, not seeds.
+    Their intervals, and those of what they gain on the first model, resample scenes and seeds. The
+    p-values, and the comparison with the recipe before, where a row counts with the share of the
+    seeds that answer it rightly, are about scenes alone.
     """
     first = next(iter(reports.values()))
     means = {name: _mean([reports[model] for model in models]) for name, models in seeds.items()}
@@ -33,20 +34,24 @@ def means_of(
     for name, models in seeds.items():
         right = [reports[model]['accuracy'] for model in models]
         outcomes = means[name]['outcomes']
+        runs = [_scores(reports[model]) for model in models]
+        gains = [[a - b for a, b in zip(run, _scores(first), strict=True)] for run in runs]
+        scenes = [outcome['scene_id'] for outcome in outcomes]
         earlier = before.get(name)
         found.append(
             {
                 'rows': rows,
                 'recipe': name,
                 'models': list(models),
-                'interval_95': bootstrap_interval(
-                    [o['accuracy'] for o in outcomes], [o['scene_id'] for o in outcomes]
-                ),
+                'interval_95': interval_over_runs(runs, scenes),
                 'by_type': rates(_scored(outcomes)),
                 'accuracy': sum(right) / len(right),
                 'lowest': min(right),
                 'highest': max(right),
-                'against_first': _pair(first, means[name]),
+                'against_first': {
+                    **_pair(first, means[name]),
+                    'interval_95': interval_over_runs(gains, scenes),
+                },
                 'before': earlier,
                 'against_before': _pair(means[earlier], means[name]) if earlier else None,
             }
@@ -63,6 +68,10 @@ def _mean(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
     shares = {row: sum(values) / len(values) for row, values in right.items()}
     outcomes = [{**o, 'accuracy': shares[o['id']]} for o in reports[0]['outcomes']]
     return {**reports[0], 'outcomes': outcomes}
+
+
+def _scores(report: dict[str, Any]) -> list[float]:
+    return [outcome['accuracy'] or 0.0 for outcome in report['outcomes']]
 
 
 def _scored(outcomes: Sequence[dict[str, Any]]) -> dict[str, list[tuple[float, str]]]:
