@@ -8,7 +8,6 @@ from itertools import pairwise
 from typing import Any, TYPE_CHECKING
 
 from training.compare import compare
-from training.evaluate import rates
 from training.report_page import html_table, interval_text, rate_text
 from training.statistics import interval_over_runs
 
@@ -44,7 +43,7 @@ def means_of(
                 'recipe': name,
                 'models': list(models),
                 'interval_95': interval_over_runs(runs, scenes),
-                'by_type': rates(_scored(outcomes)),
+                'by_type': _by_type(outcomes, runs),
                 'accuracy': sum(right) / len(right),
                 'lowest': min(right),
                 'highest': max(right),
@@ -74,12 +73,20 @@ def _scores(report: dict[str, Any]) -> list[float]:
     return [outcome['accuracy'] or 0.0 for outcome in report['outcomes']]
 
 
-def _scored(outcomes: Sequence[dict[str, Any]]) -> dict[str, list[tuple[float, str]]]:
-    """Accuracy and scene of the rows of each type of question."""
-    groups: dict[str, list[tuple[float, str]]] = defaultdict(list)
-    for outcome in outcomes:
-        groups[outcome['question_type']].append((outcome['accuracy'], outcome['scene_id']))
-    return dict(sorted(groups.items()))
+def _by_type(
+    outcomes: Sequence[dict[str, Any]], runs: Sequence[Sequence[float]]
+) -> dict[str, dict[str, Any]]:
+    """Count, mean and interval of each type of question."""
+    places: dict[str, list[int]] = defaultdict(list)
+    for place, outcome in enumerate(outcomes):
+        places[outcome['question_type']].append(place)
+    types = {}
+    for kind, own in sorted(places.items()):
+        some = [[run[place] for place in own] for run in runs]
+        interval = interval_over_runs(some, [outcomes[place]['scene_id'] for place in own])
+        mean = sum(outcomes[place]['accuracy'] for place in own) / len(own)
+        types[kind] = {'n': len(own), 'accuracy': mean, 'interval_95': interval}
+    return types
 
 
 def _pair(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
