@@ -111,6 +111,7 @@ class StepTimer(TrainerCallback):  # type: ignore[misc]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add = parser.add_argument
+    add('--model', metavar='DIR', help='default: models/nano')
     add('--judge', metavar='DIR_OR_URL', help='default: the shipped judge, else models/nano')
     add('--prompts', type=some_count, default=8, help='prompts per step (%(default)s)')
     add('--completions', type=some_count, default=8, help='completions per prompt (%(default)s)')
@@ -197,7 +198,7 @@ def settings(rows: Path, out: Path, args: argparse.Namespace) -> tuple[GrpoArgum
     at_once = math.gcd(args.prompts, _PROMPTS_AT_ONCE)
     changed = {
         'rows': rows,
-        'model': shared_path('models', 'nano'),
+        'model': args.model or shared_path('models', 'nano'),
         'samples': '',  # of the recipe's own rows
         'output_dir': out,
         'threads': 0,
