@@ -175,7 +175,8 @@ def test_item_is_looked_back_at_from_where_the_path_ended() -> None:
     trace = read_row(row('item_direction', f'Where is the {RED.label}?', SIDES, DELTAS), MEMORY)
     assert trace is not None
     assert trace.think.startswith(
-        'red tall object: [3] no. [2] no. [1] 30 left 2.1 m, now [3]. [2] forward 1.2:'
+        'red tall object: [3] none. [2] green flat object. [1] red tall object'
+        ' 30 left 2.1 m, now [3]. [2] forward 1.2:'
     )
     assert trace.think.endswith(
         'At ahead 1.8 left 1.0, from ahead 1.2 right 1.2: ahead 0.6 left 2.2, 75 left,'
@@ -188,7 +189,7 @@ def test_only_the_last_sight_of_the_item_counts() -> None:
     trace = read_row(row('item_direction', f'Where is the {RED.label}?', SIDES, again), MEMORY)
     assert trace is not None
     assert trace.think == (
-        'red tall object: [5] no. [4] 30 left 2.1 m, now [5].'
+        'red tall object: [5] none. [4] red tall object 30 left 2.1 m, now [5].'
         ' [5] turn 40 right: 40 right. At 30 left, facing 40 right: 70 left, so left.'
     )
 
@@ -200,9 +201,15 @@ def test_items_of_the_same_colour_are_told_apart_on_the_way_back() -> None:
     asked = [row('item_direction', question, SIDES, deltas) for question in questions]
     found, missed = (read_row(each, MEMORY) for each in asked)
     assert found is not None
-    assert found.think.startswith('red tall object: [2] no. [1] 30 left 2.1 m, now [2]. [2] turn')
+    assert found.think.startswith(
+        'red tall object: [2] red flat object; blue round object.'
+        ' [1] red flat object; red tall object 30 left 2.1 m, now [2]. [2] turn'
+    )
     assert missed is not None
-    assert missed.think == 'red round object: [2] no. [1] no. Not seen, so unknown.'
+    assert missed.think == (
+        'red round object: [2] red flat object; blue round object.'
+        ' [1] red flat object; red tall object; blue round object. Not seen, so unknown.'
+    )
     assert executed_conclusion(missed.think, SIDES) == missed.answer == 'unknown'
 
 
