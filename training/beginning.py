@@ -26,8 +26,9 @@ _SEED = 42  # of a trainer that is told none
 # What of a recipe's own settings decides what is learned from the first step on, beside the start.
 # How long it learns, and how it logs and saves, may change when it goes on.
 _DECIDING = (
-    'rows', 'samples', 'kinds', 'max_scenes', 'images', 'token_budget', 'max_rows', 'max_deltas',
-    'blind', 'reasoning', 'label_tokens', 'lora_rank', 'vocab_size', 'hidden_size', 'layers',
+    'rows', 'samples', 'anchor_share', 'kinds', 'max_scenes', 'images', 'token_budget', 'max_rows',
+    'max_deltas', 'blind', 'reasoning', 'label_tokens', 'lora_rank', 'vocab_size', 'hidden_size',
+    'layers',
 )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 import shutil
 import sys
+from zipfile import is_zipfile
 
 from safetensors import safe_open, SafetensorError
 
@@ -35,6 +36,7 @@ def _is_complete(checkpoint: Path) -> bool:
         for file in checkpoint.glob('*.safetensors'):  # when a machine ends, the rest may be cut
             with safe_open(file, 'numpy'):
                 pass
+        states = [*checkpoint.rglob('*.pt'), *checkpoint.rglob('*.pth')]  # torch writes zip files
+        return all(map(is_zipfile, states))
     except (OSError, ValueError, SafetensorError):
         return False
-    return True

@@ -18,7 +18,6 @@ from typing import Any, TYPE_CHECKING, TypeVar
 from embodied_r_ros.answers import Sampling
 from embodied_r_ros.errors import EmbodiedRError, InputError
 from embodied_r_ros.perception.vlm.cache import ReplyCache
-from embodied_r_ros.reasoning.completions import UNKNOWN
 from embodied_r_ros.reasoning.memory import MemoryConfig
 from embodied_r_ros.rows import read_rows
 
@@ -149,10 +148,11 @@ def by_wording(rows: Sequence[Row], grades: Sequence[Grade]) -> dict[str, dict[s
 
 def by_reason(rows: Sequence[Row], grades: Sequence[Grade]) -> dict[str, dict[str, Any]]:
     """Accuracy where nothing seen can tell: an item that is nowhere, or a foreign question."""
-    told = [(r, g) for r, g in zip(rows, grades, strict=True) if r.solution == UNKNOWN]
+    reasons = {'layout': 'absent', 'foreign': 'foreign'}
+    kind = 'unanswerable'
+    told = [(r, g) for r, g in zip(rows, grades, strict=True) if r.question_type == kind]
     some, own = [row for row, _ in told], [grade for _, grade in told]
-    reason = {True: 'foreign', False: 'absent'}
-    return rates(_grouped(some, own, lambda row: reason[row.source == 'foreign']))
+    return rates(_grouped(some, own, lambda row: reasons.get(row.source, row.source)))
 
 
 def rates(groups: dict[str, list[tuple[float, str]]]) -> dict[str, dict[str, Any]]:

@@ -16,6 +16,7 @@ from embodied_r_ros.wording import MotionStep, parse_action
 _LINE = re.compile(r'\[(?P<label>\d+(?:-\d+)?)\] [\d.]+(?:-[\d.]+)? s(?:, [^:]*)?: ?(?P<said>.*)')
 _HEADING = r'(?:New|In view|Moved|Gone|Seen): '
 _GROUP = re.compile(rf'({_HEADING})(.*?)\.(?= {_HEADING}|$)')
+_MORE = re.compile(r' and \d+ more$')  # of a merged run that saw many
 _ITEM = re.compile(
     r'(?P<label>[a-z ]+?)'
     r'(?: (?:ahead|(?P<side>\d+)° (?P<hand>left|right)))'
@@ -70,7 +71,7 @@ def _scene_line(label: str, said: str) -> SceneLine:
         steps is None,
         tuple(items),
         tuple(filter(None, groups.get('Gone', '').split('; '))),
-        tuple(filter(None, groups.get('Seen', '').split('; '))),
+        tuple(filter(None, _MORE.sub('', groups.get('Seen', '')).split('; '))),
     )
 
 

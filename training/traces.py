@@ -213,7 +213,9 @@ def first_sight(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
     first = _first_lines(lines)
     if any(option not in first for option in row.options):
         return None
-    answer = next(label for label in first if label in row.options)
+    answer = next((label for label in first if label in row.options), None)
+    if answer is None:
+        return None
     said = [f'{_listed(line, row.options)}.' for line in lines[: first[answer] + 1]]
     return Trace(' '.join([*said, f'First is {answer}.']), answer)
 
@@ -240,7 +242,8 @@ def nearest(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
         f'{label} {metres:.1f} m;' if label in row.options else f'{label};'
         for label, metres in distances.items()
     ]
-    answer = min(row.options, key=distances.__getitem__)
+    # Of equally near ones the first that is told, as who reads the list again would say.
+    answer = min((label for label in distances if label in row.options), key=distances.__getitem__)
     return Trace(f'[{lines[-1].label}] {" ".join(said)} nearest is {answer}.', answer)
 
 

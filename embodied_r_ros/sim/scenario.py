@@ -82,6 +82,8 @@ def draw_scenario(config: IndoorConfig, seed: int, index: int, attempt: int) -> 
     """
     sources = np.random.SeedSequence([seed, index, attempt]).spawn(5)
     room_rng, path_rng, event_rng, rng, back_rng = (np.random.default_rng(s) for s in sources)
+    # The same for every attempt: else those that are harder to draw would become fewer.
+    is_return = np.random.default_rng([seed, index]).random() < config.returns
     start_ns = _EPOCH_NS + int(rng.integers(_START_SPREAD_S)) * _NS
     count = max(2, round(config.duration_s * config.rate_hz))
     room = furnished_room(room_rng, config.kinds)
@@ -89,7 +91,7 @@ def draw_scenario(config: IndoorConfig, seed: int, index: int, attempt: int) -> 
     signs = 'signs-' if config.signs else ''  # another recording of the same room
     returns = 'returns-' if config.returns else ''
     path = draw_path(path_rng, room, config.duration_s)
-    if back_rng.random() < config.returns:
+    if is_return:
         path = with_way_back(back_rng, room, path, config.duration_s)
     return Scenario(
         episode_id=f'indoor-{kinds}{signs}{returns}{seed}-{index:05d}',

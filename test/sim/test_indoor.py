@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 import json
 from typing import Any, TYPE_CHECKING
@@ -26,6 +27,7 @@ from embodied_r_ros.recordings.bags import open_bag, read_messages
 from embodied_r_ros.recordings.layout import Layout
 from embodied_r_ros.sim.config import IndoorConfig
 from embodied_r_ros.sim.indoor import generate
+from embodied_r_ros.sim.scenario import draw_scenario
 from embodied_r_ros.vision.egomotion import motion_from_poses
 import numpy as np
 
@@ -214,3 +216,13 @@ def test_a_run_that_can_have_no_fit_episode_says_so(
     with pytest.raises(EmbodiedRError, match='choose a longer duration'):
         list(generate(NO_IMAGES, 0, 1, tmp_path / 'out'))
     assert list((tmp_path / 'out').iterdir()) == []
+
+
+def test_a_share_of_the_paths_leads_back_in_the_same_rooms() -> None:
+    plain = IndoorConfig(images=False, duration_s=10.0, rate_hz=5.0)
+    drawn = [draw_scenario(replace(plain, returns=0.5), 3, index, 0) for index in range(40)]
+    ends = [[np.array(s.pose(s.stamps_ns[at]).position) for at in (0, -1)] for s in drawn]
+    back = sum(float(np.linalg.norm(end - start)) < 0.01 for start, end in ends)
+    assert 10 <= back <= 30
+    rooms = [draw_scenario(plain, 3, index, 0).room for index in range(40)]
+    assert [scenario.room for scenario in drawn] == rooms

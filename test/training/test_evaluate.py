@@ -107,10 +107,11 @@ def test_held_out_words_are_reported_on_their_own() -> None:
 
 
 def test_foreign_questions_are_told_from_items_that_are_nowhere() -> None:
+    kinds = ['unanswerable'] * 3 + ['where']
     told = [('layout', 'unknown'), ('layout', 'unknown'), ('foreign', 'unknown'), ('layout', 'A')]
     rows = [
-        replace(row, source=source, solution=solution)
-        for row, (source, solution) in zip(ROWS, told, strict=False)
+        replace(row, source=source, solution=solution, question_type=kind)
+        for row, (source, solution), kind in zip(ROWS, told, kinds, strict=False)
     ]
     grades = [Grade(format=True, accuracy=float(i), answer='A') for i in (1, 0, 0, 1)]
     found = evaluate.by_reason(rows, grades)

@@ -175,7 +175,8 @@ def page(report: dict[str, Any]) -> str:
         parts += ['<h2>Seeds</h2>', means_table(report['means'])]
     parts.append(
         '<p>Difference and p: against the first model on the same rows; whole scenes are '
-        'resampled and flipped. Not corrected for the number of models. Executed: the answer '
+        'resampled and flipped; the intervals of recipes with several seeds resample these too, '
+        'their p does not. Not corrected for the number of models. Executed: the answer '
         'follows from the last figures of the reasoning, where these are of a known form.</p>'
     )
     for file in dict.fromkeys(cell['rows'] for cell in report['cells']):
