@@ -100,7 +100,7 @@ class Improvement:
         """Sample the start, then train both candidates, where they are not there yet."""
         words: Words = ('--model', self.start, '--rows', self.rows, '--out', self.samples)
         words += self.budget
-        words += ('--count', _SAMPLES, '--limit', self.args.limit, '--max-tokens', 448)
+        words += ('--count', _SAMPLES, '--limit', self.args.limit, '--max-tokens', 320)
         self.step('training.rollouts', *words)
         common: Words = ('--rows', self.rows, '--samples', self.samples, '--model', self.start)
         common += ('--token_budget', self.budget[1], '--seed', self.args.seed)

@@ -7,7 +7,7 @@ ends with the text of an option. It says unknown where the prompt does not tell.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 import math
 import re
@@ -141,7 +141,8 @@ def item_direction(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
         return Trace(walk.text(f'Not seen, so {UNKNOWN}.'), UNKNOWN)
     index, sight = found
     if sight is None:
-        return Trace(walk.text(f'Seen, not where, so {UNKNOWN}.'), UNKNOWN)
+        said = f'[{lines[index].label}] seen, not where, so {UNKNOWN}.'
+        return Trace(walk.text(said), UNKNOWN)
     for line in lines[index + 1 :]:
         if not walk.move(line):
             return Trace(walk.text(f'So {UNKNOWN}.'), UNKNOWN)
@@ -154,24 +155,19 @@ def _last_sight(
 ) -> tuple[int, SeenItem | None] | None:
     """Line of the last sight of an item, and the sight; None for it where the line is merged.
 
-    Every line is told from the newest back, item by item: a small model copies a list more easily
-    than it says whether something is in it.
+    Every line is named from the newest back: a small model that is to say at once where something
+    was last seen names the newest line too often.
     """
     for index in reversed(range(len(lines))):
         line = lines[index]
         sight = next((item for item in line.items if item.label == label), None)
-        end = f' {_sight(sight)}, now [{lines[-1].label}].' if sight else '.'
-        walk.say(_listed(line, {label}) + end)
-        if sight or label in line.seen:
+        if sight:
+            walk.say(f'[{line.label}] {_sight(sight)}, now [{lines[-1].label}].')
             return index, sight
+        if label in line.seen:
+            return index, None
+        walk.say(f'[{line.label}] no.')
     return None
-
-
-def _listed(line: SceneLine, wanted: Collection[str]) -> str:
-    """What a line shows, in its order, up to the first that is wanted."""
-    labels = [*(item.label for item in line.items), *line.seen]
-    end = next((at for at, label in enumerate(labels, 1) if label in wanted), len(labels))
-    return f'[{line.label}] {"; ".join(labels[:end]) or "none"}'
 
 
 def _seen_from(walk: Walk, sight: SeenItem) -> tuple[str, str]:
@@ -209,15 +205,20 @@ def _first_lines(lines: Sequence[SceneLine]) -> dict[str, int]:
 
 
 def first_sight(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
-    """Name what is in view, line by line, until it is one of the options."""
+    """Name what comes into view, line by line, until it is one of the options."""
     first = _first_lines(lines)
     if any(option not in first for option in row.options):
         return None
-    answer = next((label for label in first if label in row.options), None)
-    if answer is None:
-        return None
-    said = [f'{_listed(line, row.options)}.' for line in lines[: first[answer] + 1]]
-    return Trace(' '.join([*said, f'First is {answer}.']), answer)
+    said: list[str] = []
+    for index, line in enumerate(lines):
+        new = [label for label, at in first.items() if at == index]
+        answer = next((label for label in new if label in row.options), None)
+        if answer:
+            new = new[: new.index(answer) + 1]
+        said.append(f'[{line.label}] {"; ".join(new) or "no"}.')
+        if answer:
+            return Trace(' '.join([*said, f'First is {answer}.']), answer)
+    return None
 
 
 def how_many(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
@@ -234,16 +235,12 @@ def how_many(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
 
 
 def nearest(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
-    """Tell what the newest line shows, and how far the options are."""
+    """Compare the distances that the newest line gives."""
     distances = {item.label: item.distance_m for item in lines[-1].items}
     if any(math.isnan(distances.get(option, math.nan)) for option in row.options):
         return None
-    said = [
-        f'{label} {metres:.1f} m;' if label in row.options else f'{label};'
-        for label, metres in distances.items()
-    ]
-    # Of equally near ones the first that is told, as who reads the list again would say.
-    answer = min((label for label in distances if label in row.options), key=distances.__getitem__)
+    said = [f'{option} {distances[option]:.1f} m;' for option in row.options]
+    answer = min(row.options, key=distances.__getitem__)
     return Trace(f'[{lines[-1].label}] {" ".join(said)} nearest is {answer}.', answer)
 
 

@@ -175,8 +175,7 @@ def test_item_is_looked_back_at_from_where_the_path_ended() -> None:
     trace = read_row(row('item_direction', f'Where is the {RED.label}?', SIDES, DELTAS), MEMORY)
     assert trace is not None
     assert trace.think.startswith(
-        'red tall object: [3] none. [2] green flat object. [1] red tall object'
-        ' 30 left 2.1 m, now [3]. [2] forward 1.2:'
+        'red tall object: [3] no. [2] no. [1] 30 left 2.1 m, now [3]. [2] forward 1.2:'
     )
     assert trace.think.endswith(
         'At ahead 1.8 left 1.0, from ahead 1.2 right 1.2: ahead 0.6 left 2.2, 75 left,'
@@ -189,7 +188,7 @@ def test_only_the_last_sight_of_the_item_counts() -> None:
     trace = read_row(row('item_direction', f'Where is the {RED.label}?', SIDES, again), MEMORY)
     assert trace is not None
     assert trace.think == (
-        'red tall object: [5] none. [4] red tall object 30 left 2.1 m, now [5].'
+        'red tall object: [5] no. [4] 30 left 2.1 m, now [5].'
         ' [5] turn 40 right: 40 right. At 30 left, facing 40 right: 70 left, so left.'
     )
 
@@ -201,15 +200,9 @@ def test_items_of_the_same_colour_are_told_apart_on_the_way_back() -> None:
     asked = [row('item_direction', question, SIDES, deltas) for question in questions]
     found, missed = (read_row(each, MEMORY) for each in asked)
     assert found is not None
-    assert found.think.startswith(
-        'red tall object: [2] red flat object; blue round object.'
-        ' [1] red flat object; red tall object 30 left 2.1 m, now [2]. [2] turn'
-    )
+    assert found.think.startswith('red tall object: [2] no. [1] 30 left 2.1 m, now [2]. [2] turn')
     assert missed is not None
-    assert missed.think == (
-        'red round object: [2] red flat object; blue round object.'
-        ' [1] red flat object; red tall object; blue round object. Not seen, so unknown.'
-    )
+    assert missed.think == 'red round object: [2] no. [1] no. Not seen, so unknown.'
     assert executed_conclusion(missed.think, SIDES) == missed.answer == 'unknown'
 
 
@@ -256,3 +249,8 @@ def test_retold_rows_have_other_motions_and_an_answer_of_their_own() -> None:
     assert all('red tall object 30° left' in text for text in texts)
     answers = {trace.answer for r in made if (trace := read_row(r, MEMORY))}
     assert answers == set(FACINGS)
+
+
+def test_what_a_merged_line_leaves_out_is_no_part_of_a_label() -> None:
+    (line,) = read_scene('[1-39] 0.0-9.0 s: Seen: red tall object; blue round object and 4 more.')
+    assert line.seen == ('red tall object', 'blue round object')
