@@ -6,15 +6,17 @@ from __future__ import annotations
 from contextlib import suppress
 import gc
 import os
+from pathlib import Path
 import subprocess
 import sys
 import threading
 import time
 from typing import Any, TYPE_CHECKING, TypeVar
 
+from embodied_r_msgs.srv import StartEpisode
 from embodied_r_ros.nodes.run import spin_some
 from lifecycle_msgs.msg import Transition
-from lifecycle_msgs.srv import ChangeState
+from lifecycle_msgs.srv import ChangeState, GetState
 from rcl_interfaces.srv import SetParameters
 import rclpy
 from rclpy.action import ActionClient
@@ -181,13 +183,27 @@ class Graph:
                 return self.call(kind, name, request, TIMEOUT_S / 4)
         return self.call(kind, name, request)
 
+    def recording(self, folder: Path, **parameters: Any) -> tuple[subprocess.Popen[str], Path]:
+        """Start a recorder in a process of its own, and an episode: the process, and the bag."""
+        usual = {'autostart': True, 'bag_dir': folder, 'min_free_mb': 0}
+        process = self.process('episode_recorder', **usual, **parameters)
+        # An episode can be started once. What is asked before, as often as it takes, tells that
+        # the process has found the clients, of which this one is the older.
+        self._client(StartEpisode, '/start_episode')
+        self.call_process(GetState, '/episode_recorder/get_state', GetState.Request())
+        started = self.call(StartEpisode, '/start_episode', StartEpisode.Request(), 60)
+        return process, Path(started.bag_path)
+
     def call_async(self, kind: type[Any], name: str, request: Any) -> Any:
         """Call a service and return the future of its response."""
+        return self._client(kind, name).call_async(request)
+
+    def _client(self, kind: type[Any], name: str) -> Any:
         if name not in self.clients:
             self.clients[name] = self.outsider.create_client(kind, name)
         client = self.clients[name]
         assert client.wait_for_service(TIMEOUT_S), f'no service {name}'
-        return client.call_async(request)
+        return client
 
     def result(self, future: Any, timeout_s: float = TIMEOUT_S) -> Any:
         """Wait for a future and return its result."""

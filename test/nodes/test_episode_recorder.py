@@ -360,8 +360,7 @@ def test_three_rounds_of_the_lifecycle_with_an_episode_each(graph: Graph, tmp_pa
 def test_recording_survives_the_end_of_its_process(
     graph: Graph, tmp_path: Path, number: signal.Signals
 ) -> None:
-    process = graph.process('episode_recorder', autostart=True, bag_dir=tmp_path, min_free_mb=0)
-    started = graph.call(StartEpisode, '/start_episode', StartEpisode.Request(), 30)
+    process, path = graph.recording(tmp_path)
     publisher = graph.publisher(Answer, '/answer')
     msg = answer_to_msg(ROS_MESSAGES, answer())
     end = time.monotonic() + 1.5
@@ -372,11 +371,10 @@ def test_recording_survives_the_end_of_its_process(
         time.sleep(0.05)
     process.send_signal(number)
     process.wait(30)
-    path = Path(started.bag_path)
     if number != signal.SIGKILL:
         assert (path / 'metadata.yaml').exists()
         assert process.returncode == 0
-        found = contents(started.bag_path)
+        found = contents(str(path))
         assert len(found['/answer']) == len(sent)
         assert found['/episode_mark'][1].outcome == EpisodeMark.OUTCOME_ABORTED
     else:

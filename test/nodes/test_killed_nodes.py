@@ -5,13 +5,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 import json
-from pathlib import Path
 import threading
 from typing import Any, TYPE_CHECKING
 
 from diagnostic_msgs.msg import DiagnosticArray
 from embodied_r_msgs.msg import Answer, AnswerLabel, Keyframe, SemanticDelta
-from embodied_r_msgs.srv import StartEpisode, StopEpisode
+from embodied_r_msgs.srv import StopEpisode
 from embodied_r_ros.conversions import answer_to_msg
 from embodied_r_ros.nodes import qos
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
@@ -28,6 +27,7 @@ from test.test_conversions import answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from test.nodes.graph import Graph
 
@@ -68,9 +68,7 @@ class Pipeline:
         self.reports: list[dict[str, str]] = []  # what the recorder said of itself, each second
         graph.outsider.create_subscription(DiagnosticArray, '/diagnostics', self._note, 10)
         self.heard = {topic: graph.inbox(kind, topic, 1000) for topic, kind in KINDS.items()}
-        graph.process('episode_recorder', autostart=True, bag_dir=folder, min_free_mb=0, **AUDIT)
-        started = graph.call(StartEpisode, '/start_episode', StartEpisode.Request(), 60)
-        self.bag = Path(started.bag_path)
+        _, self.bag = graph.recording(folder, **AUDIT)
         self.processes = {name: self.start(name) for name in SPEAKS_ON}
         self._camera = graph.outsider.create_publisher(Image, '/image', qos.SENSOR)
         self._stop = threading.Event()

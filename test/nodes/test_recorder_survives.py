@@ -15,7 +15,7 @@ from typing import Any, TYPE_CHECKING
 
 from diagnostic_msgs.msg import DiagnosticArray
 from embodied_r_msgs.msg import Answer, AnswerLabel, SemanticDelta
-from embodied_r_msgs.srv import LabelAnswer, StartEpisode
+from embodied_r_msgs.srv import LabelAnswer
 from embodied_r_ros.conversions import answer_to_msg, delta_to_msg, keyframe_to_msg
 from embodied_r_ros.nodes import qos
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from test.nodes.graph import Graph
 
 
-def recorded(bag_path: str, topic: str, kind: type[Any]) -> list[Any]:
+def recorded(bag_path: str | Path, topic: str, kind: type[Any]) -> list[Any]:
     """Messages of a topic of a bag, by the library `mcap`, in their order."""
     [path] = Path(bag_path).glob('*.mcap')
     with path.open('rb') as file:
@@ -61,8 +61,7 @@ def operator(graph: Graph, tmp_path: Path) -> Operator:
 def test_killed_recorder_keeps_every_label_it_took_and_all_but_the_last_second(
     graph: Graph, tmp_path: Path
 ) -> None:
-    process = graph.process('episode_recorder', autostart=True, bag_dir=tmp_path, min_free_mb=0)
-    bag = graph.call(StartEpisode, '/start_episode', StartEpisode.Request(), 30).bag_path
+    process, bag = graph.recording(tmp_path)
     deltas = graph.publisher(SemanticDelta, '/semantic_delta')
     answers = graph.publisher(Answer, '/answer')
     delta_msg = delta_to_msg(ROS_MESSAGES, delta())
@@ -78,20 +77,20 @@ def test_killed_recorder_keeps_every_label_it_took_and_all_but_the_last_second(
         sent.append(time.monotonic())
     process.send_signal(signal.SIGKILL)  # at once after the last label was taken
     process.wait(30)
-    assert not (Path(bag) / 'metadata.yaml').exists()
+    assert not (bag / 'metadata.yaml').exists()
 
     arrays = graph.inbox(DiagnosticArray, '/diagnostics')
     again = graph.process('episode_recorder', autostart=True, bag_dir=tmp_path, min_free_mb=0)
     wait_for(lambda: any(s.get('recovered') == '1' for s in statuses(arrays)), 'the recovery', 30)
     again.send_signal(signal.SIGINT)
     _, said = again.communicate(timeout=30)
-    assert f'episode {Path(bag).name} was not closed: recovered' in said
+    assert f'episode {bag.name} was not closed: recovered' in said
     labels = recorded(bag, '/answer_label', AnswerLabel)
     assert [label.answer_id for label in labels] == labelled
     assert [a.id for a in recorded(bag, '/answer', Answer)] == labelled
     kept = recorded(bag, '/semantic_delta', SemanticDelta)
     assert len(kept) >= sum(t < sent[-1] - 1.0 for t in sent)
-    assert (Path(bag) / 'metadata.yaml').exists()
+    assert (bag / 'metadata.yaml').exists()
 
 
 def test_label_is_told_only_when_the_disk_has_it(operator: Operator) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_msgs.msg import EpisodeMark
-from embodied_r_msgs.srv import StartEpisode
 from embodied_r_ros.nodes import qos
 from embodied_r_ros.nodes.diagnostics import Level
 import pytest
@@ -92,8 +91,7 @@ def test_answers_after_an_episode_ended_are_no_reason_to_warn(asker: Asker) -> N
 def test_killed_recorder_is_noticed_as_soon_as_the_middleware_does(
     graph: Graph, asker: Asker, tmp_path: Path
 ) -> None:
-    recorder = graph.process('episode_recorder', autostart=True, bag_dir=tmp_path, min_free_mb=0)
-    graph.call(StartEpisode, '/start_episode', StartEpisode.Request(), 60)
+    recorder, _ = graph.recording(tmp_path)
     wait_for(lambda: asker.node._memory.episode_id, 'the mark')
     recorder.kill()
     recorder.wait(30)
