@@ -146,13 +146,16 @@ def by_wording(rows: Sequence[Row], grades: Sequence[Grade]) -> dict[str, dict[s
     return rates(_grouped(some, own, lambda row: names[bool(row.meta['held_out_wording'])]))
 
 
+# Of questions without an answer, by what proves that there is none.
+_REASONS = {'layout': 'absent', 'foreign': 'foreign'}
+
+
 def by_reason(rows: Sequence[Row], grades: Sequence[Grade]) -> dict[str, dict[str, Any]]:
     """Accuracy where nothing seen can tell: an item that is nowhere, or a foreign question."""
-    reasons = {'layout': 'absent', 'foreign': 'foreign'}
     kind = 'unanswerable'
     told = [(r, g) for r, g in zip(rows, grades, strict=True) if r.question_type == kind]
     some, own = [row for row, _ in told], [grade for _, grade in told]
-    return rates(_grouped(some, own, lambda row: reasons.get(row.source, row.source)))
+    return rates(_grouped(some, own, lambda row: _REASONS.get(row.source, row.source)))
 
 
 def rates(groups: dict[str, list[tuple[float, str]]]) -> dict[str, dict[str, Any]]:
@@ -224,14 +227,10 @@ def table(report: dict[str, Any]) -> str:
         for kind, entry in report['by_type'].items()
     ]
     lines += [
-        f'words {name:<16} {entry["accuracy"]:6.1%}  (n = {entry["n"]})'
-        for name, entry in report['by_wording'].items()
-        if len(report['by_wording']) > 1
-    ]
-    lines += [
-        f'unknown as {name:<11} {entry["accuracy"]:6.1%}  (n = {entry["n"]})'
-        for name, entry in report['unanswerable'].items()
-        if len(report['unanswerable']) > 1
+        f'{f"{heading} {name}":<22} {entry["accuracy"]:6.1%}  (n = {entry["n"]})'
+        for heading, key in (('words', 'by_wording'), ('unknown as', 'unanswerable'))
+        for name, entry in report[key].items()
+        if len(report[key]) > 1
     ]
     lines += [arm_table(report['arms'])] if report['arms'] else []
     return '\n'.join(lines)

@@ -33,21 +33,36 @@ START_NS = 1_700_000_000 * NS
 TIMES_S = np.arange(200) / 10
 
 
-@pytest.fixture(scope='module')
-def walks() -> list[tuple[Room, CameraPath]]:
-    drawn = []
-    for seed in range(25):
-        rng = np.random.default_rng(seed)
-        room = furnished_room(rng)
-        drawn.append((room, draw_path(rng, room, DURATION_S)))
-    return drawn
-
-
 Walks = list[tuple[Room, CameraPath]]
 
 
-def test_paths_keep_clear_of_walls_furniture_and_things(walks: Walks) -> None:
-    for room, path in walks:
+def drawn(count: int, *, back: bool) -> Walks:
+    """Paths of the first seeds, each in a room of its own; a few may find no way on."""
+    found = []
+    for seed in range(count):
+        rng = np.random.default_rng(seed)
+        room = furnished_room(rng)
+        path = draw_path(rng, room, DURATION_S)
+        with suppress(UnfitError):
+            found.append((room, with_way_back(rng, room, path, DURATION_S) if back else path))
+    return found
+
+
+@pytest.fixture(scope='module')
+def walks() -> Walks:
+    return drawn(25, back=False)
+
+
+@pytest.fixture(scope='module')
+def walks_back() -> Walks:
+    return drawn(40, back=True)
+
+
+@pytest.mark.parametrize('kind', ['walks', 'walks_back'])
+def test_paths_keep_clear_of_walls_furniture_and_things(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
+    for room, path in request.getfixturevalue(kind):
         points = path.states(TIMES_S)[:, :3]
         assert room.clearance(points).min() > 0.3
         for thing in room.things:
@@ -114,27 +129,12 @@ def test_things_move_come_and_go_without_touching_anything(walks: Walks) -> None
     assert min(happened[kind] for kind in ('move', 'appear', 'go')) > 3
 
 
-@pytest.fixture(scope='module')
-def walks_back() -> list[tuple[Room, CameraPath]]:
-    drawn = []
-    for seed in range(40):
-        rng = np.random.default_rng(seed)
-        room = furnished_room(rng)
-        path = draw_path(rng, room, DURATION_S)
-        with suppress(UnfitError):
-            drawn.append((room, with_way_back(rng, room, path, DURATION_S)))
-    assert len(drawn) > 37
-    return drawn
-
-
 def test_ways_back_end_at_the_start_with_its_view_or_another(walks_back: Walks) -> None:
+    assert len(walks_back) > 37
     apart, turned = [], []
-    for room, path in walks_back:
+    for _, path in walks_back:
         states = path.states(TIMES_S)
         points = states[:, :3]
-        assert room.clearance(points).min() > 0.3
-        for thing in room.things:
-            assert thing.distance(points, np.array(thing.position)).min() > 0.25
         away = np.linalg.norm(points - points[0], axis=1)
         assert away[-1] < 1e-6
         apart.append(away.max())
