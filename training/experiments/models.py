@@ -179,6 +179,7 @@ def page(report: dict[str, Any]) -> str:
         'their p does not. Not corrected for the number of models. Executed: the answer '
         'follows from the last figures of the reasoning, where these are of a known form.</p>'
     )
+    parts += ['<h2>Wordings, and what cannot be known</h2>', _groups(report)]
     for file in dict.fromkeys(cell['rows'] for cell in report['cells']):
         parts.append(f'<h2>By question type: {escape(file)}</h2>')
         parts.append(_types_chart(report, file))
@@ -222,8 +223,7 @@ def _types_chart(report: dict[str, Any], file: str) -> str:
 def _grid(report: dict[str, Any]) -> str:
     head = (
         'rows', 'model', 'judge', 'n', 'accuracy', 'against the first', 'p', 'blind', 'format',
-        'consistency', 'executed', 'words', 'unknown: precision', 'recall', 'absent', 'foreign',
-        'known words', 'held-out words',
+        'consistency', 'executed', 'words', 'unknown: precision', 'recall',
     )  # fmt: skip
     return html_table(head, [_line(cell) for cell in report['cells']])
 
@@ -245,10 +245,27 @@ def _line(cell: dict[str, Any]) -> tuple[Any, ...]:
         f'{cell["words"]:.0f}',
         rate_text(cell['unknown']['precision']),
         rate_text(cell['unknown']['recall']),
-        *(_rate_of(cell['unanswerable'], reason) for reason in ('absent', 'foreign')),
-        *(_rate_of(cell['by_wording'], words) for words in ('known', 'held out')),
+    )
+
+
+def _groups(report: dict[str, Any]) -> str:
+    """How often each model is right by the wording, and where nothing seen can tell."""
+    columns = {
+        'known words': ('by_wording', 'known'),
+        'held-out words': ('by_wording', 'held out'),
+        'item that is nowhere': ('unanswerable', 'absent'),
+        'foreign question': ('unanswerable', 'foreign'),
+    }
+    return html_table(
+        ('rows', 'model', *columns),
+        [
+            (cell['rows'], cell['model'], *(_rate_of(cell[key], n) for key, n in columns.values()))
+            for cell in _once(report)
+        ],
     )
 
 
 def _rate_of(groups: dict[str, dict[str, Any]], name: str) -> str:
-    return rate_text(groups[name]['accuracy']) if name in groups else ''
+    if name not in groups:
+        return ''
+    return f'{rate_text(groups[name]["accuracy"])} (n = {groups[name]["n"]})'
