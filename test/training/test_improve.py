@@ -121,7 +121,8 @@ def test_recordings_become_a_candidate_that_the_gate_has_examined(tmp_path: Path
     assert embodied_r(['sim', 'indoor', *rooms, '--out', str(tmp_path / 'rooms')]) == 0
     given = [str(tmp_path / 'rooms'), '--out', str(tmp_path / 'out')]
     given += ['--slot', str(tmp_path / 'slot'), '--deltas', 'true', '--moments', '1']
-    given += ['--limit', '16', '--steps', '1', '--latency-rows', '0']
+    # The rate of the first step is 0, so one alone would give back the model that serves.
+    given += ['--limit', '16', '--steps', '2', '--latency-rows', '0']
     code = improve.main([*given, '--model', str(ROOT / 'models' / 'nano')])
     (told,) = [*tmp_path.glob('slot/manifest.json'), *tmp_path.glob('slot/refusals/*.json')]
     assert (code == 0) is (told.name == 'manifest.json')
