@@ -1,38 +1,85 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exercises in looking back: lists of items that must be told again in another order.
+"""Exercises in looking back: scenes of items, and what was told of each of them last or first.
 
-A small model from random weights finds out very late that words of its prompt can be copied; from
-rows alone it first learns what is likely. After a few hundred of these lists it looks back.
+A question asks about one item, so a batch of questions has few look-ups in it, and a small model
+learns what is likely instead. An exercise asks a short scene about all of its items, in the words
+with which the reasoning of `traces.py` begins. It wants a model that finds again what it has read
+before (`phrases.py`).
 """
 
 from __future__ import annotations
 
+import math
 from random import Random
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.deltas import DeltaKind, Item, ItemStatus, SemanticDelta
+from embodied_r_ros.reasoning.memory import MemoryConfig, scene_text
 from embodied_r_ros.vocabulary import COLOURS, SHAPES
+from embodied_r_ros.wording import ANGLE_STEP_DEG, change_text, MotionStep
+
+from training.scene_reader import first_lines, last_sight, read_scene
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+
+    from training.scene_reader import SceneLine
 
 _LABELS = [f'{colour.name} {shape} object' for colour in COLOURS for shape in SHAPES]
-_FEWEST, _MOST = 3, 8
+_MOST_LINES, _MOST_LABELS, _MOST_ITEMS, _MOST_ABSENT = 16, 8, 4, 2
+NOT_SEEN = 'not seen'
+_EVERY_NS = 2 * 10**9
+_LONG = MemoryConfig(100_000)  # no line is merged
 
 
 def recall_examples(count: int, seed: int) -> Iterator[dict[str, Any]]:
-    """Conversations: items with directions and distances, then the same in another order."""
+    """Conversations: a scene, labels in any order, and the look-up of each."""
     rng = Random(seed)
     for _ in range(count):
-        labels = rng.sample(_LABELS, rng.randint(_FEWEST, _MOST))
-        items = [_item(label, rng) for label in labels]
-        shown = 'In view: ' + '; '.join(items) + '.'
-        rng.shuffle(items)
+        labels = rng.sample(_LABELS, rng.randint(2, _MOST_LABELS))
+        deltas = [_delta(index, labels, rng) for index in range(rng.randint(1, _MOST_LINES))]
+        scene = scene_text(deltas, frozenset(), _LONG).text
+        lines = read_scene(scene)
+        absent = [label for label in _LABELS if label not in labels]
+        asked = [*labels, *rng.sample(absent, rng.randint(0, _MOST_ABSENT))]
+        rng.shuffle(asked)
+        when, told = rng.choice([('first', _first), ('last', _last)])
+        question = f'Where was each of these seen {when}: {"; ".join(asked)}?'
+        said = ' '.join(f'{label} {told(label, lines)};' for label in asked)
         yield {
-            'prompt': [{'role': 'user', 'content': shown}],
-            'completion': [{'role': 'assistant', 'content': ' ' + '; '.join(items) + '.'}],
+            'prompt': [{'role': 'user', 'content': f'Seen:\n{scene}\nQuestion: {question}'}],
+            'completion': [{'role': 'assistant', 'content': f' {said}'}],
         }
 
 
-def _item(label: str, rng: Random) -> str:
-    side = rng.choice(['left', 'right'])
-    return f'{label} {5 * rng.randint(0, 9)}° {side} {rng.randint(0, 59) / 10:.1f} m'
+def _first(label: str, lines: Sequence[SceneLine]) -> str:
+    index = first_lines(lines).get(label)
+    return NOT_SEEN if index is None else f'[{lines[index].label}]'
+
+
+def _last(label: str, lines: Sequence[SceneLine]) -> str:
+    found = last_sight(label, lines)
+    if found is None:
+        return NOT_SEEN
+    index, sight = found
+    return f'{sight.told if sight else ""} [{lines[index].label}]'
+
+
+def _delta(index: int, labels: Sequence[str], rng: Random) -> SemanticDelta:
+    """What a keyframe shows of some of the items, anywhere, after a step that is drawn too."""
+    shown = rng.sample(labels, rng.randint(0, min(len(labels), _MOST_ITEMS)))
+    items = [_item(label, rng) for label in shown]
+    action = MotionStep('moved', rng.choice(['forward', 'backward']), rng.randint(1, 30) / 10)
+    return SemanticDelta(
+        index * _EVERY_NS + rng.randrange(_EVERY_NS),
+        DeltaKind.CHANGE if index else DeltaKind.FIRST,
+        action=action.text() if index else '',
+        change=change_text(items),
+        items=tuple(items),
+    )
+
+
+def _item(label: str, rng: Random) -> Item:
+    status = rng.choice([ItemStatus.APPEARED, ItemStatus.VISIBLE])
+    bearing, elevation = (math.radians(ANGLE_STEP_DEG * rng.randint(-9, 9)) for _ in range(2))
+    return Item(label, status, bearing, elevation, 0.1, rng.randint(3, 70) / 10)

@@ -7,11 +7,15 @@ knows more than its prompt would teach the model to guess.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 import math
 import re
+from typing import TYPE_CHECKING
 
 from embodied_r_ros.wording import MotionStep, parse_action
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _LINE = re.compile(r'\[(?P<label>\d+(?:-\d+)?)\] [\d.]+(?:-[\d.]+)? s(?:, [^:]*)?: ?(?P<said>.*)')
 _HEADING = r'(?:New|In view|Moved|Gone|Seen): '
@@ -32,6 +36,7 @@ class SeenItem:
     label: str
     bearing_deg: float  # positive left; NaN: the line gives no direction
     distance_m: float  # NaN: not given
+    told: str = field(default='', compare=False)  # direction and distance, word for word
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,25 @@ def read_scene(user_message: str) -> list[SceneLine]:
     scene = user_message.split('\nQuestion: ')[0].split('\nLooked at again')[0]
     matches = [_LINE.fullmatch(line) for line in scene.splitlines()]
     return [_scene_line(match['label'], match['said']) for match in matches if match]
+
+
+def first_lines(lines: Sequence[SceneLine]) -> dict[str, int]:
+    """Position of the line at which each label stands first, in order of first sight."""
+    first: dict[str, int] = {}
+    for index, line in enumerate(lines):
+        for label in [*(item.label for item in line.items), *line.seen]:
+            first.setdefault(label, index)
+    return first
+
+
+def last_sight(label: str, lines: Sequence[SceneLine]) -> tuple[int, SeenItem | None] | None:
+    """Line of the last sight of an item, and the sight; None for it where the line is merged."""
+    for index in reversed(range(len(lines))):
+        line = lines[index]
+        sight = next((item for item in line.items if item.label == label), None)
+        if sight or label in line.seen:
+            return index, sight
+    return None
 
 
 def _scene_line(label: str, said: str) -> SceneLine:
@@ -82,4 +106,4 @@ def _seen_item(text: str) -> SeenItem | None:
     sign = -1.0 if match['hand'] == 'right' else 1.0
     bearing = sign * float(match['side']) if match['side'] else 0.0
     distance = float(match['distance']) if match['distance'] else math.nan
-    return SeenItem(match['label'], bearing, distance)
+    return SeenItem(match['label'], bearing, distance, text[match.end('label') :].strip())

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from pathlib import Path
 import sys
-from typing import TYPE_CHECKING
+from typing import Any
 
+from datasets import Dataset
 from peft import LoraConfig
 import torch
 from transformers import set_seed
@@ -21,15 +22,13 @@ from training.beginning import beginning_of, checkpoint_of
 from training.models import model_folder
 from training.nano import load_tokenizer
 from training.optimizer import muon
+from training.phrases import phrase_examples
 from training.recall import recall_examples
 from training.recipe import run_recipe
 from training.sft_data import examples, SftArguments
 from training.sft_start import start_of
 from training.shared_prefix import share_prefixes
 from training.vision import image_dataset
-
-if TYPE_CHECKING:
-    from datasets import Dataset
 
 
 def dataset(
@@ -45,6 +44,13 @@ def dataset(
     return image_dataset(rows[:limit] if limit else rows)
 
 
+def phrases(arguments: SftArguments, reader: Any, seed: int) -> Dataset:
+    """Phrases of all tokens but the special ones; rows have only told what the tokens are."""
+    tokens = range(max(reader.all_special_ids) + 1, len(reader))
+    made = phrase_examples(arguments.phrases, arguments.phrase_length, tokens, seed)
+    return Dataset.from_list(list(made))
+
+
 def shares_prefixes(arguments: SftArguments, config: SFTConfig) -> bool:
     """Whether what the examples of a batch begin with is read once.
 
@@ -52,7 +58,8 @@ def shares_prefixes(arguments: SftArguments, config: SFTConfig) -> bool:
     no scene come with the rows: scenes stay together because nothing is shuffled any more. What an
     image is read as, prefixes do not know.
     """
-    possible = bool(arguments.rows) and not arguments.recall and not config.gradient_checkpointing
+    exercises = arguments.recall or arguments.phrases
+    possible = bool(arguments.rows) and not exercises and not config.gradient_checkpointing
     return arguments.share_prefixes and possible and not arguments.images
 
 
@@ -76,6 +83,9 @@ def train(arguments: SftArguments, config: SFTConfig) -> None:
     sys.stderr.write(f'sft: {len(rows)} training and {len(validation)} validation rows\n')
 
     reader, model = start_of(arguments, folder, rows)
+    if arguments.phrases:
+        rows = phrases(arguments, reader, config.seed)
+        sys.stderr.write(f'sft: {len(rows)} sequences of phrases instead of rows\n')
     adapter = (
         LoraConfig(
             r=arguments.lora_rank, lora_alpha=2 * arguments.lora_rank, target_modules='all-linear'
@@ -93,7 +103,7 @@ def train(arguments: SftArguments, config: SFTConfig) -> None:
         args=config,
         data_collator=collator,
         train_dataset=rows,
-        eval_dataset=validation if len(validation) else None,
+        eval_dataset=validation if len(validation) and not arguments.phrases else None,
         processing_class=reader,
         peft_config=adapter,
         optimizers=(muon(model, config) if arguments.muon else None, None),

@@ -80,6 +80,11 @@ class SftArguments(AskingArguments):
     recall: int = field(
         default=0, metadata={'help': 'exercises in looking back (recall.py), beside the rows'}
     )
+    phrases: int = field(
+        default=0,
+        metadata={'help': 'phrases that come again and again (phrases.py), instead of rows'},
+    )
+    phrase_length: int = field(default=96, metadata={'help': 'most tokens of such a sequence'})
     max_eval_rows: int = field(default=512, metadata={'help': 'validation rows for the loss'})
     share_prefixes: bool = field(
         default=False, metadata={'help': 'read a scene once for its questions (shared_prefix.py)'}

@@ -17,7 +17,7 @@ from embodied_r_ros.reasoning.completions import option_letter, UNKNOWN
 from embodied_r_ros.vocabulary import COLOURS
 
 from training.arm_traces import ARM_READERS
-from training.scene_reader import read_scene, SceneLine, SeenItem
+from training.scene_reader import first_lines, read_scene, SceneLine, SeenItem
 from training.walk import place, quarter, side_of, signed_rise, signed_turn, turned, Walk, wrapped
 
 if TYPE_CHECKING:
@@ -195,18 +195,9 @@ def _sight(item: SeenItem) -> str:
     return side if math.isnan(item.distance_m) else f'{side} {item.distance_m:.1f} m'
 
 
-def _first_lines(lines: Sequence[SceneLine]) -> dict[str, int]:
-    """Position of the line at which each label stands first."""
-    first: dict[str, int] = {}
-    for index, line in enumerate(lines):
-        for label in [*(item.label for item in line.items), *line.seen]:
-            first.setdefault(label, index)
-    return first
-
-
 def first_sight(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
     """Name what comes into view, line by line, until it is one of the options."""
-    first = _first_lines(lines)
+    first = first_lines(lines)
     if any(option not in first for option in row.options):
         return None
     said: list[str] = []
@@ -227,7 +218,7 @@ def how_many(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
     colour = next((c.name for c in COLOURS if c.name in asked), None)
     if colour is None:
         return None
-    first = _first_lines(lines)
+    first = first_lines(lines)
     labels = [label for label in first if label.startswith(f'{colour} ')]
     said = [f'{label} [{lines[first[label]].label}] {n};' for n, label in enumerate(labels, 1)]
     answer = str(len(labels))

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 import random
+import re
 import subprocess
 import sys
 from typing import Any, TYPE_CHECKING
@@ -24,6 +27,7 @@ from training import grpo, sft
 from training.evaluate import drawn, evaluate
 from training.judge import train as judge_recipe
 from training.nano import load_tokenizer, train_tokenizer
+from training.phrases import phrase_examples
 from training.recall import recall_examples
 from training.sft_data import chosen_rows, examples, SftArguments
 from training.traces import read_row
@@ -195,17 +199,56 @@ def test_a_share_of_the_examples_tells_of_another_path(tmp_path: Path) -> None:
     assert 5 < others[0] < 35 < others[1]
 
 
-def test_recall_tells_the_same_items_in_another_order() -> None:
-    examples = list(recall_examples(20, seed=1))
-    assert examples == list(recall_examples(20, seed=1))
-    moved = 0
+def test_recall_tells_what_the_lines_of_the_scene_say() -> None:
+    examples = list(recall_examples(60, seed=1))
+    assert examples == list(recall_examples(60, seed=1)) != list(recall_examples(60, seed=2))
+    whens = Counter[str]()
     for example in examples:
-        shown = example['prompt'][0]['content'].removeprefix('In view: ')
-        told = example['completion'][0]['content']
-        before, after = (text.strip(' .').split('; ') for text in (shown, told))
-        assert sorted(before) == sorted(after)
-        moved += before != after
-    assert moved > 10
+        shown = example['prompt'][0]['content']
+        ((when, asked),) = re.findall('seen (first|last): (.*)[?]', shown)
+        told = example['completion'][0]['content'].strip(' ;').split('; ')
+        for label, said in zip(asked.split('; '), told, strict=True):
+            lines = [line for line in shown.split('\nQuestion')[0].splitlines() if label in line]
+            if not lines:
+                assert said == f'{label} not seen'
+                continue
+            line = lines[0 if when == 'first' else -1]
+            item, _, number = said.rpartition(' ')
+            assert line.startswith(f'{number} ')
+            assert item in line
+            assert (item == label) == (when == 'first')
+            whens[when] += 1
+    assert min(whens['first'], whens['last']) > 40
+
+
+def test_phrases_come_again_and_only_of_the_tokens_that_are_given() -> None:
+    def made(seed: int) -> list[list[int]]:
+        return [e['input_ids'] for e in phrase_examples(200, 300, range(10, 500), seed)]
+
+    sequences = made(1)
+    assert sequences == made(1) != made(2)
+    assert {token for tokens in sequences for token in tokens} == set(range(10, 500))
+    lengths = [len(tokens) for tokens in sequences]
+    assert 64 <= min(lengths) < 80
+    assert 280 < max(lengths) <= 300
+    for tokens in sequences:
+        last = list(zip(tokens[-41:], tokens[-40:], strict=False))
+        before = set(pairwise(tokens[: len(tokens) - 40]))
+        # All but what stands between two phrases stood side by side before.
+        assert sum(pair in before for pair in last) > 20
+
+
+def test_phrases_are_learned_instead_of_the_rows(tmp_path: Path) -> None:
+    write_rows(tmp_path / 'rows.jsonl', [turning_row(i, 'train') for i in range(4)])
+    command = [sys.executable, '-m', 'training.sft', '--config', 'training/configs/smoke-sft.yaml']
+    command += ['--rows', str(tmp_path / 'rows.jsonl'), '--output_dir', str(tmp_path / 'model')]
+    command += ['--phrases', '64', '--completion_only_loss', 'false', '--label_tokens', 'true']
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=250, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert 'sft: 64 sequences of phrases' in done.stderr
+    assert (tmp_path / 'model' / 'model.safetensors').exists()
 
 
 @pytest.mark.parametrize(
