@@ -31,8 +31,9 @@ _METRES = r'\d+(?:\.\d+)?'
 _LABEL = r'[a-z]+(?: [a-z]+)*'
 _CM = r'(?P<x>-?\d+) (?P<y>-?\d+) (?P<z>-?\d+)'
 _COUNTED = re.compile(rf'{_LABEL} \[[\d-]+\] \d+;')
-_RANGED = re.compile(rf'(?P<label>{_LABEL}) (?P<metres>\d+\.\d) m;')
-_LISTED = re.compile(r'\[[\d-]+\] ([^.\[]*)\.')
+_LOOKED_UP = re.compile(rf'(?P<label>{_LABEL}) \[(?P<line>\d+)(?:-\d+)?\];')
+_LISTED = re.compile(r'\[[\d-]+\] ([^.\[]*)\.')  # how models/nano tells what came into view
+_TOGETHER = re.compile(rf'in \[[\d-]+\] (?P<first>{_LABEL}), then ')
 
 
 def executed_conclusion(think: str, options: Sequence[str]) -> str | None:
@@ -94,8 +95,14 @@ def _bearing(match: re.Match[str], options: Sequence[str], text: str) -> str | N
 
 def _first(match: re.Match[str], options: Sequence[str], text: str) -> str | None:
     del match
-    listed = (label for said in _LISTED.findall(text) for label in said.split('; '))
-    return next((label for label in listed if label in options), None)
+    lines = {found['label']: int(found['line']) for found in _LOOKED_UP.finditer(text)}
+    if not lines:
+        listed = (label for said in _LISTED.findall(text) for label in said.split('; '))
+        return next((label for label in listed if label in options), None)
+    if set(lines) != set(options):
+        return None
+    together = _TOGETHER.search(text)
+    return together['first'] if together else min(lines, key=lines.__getitem__)
 
 
 def _count(match: re.Match[str], options: Sequence[str], text: str) -> str | None:
@@ -105,8 +112,15 @@ def _count(match: re.Match[str], options: Sequence[str], text: str) -> str | Non
 
 def _nearest(match: re.Match[str], options: Sequence[str], text: str) -> str | None:
     del match
-    metres = {m['label']: float(m['metres']) for m in _RANGED.finditer(text)}
-    return min(metres, key=metres.__getitem__) if set(metres) == set(options) else None
+    told = {option: _metres(option, text) for option in options}
+    known = {option: metres for option, metres in told.items() if metres is not None}
+    return min(known, key=known.__getitem__) if known.keys() == told.keys() else None
+
+
+def _metres(label: str, text: str) -> float | None:
+    """Distance [m] with which a list ends what it tells of an item."""
+    said = re.search(rf'(?:^|[\];] ){re.escape(label)} (?:[^;]* )?(\d+\.\d) m;', text)
+    return float(said[1]) if said else None
 
 
 def _next_place(match: re.Match[str], options: Sequence[str], text: str) -> str | None:

@@ -19,6 +19,7 @@ from embodied_r_ros.vocabulary import COLOURS, SHAPES
 from embodied_r_ros.wording import ANGLE_STEP_DEG, change_text, MotionStep
 
 from training.scene_reader import first_lines, last_sight, read_scene
+from training.traces import NOT_SEEN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 _LABELS = [f'{colour.name} {shape} object' for colour in COLOURS for shape in SHAPES]
 _MOST_LINES, _MOST_LABELS, _MOST_ITEMS, _MOST_ABSENT = 16, 8, 4, 2
-NOT_SEEN = 'not seen'
 _EVERY_NS = 2 * 10**9
 _LONG = MemoryConfig(100_000)  # no line is merged
 

@@ -14,10 +14,10 @@ import re
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.reasoning.completions import option_letter, UNKNOWN
-from embodied_r_ros.vocabulary import COLOURS
+from embodied_r_ros.vocabulary import COLOURS, SHAPES
 
 from training.arm_traces import ARM_READERS
-from training.scene_reader import first_lines, read_scene, SceneLine, SeenItem
+from training.scene_reader import first_lines, last_sight, read_scene, SceneLine, SeenItem
 from training.walk import place, quarter, side_of, signed_rise, signed_turn, turned, Walk, wrapped
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _ASSUMED_M = 2.0
 _LEVEL_M = 0.1
 LEVEL = 'at the same height'
+NOT_SEEN = 'not seen'
 # Half-way between what counts as back and what counts as away; likewise for the view.
 _BACK_M = 0.6
 _SAME_VIEW_DEG = 45
@@ -134,40 +135,19 @@ def item_direction(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
     match = _LABEL.search(row.question)
     if not match:
         return None
-    walk = Walk()
-    walk.say(f'{match[1]}:')
-    found = _last_sight(match[1], lines, walk)
+    found = last_sight(match[1], lines)
     if found is None:
-        return Trace(walk.text(f'Not seen, so {UNKNOWN}.'), UNKNOWN)
+        return Trace(f'{match[1]} {NOT_SEEN}, so {UNKNOWN}.', UNKNOWN)
     index, sight = found
     if sight is None:
-        said = f'[{lines[index].label}] seen, not where, so {UNKNOWN}.'
-        return Trace(walk.text(said), UNKNOWN)
+        return Trace(f'{match[1]} [{lines[index].label}], not where, so {UNKNOWN}.', UNKNOWN)
+    walk = Walk()
+    walk.say(f'{match[1]} {sight.told} [{lines[index].label}], now [{lines[-1].label}].')
     for line in lines[index + 1 :]:
         if not walk.move(line):
             return Trace(walk.text(f'So {UNKNOWN}.'), UNKNOWN)
     answer, why = _seen_from(walk, sight)
     return Trace(walk.text(why), answer)
-
-
-def _last_sight(
-    label: str, lines: Sequence[SceneLine], walk: Walk
-) -> tuple[int, SeenItem | None] | None:
-    """Line of the last sight of an item, and the sight; None for it where the line is merged.
-
-    Every line is named from the newest back: a small model that is to say at once where something
-    was last seen names the newest line too often.
-    """
-    for index in reversed(range(len(lines))):
-        line = lines[index]
-        sight = next((item for item in line.items if item.label == label), None)
-        if sight:
-            walk.say(f'[{line.label}] {_sight(sight)}, now [{lines[-1].label}].')
-            return index, sight
-        if label in line.seen:
-            return index, None
-        walk.say(f'[{line.label}] no.')
-    return None
 
 
 def _seen_from(walk: Walk, sight: SeenItem) -> tuple[str, str]:
@@ -190,48 +170,42 @@ def _seen_from(walk: Walk, sight: SeenItem) -> tuple[str, str]:
     return answer, f'{said}, so {answer}.'
 
 
-def _sight(item: SeenItem) -> str:
-    side = signed_turn(round(item.bearing_deg)) if item.bearing_deg else 'ahead'
-    return side if math.isnan(item.distance_m) else f'{side} {item.distance_m:.1f} m'
-
-
 def first_sight(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
-    """Name what comes into view, line by line, until it is one of the options."""
+    """Look up the line at which each option stands first, and take the earliest."""
     first = first_lines(lines)
-    if any(option not in first for option in row.options):
+    if not row.options or any(option not in first for option in row.options):
         return None
-    said: list[str] = []
-    for index, line in enumerate(lines):
-        new = [label for label, at in first.items() if at == index]
-        answer = next((label for label in new if label in row.options), None)
-        if answer:
-            new = new[: new.index(answer) + 1]
-        said.append(f'[{line.label}] {"; ".join(new) or "no"}.')
-        if answer:
-            return Trace(' '.join([*said, f'First is {answer}.']), answer)
-    return None
+    said = [f'{option} [{lines[first[option]].label}];' for option in row.options]
+    earliest = min(first[option] for option in row.options)
+    together = [label for label in first if label in row.options and first[label] == earliest]
+    if len(together) > 1:
+        said.append(f'in [{lines[earliest].label}] {", then ".join(together)};')
+    return Trace(' '.join([*said, f'First is {together[0]}.']), together[0])
 
 
 def how_many(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
-    """List the labels of the colour."""
+    """Look up each shape of the colour, and count those that were seen."""
     asked = set(re.findall(r'[a-z]+', row.question.lower()))
     colour = next((c.name for c in COLOURS if c.name in asked), None)
     if colour is None:
         return None
     first = first_lines(lines)
-    labels = [label for label in first if label.startswith(f'{colour} ')]
-    said = [f'{label} [{lines[first[label]].label}] {n};' for n, label in enumerate(labels, 1)]
-    answer = str(len(labels))
-    return Trace(' '.join([*said, f'{colour} objects: {answer}.']), answer)
+    said: list[str] = []
+    count = 0
+    for label in (f'{colour} {shape} object' for shape in SHAPES):
+        count += label in first
+        found = f'[{lines[first[label]].label}] {count}' if label in first else NOT_SEEN
+        said.append(f'{label} {found};')
+    return Trace(' '.join([*said, f'{colour} objects: {count}.']), str(count))
 
 
 def nearest(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
     """Compare the distances that the newest line gives."""
-    distances = {item.label: item.distance_m for item in lines[-1].items}
-    if any(math.isnan(distances.get(option, math.nan)) for option in row.options):
+    seen = {item.label: item for item in lines[-1].items}
+    if any(option not in seen or math.isnan(seen[option].distance_m) for option in row.options):
         return None
-    said = [f'{option} {distances[option]:.1f} m;' for option in row.options]
-    answer = min(row.options, key=distances.__getitem__)
+    said = [f'{option} {seen[option].told};' for option in row.options]
+    answer = min(row.options, key=lambda option: seen[option].distance_m)
     return Trace(f'[{lines[-1].label}] {" ".join(said)} nearest is {answer}.', answer)
 
 

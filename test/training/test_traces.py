@@ -175,7 +175,7 @@ def test_item_is_looked_back_at_from_where_the_path_ended() -> None:
     trace = read_row(row('item_direction', f'Where is the {RED.label}?', SIDES, DELTAS), MEMORY)
     assert trace is not None
     assert trace.think.startswith(
-        'red tall object: [3] no. [2] no. [1] 30 left 2.1 m, now [3]. [2] forward 1.2:'
+        'red tall object 30° left 10° down 2.1 m [1], now [3]. [2] forward 1.2:'
     )
     assert trace.think.endswith(
         'At ahead 1.8 left 1.0, from ahead 1.2 right 1.2: ahead 0.6 left 2.2, 75 left,'
@@ -188,7 +188,7 @@ def test_only_the_last_sight_of_the_item_counts() -> None:
     trace = read_row(row('item_direction', f'Where is the {RED.label}?', SIDES, again), MEMORY)
     assert trace is not None
     assert trace.think == (
-        'red tall object: [5] no. [4] 30 left 2.1 m, now [5].'
+        'red tall object 30° left 10° down 2.1 m [4], now [5].'
         ' [5] turn 40 right: 40 right. At 30 left, facing 40 right: 70 left, so left.'
     )
 
@@ -200,10 +200,52 @@ def test_items_of_the_same_colour_are_told_apart_on_the_way_back() -> None:
     asked = [row('item_direction', question, SIDES, deltas) for question in questions]
     found, missed = (read_row(each, MEMORY) for each in asked)
     assert found is not None
-    assert found.think.startswith('red tall object: [2] no. [1] 30 left 2.1 m, now [2]. [2] turn')
+    assert found.think.startswith('red tall object 30° left 10° down 2.1 m [1], now [2]. [2] turn')
     assert missed is not None
-    assert missed.think == 'red round object: [2] no. [1] no. Not seen, so unknown.'
+    assert missed.think == 'red round object not seen, so unknown.'
     assert executed_conclusion(missed.think, SIDES) == missed.answer == 'unknown'
+
+
+@pytest.mark.parametrize(
+    ('kind', 'question', 'options', 'think'),
+    [
+        (
+            'first_sight',
+            'First?',
+            (GREEN.label, BLUE.label, RED.label),
+            'green flat object [2]; blue round object [1]; red tall object [1];'
+            ' in [1] red tall object, then blue round object; First is red tall object.',
+        ),
+        (
+            'first_sight',
+            'First?',
+            (GREEN.label, BLUE.label),
+            'green flat object [2]; blue round object [1]; First is blue round object.',
+        ),
+        (
+            'how_many',
+            'How many red objects?',
+            (),
+            'red round object not seen; red tall object [1] 1; red flat object not seen;'
+            ' red blocky object not seen; red objects: 1.',
+        ),
+        (
+            'nearest',
+            'Nearest?',
+            (BLUE.label, RED.label),
+            '[1] blue round object ahead 1.4 m; red tall object 30° left 10° down 2.1 m;'
+            ' nearest is blue round object.',
+        ),
+    ],
+)
+def test_each_item_that_is_asked_about_is_looked_up(
+    kind: str, question: str, options: tuple[str, ...], think: str
+) -> None:
+    deltas = DELTAS[:1] if kind == 'nearest' else DELTAS
+    trace = read_row(row(kind, question, options, deltas), MEMORY)
+    assert trace is not None
+    assert trace.think == think
+    assert executed_conclusion(trace.think, options) == trace.answer
 
 
 @pytest.mark.parametrize('kind', ['net_turn', 'net_displacement', 'height_change'])

@@ -26,6 +26,7 @@ from training.judge.cases import judge_messages, said_text
 from training.judge.data import samples
 from training.models import model_folder, SAFELY
 from training.nano import load_tokenizer
+from training.optimizer import muon
 from training.recipe import run_recipe
 
 if TYPE_CHECKING:
@@ -42,15 +43,20 @@ class JudgeArguments:
     model: str = field(metadata={'help': 'folder to start from'})
     train_samples: int = field(default=120_000, metadata={'help': 'samples, at most'})
     max_eval_samples: int = field(default=1024, metadata={'help': 'validation samples'})
+    muon: bool = field(
+        default=False, metadata={'help': 'learn the matrices of the layers by Muon (optimizer.py)'}
+    )
     threads: int = field(default=0, metadata={'help': 'CPU threads; 0: as torch chooses'})
 
 
 def split_samples(
     files: list[str], split: str, seed: int, held_out: bool, garble: bool = False
 ) -> Iterator[Sample]:
-    """The samples that are made of the rows of one split."""
-    rows = (row for file in files for row in read_rows(Path(file)) if row.split == split)
-    return samples(rows, Random(f'{seed}:{split}'), held_out, garble=garble)
+    """The samples that are made of the rows of one split, in an order drawn from all files."""
+    rows = [row for file in files for row in read_rows(Path(file)) if row.split == split]
+    rng = Random(f'{seed}:{split}')
+    rng.shuffle(rows)
+    return samples(rows, rng, held_out, garble=garble)
 
 
 def example(sample: Sample) -> dict[str, Any]:
@@ -84,12 +90,14 @@ def train(arguments: JudgeArguments, config: SFTConfig) -> None:
     validation = dataset(arguments, 'validation', config.seed, arguments.max_eval_samples)
     sys.stderr.write(f'judge: {len(made)} training and {len(validation)} validation samples\n')
     tokenizer = load_tokenizer(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder, **SAFELY)
     trainer = SFTTrainer(
-        model=AutoModelForCausalLM.from_pretrained(folder, **SAFELY),
+        model=model,
         args=config,
         train_dataset=made,
         eval_dataset=validation if len(validation) else None,
         processing_class=tokenizer,
+        optimizers=(muon(model, config) if arguments.muon else None, None),
     )
     trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_model(config.output_dir)
