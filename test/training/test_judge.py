@@ -16,6 +16,7 @@ from embodied_r_ros.resources import shared_path
 
 from test.chat_server import ChatServer, Script
 from test.training.test_sft import turning_row
+from test.training.test_traces import DELTAS, row
 from training.generate import load_model
 from training.judge.cases import Case, judge_messages, NONE_OF_THESE, Panel, without_letters
 from training.judge.data import garbled_question, samples
@@ -217,3 +218,16 @@ def test_shipped_judge_knows_where_a_reasoning_leads() -> None:
     figures = measure(judge, [sample for sample in made if sample.kind in ('whole', 'flipped')])
     assert figures['false_accept'] < 0.05
     assert figures['false_reject'] < 0.1
+
+
+def test_count_of_another_colour_leads_nowhere() -> None:
+    question = 'How many green objects has the robot seen?'
+    rows = [row('how_many', question, ('0', '1', '2'), DELTAS)]
+    made = list(samples(rows, Random(1), held_out=False, talk_share=0.0))
+    renamed = [sample.case for sample in made if sample.kind == 'renamed']
+    assert len(renamed) == 3
+    assert not any('green objects:' in case.think for case in renamed)
+    judge = FolderJudge(shared_path('models', 'judge-sft'))
+    assert judge.conclusions(renamed) == [NONE_OF_THESE] * 3
+    [whole] = [sample for sample in made if sample.kind == 'whole']
+    assert judge.conclusions([whole.case]) == [whole.answer]

@@ -55,6 +55,8 @@ _GARBLED_SHARE = 0.4
 _REWORDED_SHARE = 0.6
 # Of what leads nowhere only half is used: with more of it a judge says nothing else for long.
 _NOWHERE_SHARE = 0.5
+# A colour alone is what judges are slow to compare: it is renamed more often than an item.
+_COLOURS_RENAMED = 3
 _COLOURS = [colour.name for colour in COLOURS]
 _LABEL = re.compile(rf'\b(?:{"|".join(_COLOURS)}) (?:{"|".join(SHAPES)}) object\b')
 _COLOUR = re.compile(rf'\b(?:{"|".join(_COLOURS)}) (?=objects?\b)')
@@ -148,8 +150,10 @@ def _own(solved: Solved, rng: Random, held_out: bool) -> Iterator[Sample]:
     yield _sample(solved, _wording(rng, held_out).format(said).lstrip('.,;: '), said, 'bare')
     topic = _topic(solved.question)
     if topic and topic in whole:
-        renamed = whole.replace(topic, _another(topic, rng))
-        yield _sample(solved, renamed, NONE_OF_THESE, 'renamed')
+        is_colour = not topic.endswith('object')
+        for _ in range(_COLOURS_RENAMED if is_colour else 1):
+            renamed = whole.replace(topic, _another(topic, rng))
+            yield _sample(solved, renamed, NONE_OF_THESE, 'renamed')
     words = solved.think.split()
     if len(words) > 4 and rng.random() < _NOWHERE_SHARE:
         cut = ' '.join(words[: rng.randint(2, len(words) * 4 // 5)])
