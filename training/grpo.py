@@ -76,7 +76,8 @@ def trainer_of(
     schedule.trainer = trainer
     is_text = not arguments.images  # what an image is read as, prefixes do not know
     if arguments.share_prefixes and is_text and not config.gradient_checkpointing:
-        share_prefixes(trainer.model)
+        for model in filter(None, (trainer.model, trainer.ref_model)):  # the latter for `beta`
+            share_prefixes(model)
     return trainer
 
 

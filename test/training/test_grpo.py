@@ -83,6 +83,29 @@ def test_smoke_recipe_trains_through_its_stages_and_saves(folder: Path) -> None:
     assert all('unanimous_share' in log for log in history['log_history'][:2])
 
 
+def test_divergence_from_the_start_is_the_same_where_prefixes_are_shared(folder: Path) -> None:
+    told = []
+    for shared in ('true', 'false'):
+        out = folder / shared
+        more = [
+            '--beta',
+            '0.1',
+            '--lr_scheduler_type',
+            'constant',
+            '--warmup_steps',
+            '0',
+            '--max_completion_length',
+            '120',
+        ]
+        done = run_grpo(folder, *more, '--share_prefixes', shared, '--output_dir', str(out))
+        assert done.returncode == 0, done.stderr[-3000:]
+        history = json.loads((out / 'checkpoint-2' / 'trainer_state.json').read_text())
+        told.append([log['kl'] for log in history['log_history'] if 'kl' in log])
+    assert told[0][0] == pytest.approx(0.0, abs=1e-5)  # it is the start
+    assert told[0][1] > 1e-5
+    assert told[0] == pytest.approx(told[1], rel=0.02, abs=1e-5)
+
+
 def test_stages_follow_each_other_in_proportion() -> None:
     stages = parse_stages(['2 x 7:3:0', '2 x 3:7:0', '8 x 1:7:2'])
     assert stages[2] == Stage(8.0, (0.1, 0.7, 0.2))
