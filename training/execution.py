@@ -32,7 +32,6 @@ _LABEL = r'[a-z]+(?: [a-z]+)*'
 _CM = r'(?P<x>-?\d+) (?P<y>-?\d+) (?P<z>-?\d+)'
 _COUNTED = re.compile(rf'{_LABEL} \[[\d-]+\] \d+;')
 _LOOKED_UP = re.compile(rf'(?P<label>{_LABEL}) \[(?P<line>\d+)(?:-\d+)?\];')
-_LISTED = re.compile(r'\[[\d-]+\] ([^.\[]*)\.')  # how models/nano tells what came into view
 _TOGETHER = re.compile(rf'in \[[\d-]+\] (?P<first>{_LABEL}), then ')
 
 
@@ -96,10 +95,7 @@ def _bearing(match: re.Match[str], options: Sequence[str], text: str) -> str | N
 def _first(match: re.Match[str], options: Sequence[str], text: str) -> str | None:
     del match
     lines = {found['label']: int(found['line']) for found in _LOOKED_UP.finditer(text)}
-    if not lines:
-        listed = (label for said in _LISTED.findall(text) for label in said.split('; '))
-        return next((label for label in listed if label in options), None)
-    if set(lines) != set(options):
+    if not lines or set(lines) != set(options):
         return None
     together = _TOGETHER.search(text)
     return together['first'] if together else min(lines, key=lines.__getitem__)

@@ -167,7 +167,7 @@ def test_consistency_is_measured_for_wrong_answers_too() -> None:
         (
             '[1] red flat object; blue tall object. First is blue tall object.',
             ('blue tall object', 'red flat object'),
-            'red flat object',
+            None,
         ),
         ('[1] no. Not seen, so unknown.', SIDES, 'unknown'),
         ('red flat object [1] 1; red tall object [4] 2; red objects: 3.', (), '2'),
