@@ -20,7 +20,8 @@ class GateConfig:
 
     min_gain: float = setting(
         0.0,
-        'lower end of the 95 %% interval of the gain in accuracy; -0.02: at most so much worse',
+        'lower end of the 95 %% interval of the gain in accuracy is above it; -0.02: at most so '
+        'much worse',
         between=(-1, 1),
     )
     min_format: float = setting(0.98, 'share of completions in the format', between=(0, 1))
@@ -67,12 +68,15 @@ def gate(
     candidate = comparison['second']
     low, high = comparison['interval_95']
     gain = f'{comparison["difference"]:+.1%} ({low:+.1%} to {high:+.1%})'
+    # No worse is at least; better is more: who answers as the incumbent does has gained nothing.
+    better = config.min_gain >= 0
+    proven = low > config.min_gain if better else low >= config.min_gain
     checks = [
         Check(
             'gain',
-            low >= config.min_gain,
+            proven,
             f'{gain}, p = {comparison["p_value"]:.2g}',
-            f'at least {config.min_gain:+.1%} with 95 % confidence',
+            f'{"more than" if better else "at least"} {config.min_gain:+.1%} with 95 % confidence',
         ),
         _at_least('format', candidate['format'], config.min_format),
         *(_unknown(name, comparison, config) for name in ('precision', 'recall')),

@@ -44,6 +44,12 @@ def test_gain_must_be_proven() -> None:
     assert failed(GOOD, min_gain=0.02) == ['gain']
 
 
+def test_candidate_that_answers_as_the_incumbent_does_has_gained_nothing() -> None:
+    same = {**GOOD, 'difference': 0.0, 'interval_95': (0.0, 0.0), 'p_value': 1.0}
+    assert failed(same) == ['gain']
+    assert failed(same, min_gain=-0.001) == []
+
+
 @pytest.mark.parametrize(
     ('values', 'names'),
     [
