@@ -28,7 +28,7 @@ _SEED = 42  # of a trainer that is told none
 _DECIDING = (
     'rows', 'samples', 'anchor_share', 'kinds', 'max_scenes', 'images', 'token_budget', 'max_rows',
     'max_deltas', 'blind', 'reasoning', 'label_tokens', 'lora_rank', 'vocab_size', 'hidden_size',
-    'layers', 'phrases', 'phrase_length',
+    'layers', 'phrases', 'phrase_length', 'stages',
 )  # fmt: skip
 
 

@@ -57,7 +57,7 @@ def test_run_goes_on_from_what_it_began_from() -> None:
     assert checkpoint_of('out', begun()) is None
     made = checkpoint('out', 2)
     assert checkpoint_of('out', begun()) == made
-    free = begun(judge=['http://elsewhere'], stages=['2 x 7:3:0'], threads=3)
+    free = begun(judge=['http://elsewhere'], threads=3)
     assert checkpoint_of('out', free) == made
 
 
@@ -69,6 +69,7 @@ def test_run_goes_on_from_what_it_began_from() -> None:
         ({'rows': ['other.jsonl']}, "rows ['rows.jsonl'], not ['other.jsonl']"),
         ({'samples': 's.jsonl'}, "samples '', not 's.jsonl'"),
         ({'lora_rank': 4}, 'lora_rank 0, not 4'),
+        ({'stages': ['1 x 1:7:2']}, "stages ['1 x 7:3:0'], not ['1 x 1:7:2']"),
     ],
 )
 @pytest.mark.parametrize('is_whole', [False, True])
@@ -143,7 +144,8 @@ def test_seed_of_the_file_is_compared() -> None:
     model('start', 'first')
     model('out', 'trained')
     Path('out/tokenizer.json').write_text('{}')
-    Path('run.yaml').write_text(yaml.safe_dump({'rows': ['rows.jsonl'], 'model': 'start'}))
+    told = {'rows': ['rows.jsonl'], 'model': 'start', 'stages': ['1 x 7:3:0']}
+    Path('run.yaml').write_text(yaml.safe_dump(told))
     Path('out/begun.yaml').write_text(yaml.safe_dump(begun(42)))
     models.train(TrainingConfig('grpo', 'run.yaml', 'out'))
     with pytest.raises(InputError, match='seed 42, not 3'):
