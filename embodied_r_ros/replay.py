@@ -146,7 +146,21 @@ def outcomes(replay: Replay) -> list[str]:
 
 def is_changed(replay: Replay) -> bool:
     """Tell whether any model says something else than what was recorded."""
-    return any(said != outcome(replay.recorded) for said in outcomes(replay))
+    return any(_differs(replay, index) for index in range(len(replay.answers)))
+
+
+def _differs(replay: Replay, model: int) -> bool:
+    """Tell whether one model says something else; where it failed, it says nothing."""
+    return not replay.errors[model] and outcomes(replay)[model] != outcome(replay.recorded)
+
+
+def never_answered(replays: list[Replay], models: list[str]) -> list[str]:
+    """What went wrong last with each model that failed all its questions."""
+    return [
+        f'{model} failed all {len(replays)} questions: {replays[-1].errors[index]}'
+        for index, model in enumerate(models)
+        if all(replay.errors[index] for replay in replays)
+    ]
 
 
 def truth(replay: Replay) -> str | None:
@@ -194,18 +208,19 @@ def _answer_to_json(answer: Answer, error: str) -> dict[str, Any]:
 
 
 def replay_table(replays: list[Replay], models: list[str]) -> str:
-    """What changed, for people: one block per question that changed, and a summary."""
+    """What changed, for people: one block per question that changed or failed, and a summary."""
     lines: list[str] = []
     names = ['recorded', *models]
     width = max(map(len, names))
     for number, replay in enumerate(replays, 1):
-        if not is_changed(replay):
+        if not is_changed(replay) and not any(replay.errors):
             continue
         right = truth(replay)
         lines.append(f'{number}. {replay.recorded.question}')
         said = [outcome(replay.recorded), *outcomes(replay)]
-        for name, text in zip(names, said, strict=True):
-            mark = '' if right is None else ('  right' if text == right else '  wrong')
+        for name, text, error in zip(names, said, ('', *replay.errors), strict=True):
+            is_graded = right is not None and not error
+            mark = ('  right' if text == right else '  wrong') if is_graded else ''
             lines.append(f'   {name:<{width}}  {text}{mark}')
         lines += [f'   {error}' for error in replay.errors if error]
     return '\n'.join([*lines, *_summary(replays, models)])
@@ -214,8 +229,11 @@ def replay_table(replays: list[Replay], models: list[str]) -> str:
 def _summary(replays: list[Replay], models: list[str]) -> list[str]:
     lines = [f'{len(replays)} questions']
     for index, model in enumerate(models):
-        changed = sum(outcomes(r)[index] != outcome(r.recorded) for r in replays)
-        lines.append(f'{model}: {changed} answers changed')
+        changed = sum(_differs(r, index) for r in replays)
+        failed = sum(bool(r.errors[index]) for r in replays)
+        lines.append(
+            f'{model}: {changed} answers changed' + (f', {failed} failed' if failed else '')
+        )
     labelled = [replay for replay in replays if truth(replay) is not None]
     if labelled:
         right = [sum(outcome(r.recorded) == truth(r) for r in labelled)]

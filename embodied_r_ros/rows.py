@@ -111,7 +111,8 @@ class Row:
             own[name] = tuple(own.get(name, ()))
         row = cls(**own, extra={k: v for k, v in value.items() if k not in known})
         _check(row)
-        return row
+        # Answers are graded in these very letters.
+        return replace(row, solution=UNKNOWN) if is_unknown(row.solution) else row
 
     def semantic_deltas(self) -> tuple[SemanticDelta, ...]:
         """The deltas as core values."""

@@ -89,6 +89,12 @@ def test_number_may_be_a_solution(solution: str) -> None:
     assert Row.from_json(row.to_json()) == row
 
 
+@pytest.mark.parametrize('kind', ['number', 'text'])
+def test_unknown_is_read_in_the_letters_in_which_it_is_graded(kind: str) -> None:
+    row = replace(ROW, answer_kind=kind, options=(), solution=' Unknown')
+    assert Row.from_json(row.to_json()).solution == 'unknown'
+
+
 @pytest.mark.parametrize('stamp', ['soon', None])
 def test_delta_that_is_not_readable_is_named(stamp: object) -> None:
     row = replace(ROW, deltas=({**ROW.deltas[0], 'stamp_ns': stamp},))

@@ -7,7 +7,7 @@ Of a row only id, question, options and solution are needed; of a completion, id
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 import json
 from pathlib import Path
 import sys
@@ -15,8 +15,9 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.errors import EmbodiedRError, InputError
 from embodied_r_ros.reasoning.asking import question_problem
+from embodied_r_ros.reasoning.completions import option_letter, UNKNOWN
 
-from training.grading import graded_with_consistency
+from training.grading import graded_with_consistency, named_answer
 from training.judge.models import add_judge_option, judge_of
 
 if TYPE_CHECKING:
@@ -36,17 +37,20 @@ class AskedRow:
 
 
 def read_asked(path: Path) -> dict[str, AskedRow]:
-    """Rows by id.
+    """Rows by id. A solution may name its option in each of the ways that an answer may.
 
     Raises:
-        InputError: A line is not a row, or an id comes twice.
+        InputError: A line is not a row, its solution is none of its options, or an id comes twice.
     """
     rows: dict[str, AskedRow] = {}
     for place, value in _objects(
         path, {'id': str, 'question': str, 'options': list, 'solution': str}
     ):
         row = AskedRow(value['id'], value['question'], tuple(value['options']), value['solution'])
-        problem = question_problem(row.question, row.options)
+        problem = _options_problem(row) or question_problem(row.question, row.options)
+        if not problem:
+            row = replace(row, solution=named_answer(row, row.solution))
+            problem = _solution_problem(row)
         if row.id in rows:
             problem = f'id {row.id!r} comes twice'
         if problem:
@@ -54,6 +58,20 @@ def read_asked(path: Path) -> dict[str, AskedRow]:
             raise InputError(msg)
         rows[row.id] = row
     return rows
+
+
+def _options_problem(row: AskedRow) -> str:
+    """Why options of a file are no texts; empty: they are."""
+    others = [option for option in row.options if not isinstance(option, str)]
+    return f'option {others[0]!r} is no text' if others else ''
+
+
+def _solution_problem(row: AskedRow) -> str:
+    """Why no answer to a row could be right; empty: one can."""
+    allowed = [*map(option_letter, range(len(row.options))), UNKNOWN]
+    if not row.options or row.solution in allowed:
+        return ''
+    return f'solution is {row.solution!r}, expected one of {", ".join(allowed)}, or an option'
 
 
 def read_completions(path: Path, rows: dict[str, AskedRow]) -> list[tuple[AskedRow, str]]:
@@ -77,7 +95,8 @@ def read_completions(path: Path, rows: dict[str, AskedRow]) -> list[tuple[AskedR
 def _objects(path: Path, fields: dict[str, type]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each line's place and object, whose fields are checked."""
     try:
-        lines = path.read_text(encoding='utf-8').splitlines()
+        # No other end of a line: texts may hold those that only Unicode knows.
+        lines = path.read_text(encoding='utf-8').split('\n')
     except (OSError, UnicodeDecodeError) as error:
         msg = f'{path} cannot be read: {error}'
         raise InputError(msg) from None

@@ -13,10 +13,11 @@ from pathlib import Path
 import shutil
 import sys
 import tempfile
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.errors import EmbodiedRError, InputError
 from embodied_r_ros.models.digest import model_digest
+from embodied_r_ros.models.folders import bring_back, put_in_place
 
 from training.nano import load_tokenizer
 
@@ -31,6 +32,8 @@ _FILES = (
     'chat_template.jinja',
 )
 _CARD = 'README.md'
+_SETTINGS = 'generation_config.json'
+_RELEASED = {*_FILES, _CARD, _SETTINGS}
 
 
 def release(source: Path, target: Path) -> str:
@@ -39,7 +42,8 @@ def release(source: Path, target: Path) -> str:
     A model card (README.md) that the target has already is kept.
 
     Raises:
-        InputError: The source lacks a file, or its tokenizer is not usable.
+        InputError: The source lacks a file, its tokenizer is not usable, or the target holds
+            anything but an older release or cannot be written.
     """
     missing = [name for name in _FILES[:4] if not (source / name).exists()]
     if missing:
@@ -49,6 +53,55 @@ def release(source: Path, target: Path) -> str:
         tokenizer = load_tokenizer(source)
     except ValueError as error:
         raise InputError(str(error)) from None
+    place = target.resolve()  # where the target is a link, it stays one
+    try:
+        bring_back(place)
+        _refuse_overlap(source, place)
+        _refuse_losses(place)
+        _copy(source, place, tokenizer)
+    except OSError as error:
+        msg = f'{target} cannot be made of {source}: {error}'
+        raise InputError(msg) from None
+    return model_digest(target)
+
+
+def _refuse_overlap(source: Path, target: Path) -> None:
+    """Refuse a target that is the source, or of which one lies in the other.
+
+    Raises:
+        InputError: It is.
+    """
+    origin = source.resolve()
+    if target == origin or target in origin.parents or origin in target.parents:
+        msg = f'TO {target} and FROM {origin} are one folder, or one lies in the other: '
+        raise InputError(msg + 'name another TO, such as models/NAME')
+
+
+def _refuse_losses(target: Path) -> None:
+    """Refuse a target whose replacement would lose anything but an older release.
+
+    Raises:
+        InputError: It is a file, or a folder of something else.
+    """
+    if not target.exists():
+        return
+    if not target.is_dir():
+        msg = f'TO {target} is a file: name a folder, such as models/NAME'
+        raise InputError(msg)
+    names = {path.name for path in target.iterdir()}
+    others = [n for n in sorted(names) if n not in _RELEASED or not (target / n).is_file()]
+    is_release = set(_FILES[:2]) <= names or names <= {_CARD}
+    if others or not is_release:
+        msg = (
+            f'TO {target} is no released model and would be lost, for it holds '
+            f'{", ".join((others or sorted(names))[:3])}: name a folder of a released model, '
+            'or one that is not there yet'
+        )
+        raise InputError(msg)
+
+
+def _copy(source: Path, target: Path, tokenizer: Any) -> None:
+    """Copy what is released; made beside its place and renamed."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f'.{target.name}-') as name:
         made = Path(name) / target.name
@@ -64,10 +117,8 @@ def release(source: Path, target: Path) -> str:
             'pad_token_id': tokenizer.pad_token_id,
             'max_new_tokens': 512,
         }
-        (made / 'generation_config.json').write_text(json.dumps(settings, indent=2) + '\n')
-        shutil.rmtree(target, ignore_errors=True)
-        made.replace(target)
-    return model_digest(target)
+        (made / _SETTINGS).write_text(json.dumps(settings, indent=2) + '\n')
+        put_in_place(made, target)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

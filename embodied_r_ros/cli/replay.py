@@ -11,7 +11,13 @@ from embodied_r_ros.cli.arguments import some_path, some_text
 from embodied_r_ros.errors import InputError
 from embodied_r_ros.models.serving import served_model
 from embodied_r_ros.recordings.episode_bag import read_answers
-from embodied_r_ros.replay import ask_again, prepared, replay_table, replay_to_json
+from embodied_r_ros.replay import (
+    ask_again,
+    never_answered,
+    prepared,
+    replay_table,
+    replay_to_json,
+)
 from tqdm import tqdm
 
 if TYPE_CHECKING:
@@ -35,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Ask every recorded question again, and print what changed."""
+    """Ask every recorded question again, and print what changed; 1: a model failed them all."""
     replays = prepared(read_answers(args.bag))
     if not replays:
         msg = f'{args.bag} holds no answer that a model was asked for: record with the reasoner'
@@ -49,7 +55,10 @@ def main(args: argparse.Namespace) -> int:
             print(json.dumps(replay_to_json(replay), ensure_ascii=False))
     else:
         print(replay_table(replays, args.model))
-    return 0
+    failures = never_answered(replays, args.model)
+    for failure in failures:
+        _say(f'embodied-r: failed: {failure}')
+    return 1 if failures else 0
 
 
 def _say(line: str) -> None:

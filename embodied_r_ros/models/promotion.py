@@ -20,6 +20,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.errors import ConfigError
 from embodied_r_ros.models.digest import model_digest, model_files
+from embodied_r_ros.models.folders import put_in_place
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -157,7 +158,7 @@ def _copied(slot: Path, model: Path, digest: str) -> Path:
     """The model's copy; made beside its place and renamed, so that no half of one is there."""
     name = f'{model.resolve().name}-{digest.removeprefix("sha256:")[:12]}'
     folder = slot / 'models' / name
-    if folder.exists():
+    if folder.exists() and _is_whole(folder, digest):
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix='.') as unfinished:
@@ -166,8 +167,16 @@ def _copied(slot: Path, model: Path, digest: str) -> Path:
         card = model / _CARD
         for path in (*model_files(model), *([card] if card.exists() else [])):
             shutil.copyfile(path, made / path.name)
-        made.replace(folder)
+        put_in_place(made, folder)
     return folder
+
+
+def _is_whole(folder: Path, digest: str) -> bool:
+    """Tell whether an earlier copy is still what was promoted."""
+    try:
+        return model_digest(folder) == digest
+    except ConfigError:  # its weights are gone
+        return False
 
 
 def _manifests(slot: Path) -> list[Path]:

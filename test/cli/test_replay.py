@@ -188,6 +188,40 @@ def test_failure_and_broken_format_do_not_end_the_replay(
     said = [line['replayed'][0]['answer'] for line in lines]
     assert said == ['(failed)', '(no format)', 'left']
     assert 'wants an access token' in lines[0]['replayed'][0]['error']
+    assert [line['changed'] for line in lines] == [False, True, False]
+
+
+def test_failures_are_counted_apart_from_changed_answers(
+    servers: tuple[ChatServer, ChatServer], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    label = AnswerLabel(9, 'run-0', Verdict.RIGHT)
+    events = [*DELTAS[:3], *(answered(i, DELTAS[:3]) for i in range(3)), label]
+    lefty, _ = servers
+    lefty.play(Script(), Script(status=403), Script((RIGHT,)))
+    bag = write_bag(tmp_path / 'bag', events)
+    assert main(['replay', str(bag), '--model', lefty.url]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert f'{lefty.url}: 1 answers changed, 1 failed' in lines
+    # Shown with its reason, and neither right nor wrong.
+    assert lines[2].endswith('(failed)')
+    assert 'wants an access token' in lines[3]
+
+
+@pytest.mark.parametrize('form', [[], ['--json']])
+def test_model_that_fails_every_question_fails_the_replay(
+    servers: tuple[ChatServer, ChatServer],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    form: list[str],
+) -> None:
+    lefty, righty = servers
+    righty.play(Script(), Script(status=403), Script(status=403))
+    bag = write_bag(tmp_path / 'bag', [*DELTAS[:3], *(answered(i, DELTAS[:3]) for i in range(2))])
+    assert main(['replay', str(bag), '--model', lefty.url, '--model', righty.url, *form]) == 1
+    out, err = capsys.readouterr()
+    assert out
+    (line,) = [line for line in err.splitlines() if 'failed' in line]
+    assert line.startswith(f'embodied-r: failed: {righty.url} failed all 2 questions: ')
 
 
 @pytest.mark.parametrize('refused', [False, True])

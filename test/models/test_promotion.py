@@ -92,6 +92,21 @@ class TestSlot:
         with pytest.raises(ConfigError, match='is not what was promoted'):
             in_force(tmp_path / 'slot')
 
+    @pytest.mark.parametrize('damage', ['changed', 'gone'])
+    def test_whose_copy_is_damaged_gets_it_anew(
+        self, tmp_path: Path, models: tuple[Path, Path], damage: str
+    ) -> None:
+        slot = tmp_path / 'slot'
+        weights = promote(slot, models[0], {}).folder / 'model.safetensors'
+        if damage == 'gone':
+            weights.unlink()
+        else:
+            weights.write_text('half of')
+        promoted = promote(slot, models[0], {})
+        assert in_force(slot) == promoted
+        assert weights.read_text() == 'old'
+        assert [path.name for path in weights.parent.parent.iterdir()] == [promoted.folder.name]
+
     def test_that_is_damaged_is_named(self, tmp_path: Path) -> None:
         (tmp_path / 'manifest.json').write_text('{"number": 1}')
         with pytest.raises(ConfigError, match=f'{tmp_path}/manifest.json is no manifest'):

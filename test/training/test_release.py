@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,9 +10,10 @@ import pytest
 pytest.importorskip('torch')
 
 from embodied_r_ros.errors import InputError
+from embodied_r_ros.models.digest import model_digest
 
 from training.nano import build_model, NanoSize, train_tokenizer
-from training.release import release
+from training.release import main, release
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,13 +35,10 @@ def test_model_alone_is_kept_with_its_card(trained: Path, tmp_path: Path) -> Non
     target = tmp_path / 'models' / 'nano'
     target.mkdir(parents=True)
     (target / 'README.md').write_text('a card')
-    (target / 'old.bin').write_bytes(b'old')
     digest = release(trained, target)
     assert digest.startswith('sha256:')
     assert {path.name for path in target.iterdir()} >= {'README.md', 'model.safetensors'}
-    assert not {'training_args.bin', 'checkpoint-1', 'old.bin'} & {
-        p.name for p in target.iterdir()
-    }
+    assert not {'training_args.bin', 'checkpoint-1'} & {p.name for p in target.iterdir()}
     assert (target / 'README.md').read_text() == 'a card'
     assert json.loads((target / 'generation_config.json').read_text())['do_sample'] is True
 
@@ -53,3 +52,67 @@ def test_folder_without_weights_is_refused_and_the_target_kept(
     with pytest.raises(InputError, match=r'lacks model\.safetensors'):
         release(trained, target)
     assert target.exists()
+
+
+def test_older_release_is_replaced_and_only_once_the_new_one_is_made(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / 'models' / 'nano'
+    before = release(trained, target)
+    (target / 'README.md').write_text('a card')
+    config = json.loads((trained / 'config.json').read_text())
+    (trained / 'config.json').write_text(json.dumps({**config, 'note': 'trained on'}))
+    with monkeypatch.context() as patch:
+        patch.setattr('pathlib.Path.replace', broken)
+        with pytest.raises(InputError, match='no space left'):
+            release(trained, target)
+    assert model_digest(target) == before
+    assert release(trained, target) == model_digest(target) != before
+    assert (target / 'README.md').read_text() == 'a card'
+    assert [path.name for path in target.parent.iterdir()] == ['nano']
+
+
+def broken(*_: object) -> None:
+    raise OSError(28, 'no space left')
+
+
+def test_release_that_a_killed_process_had_put_aside_is_not_lost(
+    trained: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / 'models' / 'nano'
+    release(trained, target)
+    (target / 'README.md').write_text('a card')
+    target.rename(target.with_name('.nano.old'))
+    release(trained, target)
+    assert (target / 'README.md').read_text() == 'a card'
+    assert [path.name for path in target.parent.iterdir()] == ['nano']
+
+
+@pytest.mark.parametrize(
+    ('name', 'message'),
+    [
+        ('models', 'is no released model and would be lost, for it holds nano: name a folder'),
+        ('.', 'are one folder, or one lies in the other'),
+        ('run', 'are one folder, or one lies in the other'),
+        ('run/nano', 'are one folder, or one lies in the other'),
+        ('other_run', 'for it holds checkpoint-1, training_args.bin: name a folder'),
+        ('settings', 'for it holds config.json: name a folder'),
+        ('README.md', 'is a file: name a folder'),
+    ],
+)
+def test_target_that_would_be_lost_is_refused_and_kept(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, message: str
+) -> None:
+    release(trained, tmp_path / 'models' / 'nano')
+    shutil.copytree(trained, tmp_path / 'other_run')
+    (tmp_path / 'settings').mkdir()
+    (tmp_path / 'settings' / 'config.json').write_text('{}')
+    (tmp_path / 'README.md').write_text('mine')
+    before = everything(tmp_path)
+    assert main([str(trained), str(tmp_path / name)]) == 2
+    assert message in capsys.readouterr().err
+    assert everything(tmp_path) == before
+
+
+def everything(folder: Path) -> list[Path]:
+    return sorted(folder.rglob('*'))

@@ -208,6 +208,34 @@ def test_grade_command_gives_one_line_each(
 
 
 @pytest.mark.parametrize(
+    ('options', 'solution', 'answer'),
+    [
+        (SIDES, 'b', 'B'),
+        (SIDES, 'right', 'b'),
+        (SIDES, '[[B]]', 'right'),
+        (SIDES, 'Unknown', 'unknown'),
+        ((), 'Unknown', 'unknown'),
+        # JSON leaves these two as they are, and neither ends a line of the file.
+        ((), 'left\u2028\u0085of it', 'left\u2028\u0085of it'),
+    ],
+)
+def test_grade_command_reads_solutions_as_it_reads_answers(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    options: tuple[str, ...],
+    solution: str,
+    answer: str,
+) -> None:
+    rows, completions = tmp_path / 'rows.jsonl', tmp_path / 'completions.jsonl'
+    row = {'id': 'r', 'question': 'Where?', 'options': list(options), 'solution': solution}
+    completion = {'id': 'r', 'completion': said('So.', answer)}
+    for path, value in ((rows, row), (completions, completion)):
+        path.write_text(json.dumps(value, ensure_ascii=False) + '\n', encoding='utf-8')
+    assert grade_main([str(rows), str(completions), '--judge', 'none', '--json']) == 0
+    assert json.loads(capsys.readouterr().out)['accuracy'] == 1.0
+
+
+@pytest.mark.parametrize(
     ('row', 'completion', 'complaint'),
     [
         (
@@ -221,6 +249,16 @@ def test_grade_command_gives_one_line_each(
             '{"id": "r", "question": "Q?", "options": ["a"], "solution": "A"}',
             '{"id": "r", "completion": ""}',
             'rows.jsonl:1: ',
+        ),
+        (
+            '{"id": "r", "question": "Q?", "options": ["a", "b"], "solution": "Z"}',
+            '{"id": "r", "completion": ""}',
+            "rows.jsonl:1: solution is 'Z', expected one of A, B, unknown, or an option",
+        ),
+        (
+            '{"id": "r", "question": "Q?", "options": [1, 2], "solution": "A"}',
+            '{"id": "r", "completion": ""}',
+            'rows.jsonl:1: option 1 is no text',
         ),
         (
             '{"id": "r", "question": "Q?", "options": [], "solution": "4"}',
