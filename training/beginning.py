@@ -9,6 +9,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.errors import InputError
 from embodied_r_ros.models.weights import holds_weights
+from embodied_r_ros.recordings.bag_digest import file_sha256
 from embodied_r_ros.yaml_files import read_yaml
 import yaml
 
@@ -23,13 +24,9 @@ if TYPE_CHECKING:
 # No .json: the digest of a model is over those, and releases and promotions copy them.
 _FILE = 'begun.yaml'
 _SEED = 42  # of a trainer that is told none
-# What of a recipe's own settings decides what is learned from the first step on, beside the start.
-# How long it learns, and how it logs and saves, may change when it goes on.
-_DECIDING = (
-    'rows', 'samples', 'anchor_share', 'kinds', 'max_scenes', 'images', 'token_budget', 'max_rows',
-    'max_deltas', 'blind', 'reasoning', 'label_tokens', 'lora_rank', 'vocab_size', 'hidden_size',
-    'layers', 'phrases', 'phrase_length', 'stages',
-)  # fmt: skip
+# What of a recipe's own settings does not decide what is learned from the first step on; the model
+# is known by its weights. How long it learns, and how it logs and saves, may change as well.
+_FREE = ('model', 'judge', 'max_eval_rows', 'max_eval_samples', 'threads')
 
 
 def beginning_of(settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
@@ -43,8 +40,14 @@ def beginning_of(settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
         InputError: The model to start from is none.
     """
     model = settings.get('model', '')
-    told = {name: settings[name] for name in _DECIDING if name in settings}
-    return {'model': model_identity(model) if model else '', 'seed': seed, **told}
+    told = {name: value for name, value in settings.items() if name not in _FREE}
+    read = [*settings.get('rows', ()), settings.get('samples', '')]
+    contents = {f'sha256 of {file}': file_sha256(Path(file)) for file in read if _is_file(file)}
+    return {'model': model_identity(model) if model else '', 'seed': seed, **told, **contents}
+
+
+def _is_file(name: str) -> bool:
+    return bool(name) and Path(name).is_file()  # where there is none, its reader will say so
 
 
 def checkpoint_of(
@@ -64,9 +67,25 @@ def checkpoint_of(
     if checkpoint or holds_weights(Path(folder)):
         refuse_another(Path(folder), beginning)
     elif is_main:
-        text = yaml.safe_dump(dict(beginning), sort_keys=False, allow_unicode=True)
-        write_text(Path(folder) / _FILE, text)
+        _note(Path(folder), beginning)
     return checkpoint
+
+
+def begin_or_go_on(folder: Path, beginning: Mapping[str, Any]) -> None:
+    """Keep in a folder what is begun there, the first time; after that, refuse anything else.
+
+    Raises:
+        InputError: Something else was begun there, or it cannot be written.
+    """
+    if (folder / _FILE).exists():
+        refuse_another(folder, beginning)
+    else:
+        _note(folder, beginning)
+
+
+def _note(folder: Path, beginning: Mapping[str, Any]) -> None:
+    text = yaml.safe_dump(dict(beginning), sort_keys=False, allow_unicode=True)
+    write_text(folder / _FILE, text)
 
 
 def refuse_another(folder: Path, beginning: Mapping[str, Any]) -> None:

@@ -41,7 +41,7 @@ def trainer_of(
     """What trains as the arguments say, with rewards for format, accuracy and consistency.
 
     Raises:
-        InputError: There are no rows, or an argument is not usable.
+        InputError: There are too few rows, or an argument is not usable.
     """
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
@@ -51,6 +51,12 @@ def trainer_of(
     prompts = training_prompts(arguments, tokenizer, at_once, config.seed, epochs)
     if prompts is None:
         msg = f'{", ".join(arguments.rows)}: no training rows that fit'
+        raise InputError(msg)
+    if len(prompts) < at_once:
+        msg = (
+            f'{", ".join(arguments.rows)}: {len(prompts)} prompts in all epochs, and {at_once} '
+            'are sampled at a time: give more rows or epochs, or a smaller generation batch'
+        )
         raise InputError(msg)
     folder = model_folder(arguments.model)
     processor = load_processor(folder, arguments.min_pixels) if arguments.images else tokenizer

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from dataclasses import dataclass
+import hashlib
 import json
 from pathlib import Path
 import shlex
@@ -24,9 +25,14 @@ from embodied_r_ros.config import config_from_mapping
 from embodied_r_ros.errors import EmbodiedRError, InputError
 from embodied_r_ros.models.profiles import load_profile
 from embodied_r_ros.models.tied_process import tied
+from embodied_r_ros.questions.collect import find_bags
 from embodied_r_ros.reasoning.asking import ReasonerConfig
+from embodied_r_ros.recordings.bag_digest import bag_digest, file_sha256
 from embodied_r_ros.rows import read_rows
+from tqdm import tqdm
 
+from training.beginning import begin_or_go_on
+from training.generate import model_identity
 from training.judge.models import add_judge_option
 from training.models import is_adapter, is_complete, model_folder
 from training.promote import serving_model, slot_of
@@ -36,6 +42,10 @@ if TYPE_CHECKING:
 
 _ROOT = Path(__file__).resolve().parent.parent
 _CONFIGS = Path(__file__).resolve().parent / 'configs'
+# What may not change between one start of the command and the next, where it goes on.
+_DECIDING = (
+    'profile', 'deltas', 'no_odometry', 'moments', 'limit', 'steps', 'seed', 'recipe', 'control'
+)  # fmt: skip
 _SAMPLES = 4  # completions of a row that tell whether it teaches anything
 Words = tuple[object, ...]
 
@@ -72,7 +82,25 @@ class Improvement:
         self.budget = ('--token-budget', asked.token_budget)
         self.rows, self.samples = self.out / 'rows.jsonl', self.out / 'samples.jsonl'
         self.cache = ('--cache', self.out / 'cache')
+        self.judge = self.args.judge or ['models/judge']
         self.candidates = [Candidate(name, self.out / name) for name in ('grpo', 'control')]
+
+    def begin(self) -> None:
+        """Note what everything is made from; what is there of something else is refused.
+
+        Raises:
+            InputError: It is, or the note cannot be written.
+            BagError: A recording cannot be found or read.
+        """
+        told = {name: getattr(self.args, name) for name in _DECIDING}
+        told |= {name: file_sha256(Path(told[name])) for name in ('recipe', 'control')}
+        bags = find_bags(self.args.bags)
+        read = tqdm(bags, unit=' bags', desc='compared', leave=False, disable=None)
+        content = hashlib.sha256(''.join(bag_digest(bag).sha256 for bag in read).encode())
+        told['recordings'] = f'{len(bags)} bags, sha256:{content.hexdigest()[:12]}'
+        told['model'] = model_identity(str(self.start))
+        told['judge'] = self.judge
+        begin_or_go_on(self.out, told)
 
     def ask(self) -> None:
         """Derive rows, once, and check that there are some to train on and to decide by.
@@ -109,7 +137,7 @@ class Improvement:
                 'training.grpo',
                 self.args.recipe,
                 self.args.steps,
-                ('--judge', *(self.args.judge or ['models/judge'])),
+                ('--judge', *self.judge),
             ),
             ('training.sft', self.args.control, 4 * self.args.steps, ()),
         )
@@ -208,6 +236,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         going = Improvement(args)
         going.out.mkdir(parents=True, exist_ok=True)
+        going.begin()
         going.ask()
         going.train()
         return going.decide(going.choose())

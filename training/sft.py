@@ -12,6 +12,7 @@ import sys
 from typing import Any
 
 from datasets import Dataset
+from embodied_r_ros.errors import InputError
 from peft import LoraConfig
 import torch
 from transformers import set_seed
@@ -39,6 +40,9 @@ def dataset(
     scenes = [row.pop('scene') for row in rows]
     if split == 'train':
         rows += recall_examples(arguments.recall, seed)
+        if not rows and not arguments.phrases:
+            msg = f'{", ".join(arguments.rows)}: no training rows that fit'
+            raise InputError(msg)
     if at_once:
         rows = [rows[index] for index in scenes_together(rows, scenes, at_once, seed)]
     return image_dataset(rows[:limit] if limit else rows)

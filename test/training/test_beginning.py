@@ -69,6 +69,7 @@ def test_run_goes_on_from_what_it_began_from() -> None:
         ({'rows': ['other.jsonl']}, "rows ['rows.jsonl'], not ['other.jsonl']"),
         ({'samples': 's.jsonl'}, "samples '', not 's.jsonl'"),
         ({'lora_rank': 4}, 'lora_rank 0, not 4'),
+        ({'workspace_weight': 0.5}, 'workspace_weight 0.0, not 0.5'),
         ({'stages': ['1 x 1:7:2']}, "stages ['1 x 7:3:0'], not ['1 x 1:7:2']"),
     ],
 )
@@ -87,6 +88,19 @@ def test_run_that_began_otherwise_is_not_gone_on_with(
     with pytest.raises(InputError, match='name another output folder, or delete') as caught:
         checkpoint_of('out', begun(**changes))
     assert told in str(caught.value)
+
+
+@pytest.mark.parametrize('name', ['rows', 'samples'])
+def test_run_does_not_go_on_with_other_contents_of_its_files(name: str) -> None:
+    model('start', 'first')
+    Path('data.jsonl').write_text('one')
+    told = begun(**{name: ['data.jsonl'] if name == 'rows' else 'data.jsonl'})
+    checkpoint_of('out', told)
+    made = checkpoint('out', 2)
+    assert checkpoint_of('out', told) == made
+    Path('data.jsonl').write_text('two')
+    with pytest.raises(InputError, match=r'began otherwise \(sha256 of data.jsonl'):
+        checkpoint_of('out', begun(**{name: told[name]}))
 
 
 def test_run_that_left_nothing_begins_anew() -> None:

@@ -42,6 +42,9 @@ def test_gain_must_be_proven() -> None:
     assert failed(unproven) == ['gain']
     assert failed(unproven, min_gain=-0.02) == []
     assert failed(GOOD, min_gain=0.02) == ['gain']
+    chance = {**GOOD, 'interval_95': (0.05, 0.05), 'p_value': 0.0625}  # five scenes
+    assert failed(chance) == ['gain']
+    assert failed(chance, min_gain=-0.02) == []
 
 
 def test_candidate_that_answers_as_the_incumbent_does_has_gained_nothing() -> None:

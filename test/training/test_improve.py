@@ -50,8 +50,15 @@ class Steps:
         return self.gate if texts[0] == 'training.promote' else 0
 
 
+def recording(tmp_path: Path, name: str) -> None:
+    """A file in place of a recording, which the stand-in above does not read."""
+    (tmp_path / 'bags').mkdir(exist_ok=True)
+    (tmp_path / 'bags' / f'{name}.mcap').write_text(name)
+
+
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: Steps, *more: str) -> int:
     monkeypatch.setattr(Improvement, 'step', lambda *words, **well: steps(*words, **well))
+    recording(tmp_path, 'first')
     given = [str(tmp_path / 'bags'), '--out', str(tmp_path / 'out'), '--slot', str(tmp_path / 's')]
     return improve.main([*given, '--judge', 'none', *more])
 
@@ -85,6 +92,30 @@ def test_what_is_there_is_not_made_again_and_a_refusal_is_told(
     assert names[-1] == 'training.promote'
 
 
+@pytest.mark.parametrize(
+    ('more', 'told'),
+    [
+        (['--steps', '3'], 'steps 40, not 3'),
+        (['--deltas', 'true'], "deltas None, not 'true'"),
+        ([], "recordings '1 bags, sha256:"),
+    ],
+)
+def test_what_is_there_of_something_else_is_not_gone_on_with(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    more: list[str],
+    told: str,
+) -> None:
+    assert run(tmp_path, monkeypatch, Steps({}, gate=1)) == 1
+    if not more:  # refused once, so more is recorded
+        recording(tmp_path, 'second')
+    again = Steps({})
+    assert run(tmp_path, monkeypatch, again, *more) == 2
+    assert told in capsys.readouterr().err
+    assert not again.words
+
+
 def test_what_was_not_saved_wholly_is_trained_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,8 +141,12 @@ def test_recordings_of_too_few_places_are_refused(
 
 def test_a_command_that_fails_ends_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = [str(tmp_path / 'none'), '--out', str(tmp_path / 'out')]
+    assert improve.main([*given, '--slot', str(tmp_path / 'slot')]) == 2
+    assert 'none does not exist' in capsys.readouterr().err
+    recording(tmp_path, 'first')  # which is none
+    given[0] = str(tmp_path / 'bags')
     assert improve.main([*given, '--slot', str(tmp_path / 'slot')]) == 1
-    assert 'embodied-r ended with code 2' in capsys.readouterr().err
+    assert 'embodied-r ended with code ' in capsys.readouterr().err
 
 
 @pytest.mark.slow
