@@ -19,7 +19,6 @@ from embodied_r_ros.answers import Sampling
 from embodied_r_ros.errors import EmbodiedRError, InputError
 from embodied_r_ros.perception.vlm.cache import ReplyCache
 from embodied_r_ros.reasoning.memory import MemoryConfig
-from embodied_r_ros.rows import read_rows
 
 from training.arm_baselines import arm_baselines
 from training.arm_baselines import table as arm_table
@@ -27,6 +26,7 @@ from training.execution import executed_consistency
 from training.generate import generate, model_identity
 from training.grading import Grade, graded, graded_with_consistency
 from training.judge.models import add_judge_option, judge_of
+from training.kinds import rows_of_split
 from training.report_page import report_page
 from training.statistics import bootstrap_interval
 from training.vision import shown
@@ -65,7 +65,7 @@ def evaluate(
     completions = said(rows)
     grades = graded_with_consistency(rows, completions, judge)
     without = [row.without_scene() for row in rows]
-    blind = graded(without, said(without))
+    blind = graded(without, said(without), judge)
     scenes = [row.scene_id for row in rows]
     right = [g.accuracy or 0.0 for g in grades]
     return {
@@ -289,11 +289,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Evaluate, and print the report."""
     args = _arguments(arguments)
     try:
-        rows = [row for row in read_rows(args.rows) if args.split in (None, row.split)]
-        rows = drawn(rows, args.limit, args.seed)
-        if not rows:
-            msg = f'{args.rows} has no rows of split {args.split!r}'
-            raise InputError(msg)
+        rows = drawn(rows_of_split(args.rows, args.split), args.limit, args.seed)
         rows = shown(rows, args.images) if args.images else rows
         sampling = Sampling(args.temperature, 1.0, args.max_tokens, args.seed)
         memory = MemoryConfig(token_budget=args.token_budget)

@@ -157,6 +157,12 @@ def _with_texts_judged(
     return judged
 
 
+def is_free_text(asked: Asked) -> bool:
+    """Tell whether an answer that is not the solution to the letter needs a judge."""
+    told = asked.options or asked.solution == UNKNOWN or position_in(asked.solution)
+    return not told and number_in(asked.solution) is None
+
+
 def _accuracy(asked: Asked, answer: str) -> float | None:
     if answer == asked.solution:
         return 1.0

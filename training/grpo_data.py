@@ -13,7 +13,7 @@ from embodied_r_ros.reasoning.memory import MemoryConfig
 from training.batches import grouped_by_length
 from training.generate import chat_text, prompt_messages
 from training.kinds import AskingArguments, rows_of_kinds
-from training.rollouts import read_samples, taught
+from training.rollouts import taught
 from training.vision import has_image, image_dataset, image_file, image_prompt
 
 if TYPE_CHECKING:
@@ -55,11 +55,15 @@ class GrpoArguments(AskingArguments):
 
 
 def examples(arguments: GrpoArguments, split: str, tokenizer: Any) -> Iterator[dict[str, Any]]:
-    """Prompts of a split, with what the rewards need."""
+    """Prompts of a split, with what the rewards need.
+
+    Raises:
+        InputError: A file cannot be read, or the samples leave nothing to train on.
+    """
     memory = MemoryConfig(token_budget=arguments.token_budget)
-    sampled = read_samples(Path(arguments.samples)) if arguments.samples else {}
     images = Path(arguments.images) if arguments.images else None
-    told = taught(sampled, arguments.anchor_share) if split == 'train' and sampled else None
+    chooses = split == 'train' and bool(arguments.samples)
+    told = taught(Path(arguments.samples), arguments.anchor_share) if chooses else None
     rows = rows_of_kinds(arguments.rows, arguments.kinds, split, arguments.max_scenes)
     for row in rows:
         if told is not None and row.id not in told:
@@ -70,7 +74,7 @@ def examples(arguments: GrpoArguments, split: str, tokenizer: Any) -> Iterator[d
         tokens = tokenizer(chat_text(tokenizer, prompt))['input_ids']
         if len(tokens) > arguments.max_prompt_tokens:
             continue
-        own = sampled[row.id]['completions'] if row.id in sampled else []
+        own = told[row.id]['completions'] if told else []
         yield {
             'prompt': prompt_messages(prompt),
             'question': row.question,

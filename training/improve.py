@@ -127,7 +127,7 @@ class Improvement:
     def train(self) -> None:
         """Sample the start, then train both candidates, where they are not there yet."""
         words: Words = ('--model', self.start, '--rows', self.rows, '--out', self.samples)
-        words += self.budget
+        words += (*self.budget, *self._judged())
         words += ('--count', _SAMPLES, '--limit', self.args.limit, '--max-tokens', 320)
         self.step('training.rollouts', *words)
         common: Words = ('--rows', self.rows, '--samples', self.samples, '--model', self.start)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -73,6 +74,28 @@ def rows_of_kinds(
             'add a file that has, or list only what is there'
         )
         raise InputError(msg)
+
+
+def rows_of_split(file: Path, split: str | None) -> list[Row]:
+    """The rows of a file that are of a split; None: of any. There is at least one.
+
+    Raises:
+        InputError: The file cannot be read, or there is none; names the splits that it has.
+    """
+    splits: Counter[str] = Counter()
+    rows = []
+    for row in read_rows(file):
+        splits[row.split] += 1
+        if split in (None, row.split):
+            rows.append(row)
+    if not splits:
+        msg = f'{file} has no rows at all: derive some (embodied-r questions)'
+        raise InputError(msg)
+    if not rows:
+        there = ', '.join(f'{name!r} ({count} rows)' for name, count in sorted(splits.items()))
+        msg = f'{file} has no rows of split {split!r}: name one that it has, {there}'
+        raise InputError(msg)
+    return rows
 
 
 def _of_first_scenes(rows: Iterable[Row], most: int) -> Iterator[Row]:

@@ -18,7 +18,7 @@ from training.generate import prompt_messages
 from training.grading import position_accuracy
 from training.kinds import AskingArguments, rows_of_kinds
 from training.reword import reworded
-from training.rollouts import read_samples, taught
+from training.rollouts import taught
 from training.traces import PATH_KINDS, read_row, Trace
 from training.vision import has_image, image_file, image_prompt
 
@@ -167,12 +167,15 @@ def blind_answers(arguments: SftArguments, split: str) -> Iterator[dict[str, Any
 
 
 def right_samples(arguments: SftArguments, split: str) -> Iterator[dict[str, Any]]:
-    """Prompts with the model's own right completions: rejection sampling."""
-    samples = read_samples(Path(arguments.samples))
+    """Prompts with the model's own right completions: rejection sampling.
+
+    Raises:
+        InputError: A file cannot be read, or the samples leave nothing to train on.
+    """
     memory = MemoryConfig(arguments.token_budget)
-    kept = taught(samples, arguments.anchor_share)
+    kept = taught(Path(arguments.samples), arguments.anchor_share)
     for number, row in enumerate(chosen_rows(arguments, split)):
-        sampled = samples[row.id] if row.id in kept else {'completions': [], 'right': []}
+        sampled = kept.get(row.id, {'completions': [], 'right': []})
         for text, right in zip(sampled['completions'], sampled['right'], strict=True):
             if right and parse_completion(text).well_formed:
                 asked = _asked(row, memory, arguments.images)

@@ -127,6 +127,34 @@ def test_report_has_the_verdict_of_a_judge() -> None:
     assert (report['accuracy'], report['consistency']) == (1.0, 0.0)
 
 
+class Agreeable:
+    """A fake judge: every answer is the solution."""
+
+    def conclusions(self, cases: Sequence[Case]) -> list[str]:
+        return [case.options[0] for case in cases]
+
+
+def test_question_only_is_judged_as_accuracy_is() -> None:
+    asked: dict[str, Any] = {'answer_kind': 'text', 'options': (), 'solution': 'on the left'}
+    rows = [replace(row, **asked) for row in ROWS]
+    with ChatServer(reader, [{'id': 'm'}], 'm') as server:
+        judged, alone = (
+            evaluate.evaluate(server.url, rows, MEMORY, Sampling(), judge=judge)
+            for judge in (Agreeable(), None)
+        )
+    assert (judged['accuracy'], judged['question_only_accuracy']) == (1.0, 1.0)
+    assert (alone['accuracy'], alone['question_only_accuracy']) == (0.0, 0.0)
+
+
+def test_split_without_rows_names_those_that_there_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_rows(tmp_path / 'rows.jsonl', ROWS)
+    words = ['--model', 'http://127.0.0.1:9', '--rows', str(tmp_path / 'rows.jsonl')]
+    assert evaluate.main([*words, '--split', 'tset']) == 2
+    assert "no rows of split 'tset': name one that it has, 'test' (6" in capsys.readouterr().err
+
+
 def test_table_tells_how_often_unknown_is_said_and_right() -> None:
     with ChatServer(reader, [{'id': 'm'}], 'm') as server:
         report = evaluate.evaluate(server.url, ROWS, MEMORY, Sampling())

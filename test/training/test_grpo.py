@@ -300,6 +300,20 @@ def test_only_rows_that_samples_differ_on_are_trained_on(tmp_path: Path) -> None
         assert made == learned
 
 
+def test_empty_file_of_samples_is_not_the_same_as_none(tmp_path: Path) -> None:
+    write_rows(tmp_path / 'rows.jsonl', [turning_row(1, 'train'), turning_row(2, 'validation')])
+    file = tmp_path / 'samples.jsonl'
+    file.touch()
+    words = ([str(tmp_path / 'rows.jsonl')], 'model', ['judge'], ['1 x 7:3:0'])
+    arguments = GrpoArguments(*words, samples=str(file))
+    tokenizer = load_tokenizer(shared_path('models', 'nano'))
+    with pytest.raises(InputError, match='holds nothing that teaches'):
+        training_prompts(arguments, tokenizer, at_once=1, seed=0)
+    assert len(validation_prompts(arguments, tokenizer) or ()) == 1
+    with pytest.raises(InputError, match='holds nothing that teaches'):
+        list(examples(SftArguments(words[0], samples=str(file)), 'train', 0))
+
+
 def test_every_epoch_asks_all_prompts_in_another_order(tmp_path: Path) -> None:
     rows = [replace(turning_row(seed, 'train', 9), id=f'row{seed}') for seed in range(7)]
     write_rows(tmp_path / 'rows.jsonl', rows)

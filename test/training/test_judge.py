@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 import shutil
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
 import pytest
 
@@ -18,6 +19,7 @@ from test.chat_server import ChatServer, Script
 from test.training.test_sft import turning_row
 from test.training.test_traces import DELTAS, row
 from training.generate import load_model
+from training.grading import graded
 from training.judge.cases import Case, judge_messages, NONE_OF_THESE, Panel, without_letters
 from training.judge.data import garbled_question, samples
 from training.judge.models import FolderJudge, load_judge, ServerJudge
@@ -56,6 +58,46 @@ class Says:
 )
 def test_judge_reads_no_letters(think: str, read: str) -> None:
     assert without_letters(think) == read
+
+
+GATES = ('Gate B', 'Gate A', 'A <door>')
+
+
+@pytest.mark.parametrize(
+    ('think', 'read', 'options'),
+    [
+        ('I left Gate A, so gate B.', 'I left Gate A, so gate B.', GATES),
+        ('So gate\nA.', 'So gate A.', GATES),
+        ('The answer is A \u2039door\u203a', 'The answer is A \u2039door\u203a', GATES),
+        ('so B', 'so', GATES),
+        ('(B) Gate A? Option A: Gate', 'Gate A? : Gate', GATES),
+        ('B. Gate B, answer: a', 'Gate B,', GATES),
+        ('It is Agate A, or Gate C.', 'It is Agate , or Gate', GATES),
+        ('so B, (B), option B', 'so , ,', ('A', 'B', '(B)', 'Option B')),
+    ],
+)  # fmt: skip
+def test_letter_of_an_options_own_text_is_read(
+    think: str, read: str, options: tuple[str, ...]
+) -> None:
+    assert without_letters(think, options) == read
+    text = judge_messages(Case('Which?', options, think))[1]['content']
+    assert f'Reasoning: {read}\n' in text
+
+
+def test_free_answer_is_read_whole() -> None:
+    """Without its letter any other gate would look like the solution."""
+    free: dict[str, Any] = {'answer_kind': 'text', 'options': (), 'solution': 'Gate A'}
+    asked = replace(turning_row(0, 'train'), **free)
+    seen: list[str] = []
+
+    class Reads(Says):
+        def conclusions(self, cases: Sequence[Case]) -> list[str]:
+            seen.extend(judge_messages(case)[1]['content'] for case in cases)
+            return super().conclusions(cases)
+
+    text = '<think>It is near.</think><answer>Gate B</answer>'
+    assert graded([asked], [text], Reads(NONE_OF_THESE))[0].accuracy == 0.0
+    assert 'Reasoning: So Gate B.' in seen[0]
 
 
 def test_judge_reads_question_options_and_reasoning_and_nothing_else() -> None:

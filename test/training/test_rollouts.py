@@ -10,16 +10,24 @@ import pytest
 
 pytest.importorskip('torch')
 
+from embodied_r_ros.errors import InputError
 from embodied_r_ros.models.digest import model_digest
 from embodied_r_ros.rows import write_rows
 
+from test.chat_server import ChatServer, RecordedRequest, Script
 from test.tiny_models import save_language_model
 from test.training.test_sft import turning_row
 from training import rollouts
-from training.rollouts import read_samples
+from training.judge.cases import NONE_OF_THESE
+from training.rollouts import read_samples, taught
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+    from embodied_r_ros.rows import Row
+
+SAID = ('a chair', 'a seat', 'a table')  # by the seed
 
 
 @pytest.fixture(scope='module')
@@ -142,3 +150,126 @@ def test_line_torn_within_a_letter_is_passed_over(
     (tmp_path / 'samples.jsonl').write_bytes(whole + b'{"id": "caf\xc3')
     assert read_samples(tmp_path / 'samples.jsonl')['r0']['completions'] == ['one\u2028two']
     assert 'is no sample: passed over' in capsys.readouterr().err
+
+
+def text_row(number: int) -> Row:
+    asked: dict[str, Any] = {
+        'question': f'What is number {number}?',
+        'answer_kind': 'text',
+        'options': (),
+    }
+    return replace(turning_row(number, 'train'), **asked, solution='a chair')
+
+
+def names_things(request: RecordedRequest) -> Script:
+    return Script((f'<think>Seen.</think><answer>{SAID[request.body.get("seed", 0)]}</answer>',))
+
+
+def judges(request: RecordedRequest) -> Script:
+    """A seat is a chair; no other thing is. Asked who it is, a server says yes."""
+    meant = 'a chair' if 'Reasoning: So a seat.' in request.text else NONE_OF_THESE
+    lines = request.text.splitlines()
+    letters = [line[0] for line in lines if line.endswith(f'. {meant}')]
+    return Script((letters[0],), top=((letters[0], -0.1),)) if letters else Script(('yes',))
+
+
+@pytest.fixture
+def judge() -> Iterator[ChatServer]:
+    with ChatServer(judges, [{'id': 'wise'}], 'wise') as server:
+        yield server
+
+
+@pytest.fixture
+def asks(tmp_path: Path) -> Iterator[list[str]]:
+    """Arguments that sample three times of two rows with a free text and of one other."""
+    write_rows(tmp_path / 'rows.jsonl', [text_row(0), text_row(1), turning_row(2, 'train')])
+    with ChatServer(names_things, [{'id': 'm'}], 'm') as server:
+        given = ['--rows', tmp_path / 'rows.jsonl', '--out', tmp_path / 'samples.jsonl']
+        yield list(map(str, [*given, '--model', server.url, '--count', 3]))
+
+
+def test_free_texts_are_compared_by_the_judge_and_taught(
+    asks: list[str], judge: ChatServer, tmp_path: Path
+) -> None:
+    assert rollouts.main([*asks, '--judge', judge.url]) == 0
+    found = {line['id']: line for line in lines(tmp_path)}
+    assert found['r0']['right'] == found['r1']['right'] == [True, True, False]
+    assert found['r0']['origin']['judge'] == [f'{judge.url} wise ']
+    assert 'judge' not in found['r2']['origin']
+    # The solution to the letter and an answer to a choice are no case for a judge.
+    assert sum('Reasoning: ' in request.text for request in judge.requests) == 4
+    assert taught(tmp_path / 'samples.jsonl', 0.0).keys() == {'r0', 'r1'}
+
+
+def test_without_a_judge_a_free_text_is_right_to_the_letter(
+    asks: list[str], tmp_path: Path
+) -> None:
+    assert rollouts.main([*asks, '--judge', 'none']) == 0
+    found = {line['id']: line for line in lines(tmp_path)}
+    assert found['r0']['right'] == [True, False, False]
+    assert 'judge' not in found['r0']['origin']
+
+
+def test_judge_is_not_looked_for_where_no_row_needs_one(words: list[str], tmp_path: Path) -> None:
+    rows = [replace(turning_row(3, 'train'), answer_kind='number', options=(), solution='4')]
+    open_ended: dict[str, Any] = {
+        'answer_kind': 'text',
+        'options': (),
+        'solution': '(0.1, 0.2, 0.3)',
+    }
+    rows += [replace(turning_row(4, 'train'), **open_ended), text_row(5)]
+    rows[-1] = replace(rows[-1], split='test')
+    (tmp_path / 'rows.jsonl').unlink()
+    write_rows(tmp_path / 'rows.jsonl', rows)
+    assert rollouts.main([*words, '--judge', str(tmp_path / 'missing')]) == 0
+    assert not any('judge' in line['origin'] for line in lines(tmp_path))
+    assert rollouts.main([*words, '--split', 'test', '--judge', str(tmp_path / 'missing')]) == 2
+
+
+def test_free_texts_of_another_judge_are_not_gone_on_with(
+    asks: list[str], judge: ChatServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a file of before is not, which had none."""
+    assert rollouts.main([*asks, '--judge', 'none']) == 0
+    before = (tmp_path / 'samples.jsonl').read_bytes()
+    capsys.readouterr()
+    assert rollouts.main([*asks, '--judge', judge.url]) == 2
+    told = f"has samples of another origin (judge None, not ['{judge.url} wise '])"
+    assert told in capsys.readouterr().err
+    assert (tmp_path / 'samples.jsonl').read_bytes() == before
+    assert rollouts.main([*asks, '--judge', 'none']) == 0
+    assert (tmp_path / 'samples.jsonl').read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ('split', 'told'),
+    [
+        ('trian', "no rows of split 'trian': name one that it has, 'test' (1 rows), 'train' (3 "),
+        (None, 'has no rows at all'),
+    ],
+)
+def test_split_without_rows_is_bad_input(
+    words: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    split: str | None,
+    told: str,
+) -> None:
+    (tmp_path / 'rows.jsonl').unlink()
+    rows = [turning_row(i, 'train' if i else 'test') for i in range(4)]
+    write_rows(tmp_path / 'rows.jsonl', rows if split else [])
+    assert rollouts.main([*words, *(['--split', split] if split else [])]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert told in line
+    assert not (tmp_path / 'samples.jsonl').exists()
+
+
+@pytest.mark.parametrize(('right', 'anchors'), [([], 1.0), ([True], 0.0), ([False], 1.0)])
+def test_samples_that_teach_nothing_are_bad_input(
+    tmp_path: Path, right: list[bool], anchors: float
+) -> None:
+    value = {'id': 'r0', 'completions': ['a', 'b'], 'right': right * 2}
+    path = tmp_path / 'samples.jsonl'
+    path.write_text(json.dumps(value) + '\n' if right else '')
+    with pytest.raises(InputError, match=r'jsonl holds nothing that teaches: [01] sampled'):
+        taught(path, anchors)

@@ -22,7 +22,7 @@ from embodied_r_ros.reasoning.completions import option_letter, UNKNOWN
 from embodied_r_ros.untrusted import as_data
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 NONE_OF_THESE = 'none of these'
 # Of a longer reasoning the judge reads the beginning and the end [characters]: what it is about,
@@ -72,13 +72,37 @@ class Judge(Protocol):
         ...
 
 
-def without_letters(think: str) -> str:
-    """A reasoning without option letters.
+def without_letters(think: str, options: Sequence[str] = ()) -> str:
+    """A reasoning without option letters; one within an option's own text is none of them.
+
+    Args:
+        think: The reasoning.
+        options: Texts of the options.
 
     >>> without_letters('A chair, e.g. a red one, so option B. The answer is (C).')
     'chair, e.g. a red one, so . The .'
+    >>> without_letters('I left gate A, so gate B, (A).', ['Gate B', 'Gate A'])
+    'I left gate A, so gate B, .'
     """
-    return ' '.join(_LETTERS.sub(' ', think).split())
+    own = {place for option in options for place in _places(option, think)}
+
+    def read(match: re.Match[str]) -> str:
+        letter = match.start() + len(match[0].rstrip('[]().:')) - 1
+        return match[0] if letter in own else ' '
+
+    return ' '.join(_LETTERS.sub(read, think).split())
+
+
+def _places(option: str, think: str) -> Iterator[int]:
+    """Places of the characters of a reasoning that are an option's text, as prompts show it."""
+    words = as_data(option).split()
+    # Where the text is a letter and nothing else ('B', 'option B'), nobody can tell whether 'so B'
+    # means it or the option that is shown as B. What may be a letter must not convince the judge:
+    # such a reasoning rather leads nowhere, right or wrong, than that a wrong one is paid.
+    if re.search(r'\w', without_letters(' '.join(words))):
+        text = r'\s+'.join(map(re.escape, words))
+        for match in re.finditer(rf'(?<!\w){text}(?!\w)', think, re.IGNORECASE):
+            yield from range(*match.span())
 
 
 def judge_messages(case: Case, *, lettered: bool = False) -> list[dict[str, str]]:
@@ -88,7 +112,10 @@ def judge_messages(case: Case, *, lettered: bool = False) -> list[dict[str, str]
         case: What is to be judged.
         lettered: Ask for the letter of a candidate, not for its text.
     """
-    think = as_data(without_letters(case.think))
+    # A question without options has no letters either, only answers that may have one in them.
+    has_letters = len(case.options) > 1
+    think = without_letters(case.think, case.options) if has_letters else case.think
+    think = as_data(' '.join(think.split()))
     if len(think) > _HEAD + _TAIL:
         think = f'{think[:_HEAD]} … {think[-_TAIL:]}'
     names = [as_data(name) for name in case.candidates()]

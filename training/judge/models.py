@@ -15,7 +15,7 @@ from embodied_r_ros.reasoning.completions import option_letter
 from embodied_r_ros.resources import shared_path
 import torch
 
-from training.generate import load_model
+from training.generate import load_model, model_identity
 from training.judge.cases import judge_messages, Panel, said_text
 from training.models import is_url, model_folder
 
@@ -160,14 +160,14 @@ def load_judge(names: Sequence[str]) -> Judge:
     return judges[0] if len(judges) == 1 else Panel(tuple(judges))
 
 
-def add_judge_option(parser: argparse.ArgumentParser) -> None:
-    """Declare `--judge`, whose values `judge_of` takes."""
+def add_judge_option(parser: argparse.ArgumentParser, unjudged: str = 'no consistency') -> None:
+    """Declare `--judge`, whose values `judge_of` takes; `unjudged`: what is without a judge."""
     parser.add_argument(
         '--judge',
         action='append',
         default=[],
         metavar='DIR_OR_URL',
-        help=f"several vote; '{_NO_JUDGE}': no consistency; default: {'/'.join(_DEFAULT)}",
+        help=f"several vote; '{_NO_JUDGE}': {unjudged}; default: {'/'.join(_DEFAULT)}",
     )
 
 
@@ -179,12 +179,28 @@ def judge_of(names: Sequence[str]) -> Judge | None:
         InputError: A folder has no model, or 'none' stands among others.
         ModelError: A model cannot be used as a judge.
     """
+    named = _named(names)
+    return load_judge(named) if named else None
+
+
+def judge_identity(names: Sequence[str]) -> list[str]:
+    """What decides the verdicts of the judge that `--judge` names; empty: 'none' was asked for.
+
+    Raises:
+        ConfigError: The shipped judge is not there.
+        InputError: A folder has no model, or 'none' stands among others.
+        ModelError: A server fails.
+    """
+    return sorted(map(model_identity, _named(names)))
+
+
+def _named(names: Sequence[str]) -> list[str]:
     if is_unjudged(names):
         if len(names) > 1:
             msg = f'--judge {_NO_JUDGE} stands beside {len(names) - 1} others: give it alone'
             raise InputError(msg)
-        return None
-    return load_judge(names or [str(shared_path(*_DEFAULT))])
+        return []
+    return list(names) or [str(shared_path(*_DEFAULT))]
 
 
 def is_unjudged(names: Sequence[str]) -> bool:
