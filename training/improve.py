@@ -93,7 +93,8 @@ class Improvement:
             BagError: A recording cannot be found or read.
         """
         told = {name: getattr(self.args, name) for name in _DECIDING}
-        told |= {name: file_sha256(Path(told[name])) for name in ('recipe', 'control')}
+        for name in ('recipe', 'control'):
+            told[name] += f', sha256:{file_sha256(Path(told[name]))[:12]}'
         bags = find_bags(self.args.bags)
         read = tqdm(bags, unit=' bags', desc='compared', leave=False, disable=None)
         content = hashlib.sha256(''.join(bag_digest(bag).sha256 for bag in read).encode())
