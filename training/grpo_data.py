@@ -13,7 +13,7 @@ from embodied_r_ros.reasoning.memory import MemoryConfig
 from training.batches import grouped_by_length
 from training.generate import chat_text, prompt_messages
 from training.kinds import AskingArguments, rows_of_kinds
-from training.rollouts import taught
+from training.samples import taught
 from training.vision import has_image, image_dataset, image_file, image_prompt
 
 if TYPE_CHECKING:

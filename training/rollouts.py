@@ -10,11 +10,9 @@ on where it was; each line tells its origin (weights, sampling, judge), and a fi
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 import json
-import os
 from pathlib import Path
-from random import Random
 import sys
 from typing import Any, TextIO, TYPE_CHECKING
 
@@ -24,13 +22,14 @@ from embodied_r_ros.reasoning.memory import MemoryConfig
 from tqdm import tqdm
 
 from training.evaluate import drawn
-from training.generate import generate, model_identity
+from training.generate import generate
 from training.grading import graded, is_free_text
 from training.judge.models import add_judge_option, judge_identity, judge_of
 from training.kinds import rows_of_split
+from training.samples import begun, is_another, Origin, origin_of, read_samples, unanimous
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from embodied_r_ros.rows import Row
 
@@ -52,8 +51,8 @@ def sample(
     Without a judge a free text is right where it is the solution to the letter.
 
     Yields:
-        For each row `id`, `prompt_sha256`, `completions`, and for each of them whether it is
-        `right`.
+        For each row `id`, `prompt_sha256`, `solution`, `completions`, and for each of them
+        whether it is `right`.
 
     Raises:
         InputError: There is no model.
@@ -72,151 +71,8 @@ def sample(
         for index, (row, prompt) in enumerate(zip(some, prompts, strict=True)):
             own = [texts[index] for texts in tries]
             right = [g.accuracy == 1.0 for g in grades[index :: len(some)]]
-            asked = {'id': row.id, 'prompt_sha256': prompt.sha256()}
+            asked = {'id': row.id, 'prompt_sha256': prompt.sha256(), 'solution': row.solution}
             yield {**asked, 'completions': own, 'right': right}
-
-
-def read_samples(path: Path) -> dict[str, dict[str, Any]]:
-    """Samples by row id; a line that a killed run left unfinished is passed over.
-
-    Raises:
-        InputError: The file cannot be read.
-    """
-    whole, torn = _read(path)
-    lines = [*whole, *([torn.decode(errors='replace')] if torn else [])]
-    return {
-        value['id']: {'completions': value['completions'], 'right': value['right']}
-        for value in _parsed(path, lines)
-    }
-
-
-def _read(path: Path) -> tuple[list[str], bytes]:
-    """The lines of a file, and what a killed run left of one more.
-
-    Raises:
-        InputError: It cannot be read.
-    """
-    try:
-        whole, end, torn = path.read_bytes().rpartition(b'\n')
-        # No other end of a line: completions may hold those that only Unicode knows.
-        return whole.decode().split('\n') if end else [], torn
-    except (OSError, UnicodeDecodeError) as error:
-        msg = f'{path} cannot be read as samples: {error}'
-        raise InputError(msg) from None
-
-
-def _parsed(path: Path, lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    for line in lines:
-        try:
-            value = json.loads(line)
-        except ValueError:
-            value = None
-        is_whole = isinstance(value, dict) and {'id', 'completions', 'right'} <= value.keys()
-        if is_whole and isinstance(value['id'], str):
-            yield value
-        else:
-            sys.stderr.write(f'{path}: {line[:60]!r} is no sample: passed over\n')
-
-
-def origin_of(model: str, count: int, sampling: Sampling, memory: MemoryConfig) -> dict[str, Any]:
-    """What decides the samples of a row: weights, how often and how they are asked, and told.
-
-    Raises:
-        InputError: There is no model.
-        ModelError: Its server fails.
-    """
-    told = {'token_budget': memory.token_budget, 'count': count}
-    return {'model': model_identity(model), **asdict(sampling), **told}
-
-
-@dataclass(frozen=True)
-class Origin:
-    """What decides the samples of rows, and their grades."""
-
-    told: dict[str, Any]  # of `origin_of`
-    judge: list[str]  # who grades free texts; empty: nobody
-    texts: frozenset[str]  # ids of the rows with free texts
-
-    def of(self, row_id: str) -> dict[str, Any]:
-        """That of one row: a judge has no part in most."""
-        judged = self.judge and row_id in self.texts
-        return {**self.told, **({'judge': self.judge} if judged else {})}
-
-    def difference(self, value: dict[str, Any]) -> str:
-        """What a line tells of its origin that is not so now; empty: it is of this one."""
-        told = value.get('origin')
-        if not isinstance(told, dict):
-            return 'none is told'
-        own = self.of(value['id'])
-        # Who graded rows that are not asked now, with another split, is their own matter.
-        free = set() if value['id'] in self.texts else {'judge'}
-        names = [n for n in own | told if n not in free and told.get(n) != own.get(n)]
-        return ', '.join(f'{n} {told.get(n)!r}, not {own.get(n)!r}' for n in names)
-
-
-def begun(path: Path, origin: Origin) -> dict[str, str]:
-    """SHA-256 of the prompts, by row id, that a file has samples of already.
-
-    What a killed run left of a line is cut off: the next one would go on in it.
-
-    Raises:
-        InputError: The file cannot be read or written, or holds samples of another origin.
-    """
-    if not path.exists():
-        return {}
-    whole, torn = _read(path)
-    found = list(_parsed(path, whole))
-    for value in found:
-        if difference := origin.difference(value):
-            msg = (
-                f'{path} has samples of another origin ({difference}): '
-                'name another --out, or delete it'
-            )
-            raise InputError(msg)
-    if torn:
-        try:
-            os.truncate(path, path.stat().st_size - len(torn))
-        except OSError as error:
-            msg = f'{path} cannot be gone on with: {error.strerror}'
-            raise InputError(msg) from None
-    return {value['id']: value.get('prompt_sha256', '') for value in found}
-
-
-def unanimous(samples: dict[str, dict[str, Any]]) -> set[str]:
-    """Ids of the rows whose samples are all right or all wrong."""
-    return {key for key, value in samples.items() if len(set(value['right'])) == 1}
-
-
-def taught(path: Path, anchor_share: float) -> dict[str, dict[str, Any]]:
-    """Samples, by row id, of the rows that are asked, of those that the start was asked often.
-
-    What it answers always or never teaches nothing at first: no group would differ. But a kind of
-    question that it always answers, and that is asked no more, is lost unnoticed.
-
-    Args:
-        path: The file of samples.
-        anchor_share: So many of the rows that it always answers are asked all the same.
-
-    Raises:
-        InputError: The file cannot be read, or no row of it is asked.
-    """
-    sampled = read_samples(path)
-    dull = unanimous(sampled)
-    known = sorted(row for row in dull if all(sampled[row]['right']))
-    anchors = Random(0).sample(known, round(anchor_share * len(known)))
-    sys.stderr.write(
-        f'{len(dull)} of {len(sampled)} sampled rows are unanimous;'
-        f' {len(anchors)} of the {len(known)} right ones are kept\n'
-    )
-    kept = (sampled.keys() - dull) | set(anchors)
-    if not kept:
-        msg = (
-            f'{path} holds nothing that teaches: {len(sampled)} sampled rows, of which '
-            f'{len(known)} are always answered rightly and {len(dull) - len(known)} never: sample '
-            'others, or each more often (training.rollouts)'
-        )
-        raise InputError(msg)
-    return {row: sampled[row] for row in sampled if row in kept}
 
 
 def _add_samples(args: argparse.Namespace) -> None:
@@ -236,10 +92,10 @@ def _add_samples(args: argparse.Namespace) -> None:
     done = begun(args.out, origin)
     rows = drawn(rows, args.limit, args.seed)
     for row in rows:
-        if row.id in done and row.prompt(memory).sha256() != done[row.id]:
+        if row.id in done and is_another(row, memory, done[row.id]):
             msg = (
-                f'{args.out} has samples of row {row.id!r}, which is asked otherwise now in '
-                f'{args.rows}: name another --out, or delete it'
+                f'{args.out} has samples of row {row.id!r}, which is asked or solved otherwise '
+                f'now in {args.rows}: name another --out, or delete it'
             )
             raise InputError(msg)
     rows = [row for row in rows if row.id not in done]

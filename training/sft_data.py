@@ -18,7 +18,7 @@ from training.generate import prompt_messages
 from training.grading import position_accuracy
 from training.kinds import AskingArguments, rows_of_kinds
 from training.reword import reworded
-from training.rollouts import taught
+from training.samples import taught
 from training.traces import PATH_KINDS, read_row, Trace
 from training.vision import has_image, image_file, image_prompt
 

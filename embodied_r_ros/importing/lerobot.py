@@ -83,8 +83,9 @@ def _episode(entry: _Entry, mapping: DemoMapping, fps: float) -> SourceEpisode:
 
 
 def _entries_v2(root: Path, info: dict[str, Any], camera: str) -> Iterator[_Entry]:
-    lines = _text(root / 'meta' / 'episodes.jsonl').splitlines()
-    for line in filter(None, lines):
+    # No other end of a line: names of tasks may hold those that only Unicode knows.
+    lines = _text(root / 'meta' / 'episodes.jsonl').split('\n')
+    for line in filter(str.strip, lines):
         row = json.loads(line)
         index = int(row['episode_index'])
         names = {'episode_chunk': index // int(info['chunks_size']), 'episode_index': index}

@@ -89,7 +89,11 @@ def info(root: Path, version: str, dtype: str, data: str) -> None:
 def lerobot_v2(root: Path, dtype: str = 'image') -> None:
     info(root, 'v2.1', dtype, 'data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet')
     lines = [
-        json.dumps({'episode_index': number, 'tasks': [f'task {number}'], 'length': length})
+        json.dumps(
+            # U+2028 ends no line of JSON; what is read as one task names none of it.
+            {'episode_index': number, 'tasks': [f'task {number}', '\u2028'], 'length': length},
+            ensure_ascii=False,
+        )
         for number, length in enumerate(ROWS)
     ]
     (root / 'meta' / 'episodes.jsonl').write_text('\n'.join(lines) + '\n')

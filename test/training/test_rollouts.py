@@ -19,7 +19,7 @@ from test.tiny_models import save_language_model
 from test.training.test_sft import turning_row
 from training import rollouts
 from training.judge.cases import NONE_OF_THESE
-from training.rollouts import read_samples, taught
+from training.samples import read_samples, taught
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -108,15 +108,16 @@ def test_folder_of_out_is_made_or_refused_by_name(
     assert f'--out {tmp_path}/file/samples.jsonl cannot be written' in line
 
 
-def test_row_that_is_asked_otherwise_is_not_taken_for_the_old_one(
-    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize('changes', [{'question': 'Which way now?'}, {'solution': 'D'}])
+def test_row_that_is_another_is_not_taken_for_the_old_one(
+    changes: dict[str, str], words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert rollouts.main([*words, '--limit', '1']) == 0
     (tmp_path / 'rows.jsonl').unlink()
-    rows = [replace(turning_row(i, 'train'), question='Which way now?') for i in range(3)]
+    rows = [replace(turning_row(i, 'train'), **changes) for i in range(3)]  # type: ignore[arg-type]
     write_rows(tmp_path / 'rows.jsonl', rows)
     assert rollouts.main(words) == 2
-    assert 'which is asked otherwise now' in capsys.readouterr().err.splitlines()[-1]
+    assert 'which is asked or solved otherwise now' in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_file_without_origins_is_read_and_not_gone_on_with(
