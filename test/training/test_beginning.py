@@ -94,13 +94,14 @@ def test_run_that_began_otherwise_is_not_gone_on_with(
 def test_run_does_not_go_on_with_other_contents_of_its_files(name: str) -> None:
     model('start', 'first')
     Path('data.jsonl').write_text('one')
-    told = begun(**{name: ['data.jsonl'] if name == 'rows' else 'data.jsonl'})
+    changes: dict[str, Any] = {name: ['data.jsonl'] if name == 'rows' else 'data.jsonl'}
+    told = begun(**changes)
     checkpoint_of('out', told)
     made = checkpoint('out', 2)
     assert checkpoint_of('out', told) == made
     Path('data.jsonl').write_text('two')
     with pytest.raises(InputError, match=r'began otherwise \(sha256 of data.jsonl'):
-        checkpoint_of('out', begun(**{name: told[name]}))
+        checkpoint_of('out', begun(**changes))
 
 
 def test_run_that_left_nothing_begins_anew() -> None:
