@@ -28,12 +28,12 @@ from embodied_r_ros.models.profiles import load_profile
 from embodied_r_ros.models.promotion import in_force, promote, roll_back, slot_folder
 from embodied_r_ros.reasoning.asking import ReasonerConfig
 from embodied_r_ros.recordings.provenance import code_version
-from embodied_r_ros.rows import read_rows
 
 from training.compare import compare
 from training.evaluate import CACHE, drawn, evaluate, opened_cache
 from training.gate import gate, GateConfig, table
 from training.judge.models import add_judge_option, is_unjudged, judge_of
+from training.kinds import rows_of_split
 from training.latency import measure
 from training.merge import merged
 from training.models import is_adapter, model_folder
@@ -106,11 +106,7 @@ def decide(args: argparse.Namespace, slot: Path) -> int:
     Raises:
         InputError: There are no rows, the candidate is no model, or it serves already.
     """
-    rows = [row for row in read_rows(args.rows) if row.split == args.split]
-    rows = drawn(rows, args.limit, args.seed)
-    if not rows:
-        msg = f'{args.rows} has no rows of split {args.split!r}: promote on rows held out'
-        raise InputError(msg)
+    rows = drawn(rows_of_split(args.rows, args.split), args.limit, args.seed)
     if (scenes := len({row.scene_id for row in rows})) < _FEW_SCENES:
         _say(f'the rows are of {scenes} scenes only: what holds elsewhere, few can tell')
     incumbent = model_folder(args.against) if args.against else serving_model(args.profile, slot)

@@ -13,7 +13,6 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.errors import EmbodiedRError, InputError
 from embodied_r_ros.models.tied_process import tied
-from embodied_r_ros.rows import read_rows
 
 from training.beginning import refuse_other_run
 from training.compare import compare
@@ -23,6 +22,7 @@ from training.experiments.plots import bar_of, bars, curves
 from training.experiments.seeds import means_of, means_table
 from training.grpo_data import GrpoArguments
 from training.judge.models import judge_of
+from training.kinds import rows_of_split
 from training.models import is_complete, is_url, model_folder
 from training.report_page import html_page, html_table, interval_text, rate_text
 from training.sft_data import SftArguments
@@ -110,11 +110,7 @@ def _cells(reports: dict[str, dict[str, Any]], names: dict[str, str]) -> list[di
 
 
 def _rows(config: ModelsConfig, file: Path) -> list[Row]:
-    rows = [row for row in read_rows(file) if config.split in ('', row.split)]
-    if not rows:
-        msg = f'{file} has no rows of split {config.split!r}'
-        raise InputError(msg)
-    return drawn(rows, config.limit, config.seed)
+    return drawn(rows_of_split(file, config.split or None), config.limit, config.seed)
 
 
 def train(training: TrainingConfig) -> None:
