@@ -79,7 +79,8 @@ def curves(charts: Mapping[str, Mapping[str, Curve]]) -> str:
         for number, (name, (steps, values)) in enumerate(runs.items()):
             axes.plot(steps, values, color=_COLOURS[number % len(_COLOURS)], label=name)
         axes.set_title(title, loc='left', fontsize=10)
-        axes.legend(frameon=False, fontsize=8)
+        # Beside the curves: of many runs it would hide them.
+        axes.legend(frameon=False, fontsize=8, loc='upper left', bbox_to_anchor=(1, 1))
         axes.spines[['top', 'right']].set_visible(False)
     return svg_text(figure)
 
