@@ -1,22 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows that ask the same in other words.
+"""Rows that ask the same in other words: `python -m training.reword ROWS.jsonl --out FILE`.
 
 `embodied-r questions` words each kind of question in a few ways, which a small model learns by
 heart: in words that it has not met, it takes one kind for another. Here are hundreds of ways for
 training alone. They are not those that the test rows hold out (`questions/wordings.py`), nor like
 them.
+
+`training.sft` rewords as it reads (`reworded_share`). What is sampled before it is trained on
+(`training.rollouts`) is reworded once, in a file.
 """
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import replace
+from pathlib import Path
+from random import Random
 import re
+import sys
 from typing import TYPE_CHECKING
 
+from embodied_r_ros.errors import EmbodiedRError, InputError
 from embodied_r_ros.questions.wordings import FOREIGN, WORDINGS
+from embodied_r_ros.rows import read_rows, write_rows
 
 if TYPE_CHECKING:
-    from random import Random
+    from collections.abc import Iterable, Iterator, Sequence
 
     from embodied_r_ros.rows import Row
 
@@ -165,3 +174,46 @@ def _pattern(wording: str) -> str:
     return ''.join(
         f'(?P<{part}>.+)' if index % 2 else re.escape(part) for index, part in enumerate(parts)
     )
+
+
+def in_other_words(rows: Iterable[Row], share: float, seed: int = 0) -> Iterator[Row]:
+    """All rows; a share of those of the training split are asked in other words, with other ids.
+
+    Rows that models are chosen by or evaluated on stay as they are.
+
+    Args:
+        rows: Any.
+        share: Of the training rows, 0 to 1.
+        seed: Of what is drawn. A row is worded the same whatever others stand beside it.
+    """
+    for row in rows:
+        rng = Random(f'{seed}/{row.id}')
+        is_asked_anew = row.split == 'train' and rng.random() < share
+        other = reworded(row, rng) if is_asked_anew else row
+        is_same = (other.question, other.options) == (row.question, row.options)
+        # Samples of the row as it was are none of this one.
+        yield row if is_same else replace(other, id=f'{row.id}/reworded')
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write a file of rows, some of them in other words."""
+    parser = argparse.ArgumentParser(prog='training.reword', description=__doc__)
+    parser.add_argument('rows', type=Path, metavar='ROWS.jsonl')
+    parser.add_argument('--out', type=Path, required=True, metavar='FILE')
+    help_text = 'of the training rows, 0 to 1 (default: %(default)s)'
+    parser.add_argument('--share', type=float, default=0.6, help=help_text)
+    parser.add_argument('--seed', type=int, default=0)
+    args = parser.parse_args(arguments)
+    try:
+        if not 0 <= args.share <= 1:
+            msg = f'--share {args.share}: expected a share from 0 to 1'
+            raise InputError(msg)
+        write_rows(args.out, in_other_words(read_rows(args.rows), args.share, args.seed))
+    except EmbodiedRError as error:
+        sys.stderr.write(f'training.reword: error: {error}\n')
+        return 2
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())

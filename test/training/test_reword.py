@@ -5,18 +5,25 @@ from dataclasses import replace
 from difflib import SequenceMatcher
 from random import Random
 from string import Formatter
+from typing import TYPE_CHECKING
 
 from embodied_r_ros.questions.wordings import FOREIGN, WORDINGS
 from embodied_r_ros.reasoning.completions import UNKNOWN
 from embodied_r_ros.reasoning.memory import MemoryConfig
+from embodied_r_ros.rows import read_rows, write_rows
 import pytest
 
 pytest.importorskip('torch')
 pytest.importorskip('trl')
 
 from test.training.test_sft import turning_row
-from training.reword import chosen, MORE_FOREIGN, MORE_WORDINGS, reworded
+from training.reword import chosen, in_other_words, main, MORE_FOREIGN, MORE_WORDINGS, reworded
 from training.traces import read_row
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from embodied_r_ros.rows import Row
 
 
 def names_in(wording: str) -> set[str]:
@@ -82,3 +89,49 @@ def test_reasoning_stays_the_same_in_other_words() -> None:
 def test_questions_of_people_stay_as_they_are() -> None:
     row = replace(turning_row(1, 'train'), question='Whose cup is it?')
     assert reworded(row, Random(0)) is row
+
+
+def asked_row(seed: int, split: str = 'train') -> Row:
+    return replace(turning_row(seed, split), question=WORDINGS['net_turn'][0])
+
+
+def test_a_share_of_the_training_rows_is_asked_in_other_words_with_other_ids() -> None:
+    rows = [asked_row(seed) for seed in range(200)]
+    told = list(in_other_words(rows, 0.6))
+    others = [(row, other) for row, other in zip(rows, told, strict=True) if other is not row]
+    assert 100 < len(others) < 140
+    for row, other in others:
+        assert other.question != row.question
+        assert other == replace(row, id=f'{row.id}/reworded', question=other.question)
+    assert list(in_other_words(rows, 0.0)) == rows
+
+
+def test_rows_to_choose_by_and_to_evaluate_on_stay_as_they_are() -> None:
+    rows = [asked_row(seed, split) for seed in range(20) for split in ('validation', 'test')]
+    assert list(in_other_words(rows, 1.0)) == rows
+
+
+def test_a_row_is_worded_the_same_whatever_stands_beside_it() -> None:
+    rows = [asked_row(seed) for seed in range(40)]
+    assert list(in_other_words(rows, 0.6))[20:] == list(in_other_words(rows[20:], 0.6))
+    assert list(in_other_words(rows, 0.6, 1)) != list(in_other_words(rows, 0.6, 0))
+
+
+def test_a_file_is_reworded(tmp_path: Path) -> None:
+    rows = [asked_row(seed) for seed in range(8)]
+    write_rows(tmp_path / 'rows.jsonl', rows)
+    arguments = [str(tmp_path / 'rows.jsonl'), '--out', str(tmp_path / 'other.jsonl')]
+    assert main([*arguments, '--share', '1', '--seed', '3']) == 0
+    others = list(read_rows(tmp_path / 'other.jsonl'))
+    assert [row.id for row in others] == [f'{row.id}/reworded' for row in rows]
+    assert others == list(in_other_words(rows, 1.0, 3))
+
+
+def test_a_share_that_is_none_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_rows(tmp_path / 'rows.jsonl', [asked_row(0)])
+    out = tmp_path / 'other.jsonl'
+    assert main([str(tmp_path / 'rows.jsonl'), '--out', str(out), '--share', '60']) == 2
+    assert '--share 60.0: expected a share from 0 to 1' in capsys.readouterr().err
+    assert not out.exists()
