@@ -20,6 +20,7 @@ from embodied_r_ros.movement import Movement
 from embodied_r_ros.robots import position_text
 
 from training.arm_reader import cm_of, cm_text, colours_of, read_arm
+from training.arm_words import is_pushed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -134,7 +135,7 @@ def next_step(told: ArmPrompt) -> Step | None:
     if not colours or told.state is None:
         return None
     thing, *others = colours
-    if told.task.startswith('push') and others:
+    if is_pushed(told.task) and others:
         return _push(told, told.state, thing, others[0])
     if thing in told.at_tool:
         return _with_it(told, told.state, thing, others[0] if others else '')

@@ -6,6 +6,8 @@ heart: in words that it has not met, it takes one kind for another. Here are hun
 training alone. They are not those that the test rows hold out (`questions/wordings.py`), nor like
 them.
 
+Tasks of arms are told in other words likewise (`arm_words.py`).
+
 `training.sft` rewords as it reads (`reworded_share`). What is sampled before it is trained on
 (`training.rollouts`) is reworded once, in a file.
 """
@@ -23,6 +25,9 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.errors import EmbodiedRError, InputError
 from embodied_r_ros.questions.wordings import FOREIGN, WORDINGS
 from embodied_r_ros.rows import read_rows, write_rows
+
+from training.arm_words import reworded_task
+from training.wording_patterns import chosen, wording_regex
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -150,30 +155,12 @@ def reworded(row: Row, rng: Random) -> Row:
         return replace(row, question=opener + chosen(pattern, rng), options=options)
     for kind, wordings in WORDINGS.items():
         for known in wordings:
-            match = re.fullmatch(_pattern(known), row.question)
+            match = re.fullmatch(wording_regex(known), row.question)
             if match and kind in MORE_WORDINGS:
                 text = opener + chosen(rng.choice(MORE_WORDINGS[kind]), rng)
                 return replace(row, question=text.format(**match.groupdict()))
-    return row
-
-
-def chosen(pattern: str, rng: Random) -> str:
-    """A wording of a pattern: one of what stands in each pair of brackets.
-
-    >>> from random import Random
-    >>> chosen('How [warm|cold] is it [|now]?', Random(0))
-    'How cold is it now?'
-    """
-    text = re.sub(r'\[([^]]*)\]', lambda match: rng.choice(match[1].split('|')), pattern)
-    return re.sub(r' +(?=[ ?.])', '', text)
-
-
-def _pattern(wording: str) -> str:
-    """A wording as a regular expression whose groups are the names it leaves open."""
-    parts = re.split(r'\{(\w+)\}', wording)
-    return ''.join(
-        f'(?P<{part}>.+)' if index % 2 else re.escape(part) for index, part in enumerate(parts)
-    )
+    asked = reworded_task(row.question, rng)
+    return row if asked == row.question else replace(row, question=asked)
 
 
 def in_other_words(rows: Iterable[Row], share: float, seed: int = 0) -> Iterator[Row]:

@@ -68,9 +68,12 @@ def run(recipe: str, config: str, rows: Path, out: Path, *more: str) -> str:
     return done.stderr
 
 
-def test_supervised_recipe_runs(rows: Path, tmp_path: Path) -> None:
+def test_supervised_recipes_run_one_after_the_other(rows: Path, tmp_path: Path) -> None:
     more = ('--per_device_train_batch_size', '4', '--kinds', 'waypoint', 'movement')
-    assert 'training and' in run('sft', 'arm-sft.yaml', rows, tmp_path / 'sft', *more)
+    first = tmp_path / 'sft'
+    assert 'training and' in run('sft', 'arm-sft.yaml', rows, first, *more)
+    then = ('--model', str(first), *more)
+    assert 'training and' in run('sft', 'arm-trials-sft.yaml', rows, tmp_path / 'policy', *then)
 
 
 def test_reinforcement_recipe_runs_with_a_reward_for_the_workspace(

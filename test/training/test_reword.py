@@ -17,8 +17,9 @@ pytest.importorskip('torch')
 pytest.importorskip('trl')
 
 from test.training.test_sft import turning_row
-from training.reword import chosen, in_other_words, main, MORE_FOREIGN, MORE_WORDINGS, reworded
+from training.reword import in_other_words, main, MORE_FOREIGN, MORE_WORDINGS, reworded
 from training.traces import read_row
+from training.wording_patterns import chosen
 
 if TYPE_CHECKING:
     from pathlib import Path
