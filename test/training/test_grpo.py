@@ -53,10 +53,10 @@ ON_A_CPU = (
 
 
 def run_grpo(
-    folder: Path, *more: str, config: str = 'smoke-grpo', launcher: Sequence[str] = ()
+    folder: Path, *more: str, config: str = 'smoke', launcher: Sequence[str] = ()
 ) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *launcher, '-m', 'training.grpo']
-    command += ['--config', f'training/configs/{config}.yaml']
+    command += ['--config', f'training/configs/{config}.yaml', '--model', 'models/nano']
     command += ['--rows', str(folder / 'rows.jsonl'), '--output_dir', str(folder / 'out'), *more]
     return subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False

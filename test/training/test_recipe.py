@@ -96,7 +96,7 @@ def test_too_few_rows_are_told(
 ) -> None:
     write_rows(Path('rows.jsonl'), [turning_row(0, split)])
     save_language_model(Path('start'))
-    config = CONFIGS / f'smoke-{recipe.__name__.rpartition(".")[2]}.yaml'
+    config = CONFIGS / ('smoke.yaml' if recipe is grpo else 'smoke-sft.yaml')
     words = ['recipe', '--config', str(config), '--rows', 'rows.jsonl', '--model', 'start']
     words += ['--output_dir', 'out', '--per_device_train_batch_size', '32']
     words += ['--judge', 'none', '--stages', '1 x 7:3:0'] if recipe is grpo else []

@@ -252,7 +252,7 @@ def test_phrases_are_learned_instead_of_the_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ('recipe', 'config'), [(sft, 'smoke-sft'), (grpo, 'smoke-grpo'), (judge_recipe, 'judge')]
+    ('recipe', 'config'), [(sft, 'smoke-sft'), (grpo, 'smoke'), (judge_recipe, 'judge')]
 )
 def test_rows_that_are_not_there_end_a_recipe_with_one_line(
     recipe: ModuleType,
