@@ -268,6 +268,8 @@ def test_count_of_another_colour_leads_nowhere() -> None:
     made = list(samples(rows, Random(1), held_out=False, talk_share=0.0))
     renamed = [sample.case for sample in made if sample.kind == 'renamed']
     assert len(renamed) == 3
+    once = samples(rows, Random(1), held_out=False, talk_share=0.0, colours_renamed=1)
+    assert [sample.kind for sample in once].count('renamed') == 1
     assert not any('green objects:' in case.think for case in renamed)
     judge = FolderJudge(shared_path('models', 'judge-sft'))
     assert judge.conclusions(renamed) == [NONE_OF_THESE] * 3

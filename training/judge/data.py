@@ -56,7 +56,7 @@ _REWORDED_SHARE = 0.6
 # Of what leads nowhere only half is used: with more of it a judge says nothing else for long.
 _NOWHERE_SHARE = 0.5
 # A colour alone is what judges are slow to compare: it is renamed more often than an item.
-_COLOURS_RENAMED = 3
+COLOURS_RENAMED = 3
 _COLOURS = [colour.name for colour in COLOURS]
 _LABEL = re.compile(rf'\b(?:{"|".join(_COLOURS)}) (?:{"|".join(SHAPES)}) object\b')
 _COLOUR = re.compile(rf'\b(?:{"|".join(_COLOURS)}) (?=objects?\b)')
@@ -78,6 +78,7 @@ def samples(
     held_out: bool,
     talk_share: float = 0.25,
     garble: bool = False,
+    colours_renamed: int = COLOURS_RENAMED,
 ) -> Iterator[Sample]:
     """Samples of rows: one of each kind per row, where it can be made.
 
@@ -87,6 +88,7 @@ def samples(
         held_out: Word every conclusion as no training sample does.
         talk_share: So many small talks per row.
         garble: Put most of the questions in other words, and a share in words that do not exist.
+        colours_renamed: So many samples in which the colour that a question counts is another.
     """
     latest: dict[str, Solved] = {}  # of each kind
     for row in rows:
@@ -100,7 +102,7 @@ def samples(
                 if garbled
                 else plain
             )
-            yield from _own(one, rng, held_out)
+            yield from _own(one, rng, held_out, colours_renamed)
             # Of its own kind half of the time: the hard ones.
             near = one.kind in latest and rng.random() < 0.5
             partner = latest[one.kind if near else rng.choice(list(latest))] if latest else None
@@ -132,7 +134,7 @@ def _wording(rng: Random, held_out: bool) -> str:
     return f'{joint} {rng.choice(_FORMS)}.'
 
 
-def _own(solved: Solved, rng: Random, held_out: bool) -> Iterator[Sample]:
+def _own(solved: Solved, rng: Random, held_out: bool, colours_renamed: int) -> Iterator[Sample]:
     """What is made of a reasoning by itself."""
     reworded = _wording(rng, held_out) if held_out or rng.random() < 0.5 else None
     # Of a free question the answer is the only option: what else it might be is made up.
@@ -151,7 +153,7 @@ def _own(solved: Solved, rng: Random, held_out: bool) -> Iterator[Sample]:
     topic = _topic(solved.question)
     if topic and topic in whole:
         is_colour = not topic.endswith('object')
-        for _ in range(_COLOURS_RENAMED if is_colour else 1):
+        for _ in range(colours_renamed if is_colour else 1):
             renamed = whole.replace(topic, _another(topic, rng))
             yield _sample(solved, renamed, NONE_OF_THESE, 'renamed')
     words = solved.think.split()

@@ -23,7 +23,7 @@ from trl import SFTConfig, SFTTrainer
 
 from training.beginning import beginning_of, checkpoint_of
 from training.judge.cases import judge_messages, said_text
-from training.judge.data import samples
+from training.judge.data import COLOURS_RENAMED, samples
 from training.models import model_folder, SAFELY
 from training.nano import load_tokenizer
 from training.optimizer import muon
@@ -43,6 +43,12 @@ class JudgeArguments:
     model: str = field(metadata={'help': 'folder to start from'})
     train_samples: int = field(default=120_000, metadata={'help': 'samples, at most'})
     max_eval_samples: int = field(default=1024, metadata={'help': 'validation samples'})
+    colours_renamed: int = field(
+        default=COLOURS_RENAMED,
+        metadata={
+            'help': 'samples with the colour that a question counts renamed; an item has one'
+        },
+    )
     muon: bool = field(
         default=False, metadata={'help': 'learn the matrices of the layers by Muon (optimizer.py)'}
     )
@@ -50,13 +56,18 @@ class JudgeArguments:
 
 
 def split_samples(
-    files: list[str], split: str, seed: int, held_out: bool, garble: bool = False
+    files: list[str],
+    split: str,
+    seed: int,
+    held_out: bool,
+    garble: bool = False,
+    colours_renamed: int = COLOURS_RENAMED,
 ) -> Iterator[Sample]:
     """The samples that are made of the rows of one split, in an order drawn from all files."""
     rows = [row for file in files for row in read_rows(Path(file)) if row.split == split]
     rng = Random(f'{seed}:{split}')
     rng.shuffle(rows)
-    return samples(rows, rng, held_out, garble=garble)
+    return samples(rows, rng, held_out, garble=garble, colours_renamed=colours_renamed)
 
 
 def example(sample: Sample) -> dict[str, Any]:
@@ -69,7 +80,10 @@ def example(sample: Sample) -> dict[str, Any]:
 
 def dataset(arguments: JudgeArguments, split: str, seed: int, limit: int) -> Dataset:
     """The samples of a split as a dataset."""
-    made = split_samples(arguments.rows, split, seed, held_out=False, garble=True)
+    renamed = arguments.colours_renamed
+    made = split_samples(
+        arguments.rows, split, seed, held_out=False, garble=True, colours_renamed=renamed
+    )
     return Dataset.from_list([example(sample) for sample in islice(made, limit)])
 
 
