@@ -15,6 +15,8 @@ import cv2
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
 # Columns are the optical axes (x right, y down, z forward) written in body axes: v_body = R v_opt.
@@ -178,3 +180,12 @@ def vector_of_direction(bearing_rad: float, elevation_rad: float) -> NDArray[np.
             math.sin(elevation_rad),
         ]
     )
+
+
+def position_text(position: Sequence[float]) -> str:
+    """A position as prompts have it, to the millimetre; also what makes two of them one.
+
+    >>> position_text((0.1, -0.0001, 1.23456))
+    '(0.100, 0.000, 1.235)'
+    """
+    return f'({", ".join(f"{round(value, 3) + 0.0:.3f}" for value in position)})'

@@ -16,6 +16,7 @@ from typing import Any, TYPE_CHECKING, TypeVar
 from embodied_r_ros.camera_axes import turned, turned_name
 from embodied_r_ros.config import check_settings, config_from_mapping, setting
 from embodied_r_ros.errors import ConfigError
+from embodied_r_ros.geometry import position_text
 from embodied_r_ros.keypoints.candidates import CandidatesConfig
 from embodied_r_ros.keypoints.finding import RULES
 from embodied_r_ros.keypoints.seconds_rule import SecondsRule
@@ -25,8 +26,6 @@ from embodied_r_ros.resources import shared_path
 from embodied_r_ros.yaml_files import read_yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from embodied_r_ros.keypoints.candidates import Box
 
 Section = TypeVar('Section')
@@ -208,15 +207,6 @@ class Robot:
     placing: PlacingConfig = field(default_factory=PlacingConfig)
     candidates: CandidatesConfig = field(default_factory=CandidatesConfig)
     stops: SecondsRule = field(default_factory=SecondsRule)  # what counts for `seconds`
-
-
-def position_text(position: Sequence[float]) -> str:
-    """A position as prompts have it, to the millimetre; also what makes two of them one.
-
-    >>> position_text((0.1, -0.0001, 1.23456))
-    '(0.100, 0.000, 1.235)'
-    """
-    return f'({", ".join(f"{round(value, 3) + 0.0:.3f}" for value in position)})'
 
 
 def _is_finite(value: Any) -> bool:

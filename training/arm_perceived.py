@@ -12,7 +12,7 @@ from dataclasses import replace
 import re
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.robots import position_text
+from embodied_r_ros.geometry import position_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.errors import InputError
+from embodied_r_ros.geometry import position_text
 from embodied_r_ros.movement import Movement
-from embodied_r_ros.robots import position_text
 
 from training.arm_reader import cm_of, cm_text, colours_of, read_arm
 from training.arm_words import is_pushed

@@ -24,7 +24,7 @@ from embodied_r_ros.perception.placing import table_view
 from embodied_r_ros.questions.derive import QuestionsConfig
 from embodied_r_ros.questions.splits import split_of
 from embodied_r_ros.reasoning.completions import option_letter
-from embodied_r_ros.reasoning.keypoints import gripper_question, keypoint_question, look_at_table
+from embodied_r_ros.reasoning.keypoints import gripper_question, keypoint_question
 from embodied_r_ros.robots import load_robot
 from embodied_r_ros.rows import Row, write_rows
 from embodied_r_ros.sim.arm_choosers import Chooser, Chosen
@@ -87,7 +87,7 @@ class TextChooser(Chooser):
 
 def asked_row(kind: str, question: Question, deltas: Sequence[SemanticDelta]) -> Row:
     """What is asked of what was seen, as a row without a solution and of no episode."""
-    look = look_at_table(deltas, question.view) if question.view else None
+    look = question.view.describe(deltas) if question.view else None
     return Row(
         id='',
         episode_id='',

@@ -12,20 +12,26 @@ from dataclasses import dataclass, replace
 import math
 from typing import TYPE_CHECKING
 
+from embodied_r_ros.answers import FocusText
 from embodied_r_ros.camera_axes import turned, turned_pose
 from embodied_r_ros.config import check_settings, setting
+from embodied_r_ros.deltas import ItemStatus
 from embodied_r_ros.errors import ConfigError
-from embodied_r_ros.geometry import BODY_FROM_OPTICAL, Pose, vector_of_direction
+from embodied_r_ros.geometry import BODY_FROM_OPTICAL, Pose, position_text, vector_of_direction
 import numpy as np
 
 if TYPE_CHECKING:
-    from embodied_r_ros.deltas import Item
+    from collections.abc import Sequence
+
+    from embodied_r_ros.deltas import Item, SemanticDelta
     from embodied_r_ros.robots import RobotMetadata
     from numpy.typing import NDArray
 
 Position = tuple[float, float, float]  # [m]
 # Rows keep directions and distances so; live ones are rounded likewise, to give the same text.
 _DECIMALS = 4
+_ON_TABLE = 'On the table: '
+_AT_TOOL = 'At the end effector: '
 _BELOW_M = 0.02  # what is further below the table is not meant: its distance is that of a floor
 
 
@@ -105,6 +111,30 @@ class TableView:
             high=(high[0], high[1], high[2]),
             tool=turned(self.tool, quarters) if self.tool else None,
         )
+
+    def describe(self, deltas: Sequence[SemanticDelta]) -> FocusText | None:
+        """Where the newest delta's items are in the task frame, as a look at its keyframe.
+
+        Args:
+            deltas: The scene, oldest first.
+
+        Returns:
+            None where nothing can be placed.
+        """
+        several = len({delta.camera for delta in deltas}) > 1
+        own = [delta for delta in deltas if delta.camera == self.name or not several]
+        on_table, at_tool = [], []
+        for item in own[-1].items if own else ():
+            where = place(item, self) if item.status is not ItemStatus.LEFT else None
+            if where and where.is_at_tool:
+                at_tool.append(item.label)
+            elif where:
+                on_table.append(f'{item.label} at {position_text(where.position)}')
+        sentences = [f'{_ON_TABLE}{"; ".join(on_table)}.'] if on_table else []
+        sentences += [f'{_AT_TOOL}{"; ".join(at_tool)}.'] if at_tool else []
+        if not sentences:
+            return None
+        return FocusText(own[-1].to_id, own[-1].stamp_ns, ' '.join(sentences), own[-1].camera)
 
 
 @dataclass(frozen=True)

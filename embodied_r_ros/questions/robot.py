@@ -16,7 +16,6 @@ from embodied_r_ros.perception.placing import table_view
 from embodied_r_ros.questions.kinds import settled, Unsolved
 from embodied_r_ros.questions.robot_kinds import arm_kinds, ArmMoment, is_state_told
 from embodied_r_ros.questions.splits import split_of
-from embodied_r_ros.reasoning.keypoints import look_at_table
 from embodied_r_ros.robots import Robot, RobotMetadata
 from embodied_r_ros.rows import Row
 
@@ -137,7 +136,7 @@ def _row(
     assert robot is not None
     options, solution, digest = settled(draft, rng)
     view = moment.view(is_tool_told=is_state_told(kind, robot))
-    look = look_at_table(moment.deltas, view) if view else None
+    look = view.describe(moment.deltas) if view else None
     return Row(
         id=f'{episode.id}/{moment.index}/{kind}/{digest}',
         episode_id=episode.id,

@@ -14,7 +14,12 @@ from random import Random
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.errors import InputError
-from embodied_r_ros.geometry import matrix_from_quaternion, quaternion_from_matrix, wrapped
+from embodied_r_ros.geometry import (
+    matrix_from_quaternion,
+    position_text,
+    quaternion_from_matrix,
+    wrapped,
+)
 from embodied_r_ros.keypoints.candidates import propose_candidates
 from embodied_r_ros.keypoints.seen_things import seen_things
 from embodied_r_ros.movement import Movement
@@ -26,7 +31,7 @@ from embodied_r_ros.questions.distractors import (
 )
 from embodied_r_ros.questions.kinds import Draft, Unsolved
 from embodied_r_ros.reasoning.keypoints import GRIPPER_NEXT, keypoint_question, task_text
-from embodied_r_ros.robots import position_text, Robot
+from embodied_r_ros.robots import Robot
 import numpy as np
 
 if TYPE_CHECKING:

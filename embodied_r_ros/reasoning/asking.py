@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import Protocol, TYPE_CHECKING
 
 from embodied_r_ros.answers import FocusText
 from embodied_r_ros.config import check_settings, setting
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     import threading
 
     from embodied_r_ros.answers import Answer
-    from embodied_r_ros.perception.placing import TableView
 
 # Looks again at the newer keyframes of some deltas: question, options, deltas, deadline [s], and
 # what ends the look early by a CancelledError (None: nothing does).
@@ -68,6 +67,13 @@ class ReasonerConfig:
         return MemoryConfig(token_budget=self.token_budget)
 
 
+class SceneView(Protocol):
+    """What describes the scene for one question, beside the deltas themselves."""
+
+    def describe(self, deltas: Sequence[SemanticDelta]) -> FocusText | None:
+        """Describe the newest delta as a look at its keyframe; None: nothing is to be said."""
+
+
 @dataclass(frozen=True)
 class Question:
     """What is asked. Zeros mean the reasoner's own setting."""
@@ -79,7 +85,7 @@ class Question:
     seed: int = 0
     episode_id: str = ''
     standing: bool = False
-    view: TableView | None = None  # in which what was seen gets a position; None: it gets none
+    view: SceneView | None = None  # says where items of the scene are; None: nothing does
 
 
 class Phase(Enum):

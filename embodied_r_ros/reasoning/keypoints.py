@@ -8,19 +8,16 @@ from enum import Enum
 import math
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.answers import AnswerKind, FocusText, Freshness
-from embodied_r_ros.deltas import ItemStatus, ModelInfo, NAN
+from embodied_r_ros.answers import AnswerKind, Freshness
+from embodied_r_ros.deltas import ModelInfo, NAN
 from embodied_r_ros.errors import InputError
-from embodied_r_ros.perception.placing import place
+from embodied_r_ros.geometry import position_text
 from embodied_r_ros.reasoning.asking import Question
-from embodied_r_ros.robots import position_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from embodied_r_ros.answers import Answer
-    from embodied_r_ros.deltas import SemanticDelta
-    from embodied_r_ros.perception.placing import TableView
     from embodied_r_ros.robots import RobotMetadata
 
 Position = tuple[float, float, float]  # [m]
@@ -29,8 +26,6 @@ GRIPPER_NEXT = 'Is the gripper open or closed at the next position of the end ef
 GRIPPER_OPTIONS = ('open', 'closed')
 # From the best to the worst.
 _FRESHNESS = (Freshness.FRESH, Freshness.DEGRADED, Freshness.STALE, Freshness.REFUSED)
-_ON_TABLE = 'On the table: '
-_AT_TOOL = 'At the end effector: '
 
 
 class Gripper(Enum):
@@ -164,32 +159,6 @@ def coordinates_text(
             raise InputError(msg)
         said.append(f'The end effector is at {position_text(state)}.')
     return ' '.join(said)
-
-
-def look_at_table(deltas: Sequence[SemanticDelta], view: TableView) -> FocusText | None:
-    """Where the newest delta's items are in the task frame, as a look at its keyframe.
-
-    Args:
-        deltas: What was seen, oldest first.
-        view: How the camera sees the table.
-
-    Returns:
-        None where nothing can be placed.
-    """
-    several = len({delta.camera for delta in deltas}) > 1
-    own = [delta for delta in deltas if delta.camera == view.name or not several]
-    on_table, at_tool = [], []
-    for item in own[-1].items if own else ():
-        found = place(item, view) if item.status is not ItemStatus.LEFT else None
-        if found and found.is_at_tool:
-            at_tool.append(item.label)
-        elif found:
-            on_table.append(f'{item.label} at {position_text(found.position)}')
-    said = [f'{_ON_TABLE}{"; ".join(on_table)}.'] if on_table else []
-    said += [f'{_AT_TOOL}{"; ".join(at_tool)}.'] if at_tool else []
-    if not said:
-        return None
-    return FocusText(own[-1].to_id, own[-1].stamp_ns, ' '.join(said), own[-1].camera)
 
 
 def proposal_of(

@@ -22,7 +22,6 @@ from embodied_r_ros.reasoning.asking import Phase, question_problem, Refusal, Re
 from embodied_r_ros.reasoning.completions import number_in, parse_completion, read_answer
 from embodied_r_ros.reasoning.confidence import option_confidence
 from embodied_r_ros.reasoning.freshness import age_ns, freshness_of, staleness
-from embodied_r_ros.reasoning.keypoints import look_at_table
 from embodied_r_ros.reasoning.memory import mentions, question_terms
 from embodied_r_ros.reasoning.prompts import build_prompt, REASON_PROMPT_VERSION
 from embodied_r_ros.reasoning.rungs import ask_down, chat_ladder, model_of
@@ -195,7 +194,7 @@ class Reasoner:
         cancel: threading.Event | None,
     ) -> Sequence[FocusText]:
         """Look at keyframes again, where that is wanted; a failed look is no look."""
-        placed = look_at_table(deltas, question.view) if question.view else None
+        placed = question.view.describe(deltas) if question.view else None
         first = [placed] if placed else []
         terms = question_terms(question.text, question.options)
         missing = bool(terms) and not any(mentions(delta, terms) for delta in deltas)

@@ -10,16 +10,15 @@ from embodied_r_msgs.action import PredictKeypoint
 from embodied_r_ros.camera_axes import turned
 from embodied_r_ros.deltas import Item
 from embodied_r_ros.errors import InputError
-from embodied_r_ros.geometry import BODY_FROM_OPTICAL, direction_of_vector
+from embodied_r_ros.geometry import BODY_FROM_OPTICAL, direction_of_vector, position_text
 from embodied_r_ros.nodes.keypoint_asking import Arm, ArmConfig
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig
 from embodied_r_ros.questions.robot import rows_of_arm
-from embodied_r_ros.reasoning.keypoints import look_at_table
 from embodied_r_ros.reasoning.memory import MemoryConfig
 from embodied_r_ros.reasoning.prompts import build_prompt
 from embodied_r_ros.resources import shared_path
-from embodied_r_ros.robots import load_robot, position_text
+from embodied_r_ros.robots import load_robot
 from embodied_r_ros.transforms import NoPose
 from geometry_msgs.msg import Point, PoseStamped
 import numpy as np
@@ -102,7 +101,7 @@ def test_what_is_told_of_the_table_is_what_the_row_tells(tmp_path: Path) -> None
                 live.take_pose(pose(state.position, stamp_ns=state.stamp_ns))
         question = live.question_of(goal(options), row.meta['stamp_ns'], heard[-1].stamp_ns)
         assert question.view
-        look = look_at_table(heard, question.view)
+        look = question.view.describe(heard)
         assert look
         memory = MemoryConfig()
         prompt = build_prompt(question.text, question.options, heard, [look], memory)

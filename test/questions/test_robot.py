@@ -9,6 +9,7 @@ from itertools import pairwise
 import math
 
 from embodied_r_ros.errors import InputError
+from embodied_r_ros.geometry import position_text
 from embodied_r_ros.movement import Movement
 from embodied_r_ros.questions.arm_episode import arm_episode
 from embodied_r_ros.questions.coverage import Coverage
@@ -19,9 +20,6 @@ from embodied_r_ros.reasoning.completions import choice_index
 from embodied_r_ros.reasoning.keypoints import keypoint_question
 from embodied_r_ros.reasoning.memory import MemoryConfig
 from embodied_r_ros.reasoning.prompts import build_prompt
-from embodied_r_ros.robots import (
-    position_text,
-)
 from embodied_r_ros.rows import Row
 import numpy as np
 import pytest

@@ -14,7 +14,6 @@ from embodied_r_ros.reasoning.keypoints import (
     Gripper,
     gripper_question,
     keypoint_question,
-    look_at_table,
     proposal_of,
     with_gripper,
 )
@@ -96,22 +95,22 @@ def test_what_is_seen_on_the_table_is_told_with_its_position() -> None:
     block = Item('red blocky object', bearing_rad=0.0, elevation_rad=0.0)
     gone = Item('blue object', ItemStatus.LEFT, bearing_rad=0.0, elevation_rad=0.0)
     above = Item('green object', bearing_rad=0.0, elevation_rad=1.0)
-    look = look_at_table([seen(), seen(block, gone, above)], HERE)
+    look = HERE.describe([seen(), seen(block, gone, above)])
     assert look == FocusText(
         3, 7, 'On the table: red blocky object at (0.000, 0.000, 0.020).', 'front'
     )
-    held = look_at_table([seen(block)], replace(HERE, tool=(0.3, 0.0, 0.33)))
+    held = replace(HERE, tool=(0.3, 0.0, 0.33)).describe([seen(block)])
     assert held
     assert held.text == 'At the end effector: red blocky object.'
 
 
 def test_only_the_newest_view_of_the_camera_at_the_table_is_told() -> None:
     block = Item('red blocky object', bearing_rad=0.0, elevation_rad=0.0)
-    assert look_at_table([seen(block), seen()], HERE) is None
-    assert look_at_table([], HERE) is None
+    assert HERE.describe([seen(block), seen()]) is None
+    assert HERE.describe([]) is None
     both = [seen(block), seen(camera='wrist')]
-    assert look_at_table(both, HERE) is None
-    assert look_at_table(both, replace(HERE, name='front'))
+    assert HERE.describe(both) is None
+    assert replace(HERE, name='front').describe(both)
 
 
 def gripper_answer(**changes: Any) -> Answer:

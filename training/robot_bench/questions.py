@@ -22,7 +22,7 @@ from embodied_r_ros.keypoints.truth import DemonstrationTruth, TRUTH_TOPIC
 from embodied_r_ros.perception.placing import PlacingConfig, table_view
 from embodied_r_ros.pipeline import classical_perceiver, perceive_path
 from embodied_r_ros.questions.collect import find_bags
-from embodied_r_ros.reasoning.keypoints import coordinates_text, look_at_table
+from embodied_r_ros.reasoning.keypoints import coordinates_text
 from embodied_r_ros.recordings.arm_episodes import keyframes_of_arm
 from embodied_r_ros.recordings.bags import open_bag
 from embodied_r_ros.recordings.episode_bag import read_episode
@@ -134,7 +134,7 @@ def _look(shown: ArmEpisode, camera: str, seen: Sequence[SemanticDelta]) -> Focu
     view = table_view(
         shown.camera, _metadata(shown), PlacingConfig(), then.position if then else None
     )
-    return look_at_table(seen, replace(view, name=camera)) if view else None
+    return replace(view, name=camera).describe(seen) if view else None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
