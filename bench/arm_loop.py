@@ -12,11 +12,11 @@ import json
 from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.keypoints.trial import success_rate
-from embodied_r_ros.robots import load_robot
-from embodied_r_ros.sim.arm_loop import baseline, TrialPlan
-from embodied_r_ros.sim.arm_tasks import TASKS
-from embodied_r_ros.sim.config import ArmConfig
+from embodied_r_ros.arm.robot import load_robot
+from embodied_r_ros.arm.trial import success_rate
+from embodied_r_ros.sim.arm.tasks import TASKS
+from embodied_r_ros.sim.arm.trials import baseline, TrialPlan
+from embodied_r_ros.sim.runs import ArmConfig
 from tqdm import tqdm
 
 from bench.report import Budget, print_budgets
@@ -24,8 +24,8 @@ from bench.report import Budget, print_budgets
 if TYPE_CHECKING:
     import argparse
 
-    from embodied_r_ros.geometry import Intrinsics
-    from embodied_r_ros.robots import Robot
+    from embodied_r_ros.arm.robot import Robot
+    from embodied_r_ros.types.geometry import Intrinsics
 
 CHOOSERS = ('oracle', 'random', 'nearest')
 SIGHTS = ('known', 'seen')

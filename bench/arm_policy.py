@@ -15,16 +15,16 @@ from pathlib import Path
 import sys
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.answers import AnswerKind
-from embodied_r_ros.errors import EmbodiedRError
-from embodied_r_ros.keypoints.trial import success_rate, TrialConfig
-from embodied_r_ros.models.http_chat import HttpChatClient
-from embodied_r_ros.models.serving import served_model
-from embodied_r_ros.reasoning.asking import ReasonerConfig
+from embodied_r_ros.arm.robot import load_robot
+from embodied_r_ros.arm.trial import success_rate, TrialConfig
+from embodied_r_ros.chat.client import HttpChatClient
+from embodied_r_ros.common.errors import EmbodiedRError
+from embodied_r_ros.reasoning.question import ReasonerConfig
 from embodied_r_ros.reasoning.reasoner import Reasoner
-from embodied_r_ros.robots import load_robot
-from embodied_r_ros.sim.arm_loop import baseline, TrialPlan
-from embodied_r_ros.sim.config import ArmConfig
+from embodied_r_ros.serving.servers import served_model
+from embodied_r_ros.sim.arm.trials import baseline, TrialPlan
+from embodied_r_ros.sim.runs import ArmConfig
+from embodied_r_ros.types.answers import AnswerKind
 from tqdm import tqdm
 
 from training.arm_trials import careful_reader, led
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from embodied_r_ros.deltas import SemanticDelta
-    from embodied_r_ros.reasoning.asking import Question
-    from embodied_r_ros.robots import Robot
+    from embodied_r_ros.arm.robot import Robot
+    from embodied_r_ros.reasoning.question import Question
+    from embodied_r_ros.types.deltas import SemanticDelta
 
     from training.arm_trials import Answerer
 

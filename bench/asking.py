@@ -15,18 +15,18 @@ import tempfile
 from typing import TYPE_CHECKING
 
 from embodied_r_msgs.msg import SemanticDelta
+from embodied_r_ros.bags.own_messages import delta_to_msg
 from embodied_r_ros.cli.arguments import some_count
-from embodied_r_ros.conversions import delta_to_msg
-from embodied_r_ros.deltas import DeltaKind
-from embodied_r_ros.deltas import SemanticDelta as Delta
-from embodied_r_ros.models.serving import served_model
-from embodied_r_ros.nodes import qos
-from embodied_r_ros.nodes.demo_client import demo_client
-from embodied_r_ros.nodes.processes import NodeProcesses
+from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.nodes import topics
+from embodied_r_ros.nodes.demo.client import demo_client
+from embodied_r_ros.nodes.demo.processes import NodeProcesses
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
-from embodied_r_ros.reasoning.asking import Question
-from embodied_r_ros.resources import shared_path
-from embodied_r_ros.transport import transport_environment
+from embodied_r_ros.nodes.transport import transport_environment
+from embodied_r_ros.reasoning.question import Question
+from embodied_r_ros.serving.servers import served_model
+from embodied_r_ros.types.deltas import DeltaKind
+from embodied_r_ros.types.deltas import SemanticDelta as Delta
 import numpy as np
 
 from bench.report import Budget, print_budgets
@@ -34,8 +34,8 @@ from bench.report import Budget, print_budgets
 if TYPE_CHECKING:
     import argparse
 
-    from embodied_r_ros.models.chat_config import ChatConfig
-    from embodied_r_ros.nodes.demo_client import DemoClient
+    from embodied_r_ros.chat.settings import ChatConfig
+    from embodied_r_ros.nodes.demo.client import DemoClient
 
 _DELTAS = 32
 _TIMEOUT_S = 60.0
@@ -114,7 +114,7 @@ def _start(nodes: NodeProcesses, client: DemoClient, server: ChatConfig) -> None
     # The deltas are of a recording: old ones must do.
     nodes.start('spatial_reasoner', {'chat': chat, 'reasoner': {'max_age_s': 3600.0}})
     client.await_active(('spatial_reasoner',), _TIMEOUT_S, nodes.check)
-    publisher = client.node.create_publisher(SemanticDelta, 'semantic_delta', qos.RESULT)
+    publisher = client.node.create_publisher(SemanticDelta, 'semantic_delta', topics.RESULT)
     client.await_listeners({'semantic_delta': 2}, _TIMEOUT_S)
     now_ns = client.node.get_clock().now().nanoseconds
     for index in range(_DELTAS):

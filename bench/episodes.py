@@ -22,12 +22,12 @@ import tempfile
 import time
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.bags.message_types import embodied_typestore
+from embodied_r_ros.bags.recording import Recording
+from embodied_r_ros.bags.recovery import mcap_files, recover
+from embodied_r_ros.bags.writer import GrowingBag
 from embodied_r_ros.cli.arguments import some_count
-from embodied_r_ros.recordings.bag_audit import audit_bag
-from embodied_r_ros.recordings.growing_bag import GrowingBag
-from embodied_r_ros.recordings.message_types import embodied_typestore
-from embodied_r_ros.recordings.recording import Recording
-from embodied_r_ros.recordings.recovery import mcap_files, recover
+from embodied_r_ros.episodes.inspect import audit_bag
 from mcap.reader import make_reader
 
 from bench.report import Budget, print_budgets

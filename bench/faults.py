@@ -23,16 +23,16 @@ from typing import Any, TYPE_CHECKING
 
 import cv2
 from embodied_r_msgs.msg import Keyframe
-from embodied_r_ros import keyframes
-from embodied_r_ros.answers import Freshness
-from embodied_r_ros.conversions import keyframe_to_msg
-from embodied_r_ros.deltas import Rung
-from embodied_r_ros.images import encode_image
-from embodied_r_ros.nodes import qos
-from embodied_r_ros.nodes.demo_client import demo_client
+from embodied_r_ros.bags.messages import keyframe_to_msg
+from embodied_r_ros.keyframes import selector
+from embodied_r_ros.nodes import topics
+from embodied_r_ros.nodes.demo.client import demo_client
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
-from embodied_r_ros.reasoning.asking import Question
-from embodied_r_ros.transport import transport_environment
+from embodied_r_ros.nodes.transport import transport_environment
+from embodied_r_ros.reasoning.question import Question
+from embodied_r_ros.types.answers import Freshness
+from embodied_r_ros.types.deltas import Rung
+from embodied_r_ros.types.images import encode_image
 import numpy as np
 
 from bench.faulty_server import BEHAVIOURS, FaultyServer
@@ -42,8 +42,8 @@ from bench.timed_node import Callbacks, TimedNode
 if TYPE_CHECKING:
     import argparse
 
-    from embodied_r_ros.answers import Answer
-    from embodied_r_ros.nodes.demo_client import DemoClient
+    from embodied_r_ros.nodes.demo.client import DemoClient
+    from embodied_r_ros.types.answers import Answer
 
 _LIMIT_MS = 20.0
 _TIMEOUT_S = 60.0
@@ -153,7 +153,7 @@ class _Bench:
 
     def __init__(self, client: DemoClient, servers: tuple[FaultyServer, ...]) -> None:
         self._client, self._servers = client, servers
-        self._publisher = client.node.create_publisher(Keyframe, 'keyframe', qos.RESULT)
+        self._publisher = client.node.create_publisher(Keyframe, 'keyframe', topics.RESULT)
         self.stop = threading.Event()
         threading.Thread(target=self._show, daemon=True).start()
 
@@ -218,11 +218,11 @@ class _Bench:
         images = [encode_image(view) for view in views]
         count = 0
         while not self.stop.wait(_KEYFRAME_S):
-            keyframe = keyframes.Keyframe(
+            keyframe = selector.Keyframe(
                 id=count,
                 stamp_ns=self._client.node.get_clock().now().nanoseconds,
                 image=images[count % len(images)],
-                reason=keyframes.KeyframeReason.LOW_OVERLAP,
+                reason=selector.KeyframeReason.LOW_OVERLAP,
                 reference_id=max(0, count - 1),
             )
             self._publisher.publish(keyframe_to_msg(ROS_MESSAGES, keyframe))

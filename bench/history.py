@@ -15,17 +15,17 @@ import tempfile
 import time
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.answers import Sampling
 from embodied_r_ros.cli.arguments import some_count
+from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.episodes.episode import read_episode
 from embodied_r_ros.questions.collect import find_bags
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig, rows_of_episode
 from embodied_r_ros.reasoning.completions import UNKNOWN
-from embodied_r_ros.reasoning.memory import estimate_tokens, MemoryConfig
-from embodied_r_ros.recordings.episode_bag import read_episode
-from embodied_r_ros.resources import shared_path
-from embodied_r_ros.sim.config import IndoorConfig
-from embodied_r_ros.sim.indoor import generate as generate_rooms
+from embodied_r_ros.scene.memory import estimate_tokens, MemoryConfig
+from embodied_r_ros.sim.indoor.episodes import generate as generate_rooms
+from embodied_r_ros.sim.runs import IndoorConfig
+from embodied_r_ros.types.answers import Sampling
 import numpy as np
 
 from bench.report import Budget, print_budgets
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from embodied_r_ros.recordings.episode_bag import Episode
-    from embodied_r_ros.rows import Row
+    from embodied_r_ros.episodes.episode import Episode
+    from embodied_r_ros.questions.row import Row
 
 _LENGTHS = (10, 100, 1000)
 _DURATION_S = 2400.0

@@ -19,10 +19,10 @@ from typing import Any, Protocol, TYPE_CHECKING
 
 import cv2
 from embodied_r_ros.cli.arguments import some_count
-from embodied_r_ros.images import StampedImage
-from embodied_r_ros.keyframes import KeyframeConfig, KeyframeSelector
-from embodied_r_ros.vision.overlap import two_view, TwoView
-from embodied_r_ros.vision.views import View
+from embodied_r_ros.keyframes.alignment import View
+from embodied_r_ros.keyframes.overlap import two_view, TwoView
+from embodied_r_ros.keyframes.selector import KeyframeConfig, KeyframeSelector
+from embodied_r_ros.types.images import StampedImage
 import numpy as np
 from tqdm import tqdm
 

@@ -15,15 +15,14 @@ from pathlib import Path
 import tempfile
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.arm.ground_truth import DemonstrationTruth, TRUTH_TOPIC
+from embodied_r_ros.arm.keypoint_rules import find_keypoints, RULES
+from embodied_r_ros.bags.reader import open_bag, read_values
 from embodied_r_ros.cli.arguments import some_count
-from embodied_r_ros.keypoints.finding import find_keypoints, RULES
-from embodied_r_ros.keypoints.truth import DemonstrationTruth, TRUTH_TOPIC
-from embodied_r_ros.recordings.bags import open_bag
-from embodied_r_ros.recordings.demonstrations import read_demonstration
-from embodied_r_ros.recordings.values import read_values
-from embodied_r_ros.sim.arm import generate
-from embodied_r_ros.sim.arm_tasks import TASKS
-from embodied_r_ros.sim.config import ArmConfig
+from embodied_r_ros.episodes.demonstrations import read_demonstration
+from embodied_r_ros.sim.arm.demonstrations import generate
+from embodied_r_ros.sim.arm.tasks import TASKS
+from embodied_r_ros.sim.runs import ArmConfig
 import numpy as np
 
 from bench.report import Budget, print_budgets
@@ -32,8 +31,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from embodied_r_ros.keypoints.demonstration import Keypoint
-    from embodied_r_ros.keypoints.truth import TrueKeypoint
+    from embodied_r_ros.arm.demonstration import Keypoint
+    from embodied_r_ros.arm.ground_truth import TrueKeypoint
 
 _TOLERANCE_NS = 250_000_000
 _LEAST = 0.9  # precision and recall of the rule in seconds

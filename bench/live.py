@@ -21,12 +21,12 @@ from typing import Any, TYPE_CHECKING
 import cv2
 from diagnostic_msgs.msg import DiagnosticArray
 from embodied_r_msgs.msg import Keyframe
-from embodied_r_ros.conversions import stamp_ns_from_msg
-from embodied_r_ros.images import encode_image
-from embodied_r_ros.models.tied_process import tied
-from embodied_r_ros.nodes import qos
-from embodied_r_ros.nodes.images import image_topic, IMAGE_TYPES
-from embodied_r_ros.transport import transport_environment
+from embodied_r_ros.bags.messages import stamp_ns_from_msg
+from embodied_r_ros.common.child_processes import tied
+from embodied_r_ros.nodes import topics
+from embodied_r_ros.nodes.ros_types import image_topic, IMAGE_TYPES
+from embodied_r_ros.nodes.transport import transport_environment
+from embodied_r_ros.types.images import encode_image
 import numpy as np
 import rclpy
 from sensor_msgs.msg import CompressedImage, Image
@@ -175,7 +175,7 @@ class _Watcher:
         self.latencies: list[float] = []
         self.health: dict[str, str] = {}
         self._node = node
-        node.create_subscription(Keyframe, 'keyframe', self._hear_keyframe, qos.RESULT)
+        node.create_subscription(Keyframe, 'keyframe', self._hear_keyframe, topics.RESULT)
         node.create_subscription(DiagnosticArray, '/diagnostics', self._hear_health, 10)
 
     def _hear_keyframe(self, msg: Keyframe) -> None:
@@ -227,7 +227,7 @@ def camera() -> None:
     rclpy.init()
     node = rclpy.create_node('camera')
     topic = image_topic('image', stream.transport)
-    publisher = node.create_publisher(IMAGE_TYPES[stream.transport], topic, qos.SENSOR)
+    publisher = node.create_publisher(IMAGE_TYPES[stream.transport], topic, topics.SENSOR)
     views = _views(stream.width, stream.height)
     there = [_message(view, stream.transport) for view in views]
     messages = there + there[-2:0:-1]

@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import cv2
-from embodied_r_ros.deltas import Motion, MotionSource
-from embodied_r_ros.geometry import BODY_FROM_OPTICAL, yaw_pitch_roll
+from embodied_r_ros.types.deltas import Motion, MotionSource
+from embodied_r_ros.types.geometry import BODY_FROM_OPTICAL, yaw_pitch_roll
 import numpy as np
 
 if TYPE_CHECKING:
-    from embodied_r_ros.geometry import Intrinsics
+    from embodied_r_ros.types.geometry import Intrinsics
     from numpy.typing import NDArray
 
 _RANSAC_PX = 1.0

@@ -22,14 +22,13 @@ from typing import TYPE_CHECKING
 
 import cv2
 from embodied_r_ros.cli.arguments import some_count
-from embodied_r_ros.deltas import ItemStatus, MotionSource
-from embodied_r_ros.geometry import rotation_from_ypr
-from embodied_r_ros.images import encode_image
 from embodied_r_ros.perception.classical import ClassicalConfig, ClassicalPerceiver
-from embodied_r_ros.sim.config import IndoorConfig
-from embodied_r_ros.sim.indoor import draw_episode
-from embodied_r_ros.sim.world import World, WorldRenderer
-from embodied_r_ros.wording import motion_steps
+from embodied_r_ros.sim.indoor.episodes import draw_episode
+from embodied_r_ros.sim.indoor.world import World, WorldRenderer
+from embodied_r_ros.sim.runs import IndoorConfig
+from embodied_r_ros.types.deltas import ItemStatus, motion_steps, MotionSource
+from embodied_r_ros.types.geometry import rotation_from_ypr
+from embodied_r_ros.types.images import encode_image
 import numpy as np
 from tqdm import tqdm
 
@@ -38,8 +37,8 @@ from bench.orb_motion import orb_motion
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from embodied_r_ros.deltas import Item, Motion, SemanticDelta
-    from embodied_r_ros.keyframes import Keyframe
+    from embodied_r_ros.keyframes.selector import Keyframe
+    from embodied_r_ros.types.deltas import Item, Motion, SemanticDelta
     from numpy.typing import NDArray
 
 MODES = ('odometry', 'intrinsics', 'learned', 'assumed')

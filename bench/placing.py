@@ -15,17 +15,16 @@ from pathlib import Path
 import tempfile
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.deltas import ItemStatus
-from embodied_r_ros.keypoints.truth import DemonstrationTruth, TRUTH_TOPIC
-from embodied_r_ros.perception.placing import place, table_view
-from embodied_r_ros.pipeline import classical_perceiver, perceive_path
-from embodied_r_ros.recordings.arm_episodes import keyframes_of_arm, read_arm_episode
-from embodied_r_ros.recordings.bags import open_bag
-from embodied_r_ros.recordings.values import read_values
-from embodied_r_ros.robots import load_robot
-from embodied_r_ros.sim.arm import generate
-from embodied_r_ros.sim.arm_tasks import TASKS
-from embodied_r_ros.sim.config import ArmConfig
+from embodied_r_ros.arm.ground_truth import DemonstrationTruth, TRUTH_TOPIC
+from embodied_r_ros.arm.robot import load_robot
+from embodied_r_ros.arm.table import place, table_view
+from embodied_r_ros.bags.reader import open_bag, read_values
+from embodied_r_ros.episodes.arm import keyframes_of_arm, read_arm_episode
+from embodied_r_ros.perception.pipeline import classical_perceiver, perceive_path
+from embodied_r_ros.sim.arm.demonstrations import generate
+from embodied_r_ros.sim.arm.tasks import TASKS
+from embodied_r_ros.sim.runs import ArmConfig
+from embodied_r_ros.types.deltas import ItemStatus
 import numpy as np
 
 from bench.report import Budget, print_budgets
@@ -34,9 +33,10 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
-    from embodied_r_ros.deltas import Item
-    from embodied_r_ros.keypoints.truth import TrueThing
-    from embodied_r_ros.perception.placing import Position, TableView
+    from embodied_r_ros.arm.ground_truth import TrueThing
+    from embodied_r_ros.arm.table import TableView
+    from embodied_r_ros.types.deltas import Item
+    from embodied_r_ros.types.geometry import Position
 
 _TOUCHED_M = 0.06  # from the tool to the middle of what it may touch
 _LIFTED_M = 0.015

@@ -9,15 +9,15 @@ import math
 from typing import Any, TYPE_CHECKING
 
 import cv2
-from embodied_r_ros.geometry import (
+from embodied_r_ros.sim import require_simulator
+from embodied_r_ros.sim.indoor.world import covisibility
+from embodied_r_ros.types.geometry import (
     BODY_FROM_OPTICAL,
     Intrinsics,
     Pose,
     quaternion_from_matrix,
     rotation_from_ypr,
 )
-from embodied_r_ros.sim import require_simulator
-from embodied_r_ros.sim.covisibility import covisibility
 import numpy as np
 
 if TYPE_CHECKING:

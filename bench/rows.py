@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.cli import questions
 from embodied_r_ros.cli.arguments import some_count
 from embodied_r_ros.cli.main import main as embodied_r
-from embodied_r_ros.sim.config import IndoorConfig
-from embodied_r_ros.sim.indoor import generate
+from embodied_r_ros.sim.indoor.episodes import generate
+from embodied_r_ros.sim.runs import IndoorConfig
 
 from bench.memory import peak_mb
 from bench.report import Budget, print_budgets

@@ -23,15 +23,15 @@ from typing import Any, TYPE_CHECKING
 from diagnostic_msgs.msg import DiagnosticArray
 from embodied_r_msgs.action import Ask
 from embodied_r_msgs.msg import Keyframe
-from embodied_r_ros.conversions import stamp_ns_from_msg
-from embodied_r_ros.errors import EmbodiedRError
-from embodied_r_ros.models.profiles import load_profile
-from embodied_r_ros.nodes import qos
-from embodied_r_ros.nodes.demo_client import demo_client
-from embodied_r_ros.nodes.processes import NodeProcesses
+from embodied_r_ros.bags.messages import stamp_ns_from_msg
+from embodied_r_ros.common.errors import EmbodiedRError
+from embodied_r_ros.nodes import topics
+from embodied_r_ros.nodes.demo.client import demo_client
+from embodied_r_ros.nodes.demo.processes import NodeProcesses
+from embodied_r_ros.nodes.transport import transport_environment
 from embodied_r_ros.questions.wordings import FACINGS
-from embodied_r_ros.reasoning.asking import Question
-from embodied_r_ros.transport import transport_environment
+from embodied_r_ros.reasoning.question import Question
+from embodied_r_ros.serving.profiles import load_profile
 
 from bench.live import RATE_HZ, start_camera, Stream
 from bench.report import print_budgets
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     import subprocess
 
-    from embodied_r_ros.models.chat_config import ChatConfig
-    from embodied_r_ros.nodes.demo_client import DemoClient
+    from embodied_r_ros.chat.settings import ChatConfig
+    from embodied_r_ros.nodes.demo.client import DemoClient
 
 _NODES = (
     'keyframe_extractor',
@@ -175,7 +175,7 @@ class _Soak:
         self._health: dict[str, dict[str, str]] = {}
         self._pids = {**nodes.pids(), 'model server': server.pid}
         self._sampler = Sampler(self._processes, self._drops, plan.sample_s, self.record)
-        client.node.create_subscription(Keyframe, 'keyframe', self._hear_keyframe, qos.RESULT)
+        client.node.create_subscription(Keyframe, 'keyframe', self._hear_keyframe, topics.RESULT)
         client.node.create_subscription(DiagnosticArray, '/diagnostics', self._hear_health, 10)
 
     def run(self) -> None:

@@ -6,10 +6,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.models.chat_config import ChatConfig
-from embodied_r_ros.models.profiles import load_profile, Profile
-from embodied_r_ros.models.serving import ModelServers
-from embodied_r_ros.resources import shared_path
+from embodied_r_ros.chat.settings import ChatConfig
+from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.serving.profiles import load_profile, Profile
+from embodied_r_ros.serving.servers import ModelServers
 
 from bench.faulty_server import FaultyServer, free_port
 

@@ -19,14 +19,14 @@ import time
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.cli.arguments import some_count
-from embodied_r_ros.errors import ConfigError
+from embodied_r_ros.common.errors import ConfigError
+from embodied_r_ros.common.resources import shared_path
 from embodied_r_ros.questions.collect import find_bags, rows_of_bags
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig
-from embodied_r_ros.resources import shared_path
-from embodied_r_ros.rows import write_rows
-from embodied_r_ros.sim.config import IndoorConfig
-from embodied_r_ros.sim.indoor import generate
+from embodied_r_ros.questions.row import write_rows
+from embodied_r_ros.sim.indoor.episodes import generate
+from embodied_r_ros.sim.runs import IndoorConfig
 import numpy as np
 from transformers import PrinterCallback, TrainerCallback
 from trl import GRPOConfig, TrlParser

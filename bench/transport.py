@@ -19,7 +19,7 @@ import signal
 import sys
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.transport import (
+from embodied_r_ros.nodes.transport import (
     SOCKET_LIMIT,
     socket_limit,
     stock_environment,

@@ -9,8 +9,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.errors import EmbodiedRError
-from embodied_r_ros.models.tied_process import tied
+from embodied_r_ros.common.child_processes import tied
+from embodied_r_ros.common.errors import EmbodiedRError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

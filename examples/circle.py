@@ -17,9 +17,9 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.errors import EmbodiedRError, InputError
-from embodied_r_ros.models.digest import model_digest
-from embodied_r_ros.rows import read_rows
+from embodied_r_ros.chat.settings import model_digest
+from embodied_r_ros.common.errors import EmbodiedRError, InputError
+from embodied_r_ros.questions.row import read_rows
 
 from examples.children import ran, ROOT
 from examples.robot import running

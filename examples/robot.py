@@ -10,14 +10,13 @@ from pathlib import Path
 import time
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.errors import EmbodiedRError
-from embodied_r_ros.models.chat_config import ChatConfig
-from embodied_r_ros.models.profiles import load_profile
-from embodied_r_ros.nodes.demo import play_to_end, running_pipeline
-from embodied_r_ros.recordings.episode_bag import read_layout
-from embodied_r_ros.recordings.playable import playable
-from embodied_r_ros.resources import shared_path
-from embodied_r_ros.showing.demo_questions import questions_about
+from embodied_r_ros.bags.sources import playable
+from embodied_r_ros.chat.settings import ChatConfig
+from embodied_r_ros.common.errors import EmbodiedRError
+from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.episodes.episode import read_layout
+from embodied_r_ros.nodes.demo.demo import play_to_end, questions_about, running_pipeline
+from embodied_r_ros.serving.profiles import load_profile
 import yaml
 
 from examples.children import child
@@ -25,9 +24,9 @@ from examples.children import child
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from embodied_r_ros.answers import Answer
-    from embodied_r_ros.nodes.demo_client import DemoClient
-    from embodied_r_ros.showing.demo_questions import DemoQuestion
+    from embodied_r_ros.nodes.demo.client import DemoClient
+    from embodied_r_ros.nodes.demo.demo import DemoQuestion
+    from embodied_r_ros.types.answers import Answer
 
 _ANSWER_S = 120.0
 _TURN_S = 300.0  # until a promotion or a rollback must have reached an answer

@@ -1,39 +1,63 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dependencies point one way: launch -> nodes -> core <- sim, training, cli."""
+"""The rooms of the package stand in the order of the pipeline, and nothing imports upward."""
 
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-import re
 import sys
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGE = ROOT / 'embodied_r_ros'
+PACKAGE = 'embodied_r_ros'
 
-# What core may import besides the standard library and itself.
-CORE_LIBRARIES = {'numpy', 'cv2', 'yaml', 'rosbags', 'mcap', 'lz4', 'httpx', 'tqdm'}
-# Optional extras: imported in functions, which tell what to install.
-EXTRA_LIBRARIES = {'yourdfpy', 'pyarrow', 'av'}
-SIM_LIBRARIES = CORE_LIBRARIES | {'mujoco', 'metaworld', 'gymnasium'}
-# What says 'now' or draws unseeded numbers; monotonic clocks serve deadlines only.
+# Each room imports only from rooms above it.
+ROOMS = (
+    'common', 'types', 'keyframes', 'chat', 'bags', 'perception', 'scene', 'reasoning', 'arm',
+    'serving', 'episodes', 'questions', 'view',
+)  # fmt: skip
+# These import from all of them, and from one another only as listed.
+OUTER_ROOMS = {'sim': set(), 'nodes': set(), 'cli': {'nodes', 'sim'}}
+
+CORE_LIBRARIES = {
+    'numpy', 'cv2', 'yaml', 'rosbags', 'mcap', 'lz4', 'httpx', 'httpx_sse', 'tqdm', 'scipy',
+    'jinja2',
+}  # fmt: skip
+# Optional extras: imported in functions that say what to install.
+EXTRA_LIBRARIES = {'yourdfpy', 'pyarrow', 'av', 'onnxruntime'}
+SIM_LIBRARIES = {'mujoco', 'metaworld', 'gymnasium'}
+MODEL_LIBRARIES = {
+    'torch',
+    'transformers',
+    'trl',
+    'peft',
+    'datasets',
+    'vllm',
+    'training',
+    'mujoco',
+}
+# What reads a clock or draws unseeded numbers; monotonic clocks serve deadlines only.
 CLOCKS = {'time.time', 'time.time_ns', 'datetime.now', 'datetime.utcnow', 'np.random.rand'}
 
 
-def layer(path: Path) -> str:
-    """Name the layer that a source file belongs to."""
-    parts = path.relative_to(ROOT).parts
-    if parts[0] != 'embodied_r_ros':
-        return parts[0]
-    return parts[1] if parts[1] in {'nodes', 'sim', 'cli'} else 'core'
+def room(module: str) -> str:
+    """Name the room that a module of the package belongs to."""
+    parts = module.split('.')
+    return parts[1] if len(parts) > 1 else ''
 
 
-def imports(path: Path) -> set[str]:
-    """List the full names of all modules that a file imports, also inside functions."""
+def module_name(path: Path, root: Path) -> str:
+    """Name the module of a source file."""
+    return '.'.join(path.relative_to(root).with_suffix('').parts)
+
+
+def imports(tree: ast.AST) -> set[str]:
+    """List the full names of all imports, those in functions and under TYPE_CHECKING included."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -41,78 +65,100 @@ def imports(path: Path) -> set[str]:
     return names
 
 
-def imported_at_start(path: Path) -> set[str]:
+def imports_at_start(path: Path) -> set[str]:
     """List the libraries that a file imports outside of its functions."""
     tree = ast.parse(path.read_text())
     inner = ast.FunctionDef | ast.ClassDef
     tree.body = [node for node in tree.body if not isinstance(node, inner)]
-    names = {alias.name for n in ast.walk(tree) if isinstance(n, ast.Import) for alias in n.names}
-    names |= {n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module}
-    return {name.split('.')[0] for name in names}
+    return {name.split('.')[0] for name in imports(tree)}
 
 
 def is_ros(name: str) -> bool:
     """Tell whether a module belongs to ROS."""
     top = name.split('.')[0]
     return top.endswith('_msgs') or top in {
-        'ament_index_python',
-        'builtin_interfaces',
-        'cv_bridge',
-        'launch',
-        'launch_ros',
-        'rclpy',
-        'rosbag2_py',
-        'std_srvs',
-        'tf2_ros',
-    }
+        'ament_index_python', 'builtin_interfaces', 'cv_bridge', 'launch', 'launch_ros', 'rclpy',
+        'rosbag2_py', 'std_srvs', 'tf2_ros',
+    }  # fmt: skip
 
 
-def upward(name: str, layers: tuple[str, ...]) -> bool:
-    """Tell whether a module lies in one of the package's layers named."""
-    return any(name.startswith(f'embodied_r_ros.{layer}.') for layer in layers)
+def rooms_above(name: str) -> set[str]:
+    """List the rooms from which a room may import."""
+    if name in OUTER_ROOMS:
+        return {name, *ROOMS} | OUTER_ROOMS[name]
+    return set(ROOMS[: ROOMS.index(name) + 1])
 
 
-def violations(path: Path) -> list[str]:
-    """List the imports of a file that turn an arrow round."""
-    names = imports(path)
-    where = layer(path)
-    third_party = {
-        name
-        for name in names
-        if name.split('.')[0] not in sys.stdlib_module_names
-        and not name.startswith(('embodied_r_ros', '__future__'))
-    }
-    if where in {'core', 'sim'}:
-        allowed = SIM_LIBRARIES if where == 'sim' else CORE_LIBRARIES
-        allowed = allowed | (EXTRA_LIBRARIES - imported_at_start(path))
-        bad = {name for name in third_party if name.split('.')[0] not in allowed}
-        above = ('nodes', 'cli') if where == 'sim' else ('nodes', 'cli', 'sim')
-        return sorted(bad | {name for name in names if upward(name, above)})
+def upward_imports(path: Path, root: Path = ROOT) -> list[str]:
+    """List the imports of a file that lead to a room below its own."""
+    above = rooms_above(room(module_name(path, root)))
+    own = {n for n in imports(ast.parse(path.read_text())) if n.startswith(f'{PACKAGE}.')}
+    return sorted(name for name in own if room(name) not in above)
+
+
+def foreign_libraries(path: Path) -> list[str]:
+    """List the libraries that a file of a room may not import."""
+    where = room(module_name(path, ROOT))
+    names = {name.split('.')[0] for name in imports(ast.parse(path.read_text()))}
+    others = {n for n in names if n not in sys.stdlib_module_names and n != PACKAGE}
     if where == 'nodes':
-        heavy = {'torch', 'transformers', 'trl', 'peft', 'datasets', 'vllm', 'training', 'mujoco'}
-        bad = {name for name in third_party if name.split('.')[0] in heavy}
-        return sorted(bad | {name for name in names if upward(name, ('cli', 'sim'))})
-    if where in {'training', 'cli'}:
-        return sorted(
-            name
-            for name in names
-            if is_ros(name) or (where == 'training' and upward(name, ('nodes', 'cli')))
-        )
-    return []
+        return sorted(others & MODEL_LIBRARIES)
+    if where == 'cli':
+        return sorted(name for name in others if is_ros(name))
+    allowed = CORE_LIBRARIES | (SIM_LIBRARIES if where == 'sim' else set())
+    return sorted(others - allowed - (EXTRA_LIBRARIES - imports_at_start(path)))
 
 
-SOURCES = sorted(PACKAGE.rglob('*.py')) + sorted((ROOT / 'training').rglob('*.py'))
+SOURCES = sorted(path for path in (ROOT / PACKAGE).rglob('*.py') if path.parent.name != PACKAGE)
+TRAINING = sorted((ROOT / 'training').rglob('*.py'))
+CORE = [path for path in SOURCES if room(module_name(path, ROOT)) in ROOMS]
+
+
+def test_every_folder_is_a_room() -> None:
+    folders = {path.parent.name for path in (ROOT / PACKAGE).glob('*/__init__.py')}
+    assert folders == {*ROOMS, *OUTER_ROOMS}
 
 
 @pytest.mark.parametrize('path', SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_arrow_turns_round(path: Path) -> None:
-    assert violations(path) == []
+def test_nothing_imports_upward(path: Path) -> None:
+    assert upward_imports(path) == []
 
 
-@pytest.mark.parametrize(
-    'path', [path for path in SOURCES if layer(path) == 'core'], ids=lambda path: path.stem
-)
-def test_core_reads_no_clock_and_no_unseeded_dice(path: Path) -> None:
+@pytest.mark.parametrize('path', SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_rooms_import_their_own_libraries_alone(path: Path) -> None:
+    assert foreign_libraries(path) == []
+
+
+@pytest.mark.parametrize('path', TRAINING, ids=lambda path: str(path.relative_to(ROOT)))
+def test_training_knows_no_ros_nodes_and_commands(path: Path) -> None:
+    names = imports(ast.parse(path.read_text()))
+    rooms = (f'{PACKAGE}.nodes', f'{PACKAGE}.cli')
+    assert [name for name in names if is_ros(name) or name.startswith(rooms)] == []
+
+
+def test_rooms_form_no_circle() -> None:
+    graph: dict[str, set[str]] = defaultdict(set)
+    for path in SOURCES:
+        names = imports(ast.parse(path.read_text()))
+        own = room(module_name(path, ROOT))
+        graph[own] |= {room(n) for n in names if n.startswith(f'{PACKAGE}.')} - {own, ''}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(f'rooms import one another: {error.args[1]}')
+
+
+def test_no_two_public_classes_share_a_name() -> None:
+    places: dict[str, list[str]] = defaultdict(list)
+    for path in SOURCES + TRAINING:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith('_'):
+                places[node.name].append(str(path.relative_to(ROOT)))
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}
+
+
+@pytest.mark.parametrize('path', CORE, ids=lambda path: str(path.relative_to(ROOT)))
+def test_core_reads_no_clock_and_draws_no_unseeded_numbers(path: Path) -> None:
     calls = {
         ast.unparse(node.func)
         for node in ast.walk(ast.parse(path.read_text()))
@@ -127,27 +173,13 @@ def test_core_reads_no_clock_and_no_unseeded_dice(path: Path) -> None:
     assert (calls & CLOCKS) | unseeded == set()
 
 
-def test_a_turned_arrow_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules[__name__], 'ROOT', tmp_path)
-    path = tmp_path / 'embodied_r_ros' / 'keyframes.py'
-    path.parent.mkdir()
-    path.write_text('import rclpy\nfrom embodied_r_ros.nodes import qos\nimport numpy\n')
-    assert violations(path) == ['embodied_r_ros.nodes.qos', 'rclpy']
-
-
-def test_the_tree_in_the_guide_lists_every_source() -> None:
-    guide = (ROOT / 'CONTRIBUTING.md').read_text()
-    listed: dict[str, set[str]] = {}
-    for section in re.split(r'\n\s*\n', guide.partition('## The tree')[2].strip()):
-        folder, *lines = section.splitlines()
-        listed[folder.split()[0].rstrip('/')] = {
-            line.split()[0] for line in lines if line[:2] == '  '
-        }
-    others = [path for folder in ('bench', 'examples') for path in (ROOT / folder).glob('*.py')]
-    missing = [
-        str(path.relative_to(ROOT))
-        for path in (*SOURCES, *sorted(others))
-        if path.name != '__init__.py'
-        and path.name not in listed.get(str(path.parent.relative_to(ROOT)), set())
-    ]
-    assert missing == []
+def test_an_upward_import_is_found_under_type_checking_too(tmp_path: Path) -> None:
+    path = tmp_path / PACKAGE / 'reasoning' / 'prompts.py'
+    path.parent.mkdir(parents=True)
+    path.write_text(
+        'from typing import TYPE_CHECKING\n'
+        'from embodied_r_ros.types.deltas import SemanticDelta\n'
+        'if TYPE_CHECKING:\n'
+        '    from embodied_r_ros.arm.robot import Robot\n'
+    )
+    assert upward_imports(path, tmp_path) == ['embodied_r_ros.arm.robot.Robot']

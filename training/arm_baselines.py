@@ -17,10 +17,10 @@ from pathlib import Path
 import sys
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.errors import EmbodiedRError, InputError
-from embodied_r_ros.movement import Movement
-from embodied_r_ros.reasoning.memory import MemoryConfig
-from embodied_r_ros.rows import read_rows
+from embodied_r_ros.arm.task_frame import Movement
+from embodied_r_ros.common.errors import EmbodiedRError, InputError
+from embodied_r_ros.questions.row import read_rows
+from embodied_r_ros.scene.memory import MemoryConfig
 
 from training.arm_reader import position_in, state_in
 from training.statistics import bootstrap_interval
@@ -29,7 +29,7 @@ from training.traces import read_row
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from embodied_r_ros.rows import Row
+    from embodied_r_ros.questions.row import Row
 
 Rule = Callable[['Row', MemoryConfig], 'str | None']  # the option that it takes; None: it has none
 

@@ -16,8 +16,8 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.errors import EmbodiedRError, InputError
-from embodied_r_ros.rows import read_rows, write_rows
+from embodied_r_ros.common.errors import EmbodiedRError, InputError
+from embodied_r_ros.questions.row import read_rows, write_rows
 
 from training.arm_perceived import as_perceived
 from training.arm_reader import position_in
@@ -25,7 +25,7 @@ from training.arm_reader import position_in
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from embodied_r_ros.rows import Row
+    from embodied_r_ros.questions.row import Row
 
 # What follows the frame (`coordinates_text`), up to the state. Robots tell it in words of theirs.
 _METADATA = re.compile(

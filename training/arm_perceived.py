@@ -12,13 +12,13 @@ from dataclasses import replace
 import re
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.geometry import position_text
+from embodied_r_ros.types.geometry import position_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from embodied_r_ros.rows import Row
+    from embodied_r_ros.questions.row import Row
 
 _THING = re.compile(r'\b([a-z]+) (block|mat)\b')
 _ON_TABLE = re.compile(r'(On the table: )(.*?)(\.(?: At the end effector: .*)?)$')

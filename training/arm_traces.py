@@ -15,9 +15,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.errors import InputError
-from embodied_r_ros.geometry import position_text
-from embodied_r_ros.movement import Movement
+from embodied_r_ros.arm.task_frame import Movement
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.types.geometry import position_text
 
 from training.arm_reader import cm_of, cm_text, colours_of, read_arm
 from training.arm_words import is_pushed
@@ -25,7 +25,7 @@ from training.arm_words import is_pushed
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from embodied_r_ros.rows import Row
+    from embodied_r_ros.questions.row import Row
 
     from training.arm_reader import ArmPrompt, Cm
 

@@ -17,19 +17,18 @@ from random import Random
 import sys
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.deltas import row_deltas
-from embodied_r_ros.errors import EmbodiedRError, InputError
-from embodied_r_ros.keypoints.trial import Trial, TrialConfig
-from embodied_r_ros.perception.placing import table_view
+from embodied_r_ros.arm.proposal import gripper_question, keypoint_question
+from embodied_r_ros.arm.robot import load_robot
+from embodied_r_ros.arm.table import table_view
+from embodied_r_ros.arm.trial import Trial, TrialConfig
+from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.questions.derive import QuestionsConfig
+from embodied_r_ros.questions.row import Row, write_rows
 from embodied_r_ros.questions.splits import split_of
 from embodied_r_ros.reasoning.completions import option_letter
-from embodied_r_ros.reasoning.keypoints import gripper_question, keypoint_question
-from embodied_r_ros.robots import load_robot
-from embodied_r_ros.rows import Row, write_rows
-from embodied_r_ros.sim.arm_choosers import Chooser, Chosen
-from embodied_r_ros.sim.arm_loop import ClassicalSight, play, TrialPlan
-from embodied_r_ros.sim.config import ArmConfig
+from embodied_r_ros.sim.arm.trials import Chooser, Chosen, ClassicalSight, play, TrialPlan
+from embodied_r_ros.sim.runs import ArmConfig
+from embodied_r_ros.types.deltas import row_deltas
 from tqdm import tqdm
 
 from training.arm_reader import position_in, state_in
@@ -38,10 +37,10 @@ from training.arm_traces import ARM_READERS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from embodied_r_ros.deltas import SemanticDelta
-    from embodied_r_ros.reasoning.asking import Question
-    from embodied_r_ros.robots import Robot
-    from embodied_r_ros.sim.arm_choosers import View
+    from embodied_r_ros.arm.robot import Robot
+    from embodied_r_ros.reasoning.question import Question
+    from embodied_r_ros.sim.arm.trials import View
+    from embodied_r_ros.types.deltas import SemanticDelta
 
     # Which option, of a kind of question about what was seen; None: it cannot be known.
     Answerer = Callable[[str, Question, Sequence[SemanticDelta]], int | None]

@@ -7,10 +7,10 @@ from dataclasses import fields, MISSING
 from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.errors import InputError
-from embodied_r_ros.models.weights import holds_weights
-from embodied_r_ros.recordings.bag_digest import file_sha256
-from embodied_r_ros.yaml_files import read_yaml
+from embodied_r_ros.chat.settings import holds_weights
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.settings import read_yaml
+from embodied_r_ros.episodes.inspect import file_sha256
 import yaml
 
 from training.checkpoints import newest_checkpoint

@@ -15,7 +15,7 @@ from pathlib import Path
 import sys
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.errors import EmbodiedRError, InputError
+from embodied_r_ros.common.errors import EmbodiedRError, InputError
 
 from training.report_page import comparison_page
 from training.statistics import paired_test

@@ -17,12 +17,13 @@ from dataclasses import replace
 import math
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.deltas import CANNOT_TELL, SemanticDelta
-from embodied_r_ros.wording import (
+from embodied_r_ros.types.deltas import (
     ANGLE_STEP_DEG,
+    CANNOT_TELL,
     change_text,
     MotionStep,
     parse_action,
+    SemanticDelta,
     STATIONARY,
 )
 
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
-    from embodied_r_ros.deltas import Item
-    from embodied_r_ros.rows import Row
+    from embodied_r_ros.questions.row import Row
+    from embodied_r_ros.types.deltas import Item
 
 # Motions of retold rows: turns in steps of the wording's, moves of the wording's 0.1 m.
 _MOST_TURN_DEG, _MOST_MOVE_M = 180, 3.0

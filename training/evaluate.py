@@ -15,10 +15,10 @@ from random import Random
 import sys
 from typing import Any, TYPE_CHECKING, TypeVar
 
-from embodied_r_ros.answers import Sampling
-from embodied_r_ros.errors import EmbodiedRError, InputError
-from embodied_r_ros.perception.vlm.cache import ReplyCache
-from embodied_r_ros.reasoning.memory import MemoryConfig
+from embodied_r_ros.chat.cache import ReplyCache
+from embodied_r_ros.common.errors import EmbodiedRError, InputError
+from embodied_r_ros.scene.memory import MemoryConfig
+from embodied_r_ros.types.answers import Sampling
 
 from training.arm_baselines import arm_baselines
 from training.arm_baselines import table as arm_table
@@ -35,7 +35,7 @@ from training.writing import write_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from embodied_r_ros.rows import Row
+    from embodied_r_ros.questions.row import Row
 
     from training.judge.cases import Judge
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import sys
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.errors import EmbodiedRError, InputError
+from embodied_r_ros.common.errors import EmbodiedRError, InputError
 
 from training.experiments import keyframes, models, perception
 from training.experiments.config import (

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.config import check_settings, setting
+from embodied_r_ros.common.settings import check_settings, setting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,12 +13,11 @@ from io import BytesIO
 import sys
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.errors import InputError, ModelError
-from embodied_r_ros.models.chat import ChatRequest
-from embodied_r_ros.models.chat_config import ChatConfig
-from embodied_r_ros.models.digest import model_digest
-from embodied_r_ros.models.http_chat import HttpChatClient
-from embodied_r_ros.perception.vlm.cache import cache_key, ReplyCache
+from embodied_r_ros.chat.cache import cache_key, ReplyCache
+from embodied_r_ros.chat.client import HttpChatClient
+from embodied_r_ros.chat.protocol import ChatRequest
+from embodied_r_ros.chat.settings import ChatConfig, model_digest
+from embodied_r_ros.common.errors import InputError, ModelError
 import PIL.Image
 import torch
 from tqdm import tqdm
@@ -33,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
     from pathlib import Path
 
-    from embodied_r_ros.answers import Sampling
     from embodied_r_ros.reasoning.prompts import Prompt
+    from embodied_r_ros.types.answers import Sampling
 
     Keep = Callable[[Prompt, str], None]
 

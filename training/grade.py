@@ -13,9 +13,9 @@ from pathlib import Path
 import sys
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.errors import EmbodiedRError, InputError
-from embodied_r_ros.reasoning.asking import question_problem
+from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.reasoning.completions import option_letter, UNKNOWN
+from embodied_r_ros.reasoning.question import question_problem
 
 from training.grading import graded_with_consistency, named_answer
 from training.judge.models import add_judge_option, judge_of

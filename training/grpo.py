@@ -11,8 +11,8 @@ import math
 import sys
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.errors import InputError
-from embodied_r_ros.robots import load_robot
+from embodied_r_ros.arm.robot import load_robot
+from embodied_r_ros.common.errors import InputError
 from peft import LoraConfig
 import torch
 from trl import GRPOConfig, GRPOTrainer

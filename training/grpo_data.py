@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.reasoning.memory import MemoryConfig
+from embodied_r_ros.scene.memory import MemoryConfig
 
 from training.batches import grouped_by_length
 from training.generate import chat_text, prompt_messages

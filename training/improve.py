@@ -21,14 +21,14 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.config import config_from_mapping
-from embodied_r_ros.errors import EmbodiedRError, InputError
-from embodied_r_ros.models.profiles import load_profile
-from embodied_r_ros.models.tied_process import tied
+from embodied_r_ros.common.child_processes import tied
+from embodied_r_ros.common.errors import EmbodiedRError, InputError
+from embodied_r_ros.common.settings import config_from_mapping
+from embodied_r_ros.episodes.inspect import bag_digest, file_sha256
 from embodied_r_ros.questions.collect import find_bags
-from embodied_r_ros.reasoning.asking import ReasonerConfig
-from embodied_r_ros.recordings.bag_digest import bag_digest, file_sha256
-from embodied_r_ros.rows import read_rows
+from embodied_r_ros.questions.row import read_rows
+from embodied_r_ros.reasoning.question import ReasonerConfig
+from embodied_r_ros.serving.profiles import load_profile
 from tqdm import tqdm
 
 from training.beginning import begin_or_go_on

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.errors import InputError
-from embodied_r_ros.rows import read_rows
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.questions.row import read_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from embodied_r_ros.rows import Row
+    from embodied_r_ros.questions.row import Row
 
 
 @dataclass(kw_only=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from embodied_r_ros.vocabulary import COLOURS, SHAPES
+from embodied_r_ros.types.vocabulary import COLOURS, SHAPES
 import torch
 
 # With the space before: labels stand inside of sentences, and decoding gives the space back.

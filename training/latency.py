@@ -8,16 +8,16 @@ from dataclasses import dataclass
 import time
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.models.chat import ChatRequest
-from embodied_r_ros.models.http_chat import HttpChatClient
-from embodied_r_ros.models.serving import served_model
+from embodied_r_ros.chat.client import HttpChatClient
+from embodied_r_ros.chat.protocol import ChatRequest
+from embodied_r_ros.serving.servers import served_model
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from embodied_r_ros.answers import Sampling
     from embodied_r_ros.reasoning.prompts import Prompt
+    from embodied_r_ros.types.answers import Sampling
 
 _DEADLINE_S = 600.0
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from embodied_r_ros.errors import InputError
-from embodied_r_ros.models.weights import holds_weights, refuse_pickles
+from embodied_r_ros.chat.settings import holds_weights, refuse_pickles
+from embodied_r_ros.common.errors import InputError
 
 _ADAPTER = 'adapter_config.json'
 # How transformers is to read a model: from this machine, no pickles, no code that comes with it.

@@ -14,7 +14,7 @@ from pathlib import Path
 import sys
 from typing import Any
 
-from embodied_r_ros.errors import EmbodiedRError
+from embodied_r_ros.common.errors import EmbodiedRError
 import torch
 from transformers import (
     AutoModelForCausalLM,

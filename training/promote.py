@@ -20,14 +20,14 @@ import sys
 import tempfile
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.answers import Sampling
-from embodied_r_ros.config import config_from_mapping, setting_infos
-from embodied_r_ros.errors import EmbodiedRError, InputError
-from embodied_r_ros.models.digest import model_digest
-from embodied_r_ros.models.profiles import load_profile
-from embodied_r_ros.models.promotion import in_force, promote, roll_back, slot_folder
-from embodied_r_ros.reasoning.asking import ReasonerConfig
-from embodied_r_ros.recordings.provenance import code_version
+from embodied_r_ros.chat.settings import model_digest
+from embodied_r_ros.common.errors import EmbodiedRError, InputError
+from embodied_r_ros.common.resources import code_version
+from embodied_r_ros.common.settings import config_from_mapping, setting_infos
+from embodied_r_ros.reasoning.question import ReasonerConfig
+from embodied_r_ros.serving.profiles import load_profile
+from embodied_r_ros.serving.promotion import in_force, promote, roll_back, slot_folder
+from embodied_r_ros.types.answers import Sampling
 
 from training.compare import compare
 from training.evaluate import CACHE, drawn, evaluate, opened_cache
@@ -42,7 +42,7 @@ from training.writing import write_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from embodied_r_ros.rows import Row
+    from embodied_r_ros.questions.row import Row
 
 _GIT_TIMEOUT_S = 5.0
 _FEW_SCENES = 10

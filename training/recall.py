@@ -13,10 +13,17 @@ import math
 from random import Random
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.deltas import DeltaKind, Item, ItemStatus, SemanticDelta
-from embodied_r_ros.reasoning.memory import MemoryConfig, scene_text
-from embodied_r_ros.vocabulary import COLOURS, SHAPES
-from embodied_r_ros.wording import ANGLE_STEP_DEG, change_text, MotionStep
+from embodied_r_ros.scene.memory import MemoryConfig, scene_text
+from embodied_r_ros.types.deltas import (
+    ANGLE_STEP_DEG,
+    change_text,
+    DeltaKind,
+    Item,
+    ItemStatus,
+    MotionStep,
+    SemanticDelta,
+)
+from embodied_r_ros.types.vocabulary import COLOURS, SHAPES
 
 from training.scene_reader import first_lines, last_sight, read_scene
 from training.traces import NOT_SEEN

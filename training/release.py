@@ -15,9 +15,9 @@ import sys
 import tempfile
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.errors import EmbodiedRError, InputError
-from embodied_r_ros.models.digest import model_digest
-from embodied_r_ros.models.folders import bring_back, put_in_place
+from embodied_r_ros.chat.settings import model_digest
+from embodied_r_ros.common.errors import EmbodiedRError, InputError
+from embodied_r_ros.serving.promotion import bring_back, put_in_place
 
 from training.nano import load_tokenizer
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.errors import InputError
+from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.reasoning.completions import choice_index, parse_completion
 
 from training.arm_reader import position_in
@@ -23,7 +23,7 @@ from training.grading import consistencies, graded
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from embodied_r_ros.robots import Robot
+    from embodied_r_ros.arm.robot import Robot
 
     from training.judge.cases import Judge
 

@@ -22,9 +22,9 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.errors import EmbodiedRError, InputError
+from embodied_r_ros.common.errors import EmbodiedRError, InputError
+from embodied_r_ros.questions.row import read_rows, write_rows
 from embodied_r_ros.questions.wordings import FOREIGN, WORDINGS
-from embodied_r_ros.rows import read_rows, write_rows
 
 from training.arm_words import reworded_task
 from training.wording_patterns import chosen, wording_regex
@@ -32,7 +32,7 @@ from training.wording_patterns import chosen, wording_regex
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from embodied_r_ros.rows import Row
+    from embodied_r_ros.questions.row import Row
 
 # Of what stands in brackets one is chosen.
 MORE_WORDINGS: dict[str, tuple[str, ...]] = {

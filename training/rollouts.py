@@ -16,9 +16,9 @@ from pathlib import Path
 import sys
 from typing import Any, TextIO, TYPE_CHECKING
 
-from embodied_r_ros.answers import Sampling
-from embodied_r_ros.errors import EmbodiedRError, InputError
-from embodied_r_ros.reasoning.memory import MemoryConfig
+from embodied_r_ros.common.errors import EmbodiedRError, InputError
+from embodied_r_ros.scene.memory import MemoryConfig
+from embodied_r_ros.types.answers import Sampling
 from tqdm import tqdm
 
 from training.evaluate import drawn
@@ -31,7 +31,7 @@ from training.samples import begun, is_another, Origin, origin_of, read_samples,
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from embodied_r_ros.rows import Row
+    from embodied_r_ros.questions.row import Row
 
     from training.judge.cases import Judge
 

@@ -13,7 +13,7 @@ from random import Random
 import sys
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.errors import InputError
+from embodied_r_ros.common.errors import InputError
 
 from training.generate import model_identity
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from embodied_r_ros.answers import Sampling
-    from embodied_r_ros.reasoning.memory import MemoryConfig
-    from embodied_r_ros.rows import Row
+    from embodied_r_ros.questions.row import Row
+    from embodied_r_ros.scene.memory import MemoryConfig
+    from embodied_r_ros.types.answers import Sampling
 
 
 def read_samples(path: Path) -> dict[str, dict[str, Any]]:

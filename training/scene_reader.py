@@ -12,7 +12,7 @@ import math
 import re
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.wording import MotionStep, parse_action
+from embodied_r_ros.types.deltas import MotionStep, parse_action
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,7 +12,7 @@ import re
 import sys
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.errors import InputError
+from embodied_r_ros.common.errors import InputError
 import torch
 from transformers import TrainerCallback
 

@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 from datasets import Dataset
-from embodied_r_ros.errors import InputError
+from embodied_r_ros.common.errors import InputError
 from peft import LoraConfig
 import torch
 from transformers import set_seed

@@ -10,7 +10,7 @@ from random import Random
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.reasoning.completions import parse_completion, UNKNOWN
-from embodied_r_ros.reasoning.memory import MemoryConfig
+from embodied_r_ros.scene.memory import MemoryConfig
 
 from training.arm_reader import position_in
 from training.degrade import degraded, retold
@@ -25,7 +25,7 @@ from training.vision import has_image, image_file, image_prompt
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from embodied_r_ros.rows import Row
+    from embodied_r_ros.questions.row import Row
 
 # Budgets of a scene [tokens] in which memory merges all but two to six lines.
 _TIGHT_BUDGETS = (200, 450)

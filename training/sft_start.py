@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.errors import InputError
+from embodied_r_ros.common.errors import InputError
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
 from training.label_tokens import add_label_tokens

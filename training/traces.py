@@ -14,15 +14,15 @@ import re
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.reasoning.completions import option_letter, UNKNOWN
-from embodied_r_ros.vocabulary import COLOURS, SHAPES
+from embodied_r_ros.types.vocabulary import COLOURS, SHAPES
 
 from training.arm_traces import ARM_READERS
 from training.scene_reader import first_lines, last_sight, read_scene, SceneLine, SeenItem
 from training.walk import place, quarter, side_of, signed_rise, signed_turn, turned, Walk, wrapped
 
 if TYPE_CHECKING:
-    from embodied_r_ros.reasoning.memory import MemoryConfig
-    from embodied_r_ros.rows import Row
+    from embodied_r_ros.questions.row import Row
+    from embodied_r_ros.scene.memory import MemoryConfig
 
 # Distance that is assumed for an item whose distance the text does not give [m].
 _ASSUMED_M = 2.0

@@ -15,14 +15,14 @@ import re
 import sys
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.errors import EmbodiedRError, InputError
-from embodied_r_ros.images import encode_image, EncodedImage
+from embodied_r_ros.bags.sources import open_source
+from embodied_r_ros.common.errors import EmbodiedRError, InputError
+from embodied_r_ros.episodes.episode import episode_id_of
 from embodied_r_ros.questions.collect import find_bags
-from embodied_r_ros.reasoning.memory import MemoryConfig
+from embodied_r_ros.questions.row import read_rows, Row
 from embodied_r_ros.reasoning.prompts import NOTHING_SEEN
-from embodied_r_ros.recordings.episode_bag import episode_id_of
-from embodied_r_ros.recordings.sources import open_source
-from embodied_r_ros.rows import read_rows, Row
+from embodied_r_ros.scene.memory import MemoryConfig
+from embodied_r_ros.types.images import encode_image, EncodedImage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

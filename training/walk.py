@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 import math
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.deltas import CANNOT_TELL
+from embodied_r_ros.types.deltas import CANNOT_TELL
 
 if TYPE_CHECKING:
-    from embodied_r_ros.wording import MotionStep
+    from embodied_r_ros.types.deltas import MotionStep
 
     from training.scene_reader import SceneLine
 

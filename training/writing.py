@@ -6,7 +6,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.errors import InputError
+from embodied_r_ros.common.errors import InputError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,11 +8,11 @@ import sys
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.cli.arguments import some_path, some_text
-from embodied_r_ros.errors import InputError
-from embodied_r_ros.models.serving import served_model
-from embodied_r_ros.offline import answer_to_json, ask_about, check_source, see
-from embodied_r_ros.reasoning.asking import Phase, Question, question_problem, ReasonerConfig
-from embodied_r_ros.resources import shared_path
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.episodes.offline import answer_to_json, ask_about, check_source, see
+from embodied_r_ros.reasoning.question import Phase, Question, question_problem, ReasonerConfig
+from embodied_r_ros.serving.servers import served_model
 from tqdm import tqdm
 
 if TYPE_CHECKING:

@@ -7,15 +7,15 @@ import sys
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.cli.arguments import some_path
-from embodied_r_ros.collecting.episode import CollectConfig
-from embodied_r_ros.collecting.jobs import collect
+from embodied_r_ros.episodes.collect import CollectConfig
+from embodied_r_ros.episodes.collect_jobs import collect
 from embodied_r_ros.questions.collect import find_bags
 from tqdm import tqdm
 
 if TYPE_CHECKING:
     import argparse
 
-    from embodied_r_ros.collecting.jobs import Result
+    from embodied_r_ros.episodes.collect_jobs import Result
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

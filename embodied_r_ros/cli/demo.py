@@ -7,9 +7,9 @@ import sys
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.cli.arguments import some_path
-from embodied_r_ros.errors import ConfigError, InputError
-from embodied_r_ros.reasoning.asking import Question, question_problem
-from embodied_r_ros.resources import shared_path
+from embodied_r_ros.common.errors import ConfigError, InputError
+from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.reasoning.question import Question, question_problem
 
 if TYPE_CHECKING:
     import argparse
@@ -46,7 +46,7 @@ def main(args: argparse.Namespace) -> int:
     """Run the demonstration."""
     questions = _questions(args.words)
     try:
-        from embodied_r_ros.nodes.demo import Audience, DemoRequest, run_demo
+        from embodied_r_ros.nodes.demo.demo import Audience, DemoRequest, run_demo
     except ImportError as error:
         msg = f'ROS 2 is not there ({error}): source it, or run `make demo` in the clone'
         raise ConfigError(msg) from None

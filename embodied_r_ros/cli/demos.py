@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.cli.arguments import some_path
-from embodied_r_ros.importing.dataset import import_dataset
+from embodied_r_ros.episodes.import_dataset import import_dataset
 from tqdm import tqdm
 
 if TYPE_CHECKING:

@@ -8,8 +8,10 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.cli.arguments import some_text
-from embodied_r_ros.doctor import (
+from embodied_r_ros.common.errors import EmbodiedRError
+from embodied_r_ros.nodes.doctor import (
     camera_check,
     Check,
     installation_checks,
@@ -18,9 +20,7 @@ from embodied_r_ros.doctor import (
     table,
     transport_check,
 )
-from embodied_r_ros.errors import EmbodiedRError
-from embodied_r_ros.models.chat_config import ChatConfig
-from embodied_r_ros.transport import transport_environment
+from embodied_r_ros.nodes.transport import transport_environment
 
 if TYPE_CHECKING:
     import argparse
@@ -61,7 +61,7 @@ def _camera(topic: str) -> Check:
 
 def _transport() -> Check:
     # Imported here: it needs ROS, whose absence is a finding and not a failure of the doctor.
-    from embodied_r_ros.nodes.transport_check import measure
+    from embodied_r_ros.nodes.transport import measure
 
     try:
         return transport_check(measure())
@@ -70,7 +70,7 @@ def _transport() -> Check:
 
 
 def _other_publisher() -> Check:
-    from embodied_r_ros.nodes.transport_check import measure
+    from embodied_r_ros.nodes.transport import measure
 
     print('and 60 from a process with the settings of this shell ...', file=sys.stderr)
     try:

@@ -10,12 +10,11 @@ import json
 import sys
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.bags.audit import AuditReport
+from embodied_r_ros.bags.recovery import find_episodes, recover_all
 from embodied_r_ros.cli.arguments import some_path
-from embodied_r_ros.errors import BagError, InputError
-from embodied_r_ros.recordings.audit import AuditReport
-from embodied_r_ros.recordings.bag_audit import audit_bag
-from embodied_r_ros.recordings.episode_list import delete_episode, EpisodeSummary, summarize
-from embodied_r_ros.recordings.recovery import find_episodes, recover_all
+from embodied_r_ros.common.errors import BagError, InputError
+from embodied_r_ros.episodes.inspect import audit_bag, delete_episode, EpisodeSummary, summarize
 
 if TYPE_CHECKING:
     import argparse

@@ -6,16 +6,16 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from embodied_r_ros.bags.sources import open_source
 from embodied_r_ros.cli.arguments import some_path
-from embodied_r_ros.keyframe_budget import evaluate_images
-from embodied_r_ros.keyframes import KeyframeConfig
-from embodied_r_ros.recordings.sources import open_source
+from embodied_r_ros.keyframes.budget import evaluate_images
+from embodied_r_ros.keyframes.selector import KeyframeConfig
 from tqdm import tqdm
 
 if TYPE_CHECKING:
     import argparse
 
-    from embodied_r_ros.keyframes import Evaluation
+    from embodied_r_ros.keyframes.selector import Evaluation
 
 _HEADING = '   image        time   compared   overlap  inliers  reason\n'
 

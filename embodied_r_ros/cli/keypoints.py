@@ -8,18 +8,17 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from embodied_r_ros.arm.keypoint_rules import find_keypoints, RULES
+from embodied_r_ros.arm.robot import ArmSetup, load_robot, Robot
+from embodied_r_ros.bags.reader import open_bag
 from embodied_r_ros.cli.arguments import some_path
-from embodied_r_ros.keypoints.finding import find_keypoints, RULES
-from embodied_r_ros.keypoints.setup import ArmSetup
-from embodied_r_ros.recordings.bags import open_bag
-from embodied_r_ros.recordings.demonstrations import read_demonstration, setup_of
-from embodied_r_ros.robots import load_robot, Robot
-from embodied_r_ros.showing.keypoint_sheet import images_at, write_keypoint_sheet
+from embodied_r_ros.episodes.demonstrations import read_demonstration, setup_of
+from embodied_r_ros.view.keypoint_sheet import images_at, write_keypoint_sheet
 
 if TYPE_CHECKING:
     import argparse
 
-    from embodied_r_ros.keypoints.demonstration import Keypoint
+    from embodied_r_ros.arm.demonstration import Keypoint
 
 _HEADING = '  sample      time        x        y        z   gripper  reason'
 

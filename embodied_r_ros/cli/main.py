@@ -14,7 +14,7 @@ import signal
 import sys
 from typing import NoReturn, TYPE_CHECKING
 
-from embodied_r_ros.errors import EmbodiedRError, InputError
+from embodied_r_ros.common.errors import EmbodiedRError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,29 +9,29 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from embodied_r_ros.bags.sources import open_source
+from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.cli.arguments import some_path
-from embodied_r_ros.errors import ConfigError, InputError
-from embodied_r_ros.keyframes import KeyframeConfig
-from embodied_r_ros.models.chat_config import ChatConfig
-from embodied_r_ros.models.profiles import load_profile
-from embodied_r_ros.offline import recorded_alone
+from embodied_r_ros.common.errors import ConfigError, InputError
+from embodied_r_ros.episodes.episode import read_episode
+from embodied_r_ros.episodes.offline import recorded_alone
+from embodied_r_ros.keyframes.selector import KeyframeConfig
 from embodied_r_ros.perception.classical import ClassicalConfig
-from embodied_r_ros.pipeline import (
+from embodied_r_ros.perception.pipeline import (
     classical_perceiver,
     delta_to_json,
     perceive_images,
     vlm_perceiver,
 )
-from embodied_r_ros.recordings.episode_bag import read_episode
-from embodied_r_ros.recordings.sources import open_source
+from embodied_r_ros.serving.profiles import load_profile
 from tqdm import tqdm
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable
 
-    from embodied_r_ros.deltas import SemanticDelta
     from embodied_r_ros.perception.perceiver import Perceiver
+    from embodied_r_ros.types.deltas import SemanticDelta
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

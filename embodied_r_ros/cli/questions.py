@@ -6,19 +6,18 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from embodied_r_ros.arm.robot import load_robot
 from embodied_r_ros.cli.arguments import some_path
-from embodied_r_ros.errors import InputError
-from embodied_r_ros.models.profiles import load_profile
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.episodes.arm import keyframes_of_arm
+from embodied_r_ros.episodes.episode import DELTA_SOURCES
 from embodied_r_ros.perception.classical import ClassicalConfig
-from embodied_r_ros.pipeline import classical_perceiver, perceive_path, vlm_perceiver
+from embodied_r_ros.perception.pipeline import classical_perceiver, perceive_path, vlm_perceiver
 from embodied_r_ros.questions.collect import find_bags, rows_of_bags
-from embodied_r_ros.questions.coverage import Coverage
+from embodied_r_ros.questions.coverage import Coverage, manifest_path, write_manifest
 from embodied_r_ros.questions.derive import QuestionsConfig
-from embodied_r_ros.questions.manifest import manifest_path, write_manifest
-from embodied_r_ros.recordings.arm_episodes import keyframes_of_arm
-from embodied_r_ros.recordings.episode_bag import DELTA_SOURCES
-from embodied_r_ros.robots import load_robot
-from embodied_r_ros.rows import write_rows
+from embodied_r_ros.questions.row import write_rows
+from embodied_r_ros.serving.profiles import load_profile
 from tqdm import tqdm
 
 if TYPE_CHECKING:
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from embodied_r_ros.deltas import SemanticDelta
-    from embodied_r_ros.robots import Robot
+    from embodied_r_ros.arm.robot import Robot
+    from embodied_r_ros.types.deltas import SemanticDelta
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

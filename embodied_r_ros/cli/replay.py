@@ -8,16 +8,16 @@ import sys
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.cli.arguments import some_path, some_text
-from embodied_r_ros.errors import InputError
-from embodied_r_ros.models.serving import served_model
-from embodied_r_ros.recordings.episode_bag import read_answers
-from embodied_r_ros.replay import (
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.episodes.episode import read_answers
+from embodied_r_ros.episodes.replay import (
     ask_again,
     never_answered,
     prepared,
     replay_table,
     replay_to_json,
 )
+from embodied_r_ros.serving.servers import served_model
 from tqdm import tqdm
 
 if TYPE_CHECKING:

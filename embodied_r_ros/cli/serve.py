@@ -10,8 +10,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.cli.arguments import some_path
-from embodied_r_ros.models.profiles import load_profile, profile_names, ROLES
-from embodied_r_ros.models.serving import ModelServers
+from embodied_r_ros.serving.profiles import load_profile, profile_names, ROLES
+from embodied_r_ros.serving.servers import ModelServers
 
 if TYPE_CHECKING:
     import argparse

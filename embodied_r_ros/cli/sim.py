@@ -10,15 +10,15 @@ import re
 import sys
 from typing import Any, TYPE_CHECKING, TypeVar
 
+from embodied_r_ros.arm.robot import load_robot
 from embodied_r_ros.cli.arguments import some_path, some_text
-from embodied_r_ros.config import setting_infos
-from embodied_r_ros.errors import ConfigError, InputError
-from embodied_r_ros.models.profiles import load_profile
-from embodied_r_ros.models.serving import served_model
-from embodied_r_ros.reasoning.asking import ReasonerConfig
-from embodied_r_ros.robots import load_robot
+from embodied_r_ros.common.errors import ConfigError, InputError
+from embodied_r_ros.common.settings import setting_infos
+from embodied_r_ros.reasoning.question import ReasonerConfig
+from embodied_r_ros.serving.profiles import load_profile
+from embodied_r_ros.serving.servers import served_model
 from embodied_r_ros.sim import require_arm, require_simulator
-from embodied_r_ros.sim.config import ArmConfig, IndoorConfig
+from embodied_r_ros.sim.runs import ArmConfig, IndoorConfig
 from tqdm import tqdm
 
 if TYPE_CHECKING:
@@ -118,8 +118,8 @@ def main(args: argparse.Namespace) -> int:
 
 def _indoor(args: argparse.Namespace) -> int:
     require_simulator()
-    from embodied_r_ros.sim.indoor import generate
-    from embodied_r_ros.sim.signs import texts_of
+    from embodied_r_ros.sim.indoor.episodes import generate
+    from embodied_r_ros.sim.indoor.model import texts_of
 
     width, height = args.size
     signs = texts_of(args.signs) if args.signs else ()
@@ -138,7 +138,7 @@ def _arm(args: argparse.Namespace) -> int:
     config = ArmConfig(args.task, args.rate, width, height, images, args.noise)
     if args.closed_loop:
         return _closed_loop(args, config)
-    from embodied_r_ros.sim.arm import generate
+    from embodied_r_ros.sim.arm.demonstrations import generate
 
     _watch(generate(config, args.seed, args.episodes, args.out, args.workers), args.episodes)
     return 0
@@ -149,12 +149,12 @@ def _closed_loop(args: argparse.Namespace, config: ArmConfig) -> int:
         msg = '--closed-loop needs images, one worker, and a --speed of 0.01 to 100'
         raise InputError(msg)
     try:
-        from embodied_r_ros.nodes.closed_loop import closed_loop, LoopSettings
+        from embodied_r_ros.nodes.demo.arm import closed_loop, LoopSettings
     except ImportError as error:
         msg = f'ROS 2 is not there ({error}): source it, or run `make setup` in the clone'
         raise ConfigError(msg) from None
-    from embodied_r_ros.sim.arm_runs import ClosedLoopRun, finish, lead
-    from embodied_r_ros.sim.chooser_server import ChooserServer
+    from embodied_r_ros.sim.arm.chooser_server import ChooserServer
+    from embodied_r_ros.sim.arm.runs import ClosedLoopRun, finish, lead
 
     model, robot_file, budget = _leader(args)
     robot, who = load_robot(robot_file), args.chooser or 'model'

@@ -12,19 +12,19 @@ import time
 from typing import Any, TYPE_CHECKING
 
 from action_msgs.srv import CancelGoal
-from embodied_r_ros.conversions import duration_to_msg
-from embodied_r_ros.nodes.deferred import deferred
+from embodied_r_ros.bags.messages import duration_to_msg
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
-from embodied_r_ros.reasoning.answering import Termination
+from embodied_r_ros.nodes.worker import deferred
+from embodied_r_ros.reasoning.queue import Termination
 from rclpy.action import ActionServer, CancelResponse
 from rclpy.callback_groups import ReentrantCallbackGroup
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from embodied_r_ros.nodes.lifecycle import ManagedNode
-    from embodied_r_ros.reasoning.answering import Outcome
-    from embodied_r_ros.reasoning.asking import Listener, Phase
+    from embodied_r_ros.nodes.node_base import ManagedNode
+    from embodied_r_ros.reasoning.question import Listener, Phase
+    from embodied_r_ros.reasoning.queue import Outcome
     from rclpy.action.server import ServerGoalHandle
 
     # Takes a goal or request, and tells later how it ended; returns what cancels it, and None

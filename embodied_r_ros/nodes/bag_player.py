@@ -12,15 +12,16 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, ClassVar, TYPE_CHECKING
 
-from embodied_r_ros.config import check_settings, setting
-from embodied_r_ros.errors import BagError
-from embodied_r_ros.nodes import qos
+from embodied_r_ros.bags.playback import PlaybackConfig, Player
+from embodied_r_ros.bags.reader import open_bag
+from embodied_r_ros.common.errors import BagError
+from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.diagnostics import Health, Level
-from embodied_r_ros.nodes.lifecycle import ManagedNode
+from embodied_r_ros.nodes.node_base import ManagedNode
 from embodied_r_ros.nodes.ros_types import message_class
 from embodied_r_ros.nodes.run import run
-from embodied_r_ros.recordings.bags import open_bag
-from embodied_r_ros.recordings.playback import PlaybackConfig, Player
+from embodied_r_ros.types.units import NS_PER_S
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rosbags.interfaces import QosDurability
 from rosgraph_msgs.msg import Clock
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
     from rclpy.publisher import Publisher
     from rosbags.interfaces import Connection
-
-_NS = 1_000_000_000
 
 
 @dataclass(frozen=True)
@@ -127,7 +126,7 @@ class BagPlayer(ManagedNode):
 
     def _tick(self, bag_ns: int) -> None:
         msg = Clock()
-        msg.clock.sec, msg.clock.nanosec = divmod(bag_ns, _NS)
+        msg.clock.sec, msg.clock.nanosec = divmod(bag_ns, NS_PER_S)
         self._bag_clock.publish(msg)
 
     def _pause(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
@@ -165,7 +164,7 @@ def playing_qos(connection: Connection) -> QoSProfile:
     offered = getattr(connection.ext, 'offered_qos_profiles', [])
     latched = any(profile.durability == QosDurability.TRANSIENT_LOCAL for profile in offered)
     return QoSProfile(
-        depth=qos.LATCHED_OF_MANY.depth if latched else qos.RESULT.depth,
+        depth=topics.LATCHED_OF_MANY.depth if latched else topics.RESULT.depth,
         reliability=ReliabilityPolicy.RELIABLE,
         durability=DurabilityPolicy.TRANSIENT_LOCAL if latched else DurabilityPolicy.VOLATILE,
     )

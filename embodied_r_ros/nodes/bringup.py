@@ -1,22 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the launch files share: the nodes, their models, and their way to being active.
-
-A node that cannot be configured yet (its model server is still loading) is configured
-again after a while.
-"""
+"""What the launch files share: arguments, nodes, models, and the way to being active."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 import sys
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.errors import ConfigError
-from embodied_r_ros.nodes.launch_arguments import is_true
+from embodied_r_ros.common.errors import ConfigError
+from embodied_r_ros.common.resources import shared_path
 from embodied_r_ros.nodes.topics import camera_topic, full_name, robot_remappings
-from embodied_r_ros.resources import shared_path
-from embodied_r_ros.transport import transport_environment
+from embodied_r_ros.nodes.transport import transport_environment
+from embodied_r_ros.serving.profiles import load_profile
 from launch.actions import (
+    DeclareLaunchArgument,
     EmitEvent,
     ExecuteProcess,
     LogInfo,
@@ -26,6 +24,7 @@ from launch.actions import (
 )
 from launch.event_handlers import OnProcessStart
 from launch.events import matches_action
+from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import LifecycleNode
 from launch_ros.event_handlers import OnStateTransition
 from launch_ros.events.lifecycle import ChangeState
@@ -37,6 +36,79 @@ if TYPE_CHECKING:
     from launch.events.process import ProcessExited
 
     from launch import LaunchContext, LaunchDescriptionEntity
+
+_TRUE = {'true', '1', 'yes', 'on'}
+_FALSE = {'false', '0', 'no', 'off'}
+_ARGUMENTS = {
+    'namespace': ('', 'namespace of all nodes'),
+    'params_file': ('', 'YAML file of parameters; empty: the shipped config/embodied_r.yaml'),
+    'use_sim_time': ('false', 'take the time from /clock'),
+    'autostart': ('true', 'configure and activate the nodes'),
+    'log_level': ('info', 'debug, info, warn or error'),
+    'use_respawn': ('false', 'start a node again that ends'),
+    'prefix': ('', 'put before each node\'s command, such as "nice -n 5" or "taskset -c 2"'),
+    'cameras': (
+        '',
+        'namespaces of several cameras, such as front,rear, each with an extractor; empty: one '
+        'camera, without a namespace of its own',
+    ),
+    'image_topic': (
+        '',
+        'base name of the image, such as /camera/color/image_raw; with `cameras` relative to each',
+    ),
+    'image_transport': ('', 'raw or compressed'),
+    'camera_info_topic': ('', 'camera_info of that image, likewise'),
+    'odom_topic': ('', 'odometry of the robot'),
+    'pose_topic': ('', 'pose of the end effector, for gate and reasoner (`current_pose`)'),
+    'profile': ('embedded', 'model profile (config/models), or the path of a YAML file'),
+    'model_server_url': ('', "the reasoner's server, if it runs already; nothing is served then"),
+    'serve_models': ('true', 'start the model servers of the profile'),
+    'gate': ('true', 'start the gate that keypoint proposals pass before anything acts'),
+    'record': ('true', 'start the recorder; episodes start with its service start_episode'),
+    'bag_dir': ('', 'folder of the episodes'),
+}
+
+
+def arguments(**defaults: str) -> list[DeclareLaunchArgument]:
+    """Declare the arguments of a launch file, some with defaults of its own."""
+    return [
+        DeclareLaunchArgument(
+            name, default_value=defaults.get(name, default), description=description
+        )
+        for name, (default, description) in _ARGUMENTS.items()
+    ]
+
+
+def values(context: LaunchContext) -> dict[str, str]:
+    """The arguments as they were given, checked as far as they can be before anything is started.
+
+    Raises:
+        ConfigError: There is no such file or profile.
+    """
+    given = {name: LaunchConfiguration(name).perform(context) for name in _ARGUMENTS}
+    if given['params_file']:
+        file = Path(given['params_file']).expanduser()
+        if not file.is_file():
+            msg = f'params_file is {str(file)!r}: expected a YAML file of parameters'
+            raise ConfigError(msg)
+        given['params_file'] = str(file)
+    if given['profile'] and not given['model_server_url']:
+        load_profile(given['profile'])
+    return given
+
+
+def is_true(given: Mapping[str, str], name: str) -> bool:
+    """Tell what a launch argument means that is true or false.
+
+    Raises:
+        ConfigError: It is neither.
+    """
+    value = given[name].strip().lower()
+    if value not in _TRUE | _FALSE:
+        msg = f'{name} is {given[name]!r}: expected true or false'
+        raise ConfigError(msg)
+    return value in _TRUE
+
 
 _TRY_AGAIN_S = 5.0
 # After SIGINT, before SIGTERM, which ends a process at once: time to close a bag on a slow disk.

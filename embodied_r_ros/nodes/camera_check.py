@@ -7,8 +7,8 @@ from itertools import pairwise
 import time
 from typing import Any, NamedTuple, TYPE_CHECKING
 
-from embodied_r_ros.conversions import stamp_ns_from_msg
-from embodied_r_ros.nodes import qos
+from embodied_r_ros.bags.messages import stamp_ns_from_msg
+from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.ros_types import message_class
 import rclpy
 from rclpy.context import Context
@@ -102,7 +102,7 @@ def _listen(node: Node, executor: SingleThreadedExecutor, topic: str, kind: str)
         age_s = (now_ns - stamp_ns_from_msg(msg.header.stamp)) / 1e9
         heard.append(_Image(age_s, info.get('publication_sequence_number')))
 
-    node.create_subscription(message_class(kind), topic, take, qos.SENSOR)
+    node.create_subscription(message_class(kind), topic, take, topics.SENSOR)
     end = time.monotonic() + _LISTEN_S
     while (left_s := end - time.monotonic()) > 0:
         executor.spin_once(timeout_sec=left_s)

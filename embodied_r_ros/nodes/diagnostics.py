@@ -16,7 +16,7 @@ from rclpy.clock import Clock, ClockType
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from embodied_r_ros.deltas import Rung
+    from embodied_r_ros.types.deltas import Rung
     from rclpy.node import Node
 
 # Runs also where no ROS clock does.

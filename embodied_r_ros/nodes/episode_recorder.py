@@ -18,17 +18,18 @@ from uuid import uuid4
 
 from embodied_r_msgs.msg import Answer, AnswerLabel, EpisodeMark, Keyframe
 from embodied_r_msgs.srv import LabelAnswer, StartEpisode, StopEpisode
-from embodied_r_ros import episodes
-from embodied_r_ros.conversions import label_to_msg, mark_to_msg
-from embodied_r_ros.episodes import EpisodeEvent, Outcome
-from embodied_r_ros.errors import BagError
-from embodied_r_ros.nodes import qos
-from embodied_r_ros.nodes.deferred import deferred
+from embodied_r_ros.bags.audit import AUDIT_NOTE, AuditConfig
+from embodied_r_ros.bags.own_messages import label_to_msg, mark_to_msg
+from embodied_r_ros.common.errors import BagError
+from embodied_r_ros.common.resources import node_of
+from embodied_r_ros.episodes.record import BagTopic, EpisodeWriter, OwnTopics, StorageConfig
+from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.diagnostics import Health, Level
-from embodied_r_ros.nodes.images import image_topic
-from embodied_r_ros.nodes.labelling import Labelling
-from embodied_r_ros.nodes.lifecycle import ManagedNode
-from embodied_r_ros.nodes.recorded_topics import (
+from embodied_r_ros.nodes.labelling import Labelling, Recovering
+from embodied_r_ros.nodes.node_base import ManagedNode
+from embodied_r_ros.nodes.ros_types import image_topic, message_class, ROS_MESSAGES
+from embodied_r_ros.nodes.run import run
+from embodied_r_ros.nodes.topics import (
     ANSWER,
     KEYFRAME,
     recorded_topics,
@@ -36,13 +37,9 @@ from embodied_r_ros.nodes.recorded_topics import (
     RecorderConfig,
     topic_values,
 )
-from embodied_r_ros.nodes.recovering import Recovering
-from embodied_r_ros.nodes.ros_types import message_class, ROS_MESSAGES
-from embodied_r_ros.nodes.run import run
-from embodied_r_ros.recordings.audit import AUDIT_NOTE, AuditConfig
-from embodied_r_ros.recordings.episode_storage import StorageConfig
-from embodied_r_ros.recordings.episode_writer import BagTopic, EpisodeWriter, OwnTopics
-from embodied_r_ros.recordings.provenance import node_of
+from embodied_r_ros.nodes.worker import deferred
+from embodied_r_ros.types import episodes
+from embodied_r_ros.types.episodes import EpisodeEvent, Outcome
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.serialization import deserialize_message, serialize_message
 
@@ -74,8 +71,8 @@ class EpisodeRecorder(ManagedNode):
         """
         self._storage = self.parameters.config(StorageConfig)
         self._storage.check()
-        self._marks = self.publisher(EpisodeMark, 'episode_mark', qos.LATCHED)
-        self._labels = self.publisher(AnswerLabel, 'answer_label', qos.RESULT)
+        self._marks = self.publisher(EpisodeMark, 'episode_mark', topics.LATCHED)
+        self._labels = self.publisher(AnswerLabel, 'answer_label', topics.RESULT)
         group = ReentrantCallbackGroup()
         self.serve(StartEpisode, 'start_episode', self._start, group)
         self.serve(StopEpisode, 'stop_episode', self._stop, group)

@@ -9,15 +9,15 @@ import time
 from typing import TYPE_CHECKING
 
 from embodied_r_msgs.srv import Focus
-from embodied_r_ros.conversions import focus_from_msg
-from embodied_r_ros.errors import CancelledError
+from embodied_r_ros.bags.own_messages import focus_from_msg
+from embodied_r_ros.common.errors import CancelledError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from embodied_r_ros.answers import FocusText
-    from embodied_r_ros.deltas import SemanticDelta
-    from embodied_r_ros.nodes.lifecycle import ManagedNode
+    from embodied_r_ros.nodes.node_base import ManagedNode
+    from embodied_r_ros.types.answers import FocusText
+    from embodied_r_ros.types.deltas import SemanticDelta
 
 # How late a cancel may be noticed [s]; two events cannot be waited for at once.
 _POLL_S = 0.05

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Positions of one frame in another, through tf2 where it is installed."""
+"""Positions of one frame in another, through tf2 where it is installed; the tool among them."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from dataclasses import dataclass
 import time
 from typing import Any, Generic, TYPE_CHECKING, TypeVar
 
-from embodied_r_ros.conversions import stamp_ns_from_msg, transform_from_msg
-from embodied_r_ros.transforms import NoPose
+from embodied_r_ros.bags.messages import pose_stamped_to_msg, stamp_ns_from_msg, transform_from_msg
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.nodes import topics
+from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
+from embodied_r_ros.types.poses import NoPose
+from geometry_msgs.msg import PoseStamped
 import numpy as np
 from rclpy.time import Time
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from embodied_r_ros.geometry import Pose
-    from embodied_r_ros.nodes.lifecycle import ManagedNode
-    from embodied_r_ros.reasoning.keypoints import Position
+    from embodied_r_ros.nodes.node_base import ManagedNode
+    from embodied_r_ros.types.geometry import Pose, Position
 
 _LOOK_S = 0.01
-
 Item = TypeVar('Item')
 
 
@@ -144,3 +146,42 @@ class FrameLine(Generic[Item]):
         is_late = time.monotonic() >= first.end_s
         wanted, _ = self._limits()
         return not is_late and self._frames.may_come(first.source, wanted, first.stamp_ns)
+
+
+_TOOL_LOOK_S = 0.05
+
+
+def follow_tool(
+    node: ManagedNode,
+    frames: Frames | None,
+    tool_frame: str,
+    task_frame: str,
+    take: Callable[[PoseStamped], None],
+) -> None:
+    """Hand on poses of the end effector, each once, while the node is active.
+
+    Args:
+        node: The node; everything is called in its executor.
+        frames: What tf knows; None: nothing, and no frame is named.
+        tool_frame: Frame of the end effector; empty: the poses are those of `current_pose`.
+        task_frame: Frame in which tf is to tell where it is.
+        take: Takes a pose.
+    """
+    if frames is None or not tool_frame:
+        node.subscribe(PoseStamped, 'current_pose', take, topics.SENSOR)
+        return
+    taken_ns = 0
+
+    def look() -> None:
+        nonlocal taken_ns
+        found = frames.newest(tool_frame, task_frame)
+        if isinstance(found, NoPose):
+            msg = f'where the end effector is, is not known: {found.reason}'
+            node.log_problem(InputError(msg))
+            return
+        pose, stamp_ns = found
+        if stamp_ns != taken_ns:
+            taken_ns = stamp_ns
+            take(pose_stamped_to_msg(ROS_MESSAGES, stamp_ns, pose))
+
+    node.every(_TOOL_LOOK_S, look)

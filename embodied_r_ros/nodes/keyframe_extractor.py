@@ -15,34 +15,33 @@ import threading
 from typing import Any, ClassVar, TYPE_CHECKING
 
 from embodied_r_msgs.msg import EpisodeMark, Keyframe
-from embodied_r_ros.calibration import read_calibration
-from embodied_r_ros.config import check_settings, setting
-from embodied_r_ros.conversions import (
+from embodied_r_ros.bags.messages import (
     intrinsics_from_camera_info,
     keyframe_to_msg,
     pose_from_msg,
+    read_calibration,
     stamp_ns_from_msg,
 )
-from embodied_r_ros.errors import ConfigError, ImageError
-from embodied_r_ros.keyframes import KeyframeConfig, KeyframeExtractor
-from embodied_r_ros.nodes import qos
+from embodied_r_ros.common.errors import ConfigError, ImageError
+from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.keyframes.selector import KeyframeConfig, KeyframeExtractor
+from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.diagnostics import Health, Level, Meter
-from embodied_r_ros.nodes.images import image_topic, IMAGE_TYPES, stamped_image
-from embodied_r_ros.nodes.lifecycle import ManagedNode
-from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
+from embodied_r_ros.nodes.node_base import ManagedNode
+from embodied_r_ros.nodes.ros_types import image_topic, IMAGE_TYPES, ROS_MESSAGES, stamped_image
 from embodied_r_ros.nodes.run import run
 from embodied_r_ros.nodes.worker import Worker
-from embodied_r_ros.poses import mounted, PoseBuffer
+from embodied_r_ros.types.poses import mounted, PoseBuffer
+from embodied_r_ros.types.units import NS_PER_S
 from nav_msgs.msg import Odometry
 from sensor_msgs.msg import CameraInfo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from embodied_r_ros.geometry import Intrinsics, Pose
-    from embodied_r_ros.images import StampedImage
+    from embodied_r_ros.types.geometry import Intrinsics, Pose
+    from embodied_r_ros.types.images import StampedImage
 
-_NS = 1_000_000_000
 _ODOMETRY_IS_GONE_S = 1.0
 
 
@@ -117,7 +116,7 @@ class KeyframeExtractorNode(ManagedNode):
         """
         file = self.parameters.config(ExtractorConfig).calibration
         self._calibration = read_calibration(Path(file).expanduser()) if file else None
-        self._output = self.publisher(Keyframe, 'keyframe', qos.RESULT)
+        self._output = self.publisher(Keyframe, 'keyframe', topics.RESULT)
 
     def activate(self) -> None:
         """Listen to the camera, starting a new stream."""
@@ -162,10 +161,10 @@ class KeyframeExtractorNode(ManagedNode):
     def _listen(self, config: ExtractorConfig) -> None:
         base = self.resolve_topic_name('image')
         topic = image_topic(base, config.image_transport)
-        self.subscribe(EpisodeMark, 'episode_mark', self._take_mark, qos.LATCHED)
-        self.subscribe(CameraInfo, 'camera_info', self._take_camera_info, qos.SENSOR)
-        self.subscribe(Odometry, 'odom', self._take_odometry, qos.SENSOR)
-        self.subscribe(IMAGE_TYPES[config.image_transport], topic, self._take_image, qos.SENSOR)
+        self.subscribe(EpisodeMark, 'episode_mark', self._take_mark, topics.LATCHED)
+        self.subscribe(CameraInfo, 'camera_info', self._take_camera_info, topics.SENSOR)
+        self.subscribe(Odometry, 'odom', self._take_odometry, topics.SENSOR)
+        self.subscribe(IMAGE_TYPES[config.image_transport], topic, self._take_image, topics.SENSOR)
 
     def _take_image(self, msg: Any) -> None:
         self._images.tick()
@@ -198,7 +197,7 @@ class KeyframeExtractorNode(ManagedNode):
         if keyframe:
             self._output.publish(keyframe_to_msg(ROS_MESSAGES, keyframe))
             self._keyframes.tick()
-            self._latency_s = (self.now_ns() - keyframe.stamp_ns) / _NS
+            self._latency_s = (self.now_ns() - keyframe.stamp_ns) / NS_PER_S
 
     def _completed(self, image: StampedImage) -> StampedImage:
         """The image with what is known of its camera."""

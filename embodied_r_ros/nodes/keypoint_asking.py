@@ -9,42 +9,42 @@ from dataclasses import dataclass, replace
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_msgs.action import Ask, PredictKeypoint
-from embodied_r_ros.config import check_settings, setting
-from embodied_r_ros.conversions import (
+from embodied_r_ros.arm.candidates import propose_candidates
+from embodied_r_ros.arm.proposal import (
+    gripper_question,
+    keypoint_question,
+    proposal_of,
+    told_arm,
+    ToldArm,
+    with_gripper,
+)
+from embodied_r_ros.arm.robot import load_robot
+from embodied_r_ros.arm.table import seen_things
+from embodied_r_ros.bags.messages import (
     pose_from_msg,
-    proposal_to_msg,
     stamp_ns_from_msg,
     vector_from_msg,
     vector_to_msg,
 )
-from embodied_r_ros.errors import InputError
-from embodied_r_ros.geometry import Pose
-from embodied_r_ros.keypoints.candidates import propose_candidates
-from embodied_r_ros.keypoints.seen_things import seen_things
-from embodied_r_ros.nodes.limits import seconds
+from embodied_r_ros.bags.own_messages import proposal_to_msg
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.nodes.node_base import seconds
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
-from embodied_r_ros.poses import PoseBuffer
-from embodied_r_ros.reasoning.answering import Outcome
-from embodied_r_ros.reasoning.asking import RefusalCode
-from embodied_r_ros.reasoning.keypoints import (
-    gripper_question,
-    keypoint_question,
-    KeypointProposal,
-    proposal_of,
-    with_gripper,
-)
-from embodied_r_ros.reasoning.told_arm import told_arm, ToldArm
-from embodied_r_ros.robots import load_robot
+from embodied_r_ros.reasoning.question import RefusalCode
+from embodied_r_ros.reasoning.queue import Outcome
+from embodied_r_ros.types.geometry import Pose
+from embodied_r_ros.types.poses import PoseBuffer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from embodied_r_ros.answers import Answer
-    from embodied_r_ros.deltas import SemanticDelta
-    from embodied_r_ros.keypoints.candidates import Candidate
-    from embodied_r_ros.reasoning.asking import Question
-    from embodied_r_ros.reasoning.keypoints import Position
-    from embodied_r_ros.transforms import NoPose
+    from embodied_r_ros.arm.candidates import Candidate
+    from embodied_r_ros.reasoning.question import Question
+    from embodied_r_ros.types.answers import Answer, KeypointProposal
+    from embodied_r_ros.types.deltas import SemanticDelta
+    from embodied_r_ros.types.geometry import Position
+    from embodied_r_ros.types.poses import NoPose
 
 
 @dataclass(frozen=True)

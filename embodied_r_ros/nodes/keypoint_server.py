@@ -17,27 +17,27 @@ from diagnostic_msgs.msg import DiagnosticStatus
 from embodied_r_msgs.action import PredictKeypoint
 from embodied_r_msgs.msg import KeypointProposal
 from embodied_r_msgs.srv import PredictKeypointOnce
-from embodied_r_ros.answers import AnswerKind
-from embodied_r_ros.conversions import stamp_ns_from_msg, vector_from_msg
-from embodied_r_ros.errors import ConfigError, InputError
-from embodied_r_ros.nodes import qos
+from embodied_r_ros.arm.task import ArmTaskConfig, StandingTask
+from embodied_r_ros.bags.messages import stamp_ns_from_msg, vector_from_msg
+from embodied_r_ros.common.errors import ConfigError, InputError
+from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.asking_server import AskingServer
-from embodied_r_ros.nodes.frames import Frames
+from embodied_r_ros.nodes.frames import follow_tool, Frames
 from embodied_r_ros.nodes.keypoint_asking import ArmConfig, fill_keypoint, KeypointOutcome
-from embodied_r_ros.nodes.tool_pose import follow_tool
-from embodied_r_ros.reasoning.answering import Outcome, Termination
-from embodied_r_ros.reasoning.asking import Question, ReasonerConfig, RefusalCode
-from embodied_r_ros.reasoning.standing_task import ArmTaskConfig, StandingTask
+from embodied_r_ros.reasoning.question import Question, ReasonerConfig, RefusalCode
+from embodied_r_ros.reasoning.queue import Outcome, Termination
+from embodied_r_ros.types.answers import AnswerKind
+from embodied_r_ros.types.units import NS_PER_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
 
     from embodied_r_ros.nodes.keypoint_asking import Arm, KeypointRequest
-    from embodied_r_ros.nodes.lifecycle import ManagedNode
-    from embodied_r_ros.reasoning.answering import Ticket
-    from embodied_r_ros.reasoning.asking import Listener
-    from embodied_r_ros.reasoning.live_memory import LiveMemory
+    from embodied_r_ros.nodes.node_base import ManagedNode
+    from embodied_r_ros.reasoning.question import Listener
+    from embodied_r_ros.reasoning.queue import Ticket
+    from embodied_r_ros.scene.memory import LiveMemory
     from geometry_msgs.msg import PoseStamped
 
     Done = Callable[[Outcome], None]
@@ -57,7 +57,6 @@ if TYPE_CHECKING:
 
 _LOOK_S = 0.1
 _LEAST_S = 0.05  # for the second question
-_NS = 1_000_000_000
 _ENDED = {Termination.CANCELLED, Termination.DEACTIVATED}
 
 
@@ -85,7 +84,7 @@ class KeypointServer:
         self._round = 0  # of the standing task; answers of earlier ones do not count
         self._answers: SimpleQueue[tuple[int, Any, Outcome]] = SimpleQueue()
         self._task = StandingTask(self._config())
-        self._proposals = node.publisher(KeypointProposal, 'keypoint_proposal', qos.RESULT)
+        self._proposals = node.publisher(KeypointProposal, 'keypoint_proposal', topics.RESULT)
         kinds = PredictKeypoint, PredictKeypointOnce
         self.server = AskingServer(
             node, kinds, 'predict_keypoint', self._ask, self._fill, _KeypointTicket.cancel
@@ -99,8 +98,8 @@ class KeypointServer:
         frames = Frames(node) if config.camera_frame or config.tool_frame else None
         self._arm.pose_in = frames.pose_in if frames and config.camera_frame else None
         follow_tool(node, frames, config.tool_frame, self._arm.frame_id, self._take_pose)
-        node.subscribe(KeypointProposal, 'keypoint_accepted', self._take_accepted, qos.RESULT)
-        node.subscribe(DiagnosticStatus, 'keypoint_refused', self._take_refused, qos.RESULT)
+        node.subscribe(KeypointProposal, 'keypoint_accepted', self._take_accepted, topics.RESULT)
+        node.subscribe(DiagnosticStatus, 'keypoint_refused', self._take_refused, topics.RESULT)
         node.every(_LOOK_S, self._look)
         node.when_clock_jumps_back(self.begin_anew)
 
@@ -202,7 +201,7 @@ class KeypointServer:
             done(made)
             return
         allowed_s = request.question.deadline_s or self._reasoner().deadline_s
-        left_s = max(_LEAST_S, allowed_s - outcome.answer.latency_ns / _NS)
+        left_s = max(_LEAST_S, allowed_s - outcome.answer.latency_ns / NS_PER_S)
         question = replace(request.gripper, deadline_s=left_s, standing=outcome.answer.standing)
 
         def finish(gripper: Outcome) -> None:

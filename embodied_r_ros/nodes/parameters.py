@@ -13,8 +13,8 @@ from dataclasses import fields, replace
 import difflib
 from typing import Any, TYPE_CHECKING, TypeVar
 
-from embodied_r_ros.config import config_from_mapping, setting_infos
-from embodied_r_ros.errors import ConfigError
+from embodied_r_ros.common.errors import ConfigError
+from embodied_r_ros.common.settings import config_from_mapping, setting_infos
 from rcl_interfaces.msg import (
     FloatingPointRange,
     IntegerRange,
@@ -26,7 +26,7 @@ from rclpy.parameter import Parameter
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from embodied_r_ros.config import SettingInfo
+    from embodied_r_ros.common.settings import SettingInfo
     from rclpy.node import Node
 
 Config = TypeVar('Config')

@@ -14,25 +14,23 @@ from typing import Any, ClassVar, TYPE_CHECKING
 from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 from embodied_r_msgs.msg import KeypointProposal
 from embodied_r_msgs.srv import LabelAnswer
-from embodied_r_ros.conversions import proposal_from_msg, stamp_ns_from_msg, vector_from_msg
-from embodied_r_ros.episodes import Verdict
-from embodied_r_ros.errors import InputError
-from embodied_r_ros.gating.config import GateConfig
-from embodied_r_ros.gating.gate import Decision, Gate
-from embodied_r_ros.gating.rules import shown, Stamped
-from embodied_r_ros.nodes import qos
+from embodied_r_ros.arm.gate import Decision, Gate, GateConfig
+from embodied_r_ros.arm.gate_rules import shown, Stamped
+from embodied_r_ros.bags.messages import stamp_ns_from_msg, vector_from_msg
+from embodied_r_ros.bags.own_messages import proposal_from_msg
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.diagnostics import Health, Level
-from embodied_r_ros.nodes.frames import FrameLine, Frames
-from embodied_r_ros.nodes.lifecycle import ManagedNode
+from embodied_r_ros.nodes.frames import follow_tool, FrameLine, Frames
+from embodied_r_ros.nodes.node_base import ManagedNode
 from embodied_r_ros.nodes.run import run
-from embodied_r_ros.nodes.tool_pose import follow_tool
-from embodied_r_ros.reasoning.labels import check_label
+from embodied_r_ros.types.episodes import check_label, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from embodied_r_ros.gating.gate import Judgement
-    from embodied_r_ros.reasoning.keypoints import KeypointProposal as Proposal
+    from embodied_r_ros.arm.gate import Judgement
+    from embodied_r_ros.types.answers import KeypointProposal as Proposal
     from geometry_msgs.msg import PoseStamped
 
 _LOOK_S = 0.1
@@ -49,8 +47,8 @@ class ProposalGate(ManagedNode):
 
     def configure(self) -> None:
         """Announce what comes out, and take operators' words."""
-        self._accepted = self.publisher(KeypointProposal, 'keypoint_accepted', qos.RESULT)
-        self._refused = self.publisher(DiagnosticStatus, 'keypoint_refused', qos.RESULT)
+        self._accepted = self.publisher(KeypointProposal, 'keypoint_accepted', topics.RESULT)
+        self._refused = self.publisher(DiagnosticStatus, 'keypoint_refused', topics.RESULT)
         self.serve(LabelAnswer, 'confirm_keypoint', self._confirm)
 
     def activate(self) -> None:
@@ -65,7 +63,7 @@ class ProposalGate(ManagedNode):
         self.while_active.callback(self._dismiss, 'the gate was deactivated')
         config = self._gate.config
         follow_tool(self, frames, config.tool_frame, config.workspace_frame, self._take_pose)
-        self.subscribe(KeypointProposal, 'keypoint_proposal', self._take_proposal, qos.RESULT)
+        self.subscribe(KeypointProposal, 'keypoint_proposal', self._take_proposal, topics.RESULT)
         self.every(_LOOK_S, self._expire)
         self.when_clock_jumps_back(self._begin_anew)
 

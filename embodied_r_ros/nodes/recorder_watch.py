@@ -9,12 +9,12 @@ import time
 from typing import TYPE_CHECKING
 
 from embodied_r_msgs.msg import EpisodeMark
+from embodied_r_ros.common.untrusted import as_data
 from embodied_r_ros.nodes.diagnostics import Health, Level
-from embodied_r_ros.untrusted import as_data
 
 if TYPE_CHECKING:
-    from embodied_r_ros.answers import Answer
-    from embodied_r_ros.nodes.lifecycle import ManagedNode
+    from embodied_r_ros.nodes.node_base import ManagedNode
+    from embodied_r_ros.types.answers import Answer
 
 _LOOK_S = 1.0
 # The middleware needs some time to notice a killed process (Fast DDS 20 s, Cyclone DDS 10 s).

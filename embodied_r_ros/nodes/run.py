@@ -28,7 +28,7 @@ from rclpy.signals import SignalHandlerOptions
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from embodied_r_ros.nodes.lifecycle import ManagedNode
+    from embodied_r_ros.nodes.node_base import ManagedNode
 
 # Time for results and last messages to leave after the node was deactivated.
 _LAST_WORDS_S = 0.5

@@ -14,36 +14,35 @@ from typing import Any, ClassVar, TYPE_CHECKING
 
 from embodied_r_msgs.msg import Keyframe, SemanticDelta
 from embodied_r_msgs.srv import Focus
-from embodied_r_ros.config import check_settings, setting
-from embodied_r_ros.conversions import delta_to_msg, focus_to_msg, keyframe_from_msg
-from embodied_r_ros.deltas import DeltaKind, Rung
-from embodied_r_ros.errors import EmbodiedRError
-from embodied_r_ros.models.chat_config import ChatConfig
-from embodied_r_ros.models.http_chat import HttpChatClient
-from embodied_r_ros.models.known_models import KnownModels
-from embodied_r_ros.models.ladder import LadderConfig
-from embodied_r_ros.models.profiles import load_profile, stand_in_server
-from embodied_r_ros.nodes import qos
-from embodied_r_ros.nodes.deferred import deferred
+from embodied_r_ros.bags.messages import keyframe_from_msg
+from embodied_r_ros.bags.own_messages import delta_to_msg, focus_to_msg
+from embodied_r_ros.chat.client import HttpChatClient
+from embodied_r_ros.chat.fallback import KnownModels, LadderConfig
+from embodied_r_ros.chat.settings import ChatConfig
+from embodied_r_ros.common.errors import EmbodiedRError
+from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.diagnostics import Health, ladder_health, Level
-from embodied_r_ros.nodes.lifecycle import ManagedNode
-from embodied_r_ros.nodes.limits import seconds
+from embodied_r_ros.nodes.node_base import ManagedNode, seconds
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
 from embodied_r_ros.nodes.run import run
 from embodied_r_ros.nodes.topics import camera_topic
+from embodied_r_ros.nodes.worker import deferred
 from embodied_r_ros.perception.classical import ClassicalConfig, ClassicalPerceiver
-from embodied_r_ros.perception.ladder import LadderPerceiver
-from embodied_r_ros.perception.vlm.perceiver import VlmConfig, VlmPerceiver
+from embodied_r_ros.perception.perceiver import LadderPerceiver
+from embodied_r_ros.perception.vlm import VlmConfig, VlmPerceiver
 from embodied_r_ros.perception.worker import PerceptionWorker, WorkerConfig
+from embodied_r_ros.serving.profiles import load_profile, stand_in_server
+from embodied_r_ros.types.deltas import DeltaKind, Rung
+from embodied_r_ros.types.units import NS_PER_S
 from rclpy.callback_groups import ReentrantCallbackGroup
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from embodied_r_ros import deltas
     from embodied_r_ros.perception.perceiver import Perceiver
+    from embodied_r_ros.types import deltas
 
-_NS = 1_000_000_000
 _FOCUS_THREADS = 2
 _FOCUS_IN_LINE = 8
 
@@ -114,7 +113,7 @@ class SemanticPerceiver(ManagedNode):
         self._worker_config = self.parameters.config(WorkerConfig)
         self._perceiver: Perceiver = self._choose()
         self._models = KnownModels('perceiver', [self._started()])
-        self._output = self.publisher(SemanticDelta, 'semantic_delta', qos.RESULT)
+        self._output = self.publisher(SemanticDelta, 'semantic_delta', topics.RESULT)
         self.serve(Focus, 'focus', self._focus, ReentrantCallbackGroup())
 
     def activate(self) -> None:
@@ -127,7 +126,7 @@ class SemanticPerceiver(ManagedNode):
         self.while_active.callback(self._worker.close)
         for camera in self.parameters.config(PerceiverConfig).cameras:
             topic = camera_topic(camera, 'keyframe')
-            self.subscribe(Keyframe, topic, self._take, qos.RESULT)
+            self.subscribe(Keyframe, topic, self._take, topics.RESULT)
 
     def models(self) -> list[dict[str, Any]]:
         """The models that perceive, best first."""
@@ -146,7 +145,7 @@ class SemanticPerceiver(ManagedNode):
             'discarded': stats.discarded,
             'bad_keyframes': self._bad_keyframes,
             'waiting': stats.waiting,
-            'latency_s': stats.last_latency_ns / _NS,
+            'latency_s': stats.last_latency_ns / NS_PER_S,
         }
         if ladder:
             values['stood_in'] = ladder.stood_in

@@ -1,14 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Node `spatial_reasoner`: answers questions from the semantic deltas that it heard.
-
-Callbacks remember deltas and hand questions to the desk; the desk's threads talk to the model
-server. Every answer that says something is also published.
-"""
+"""Node `spatial_reasoner`: answers questions from the semantic deltas that it receives."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 import itertools
 from typing import Any, ClassVar, TYPE_CHECKING
@@ -17,37 +13,92 @@ from uuid import uuid4
 from embodied_r_msgs.action import Ask
 from embodied_r_msgs.msg import Answer, EpisodeMark, SemanticDelta
 from embodied_r_msgs.srv import AskOnce, ResetMemory
-from embodied_r_ros.conversions import answer_to_msg, delta_from_msg, stamp_ns_from_msg
-from embodied_r_ros.models.chat_config import ChatConfig
-from embodied_r_ros.models.known_models import KnownModels
-from embodied_r_ros.models.ladder import LadderConfig
-from embodied_r_ros.nodes import qos
+from embodied_r_ros.arm.task import ArmTaskConfig
+from embodied_r_ros.bags.messages import stamp_ns_from_msg
+from embodied_r_ros.bags.own_messages import answer_to_msg, delta_from_msg
+from embodied_r_ros.chat.client import HttpChatClient
+from embodied_r_ros.chat.fallback import KnownModels, LadderConfig
+from embodied_r_ros.chat.settings import ChatConfig
+from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.asking_server import AskingServer
 from embodied_r_ros.nodes.diagnostics import Health, ladder_health
 from embodied_r_ros.nodes.focus_client import FocusClient
 from embodied_r_ros.nodes.keypoint_asking import Arm, ArmConfig
 from embodied_r_ros.nodes.keypoint_server import KeypointServer
-from embodied_r_ros.nodes.lifecycle import ManagedNode
-from embodied_r_ros.nodes.limits import seconds
-from embodied_r_ros.nodes.reasoner_models import ReasonerNodeConfig
+from embodied_r_ros.nodes.node_base import ManagedNode, seconds
 from embodied_r_ros.nodes.recorder_watch import RecorderWatch
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
 from embodied_r_ros.nodes.run import run
 from embodied_r_ros.nodes.standing_question import StandingConfig, StandingQuestion
-from embodied_r_ros.reasoning.answering import AnsweringDesk, DeskConfig, Outcome, Termination
-from embodied_r_ros.reasoning.asking import Question, ReasonerConfig, RefusalCode
-from embodied_r_ros.reasoning.live_memory import LiveMemory
-from embodied_r_ros.reasoning.reasoner import Reasoner
-from embodied_r_ros.reasoning.rungs import chat_ladder, models_at_start
-from embodied_r_ros.reasoning.standing_task import ArmTaskConfig
+from embodied_r_ros.reasoning.question import Question, ReasonerConfig, RefusalCode
+from embodied_r_ros.reasoning.queue import AnsweringDesk, DeskConfig, Outcome, Termination
+from embodied_r_ros.reasoning.reasoner import chat_ladder, models_at_start, Reasoner
+from embodied_r_ros.scene.memory import LiveMemory
+from embodied_r_ros.serving.profiles import load_profile, stand_in_server
+from embodied_r_ros.types.deltas import Rung
 from rclpy.callback_groups import ReentrantCallbackGroup
 from std_srvs.srv import Trigger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from embodied_r_ros.reasoning.answering import Ticket
-    from embodied_r_ros.reasoning.asking import Listener
+    from embodied_r_ros.chat.protocol import ChatClient
+    from embodied_r_ros.reasoning.question import Listener
+    from embodied_r_ros.reasoning.queue import Ticket
+
+
+@dataclass(frozen=True)
+class ReasonerNodeConfig:
+    """Which models answer."""
+
+    profile: str = setting(
+        '',
+        'model profile whose reasoner is asked, with its reasoner.* where none are given here; '
+        'empty: the server of chat.*',
+        read_only=True,
+    )
+    secondary: str = setting(
+        '',
+        'what answers where the model fails: URL of a model server, or a profile with a reasoner; '
+        'empty: nothing',
+        read_only=True,
+    )
+    local: str = setting(
+        '',
+        'what answers where that fails too: a small model on the robot, likewise',
+        read_only=True,
+    )
+    model_timeout_s: float = setting(
+        10.0,
+        'time in which the model server must say what it serves [s]',
+        between=(0.1, 600),
+        read_only=True,
+    )
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+    def server(self, chat: ChatConfig) -> ChatConfig:
+        """The server to ask: the profile's, or `chat` where no profile is named."""
+        return load_profile(self.profile).client('reasoner') if self.profile else chat
+
+    def suited(self) -> Mapping[str, Any]:
+        """Settings of `ReasonerConfig` that suit the model of the profile."""
+        return load_profile(self.profile).reasoner if self.profile else {}
+
+    def clients(self, chat: ChatConfig) -> dict[Rung, ChatClient]:
+        """Clients of all rungs, where `chat` is the server if no profile is named.
+
+        Raises:
+            ConfigError: A profile, URL or token cannot be used.
+        """
+        servers = {Rung.PRIMARY: self.server(chat)}
+        for rung, name in ((Rung.SECONDARY, self.secondary), (Rung.LOCAL, self.local)):
+            if name:
+                servers[rung] = stand_in_server(name, 'reasoner', rung.name)
+        return {rung: HttpChatClient(server) for rung, server in servers.items()}
+
 
 # Outcomes that say nothing of the scene or the model are not published.
 _SILENT_CODES = {RefusalCode.NOT_ACTIVE, RefusalCode.BAD_QUESTION, RefusalCode.BUSY}
@@ -93,7 +144,7 @@ class SpatialReasoner(ManagedNode):
         self._outcomes: Counter[str] = Counter()
         self._last_problem = ''
         self._focus = FocusClient(self)
-        self._answers = self.publisher(Answer, 'answer', qos.RESULT)
+        self._answers = self.publisher(Answer, 'answer', topics.RESULT)
         self._open_desk()
         self._desk.close(Termination.DEACTIVATED)
         self._offer()
@@ -104,8 +155,8 @@ class SpatialReasoner(ManagedNode):
         self._recorder = RecorderWatch(self)
         self._open_desk()
         self.while_active.callback(self._desk.close, Termination.DEACTIVATED)
-        self.subscribe(SemanticDelta, 'semantic_delta', self._take_delta, qos.RESULT)
-        self.subscribe(EpisodeMark, 'episode_mark', self._take_mark, qos.LATCHED)
+        self.subscribe(SemanticDelta, 'semantic_delta', self._take_delta, topics.RESULT)
+        self.subscribe(EpisodeMark, 'episode_mark', self._take_mark, topics.LATCHED)
         self.when_clock_jumps_back(self._forget_the_future)
         self._standing.start()
         self._keypoints.start()

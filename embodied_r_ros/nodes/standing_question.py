@@ -13,15 +13,15 @@ import time
 from typing import TYPE_CHECKING
 
 from embodied_r_msgs.srv import SetStandingQuestion
-from embodied_r_ros.config import check_settings, setting
-from embodied_r_ros.errors import ConfigError
-from embodied_r_ros.reasoning.asking import Question, question_problem
+from embodied_r_ros.common.errors import ConfigError
+from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.reasoning.question import Question, question_problem
 from rclpy.parameter import Parameter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from embodied_r_ros.nodes.lifecycle import ManagedNode
+    from embodied_r_ros.nodes.node_base import ManagedNode
 
 _LOOK_S = 0.1
 

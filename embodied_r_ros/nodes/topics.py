@@ -1,12 +1,65 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of topics of several cameras, and of a recording that is played to a namespace."""
+"""Topics: quality of service, names with several cameras, and those an episode records."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.bags.writer import LATCHED_QOS, RELIABLE_QOS, SENSOR_DATA_QOS
+from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.nodes.ros_types import message_class
+from rclpy.qos import DurabilityPolicy, HistoryPolicy, QoSProfile, ReliabilityPolicy
+from rclpy.qos_overriding_options import QoSOverridingOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable
+
+    from embodied_r_ros.bags.audit import AuditReport
+    from rosbags.interfaces import Qos
+
+try:
+    from rclpy.event_handler import SubscriptionEventCallbacks
+except ImportError:  # Humble
+    from rclpy.qos_event import SubscriptionEventCallbacks
+# Input from sensors: matches every publisher. A short queue rides out a busy moment; which image
+# is worth its time is decided behind it.
+SENSOR = QoSProfile(
+    reliability=ReliabilityPolicy.BEST_EFFORT, history=HistoryPolicy.KEEP_LAST, depth=10
+)
+# What this package computes: each message counts.
+RESULT = QoSProfile(
+    reliability=ReliabilityPolicy.RELIABLE, history=HistoryPolicy.KEEP_LAST, depth=10
+)
+# The newest state of each publisher, also for those who come later.
+LATCHED = QoSProfile(
+    reliability=ReliabilityPolicy.RELIABLE,
+    durability=DurabilityPolicy.TRANSIENT_LOCAL,
+    history=HistoryPolicy.KEEP_LAST,
+    depth=1,
+)
+# Everyone's newest state: room for the latched message of many publishers (`/tf_static`).
+LATCHED_OF_MANY = QoSProfile(
+    reliability=ReliabilityPolicy.RELIABLE,
+    durability=DurabilityPolicy.TRANSIENT_LOCAL,
+    history=HistoryPolicy.KEEP_LAST,
+    depth=100,
+)
+# `/tf`, as tf2 listens to it.
+TRANSFORMS = QoSProfile(
+    reliability=ReliabilityPolicy.RELIABLE, history=HistoryPolicy.KEEP_LAST, depth=100
+)
+
+
+def overridable() -> QoSOverridingOptions:
+    """Let parameters override history, depth and reliability of a topic."""
+    return QoSOverridingOptions.with_default_policies()
+
+
+def subscription_events(on_incompatible: Callable[[], None]) -> Any:
+    """Event callbacks that tell of a publisher whose quality of service does not match."""
+    return SubscriptionEventCallbacks(incompatible_qos=lambda event: on_incompatible())
+
 
 # What a node in a camera's namespace has in common with the rest of its robot.
 _OF_THE_ROBOT = ('episode_mark', 'provenance', 'odom')
@@ -53,4 +106,98 @@ def playing_remappings(
         topic: full_name(topic.lstrip('/'), namespace)
         for topic in topics
         if topic not in left and not topic.startswith(inside)
+    }
+
+
+_MSG = 'embodied_r_msgs/msg/'
+KEYFRAME = _MSG + 'Keyframe'
+ANSWER = _MSG + 'Answer'
+
+
+@dataclass(frozen=True)
+class RecordedTopic:
+    """A topic that is listened to for the record."""
+
+    name: str  # as given to the node: relative, so that namespaces and remappings apply
+    type_name: str
+    listen: QoSProfile
+    offer: Qos = RELIABLE_QOS  # what a player of the bag offers
+    is_bulk: bool = False  # gives way first when the disk is slow
+    is_urgent: bool = False  # on the disk at once, and never dropped
+    transport: str = ''  # of an image, appended to the resolved name
+
+    @property
+    def is_latched(self) -> bool:
+        """Whether its newest messages belong into every episode."""
+        return self.offer is LATCHED_QOS
+
+
+@dataclass(frozen=True)
+class RecorderConfig:
+    """What is recorded."""
+
+    cameras: tuple[str, ...] = setting(
+        ('.',), "namespaces of the cameras; '.' is this node's own", read_only=True
+    )
+    images: str = setting(
+        'keyframes',
+        'none: keyframes without their image; keyframes: with it; compressed: also every '
+        'compressed image of the cameras',
+        choices=('none', 'keyframes', 'compressed'),
+        read_only=True,
+    )
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+def recorded_topics(config: RecorderConfig) -> list[RecordedTopic]:
+    """List the topics to listen to."""
+    topics = [
+        RecordedTopic('semantic_delta', _MSG + 'SemanticDelta', RESULT),
+        RecordedTopic('answer', ANSWER, RESULT, is_urgent=True),
+        RecordedTopic('keypoint_proposal', _MSG + 'KeypointProposal', RESULT),
+        RecordedTopic('keypoint_accepted', _MSG + 'KeypointProposal', RESULT),
+        RecordedTopic('keypoint_refused', 'diagnostic_msgs/msg/DiagnosticStatus', RESULT),
+        RecordedTopic('provenance', 'std_msgs/msg/String', LATCHED_OF_MANY, LATCHED_QOS),
+        _sensor('odom', 'nav_msgs/msg/Odometry'),
+        *_transforms(),
+    ]
+    for camera in config.cameras:
+        topics.append(RecordedTopic(camera_topic(camera, 'keyframe'), KEYFRAME, RESULT))
+        info = camera_topic(camera, 'camera_info')
+        topics.append(_sensor(info, 'sensor_msgs/msg/CameraInfo'))
+        if config.images == 'compressed':
+            topics.append(_compressed(camera_topic(camera, 'image')))
+    return topics
+
+
+def _sensor(name: str, type_name: str) -> RecordedTopic:
+    return RecordedTopic(name, type_name, SENSOR, SENSOR_DATA_QOS)
+
+
+def _compressed(name: str) -> RecordedTopic:
+    kind = 'sensor_msgs/msg/CompressedImage'
+    return RecordedTopic(name, kind, SENSOR, SENSOR_DATA_QOS, is_bulk=True, transport='compressed')
+
+
+def _transforms() -> list[RecordedTopic]:
+    kind = 'tf2_msgs/msg/TFMessage'
+    try:
+        message_class(kind)
+    except (ImportError, AttributeError):
+        return []
+    return [
+        RecordedTopic('/tf', kind, TRANSFORMS),
+        RecordedTopic('/tf_static', kind, LATCHED_OF_MANY, LATCHED_QOS),
+    ]
+
+
+def topic_values(audit: AuditReport) -> dict[str, str]:
+    """How each topic comes, for the diagnostics; the topics that come."""
+    return {
+        f'{told.topic} [Hz]': f'{told.rate_hz:.2f}, longest gap {told.longest_gap_s:.2f} s, '
+        f'{told.out_of_order} out of order'
+        for told in audit.topics
+        if told.messages
     }

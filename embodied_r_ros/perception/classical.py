@@ -20,9 +20,20 @@ import re
 from typing import TYPE_CHECKING
 
 import cv2
-from embodied_r_ros.answers import FocusText
-from embodied_r_ros.config import check_settings, setting
-from embodied_r_ros.deltas import (
+from embodied_r_ros.common.errors import ImageError, ModelError
+from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.perception.coloured_objects import find_objects
+from embodied_r_ros.perception.egomotion import (
+    FieldOfView,
+    find_features,
+    motion_from_features,
+    motion_from_poses,
+)
+from embodied_r_ros.perception.items import floor_below, items_between, items_in_view, View
+from embodied_r_ros.types.answers import FocusText
+from embodied_r_ros.types.deltas import (
+    action_text,
+    change_text,
     DeltaKind,
     ItemStatus,
     ModelInfo,
@@ -30,26 +41,19 @@ from embodied_r_ros.deltas import (
     MotionSource,
     Rung,
     SemanticDelta,
+    STATIONARY,
 )
-from embodied_r_ros.errors import ImageError, ModelError
-from embodied_r_ros.geometry import Intrinsics
-from embodied_r_ros.vision.coloured_objects import find_objects
-from embodied_r_ros.vision.egomotion import motion_from_features, motion_from_poses
-from embodied_r_ros.vision.field_of_view import FieldOfView
-from embodied_r_ros.vision.matching import find_features
-from embodied_r_ros.vision.ranging import floor_below
-from embodied_r_ros.vision.sightings import items_between, items_in_view, View
-from embodied_r_ros.vocabulary import COLOURS
-from embodied_r_ros.wording import action_text, change_text, STATIONARY
+from embodied_r_ros.types.geometry import Intrinsics
+from embodied_r_ros.types.vocabulary import COLOURS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from embodied_r_ros.deltas import Item
-    from embodied_r_ros.images import EncodedImage
-    from embodied_r_ros.keyframes import Keyframe
-    from embodied_r_ros.vision.coloured_objects import ColouredObject
-    from embodied_r_ros.vision.matching import Features
+    from embodied_r_ros.keyframes.selector import Keyframe
+    from embodied_r_ros.perception.coloured_objects import ColouredObject
+    from embodied_r_ros.perception.egomotion import Features
+    from embodied_r_ros.types.deltas import Item
+    from embodied_r_ros.types.images import EncodedImage
     import numpy as np
     from numpy.typing import NDArray
 
@@ -73,18 +77,13 @@ _LEVEL: Quaternion = (0.0, 0.0, 0.0, 1.0)
 _COLOURS = {colour.name for colour in COLOURS}
 # The sources that decide what is perceived.
 _SOURCES = (
-    'geometry',
     'perception/classical',
-    'vision/association',
-    'vision/coloured_objects',
-    'vision/egomotion',
-    'vision/field_of_view',
-    'vision/matching',
-    'vision/ranging',
-    'vision/sightings',
-    'vision/silhouettes',
-    'vocabulary',
-    'wording',
+    'perception/coloured_objects',
+    'perception/egomotion',
+    'perception/items',
+    'types/deltas',
+    'types/geometry',
+    'types/vocabulary',
 )
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The seam of perception: a pair of keyframes becomes a semantic delta."""
+"""The seam of perception: a pair of keyframes becomes a delta; fallbacks when one fails."""
 
 from __future__ import annotations
 
@@ -7,18 +7,21 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 import logging
+import threading
 import time
 from typing import Protocol, TYPE_CHECKING
 
-from embodied_r_ros.deltas import DeltaKind, SemanticDelta
+from embodied_r_ros.chat.fallback import Ladder, LadderConfig, Step
+from embodied_r_ros.common.errors import DeadlineError, ModelError
+from embodied_r_ros.types.deltas import DeltaKind, SemanticDelta
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from concurrent.futures import Future
 
-    from embodied_r_ros.answers import FocusText
-    from embodied_r_ros.deltas import ModelInfo
-    from embodied_r_ros.keyframes import Keyframe
+    from embodied_r_ros.keyframes.selector import Keyframe
+    from embodied_r_ros.types.answers import FocusText
+    from embodied_r_ros.types.deltas import ModelInfo, Rung
 
 _log = logging.getLogger(__name__)
 
@@ -121,3 +124,129 @@ def perceive_all(
         finally:
             for future in pending:
                 future.cancel()
+
+
+class LadderPerceiver:
+    """Perceives with the best rung that works, and with the next one what that one cannot.
+
+    Where all of them fail, the keyframe is to blame, and no rung is left out for it.
+    """
+
+    def __init__(
+        self, perceivers: Mapping[Rung, Perceiver], config: LadderConfig | None = None
+    ) -> None:
+        """Take the perceivers by rung; the best one has the lowest number."""
+        steps = [Step(r, perceivers[r]) for r in sorted(perceivers, key=lambda r: r.value)]
+        self._ladder = Ladder(steps, _check, config or LadderConfig())
+        self._first = steps[0]
+        self._stood_in = 0
+        self._lock = threading.Lock()
+
+    @property
+    def stood_in(self) -> int:
+        """How many deltas a lower rung gave."""
+        with self._lock:
+            return self._stood_in
+
+    @property
+    def rung(self) -> Rung:
+        """The rung that is asked first now."""
+        return self._ladder.order()[0].rung
+
+    def problems(self) -> dict[Rung, str]:
+        """Why rungs are left out now."""
+        return self._ladder.problems()
+
+    def perceive(self, earlier: Keyframe | None, later: Keyframe) -> SemanticDelta:
+        """Say what the later keyframe adds; its `model` says who said so."""
+        failed: list[tuple[Step[Perceiver], SemanticDelta]] = []
+        for step in self._ladder.order():
+            delta = _perceived(step.model, earlier, later)
+            if delta.kind is not DeltaKind.FAILED:
+                self._note(step, [(other, told.error, None) for other, told in failed])
+                with self._lock:
+                    self._stood_in += step is not self._first
+                return delta
+            failed.append((step, delta))
+        return failed[0][1]
+
+    def focus(
+        self, question: str, options: Sequence[str], keyframe: Keyframe, deadline_s: float
+    ) -> FocusText:
+        """Say what a keyframe shows about a question.
+
+        Raises:
+            ModelError: No rung could.
+        """
+        failed: list[tuple[Step[Perceiver], str, float | None]] = []
+        problem = ModelError(f'no time left to look at keyframe {keyframe.id}')
+        for step, given_s in self._ladder.turns(deadline_s):
+            try:
+                text = step.model.focus(question, options, keyframe, given_s)
+            except ModelError as error:
+                problem = error
+                late_s = given_s if isinstance(error, DeadlineError) else None
+                failed.append((step, str(error), late_s))
+            else:
+                self._note(step, failed)
+                return text
+        raise problem
+
+    def info(self) -> ModelInfo:
+        """Which model perceives while all is well.
+
+        Raises:
+            ModelError: Its server is not reachable or serves another model.
+        """
+        return self._first.model.info()
+
+    def start(self) -> ModelInfo:
+        """Which model perceives now: that of the best rung that answers.
+
+        Raises:
+            ModelError: None does.
+        """
+        failed: list[tuple[Step[Perceiver], str, None]] = []
+        for step in self._ladder.order():
+            try:
+                info = step.model.info()
+            except ModelError as error:
+                failed.append((step, str(error), None))
+            else:
+                self._note(step, failed)
+                return info
+        raise ModelError('; '.join(problem for _, problem, _ in failed))
+
+    def check(self, deadline_s: float) -> None:
+        """See that the best rung works.
+
+        Raises:
+            ModelError: It does not.
+        """
+        self._first.model.check(deadline_s)
+
+    def close(self) -> None:
+        """Look no more at rungs that failed."""
+        self._ladder.close()
+
+    def _note(
+        self,
+        worked: Step[Perceiver],
+        failed: Sequence[tuple[Step[Perceiver], str, float | None]],
+    ) -> None:
+        """Note who worked, and who did not: why, and in which time where it was late [s]."""
+        for step, problem, late_after_s in failed:
+            self._ladder.failed(step, problem, late_after_s)
+        self._ladder.worked(worked)
+
+
+def _check(perceiver: Perceiver, deadline_s: float) -> None:
+    perceiver.check(deadline_s)
+
+
+def _perceived(perceiver: Perceiver, earlier: Keyframe | None, later: Keyframe) -> SemanticDelta:
+    try:
+        return perceiver.perceive(earlier, later)
+    except Exception as error:  # the rung below is there for what nobody foresaw, too
+        _log.exception('perceiver failed on keyframe %d', later.id)
+        return failed_delta(earlier, later, f'{type(error).__name__}: {error}')

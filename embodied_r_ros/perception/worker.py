@@ -16,16 +16,16 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.config import check_settings, setting
-from embodied_r_ros.deltas import DeltaKind
+from embodied_r_ros.common.settings import check_settings, setting
 from embodied_r_ros.perception.perceiver import perceive_pair
+from embodied_r_ros.types.deltas import DeltaKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from embodied_r_ros.deltas import SemanticDelta
-    from embodied_r_ros.keyframes import Keyframe
+    from embodied_r_ros.keyframes.selector import Keyframe
     from embodied_r_ros.perception.perceiver import Perceiver
+    from embodied_r_ros.types.deltas import SemanticDelta
 
 _log = logging.getLogger(__name__)
 

@@ -1,33 +1,56 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of many bags, one episode in memory at a time."""
+"""Rows of many bags, one episode in memory at a time, with balanced answers."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.errors import BagError, ImageError, InputError
+from embodied_r_ros.common.errors import BagError, ImageError, InputError
+from embodied_r_ros.episodes.episode import read_episode
+from embodied_r_ros.episodes.inspect import bag_digest, why_unfit
 from embodied_r_ros.questions.coverage import BagNote
-from embodied_r_ros.questions.derive import rows_of_episode
-from embodied_r_ros.questions.evenness import EvenAnswers
+from embodied_r_ros.questions.derive import rows_of_arm, rows_of_episode
+from embodied_r_ros.questions.indoor import KINDS
 from embodied_r_ros.questions.logged import rows_of_answers
-from embodied_r_ros.questions.robot import rows_of_arm
+from embodied_r_ros.questions.row import read_rows
 from embodied_r_ros.questions.splits import split_of, SplitGuard
-from embodied_r_ros.recordings.bag_audit import why_unfit
-from embodied_r_ros.recordings.bag_digest import bag_digest
-from embodied_r_ros.recordings.episode_bag import read_episode
-from embodied_r_ros.rows import read_rows
+from embodied_r_ros.reasoning.completions import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from embodied_r_ros.deltas import SemanticDelta
+    from embodied_r_ros.episodes.episode import Episode
     from embodied_r_ros.questions.coverage import Coverage
     from embodied_r_ros.questions.derive import QuestionsConfig
-    from embodied_r_ros.recordings.episode_bag import Episode
-    from embodied_r_ros.rows import Row
+    from embodied_r_ros.questions.row import Row
+    from embodied_r_ros.types.deltas import SemanticDelta
+
+_AHEAD = 2  # an answer may have come so many times more often than any other of its options
+
+
+class EvenAnswers:
+    """Counts answers by split and kind of question, as rows come.
+
+    Robots mostly stay at one height and look ahead: who knows only that is right far more often
+    than one option in three or four is. Questions about arms choose their options themselves.
+    """
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+
+    def admits(self, row: Row) -> bool:
+        """Count a row, unless its answer has come much more often than its other options."""
+        if row.question_type not in KINDS or not row.options or row.solution == UNKNOWN:
+            return True
+        counts, answer = self._counts[row.split, row.question_type], row.solution_text()
+        if counts[answer] > _AHEAD + max(counts[o] for o in row.options if o != answer):
+            return False
+        counts[answer] += 1
+        return True
+
 
 _BAG_SUFFIXES = ('.mcap', '.db3')
 _TOLD = 3  # bags, of those of which none can be used

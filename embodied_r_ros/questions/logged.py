@@ -12,11 +12,10 @@ from dataclasses import asdict, dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.answers import AnswerKind, Freshness
-from embodied_r_ros.deltas import row_deltas
-from embodied_r_ros.episodes import Verdict
-from embodied_r_ros.questions.kinds import KINDS, Unsolved
-from embodied_r_ros.questions.moment import Moment
+from embodied_r_ros.common.untrusted import as_data
+from embodied_r_ros.episodes.answers import find_inputs, Lost
+from embodied_r_ros.questions.indoor import KINDS, Moment, Unsolved
+from embodied_r_ros.questions.row import Row
 from embodied_r_ros.questions.wordings import MOTION_KINDS, WORDINGS
 from embodied_r_ros.reasoning.completions import (
     choice_index,
@@ -26,18 +25,18 @@ from embodied_r_ros.reasoning.completions import (
     UNKNOWN,
 )
 from embodied_r_ros.reasoning.prompts import REASON_PROMPT_VERSION
-from embodied_r_ros.recordings.answer_inputs import find_inputs, Lost
-from embodied_r_ros.rows import Row
-from embodied_r_ros.untrusted import as_data
+from embodied_r_ros.types.answers import AnswerKind, Freshness
+from embodied_r_ros.types.deltas import row_deltas
+from embodied_r_ros.types.episodes import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from embodied_r_ros.answers import Answer
-    from embodied_r_ros.episodes import AnswerLabel
+    from embodied_r_ros.episodes.answers import Inputs
+    from embodied_r_ros.episodes.episode import Episode
     from embodied_r_ros.questions.coverage import Coverage
-    from embodied_r_ros.recordings.answer_inputs import Inputs
-    from embodied_r_ros.recordings.episode_bag import Episode
+    from embodied_r_ros.types.answers import Answer
+    from embodied_r_ros.types.episodes import AnswerLabel
 
 ASKED = 'asked'  # type of questions that are not worded like ours
 

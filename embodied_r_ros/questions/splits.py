@@ -13,15 +13,16 @@ import hashlib
 import math
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.deltas import row_deltas
+from embodied_r_ros.types.deltas import row_deltas
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from embodied_r_ros.questions.arm_episode import ArmEpisode, Position
+    from embodied_r_ros.arm.demonstration import ArmEpisode
+    from embodied_r_ros.episodes.episode import Episode
     from embodied_r_ros.questions.derive import QuestionsConfig
-    from embodied_r_ros.recordings.episode_bag import Episode
-    from embodied_r_ros.rows import Row
+    from embodied_r_ros.questions.row import Row
+    from embodied_r_ros.types.geometry import Position
 
 # A piece of an episode is so many deltas in a row, in their words.
 _PIECE_DELTAS = 3

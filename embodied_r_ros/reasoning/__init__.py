@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reasoning: scene memory, the one prompt builder, the one parser, and answers."""
+"""Reasoning: the one prompt builder, the one parser, the reasoner and its queue."""

@@ -11,18 +11,18 @@ from dataclasses import dataclass
 import hashlib
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.models.chat import ChatMessage
+from embodied_r_ros.chat.protocol import ChatMessage
+from embodied_r_ros.common.untrusted import as_data
 from embodied_r_ros.reasoning.completions import option_letter
-from embodied_r_ros.reasoning.memory import question_terms, scene_text, SceneText
-from embodied_r_ros.untrusted import as_data
+from embodied_r_ros.scene.memory import question_terms, scene_text, SceneText
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from embodied_r_ros.answers import FocusText
-    from embodied_r_ros.deltas import SemanticDelta
-    from embodied_r_ros.images import EncodedImage
-    from embodied_r_ros.reasoning.memory import MemoryConfig
+    from embodied_r_ros.scene.memory import MemoryConfig
+    from embodied_r_ros.types.answers import FocusText
+    from embodied_r_ros.types.deltas import SemanticDelta
+    from embodied_r_ros.types.images import EncodedImage
 
 REASON_PROMPT_VERSION = 'reason-1'
 SYSTEM = (

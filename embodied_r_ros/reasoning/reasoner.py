@@ -1,43 +1,54 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A question about what was seen becomes an answer with its reasoning.
-
-`Reasoner.answer` blocks until the model is done and may be called from several threads at once; it
-never touches ROS and reads no clock but the monotonic one, for its deadline.
-"""
+"""A question about the scene becomes an answer with its reasoning."""
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 import math
 import time
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.answers import Answer, AnswerKind, Sampling
-from embodied_r_ros.deltas import DeltaKind, Rung
-from embodied_r_ros.errors import CancelledError, ConfigError, DeadlineError, ModelError
-from embodied_r_ros.models.chat import ChatRequest, left_s
-from embodied_r_ros.models.ladder import Ladder
-from embodied_r_ros.reasoning.asking import Phase, question_problem, Refusal, RefusalCode
-from embodied_r_ros.reasoning.completions import number_in, parse_completion, read_answer
-from embodied_r_ros.reasoning.confidence import option_confidence
-from embodied_r_ros.reasoning.freshness import age_ns, freshness_of, staleness
-from embodied_r_ros.reasoning.memory import mentions, question_terms
+from embodied_r_ros.chat.fallback import Ladder, LadderConfig, Step
+from embodied_r_ros.chat.protocol import (
+    ChatClient,
+    ChatRequest,
+    left_s,
+    NO_TIME,
+    see_that_it_speaks,
+)
+from embodied_r_ros.common.errors import CancelledError, ConfigError, DeadlineError, ModelError
+from embodied_r_ros.reasoning.completions import (
+    number_in,
+    option_confidence,
+    parse_completion,
+    read_answer,
+)
 from embodied_r_ros.reasoning.prompts import build_prompt, REASON_PROMPT_VERSION
-from embodied_r_ros.reasoning.rungs import ask_down, chat_ladder, model_of
+from embodied_r_ros.reasoning.question import (
+    age_ns,
+    freshness_of,
+    Phase,
+    question_problem,
+    Refusal,
+    RefusalCode,
+    staleness,
+)
+from embodied_r_ros.scene.memory import mentions, question_terms
+from embodied_r_ros.types.answers import Answer, AnswerKind, Freshness, Sampling
+from embodied_r_ros.types.deltas import DeltaKind, ModelInfo, Rung
+from embodied_r_ros.types.units import NS_PER_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     import threading
 
-    from embodied_r_ros.answers import FocusText, Freshness
-    from embodied_r_ros.deltas import SemanticDelta
-    from embodied_r_ros.models.chat import ChatClient, TokenAlternatives
-    from embodied_r_ros.reasoning.asking import Listener, Look, Question, ReasonerConfig
+    from embodied_r_ros.chat.protocol import TokenAlternatives
     from embodied_r_ros.reasoning.prompts import Prompt
-    from embodied_r_ros.reasoning.rungs import ChatLadder, ChatStep
-
-_NS = 1_000_000_000
+    from embodied_r_ros.reasoning.question import Listener, Look, Question, ReasonerConfig
+    from embodied_r_ros.types.answers import FocusText
+    from embodied_r_ros.types.deltas import SemanticDelta
 
 
 @dataclass
@@ -107,7 +118,7 @@ class Reasoner:
         start = time.monotonic_ns()
         draft = self._draft(question, deltas, answer_id)
         self._check(question, deltas, draft, now_ns())
-        end = start + round((question.deadline_s or self._config.deadline_s) * _NS)
+        end = start + round((question.deadline_s or self._config.deadline_s) * NS_PER_S)
         with _refusing(lambda: draft):
             focus = self._focus(question, deltas, end, listener, cancel)
         prompt = build_prompt(
@@ -206,11 +217,13 @@ class Reasoner:
         listener(Phase.FOCUS, '')
         newest = deltas[-self._config.focus_keyframes :]
         # Half of what is left: the answer itself needs time too.
-        found = self._look(question.text, question.options, newest, left_s(end / _NS) / 2, cancel)
+        found = self._look(
+            question.text, question.options, newest, left_s(end / NS_PER_S) / 2, cancel
+        )
         return [*first, *(text for text in found if text.text.strip())]
 
     def _with_model(self, draft: Answer, step: ChatStep, end: int) -> Answer:
-        model = model_of(step, left_s(end / _NS))
+        model = model_of(step, left_s(end / NS_PER_S))
         return replace(draft, model=replace(model, prompt_version=REASON_PROMPT_VERSION))
 
     def _with_prompt(
@@ -238,7 +251,7 @@ class Reasoner:
         request = ChatRequest(asked.prompt.messages(), sampling, top_logprobs=top_logprobs)
         if asked.was_begun:
             asked.listener(Phase.QUEUED, '')
-        for chunk in step.model.stream(request, left_s(end / _NS), asked.cancel):
+        for chunk in step.model.stream(request, left_s(end / NS_PER_S), asked.cancel):
             asked.was_begun = True
             said.first_token_ns = said.first_token_ns or time.monotonic_ns()
             said.text += chunk.text
@@ -280,3 +293,90 @@ def _refusing(draft: Callable[[], Answer]) -> Iterator[None]:
         raise Refusal(RefusalCode.DEADLINE, str(error), draft()) from error
     except (ModelError, ConfigError) as error:
         raise Refusal(RefusalCode.MODEL, str(error), draft()) from error
+
+
+ChatStep = Step[ChatClient]
+ChatLadder = Ladder[ChatClient]
+
+
+def chat_ladder(clients: dict[Rung, ChatClient], config: LadderConfig | None = None) -> ChatLadder:
+    """Ladder of the clients of several rungs, the best of which is the lowest number."""
+    steps = [Step(rung, clients[rung]) for rung in sorted(clients, key=lambda r: r.value)]
+    return Ladder(steps, see_that_it_speaks, config or LadderConfig())
+
+
+def model_of(step: ChatStep, deadline_s: float) -> ModelInfo:
+    """Which model stands on a step, with its rung.
+
+    Raises:
+        ModelError: Its server is not reachable or serves another model.
+    """
+    info = step.model.info(deadline_s)
+    # A client that stands in for another one by itself knows its rung better.
+    return info if info.rung is not Rung.UNSET else replace(info, rung=step.rung)
+
+
+def models_at_start(ladder: ChatLadder, timeout_s: float) -> list[ModelInfo]:
+    """Which models stand on the ladder, of those that answer, best first.
+
+    All are asked at once. One that does not answer is left out until it does.
+
+    Raises:
+        ModelError: What the config wants to answer at the start does not, in time.
+    """
+    found: list[ModelInfo] = []
+    problems: list[str] = []
+    with ThreadPoolExecutor(len(ladder.steps), 'rungs') as pool:
+        told = [pool.submit(model_of, step, timeout_s) for step in ladder.steps]
+    for step, future in zip(ladder.steps, told, strict=True):
+        try:
+            found.append(future.result())
+        except (ModelError, ConfigError) as error:
+            problems.append(str(error))
+            if not found and ladder.config.start == 'primary':
+                raise
+            ladder.failed(step, str(error))
+    if not found:
+        raise ModelError('; '.join(problems))
+    return found
+
+
+def ask_down(
+    ladder: ChatLadder, end_ns: int, ask: Callable[[ChatStep, int], Answer], before: Answer
+) -> Answer:
+    """Answer of the best rung that gives one.
+
+    Args:
+        ladder: The models.
+        end_ns: When the answer must be complete, in the monotonic clock [ns].
+        ask: Asks one model until a point of that clock; refuses where it gives no answer.
+        before: What is known of the answer before any model was asked.
+
+    Raises:
+        Refusal: No rung answered; its answer is the last one's, on the rung REFUSE.
+        CancelledError: The asker does not wait any more.
+    """
+    refusals: list[tuple[ChatStep, Refusal]] = []
+    for step, given_s in ladder.turns((end_ns - time.monotonic_ns()) / NS_PER_S):
+        try:
+            answer = ask(step, time.monotonic_ns() + round(given_s * NS_PER_S))
+        except Refusal as refusal:
+            refusals.append((step, refusal))
+            is_late = refusal.code is RefusalCode.DEADLINE
+            ladder.failed(step, str(refusal), given_s if is_late else None)
+        else:
+            ladder.worked(step)
+            return answer
+    raise _refusal_of_all(refusals, before)
+
+
+def _refusal_of_all(refusals: Sequence[tuple[ChatStep, Refusal]], before: Answer) -> Refusal:
+    """One refusal that tells why each rung gave no answer."""
+    if not refusals:
+        return Refusal(RefusalCode.DEADLINE, NO_TIME, before)
+    last = refusals[-1][1]
+    nobody = replace(last.answer.model, rung=Rung.REFUSE)
+    answer = replace(last.answer, model=nobody, freshness=Freshness.REFUSED)
+    said = [f'{step.rung.name.lower()}: {refusal}' for step, refusal in refusals]
+    message = str(last) if len(said) == 1 else f'no rung could answer; {"; ".join(said)}'
+    return Refusal(last.code, message, answer)

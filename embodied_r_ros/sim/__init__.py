@@ -4,7 +4,7 @@
 from importlib.util import find_spec
 import os
 
-from embodied_r_ros.errors import ConfigError
+from embodied_r_ros.common.errors import ConfigError
 
 # Read once, when mujoco is imported: render on the CPU unless the user chose otherwise.
 os.environ.setdefault('MUJOCO_GL', 'osmesa')

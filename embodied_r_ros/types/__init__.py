@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values."""
+"""Values that several rooms share, and their words."""

@@ -11,7 +11,7 @@ import pytest
 
 if find_spec('metaworld') is None:
     pytest.skip('Meta-World is not installed', allow_module_level=True)
-pytest.importorskip('embodied_r_ros.sim.world')
+pytest.importorskip('embodied_r_ros.sim.indoor.world')
 
 from bench.__main__ import main
 

@@ -11,10 +11,10 @@ import pytest
 
 if find_spec('metaworld') is None:
     pytest.skip('Meta-World is not installed', allow_module_level=True)
-pytest.importorskip('embodied_r_ros.sim.world')
+pytest.importorskip('embodied_r_ros.sim.indoor.world')
 
-from embodied_r_ros.robots import load_robot
-from embodied_r_ros.sim.arm_loop import TrialPlan
+from embodied_r_ros.arm.robot import load_robot
+from embodied_r_ros.sim.arm.trials import TrialPlan
 
 from bench.__main__ import main
 from training.arm_trials import led
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from embodied_r_ros.deltas import SemanticDelta
-    from embodied_r_ros.reasoning.asking import Question
+    from embodied_r_ros.reasoning.question import Question
+    from embodied_r_ros.types.deltas import SemanticDelta
 
 
 def test_the_careful_reader_leads_the_arm(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-pytest.importorskip('embodied_r_ros.sim.world')
+pytest.importorskip('embodied_r_ros.sim.indoor.world')
 pytest.importorskip('transformers')
 
 from bench import injection
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from embodied_r_ros.questions.row import Row
     from embodied_r_ros.reasoning.prompts import Prompt
-    from embodied_r_ros.rows import Row
 
 Rows = dict[str, list['Row']]
 

@@ -9,10 +9,10 @@ import pytest
 
 if find_spec('metaworld') is None:
     pytest.skip('Meta-World is not installed', allow_module_level=True)
-pytest.importorskip('embodied_r_ros.sim.world')
+pytest.importorskip('embodied_r_ros.sim.indoor.world')
 
-from embodied_r_ros.keypoints.demonstration import Keypoint
-from embodied_r_ros.keypoints.truth import TrueKeypoint
+from embodied_r_ros.arm.demonstration import Keypoint
+from embodied_r_ros.arm.ground_truth import TrueKeypoint
 
 from bench.keypoints import match, summary
 

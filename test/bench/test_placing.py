@@ -10,17 +10,17 @@ import pytest
 
 if find_spec('metaworld') is None:
     pytest.skip('Meta-World is not installed', allow_module_level=True)
-pytest.importorskip('embodied_r_ros.sim.world')
+pytest.importorskip('embodied_r_ros.sim.indoor.world')
 
-from embodied_r_ros.deltas import Item
-from embodied_r_ros.geometry import BODY_FROM_OPTICAL, direction_of_vector
-from embodied_r_ros.keypoints.truth import TrueThing
-from embodied_r_ros.perception.placing import PlacingConfig, table_view
-from embodied_r_ros.robots import RobotMetadata
+from embodied_r_ros.arm.ground_truth import TrueThing
+from embodied_r_ros.arm.robot import RobotMetadata
+from embodied_r_ros.arm.table import PlacingConfig, table_view
+from embodied_r_ros.types.deltas import Item
+from embodied_r_ros.types.geometry import BODY_FROM_OPTICAL, direction_of_vector
 import numpy as np
 
 from bench.placing import compared, summary, Told
-from test.questions.arms import camera
+from test.arm.arms import camera
 
 POINT = tuple[float, float, float]
 START: POINT = (0.1, 0.0, 0.02)

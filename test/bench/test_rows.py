@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-pytest.importorskip('embodied_r_ros.sim.world')
+pytest.importorskip('embodied_r_ros.sim.indoor.world')
 
 from bench.__main__ import main
 from bench.rows import budgets_of, Figures

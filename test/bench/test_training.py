@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip('torch')
 pytest.importorskip('trl')
-pytest.importorskip('embodied_r_ros.sim.world')
+pytest.importorskip('embodied_r_ros.sim.indoor.world')
 
 from bench import training
 from bench.__main__ import main

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip('rclpy')
 pytest.importorskip('embodied_r_msgs.msg')
 
-from embodied_r_ros.transport import socket_limit
+from embodied_r_ros.nodes.transport import socket_limit
 
 from bench import transport
 from bench.__main__ import main
@@ -29,7 +29,7 @@ def limit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A file that stands for the machine's limit of sockets."""
     file = tmp_path / 'rmem_max'
     file.write_text('4194304')
-    monkeypatch.setattr('embodied_r_ros.transport.SOCKET_LIMIT', file)
+    monkeypatch.setattr('embodied_r_ros.nodes.transport.SOCKET_LIMIT', file)
     monkeypatch.setattr(transport, 'SOCKET_LIMIT', file)
     return file
 
@@ -104,7 +104,7 @@ def test_the_limit_of_sockets_is_put_back(limit: Path) -> None:
 def test_a_bench_that_is_told_to_end_puts_the_limit_back(limit: Path) -> None:
     code = (
         'import sys, time; from pathlib import Path\n'
-        'import embodied_r_ros.transport as settings; from bench import transport\n'
+        'import embodied_r_ros.nodes.transport as settings; from bench import transport\n'
         'settings.SOCKET_LIMIT = transport.SOCKET_LIMIT = Path(sys.argv[1])\n'
         'with transport.socket_limit_of(212992):\n'
         "    print('lowered', flush=True); time.sleep(600)\n"
@@ -122,7 +122,7 @@ def test_a_bench_that_is_told_to_end_puts_the_limit_back(limit: Path) -> None:
 
 def test_what_may_not_be_lowered_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr('bench.live.measure', lambda *_: LOST)
-    monkeypatch.setattr('embodied_r_ros.transport.SOCKET_LIMIT', tmp_path / 'none')
+    monkeypatch.setattr('embodied_r_ros.nodes.transport.SOCKET_LIMIT', tmp_path / 'none')
     cell = transport.measure(Stream(), STOCK_SYSTEM, 30, os.environ)
     assert (cell.lost, cell.is_met) == (None, True)
     assert 'not measured' in table([cell])

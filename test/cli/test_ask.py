@@ -5,12 +5,12 @@ import json
 from typing import TYPE_CHECKING
 
 import cv2
+from embodied_r_ros.bags.message_types import BagMessageFactory
+from embodied_r_ros.bags.own_messages import delta_to_msg
+from embodied_r_ros.bags.writer import BagWriter
 from embodied_r_ros.cli.main import main
-from embodied_r_ros.conversions import delta_to_msg
-from embodied_r_ros.deltas import DeltaKind, SemanticDelta
-from embodied_r_ros.recordings.bags import BagWriter
-from embodied_r_ros.recordings.message_types import BagMessageFactory
-from embodied_r_ros.resources import shared_path
+from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.types.deltas import DeltaKind, SemanticDelta
 import numpy as np
 import pytest
 

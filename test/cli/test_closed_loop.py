@@ -11,23 +11,23 @@ import sys
 from typing import Any, TYPE_CHECKING
 
 import cv2
+from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.cli.main import main
-from embodied_r_ros.errors import EmbodiedRError
-from embodied_r_ros.models.chat_config import ChatConfig
-from embodied_r_ros.reasoning.asking import ReasonerConfig
-from embodied_r_ros.resources import shared_path
+from embodied_r_ros.common.errors import EmbodiedRError
+from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.reasoning.question import ReasonerConfig
 import pytest
 
 if find_spec('metaworld') is None:
     pytest.skip('Meta-World is not installed', allow_module_level=True)
-pytest.importorskip('embodied_r_ros.sim.world')
+pytest.importorskip('embodied_r_ros.sim.indoor.world')
 pytest.importorskip('rclpy')
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from embodied_r_ros.nodes.closed_loop import LoopSettings
+    from embodied_r_ros.nodes.demo.arm import LoopSettings
 
 RUN = ['sim', 'arm', '--task', 'pick', '--episodes', '1', '--seed', '1', '--closed-loop']
 
@@ -90,7 +90,7 @@ def test_the_shipped_policy_leads_as_it_was_trained_where_nobody_is_named(
         raise EmbodiedRError(msg)
 
     monkeypatch.setattr('embodied_r_ros.cli.sim.served_model', serve)
-    monkeypatch.setattr('embodied_r_ros.nodes.closed_loop.closed_loop', loop)
+    monkeypatch.setattr('embodied_r_ros.nodes.demo.arm.closed_loop', loop)
     assert exit_code([*RUN, '--out', str(tmp_path / 'out'), *words]) == 1
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.cli.main import main
-from embodied_r_ros.reasoning.asking import Question
+from embodied_r_ros.reasoning.question import Question
 import pytest
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def requested(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What would be run."""
     pytest.importorskip('rclpy')
-    from embodied_r_ros.nodes import demo
+    from embodied_r_ros.nodes.demo import demo
 
     requests: list[Any] = []
 

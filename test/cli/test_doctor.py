@@ -6,8 +6,10 @@ import re
 import sys
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.chat.settings import model_digest
 from embodied_r_ros.cli.main import main
-from embodied_r_ros.doctor import (
+from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.nodes.doctor import (
     camera_check,
     installation_checks,
     other_publisher_check,
@@ -15,8 +17,6 @@ from embodied_r_ros.doctor import (
     table,
     transport_check,
 )
-from embodied_r_ros.models.digest import model_digest
-from embodied_r_ros.resources import shared_path
 import pytest
 
 from test.chat_server import ChatServer
@@ -43,8 +43,8 @@ def test_what_another_publisher_loses_is_told_with_the_remedy_and_no_failure() -
 
 
 def test_missing_model_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr('embodied_r_ros.resources._CLONE', tmp_path)
-    monkeypatch.setattr('embodied_r_ros.resources._prefixes', lambda: [tmp_path])
+    monkeypatch.setattr('embodied_r_ros.common.resources._CLONE', tmp_path)
+    monkeypatch.setattr('embodied_r_ros.common.resources._prefixes', lambda: [tmp_path])
     checks = installation_checks()
     assert not checks['model'].ok
     assert not checks['messages'].ok

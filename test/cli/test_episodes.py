@@ -8,12 +8,12 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.cli.main import main
 import pytest
 
-from test.recordings.test_recording import growing, text_cdr
+from test.bags.test_recording import growing, text_cdr
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from embodied_r_ros.recordings.growing_bag import GrowingBag
+    from embodied_r_ros.bags.writer import GrowingBag
 
 
 def record(folder: Path, *, is_closed: bool = True) -> GrowingBag:

@@ -8,7 +8,7 @@ import cv2
 from embodied_r_ros.cli.main import main
 import pytest
 
-from test.keypoints.bags import tool_at, write_bag
+from test.arm.bags import tool_at, write_bag
 
 
 @pytest.fixture(scope='module')

@@ -85,7 +85,7 @@ def test_more_keyframes_on_request(folder: Path, capsys: pytest.CaptureFixture[s
 def test_odometry_of_a_bag_is_left_out_on_request(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip('embodied_r_ros.sim.world')
+    pytest.importorskip('embodied_r_ros.sim.indoor.world')
     given = f'sim indoor --episodes 1 --seed 78 --duration 6 --out {tmp_path / "w"}'
     assert main(given.split()) == 0
     capsys.readouterr()

@@ -7,9 +7,10 @@ import re
 import shutil
 from typing import TYPE_CHECKING
 
+from embodied_r_ros.bags.reader import open_bag, read_serialized
+from embodied_r_ros.bags.writer import BagWriter
 from embodied_r_ros.cli.main import main
-from embodied_r_ros.recordings.bags import BagWriter, open_bag, read_serialized
-from embodied_r_ros.rows import read_rows
+from embodied_r_ros.questions.row import read_rows
 import pytest
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     Message = tuple[str, int, bytes]  # topic, time of receipt [ns], and as it is in the bag
 
-pytest.importorskip('embodied_r_ros.sim.world')
+pytest.importorskip('embodied_r_ros.sim.indoor.world')
 
 
 @pytest.fixture(scope='module')

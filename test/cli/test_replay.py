@@ -5,15 +5,15 @@ from dataclasses import replace
 import json
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.answers import Answer, AnswerKind, FocusText, Freshness, Sampling
+from embodied_r_ros.bags.message_types import BagMessageFactory
+from embodied_r_ros.bags.own_messages import answer_to_msg, delta_to_msg, label_to_msg
+from embodied_r_ros.bags.writer import BagWriter
 from embodied_r_ros.cli.main import main
-from embodied_r_ros.conversions import answer_to_msg, delta_to_msg, label_to_msg
-from embodied_r_ros.deltas import DeltaKind, ModelInfo, SemanticDelta
-from embodied_r_ros.episodes import AnswerLabel, Verdict
-from embodied_r_ros.reasoning.memory import MemoryConfig
 from embodied_r_ros.reasoning.prompts import build_prompt
-from embodied_r_ros.recordings.bags import BagWriter
-from embodied_r_ros.recordings.message_types import BagMessageFactory
+from embodied_r_ros.scene.memory import MemoryConfig
+from embodied_r_ros.types.answers import Answer, AnswerKind, FocusText, Freshness, Sampling
+from embodied_r_ros.types.deltas import DeltaKind, ModelInfo, SemanticDelta
+from embodied_r_ros.types.episodes import AnswerLabel, Verdict
 import pytest
 
 from test.chat_server import ChatServer, Script

@@ -13,12 +13,12 @@ import time
 
 import pytest
 
-pytest.importorskip('embodied_r_ros.sim.world')
+pytest.importorskip('embodied_r_ros.sim.indoor.world')
 
+from embodied_r_ros.bags.reader import open_bag, read_messages
 from embodied_r_ros.cli.main import main
+from embodied_r_ros.questions.row import read_rows
 from embodied_r_ros.questions.wordings import RETURNS
-from embodied_r_ros.recordings.bags import open_bag, read_messages
-from embodied_r_ros.rows import read_rows
 
 QUICK = ['--duration', '6', '--rate', '5', '--size', '160x120', '--no-images']
 TIMEOUT_S = 60.0

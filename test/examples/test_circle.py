@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip('rclpy')
 
-from embodied_r_ros.errors import EmbodiedRError
+from embodied_r_ros.common.errors import EmbodiedRError
 
 from examples import circle
 from examples.children import child, ran

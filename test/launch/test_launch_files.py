@@ -22,9 +22,9 @@ from ament_index_python.packages import get_package_prefix, PackageNotFoundError
 from embodied_r_msgs.action import Ask
 from embodied_r_msgs.msg import SemanticDelta
 from embodied_r_msgs.srv import LabelAnswer, StartEpisode, StopEpisode
+from embodied_r_ros.bags.reader import open_bag, read_messages
+from embodied_r_ros.common.resources import shared_path
 from embodied_r_ros.nodes import bringup
-from embodied_r_ros.recordings.bags import open_bag, read_messages
-from embodied_r_ros.resources import shared_path
 from launch.launch_description_sources import get_launch_description_from_python_launch_file
 from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState, GetState

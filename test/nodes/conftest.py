@@ -7,7 +7,7 @@ from importlib.util import find_spec
 import os
 from typing import NoReturn, TYPE_CHECKING
 
-from embodied_r_ros.transport import transport_environment
+from embodied_r_ros.nodes.transport import transport_environment
 import pytest
 
 if TYPE_CHECKING:

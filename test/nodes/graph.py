@@ -28,7 +28,7 @@ from rclpy.parameter import Parameter
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from embodied_r_ros.nodes.lifecycle import ManagedNode
+    from embodied_r_ros.nodes.node_base import ManagedNode
     from rclpy.qos import QoSProfile
 
 TIMEOUT_S = 20.0

@@ -4,10 +4,10 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.nodes import qos
+from embodied_r_ros.bags.message_types import embodied_typestore
+from embodied_r_ros.bags.writer import BagWriter, LATCHED_QOS
+from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.bag_player import BagPlayer, BagPlayerConfig, is_chosen
-from embodied_r_ros.recordings.bags import BagWriter, LATCHED_QOS
-from embodied_r_ros.recordings.message_types import embodied_typestore
 import pytest
 from rosgraph_msgs.msg import Clock
 from std_msgs.msg import Header, String
@@ -56,7 +56,7 @@ def test_bag_is_played_with_its_own_stamps(graph: Graph, bag: Path) -> None:
     assert [header.frame_id for header in headers] == [str(index) for index in range(10)]
     last = headers[-1].stamp
     assert last.sec * S + last.nanosec == START + 9 * S // 20
-    notes = graph.inbox(String, '/note', qos.LATCHED)
+    notes = graph.inbox(String, '/note', topics.LATCHED)
     assert notes.wait(1)[0].data == 'hello'
 
 

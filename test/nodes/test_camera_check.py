@@ -4,7 +4,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.nodes import qos
+from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.camera_check import look_for_camera, lost
 import pytest
 from sensor_msgs.msg import Image
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def test_a_camera_that_publishes_is_heard(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv('ROS_DOMAIN_ID', str(graph.context.get_domain_id()))
-    camera = graph.outsider.create_publisher(Image, '/camera/image', qos.SENSOR)
+    camera = graph.outsider.create_publisher(Image, '/camera/image', topics.SENSOR)
     ended = threading.Event()
 
     def publish() -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.config import config_from_mapping
+from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.common.settings import config_from_mapping
 from embodied_r_ros.nodes.bag_player import BagPlayer
 from embodied_r_ros.nodes.episode_recorder import EpisodeRecorder
 from embodied_r_ros.nodes.keyframe_extractor import KeyframeExtractorNode
 from embodied_r_ros.nodes.proposal_gate import ProposalGate
 from embodied_r_ros.nodes.semantic_perceiver import SemanticPerceiver
 from embodied_r_ros.nodes.spatial_reasoner import SpatialReasoner
-from embodied_r_ros.resources import shared_path
 import pytest
 import yaml
 

@@ -5,7 +5,7 @@ import threading
 import time
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.nodes.deferred import deferred
+from embodied_r_ros.nodes.worker import deferred
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.node import Node
 from std_srvs.srv import Trigger

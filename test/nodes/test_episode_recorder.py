@@ -12,11 +12,12 @@ from typing import Any, TYPE_CHECKING
 from diagnostic_msgs.msg import DiagnosticArray
 from embodied_r_msgs.msg import Answer, AnswerLabel, EpisodeMark, Keyframe, SemanticDelta
 from embodied_r_msgs.srv import LabelAnswer, StartEpisode, StopEpisode
-from embodied_r_ros.conversions import answer_to_msg, delta_to_msg, keyframe_to_msg
-from embodied_r_ros.nodes import qos
+from embodied_r_ros.bags.messages import keyframe_to_msg
+from embodied_r_ros.bags.own_messages import answer_to_msg, delta_to_msg
+from embodied_r_ros.bags.reader import open_bag, read_messages
+from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.episode_recorder import EpisodeRecorder
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
-from embodied_r_ros.recordings.bags import open_bag, read_messages
 from mcap.reader import make_reader
 from nav_msgs.msg import Odometry
 import pytest
@@ -24,9 +25,9 @@ from rclpy.serialization import serialize_message
 from sensor_msgs.msg import CompressedImage
 from std_msgs.msg import String
 
+from test.bags.test_messages import answer, delta, keyframe
+from test.bags.test_recording import recovered
 from test.nodes.graph import ACTIVATE, CLEANUP, CONFIGURE, DEACTIVATE, wait_for
-from test.recordings.test_recording import recovered
-from test.test_conversions import answer, delta, keyframe
 
 if TYPE_CHECKING:
     from test.nodes.graph import Graph
@@ -93,7 +94,7 @@ def test_episode_becomes_a_bag(operator: Operator) -> None:
     operator.tell('keyframe', keyframe_to_msg(ROS_MESSAGES, keyframe()))
     operator.tell('semantic_delta', delta_to_msg(ROS_MESSAGES, delta()))
     operator.tell('answer', answer_to_msg(ROS_MESSAGES, answer()))
-    operator.tell('odom', Odometry(child_frame_id='base_link'), qos.SENSOR)
+    operator.tell('odom', Odometry(child_frame_id='base_link'), topics.SENSOR)
     stopped = operator.stop()
     assert (stopped.error_code, stopped.episode_id) == (0, started.episode_id)
     assert stopped.bag_path == started.bag_path == str(operator.folder / started.episode_id)
@@ -127,7 +128,7 @@ def test_compressed_images_can_be_kept(graph: Graph, tmp_path: Path) -> None:
     operator = Operator(graph, tmp_path, images='compressed', cameras=['front', 'rear'])
     operator.start()
     image = CompressedImage(format='jpeg', data=[1, 2, 3])
-    operator.tell('rear/image/compressed', image, qos.SENSOR)
+    operator.tell('rear/image/compressed', image, topics.SENSOR)
     found = contents(operator.stop().bag_path)
     assert len(found['/rear/image/compressed']) == 1
     assert '/front/keyframe' in found
@@ -135,7 +136,7 @@ def test_compressed_images_can_be_kept(graph: Graph, tmp_path: Path) -> None:
 
 def test_marks_are_latched_for_those_who_come_later(operator: Operator) -> None:
     started = operator.start()
-    [mark] = operator.graph.inbox(EpisodeMark, '/episode_mark', qos.LATCHED).wait(1)
+    [mark] = operator.graph.inbox(EpisodeMark, '/episode_mark', topics.LATCHED).wait(1)
     assert (mark.event, mark.episode_id) == (EpisodeMark.EVENT_START, started.episode_id)
 
 
@@ -192,7 +193,7 @@ def test_start_that_a_deactivation_overtakes_is_refused(
 
 def test_provenance_is_in_the_bag_from_the_start(operator: Operator) -> None:
     record = {'node': '/keyframe_extractor', 'models': []}
-    said = operator.graph.publisher(String, '/provenance', qos.LATCHED)
+    said = operator.graph.publisher(String, '/provenance', topics.LATCHED)
     said.publish(String(data=json.dumps(record)))
     wait_for(lambda: len(operator.node._latched.get('/provenance', ())) == 2, 'both records')
     started = operator.start()
@@ -213,7 +214,7 @@ def test_provenance_is_in_the_bag_from_the_start(operator: Operator) -> None:
 
 
 def test_provenance_of_somebody_else_is_recorded_as_a_message_only(operator: Operator) -> None:
-    said = operator.graph.publisher(String, '/provenance', qos.LATCHED)
+    said = operator.graph.publisher(String, '/provenance', topics.LATCHED)
     said.publish(String(data='{"package": "a simulator"}'))
     wait_for(lambda: len(operator.node._latched.get('/provenance', ())) == 2, 'both records')
     bag = operator.start().bag_path

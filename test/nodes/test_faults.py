@@ -12,7 +12,7 @@ from typing import Any, TYPE_CHECKING
 from action_msgs.msg import GoalStatus
 from embodied_r_msgs.action import Ask
 from embodied_r_msgs.msg import Answer, ModelInfo, SemanticDelta
-from embodied_r_ros.nodes import qos
+from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.diagnostics import Level
 from embodied_r_ros.nodes.semantic_perceiver import SemanticPerceiver
 import pytest
@@ -127,7 +127,7 @@ def test_reasoner_starts_without_its_model_where_any_rung_will_do(
 ) -> None:
     servers.first.kill()
     asker.start()
-    records = asker.graph.inbox(String, 'provenance', qos.LATCHED)
+    records = asker.graph.inbox(String, 'provenance', topics.LATCHED)
     asker.see('New: red tall object.')
     assert asker.ask()[1].answer.model.name == 'small'
     assert asker.node.report().values['model'] == 'small'

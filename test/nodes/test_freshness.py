@@ -8,7 +8,7 @@ from typing import Any, TYPE_CHECKING
 from builtin_interfaces.msg import Time
 from embodied_r_msgs.msg import Answer, EpisodeMark, SemanticDelta
 from embodied_r_msgs.srv import ResetMemory
-from embodied_r_ros.nodes import qos
+from embodied_r_ros.nodes import topics
 import pytest
 from rosgraph_msgs.msg import Clock
 
@@ -137,7 +137,7 @@ def test_stamp_that_is_none_or_of_the_future_is_not_fresh(asker: TimedAsker, sta
 def test_answer_about_an_episode_that_ended_meanwhile_is_not_fresh(asker: TimedAsker) -> None:
     asker.set_time(100)
     asker.see_at(100)
-    marks = asker.graph.publisher(EpisodeMark, '/episode_mark', qos.LATCHED)
+    marks = asker.graph.publisher(EpisodeMark, '/episode_mark', topics.LATCHED)
 
     def begin() -> None:
         marks.publish(EpisodeMark(episode_id='e1', event=EpisodeMark.EVENT_START))

@@ -9,13 +9,13 @@ from typing import Any, TYPE_CHECKING
 import cv2
 from diagnostic_msgs.msg import DiagnosticArray
 from embodied_r_msgs.msg import EpisodeMark, Keyframe
-from embodied_r_ros import conversions
-from embodied_r_ros.geometry import Intrinsics, Pose, yaw_pitch_roll
-from embodied_r_ros.images import EncodedImage
-from embodied_r_ros.nodes import qos
+from embodied_r_ros.bags import messages
+from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.keyframe_extractor import KeyframeExtractorNode
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
 from embodied_r_ros.nodes.topics import robot_remappings
+from embodied_r_ros.types.geometry import Intrinsics, Pose, yaw_pitch_roll
+from embodied_r_ros.types.images import EncodedImage
 from nav_msgs.msg import Odometry
 import numpy as np
 import pytest
@@ -49,17 +49,17 @@ class Camera:
     def __init__(self, graph: Graph, transport: str = 'raw', namespace: str = '') -> None:
         kind = Image if transport == 'raw' else CompressedImage
         topic = 'image' if transport == 'raw' else 'image/compressed'
-        self.images = graph.publisher(kind, f'{namespace}/{topic}', qos.SENSOR)
+        self.images = graph.publisher(kind, f'{namespace}/{topic}', topics.SENSOR)
         self.keyframes: Inbox = graph.inbox(Keyframe, f'{namespace}/keyframe')
         graph.matched(f'{namespace}/keyframe')
 
     def send(self, pixels: NDArray[Any], stamp_ns: int, encoding: str = 'bgr8') -> None:
         msg = raw(encoding, pixels)
-        msg.header.stamp = conversions.stamp_to_msg(ROS_MESSAGES, stamp_ns)
+        msg.header.stamp = messages.stamp_to_msg(ROS_MESSAGES, stamp_ns)
         self.images.publish(msg)
 
     def send_compressed(self, data: bytes, stamp_ns: int) -> None:
-        msg = conversions.encoded_image_to_msg(
+        msg = messages.encoded_image_to_msg(
             ROS_MESSAGES, stamp_ns, 'front_optical', EncodedImage(data, 'jpeg')
         )
         self.images.publish(msg)
@@ -80,7 +80,7 @@ def test_new_views_become_keyframes_with_their_own_header(graph: Graph) -> None:
         Keyframe.REASON_NEW_VIEW,
         Keyframe.REASON_NEW_VIEW,
     ]
-    assert conversions.keyframe_from_msg(found[2]).image.decode().shape == (240, 320, 3)
+    assert messages.keyframe_from_msg(found[2]).image.decode().shape == (240, 320, 3)
 
 
 def test_compressed_images_are_passed_on_as_they_came(graph: Graph) -> None:
@@ -104,9 +104,9 @@ def test_compressed_topic_follows_the_remapped_base_name(graph: Graph) -> None:
 
 def odometry(stamp_ns: int, x: float, yaw: float) -> Odometry:
     msg = Odometry()
-    msg.header = conversions.header_to_msg(ROS_MESSAGES, stamp_ns, 'odom')
+    msg.header = messages.header_to_msg(ROS_MESSAGES, stamp_ns, 'odom')
     pose = Pose((x, 0.0, 0.0), (0.0, 0.0, math.sin(yaw / 2), math.cos(yaw / 2)), 'odom')
-    msg.pose.pose = conversions.pose_to_msg(ROS_MESSAGES, pose)
+    msg.pose.pose = messages.pose_to_msg(ROS_MESSAGES, pose)
     return msg
 
 
@@ -115,12 +115,12 @@ def test_keyframe_knows_the_pose_of_its_camera_at_the_stamp(graph: Graph) -> Non
         KeyframeExtractorNode, mount_xyz=[0.2, 0.0, 0.5], mount_rpy=[0.0, 0.0, math.pi / 2]
     )
     camera = Camera(graph)
-    odom = graph.publisher(Odometry, 'odom', qos.SENSOR)
+    odom = graph.publisher(Odometry, 'odom', topics.SENSOR)
     odom.publish(odometry(START_NS, 1.0, 0.0))
     odom.publish(odometry(START_NS + S // 10, 2.0, 0.0))
     wait_for(lambda: node._odometry.count == 2, 'odometry')
     camera.send(view(1), START_NS + S // 20)
-    keyframe = conversions.keyframe_from_msg(camera.keyframes.wait(1)[0])
+    keyframe = messages.keyframe_from_msg(camera.keyframes.wait(1)[0])
     assert keyframe.pose is not None
     assert keyframe.pose.position == pytest.approx((1.7, 0.0, 0.5))
     assert keyframe.pose.frame_id == 'odom'
@@ -130,13 +130,13 @@ def test_keyframe_knows_the_pose_of_its_camera_at_the_stamp(graph: Graph) -> Non
 def test_image_waits_a_moment_for_its_odometry(graph: Graph) -> None:
     node = graph.active(KeyframeExtractorNode, odom_wait_s=0.2)
     camera = Camera(graph)
-    odom = graph.publisher(Odometry, 'odom', qos.SENSOR)
+    odom = graph.publisher(Odometry, 'odom', topics.SENSOR)
     odom.publish(odometry(START_NS, 0.0, 0.0))
     wait_for(lambda: node._odometry.count == 1, 'odometry')
     camera.send(view(1), START_NS + S // 20)
     wait_for(lambda: node._images.count == 1, 'the image')
     odom.publish(odometry(START_NS + S // 10, 1.0, 0.0))
-    keyframe = conversions.keyframe_from_msg(camera.keyframes.wait(1)[0])
+    keyframe = messages.keyframe_from_msg(camera.keyframes.wait(1)[0])
     assert keyframe.pose is not None
     assert keyframe.pose.position[0] == pytest.approx(0.5)
 
@@ -151,12 +151,12 @@ def test_keyframe_without_odometry_has_no_pose(graph: Graph) -> None:
 def test_keyframe_has_the_intrinsics_of_its_image(graph: Graph) -> None:
     node = graph.active(KeyframeExtractorNode, keyframe__image_max_side_px=160)
     camera = Camera(graph)
-    infos = graph.publisher(CameraInfo, 'camera_info', qos.SENSOR)
+    infos = graph.publisher(CameraInfo, 'camera_info', topics.SENSOR)
     known = Intrinsics(320, 240, 200.0, 200.0, 159.5, 119.5)
-    infos.publish(conversions.camera_info_to_msg(ROS_MESSAGES, START_NS, 'front_optical', known))
+    infos.publish(messages.camera_info_to_msg(ROS_MESSAGES, START_NS, 'front_optical', known))
     wait_for(lambda: node._intrinsics, 'camera_info')
     camera.send(view(1), START_NS)
-    keyframe = conversions.keyframe_from_msg(camera.keyframes.wait(1)[0])
+    keyframe = messages.keyframe_from_msg(camera.keyframes.wait(1)[0])
     assert keyframe.intrinsics == Intrinsics(160, 120, 100.0, 100.0, 79.5, 59.5)
 
 
@@ -176,11 +176,11 @@ def test_camera_without_camera_info_has_the_calibration_of_a_file(
     file.write_text(CALIBRATION)
     graph.active(KeyframeExtractorNode, calibration=str(file))
     camera = Camera(graph)
-    infos = graph.publisher(CameraInfo, 'camera_info', qos.SENSOR)
+    infos = graph.publisher(CameraInfo, 'camera_info', topics.SENSOR)
     infos.publish(CameraInfo())  # of a camera that does not know
     camera.send(view(1), START_NS)
     [keyframe] = camera.keyframes.wait(1)
-    known = conversions.keyframe_from_msg(keyframe).intrinsics
+    known = messages.keyframe_from_msg(keyframe).intrinsics
     assert known == Intrinsics(320, 240, 200.0, 210.0, 160.0, 120.0, (0.1, 0.0, 0.0, 0.0, 0.0))
 
 
@@ -217,9 +217,9 @@ def test_missing_calibration_fails_the_configuration_in_one_line(
 def test_calibration_of_another_size_is_not_used(graph: Graph) -> None:
     node = graph.active(KeyframeExtractorNode)
     camera = Camera(graph)
-    infos = graph.publisher(CameraInfo, 'camera_info', qos.SENSOR)
+    infos = graph.publisher(CameraInfo, 'camera_info', topics.SENSOR)
     known = Intrinsics(640, 480, 400.0, 400.0, 319.5, 239.5)
-    infos.publish(conversions.camera_info_to_msg(ROS_MESSAGES, START_NS, 'front_optical', known))
+    infos.publish(messages.camera_info_to_msg(ROS_MESSAGES, START_NS, 'front_optical', known))
     wait_for(lambda: node._intrinsics, 'camera_info')
     camera.send(view(1), START_NS)
     assert not any(camera.keyframes.wait(1)[0].k)
@@ -271,7 +271,7 @@ def test_episode_starts_a_new_stream_and_names_its_keyframes(graph: Graph) -> No
     camera.send(view(1), START_NS)
     camera.send(view(2), START_NS + S // 10)
     camera.keyframes.wait(2)
-    marks = graph.publisher(EpisodeMark, 'episode_mark', qos.LATCHED)
+    marks = graph.publisher(EpisodeMark, 'episode_mark', topics.LATCHED)
     marks.publish(mark(EpisodeMark.EVENT_START))
     wait_for(lambda: node._episode_id == 'e7', 'the mark')
     camera.send(view(2), START_NS + S)
@@ -292,18 +292,18 @@ def test_cameras_in_namespaces_share_what_their_robot_has_once(graph: Graph) -> 
 
     cameras = ('/robot1/front', '/robot1/rear')
     nodes = [graph.active(make, namespace=camera) for camera in cameras]
-    said = graph.inbox(String, '/robot1/provenance', qos.LATCHED_OF_MANY)
-    marks = graph.publisher(EpisodeMark, '/robot1/episode_mark', qos.LATCHED, readers=2)
+    said = graph.inbox(String, '/robot1/provenance', topics.LATCHED_OF_MANY)
+    marks = graph.publisher(EpisodeMark, '/robot1/episode_mark', topics.LATCHED, readers=2)
     marks.publish(mark(EpisodeMark.EVENT_START))
     wait_for(lambda: [node._episode_id for node in nodes] == ['e7', 'e7'], 'the mark')
-    graph.publisher(Odometry, '/robot1/odom', qos.SENSOR, readers=2)
+    graph.publisher(Odometry, '/robot1/odom', topics.SENSOR, readers=2)
     assert {json.loads(msg.data)['node'] for msg in said.wait(2)} == {
         f'{camera}/keyframe_extractor' for camera in cameras
     }
 
 
 def test_latched_episode_is_known_to_a_node_that_starts_later(graph: Graph) -> None:
-    marks = graph.outsider.create_publisher(EpisodeMark, 'episode_mark', qos.LATCHED)
+    marks = graph.outsider.create_publisher(EpisodeMark, 'episode_mark', topics.LATCHED)
     marks.publish(mark(EpisodeMark.EVENT_START))
     node = graph.active(KeyframeExtractorNode)
     wait_for(lambda: node._episode_id == 'e7', 'the latched mark')

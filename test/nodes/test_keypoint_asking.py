@@ -7,30 +7,30 @@ from dataclasses import replace
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_msgs.action import PredictKeypoint
-from embodied_r_ros.camera_axes import turned
-from embodied_r_ros.deltas import Item
-from embodied_r_ros.errors import InputError
-from embodied_r_ros.geometry import BODY_FROM_OPTICAL, direction_of_vector, position_text
+from embodied_r_ros.arm.robot import load_robot
+from embodied_r_ros.arm.table import TableView
+from embodied_r_ros.arm.task_frame import turned
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.resources import shared_path
 from embodied_r_ros.nodes.keypoint_asking import Arm, ArmConfig
 from embodied_r_ros.questions.coverage import Coverage
-from embodied_r_ros.questions.derive import QuestionsConfig
-from embodied_r_ros.questions.robot import rows_of_arm
-from embodied_r_ros.reasoning.memory import MemoryConfig
+from embodied_r_ros.questions.derive import QuestionsConfig, rows_of_arm
 from embodied_r_ros.reasoning.prompts import build_prompt
-from embodied_r_ros.resources import shared_path
-from embodied_r_ros.robots import load_robot
-from embodied_r_ros.transforms import NoPose
+from embodied_r_ros.scene.memory import MemoryConfig
+from embodied_r_ros.types.deltas import Item
+from embodied_r_ros.types.geometry import BODY_FROM_OPTICAL, direction_of_vector, position_text
+from embodied_r_ros.types.poses import NoPose
 from geometry_msgs.msg import Point, PoseStamped
 import numpy as np
 import pytest
 import yaml
 
-from test.questions.arms import arm, camera, episode, TASK
+from test.arm.arms import arm, camera, episode, TASK
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from embodied_r_ros.geometry import Pose
+    from embodied_r_ros.types.geometry import Pose
 
 NOW_NS = 50_000_000_000
 
@@ -122,7 +122,7 @@ def test_a_camera_that_tf_knows_is_asked_of_tf(tmp_path: Path) -> None:
     live.take_pose(pose((0.0, 0.0, 0.1)))
     two = goal([(0.1, 0.0, 0.2), (0.0, 0.0, 0.0)])
     view = live.question_of(two, NOW_NS, NOW_NS).view
-    assert view
+    assert isinstance(view, TableView)
     assert (view.camera, view.name, view.tool) == (camera(), 'front', (0.0, 0.0, 0.1))
     assert live.question_of(two, NOW_NS).view is None
     assert asked[0] == ('eye', 'table_center', 0)
@@ -186,7 +186,7 @@ def test_behind_the_robot_it_is_asked_in_a_turned_frame_as_rows_are(tmp_path: Pa
         assert asked
         assert 'in metres in the frame table_center_turned_180.' in asked.text
         assert 'The end effector is at (-0.050, -0.100, 0.200).' in asked.text
-        assert asked.view
+        assert isinstance(asked.view, TableView)
         assert asked.view.camera.position[0] == pytest.approx(camera().position[0])
     # What is proposed is what was given.
     assert (request.candidates, request.frame_id) == (tuple(TWO), 'table_center')

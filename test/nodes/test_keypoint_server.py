@@ -12,15 +12,16 @@ from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 from embodied_r_msgs.action import Ask, PredictKeypoint
 from embodied_r_msgs.msg import Answer, EpisodeMark, KeypointProposal, SemanticDelta
 from embodied_r_msgs.srv import PredictKeypointOnce
-from embodied_r_ros.conversions import delta_to_msg, stamp_to_msg
-from embodied_r_ros.deltas import DeltaKind, Item, ItemStatus
-from embodied_r_ros.deltas import SemanticDelta as Delta
-from embodied_r_ros.geometry import BODY_FROM_OPTICAL, direction_of_vector
-from embodied_r_ros.nodes import qos
+from embodied_r_ros.arm.proposal import GRIPPER_NEXT
+from embodied_r_ros.arm.robot import load_robot
+from embodied_r_ros.bags.messages import stamp_to_msg
+from embodied_r_ros.bags.own_messages import delta_to_msg
+from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
 from embodied_r_ros.nodes.spatial_reasoner import SpatialReasoner
-from embodied_r_ros.reasoning.keypoints import GRIPPER_NEXT
-from embodied_r_ros.robots import load_robot
+from embodied_r_ros.types.deltas import DeltaKind, Item, ItemStatus
+from embodied_r_ros.types.deltas import SemanticDelta as Delta
+from embodied_r_ros.types.geometry import BODY_FROM_OPTICAL, direction_of_vector
 from geometry_msgs.msg import Point, PoseStamped, TransformStamped
 import numpy as np
 import pytest
@@ -76,7 +77,7 @@ class Bench:
         self.proposals = graph.inbox(KeypointProposal, '/keypoint_proposal')
         graph.matched('/keypoint_proposal')
         self.deltas = graph.publisher(SemanticDelta, '/semantic_delta')
-        self.poses = graph.publisher(PoseStamped, '/current_pose', qos.SENSOR)
+        self.poses = graph.publisher(PoseStamped, '/current_pose', topics.SENSOR)
         self.accepted = graph.publisher(KeypointProposal, '/keypoint_accepted')
         self.refused = graph.publisher(DiagnosticStatus, '/keypoint_refused')
 
@@ -265,7 +266,7 @@ def test_a_task_can_be_set_while_the_node_runs_and_needs_a_robot(
 
 def test_an_episode_begins_the_task_anew(graph: Graph, server: ChatServer) -> None:
     bench = Bench(graph, server, **TASK)
-    marks = graph.publisher(EpisodeMark, '/episode_mark', qos.LATCHED)
+    marks = graph.publisher(EpisodeMark, '/episode_mark', topics.LATCHED)
     bench.stand(HOME)
     bench.see(BLOCK)
     [first] = bench.proposals.wait(1)

@@ -11,19 +11,19 @@ from typing import Any, TYPE_CHECKING
 from diagnostic_msgs.msg import DiagnosticArray
 from embodied_r_msgs.msg import Answer, AnswerLabel, Keyframe, SemanticDelta
 from embodied_r_msgs.srv import StopEpisode
-from embodied_r_ros.conversions import answer_to_msg
-from embodied_r_ros.nodes import qos
+from embodied_r_ros.bags.own_messages import answer_to_msg
+from embodied_r_ros.episodes.inspect import audit_bag
+from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
-from embodied_r_ros.recordings.bag_audit import audit_bag
 import pytest
 from sensor_msgs.msg import Image
 
 from bench.faulty_server import FaultyServer
+from test.bags.test_messages import answer
 from test.nodes.graph import wait_for
 from test.nodes.test_images import raw
 from test.nodes.test_keyframe_extractor import view
 from test.nodes.test_recorder_survives import is_labelled, recorded, statuses
-from test.test_conversions import answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,7 +70,7 @@ class Pipeline:
         self.heard = {topic: graph.inbox(kind, topic, 1000) for topic, kind in KINDS.items()}
         _, self.bag = graph.recording(folder, **AUDIT)
         self.processes = {name: self.start(name) for name in SPEAKS_ON}
-        self._camera = graph.outsider.create_publisher(Image, '/image', qos.SENSOR)
+        self._camera = graph.outsider.create_publisher(Image, '/image', topics.SENSOR)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._show, daemon=True)
         self._thread.start()

@@ -4,7 +4,7 @@ from __future__ import annotations
 import math
 import threading
 
-from embodied_r_ros.nodes.limits import seconds
+from embodied_r_ros.nodes.node_base import seconds
 import pytest
 
 

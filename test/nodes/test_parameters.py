@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import re
 from typing import Any, ClassVar, TYPE_CHECKING
 
-from embodied_r_ros.config import check_settings, setting
-from embodied_r_ros.errors import ConfigError
+from embodied_r_ros.common.errors import ConfigError
+from embodied_r_ros.common.settings import check_settings, setting
 from embodied_r_ros.nodes.keyframe_extractor import KeyframeExtractorNode
-from embodied_r_ros.nodes.lifecycle import ManagedNode
+from embodied_r_ros.nodes.node_base import ManagedNode
 from embodied_r_ros.nodes.semantic_perceiver import SemanticPerceiver
 from embodied_r_ros.nodes.spatial_reasoner import SpatialReasoner
 import pytest

@@ -8,13 +8,13 @@ from typing import Any, TYPE_CHECKING
 from xml.etree import ElementTree
 
 import embodied_r_msgs.srv as services
+from embodied_r_ros.common.resources import shared_path
 from embodied_r_ros.nodes.episode_recorder import EpisodeRecorder
 from embodied_r_ros.nodes.keyframe_extractor import KeyframeExtractorNode
 from embodied_r_ros.nodes.proposal_gate import ProposalGate
 from embodied_r_ros.nodes.ros_types import message_class
 from embodied_r_ros.nodes.semantic_perceiver import SemanticPerceiver
 from embodied_r_ros.nodes.spatial_reasoner import SpatialReasoner
-from embodied_r_ros.resources import shared_path
 import pytest
 
 from test.chat_server import ChatServer

@@ -9,12 +9,12 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from embodied_r_msgs.action import PredictKeypoint
 from embodied_r_msgs.msg import AnswerLabel, KeypointProposal, ModelInfo
 from embodied_r_msgs.srv import LabelAnswer
-from embodied_r_ros.conversions import stamp_to_msg
-from embodied_r_ros.geometry import Pose
-from embodied_r_ros.nodes import qos
+from embodied_r_ros.bags.messages import stamp_to_msg
+from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.frames import Frames
 from embodied_r_ros.nodes.proposal_gate import ProposalGate
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
+from embodied_r_ros.types.geometry import Pose
 from geometry_msgs.msg import Point, PoseStamped, TransformStamped
 import pytest
 from rclpy.serialization import serialize_message
@@ -53,7 +53,7 @@ class Operator:
         graph.matched(f'{namespace}/keypoint_accepted')
         graph.matched(f'{namespace}/keypoint_refused')
         self.proposals = graph.publisher(KeypointProposal, f'{namespace}/keypoint_proposal')
-        self.poses = graph.publisher(PoseStamped, f'{namespace}/current_pose', qos.SENSOR)
+        self.poses = graph.publisher(PoseStamped, f'{namespace}/current_pose', topics.SENSOR)
 
     def hold(self, x: float = 0.1, frame: str = 'table') -> None:
         """Say where the end effector is, and wait until the gate knows."""

@@ -9,15 +9,15 @@ import subprocess
 from typing import TYPE_CHECKING
 
 from diagnostic_msgs.msg import DiagnosticArray
-from embodied_r_ros.nodes import qos
-from embodied_r_ros.recordings.recovery import recover
+from embodied_r_ros.bags.recovery import recover
+from embodied_r_ros.nodes import topics
 from mcap.reader import make_reader
 import pytest
 from sensor_msgs.msg import CompressedImage
 
+from test.bags.test_recording import recovered
 from test.nodes.graph import wait_for
 from test.nodes.test_episode_recorder import contents, is_closed, Operator
-from test.recordings.test_recording import recovered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +43,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 def fill(operator: Operator, most: int) -> int:
     """Publish images, one after another, until the recorder ends the episode; returns how many."""
-    publisher = operator.graph.publisher(CompressedImage, TOPIC, qos.SENSOR)
+    publisher = operator.graph.publisher(CompressedImage, TOPIC, topics.SENSOR)
     sent = 0
 
     def is_over() -> bool:

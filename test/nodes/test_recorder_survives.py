@@ -16,20 +16,21 @@ from typing import Any, TYPE_CHECKING
 from diagnostic_msgs.msg import DiagnosticArray
 from embodied_r_msgs.msg import Answer, AnswerLabel, SemanticDelta
 from embodied_r_msgs.srv import LabelAnswer
-from embodied_r_ros.conversions import answer_to_msg, delta_to_msg, keyframe_to_msg
-from embodied_r_ros.nodes import qos
+from embodied_r_ros.bags.messages import keyframe_to_msg
+from embodied_r_ros.bags.own_messages import answer_to_msg, delta_to_msg
+from embodied_r_ros.episodes.inspect import audit_bag
+from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
-from embodied_r_ros.recordings.bag_audit import audit_bag
 from mcap.reader import make_reader
 from mcap.writer import Writer
 from nav_msgs.msg import Odometry
 import pytest
 from rclpy.serialization import deserialize_message
 
+from test.bags.test_messages import answer, delta, keyframe
+from test.bags.test_recording import growing, text_cdr
 from test.nodes.graph import DEACTIVATE, wait_for
 from test.nodes.test_episode_recorder import Operator
-from test.recordings.test_recording import growing, text_cdr
-from test.test_conversions import answer, delta, keyframe
 
 if TYPE_CHECKING:
     from test.nodes.graph import Graph
@@ -241,7 +242,7 @@ def test_topic_that_comes_late_is_recorded_and_one_that_never_comes_is_told(
     bag = operator.start().bag_path
     wait_for(lambda: '/keyframe: no message' in operator.node.report().message, 'a warning')
     assert operator.node.report().level == 1
-    late = graph.outsider.create_publisher(Odometry, '/odom', qos.SENSOR)
+    late = graph.outsider.create_publisher(Odometry, '/odom', topics.SENSOR)
     wait_for(lambda: late.get_subscription_count(), 'the recorder')
     for _ in range(5):
         late.publish(Odometry())

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_msgs.msg import EpisodeMark
-from embodied_r_ros.nodes import qos
+from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.diagnostics import Level
 import pytest
 
@@ -31,7 +31,7 @@ def asker(graph: Graph) -> Iterator[Asker]:
 
 def mark(asker: Asker, episode_id: str, event: int = EpisodeMark.EVENT_START) -> Any:
     """Publish a mark as a recorder does; returns its publisher."""
-    publisher = asker.graph.publisher(EpisodeMark, '/episode_mark', qos.LATCHED)
+    publisher = asker.graph.publisher(EpisodeMark, '/episode_mark', topics.LATCHED)
     publisher.publish(EpisodeMark(episode_id=episode_id, event=event))
     expected = episode_id if event == EpisodeMark.EVENT_START else ''
     wait_for(lambda: asker.node._memory.episode_id == expected, 'the mark')

@@ -10,12 +10,12 @@ from action_msgs.msg import GoalStatus
 from embodied_r_msgs.action import Ask
 from embodied_r_msgs.msg import Answer, Keyframe, SemanticDelta
 from embodied_r_msgs.srv import Focus
+from embodied_r_ros.bags.reader import open_bag
 from embodied_r_ros.nodes.keyframe_extractor import KeyframeExtractorNode
 from embodied_r_ros.nodes.proposal_gate import ProposalGate
 from embodied_r_ros.nodes.semantic_perceiver import SemanticPerceiver
 from embodied_r_ros.nodes.spatial_reasoner import SpatialReasoner
 from embodied_r_ros.nodes.topics import robot_remappings
-from embodied_r_ros.recordings.bags import open_bag
 
 from test.chat_server import ChatServer, Script
 from test.nodes.graph import ACTIVATE, CLEANUP, CONFIGURE, DEACTIVATE, wait_for

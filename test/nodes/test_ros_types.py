@@ -3,29 +3,29 @@
 
 from __future__ import annotations
 
-from embodied_r_ros import conversions
-from embodied_r_ros.geometry import Intrinsics
+from embodied_r_ros.bags import messages
 from embodied_r_ros.nodes.ros_types import message_class, ROS_MESSAGES
+from embodied_r_ros.types.geometry import Intrinsics
 import pytest
 from rclpy.serialization import deserialize_message, serialize_message
 
-from test.test_conversions import ROUND_TRIPS, TYPES
+from test.bags.test_messages import CONVERSIONS, ROUND_TRIPS, TYPES
 
 
 @pytest.mark.parametrize('name', ROUND_TRIPS)
 def test_value_survives_a_live_message(name: str) -> None:
     value = ROUND_TRIPS[name]
-    msg = getattr(conversions, f'{name}_to_msg')(ROS_MESSAGES, value)
+    msg = CONVERSIONS[f'{name}_to_msg'](ROS_MESSAGES, value)
     wire = serialize_message(msg)
     received = deserialize_message(wire, message_class(f'embodied_r_msgs/msg/{TYPES[name]}'))
-    assert getattr(conversions, f'{name}_from_msg')(received) == value
+    assert CONVERSIONS[f'{name}_from_msg'](received) == value
 
 
 def test_camera_info_survives_a_live_message() -> None:
     camera = Intrinsics(64, 48, 60.0, 61.0, 31.5, 23.5, (0.5, 0.25, 0.0, 0.0, 0.0))
-    msg = conversions.camera_info_to_msg(ROS_MESSAGES, 5, 'front', camera)
+    msg = messages.camera_info_to_msg(ROS_MESSAGES, 5, 'front', camera)
     received = deserialize_message(serialize_message(msg), type(msg))
-    assert conversions.intrinsics_from_camera_info(received) == camera
+    assert messages.intrinsics_from_camera_info(received) == camera
 
 
 def test_type_of_a_package_that_is_not_there_is_an_import_error() -> None:

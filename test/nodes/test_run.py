@@ -7,8 +7,8 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.recordings.bags import BagWriter
-from embodied_r_ros.recordings.message_types import embodied_typestore
+from embodied_r_ros.bags.message_types import embodied_typestore
+from embodied_r_ros.bags.writer import BagWriter
 from lifecycle_msgs.srv import GetState
 import pytest
 from std_msgs.msg import String

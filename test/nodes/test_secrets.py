@@ -10,21 +10,21 @@ from diagnostic_msgs.msg import DiagnosticArray
 from embodied_r_msgs.action import Ask
 from embodied_r_msgs.msg import Answer, EpisodeMark, SemanticDelta
 from embodied_r_msgs.srv import StartEpisode, StopEpisode
-from embodied_r_ros.conversions import delta_to_msg
-from embodied_r_ros.nodes import qos
+from embodied_r_ros.bags.own_messages import delta_to_msg
+from embodied_r_ros.bags.reader import open_bag
+from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.episode_recorder import EpisodeRecorder
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
 from embodied_r_ros.nodes.spatial_reasoner import SpatialReasoner
-from embodied_r_ros.recordings.bags import open_bag
 import pytest
 from rcl_interfaces.msg import Log
 from rcl_interfaces.srv import GetParameters, ListParameters
 from std_msgs.msg import String
 
+from test.bags.test_messages import delta
 from test.certificates import Authority
 from test.chat_server import ChatServer, Script
 from test.nodes.graph import CONFIGURE, wait_for
-from test.test_conversions import delta
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,7 +64,7 @@ def test_a_token_is_in_no_log_no_bag_no_diagnostics_and_no_answer(
 ) -> None:
     heard = [
         graph.inbox(Log, '/rosout', 1000),
-        graph.inbox(String, '/provenance', qos.LATCHED_OF_MANY),
+        graph.inbox(String, '/provenance', topics.LATCHED_OF_MANY),
         graph.inbox(DiagnosticArray, '/diagnostics'),
         graph.inbox(Answer, '/answer'),
     ]

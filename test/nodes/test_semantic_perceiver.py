@@ -10,32 +10,32 @@ from typing import Any, TYPE_CHECKING
 from diagnostic_msgs.msg import DiagnosticArray
 from embodied_r_msgs.msg import Keyframe, ModelInfo, SemanticDelta
 from embodied_r_msgs.srv import Focus
-from embodied_r_ros import deltas
-from embodied_r_ros.answers import FocusText
-from embodied_r_ros.conversions import keyframe_to_msg
-from embodied_r_ros.deltas import DeltaKind
-from embodied_r_ros.geometry import Pose
-from embodied_r_ros.images import encode_image
+from embodied_r_ros.bags.messages import keyframe_to_msg
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
 from embodied_r_ros.nodes.semantic_perceiver import SemanticPerceiver
+from embodied_r_ros.types import deltas
+from embodied_r_ros.types.answers import FocusText
+from embodied_r_ros.types.deltas import DeltaKind
+from embodied_r_ros.types.geometry import Pose
+from embodied_r_ros.types.images import encode_image
 import pytest
 
+from test.bags.test_messages import keyframe
 from test.chat_server import ChatServer, Script
 from test.nodes.graph import ACTIVATE, CLEANUP, CONFIGURE, DEACTIVATE, wait_for
 from test.nodes.test_keyframe_extractor import START_NS, view
-from test.test_conversions import keyframe
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from embodied_r_ros import keyframes
+    from embodied_r_ros.keyframes import selector
 
     from test.nodes.graph import Graph
 
 S = 1_000_000_000
 
 
-def seen(index: int, camera: str = 'front', x: float = 0.0) -> keyframes.Keyframe:
+def seen(index: int, camera: str = 'front', x: float = 0.0) -> selector.Keyframe:
     """The keyframe with an id, taken where the camera had moved by `x` [m]."""
     return replace(
         keyframe(),
@@ -59,7 +59,7 @@ class FakePerceiver:
         self.model = deltas.ModelInfo('fake')
 
     def perceive(
-        self, earlier: keyframes.Keyframe | None, later: keyframes.Keyframe
+        self, earlier: selector.Keyframe | None, later: selector.Keyframe
     ) -> deltas.SemanticDelta:
         self.go.wait(20)
         kind = DeltaKind.CHANGE if earlier else DeltaKind.FIRST
@@ -70,7 +70,7 @@ class FakePerceiver:
         self,
         question: str,
         options: Sequence[str],
-        keyframe: keyframes.Keyframe,
+        keyframe: selector.Keyframe,
         deadline_s: float,
     ) -> FocusText:
         self.go.wait(20)
@@ -92,7 +92,7 @@ def with_perceiver(graph: Graph, perceiver: Any, **parameters: Any) -> SemanticP
     return node
 
 
-def show(graph: Graph, *shown: keyframes.Keyframe, topic: str = 'keyframe') -> Any:
+def show(graph: Graph, *shown: selector.Keyframe, topic: str = 'keyframe') -> Any:
     publisher = graph.publisher(Keyframe, topic)
     for one in shown:
         publisher.publish(keyframe_to_msg(ROS_MESSAGES, one))

@@ -16,12 +16,12 @@ from embodied_r_msgs.srv import (
     ResetMemory,
     SetStandingQuestion,
 )
-from embodied_r_ros.conversions import stamp_to_msg
-from embodied_r_ros.nodes import qos
+from embodied_r_ros.bags.messages import stamp_to_msg
+from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
 from embodied_r_ros.nodes.spatial_reasoner import SpatialReasoner
-from embodied_r_ros.reasoning.answering import Termination
-from embodied_r_ros.reasoning.asking import ReasonerConfig, RefusalCode
+from embodied_r_ros.reasoning.question import ReasonerConfig, RefusalCode
+from embodied_r_ros.reasoning.queue import Termination
 from geometry_msgs.msg import Point
 import pytest
 from rclpy.callback_groups import ReentrantCallbackGroup
@@ -325,7 +325,7 @@ def test_missing_model_server_fails_the_configuration(
 
 def test_episode_forgets_what_was_before_and_names_the_answer(asker: Asker) -> None:
     asker.see('New: red tall object.')
-    marks = asker.graph.publisher(EpisodeMark, '/episode_mark', qos.LATCHED)
+    marks = asker.graph.publisher(EpisodeMark, '/episode_mark', topics.LATCHED)
     marks.publish(EpisodeMark(episode_id='e1', event=EpisodeMark.EVENT_START))
     wait_for(lambda: asker.node._memory.episode_id == 'e1', 'the mark')
     _, result = asker.ask()
@@ -337,7 +337,7 @@ def test_episode_forgets_what_was_before_and_names_the_answer(asker: Asker) -> N
 
 
 def test_camera_that_hears_no_marks_is_seen_in_an_episode(asker: Asker) -> None:
-    marks = asker.graph.publisher(EpisodeMark, '/episode_mark', qos.LATCHED)
+    marks = asker.graph.publisher(EpisodeMark, '/episode_mark', topics.LATCHED)
     start = EpisodeMark(episode_id='e1', event=EpisodeMark.EVENT_START)
     start.header.stamp = stamp_to_msg(ROS_MESSAGES, asker.node.now_ns())
     marks.publish(start)

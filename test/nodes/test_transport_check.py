@@ -6,8 +6,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.nodes.transport_check import measure
-from embodied_r_ros.transport import stock_environment, transport_environment
+from embodied_r_ros.nodes.transport import measure, stock_environment, transport_environment
 import pytest
 
 if TYPE_CHECKING:

@@ -9,13 +9,19 @@ import math
 from typing import TYPE_CHECKING
 
 import cv2
-from embodied_r_ros.deltas import DeltaKind, ItemStatus, MotionSource, Rung, SemanticDelta
-from embodied_r_ros.errors import ConfigError, ModelError
-from embodied_r_ros.geometry import Pose
-from embodied_r_ros.images import encode_image, EncodedImage
-from embodied_r_ros.keyframes import Keyframe, KeyframeReason
+from embodied_r_ros.common.errors import ConfigError, ModelError
+from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.perception.classical import ClassicalConfig, ClassicalPerceiver
-from embodied_r_ros.wording import parse_action
+from embodied_r_ros.types.deltas import (
+    DeltaKind,
+    ItemStatus,
+    MotionSource,
+    parse_action,
+    Rung,
+    SemanticDelta,
+)
+from embodied_r_ros.types.geometry import Pose
+from embodied_r_ros.types.images import encode_image, EncodedImage
 import numpy as np
 import pytest
 

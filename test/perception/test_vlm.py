@@ -8,17 +8,23 @@ import math
 import threading
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.deltas import DeltaKind, ItemStatus, ModelInfo, MotionSource, Rung
-from embodied_r_ros.errors import ConfigError, DeadlineError, ModelError
-from embodied_r_ros.geometry import Intrinsics, Pose
-from embodied_r_ros.images import encode_image, EncodedImage
-from embodied_r_ros.keyframes import Keyframe, KeyframeReason
-from embodied_r_ros.models.chat_config import ChatConfig
-from embodied_r_ros.models.http_chat import HttpChatClient
+from embodied_r_ros.chat.client import HttpChatClient
+from embodied_r_ros.chat.settings import ChatConfig
+from embodied_r_ros.common.errors import ConfigError, DeadlineError, ModelError
+from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason
+from embodied_r_ros.perception import vlm, vlm_reply
 from embodied_r_ros.perception.perceiver import perceive_all, Perceiver
-from embodied_r_ros.perception.vlm import prompts, reply
-from embodied_r_ros.perception.vlm.perceiver import VlmConfig, VlmPerceiver
-from embodied_r_ros.wording import parse_action
+from embodied_r_ros.perception.vlm import VlmConfig, VlmPerceiver
+from embodied_r_ros.types.deltas import (
+    DeltaKind,
+    ItemStatus,
+    ModelInfo,
+    MotionSource,
+    parse_action,
+    Rung,
+)
+from embodied_r_ros.types.geometry import Intrinsics, Pose
+from embodied_r_ros.types.images import encode_image, EncodedImage
 import numpy as np
 import pytest
 
@@ -94,7 +100,7 @@ class TestPerceive:
     def test_is_a_perceiver(self, server: ChatServer) -> None:
         perceiver: Perceiver = perceiver_of(server)
         assert perceiver.info() == ModelInfo(
-            'vlm', rung=Rung.PRIMARY, prompt_version=prompts.PROMPT_VERSION
+            'vlm', rung=Rung.PRIMARY, prompt_version=vlm.PROMPT_VERSION
         )
 
     def test_first_keyframe_is_described(self, server: ChatServer) -> None:
@@ -125,13 +131,13 @@ class TestPerceive:
         assert server.requests[0].images == [picture(3).data, picture(4).data]
 
     def test_action_is_of_the_grammar_of_computed_deltas(self, server: ChatServer) -> None:
-        for kind in reply.MOTIONS:
+        for kind in vlm_reply.MOTIONS:
             body = {**LATER, 'motions': [{'kind': kind, 'amount': 'large'}]}
             server.play(said(body))
             delta = perceiver_of(server, cache_entries=0).perceive(keyframe(0), keyframe(1))
             steps = parse_action(delta.action)
             assert steps is not None
-            assert [(step.verb, step.direction) for step in steps] == [reply.MOTIONS[kind]]
+            assert [(step.verb, step.direction) for step in steps] == [vlm_reply.MOTIONS[kind]]
 
     @pytest.mark.parametrize(
         ('motion', 'status', 'action', 'source', 'kind'),
@@ -187,7 +193,7 @@ class TestRequest:
         parts = body['messages'][1]['content']
         assert [part['type'] for part in parts] == ['text', 'image_url', 'image_url']
         assert (body['max_tokens'], body['seed'], body['temperature']) == (123, 7, 0.0)
-        assert body['response_format']['json_schema']['schema'] == reply.scene_schema(
+        assert body['response_format']['json_schema']['schema'] == vlm_reply.scene_schema(
             two_views=True
         )
 
@@ -205,7 +211,7 @@ class TestRequest:
             encoded.append(image.shape[1])
             return encode_image(image, *args)
 
-        monkeypatch.setattr('embodied_r_ros.perception.vlm.perceiver.encode_image', counted)
+        monkeypatch.setattr('embodied_r_ros.perception.vlm.encode_image', counted)
         frames = [keyframe(i, picture(i, 640, 480)) for i in range(3)]
         list(perceive_all(perceiver_of(server, pixels_per_image=10_000), frames, in_flight=1))
         assert encoded == [640, 640, 640]
@@ -433,16 +439,16 @@ class TestCache:
 def test_version_names_these_very_words() -> None:
     image = EncodedImage(b'', 'jpeg')
     messages = (
-        *prompts.first_prompt(image),
-        *prompts.later_prompt(image, image),
-        *prompts.focus_prompt('?', image),
-        *prompts.repair_prompt((), '', ''),
+        *vlm.first_prompt(image),
+        *vlm.later_prompt(image, image),
+        *vlm.focus_prompt('?', image),
+        *vlm.repair_prompt((), '', ''),
     )
-    schemas = [reply.scene_schema(two_views=both) for both in (False, True)]
-    words = json.dumps([[message.text for message in messages], schemas, reply.focus_schema()])
+    schemas = [vlm_reply.scene_schema(two_views=both) for both in (False, True)]
+    words = json.dumps([[message.text for message in messages], schemas, vlm_reply.focus_schema()])
     digest = hashlib.sha256(words.encode()).hexdigest()[:16]
     # A change of the words needs a new PROMPT_VERSION, and then its digest here.
-    assert (prompts.PROMPT_VERSION, digest) == ('vlm-1', '1f7d3d55abe9c7c7')
+    assert (vlm.PROMPT_VERSION, digest) == ('vlm-1', '1f7d3d55abe9c7c7')
 
 
 @pytest.mark.parametrize(
@@ -453,7 +459,7 @@ def test_version_names_these_very_words() -> None:
         ('later', ('How did you move', 'shifted', 'could not see before, or not clearly')),
         ('later', ('occur several times', 'tell them apart by colour and shape')),
         ('later', ('three-dimensional', 'relative to you', 'never positions in the image')),
-        ('later', tuple(reply.MOTIONS)),
+        ('later', tuple(vlm_reply.MOTIONS)),
         ('later', ('Name every motion', '"none" if you stayed', '"cannot_tell" if')),
         ('focus', ('Do not answer', 'do not choose', 'describe it', 'relative to you')),
     ],
@@ -461,9 +467,9 @@ def test_version_names_these_very_words() -> None:
 def test_prompts_hold_every_instruction(prompt: str, instructions: tuple[str, ...]) -> None:
     image = EncodedImage(b'', 'jpeg')
     messages = {
-        'first': prompts.first_prompt(image),
-        'later': prompts.later_prompt(image, image),
-        'focus': prompts.focus_prompt('Where is the door?', image),
+        'first': vlm.first_prompt(image),
+        'later': vlm.later_prompt(image, image),
+        'focus': vlm.focus_prompt('Where is the door?', image),
     }[prompt]
     text = ' '.join(message.text for message in messages)
     assert [words for words in instructions if words not in text] == []

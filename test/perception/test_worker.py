@@ -6,12 +6,12 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.answers import FocusText
-from embodied_r_ros.deltas import DeltaKind, ModelInfo, SemanticDelta
-from embodied_r_ros.images import EncodedImage
-from embodied_r_ros.keyframes import Keyframe, KeyframeReason
+from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.perception.perceiver import perceive_all, perceive_pair
 from embodied_r_ros.perception.worker import PerceptionWorker, WorkerConfig
+from embodied_r_ros.types.answers import FocusText
+from embodied_r_ros.types.deltas import DeltaKind, ModelInfo, SemanticDelta
+from embodied_r_ros.types.images import EncodedImage
 import pytest
 
 if TYPE_CHECKING:

@@ -6,16 +6,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.arm.robot import load_robot, Robot
 from embodied_r_ros.questions.coverage import Coverage
-from embodied_r_ros.questions.derive import QuestionsConfig
-from embodied_r_ros.questions.robot import rows_of_arm
-from embodied_r_ros.robots import load_robot, Robot
+from embodied_r_ros.questions.derive import QuestionsConfig, rows_of_arm
 
-from test.questions.arms import arm, camera, episode
+from test.arm.arms import arm, camera, episode
 
 if TYPE_CHECKING:
-    from embodied_r_ros.questions.arm_episode import ArmEpisode
-    from embodied_r_ros.rows import Row
+    from embodied_r_ros.arm.demonstration import ArmEpisode
+    from embodied_r_ros.questions.row import Row
 
 ROBOT = load_robot('sawyer_sim')
 FACING = arm(at=camera())

@@ -7,15 +7,14 @@ from dataclasses import replace
 import math
 import random
 
-from embodied_r_ros.deltas import DeltaKind, SemanticDelta
-from embodied_r_ros.geometry import Pose, quaternion_from_matrix, rotation_from_ypr
+from embodied_r_ros.episodes.episode import Episode
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig, rows_of_episode
-from embodied_r_ros.questions.kinds import Draft, KINDS, quarter, Unsolved
-from embodied_r_ros.questions.moment import Moment
+from embodied_r_ros.questions.indoor import Draft, KINDS, Moment, quarter, Unsolved
 from embodied_r_ros.questions.splits import split_of
-from embodied_r_ros.recordings.episode_bag import Episode
-from embodied_r_ros.recordings.layout import ImageTruth, Layout, LayoutObject, Span, View
+from embodied_r_ros.types.deltas import DeltaKind, SemanticDelta
+from embodied_r_ros.types.geometry import Pose, quaternion_from_matrix, rotation_from_ypr
+from embodied_r_ros.types.layout import ImageTruth, Layout, LayoutObject, Span, View
 import pytest
 
 SECOND_NS = 1_000_000_000

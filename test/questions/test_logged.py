@@ -7,35 +7,36 @@ from dataclasses import replace
 import json
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.answers import Answer, AnswerKind, FocusText, Freshness
-from embodied_r_ros.conversions import (
-    answer_to_msg,
-    delta_to_msg,
-    keyframe_to_msg,
-    label_to_msg,
-    mark_to_msg,
-)
-from embodied_r_ros.deltas import DeltaKind, Item, ItemStatus, ModelInfo, SemanticDelta
-from embodied_r_ros.episodes import AnswerLabel, EpisodeEvent, EpisodeMark, Verdict
-from embodied_r_ros.geometry import Pose
-from embodied_r_ros.images import EncodedImage
-from embodied_r_ros.keyframes import Keyframe, KeyframeReason
+from embodied_r_ros.bags.message_types import BagMessageFactory
+from embodied_r_ros.bags.messages import keyframe_to_msg
+from embodied_r_ros.bags.own_messages import answer_to_msg, delta_to_msg, label_to_msg, mark_to_msg
+from embodied_r_ros.bags.writer import BagWriter
+from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.questions.collect import rows_of_bags
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig
 from embodied_r_ros.questions.wordings import PLACES, WORDINGS
-from embodied_r_ros.reasoning.memory import MemoryConfig
 from embodied_r_ros.reasoning.prompts import build_prompt, REASON_PROMPT_VERSION
-from embodied_r_ros.recordings.bags import BagWriter
-from embodied_r_ros.recordings.message_types import BagMessageFactory
-from embodied_r_ros.wording import change_text
+from embodied_r_ros.scene.memory import MemoryConfig
+from embodied_r_ros.types.answers import Answer, AnswerKind, FocusText, Freshness
+from embodied_r_ros.types.deltas import (
+    change_text,
+    DeltaKind,
+    Item,
+    ItemStatus,
+    ModelInfo,
+    SemanticDelta,
+)
+from embodied_r_ros.types.episodes import AnswerLabel, EpisodeEvent, EpisodeMark, Verdict
+from embodied_r_ros.types.geometry import Pose
+from embodied_r_ros.types.images import EncodedImage
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from embodied_r_ros.rows import Row
+    from embodied_r_ros.questions.row import Row
 
 SECOND_NS = 1_000_000_000
 FACTORY = BagMessageFactory()

@@ -8,23 +8,22 @@ from dataclasses import replace
 from itertools import pairwise
 import math
 
-from embodied_r_ros.errors import InputError
-from embodied_r_ros.geometry import position_text
-from embodied_r_ros.movement import Movement
-from embodied_r_ros.questions.arm_episode import arm_episode
+from embodied_r_ros.arm.demonstration import arm_episode
+from embodied_r_ros.arm.proposal import keypoint_question
+from embodied_r_ros.arm.task_frame import Movement
+from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.questions.coverage import Coverage
-from embodied_r_ros.questions.derive import QuestionsConfig
-from embodied_r_ros.questions.robot import rows_of_arm
+from embodied_r_ros.questions.derive import QuestionsConfig, rows_of_arm
+from embodied_r_ros.questions.row import Row
 from embodied_r_ros.questions.splits import split_of, SplitGuard
 from embodied_r_ros.reasoning.completions import choice_index
-from embodied_r_ros.reasoning.keypoints import keypoint_question
-from embodied_r_ros.reasoning.memory import MemoryConfig
 from embodied_r_ros.reasoning.prompts import build_prompt
-from embodied_r_ros.rows import Row
+from embodied_r_ros.scene.memory import MemoryConfig
+from embodied_r_ros.types.geometry import position_text
 import numpy as np
 import pytest
 
-from test.questions.arms import arm, episode, Found, KEYPOINTS, Samples, TASK
+from test.arm.arms import arm, episode, Found, KEYPOINTS, Samples, TASK
 from test.questions.robot_rows import FACING, positions, ROBOT, rows_of
 
 

@@ -7,19 +7,19 @@ from dataclasses import replace
 import math
 from typing import Any
 
-from embodied_r_ros.camera_axes import turned
-from embodied_r_ros.errors import InputError
-from embodied_r_ros.geometry import quaternion_from_matrix, rotation_from_ypr
-from embodied_r_ros.perception.placing import PlacingConfig
-from embodied_r_ros.questions.arm_episode import ArmEpisode, ArmState
+from embodied_r_ros.arm.demonstration import ArmEpisode, ArmState
+from embodied_r_ros.arm.table import PlacingConfig
+from embodied_r_ros.arm.task_frame import turned
+from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.questions.coverage import Coverage
-from embodied_r_ros.questions.robot import EVERY_KIND
-from embodied_r_ros.rows import Row
+from embodied_r_ros.questions.derive import EVERY_KIND
+from embodied_r_ros.questions.row import Row
+from embodied_r_ros.types.geometry import quaternion_from_matrix, rotation_from_ypr
 from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
-from test.questions.arms import arm, camera
+from test.arm.arms import arm, camera
 from test.questions.robot_rows import ROBOT, rows_of
 
 

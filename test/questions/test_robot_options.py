@@ -9,17 +9,17 @@ import math
 from random import Random
 from typing import Any
 
-from embodied_r_ros.keypoints.candidates import propose_candidates, SeenThing
-from embodied_r_ros.movement import Movement, movements
-from embodied_r_ros.perception.placing import PlacingConfig
+from embodied_r_ros.arm.candidates import propose_candidates, SeenThing
+from embodied_r_ros.arm.robot import load_robot, Robot, RobotMetadata, RobotQuestionsConfig
+from embodied_r_ros.arm.table import PlacingConfig
+from embodied_r_ros.arm.task_frame import Movement, movements
+from embodied_r_ros.questions.arm_options import rounded, workspace, wrong_movements
 from embodied_r_ros.questions.coverage import Coverage
-from embodied_r_ros.questions.distractors import rounded, workspace, wrong_movements
-from embodied_r_ros.robots import load_robot, Robot, RobotMetadata, RobotQuestionsConfig
 from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
-from test.questions.arms import arm
+from test.arm.arms import arm
 from test.questions.robot_rows import FACING, positions, ROBOT, rows_of
 from test.training.arm_rows import arm_rows, BLOCK, MAT
 

@@ -9,21 +9,21 @@ import json
 import shutil
 from typing import TYPE_CHECKING
 
+from embodied_r_ros.bags.message_types import BagMessageFactory
+from embodied_r_ros.bags.messages import keyframe_to_msg
+from embodied_r_ros.bags.own_messages import delta_to_msg, mark_to_msg
+from embodied_r_ros.bags.writer import BagWriter
 from embodied_r_ros.cli.main import main
-from embodied_r_ros.conversions import delta_to_msg, keyframe_to_msg, mark_to_msg
-from embodied_r_ros.deltas import DeltaKind, Item, ItemStatus, SemanticDelta
-from embodied_r_ros.episodes import EpisodeEvent, EpisodeMark
-from embodied_r_ros.geometry import Pose
-from embodied_r_ros.images import EncodedImage
-from embodied_r_ros.keyframes import Keyframe, KeyframeReason
+from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.questions.collect import rows_of_bags
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig
+from embodied_r_ros.questions.row import read_rows
 from embodied_r_ros.questions.splits import split_of, SplitGuard
-from embodied_r_ros.recordings.bags import BagWriter
-from embodied_r_ros.recordings.message_types import BagMessageFactory
-from embodied_r_ros.rows import read_rows
-from embodied_r_ros.wording import change_text
+from embodied_r_ros.types.deltas import change_text, DeltaKind, Item, ItemStatus, SemanticDelta
+from embodied_r_ros.types.episodes import EpisodeEvent, EpisodeMark
+from embodied_r_ros.types.geometry import Pose
+from embodied_r_ros.types.images import EncodedImage
 
 if TYPE_CHECKING:
     from pathlib import Path

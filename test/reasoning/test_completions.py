@@ -10,8 +10,8 @@ from embodied_r_ros.reasoning.completions import (
     number_in,
     parse_completion,
 )
-from embodied_r_ros.reasoning.memory import MemoryConfig
 from embodied_r_ros.reasoning.prompts import build_prompt
+from embodied_r_ros.scene.memory import MemoryConfig
 from hypothesis import given
 from hypothesis import strategies as st
 import pytest

@@ -4,8 +4,8 @@ from __future__ import annotations
 from dataclasses import replace
 import math
 
-from embodied_r_ros.models.chat import TokenAlternatives
-from embodied_r_ros.reasoning.confidence import option_confidence
+from embodied_r_ros.chat.protocol import TokenAlternatives
+from embodied_r_ros.reasoning.completions import option_confidence
 import pytest
 
 

@@ -7,14 +7,13 @@ from dataclasses import replace
 import time
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.answers import Freshness
-from embodied_r_ros.deltas import Rung
-from embodied_r_ros.models.chat_config import ChatConfig
-from embodied_r_ros.models.http_chat import HttpChatClient
-from embodied_r_ros.models.ladder import LadderConfig
-from embodied_r_ros.reasoning.asking import ReasonerConfig, Refusal, RefusalCode
-from embodied_r_ros.reasoning.reasoner import Reasoner
-from embodied_r_ros.reasoning.rungs import chat_ladder, models_at_start
+from embodied_r_ros.chat.client import HttpChatClient
+from embodied_r_ros.chat.fallback import LadderConfig
+from embodied_r_ros.chat.settings import ChatConfig
+from embodied_r_ros.reasoning.question import ReasonerConfig, Refusal, RefusalCode
+from embodied_r_ros.reasoning.reasoner import chat_ladder, models_at_start, Reasoner
+from embodied_r_ros.types.answers import Freshness
+from embodied_r_ros.types.deltas import Rung
 import pytest
 
 from bench.faulty_server import BEHAVIOURS, FaultyServer
@@ -23,8 +22,8 @@ from test.reasoning.test_reasoner import SECOND_NS, SEEN, WHERE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from embodied_r_ros.answers import Answer
-    from embodied_r_ros.reasoning.rungs import ChatLadder
+    from embodied_r_ros.reasoning.reasoner import ChatLadder
+    from embodied_r_ros.types.answers import Answer
 
 LEFT = '<think>It was left.</think><answer>left</answer>'
 QUICK = LadderConfig(start='any', first_wait_s=0.1, longest_wait_s=0.4, look_s=1.0, patience_s=0.5)

@@ -5,11 +5,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.answers import Freshness
-from embodied_r_ros.deltas import DeltaKind, SemanticDelta
-from embodied_r_ros.reasoning.asking import ReasonerConfig, Refusal, RefusalCode
-from embodied_r_ros.reasoning.freshness import age_ns, staleness
+from embodied_r_ros.reasoning.question import (
+    age_ns,
+    ReasonerConfig,
+    Refusal,
+    RefusalCode,
+    staleness,
+)
 from embodied_r_ros.reasoning.reasoner import Reasoner
+from embodied_r_ros.types.answers import Freshness
+from embodied_r_ros.types.deltas import DeltaKind, SemanticDelta
 import pytest
 
 from test.reasoning.test_reasoner import RIGHT, ScriptedClient, SECOND_NS, WHERE
@@ -17,7 +22,7 @@ from test.reasoning.test_reasoner import RIGHT, ScriptedClient, SECOND_NS, WHERE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from embodied_r_ros.answers import Answer
+    from embodied_r_ros.types.answers import Answer
 
 
 def seen(*stamps_s: float) -> list[SemanticDelta]:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-from embodied_r_ros.answers import FocusText
-from embodied_r_ros.deltas import DeltaKind, SemanticDelta
-from embodied_r_ros.reasoning.memory import MemoryConfig
 from embodied_r_ros.reasoning.prompts import build_prompt
+from embodied_r_ros.scene.memory import MemoryConfig
+from embodied_r_ros.types.answers import FocusText
+from embodied_r_ros.types.deltas import DeltaKind, SemanticDelta
 
 SECOND_NS = 1_000_000_000
 SEEN = SemanticDelta(SECOND_NS, DeltaKind.FIRST, change='New: red tall object ahead.')

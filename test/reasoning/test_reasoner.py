@@ -4,21 +4,21 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.answers import AnswerKind, FocusText, Freshness
-from embodied_r_ros.deltas import DeltaKind, Item, ModelInfo, Rung, SemanticDelta
-from embodied_r_ros.errors import CancelledError, DeadlineError, ModelError
-from embodied_r_ros.geometry import Pose
-from embodied_r_ros.models.chat import ChatChunk, ChatRequest
-from embodied_r_ros.perception.placing import TableView
-from embodied_r_ros.reasoning.asking import Phase, Question, ReasonerConfig, Refusal, RefusalCode
+from embodied_r_ros.arm.table import TableView
+from embodied_r_ros.chat.protocol import ChatChunk, ChatRequest
+from embodied_r_ros.common.errors import CancelledError, DeadlineError, ModelError
+from embodied_r_ros.reasoning.question import Phase, Question, ReasonerConfig, Refusal, RefusalCode
 from embodied_r_ros.reasoning.reasoner import Reasoner
+from embodied_r_ros.types.answers import AnswerKind, FocusText, Freshness
+from embodied_r_ros.types.deltas import DeltaKind, Item, ModelInfo, Rung, SemanticDelta
+from embodied_r_ros.types.geometry import Pose
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     import threading
 
-    from embodied_r_ros.answers import Answer
+    from embodied_r_ros.types.answers import Answer
 
 SECOND_NS = 1_000_000_000
 RIGHT = '<think>It was right.</think><answer>right</answer>'

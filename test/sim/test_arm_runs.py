@@ -12,22 +12,22 @@ import pytest
 
 if find_spec('metaworld') is None:
     pytest.skip('Meta-World is not installed', allow_module_level=True)
-pytest.importorskip('embodied_r_ros.sim.world')
+pytest.importorskip('embodied_r_ros.sim.indoor.world')
 
 import cv2
-from embodied_r_ros.errors import InputError
-from embodied_r_ros.keypoints.trial import Trial, TrialConfig
-from embodied_r_ros.robots import load_robot
-from embodied_r_ros.sim import arm_runs
-from embodied_r_ros.sim.arm_loop import baseline, play, TrialPlan
-from embodied_r_ros.sim.arm_runs import ClosedLoopRun, finish, lead
-from embodied_r_ros.sim.config import ArmConfig
+from embodied_r_ros.arm.robot import load_robot
+from embodied_r_ros.arm.trial import Trial, TrialConfig
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.sim.arm import runs
+from embodied_r_ros.sim.arm.runs import ClosedLoopRun, finish, lead
+from embodied_r_ros.sim.arm.trials import baseline, play, TrialPlan
+from embodied_r_ros.sim.runs import ArmConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from embodied_r_ros.sim.arm_robot import SimulatedArm
+    from embodied_r_ros.sim.arm.robot import SimulatedArm
 
 ROBOT = load_robot('sawyer_sim')
 CAMERA = ArmConfig('pick', width_px=160, height_px=120)
@@ -54,7 +54,7 @@ def test_a_run_leaves_pictures_and_rates(tmp_path: Path, monkeypatch: pytest.Mon
         before.append(json.loads((out / 'report.json').read_text()))
         return baseline(*args)
 
-    monkeypatch.setattr(arm_runs, 'baseline', play_baseline)
+    monkeypatch.setattr(runs, 'baseline', play_baseline)
     report = finish(run, trials)
     assert before[0]['success_rate'] == 0.5  # whatever becomes of the baselines
     assert [each.is_success for each in trials] == [True, False]

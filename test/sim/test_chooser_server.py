@@ -9,19 +9,19 @@ import pytest
 
 if find_spec('metaworld') is None:
     pytest.skip('Meta-World is not installed', allow_module_level=True)
-pytest.importorskip('embodied_r_ros.sim.world')
+pytest.importorskip('embodied_r_ros.sim.indoor.world')
 
-from embodied_r_ros.answers import AnswerKind
-from embodied_r_ros.deltas import DeltaKind, SemanticDelta
-from embodied_r_ros.models.http_chat import HttpChatClient
-from embodied_r_ros.reasoning.asking import Question, ReasonerConfig
-from embodied_r_ros.reasoning.keypoints import gripper_question, keypoint_question
+from embodied_r_ros.arm.proposal import gripper_question, keypoint_question
+from embodied_r_ros.arm.robot import load_robot
+from embodied_r_ros.chat.client import HttpChatClient
+from embodied_r_ros.reasoning.question import Question, ReasonerConfig
 from embodied_r_ros.reasoning.reasoner import Reasoner
-from embodied_r_ros.robots import load_robot
-from embodied_r_ros.sim.arm_choosers import OracleChooser
-from embodied_r_ros.sim.arm_robot import draw_scene, SimulatedArm
-from embodied_r_ros.sim.arm_tasks import Waypoint
-from embodied_r_ros.sim.chooser_server import ChooserServer
+from embodied_r_ros.sim.arm.chooser_server import ChooserServer
+from embodied_r_ros.sim.arm.robot import draw_scene, SimulatedArm
+from embodied_r_ros.sim.arm.tasks import Waypoint
+from embodied_r_ros.sim.arm.trials import OracleChooser
+from embodied_r_ros.types.answers import AnswerKind
+from embodied_r_ros.types.deltas import DeltaKind, SemanticDelta
 
 ROBOT = load_robot('sawyer_sim').metadata
 SEEN = (SemanticDelta(1, DeltaKind.FIRST, change='New: red block (0.1, 0.1, 0.1).'),)

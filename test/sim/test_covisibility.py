@@ -6,8 +6,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.geometry import Intrinsics, Pose, quaternion_from_matrix, rotation_from_ypr
-from embodied_r_ros.sim.covisibility import covisibility, seen_by
+from embodied_r_ros.sim.indoor.world import covisibility, seen_by
+from embodied_r_ros.types.geometry import (
+    Intrinsics,
+    Pose,
+    quaternion_from_matrix,
+    rotation_from_ypr,
+)
 import numpy as np
 import pytest
 

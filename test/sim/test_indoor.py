@@ -10,25 +10,24 @@ from typing import Any, TYPE_CHECKING
 
 import pytest
 
-pytest.importorskip('embodied_r_ros.sim.world')
+pytest.importorskip('embodied_r_ros.sim.indoor.world')
 
-from embodied_r_ros.conversions import (
-    delta_from_msg,
+from embodied_r_ros.bags.messages import (
     encoded_image_from_msg,
     intrinsics_from_camera_info,
     keyframe_from_msg,
-    mark_from_msg,
     pose_from_msg,
     stamp_ns_from_msg,
 )
-from embodied_r_ros.episodes import EpisodeEvent
-from embodied_r_ros.errors import EmbodiedRError, InputError
-from embodied_r_ros.recordings.bags import open_bag, read_messages
-from embodied_r_ros.recordings.layout import Layout
-from embodied_r_ros.sim.config import IndoorConfig
-from embodied_r_ros.sim.indoor import generate
-from embodied_r_ros.sim.scenario import draw_scenario
-from embodied_r_ros.vision.egomotion import motion_from_poses
+from embodied_r_ros.bags.own_messages import delta_from_msg, mark_from_msg
+from embodied_r_ros.bags.reader import open_bag, read_messages
+from embodied_r_ros.common.errors import EmbodiedRError, InputError
+from embodied_r_ros.perception.egomotion import motion_from_poses
+from embodied_r_ros.sim.indoor.episodes import generate
+from embodied_r_ros.sim.indoor.scenario import draw_scenario
+from embodied_r_ros.sim.runs import IndoorConfig
+from embodied_r_ros.types.episodes import EpisodeEvent
+from embodied_r_ros.types.layout import Layout
 import numpy as np
 
 if TYPE_CHECKING:
@@ -211,8 +210,8 @@ def test_a_folder_with_something_in_it_is_refused_at_once(tmp_path: Path) -> Non
 def test_a_run_that_can_have_no_fit_episode_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr('embodied_r_ros.sim.indoor.MIN_KEYFRAMES', 1000)
-    monkeypatch.setattr('embodied_r_ros.sim.indoor._ATTEMPTS', 2)
+    monkeypatch.setattr('embodied_r_ros.sim.indoor.episodes.MIN_KEYFRAMES', 1000)
+    monkeypatch.setattr('embodied_r_ros.sim.indoor.episodes._ATTEMPTS', 2)
     with pytest.raises(EmbodiedRError, match='choose a longer duration'):
         list(generate(NO_IMAGES, 0, 1, tmp_path / 'out'))
     assert list((tmp_path / 'out').iterdir()) == []

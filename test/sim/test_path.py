@@ -8,24 +8,24 @@ from contextlib import suppress
 import math
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.geometry import wrapped
-from embodied_r_ros.sim.events import draw_tracks
-from embodied_r_ros.sim.path import (
+from embodied_r_ros.sim.indoor.path import (
     CameraPath,
     draw_path,
     HEIGHTS_M,
     minimum_jerk,
     THING_CLEARANCE_M,
+    with_way_back,
     YAW,
 )
-from embodied_r_ros.sim.room import furnished_room, near, Room, UnfitError
-from embodied_r_ros.sim.way_back import with_way_back
+from embodied_r_ros.sim.indoor.room import furnished_room, near, Room, UnfitError
+from embodied_r_ros.sim.indoor.scenario import draw_tracks
+from embodied_r_ros.types.geometry import wrapped
 import numpy as np
 import pytest
 
 if TYPE_CHECKING:
-    from embodied_r_ros.recordings.layout import Vector
-    from embodied_r_ros.sim.events import Track
+    from embodied_r_ros.sim.indoor.scenario import Track
+    from embodied_r_ros.types.layout import Vector
 
 DURATION_S = 20.0
 NS = 1_000_000_000

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip('embodied_r_ros.sim.world')
+pytest.importorskip('embodied_r_ros.sim.indoor.world')
 
-from embodied_r_ros.conversions import delta_from_msg
-from embodied_r_ros.recordings.bags import open_bag, read_messages
-from embodied_r_ros.resources import shared_path
-from embodied_r_ros.sim.config import IndoorConfig
-from embodied_r_ros.sim.indoor import draw_episode
+from embodied_r_ros.bags.own_messages import delta_from_msg
+from embodied_r_ros.bags.reader import open_bag, read_messages
+from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.sim.indoor.episodes import draw_episode
+from embodied_r_ros.sim.runs import IndoorConfig
 
 SEED = 131
 

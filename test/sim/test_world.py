@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-pytest.importorskip('embodied_r_ros.sim.world')
+pytest.importorskip('embodied_r_ros.sim.indoor.world')
 
 import cv2
-from embodied_r_ros.geometry import (
+from embodied_r_ros.sim.indoor.model import surface_texture
+from embodied_r_ros.sim.indoor.room import furnished_room, possible_labels, RARE, Room, UnfitError
+from embodied_r_ros.sim.indoor.world import Rendering, World, WorldRenderer
+from embodied_r_ros.types.geometry import (
     BODY_FROM_OPTICAL,
     Intrinsics,
     Pose,
     quaternion_from_matrix,
     rotation_from_ypr,
 )
-from embodied_r_ros.sim.room import furnished_room, possible_labels, RARE, Room, UnfitError
-from embodied_r_ros.sim.textures import surface_texture
-from embodied_r_ros.sim.world import Rendering, World, WorldRenderer
-from embodied_r_ros.vocabulary import (
+from embodied_r_ros.types.vocabulary import (
     COLOURS,
     hue_table,
     item_label,

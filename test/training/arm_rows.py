@@ -6,17 +6,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.keypoints.truth import DemonstrationTruth, TrueThing
+from embodied_r_ros.arm.ground_truth import DemonstrationTruth, TrueThing
+from embodied_r_ros.arm.robot import load_robot
+from embodied_r_ros.episodes.ground_truth import true_arm_deltas
 from embodied_r_ros.questions.coverage import Coverage
-from embodied_r_ros.questions.derive import QuestionsConfig
-from embodied_r_ros.questions.robot import rows_of_arm
-from embodied_r_ros.recordings.true_arm_deltas import true_arm_deltas
-from embodied_r_ros.robots import load_robot
+from embodied_r_ros.questions.derive import QuestionsConfig, rows_of_arm
 
-from test.questions.arms import arm, camera, episode
+from test.arm.arms import arm, camera, episode
 
 if TYPE_CHECKING:
-    from embodied_r_ros.rows import Row
+    from embodied_r_ros.questions.row import Row
 
 BLOCK, MAT = (0.1, -0.15, 0.02), (0.15, 0.1, 0.0)
 

@@ -8,8 +8,8 @@ import json
 import math
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.reasoning.memory import MemoryConfig
-from embodied_r_ros.rows import write_rows
+from embodied_r_ros.questions.row import write_rows
+from embodied_r_ros.scene.memory import MemoryConfig
 import pytest
 
 from test.training.arm_rows import arm_rows
@@ -18,7 +18,7 @@ from training.arm_baselines import arm_baselines, main, most_alike, nearest_to_s
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from embodied_r_ros.rows import Row
+    from embodied_r_ros.questions.row import Row
 
 MEMORY = MemoryConfig()
 ROWS = arm_rows()

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip('torch')
 pytest.importorskip('trl')
 
-from embodied_r_ros.robots import load_robot
+from embodied_r_ros.arm.robot import load_robot
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,10 +7,10 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.errors import InputError
-from embodied_r_ros.reasoning.memory import MemoryConfig
-from embodied_r_ros.robots import load_robot, Robot
-from embodied_r_ros.rows import read_rows, Row, write_rows
+from embodied_r_ros.arm.robot import load_robot, Robot
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.questions.row import read_rows, Row, write_rows
+from embodied_r_ros.scene.memory import MemoryConfig
 import pytest
 
 from test.training.arm_rows import arm_rows

@@ -14,9 +14,9 @@ import pytest
 pytest.importorskip('torch')
 pytest.importorskip('trl')
 
-from embodied_r_ros.errors import InputError
-from embodied_r_ros.resources import shared_path
-from embodied_r_ros.rows import write_rows
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.questions.row import write_rows
 from trl import GRPOConfig, SFTConfig, TrlParser
 
 from test.tiny_models import save_language_model

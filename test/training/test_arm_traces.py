@@ -7,7 +7,7 @@ from dataclasses import replace
 import re
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.reasoning.memory import MemoryConfig
+from embodied_r_ros.scene.memory import MemoryConfig
 import pytest
 
 from test.training.arm_rows import arm_rows
@@ -17,7 +17,7 @@ from training.execution import executed_conclusion
 from training.traces import read_row
 
 if TYPE_CHECKING:
-    from embodied_r_ros.rows import Row
+    from embodied_r_ros.questions.row import Row
 
     from training.arm_reader import ArmPrompt
 

@@ -10,12 +10,12 @@ import pytest
 
 if find_spec('metaworld') is None:
     pytest.skip('Meta-World is not installed', allow_module_level=True)
-pytest.importorskip('embodied_r_ros.sim.world')
+pytest.importorskip('embodied_r_ros.sim.indoor.world')
 
-from embodied_r_ros.reasoning.memory import MemoryConfig
-from embodied_r_ros.robots import load_robot
-from embodied_r_ros.rows import read_rows
-from embodied_r_ros.sim.arm_loop import TrialPlan
+from embodied_r_ros.arm.robot import load_robot
+from embodied_r_ros.questions.row import read_rows
+from embodied_r_ros.scene.memory import MemoryConfig
+from embodied_r_ros.sim.arm.trials import TrialPlan
 
 from training.arm_trials import main, trial_rows
 from training.traces import read_row

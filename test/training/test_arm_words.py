@@ -7,7 +7,7 @@ from dataclasses import replace
 from random import Random
 import re
 
-from embodied_r_ros.reasoning.memory import MemoryConfig
+from embodied_r_ros.scene.memory import MemoryConfig
 import pytest
 
 from test.training.arm_rows import arm_rows

@@ -9,11 +9,11 @@ import pytest
 
 pytest.importorskip('torch')
 
-from embodied_r_ros.answers import Sampling
-from embodied_r_ros.errors import ModelError
-from embodied_r_ros.perception.vlm.cache import ReplyCache
-from embodied_r_ros.reasoning.memory import MemoryConfig
-from embodied_r_ros.rows import Row, write_rows
+from embodied_r_ros.chat.cache import ReplyCache
+from embodied_r_ros.common.errors import ModelError
+from embodied_r_ros.questions.row import Row, write_rows
+from embodied_r_ros.scene.memory import MemoryConfig
+from embodied_r_ros.types.answers import Sampling
 
 from test.chat_server import ChatServer, RecordedRequest, Script
 from test.tiny_models import save_language_model

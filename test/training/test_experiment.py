@@ -12,10 +12,10 @@ import pytest
 pytest.importorskip('torch')
 pytest.importorskip('trl')
 
-from embodied_r_ros.errors import InputError
-from embodied_r_ros.recordings.episode_bag import read_layout
-from embodied_r_ros.resources import shared_path
-from embodied_r_ros.rows import write_rows
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.episodes.episode import read_layout
+from embodied_r_ros.questions.row import write_rows
 import yaml
 
 from test.questions.test_kinds import layout, SECOND_NS
@@ -25,12 +25,7 @@ from training import experiment
 from training.experiments import models, seen
 from training.experiments.config import PolicyConfig, read_experiment, TrainingConfig
 from training.experiments.curves import charts_of, log_of
-from training.experiments.questions import (
-    once_a_second,
-    paired,
-    questions_at,
-    questions_at_end,
-)
+from training.experiments.questions import once_a_second, paired, questions_at, questions_at_end
 
 ROOT = Path(__file__).resolve().parents[2]
 NANO = str(shared_path('models', 'nano'))
@@ -41,9 +36,9 @@ ONE_MODEL = {'kind': 'models', 'models': {'nano': NANO}, 'rows': {'turns': 'rows
 @pytest.fixture(scope='module')
 def worlds(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two short recordings of simulated rooms: 6 s, 30 images each."""
-    pytest.importorskip('embodied_r_ros.sim.world')
-    from embodied_r_ros.sim.config import IndoorConfig
-    from embodied_r_ros.sim.indoor import generate
+    pytest.importorskip('embodied_r_ros.sim.indoor.world')
+    from embodied_r_ros.sim.indoor.episodes import generate
+    from embodied_r_ros.sim.runs import IndoorConfig
 
     config = IndoorConfig(duration_s=6.0, rate_hz=5.0, width_px=160, height_px=120)
     folder = tmp_path_factory.mktemp('sim') / 'worlds'
@@ -380,7 +375,7 @@ def test_images_are_chosen_evenly_and_end_with_the_last() -> None:
 
 
 def test_images_at_a_rate(worlds: Path) -> None:
-    from embodied_r_ros.recordings.sources import open_source
+    from embodied_r_ros.bags.sources import open_source
 
     with open_source(worlds / 'episode_00000') as source:
         images = list(source)

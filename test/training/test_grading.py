@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from embodied_r_ros.rows import Row
+from embodied_r_ros.questions.row import Row
 import pytest
 
 from training.grading import grade, relative_accuracy

@@ -15,11 +15,11 @@ pytest.importorskip('torch')
 pytest.importorskip('trl')
 
 from accelerate.commands.config.config_args import ClusterConfig
-from embodied_r_ros.answers import Sampling
-from embodied_r_ros.errors import InputError
-from embodied_r_ros.reasoning.memory import MemoryConfig
-from embodied_r_ros.resources import shared_path
-from embodied_r_ros.rows import Row, write_rows
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.questions.row import Row, write_rows
+from embodied_r_ros.scene.memory import MemoryConfig
+from embodied_r_ros.types.answers import Sampling
 from safetensors.torch import save_file
 import torch
 

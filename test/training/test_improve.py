@@ -14,7 +14,7 @@ pytest.importorskip('torch')
 pytest.importorskip('peft')
 
 from embodied_r_ros.cli.main import main as embodied_r
-from embodied_r_ros.rows import write_rows
+from embodied_r_ros.questions.row import write_rows
 
 from test.training.test_evaluate import ROWS
 from training import improve

@@ -11,9 +11,9 @@ import pytest
 pytest.importorskip('torch')
 pytest.importorskip('trl')
 
-from embodied_r_ros.errors import InputError, ModelError
+from embodied_r_ros.common.errors import InputError, ModelError
+from embodied_r_ros.common.resources import shared_path
 from embodied_r_ros.reasoning.completions import UNKNOWN
-from embodied_r_ros.resources import shared_path
 
 from test.chat_server import ChatServer, Script
 from test.training.test_sft import turning_row

@@ -12,13 +12,13 @@ import pytest
 pytest.importorskip('torch')
 pytest.importorskip('trl')
 
-from embodied_r_ros.answers import Sampling
-from embodied_r_ros.errors import InputError
-from embodied_r_ros.reasoning.memory import MemoryConfig
-from embodied_r_ros.resources import shared_path
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.scene.memory import MemoryConfig
+from embodied_r_ros.types.answers import Sampling
 from trl import GRPOConfig, SFTConfig
 
-from test.models.test_weights import LINE, pickled
+from test.chat.test_weights import LINE, pickled
 from test.training.test_sft import turning_row
 from training import grpo, sft
 from training.evaluate import evaluate

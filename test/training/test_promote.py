@@ -12,10 +12,10 @@ import pytest
 pytest.importorskip('torch')
 pytest.importorskip('peft')
 
-from embodied_r_ros.answers import Sampling
-from embodied_r_ros.models.digest import model_digest
-from embodied_r_ros.reasoning.memory import MemoryConfig
-from embodied_r_ros.rows import write_rows
+from embodied_r_ros.chat.settings import model_digest
+from embodied_r_ros.questions.row import write_rows
+from embodied_r_ros.scene.memory import MemoryConfig
+from embodied_r_ros.types.answers import Sampling
 
 from test.tiny_models import save_language_model
 from test.training.test_compare import report

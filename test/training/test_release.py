@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip('torch')
 
-from embodied_r_ros.errors import InputError
-from embodied_r_ros.models.digest import model_digest
+from embodied_r_ros.chat.settings import model_digest
+from embodied_r_ros.common.errors import InputError
 
 from training.nano import build_model, NanoSize, train_tokenizer
 from training.release import main, release

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip('torch')
 pytest.importorskip('trl')
 
-from embodied_r_ros.rows import write_rows
+from embodied_r_ros.questions.row import write_rows
 from safetensors.torch import load_file
 import torch
 

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip('torch')
 
-from embodied_r_ros.errors import ModelError
+from embodied_r_ros.common.errors import ModelError
 
 from training.execution import executed_conclusion
 from training.grade import AskedRow

@@ -7,10 +7,10 @@ from random import Random
 from string import Formatter
 from typing import TYPE_CHECKING
 
+from embodied_r_ros.questions.row import read_rows, write_rows
 from embodied_r_ros.questions.wordings import FOREIGN, WORDINGS
 from embodied_r_ros.reasoning.completions import UNKNOWN
-from embodied_r_ros.reasoning.memory import MemoryConfig
-from embodied_r_ros.rows import read_rows, write_rows
+from embodied_r_ros.scene.memory import MemoryConfig
 import pytest
 
 pytest.importorskip('torch')
@@ -24,7 +24,7 @@ from training.wording_patterns import chosen
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from embodied_r_ros.rows import Row
+    from embodied_r_ros.questions.row import Row
 
 
 def names_in(wording: str) -> set[str]:

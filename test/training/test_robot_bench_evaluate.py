@@ -11,16 +11,16 @@ import pytest
 
 pytest.importorskip('torch')
 
-from embodied_r_ros.answers import FocusText
-from embodied_r_ros.deltas import DeltaKind, row_deltas, SemanticDelta
-from embodied_r_ros.errors import InputError
-from embodied_r_ros.images import encode_image, EncodedImage
-from embodied_r_ros.reasoning.memory import MemoryConfig
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.scene.memory import MemoryConfig
+from embodied_r_ros.types.answers import FocusText
+from embodied_r_ros.types.deltas import DeltaKind, row_deltas, SemanticDelta
+from embodied_r_ros.types.images import encode_image, EncodedImage
 import numpy as np
 
+from test.arm.arms import camera, STEP_NS, T0_NS, write_arm_bag
+from test.bags import test_sources as sources
 from test.chat_server import ChatServer, RecordedRequest, Script
-from test.questions.arms import camera, STEP_NS, T0_NS, write_arm_bag
-from test.recordings import test_sources as sources
 from test.tiny_models import save_language_model
 from training.robot_bench.asking import asked_of
 from training.robot_bench.evaluate import main

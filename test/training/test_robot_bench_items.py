@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.errors import InputError
+from embodied_r_ros.common.errors import InputError
 from hypothesis import given
 from hypothesis import strategies as st
 import pytest

@@ -8,22 +8,21 @@ from importlib.util import find_spec
 from random import Random
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.deltas import DeltaKind, Item, SemanticDelta
-from embodied_r_ros.errors import InputError
-from embodied_r_ros.geometry import BODY_FROM_OPTICAL, direction_of_vector
-from embodied_r_ros.keypoints.truth import TrueThing
-from embodied_r_ros.pipeline import classical_perceiver, perceive_path
-from embodied_r_ros.questions.arm_episode import ArmState
+from embodied_r_ros.arm.demonstration import ArmState
+from embodied_r_ros.arm.ground_truth import TrueThing
+from embodied_r_ros.arm.robot import Robot, RobotQuestionsConfig
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.episodes.arm import keyframes_of_arm
+from embodied_r_ros.episodes.episode import read_episode
+from embodied_r_ros.perception.pipeline import classical_perceiver, perceive_path
 from embodied_r_ros.questions.coverage import Coverage
-from embodied_r_ros.questions.derive import QuestionsConfig
-from embodied_r_ros.questions.robot import rows_of_arm
-from embodied_r_ros.recordings.arm_episodes import keyframes_of_arm
-from embodied_r_ros.recordings.episode_bag import read_episode
-from embodied_r_ros.robots import Robot, RobotQuestionsConfig
+from embodied_r_ros.questions.derive import QuestionsConfig, rows_of_arm
+from embodied_r_ros.types.deltas import DeltaKind, Item, SemanticDelta
+from embodied_r_ros.types.geometry import BODY_FROM_OPTICAL, direction_of_vector
 import numpy as np
 import pytest
 
-from test.questions.arms import (
+from test.arm.arms import (
     camera,
     episode,
     rested,
@@ -95,10 +94,10 @@ def test_steps_are_told_by_what_they_do_to_things() -> None:
 def test_steps_of_the_simulated_tasks_are_told(task: str, plan: list[str]) -> None:
     if find_spec('metaworld') is None:
         pytest.skip('Meta-World is not installed')
-    from embodied_r_ros.sim.arm import demonstrate
-    from embodied_r_ros.sim.arm_tasks import COLOURS
-    from embodied_r_ros.sim.config import ArmConfig
-    from embodied_r_ros.sim.episode_writer import Origin
+    from embodied_r_ros.sim.arm.demonstrations import demonstrate
+    from embodied_r_ros.sim.arm.tasks import COLOURS
+    from embodied_r_ros.sim.indoor.episodes import Origin
+    from embodied_r_ros.sim.runs import ArmConfig
 
     shown = demonstrate(ArmConfig(task, rate_hz=10.0, images=False), Origin(1, 0, 0))
     start = shown.frames[0].tool

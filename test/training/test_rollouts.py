@@ -10,9 +10,9 @@ import pytest
 
 pytest.importorskip('torch')
 
-from embodied_r_ros.errors import InputError
-from embodied_r_ros.models.digest import model_digest
-from embodied_r_ros.rows import write_rows
+from embodied_r_ros.chat.settings import model_digest
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.questions.row import write_rows
 
 from test.chat_server import ChatServer, RecordedRequest, Script
 from test.tiny_models import save_language_model
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from embodied_r_ros.rows import Row
+    from embodied_r_ros.questions.row import Row
 
 SAID = ('a chair', 'a seat', 'a table')  # by the seed
 

@@ -8,14 +8,19 @@ import math
 from random import Random
 import re
 
-from embodied_r_ros.deltas import DeltaKind, Item, ItemStatus, SemanticDelta
-from embodied_r_ros.geometry import Pose, quaternion_from_matrix, rotation_from_ypr
-from embodied_r_ros.questions.kinds import Draft, KINDS
-from embodied_r_ros.questions.moment import Moment
-from embodied_r_ros.reasoning.memory import MemoryConfig
-from embodied_r_ros.rows import Row
-from embodied_r_ros.vision.egomotion import motion_from_poses
-from embodied_r_ros.wording import action_text, change_text
+from embodied_r_ros.perception.egomotion import motion_from_poses
+from embodied_r_ros.questions.indoor import Draft, KINDS, Moment
+from embodied_r_ros.questions.row import Row
+from embodied_r_ros.scene.memory import MemoryConfig
+from embodied_r_ros.types.deltas import (
+    action_text,
+    change_text,
+    DeltaKind,
+    Item,
+    ItemStatus,
+    SemanticDelta,
+)
+from embodied_r_ros.types.geometry import Pose, quaternion_from_matrix, rotation_from_ypr
 import pytest
 
 from training.degrade import degraded, retold

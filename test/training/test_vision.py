@@ -10,9 +10,9 @@ from typing import Any, TYPE_CHECKING
 
 import cv2
 from embodied_r_ros.cli.main import main as cli
-from embodied_r_ros.errors import InputError
-from embodied_r_ros.reasoning.memory import MemoryConfig
-from embodied_r_ros.rows import read_rows, write_rows
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.questions.row import read_rows, write_rows
+from embodied_r_ros.scene.memory import MemoryConfig
 import pytest
 
 pytest.importorskip('torch')
@@ -23,7 +23,7 @@ import torch
 from trl import GRPOConfig, GRPOTrainer, SFTConfig, TrlParser
 import yaml
 
-from test.questions.arms import camera, write_arm_bag
+from test.arm.arms import camera, write_arm_bag
 from test.tiny_models import save_language_model, save_vision_language_model
 from training import evaluate, experiment, grpo, nano_vision, sft
 from training.generate import load_model, load_vision_model
@@ -34,7 +34,7 @@ from training.sft_data import SftArguments
 from training.vision import image_file, image_prompt, load_processor, main, shown
 
 if TYPE_CHECKING:
-    from embodied_r_ros.rows import Row
+    from embodied_r_ros.questions.row import Row
 
 ROOT = Path(__file__).resolve().parents[2]
 

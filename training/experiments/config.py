@@ -6,12 +6,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.answers import Sampling
-from embodied_r_ros.config import check_settings, config_from_mapping, setting
-from embodied_r_ros.errors import ConfigError, InputError
-from embodied_r_ros.keyframes import KeyframeConfig
-from embodied_r_ros.reasoning.memory import MemoryConfig
-from embodied_r_ros.yaml_files import read_yaml
+from embodied_r_ros.common.errors import ConfigError, InputError
+from embodied_r_ros.common.settings import check_settings, config_from_mapping, read_yaml, setting
+from embodied_r_ros.keyframes.selector import KeyframeConfig
+from embodied_r_ros.scene.memory import MemoryConfig
+from embodied_r_ros.types.answers import Sampling
 
 from training.evaluate import CACHE
 

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.errors import InputError
+from embodied_r_ros.common.errors import InputError
 
 from training.models import is_url
 from training.monitor import consistency_rate, known

@@ -15,8 +15,8 @@ from training.traces import read_row
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from embodied_r_ros.reasoning.memory import MemoryConfig
-    from embodied_r_ros.rows import Row
+    from embodied_r_ros.questions.row import Row
+    from embodied_r_ros.scene.memory import MemoryConfig
 
     from training.grading import Grade
 

@@ -9,16 +9,12 @@ from html import escape
 from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.errors import InputError
-from embodied_r_ros.reasoning.memory import question_terms, scene_text
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.scene.memory import question_terms, scene_text
 from tqdm import tqdm
 
 from training.evaluate import drawn, evaluate, opened_cache
-from training.experiments.figures import (
-    accuracy_figures,
-    difference_figures,
-    read_carefully,
-)
+from training.experiments.figures import accuracy_figures, difference_figures, read_carefully
 from training.experiments.plots import bar_of, bars, points
 from training.experiments.questions import questions_at_end, simulated
 from training.experiments.seen import look_at, perceiver_of
@@ -28,8 +24,8 @@ from training.report_page import html_page, html_table, interval_text, rate_text
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from embodied_r_ros.perception.vlm.cache import ReplyCache
-    from embodied_r_ros.rows import Row
+    from embodied_r_ros.chat.cache import ReplyCache
+    from embodied_r_ros.questions.row import Row
 
     from training.experiments.config import KeyframesConfig
     from training.experiments.seen import Seen

@@ -11,8 +11,8 @@ import subprocess
 import sys
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.errors import EmbodiedRError, InputError
-from embodied_r_ros.models.tied_process import tied
+from embodied_r_ros.common.child_processes import tied
+from embodied_r_ros.common.errors import EmbodiedRError, InputError
 
 from training.beginning import refuse_other_run
 from training.compare import compare
@@ -29,8 +29,8 @@ from training.sft_data import SftArguments
 from training.vision import shown
 
 if TYPE_CHECKING:
-    from embodied_r_ros.answers import Sampling
-    from embodied_r_ros.rows import Row
+    from embodied_r_ros.questions.row import Row
+    from embodied_r_ros.types.answers import Sampling
 
     from training.experiments.config import ModelsConfig, TrainingConfig
     from training.judge.cases import Judge

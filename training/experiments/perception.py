@@ -14,9 +14,9 @@ from html import escape
 from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.deltas import row_deltas
-from embodied_r_ros.recordings.true_deltas import true_deltas
-from embodied_r_ros.rows import read_rows
+from embodied_r_ros.episodes.ground_truth import true_deltas
+from embodied_r_ros.questions.row import read_rows
+from embodied_r_ros.types.deltas import row_deltas
 from tqdm import tqdm
 
 from training.evaluate import drawn, evaluate, opened_cache
@@ -36,8 +36,8 @@ from training.report_page import html_page, html_table, interval_text, rate_text
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from embodied_r_ros.perception.vlm.cache import ReplyCache
-    from embodied_r_ros.rows import Row
+    from embodied_r_ros.chat.cache import ReplyCache
+    from embodied_r_ros.questions.row import Row
 
     from training.experiments.config import PerceptionConfig
 

@@ -8,19 +8,19 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.deltas import DeltaKind, SemanticDelta
-from embodied_r_ros.errors import InputError
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.episodes.episode import Episode, read_layout
 from embodied_r_ros.questions.collect import find_bags
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig, rows_of_episode
-from embodied_r_ros.recordings.episode_bag import Episode, read_layout
+from embodied_r_ros.types.deltas import DeltaKind, SemanticDelta
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from embodied_r_ros.recordings.layout import Layout
-    from embodied_r_ros.rows import Row
+    from embodied_r_ros.questions.row import Row
+    from embodied_r_ros.types.layout import Layout
 
 _NS = 1_000_000_000
 

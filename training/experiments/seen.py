@@ -11,27 +11,31 @@ import time
 from typing import Any, TYPE_CHECKING
 
 import embodied_r_ros
-from embodied_r_ros.deltas import SemanticDelta
-from embodied_r_ros.keyframes import (
+from embodied_r_ros.bags.sources import open_source
+from embodied_r_ros.chat.cache import cache_key
+from embodied_r_ros.episodes.inspect import bag_digest
+from embodied_r_ros.keyframes.selector import (
     encode_keyframe,
     Keyframe,
     KeyframeConfig,
     KeyframeExtractor,
     KeyframeReason,
 )
-from embodied_r_ros.models.profiles import load_profile
 from embodied_r_ros.perception.perceiver import perceive_pair
-from embodied_r_ros.perception.vlm.cache import cache_key
-from embodied_r_ros.pipeline import classical_perceiver, perceive_keyframes, vlm_perceiver
-from embodied_r_ros.recordings.bag_digest import bag_digest
-from embodied_r_ros.recordings.sources import open_source
+from embodied_r_ros.perception.pipeline import (
+    classical_perceiver,
+    perceive_keyframes,
+    vlm_perceiver,
+)
+from embodied_r_ros.serving.profiles import load_profile
+from embodied_r_ros.types.deltas import SemanticDelta
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from embodied_r_ros.images import StampedImage
+    from embodied_r_ros.chat.cache import ReplyCache
     from embodied_r_ros.perception.perceiver import Perceiver
-    from embodied_r_ros.perception.vlm.cache import ReplyCache
+    from embodied_r_ros.types.images import StampedImage
 
     from training.experiments.config import PolicyConfig
 
@@ -94,7 +98,7 @@ def look_at(bag: Path, policy: PolicyConfig, perceiver: Perceiver, cache: ReplyC
 def _digest() -> str:
     """Digest of the sources that decide which images are keyframes."""
     folder = Path(embodied_r_ros.__file__).parent
-    files = [folder / 'keyframes.py', *sorted((folder / 'vision').glob('*.py'))]
+    files = sorted((folder / 'keyframes').glob('*.py'))
     return hashlib.sha256(b''.join(file.read_bytes() for file in files)).hexdigest()
 
 

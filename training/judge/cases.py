@@ -18,8 +18,8 @@ from random import Random
 import re
 from typing import Protocol, TYPE_CHECKING
 
+from embodied_r_ros.common.untrusted import as_data
 from embodied_r_ros.reasoning.completions import option_letter, UNKNOWN
-from embodied_r_ros.untrusted import as_data
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

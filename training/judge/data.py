@@ -14,8 +14,8 @@ import re
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.reasoning.completions import UNKNOWN
-from embodied_r_ros.reasoning.memory import MemoryConfig
-from embodied_r_ros.vocabulary import COLOURS, SHAPES
+from embodied_r_ros.scene.memory import MemoryConfig
+from embodied_r_ros.types.vocabulary import COLOURS, SHAPES
 
 from training.degrade import degraded
 from training.judge.cases import Case, NONE_OF_THESE
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from random import Random
 
-    from embodied_r_ros.rows import Row
+    from embodied_r_ros.questions.row import Row
 
 KINDS = ('whole', 'flipped', 'renamed', 'swapped', 'cut', 'bare')
 # The end of a trace: 'so left.', 'First is red flat object.', 'red objects: 2.'

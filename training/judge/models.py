@@ -6,13 +6,13 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.answers import Sampling
-from embodied_r_ros.errors import InputError, ModelError
-from embodied_r_ros.models.chat import ChatMessage, ChatRequest
-from embodied_r_ros.models.chat_config import ChatConfig
-from embodied_r_ros.models.http_chat import HttpChatClient
+from embodied_r_ros.chat.client import HttpChatClient
+from embodied_r_ros.chat.protocol import ChatMessage, ChatRequest
+from embodied_r_ros.chat.settings import ChatConfig
+from embodied_r_ros.common.errors import InputError, ModelError
+from embodied_r_ros.common.resources import shared_path
 from embodied_r_ros.reasoning.completions import option_letter
-from embodied_r_ros.resources import shared_path
+from embodied_r_ros.types.answers import Sampling
 import torch
 
 from training.generate import load_model, model_identity

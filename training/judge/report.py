@@ -16,7 +16,7 @@ from pathlib import Path
 import sys
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.errors import EmbodiedRError, InputError
+from embodied_r_ros.common.errors import EmbodiedRError, InputError
 
 from training.judge.data import KINDS
 from training.judge.models import load_judge

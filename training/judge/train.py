@@ -16,7 +16,7 @@ import sys
 from typing import Any, TYPE_CHECKING
 
 from datasets import Dataset
-from embodied_r_ros.rows import read_rows
+from embodied_r_ros.questions.row import read_rows
 import torch
 from transformers import AutoModelForCausalLM, set_seed
 from trl import SFTConfig, SFTTrainer

@@ -7,14 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from embodied_r_ros.deltas import DeltaKind, SemanticDelta
-from embodied_r_ros.errors import InputError, ModelError
-from embodied_r_ros.models.chat import ChatRequest
-from embodied_r_ros.models.chat_config import ChatConfig
-from embodied_r_ros.models.http_chat import HttpChatClient
-from embodied_r_ros.perception.vlm.cache import cache_key
-from embodied_r_ros.reasoning.keypoints import task_sentence
+from embodied_r_ros.arm.proposal import task_sentence
+from embodied_r_ros.chat.cache import cache_key
+from embodied_r_ros.chat.client import HttpChatClient
+from embodied_r_ros.chat.protocol import ChatRequest
+from embodied_r_ros.chat.settings import ChatConfig
+from embodied_r_ros.common.errors import InputError, ModelError
 from embodied_r_ros.reasoning.prompts import build_prompt
+from embodied_r_ros.types.deltas import DeltaKind, SemanticDelta
 from tqdm import tqdm
 
 from training.generate import generate, model_identity, server_identity
@@ -23,11 +23,11 @@ from training.models import is_url
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from embodied_r_ros.answers import Sampling
-    from embodied_r_ros.images import EncodedImage
-    from embodied_r_ros.perception.vlm.cache import ReplyCache
-    from embodied_r_ros.reasoning.memory import MemoryConfig
+    from embodied_r_ros.chat.cache import ReplyCache
     from embodied_r_ros.reasoning.prompts import Prompt
+    from embodied_r_ros.scene.memory import MemoryConfig
+    from embodied_r_ros.types.answers import Sampling
+    from embodied_r_ros.types.images import EncodedImage
 
     from training.robot_bench.items import Item
 

@@ -15,20 +15,15 @@ from random import Random
 import sys
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.answers import Sampling
-from embodied_r_ros.config import check_settings, setting
-from embodied_r_ros.errors import EmbodiedRError, InputError
+from embodied_r_ros.common.errors import EmbodiedRError, InputError
+from embodied_r_ros.common.settings import check_settings, setting
 from embodied_r_ros.reasoning.completions import is_unknown, parse_completion
-from embodied_r_ros.reasoning.memory import MemoryConfig
+from embodied_r_ros.scene.memory import MemoryConfig
+from embodied_r_ros.types.answers import Sampling
 
 from training.evaluate import CACHE, drawn, opened_cache
 from training.robot_bench.asking import asked_of, Respondent, SEEN
-from training.robot_bench.figures import (
-    agreement_figures,
-    gain_figures,
-    score_figures,
-    Scored,
-)
+from training.robot_bench.figures import agreement_figures, gain_figures, score_figures, Scored
 from training.robot_bench.items import GivenAnswer, KINDS, read_items, write_items
 from training.robot_bench.judging import judges_of
 from training.robot_bench.pages import bench_page, bench_table

@@ -12,10 +12,10 @@ import json
 import os
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.answers import FocusText
-from embodied_r_ros.deltas import DeltaKind, SemanticDelta
-from embodied_r_ros.errors import InputError
-from embodied_r_ros.rows import focus_problem
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.questions.row import focus_problem
+from embodied_r_ros.types.answers import FocusText
+from embodied_r_ros.types.deltas import DeltaKind, SemanticDelta
 
 from training.writing import write_text
 

@@ -10,25 +10,20 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.errors import InputError, ModelError
-from embodied_r_ros.models.chat import ChatRequest
-from embodied_r_ros.perception.vlm.cache import cache_key
+from embodied_r_ros.chat.cache import cache_key
+from embodied_r_ros.chat.protocol import ChatRequest
+from embodied_r_ros.common.errors import InputError, ModelError
 
 from training.generate import server_identity
 from training.robot_bench.asking import each, server_client
-from training.robot_bench.rubric import (
-    again_messages,
-    judge_messages,
-    read_reason,
-    read_score,
-)
+from training.robot_bench.rubric import again_messages, judge_messages, read_reason, read_score
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from embodied_r_ros.answers import Sampling
-    from embodied_r_ros.models.chat import ChatMessage
-    from embodied_r_ros.perception.vlm.cache import ReplyCache
+    from embodied_r_ros.chat.cache import ReplyCache
+    from embodied_r_ros.chat.protocol import ChatMessage
+    from embodied_r_ros.types.answers import Sampling
 
     from training.robot_bench.rubric import OpenCase
 

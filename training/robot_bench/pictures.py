@@ -7,13 +7,11 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.conversions import encoded_image_from_msg, stamp_ns_from_msg
-from embodied_r_ros.errors import ImageError, InputError
-from embodied_r_ros.images import encode_image, EncodedImage, image_format
-from embodied_r_ros.recordings.bag_images import choose_image_topic
-from embodied_r_ros.recordings.bags import open_bag
-from embodied_r_ros.recordings.values import read_values
-from embodied_r_ros.vision.raw_images import raw_image
+from embodied_r_ros.bags.images import choose_image_topic, raw_image
+from embodied_r_ros.bags.messages import encoded_image_from_msg, stamp_ns_from_msg
+from embodied_r_ros.bags.reader import open_bag, read_values
+from embodied_r_ros.common.errors import ImageError, InputError
+from embodied_r_ros.types.images import encode_image, EncodedImage, image_format
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

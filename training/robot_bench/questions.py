@@ -15,19 +15,18 @@ from random import Random
 import sys
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.camera_axes import axis_view
-from embodied_r_ros.deltas import row_deltas
-from embodied_r_ros.errors import EmbodiedRError, InputError
-from embodied_r_ros.keypoints.truth import DemonstrationTruth, TRUTH_TOPIC
-from embodied_r_ros.perception.placing import PlacingConfig, table_view
-from embodied_r_ros.pipeline import classical_perceiver, perceive_path
+from embodied_r_ros.arm.ground_truth import DemonstrationTruth, TRUTH_TOPIC
+from embodied_r_ros.arm.proposal import coordinates_text
+from embodied_r_ros.arm.robot import RobotMetadata
+from embodied_r_ros.arm.table import PlacingConfig, table_view
+from embodied_r_ros.arm.task_frame import axis_view
+from embodied_r_ros.bags.reader import open_bag, read_values
+from embodied_r_ros.common.errors import EmbodiedRError, InputError
+from embodied_r_ros.episodes.arm import keyframes_of_arm
+from embodied_r_ros.episodes.episode import read_episode
+from embodied_r_ros.perception.pipeline import classical_perceiver, perceive_path
 from embodied_r_ros.questions.collect import find_bags
-from embodied_r_ros.reasoning.keypoints import coordinates_text
-from embodied_r_ros.recordings.arm_episodes import keyframes_of_arm
-from embodied_r_ros.recordings.bags import open_bag
-from embodied_r_ros.recordings.episode_bag import read_episode
-from embodied_r_ros.recordings.values import read_values
-from embodied_r_ros.robots import RobotMetadata
+from embodied_r_ros.types.deltas import row_deltas
 from tqdm import tqdm
 
 from training.robot_bench.items import Item, KINDS, write_items
@@ -36,10 +35,10 @@ from training.robot_bench.references import moments_of, open_questions
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from embodied_r_ros.answers import FocusText
-    from embodied_r_ros.deltas import SemanticDelta
-    from embodied_r_ros.questions.arm_episode import ArmEpisode
-    from embodied_r_ros.recordings.episode_bag import Episode
+    from embodied_r_ros.arm.demonstration import ArmEpisode
+    from embodied_r_ros.episodes.episode import Episode
+    from embodied_r_ros.types.answers import FocusText
+    from embodied_r_ros.types.deltas import SemanticDelta
 
     from training.robot_bench.references import Moment
 

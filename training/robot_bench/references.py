@@ -11,8 +11,8 @@ from itertools import permutations
 import math
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.movement import FULL, Movement, SLIGHTLY
-from embodied_r_ros.robots import RobotQuestionsConfig
+from embodied_r_ros.arm.robot import RobotQuestionsConfig
+from embodied_r_ros.arm.task_frame import FULL, Movement, SLIGHTLY
 
 from training.robot_bench.steps import main_actions, scene_at, steps_of
 
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from random import Random
 
-    from embodied_r_ros.keypoints.truth import DemonstrationTruth
-    from embodied_r_ros.questions.arm_episode import ArmState, Position
+    from embodied_r_ros.arm.demonstration import ArmState
+    from embodied_r_ros.arm.ground_truth import DemonstrationTruth
+    from embodied_r_ros.types.geometry import Position
 
     from training.robot_bench.steps import Scene, Step
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 import re
 
-from embodied_r_ros.models.chat import ChatMessage
-from embodied_r_ros.untrusted import as_data
+from embodied_r_ros.chat.protocol import ChatMessage
+from embodied_r_ros.common.untrusted import as_data
 
 from training.robot_bench.items import MAX_SCORE
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import math
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.errors import InputError
+from embodied_r_ros.common.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from embodied_r_ros.keypoints.truth import DemonstrationTruth, TrueKeypoint, TrueThing
-    from embodied_r_ros.recordings.layout import Vector
+    from embodied_r_ros.arm.ground_truth import DemonstrationTruth, TrueKeypoint, TrueThing
+    from embodied_r_ros.types.layout import Vector
 
 _HELD_M = 0.05  # a gripper that closes within this of a thing grasps it
 _OVER_M = 0.04  # horizontally: over or at a thing

@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A demonstration of an arm: samples, and the states and keypoints questions are made of."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, replace
+from itertools import pairwise
+import math
+from typing import Any, Protocol, TYPE_CHECKING
+
+from embodied_r_ros.arm.task_frame import turned, turned_name, turned_orientation
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.types.units import NS_PER_S
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from embodied_r_ros.arm.robot import RobotMetadata
+    from embodied_r_ros.arm.table import TableView
+    from embodied_r_ros.types.geometry import Intrinsics, Pose, Position
+    from embodied_r_ros.types.layout import Vector
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Demonstration:
+    """Samples of one demonstration, in order of time."""
+
+    stamps_ns: NDArray[np.int64]  # (N,)
+    positions: NDArray[np.float64]  # (N, 3), end effector in the task frame [m]
+    openings: NDArray[np.float64] | None = None  # (N,), 0 closed to 1 open; None: not recorded
+    joint_speeds: NDArray[np.float64] | None = None  # (N, J) [rad/s]; None: not recorded
+    # (N, 4), end effector in the task frame, quaternions x, y, z, w; None: not all are known
+    orientations: NDArray[np.float64] | None = None
+    episode_id: str = ''
+    task: str = ''  # in words
+    frame_id: str = ''  # the task frame
+
+    def __post_init__(self) -> None:
+        """Refuse samples that are out of order, or of different number.
+
+        Raises:
+            InputError: They are.
+        """
+        count = len(self.stamps_ns)
+        parts = (self.positions, self.openings, self.joint_speeds, self.orientations)
+        if count < 2 or any(len(part) != count for part in parts if part is not None):
+            msg = f'demonstration {self.episode_id!r} has {count} samples: expected 2 or more'
+            raise InputError(msg)
+        if np.any(np.diff(self.stamps_ns) <= 0):
+            msg = f'demonstration {self.episode_id!r} has stamps that go back: record it again'
+            raise InputError(msg)
+
+    def __len__(self) -> int:
+        """Give the number of samples."""
+        return len(self.stamps_ns)
+
+    def seconds(self) -> NDArray[np.float64]:
+        """Time of each sample since the first one [s]. Shape (N,)."""
+        return np.asarray((self.stamps_ns - self.stamps_ns[0]) / NS_PER_S)
+
+    def tool_speeds(self) -> NDArray[np.float64]:
+        """Speed of the end effector at each sample [m/s], by differences. Shape (N,)."""
+        velocity = np.gradient(self.positions, self.seconds(), axis=0)
+        return np.asarray(np.linalg.norm(velocity, axis=1))
+
+    def position(self, index: int) -> Vector:
+        """Where the end effector is at a sample [m]."""
+        x, y, z = (float(value) for value in self.positions[index])
+        return x, y, z
+
+    def at_rate(self, rate_hz: float) -> Demonstration:
+        """The same at even times: at each the newest sample that is not later.
+
+        Args:
+            rate_hz: Samples per second, more than 0.
+        """
+        step_ns = round(NS_PER_S / rate_hz)
+        stamps = np.arange(self.stamps_ns[0], self.stamps_ns[-1] + 1, step_ns, dtype=np.int64)
+        taken = np.searchsorted(self.stamps_ns, stamps, side='right') - 1
+        return replace(
+            self,
+            stamps_ns=stamps,
+            positions=self.positions[taken],
+            openings=None if self.openings is None else self.openings[taken],
+            joint_speeds=None if self.joint_speeds is None else self.joint_speeds[taken],
+            orientations=None if self.orientations is None else self.orientations[taken],
+        )
+
+
+@dataclass(frozen=True)
+class Keypoint:
+    """Where the arm comes to, and why that counts."""
+
+    index: int  # of its sample
+    stamp_ns: int
+    position: Vector  # of the end effector in the task frame [m]
+    is_open: bool | None  # the gripper; None: not recorded
+    reason: str  # 'gripper', 'stop' or 'last'
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        gripper = None if self.is_open is None else 'open' if self.is_open else 'closed'
+        return {
+            'index': self.index,
+            'stamp_ns': self.stamp_ns,
+            'position': list(self.position),
+            'gripper': gripper,
+            'reason': self.reason,
+        }
+
+
+_SAME_PLACE_M = 0.02  # between two keypoints of which only the gripper differs
+
+
+class Samples(Protocol):
+    """What is read of the samples of a demonstration."""
+
+    @property
+    def stamps_ns(self) -> NDArray[Any]:
+        """In order of time. Shape (N,)."""
+
+    @property
+    def positions(self) -> NDArray[Any]:
+        """Of the end effector in the task frame [m]. Shape (N, 3)."""
+
+    @property
+    def task(self) -> str:
+        """In words."""
+
+    @property
+    def frame_id(self) -> str:
+        """The task frame."""
+
+
+class Found(Protocol):
+    """What is read of a keypoint."""
+
+    @property
+    def index(self) -> int:
+        """Of its sample."""
+
+    @property
+    def is_open(self) -> bool | None:
+        """The gripper; None: not known."""
+
+
+@dataclass(frozen=True)
+class ArmState:
+    """An arm at one stamp."""
+
+    stamp_ns: int
+    position: Position  # of the end effector in the task frame [m]
+    closed: bool | None = None  # the gripper, at keypoints; None: not known
+    orientation: tuple[float, float, float, float] | None = None  # quaternion x, y, z, w
+
+    def turned(self, quarters: int) -> ArmState:
+        """The same in the task frame turned by quarters about its z axis."""
+        orientation = self.orientation and turned_orientation(self.orientation, quarters)
+        return replace(self, position=turned(self.position, quarters), orientation=orientation)
+
+
+@dataclass(frozen=True)
+class ArmEpisode:
+    """An arm that is shown a task, from its first state to its last."""
+
+    task: str  # in words
+    frame_id: str  # the task frame
+    states: tuple[ArmState, ...]  # in order of time
+    keypoints: tuple[int, ...]  # indices of states, rising
+    camera: Pose | None = None  # optical frame in the task frame; None: not known
+    intrinsics: Intrinsics | None = None
+    metadata: RobotMetadata | None = None  # as the recording tells it; None: it does not
+    view: TableView | None = None  # how things on the table are placed; None: they are not
+
+    def __post_init__(self) -> None:
+        """Refuse what contradicts itself.
+
+        Raises:
+            InputError: Keypoints are no rising indices of states, or stamps do not rise.
+        """
+        stamps = [state.stamp_ns for state in self.states]
+        if any(b <= a for a, b in pairwise(stamps)):
+            msg = f'demonstration of {self.task!r}: expected states in order of time'
+            raise InputError(msg)
+        rising = sorted(set(self.keypoints)) == list(self.keypoints)
+        if not rising or not set(self.keypoints) <= set(range(len(stamps))):
+            msg = (
+                f'demonstration of {self.task!r}: keypoints are {list(self.keypoints)}, '
+                f'expected rising indices of {len(stamps)} states'
+            )
+            raise InputError(msg)
+
+    def asked(self, stride: int) -> Iterator[tuple[int, int]]:
+        """Every so many-th state with the keypoint after it, as indices of states.
+
+        As in ARM and Robot-R1: the next keypoint is the first one that comes strictly later, and
+        where none is left, nothing is asked.
+        """
+        for index in range(0, len(self.states), stride):
+            later = next((keypoint for keypoint in self.keypoints if keypoint > index), None)
+            if later is not None:
+                yield index, later
+
+    def gripping_on_arrival(self) -> ArmEpisode:
+        """The same where the gripper acts as the arm arrives, not at a keypoint of its own.
+
+        A keypoint at which only the gripper moves goes away; the one before it, at which the arm
+        came to that place, has the gripper as it is afterwards.
+        """
+        kept: list[int] = []
+        states = list(self.states)
+        for index in self.keypoints:
+            now, before = states[index], states[kept[-1]] if kept else None
+            is_there = before and math.dist(before.position, now.position) < _SAME_PLACE_M
+            if before and is_there and before.closed is not now.closed:
+                states[kept[-1]] = replace(before, closed=now.closed)
+            else:
+                kept.append(index)
+        return replace(self, states=tuple(states), keypoints=tuple(kept))
+
+    def state_at(self, stamp_ns: int) -> ArmState | None:
+        """The newest state that is not later than a stamp; None: there is none."""
+        after = bisect_right(self.states, stamp_ns, key=lambda state: state.stamp_ns)
+        return self.states[after - 1] if after else None
+
+    def turned(self, quarters: int) -> ArmEpisode:
+        """The same in the task frame turned by quarters about its z axis, without its camera."""
+        return replace(
+            self,
+            frame_id=turned_name(self.frame_id, quarters),
+            states=tuple(state.turned(quarters) for state in self.states),
+            camera=None,
+        )
+
+
+def arm_episode(
+    samples: Samples,
+    keypoints: Sequence[Found],
+    orientations: Sequence[tuple[float, float, float, float]] = (),
+    camera: tuple[Pose | None, Intrinsics | None] = (None, None),
+    metadata: RobotMetadata | None = None,
+) -> ArmEpisode:
+    """Put together what questions are made of.
+
+    Args:
+        samples: What the arm did, sample by sample.
+        keypoints: Where it came to, in order.
+        orientations: Of the end effector, as quaternions x, y, z, w; as many as samples, or none.
+        camera: Pose of its optical frame in the task frame, and intrinsics, where known.
+        metadata: What the recording tells of the robot; None: nothing.
+
+    Raises:
+        InputError: It contradicts itself.
+    """
+    count = len(samples.stamps_ns)
+    if orientations and len(orientations) != count:
+        msg = f'{len(orientations)} orientations for {count} samples: expected as many, or none'
+        raise InputError(msg)
+    is_open = {keypoint.index: keypoint.is_open for keypoint in keypoints}
+    states = []
+    for index, (stamp_ns, position) in enumerate(
+        zip(samples.stamps_ns.tolist(), samples.positions.tolist(), strict=True)
+    ):
+        x, y, z = position
+        opened = is_open.get(index)
+        orientation = orientations[index] if orientations else None
+        states.append(
+            ArmState(stamp_ns, (x, y, z), None if opened is None else not opened, orientation)
+        )
+    indices = tuple(keypoint.index for keypoint in keypoints)
+    return ArmEpisode(samples.task, samples.frame_id, tuple(states), indices, *camera, metadata)

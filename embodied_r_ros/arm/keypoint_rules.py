@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the keypoints of a demonstration are: the rule of ARM by frames, or in seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.arm.demonstration import Keypoint
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.settings import check_settings, setting
+import numpy as np
+
+if TYPE_CHECKING:
+    from embodied_r_ros.arm.demonstration import Demonstration
+    from numpy.typing import NDArray
+
+FRAME_RATE_HZ = 20.0  # RLBench's
+STOP_SPEED_RAD_S = 0.1
+OPEN_SHARE = 0.9  # a gripper that is less open than that is closed
+_BUFFER_FRAMES = 4
+
+
+def arm_keypoints(shown: Demonstration, *, edge_effects: bool = True) -> tuple[Keypoint, ...]:
+    """Find the keypoints of a demonstration.
+
+    Args:
+        shown: At 20 Hz, where the result is to be that of the paper.
+        edge_effects: As in the code of ARM; False: no frame before the first one is looked at.
+
+    Raises:
+        InputError: It has no joint speeds.
+    """
+    if shown.joint_speeds is None:
+        msg = (
+            f'demonstration {shown.episode_id!r} has no joint speeds, which the rule of ARM '
+            'needs: use --rule seconds'
+        )
+        raise InputError(msg)
+    is_open = None if shown.openings is None else shown.openings > OPEN_SHARE
+    found = _found(is_open, shown.joint_speeds, edge_effects=edge_effects)
+    # A stop right before the last frame is dropped with it in the code of ARM.
+    if len(found) >= 2 and found[-1][0] - 1 == found[-2][0]:
+        del found[-2]
+    return tuple(
+        Keypoint(
+            index,
+            int(shown.stamps_ns[index]),
+            shown.position(index),
+            None if is_open is None else bool(is_open[index]),
+            reason,
+        )
+        for index, reason in found
+    )
+
+
+def _found(
+    is_open: NDArray[np.bool_] | None, speeds: NDArray[np.float64], *, edge_effects: bool
+) -> list[tuple[int, str]]:
+    """Index and reason of each keypoint, before the last two are looked at."""
+    count = len(speeds)
+    state = np.ones(count, bool) if is_open is None else is_open
+    is_slow = np.all(np.abs(speeds) <= STOP_SPEED_RAD_S, axis=1)
+    found, buffer, before = [], 0, bool(state[0])
+    for index in range(count):
+        is_stop = (
+            bool(is_slow[index])
+            and buffer <= 0
+            and _is_quiet(state, index, edge_effects=edge_effects)
+        )
+        buffer = _BUFFER_FRAMES if is_stop else buffer - 1
+        is_change, is_last = bool(state[index]) != before, index == count - 1
+        if index and (is_change or is_last or is_stop):
+            found.append((index, 'gripper' if is_change else 'last' if is_last else 'stop'))
+        before = bool(state[index])
+    return found
+
+
+def _is_quiet(state: NDArray[np.bool_], index: int, *, edge_effects: bool) -> bool:
+    """Tell whether the gripper stays as it is from two frames before to one after.
+
+    No frame but the last two has to be looked at for the end: neither can be a stop.
+    """
+    if index >= len(state) - 2:
+        return False
+    earlier = (index - 1, index - 2)
+    if not edge_effects:
+        earlier = (max(0, index - 1), max(0, index - 2))
+    # Negative indices wrap to the end, as they do in the code of ARM.
+    return all(state[number] == state[index] for number in (index + 1, *earlier))
+
+
+@dataclass(frozen=True)
+class SecondsRule:
+    """What counts as a stop, and as a motion of the gripper."""
+
+    stop_speed_rad_s: float = setting(
+        0.1, 'Every joint is slower than this in a stop [rad/s]', between=(1e-4, 10)
+    )
+    stop_speed_m_s: float = setting(
+        0.03, 'The same of the end effector, where no joints are known [m/s]', between=(1e-4, 1)
+    )
+    moving_ratio: float = setting(
+        1.5, 'A stop ends above so many times its speed', between=(1, 10)
+    )
+    smooth_s: float = setting(0.1, 'Speeds are averaged over this [s]; 0: no', between=(0, 1))
+    min_stop_s: float = setting(0.15, 'A stop lasts at least this [s]', between=(0, 5))
+    min_distance_m: float = setting(
+        0.025, 'A stop nearer to the keypoint before it is none [m]', between=(0, 1)
+    )
+    gripper_step: float = setting(
+        0.1, 'The gripper moves when its opening changes by this share', between=(0.01, 1)
+    )
+    gripper_hold_s: float = setting(
+        0.5, 'A motion of the gripper that is undone sooner is none [s]', between=(0, 5)
+    )
+    gripper_quiet_s: float = setting(
+        0.1,
+        'Fingers that stand this long are there; stops so near in time are theirs [s]',
+        between=(0, 2),
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse values that are not allowed."""
+        check_settings(self)
+
+
+@dataclass(frozen=True)
+class _Stop:
+    begin: int  # first sample
+    told: int  # sample at which it has its least length
+    lasts: bool  # until the end of the demonstration
+
+
+@dataclass(frozen=True)
+class _Grip:
+    begin: int  # sample at which it is noticed
+    told: int  # sample at which the fingers stand
+    is_open: bool  # after it
+
+
+def seconds_keypoints(shown: Demonstration, rule: SecondsRule) -> tuple[Keypoint, ...]:
+    """Find the keypoints of a demonstration.
+
+    Args:
+        shown: At any rate. Without joint speeds, those of the end effector count.
+        rule: What counts.
+    """
+    times = shown.seconds()
+    grips = [] if shown.openings is None else _grips(times, shown.openings, rule)
+    stops = [
+        stop
+        for stop in _stops(shown, times, rule)
+        if not _is_of_grip(stop, grips, times, rule.gripper_quiet_s)
+    ]
+    opened = None if shown.openings is None else bool(shown.openings[0] >= 0.5)
+    events: list[_Stop | _Grip] = sorted([*stops, *grips], key=lambda event: event.told)
+    found: list[Keypoint] = []
+    place = shown.positions[0]
+    for event in events:
+        if isinstance(event, _Grip):
+            opened, reason = event.is_open, 'gripper'
+        elif np.linalg.norm(shown.positions[event.told] - place) < rule.min_distance_m:
+            continue
+        else:
+            reason = 'last' if event.lasts else 'stop'
+        place = shown.positions[event.told]
+        found.append(_keypoint(shown, event.told, opened, reason))
+    is_away = np.linalg.norm(shown.positions[-1] - place) >= rule.min_distance_m
+    if not found or is_away:
+        found.append(_keypoint(shown, len(shown) - 1, opened, 'last'))
+    return tuple(found)
+
+
+def _keypoint(shown: Demonstration, index: int, is_open: bool | None, reason: str) -> Keypoint:
+    stamp_ns = int(shown.stamps_ns[index])
+    return Keypoint(index, stamp_ns, shown.position(index), is_open, reason)
+
+
+def _stops(shown: Demonstration, times: NDArray[np.float64], rule: SecondsRule) -> list[_Stop]:
+    if shown.joint_speeds is None:
+        speeds, limit = shown.tool_speeds(), rule.stop_speed_m_s
+    else:
+        speeds, limit = np.abs(shown.joint_speeds).max(axis=1), rule.stop_speed_rad_s
+    speeds = _smoothed(times, speeds, rule.smooth_s)
+    stops, begin = [], -1
+    for index, speed in enumerate([*speeds, np.inf]):
+        if begin < 0 and speed < limit:
+            begin = index
+        elif begin >= 0 and speed > limit * rule.moving_ratio:
+            told = int(np.searchsorted(times, times[begin] + rule.min_stop_s - 1e-9))
+            if told < index:
+                stops.append(_Stop(begin, told, index == len(speeds)))
+            begin = -1
+    return stops
+
+
+def _smoothed(
+    times: NDArray[np.float64], values: NDArray[np.float64], window_s: float
+) -> NDArray[np.float64]:
+    """Mean over a window around each sample. Shapes (N,)."""
+    low = np.searchsorted(times, times - window_s / 2 - 1e-9)
+    high = np.searchsorted(times, times + window_s / 2 + 1e-9)
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    return np.asarray((sums[high] - sums[low]) / (high - low))
+
+
+def _grips(
+    times: NDArray[np.float64], openings: NDArray[np.float64], rule: SecondsRule
+) -> list[_Grip]:
+    """Motions of the gripper, those left out that are undone at once."""
+    kept: list[int] = []
+    for index in _turns(openings, rule.gripper_step):
+        if kept and times[index] - times[kept[-1]] < rule.gripper_hold_s:
+            kept.pop()
+        else:
+            kept.append(index)
+    is_open = bool(openings[0] >= 0.5)
+    grips = []
+    for index in kept:
+        is_open = not is_open
+        grips.append(_Grip(index, _settled(times, openings, index, rule), is_open))
+    return grips
+
+
+def _turns(openings: NDArray[np.float64], step: float) -> list[int]:
+    """Samples at which the opening has left its extreme by a step, to either side in turn."""
+    turns, sign = [], 1.0 if openings[0] >= 0.5 else -1.0
+    extreme = sign * openings[0]
+    for index, opening in enumerate(openings):
+        extreme = max(extreme, sign * opening)
+        if sign * opening < extreme - step:
+            turns.append(index)
+            sign = -sign
+            extreme = sign * opening
+    return turns
+
+
+def _settled(
+    times: NDArray[np.float64], openings: NDArray[np.float64], begin: int, rule: SecondsRule
+) -> int:
+    """First sample after which the fingers stand, or that at which waiting ends."""
+    for index in range(begin, len(times)):
+        end = int(np.searchsorted(times, times[index] + rule.gripper_quiet_s - 1e-9)) + 1
+        if times[index] - times[begin] >= rule.gripper_hold_s:
+            return index
+        if np.ptp(openings[index:end]) < rule.gripper_step / 4:
+            return index
+    return len(times) - 1
+
+
+def _is_of_grip(
+    stop: _Stop, grips: list[_Grip], times: NDArray[np.float64], quiet_s: float
+) -> bool:
+    """Tell whether a stop is told while the gripper moves, or right before or after."""
+    at = times[stop.told]
+    return any(times[grip.begin] - quiet_s <= at <= times[grip.told] + quiet_s for grip in grips)
+
+
+RULES = ('seconds', 'arm', 'arm-clean')
+
+
+def find_keypoints(
+    shown: Demonstration, rule: str, seconds: SecondsRule | None = None
+) -> tuple[Demonstration, tuple[Keypoint, ...]]:
+    """Find the keypoints of a demonstration.
+
+    Args:
+        shown: As it was recorded.
+        rule: One of `RULES`; those of ARM look at frames of 20 Hz.
+        seconds: What counts for the rule in seconds; None: the defaults.
+
+    Returns:
+        The samples that were looked at, which the indices of keypoints are of, and the keypoints.
+
+    Raises:
+        InputError: The demonstration lacks what the rule needs.
+    """
+    if rule == 'seconds':
+        return shown, seconds_keypoints(shown, seconds or SecondsRule())
+    frames = shown.at_rate(FRAME_RATE_HZ)
+    return frames, arm_keypoints(frames, edge_effects=rule == 'arm')

@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where an end effector could go next: the question, and the proposal that an answer means."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+import math
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.arm.table import table_view
+from embodied_r_ros.arm.task_frame import axis_view, turned
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.reasoning.question import Question
+from embodied_r_ros.types.answers import AnswerKind, Freshness, Gripper, KeypointProposal
+from embodied_r_ros.types.deltas import NAN
+from embodied_r_ros.types.geometry import Position, position_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from embodied_r_ros.arm.robot import Robot, RobotMetadata
+    from embodied_r_ros.arm.table import TableView
+    from embodied_r_ros.types.answers import Answer
+    from embodied_r_ros.types.geometry import Pose
+
+
+@dataclass(frozen=True)
+class ToldArm:
+    """What is told of an arm, in a frame of its own: the task frame, turned where need be."""
+
+    robot: Robot | None = None  # None: nothing is told of one
+    view: TableView | None = None  # its table; None: where the camera is, is not known
+    quarters: int = 0  # turns of the task frame about z by 90 degrees
+
+    @property
+    def metadata(self) -> RobotMetadata | None:
+        """What is told of the robot, in that frame."""
+        return self.robot.metadata if self.robot else None
+
+    def frame(self, frame_id: str) -> str:
+        """Name of that frame, for positions of the frame that is named."""
+        return self.robot.metadata.frame_id if self.robot else frame_id
+
+    def told(self, position: Position) -> Position:
+        """A position of the task frame in that frame [m]."""
+        return turned(position, self.quarters) if self.quarters else position
+
+    def meant(self, position: Position) -> Position:
+        """A position of that frame in the task frame [m]."""
+        return turned(position, -self.quarters) if self.quarters else position
+
+
+def told_arm(robot: Robot, camera: Pose | None, tool: Position | None = None) -> ToldArm:
+    """How an arm is told, by how its camera stands.
+
+    Args:
+        robot: What its file tells; `questions.camera` says which cameras are allowed.
+        camera: Pose of the optical frame in the task frame; None: as the file places it. Where
+            that is unknown too, nothing can be checked.
+        tool: Where the end effector was when the image was taken [m]; None: not known.
+
+    Raises:
+        InputError: Words for axes do not hold for the camera, or only in a turned frame, which is
+            not allowed.
+    """
+    view = table_view(camera, robot.metadata, robot.placing, tool)
+    quarters = _quarters(view.camera, robot) if view else 0
+    if view is None or not quarters:
+        return ToldArm(robot, view)
+    robot = replace(robot, metadata=robot.metadata.turned(quarters))
+    return ToldArm(robot, view.turned(quarters), quarters)
+
+
+def _quarters(camera: Pose, robot: Robot) -> int:
+    """Quarters by which the task frame is turned, so that its words hold."""
+    allowed = robot.questions.camera
+    if allowed == 'declared':
+        return 0
+    seen = axis_view(camera, robot.metadata.reference)
+    if seen.why_not:
+        msg = (
+            f'no words for axes hold for the camera: {seen.why_not}. Correct its pose '
+            "(camera_position in the robot's file, or tf), or set `camera: declared` in the "
+            "file's questions where it faces the robot"
+        )
+        raise InputError(msg)
+    if seen.quarters and allowed == 'facing':
+        msg = (
+            f'the camera does not face the robot, but stands {90 * seen.quarters} degrees round '
+            "from there: `camera: any` in the questions of the robot's file asks in a frame that "
+            'is turned so far'
+        )
+        raise InputError(msg)
+    return seen.quarters
+
+
+_NEXT = 'Which position should the end effector go to next?'
+GRIPPER_NEXT = 'Is the gripper open or closed at the next position of the end effector?'
+GRIPPER_OPTIONS = ('open', 'closed')
+# From the best to the worst.
+_FRESHNESS = (Freshness.FRESH, Freshness.DEGRADED, Freshness.STALE, Freshness.REFUSED)
+
+
+def keypoint_question(
+    task: str,
+    frame_id: str,
+    candidates: Sequence[Position],
+    labels: Sequence[str] = (),
+    robot: RobotMetadata | None = None,
+    state: Position | None = None,
+) -> Question:
+    """Ask which of some positions comes next in a task.
+
+    Args:
+        task: The task, in words.
+        frame_id: Frame of the positions.
+        candidates: Positions to choose from [m].
+        labels: What is at each of them; as many as candidates, or none.
+        robot: What is told of the robot; None: nothing.
+        state: Where the end effector is [m]; None: not told.
+
+    Raises:
+        InputError: There is nothing to choose from, or the request contradicts itself.
+    """
+    if labels and len(labels) != len(candidates):
+        msg = f'{len(labels)} labels for {len(candidates)} candidates: expected as many, or none'
+        raise InputError(msg)
+    if not all(math.isfinite(value) for position in candidates for value in position):
+        msg = f'candidates {list(candidates)} are not all finite'
+        raise InputError(msg)
+    text = task_text(task, _NEXT, frame_id, robot, state)
+    options = [position_text(position) for position in candidates]
+    if labels:
+        options = [f'{label} at {text}' for label, text in zip(labels, options, strict=True)]
+    return Question(text, tuple(options))
+
+
+def gripper_question(
+    task: str, frame_id: str, robot: RobotMetadata | None = None, state: Position | None = None
+) -> Question:
+    """Ask whether the gripper is open or closed at the next keypoint, as rows do.
+
+    Args:
+        task: The task, in words.
+        frame_id: Frame of all positions.
+        robot: What is told of the robot; None: nothing.
+        state: Where the end effector is [m]; None: not told.
+
+    Raises:
+        InputError: As for `keypoint_question`.
+    """
+    return Question(task_text(task, GRIPPER_NEXT, frame_id, robot, state), GRIPPER_OPTIONS)
+
+
+def task_text(
+    task: str,
+    asked: str,
+    frame_id: str,
+    robot: RobotMetadata | None = None,
+    state: Position | None = None,
+) -> str:
+    """What is asked about a task, and what is told of coordinates, robot and end effector.
+
+    Args:
+        task: The task, in words.
+        asked: The question itself.
+        frame_id: Frame of all positions.
+        robot: What is told of the robot; None: nothing.
+        state: Where the end effector is [m]; None: not told.
+
+    Raises:
+        InputError: Task or frame are empty, the robot's frame is another, or a number not finite.
+    """
+    words = task.strip()
+    if not words or not frame_id:
+        msg = f'task {task!r} in frame {frame_id!r}: expected both'
+        raise InputError(msg)
+    return f'{task_sentence(words)} {asked} {coordinates_text(frame_id, robot, state)}'
+
+
+def task_sentence(task: str) -> str:
+    """What the task is, as a sentence."""
+    end = '' if task.endswith(('.', '!', '?')) else '.'
+    return f'The task is: {task}{end}'
+
+
+def coordinates_text(
+    frame_id: str, robot: RobotMetadata | None = None, state: Position | None = None
+) -> str:
+    """What is told of coordinates, robot and end effector (see `task_text`).
+
+    Raises:
+        InputError: The robot's frame is another, or a number is not finite.
+    """
+    said = [f'Positions are x, y, z in metres in the frame {frame_id}.']
+    if robot:
+        if robot.frame_id != frame_id:
+            msg = f"positions are in {frame_id!r}: expected the robot's frame {robot.frame_id!r}"
+            raise InputError(msg)
+        said.append(robot.text())
+    if state:
+        if not all(map(math.isfinite, state)):
+            msg = f'state {state} is not finite: expected x, y, z [m]'
+            raise InputError(msg)
+        said.append(f'The end effector is at {position_text(state)}.')
+    return ' '.join(said)
+
+
+def proposal_of(
+    answer: Answer, task: str, frame_id: str, candidates: Sequence[Position]
+) -> KeypointProposal:
+    """Make the proposal that an answer to `keypoint_question` means.
+
+    Raises:
+        InputError: The answer chooses no candidate.
+    """
+    if answer.kind is not AnswerKind.CHOICE:
+        msg = 'the model says that it cannot know which candidate comes next'
+        raise InputError(msg)
+    return KeypointProposal(
+        id=answer.id,
+        task=task,
+        frame_id=frame_id,
+        position=candidates[answer.option_index],
+        candidates=tuple(candidates),
+        candidate_index=answer.option_index,
+        confidence=answer.confidence,
+        think=answer.think,
+        observation_stamp_ns=answer.observation_stamp_ns,
+        observation_age_ns=answer.observation_age_ns,
+        freshness=answer.freshness,
+        model=answer.model,
+        episode_id=answer.episode_id,
+    )
+
+
+def with_gripper(proposal: KeypointProposal, answer: Answer) -> KeypointProposal:
+    """The proposal with what an answer to `gripper_question` says; nothing, where it is unknown.
+
+    It is as sure, and as fresh, as the less sure and less fresh one of both answers.
+    """
+    if answer.kind is not AnswerKind.CHOICE:
+        return proposal
+    worst = max(proposal.freshness, answer.freshness, key=_FRESHNESS.index)
+    sure = proposal.confidence, answer.confidence
+    return replace(
+        proposal,
+        gripper=tuple(Gripper)[answer.option_index],
+        confidence=NAN if any(map(math.isnan, sure)) else min(sure),
+        think='\n'.join(part for part in (proposal.think, answer.think) if part),
+        freshness=worst,
+    )

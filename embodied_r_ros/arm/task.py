@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The standing task: when the next keypoint of a task is to be proposed.
+
+One proposal at a time. The next one comes when the keypoint that was accepted is reached, when the
+gate refuses one, when the question had no answer, or when nothing of this happens for long; at
+most at a given rate, and then from something that was seen since. It is never a command.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+import math
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.types.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from embodied_r_ros.types.geometry import Position
+
+
+@dataclass(frozen=True)
+class ArmTaskConfig:
+    """What an arm is to do, and when the next keypoint is proposed."""
+
+    task: str = setting('', 'keypoints of it are proposed one after the other; empty: none are')
+    gripper: bool = setting(False, 'ask for the gripper at each keypoint too')
+    task_rate_hz: float = setting(
+        0.5, 'keypoints of the task are asked for at most this often [Hz]', between=(0.001, 10)
+    )
+    reach_m: float = setting(
+        0.02, 'distance at which a keypoint is reached [m]', between=(0.0001, 1)
+    )
+    reach_s: float = setting(
+        0.5, 'time at that distance, in which the gripper acts [s]', between=(0, 60)
+    )
+    give_up_s: float = setting(
+        20.0,
+        'a keypoint that is not reached, or not judged, is given up after this time [s]',
+        between=(0.1, 3600),
+    )
+    look_s: float = setting(
+        2.0, 'longest wait for something that was seen since [s]', between=(0, 60)
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse values that are not allowed."""
+        check_settings(self)
+
+
+class _Phase(Enum):
+    FREE = 0
+    ASKED = 1
+    PROPOSED = 2  # the gate has not judged it yet
+    ACCEPTED = 3
+
+
+class StandingTask:
+    """Keeps the way of one proposal. For one thread; times are of the clock of the images."""
+
+    def __init__(self, config: ArmTaskConfig) -> None:
+        """Begin, as free to propose."""
+        self.config = config
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the proposal that is on its way: time or the task begins anew."""
+        self._phase = _Phase.FREE
+        self._id = ''
+        self._target: Position | None = None
+        self._since_ns = 0  # of the phase
+        self._asked_ns: int | None = None
+        self._near_ns: int | None = None  # since when the end effector is at the target
+        self._seen_after_ns = 0  # what was seen earlier does not count
+
+    def wants(self, now_ns: int, seen_ns: int) -> bool:
+        """Tell whether to ask for the next keypoint now.
+
+        Args:
+            now_ns: The time.
+            seen_ns: When the newest thing was seen; 0: nothing was.
+        """
+        config = self.config
+        if not config.task or not seen_ns:
+            return False
+        if self._phase is not _Phase.FREE:
+            if now_ns - self._since_ns > config.give_up_s * NS_PER_S:
+                self._free(now_ns)
+            return False
+        if self._asked_ns is not None and now_ns - self._asked_ns < NS_PER_S / config.task_rate_hz:
+            return False
+        is_fresh = seen_ns >= self._seen_after_ns
+        return is_fresh or now_ns - self._seen_after_ns > config.look_s * NS_PER_S
+
+    def asked(self, now_ns: int) -> None:
+        """Take that the next keypoint is being asked for."""
+        self._phase, self._since_ns, self._asked_ns = _Phase.ASKED, now_ns, now_ns
+
+    def answered(self, proposal_id: str, now_ns: int) -> None:
+        """Take what was proposed; an empty id: nothing was."""
+        if self._phase is _Phase.ASKED:
+            self._phase = _Phase.PROPOSED if proposal_id else _Phase.FREE
+            self._id, self._since_ns = proposal_id, now_ns
+
+    def accepted(self, proposal_id: str, position: Position, now_ns: int) -> None:
+        """Take that the gate let a proposal through."""
+        if proposal_id and proposal_id == self._id and self._phase is _Phase.PROPOSED:
+            self._phase, self._since_ns = _Phase.ACCEPTED, now_ns
+            self._target, self._near_ns = position, None
+
+    def refused(self, proposal_id: str, now_ns: int) -> None:
+        """Take that the gate refused a proposal."""
+        if proposal_id and proposal_id == self._id and self._phase is _Phase.PROPOSED:
+            self._phase, self._since_ns = _Phase.FREE, now_ns
+
+    def see_pose(self, position: Position, stamp_ns: int) -> None:
+        """Take where the end effector was, in the frame of the keypoints [m]."""
+        if self._phase is not _Phase.ACCEPTED or self._target is None:
+            return
+        # Written so that what is no number is far away.
+        if not math.dist(position, self._target) <= self.config.reach_m:
+            self._near_ns = None
+            return
+        if self._near_ns is None or stamp_ns < self._near_ns:
+            self._near_ns = stamp_ns
+        if stamp_ns - self._near_ns >= self.config.reach_s * NS_PER_S:
+            self._free(stamp_ns)
+
+    def _free(self, now_ns: int) -> None:
+        self._phase, self._since_ns, self._seen_after_ns = _Phase.FREE, now_ns, now_ns

@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The task frame of an arm: do words for its axes hold for its camera; words for ways in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+import math
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.types.geometry import (
+    matrix_from_quaternion,
+    Pose,
+    quaternion_from_matrix,
+    rotation_from_ypr,
+    wrapped,
+)
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from embodied_r_ros.types.geometry import Intrinsics
+    from numpy.typing import NDArray
+
+Quaternion = tuple[float, float, float, float]
+# Further from the axis that points at the camera, left and right mix with forward and backward.
+_MAX_ASIDE_RAD = math.radians(30.0)
+# Further from its direction in the image, a word would be wrong to the eye.
+_MAX_TILT_RAD = math.radians(30.0)
+# With z shorter in the image than this share of y, x goes down in it rather than nearer.
+_MIN_SHARE = 0.3
+_STEP_M = 0.02  # along each axis, from the reference point
+
+
+@dataclass(frozen=True)
+class AxisView:
+    """How a camera sees the axes of a task frame."""
+
+    quarters: int = 0  # turns of the frame about z by 90 degrees after which the words hold
+    why_not: str = ''  # why they hold for none; empty: they do
+
+    @property
+    def is_facing(self) -> bool:
+        """Tell whether the words hold for the frame as it is."""
+        return not self.why_not and not self.quarters
+
+
+def axis_view(
+    camera: Pose, reference: Sequence[float], intrinsics: Intrinsics | None = None
+) -> AxisView:
+    """How a camera sees the axes of the frame that its pose is given in.
+
+    Args:
+        camera: Pose of its optical frame (x right, y down, z forward) in the task frame.
+        reference: Point at which it is judged, x, y, z [m].
+        intrinsics: With them, the point must be in the image too; distortion is not applied.
+    """
+    seen = _in_camera(camera, reference)
+    if seen[2] <= 0.0:
+        return AxisView(why_not='the reference point is behind the camera')
+    if intrinsics and not _is_in_image(seen, intrinsics):
+        return AxisView(why_not='the reference point is not in the image')
+    away = np.subtract(camera.position, reference)
+    bearing = math.atan2(away[1], away[0])
+    quarters = round(bearing / (math.pi / 2)) % 4
+    aside = wrapped(bearing - quarters * math.pi / 2)
+    if abs(aside) > _MAX_ASIDE_RAD:
+        degrees = abs(math.degrees(aside))
+        return AxisView(
+            why_not=f'the camera stands {degrees:.0f} degrees aside of the nearest axis'
+        )
+    return AxisView(quarters, _problem(camera, np.asarray(reference), quarters))
+
+
+def turned(position: Sequence[float], quarters: int) -> tuple[float, float, float]:
+    """A position in the task frame turned by quarters about its z axis [m]."""
+    x, y, z = position
+    for _ in range(quarters % 4):
+        x, y = y, -x
+    return x + 0.0, y + 0.0, z  # no minus zeros
+
+
+def turned_orientation(orientation: Quaternion, quarters: int) -> Quaternion:
+    """An orientation in the task frame turned by quarters about its z axis, as a quaternion."""
+    if not quarters % 4:
+        return orientation
+    turn = rotation_from_ypr(-quarters * math.pi / 2, 0.0, 0.0)
+    return quaternion_from_matrix(turn @ matrix_from_quaternion(orientation))
+
+
+def turned_pose(pose: Pose, quarters: int) -> Pose:
+    """A pose in the task frame turned by quarters about its z axis."""
+    return Pose(
+        turned(pose.position, quarters),
+        turned_orientation(pose.orientation, quarters),
+        turned_name(pose.frame_id, quarters),
+    )
+
+
+def turned_name(frame_id: str, quarters: int) -> str:
+    """Name of the task frame turned by quarters about its z axis."""
+    return f'{frame_id}_turned_{90 * (quarters % 4)}' if quarters % 4 else frame_id
+
+
+def _in_camera(camera: Pose, point: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:
+    """A point in the camera's optical axes [m]. Shape (3,)."""
+    return np.asarray(camera.rotation().T @ np.subtract(point, camera.position))
+
+
+def _is_in_image(seen: NDArray[np.float64], camera: Intrinsics) -> bool:
+    u, v = camera.fx * seen[0] / seen[2] + camera.cx, camera.fy * seen[1] / seen[2] + camera.cy
+    return bool(0 <= u < camera.width and 0 <= v < camera.height)
+
+
+def _problem(camera: Pose, reference: NDArray[np.float64], quarters: int) -> str:
+    """Which word would be wrong in the turned frame; empty: none."""
+    start = _in_camera(camera, reference)
+    # The turned frame's y and z, in the task frame; that x comes nearer was seen from the bearing.
+    axes = [np.array(turned(axis, -quarters)) for axis in ((0.0, 1.0, 0.0), (0.0, 0.0, 1.0))]
+    ends = [_in_camera(camera, reference + _STEP_M * axis) for axis in axes]
+    y_way, z_way = ((end / end[2] - start / start[2])[:2] for end in ends)
+    if _tilt(y_way, (1.0, 0.0)) > _MAX_TILT_RAD:
+        return 'y does not go right in the image'
+    if _tilt(z_way, (0.0, -1.0)) > _MAX_TILT_RAD:
+        return 'z does not go up in the image'
+    if np.linalg.norm(z_way) < _MIN_SHARE * np.linalg.norm(y_way):
+        return 'z hardly goes up in the image: the camera looks from above'
+    return ''
+
+
+def _tilt(way: NDArray[np.float64], wanted: tuple[float, float]) -> float:
+    """Angle between a way in the image and where it should go [rad]."""
+    cross = wanted[0] * way[1] - wanted[1] * way[0]
+    return abs(math.atan2(cross, float(np.dot(wanted, way))))
+
+
+# Of each axis: the word for its negative and for its positive direction.
+AXIS_WORDS = (('backward', 'forward'), ('left', 'right'), ('down', 'up'))
+SLIGHTLY = 'slightly '
+FULL, SLIGHT, SILENT = 2, 1, 0  # how much of a component is told
+_SLIGHT_PARTS = 2  # a component of which the largest holds so many is 'slightly'
+
+
+@dataclass(frozen=True)
+class Movement:
+    """A way in words: of each axis x, y, z, how much is told of it, with its sign."""
+
+    levels: tuple[int, int, int]  # FULL, SLIGHT or SILENT, negative for negative directions
+
+    def __post_init__(self) -> None:
+        """Refuse what no way can be.
+
+        Raises:
+            InputError: A level is none, or no axis is the largest.
+        """
+        levels = [abs(level) for level in self.levels]
+        if len(levels) != len(AXIS_WORDS) or max(levels) != FULL:
+            msg = f'movement {self.levels}: expected three levels, -2 to 2, and one of them full'
+            raise InputError(msg)
+
+    @classmethod
+    def between(
+        cls, state: Sequence[float], keypoint: Sequence[float], deadband_m: float = 0.0
+    ) -> Movement | None:
+        """The way from one position to another; None where every component is silent.
+
+        Args:
+            state: Where the end effector is, x, y, z [m].
+            keypoint: Where it goes [m].
+            deadband_m: A component of at most this is silent.
+        """
+        way = [b - a for a, b in zip(state, keypoint, strict=True)]
+        largest = max(map(abs, way))
+        if largest <= deadband_m:
+            return None
+        x, y, z = (_level(part, largest, deadband_m) for part in way)
+        return cls((x, y, z))
+
+    @classmethod
+    def from_words(cls, words: str) -> Movement:
+        """Read what `words` wrote.
+
+        Raises:
+            InputError: It is no movement in these words.
+        """
+        found = _BY_WORDS.get(words)
+        if found is None:
+            msg = (
+                f'movement {words!r}: expected words like "slightly left, down", '
+                'in the order x, y, z, not all of them slightly'
+            )
+            raise InputError(msg)
+        return found
+
+    def words(self) -> str:
+        """In words, in the order of the axes.
+
+        >>> Movement((-1, -1, -2)).words()
+        'slightly backward, slightly left, down'
+        """
+        return ', '.join(
+            (SLIGHTLY if abs(level) == SLIGHT else '') + names[level > 0]
+            for level, names in zip(self.levels, AXIS_WORDS, strict=True)
+            if level
+        )
+
+    def adjacent(self) -> dict[Movement, str]:
+        """Movements that differ from it on one axis, and how: flip, degree, drop or add."""
+        found = {}
+        for axis, before in enumerate(self.levels):
+            for after in range(-FULL, FULL + 1):
+                levels = [*self.levels[:axis], after, *self.levels[axis + 1 :]]
+                if (how := _edit(before, after)) and FULL in map(abs, levels):
+                    x, y, z = levels
+                    found[Movement((x, y, z))] = how
+        return found
+
+
+def movements() -> Iterator[Movement]:
+    """All of them."""
+    for x, y, z in product(range(-FULL, FULL + 1), repeat=3):
+        if FULL in {abs(x), abs(y), abs(z)}:
+            yield Movement((x, y, z))
+
+
+def _level(part: float, largest: float, deadband_m: float) -> int:
+    if abs(part) <= deadband_m:
+        return SILENT
+    is_slight = _SLIGHT_PARTS * abs(part) <= largest
+    return int(math.copysign(SLIGHT if is_slight else FULL, part))
+
+
+def _edit(before: int, after: int) -> str:
+    """How one level becomes another; empty: not at all, or in more than one step."""
+    if before == SILENT or after == SILENT:
+        return 'add' if after else 'drop' if before else ''
+    if after == -before:
+        return 'flip'
+    return 'degree' if after * before > 0 and after != before else ''
+
+
+_BY_WORDS = {movement.words(): movement for movement in movements()}

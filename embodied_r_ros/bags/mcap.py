@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an MCAP file holds, by its index, and metadata.yaml, which rosbag2 reads instead of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from io import BytesIO
+import os
+import struct
+from typing import Any, BinaryIO, TYPE_CHECKING
+
+from embodied_r_ros.common.errors import BagError
+from mcap.data_stream import ReadDataStream
+from mcap.opcode import Opcode
+from mcap.reader import make_reader
+from mcap.records import Footer, Header
+from mcap.writer import MCAP0_MAGIC
+from rosbags.rosbag2.errors import ReaderError
+from rosbags.rosbag2.metadata import dump_qos_v8, parse_qos
+import yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+NOTES_RECORD = 'embodied_r'  # provenance of an episode
+LIBRARY = 'embodied_r_ros'  # who wrote a file, as its first record says
+RECORD_HEAD = struct.Struct('<BQ')  # opcode and length of each record
+_FOOTER_BYTES = 20
+_HEADER_BYTES = 1024  # at most, of those that are ours
+
+
+@dataclass
+class McapContent:
+    """What a file holds."""
+
+    file: FileContent
+    channels: dict[str, Channel] = field(default_factory=dict)  # by topic
+    records: dict[str, dict[str, str]] = field(default_factory=dict)  # newest metadata by name
+
+    @property
+    def notes(self) -> dict[str, str]:
+        """Provenance, free text by name."""
+        return self.records.get(NOTES_RECORD, {})
+
+
+def read_content(path: Path) -> McapContent | None:
+    """What the index of a file says that it holds; None: it was not closed, or has no index.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    try:
+        with path.open('rb') as file:
+            if not _has_footer(file):
+                return None
+            file.seek(0)
+            reader = make_reader(file)
+            summary = reader.get_summary()
+            if summary is None or summary.statistics is None:
+                return None
+            return _content(path, summary, list(reader.iter_metadata()))
+    except OSError:
+        raise
+    except Exception:  # whatever a damaged index makes of the parser
+        return None
+
+
+def may_be_of_others(path: Path) -> bool:
+    """Tell whether an MCAP file, closed or not, may be one that other software writes.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    with path.open('rb') as file:
+        start = file.read(_HEADER_BYTES)
+    if start[: len(MCAP0_MAGIC)] != MCAP0_MAGIC[: len(start)]:
+        return False
+    stream = ReadDataStream(BytesIO(start[len(MCAP0_MAGIC) + RECORD_HEAD.size :]))
+    try:
+        return bool(Header.read(stream).library != LIBRARY)
+    except Exception:  # whatever a header that is not whole makes of the parser
+        return True
+
+
+def channel_of(record: Any, type_name: str) -> Channel:
+    """The topic that a record of a file announces."""
+    try:
+        qos = dump_qos_v8(parse_qos(record.metadata.get('offered_qos_profiles', '')))
+    except (ReaderError, KeyError, TypeError):
+        qos = ''
+    return Channel(record.topic, type_name, record.metadata.get('topic_type_hash', ''), qos)
+
+
+def _has_footer(file: BinaryIO) -> bool:
+    tail = RECORD_HEAD.size + _FOOTER_BYTES + len(MCAP0_MAGIC)
+    if file.seek(0, os.SEEK_END) < tail:
+        return False
+    file.seek(-tail, os.SEEK_END)
+    opcode, length = RECORD_HEAD.unpack(file.read(RECORD_HEAD.size))
+    footer = Footer.read(ReadDataStream(file))
+    is_there = opcode == int(Opcode.FOOTER) and length == _FOOTER_BYTES
+    return bool(is_there and footer.summary_start > 0 and file.read() == MCAP0_MAGIC)
+
+
+def _content(path: Path, summary: Any, metadata: list[Any]) -> McapContent:
+    numbers = summary.statistics
+    content = McapContent(FileContent(path))
+    content.file.first_ns = numbers.message_start_time
+    content.file.last_ns = numbers.message_end_time
+    for channel in summary.channels.values():
+        schema = summary.schemas.get(channel.schema_id)
+        content.channels[channel.topic] = channel_of(channel, schema.name if schema else '')
+        if count := numbers.channel_message_counts.get(channel.id, 0):
+            content.file.counts[channel.topic] += count
+    content.records = {record.name: dict(record.metadata) for record in metadata}
+    return content
+
+
+METADATA = 'metadata.yaml'
+# Name of the MCAP metadata record that says the same of one file.
+METADATA_RECORD = 'rosbag2'
+_VERSION = 8
+
+
+@dataclass
+class Channel:
+    """A topic as a bag describes it."""
+
+    topic: str
+    type_name: str
+    type_hash: str
+    qos: str  # offered profiles, as YAML of version 8
+
+
+@dataclass
+class FileContent:
+    """What was written to one file of a bag."""
+
+    path: Path
+    counts: Counter[str] = field(default_factory=Counter)  # messages by topic
+    first_ns: int = 0  # of the earliest message; 0: there is none
+    last_ns: int = 0
+
+    def count(self, topic: str, stamp_ns: int) -> None:
+        """Count a message that was received at a time [ns]."""
+        first = not self.counts
+        self.first_ns = stamp_ns if first else min(self.first_ns, stamp_ns)
+        self.last_ns = stamp_ns if first else max(self.last_ns, stamp_ns)
+        self.counts[topic] += 1
+
+
+def bag_information(
+    files: Sequence[FileContent], channels: Iterable[Channel], notes: Mapping[str, str]
+) -> dict[str, Any]:
+    """Describe some files of a bag, in their order.
+
+    Args:
+        files: What is in each.
+        channels: Their topics.
+        notes: Free text by name, kept as custom_data.
+    """
+    return {
+        'version': _VERSION,
+        'storage_identifier': 'mcap',
+        'relative_file_paths': [file.path.name for file in files],
+        **_span(files),
+        'topics_with_message_count': [
+            {
+                'topic_metadata': {
+                    'name': channel.topic,
+                    'type': channel.type_name,
+                    'serialization_format': 'cdr',
+                    'offered_qos_profiles': channel.qos,
+                    'type_description_hash': channel.type_hash,
+                },
+                'message_count': sum(file.counts[channel.topic] for file in files),
+            }
+            for channel in channels
+        ],
+        'compression_format': '',
+        'compression_mode': '',
+        'files': [{'path': file.path.name, **_span([file])} for file in files],
+        'custom_data': dict(notes),
+        'ros_distro': 'embodied_r_ros',
+    }
+
+
+def information_text(information: dict[str, Any]) -> str:
+    """The text of a METADATA_RECORD."""
+    return yaml.safe_dump(information, sort_keys=False)
+
+
+def write_metadata(folder: Path, information: dict[str, Any]) -> None:
+    """Write metadata.yaml, so that it is on the disk whole or not at all.
+
+    Raises:
+        OSError: The disk does not take it.
+    """
+    temporary = folder / f'{METADATA}.tmp'
+    with temporary.open('w') as file:
+        yaml.safe_dump({'rosbag2_bagfile_information': information}, file, sort_keys=False)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(folder / METADATA)
+    sync_folder(folder)
+
+
+@contextmanager
+def disk_errors(folder: Path) -> Iterator[None]:
+    """Say which folder the disk did not take.
+
+    Raises:
+        BagError: The disk did not take something.
+    """
+    try:
+        yield
+    except OSError as error:
+        msg = f'cannot write {folder}: {error.strerror or error}'
+        raise BagError(msg) from None
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder survive a crash too."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _span(files: Sequence[FileContent]) -> dict[str, Any]:
+    filled = [file for file in files if file.counts]
+    first_ns = min((file.first_ns for file in filled), default=0)
+    last_ns = max((file.last_ns for file in filled), default=0)
+    return {
+        'starting_time': {'nanoseconds_since_epoch': first_ns},
+        'duration': {'nanoseconds': last_ns - first_ns},
+        'message_count': sum(file.counts.total() for file in files),
+    }

@@ -1,0 +1,330 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages that every ROS package has, as values and back: geometry, cameras, images, arms."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.common.errors import ConfigError
+from embodied_r_ros.common.settings import parse_yaml
+from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason
+from embodied_r_ros.types.geometry import Intrinsics, Pose
+from embodied_r_ros.types.images import EncodedImage, image_format
+from embodied_r_ros.types.units import NS_PER_S
+import yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from embodied_r_ros.bags.message_types import MessageFactory
+
+
+def stamp_ns_from_msg(msg: Any) -> int:
+    """Nanoseconds of a builtin_interfaces Time or Duration."""
+    return int(msg.sec) * NS_PER_S + int(msg.nanosec)
+
+
+def stamp_to_msg(factory: MessageFactory, stamp_ns: int) -> Any:
+    """Make a builtin_interfaces Time of integer nanoseconds."""
+    sec, nanosec = divmod(stamp_ns, NS_PER_S)
+    return factory.make('builtin_interfaces/msg/Time', sec=sec, nanosec=nanosec)
+
+
+def duration_to_msg(factory: MessageFactory, duration_ns: int) -> Any:
+    """Make a builtin_interfaces Duration of integer nanoseconds."""
+    sec, nanosec = divmod(duration_ns, NS_PER_S)
+    return factory.make('builtin_interfaces/msg/Duration', sec=sec, nanosec=nanosec)
+
+
+def header_to_msg(factory: MessageFactory, stamp_ns: int, frame_id: str) -> Any:
+    """Make a std_msgs Header."""
+    stamp = stamp_to_msg(factory, stamp_ns)
+    return factory.make('std_msgs/msg/Header', stamp=stamp, frame_id=frame_id)
+
+
+def vector_to_msg(factory: MessageFactory, kind: str, xyz: tuple[float, float, float]) -> Any:
+    """Make a geometry_msgs Point or Vector3, as `kind` says."""
+    x, y, z = map(float, xyz)
+    return factory.make(f'geometry_msgs/msg/{kind}', x=x, y=y, z=z)
+
+
+def vector_from_msg(msg: Any) -> tuple[float, float, float]:
+    """Components of a geometry_msgs Point or Vector3."""
+    return float(msg.x), float(msg.y), float(msg.z)
+
+
+def pose_to_msg(factory: MessageFactory, pose: Pose | None) -> Any:
+    """Make a geometry_msgs Pose; None gives the identity."""
+    position = pose.position if pose else (0.0, 0.0, 0.0)
+    x, y, z, w = map(float, pose.orientation if pose else (0.0, 0.0, 0.0, 1.0))
+    return factory.make(
+        'geometry_msgs/msg/Pose',
+        position=vector_to_msg(factory, 'Point', position),
+        orientation=factory.make('geometry_msgs/msg/Quaternion', x=x, y=y, z=z, w=w),
+    )
+
+
+def pose_from_msg(msg: Any, frame_id: str) -> Pose:
+    """Pose of a geometry_msgs Pose in the given fixed frame."""
+    q = msg.orientation
+    orientation = (float(q.x), float(q.y), float(q.z), float(q.w))
+    return Pose(vector_from_msg(msg.position), orientation, frame_id)
+
+
+def transform_from_msg(msg: Any) -> Pose:
+    """Pose of the child of a geometry_msgs TransformStamped, in its parent."""
+    q = msg.transform.rotation
+    orientation = (float(q.x), float(q.y), float(q.z), float(q.w))
+    return Pose(vector_from_msg(msg.transform.translation), orientation, msg.header.frame_id)
+
+
+def odometry_to_msg(
+    factory: MessageFactory,
+    stamp_ns: int,
+    pose: Pose,
+    child_frame_id: str,
+    velocity: tuple[tuple[float, float, float], tuple[float, float, float]],
+) -> Any:
+    """Make a nav_msgs Odometry with unknown covariance (all zero).
+
+    Args:
+        factory: Makes the message.
+        stamp_ns: When the pose was taken.
+        pose: Pose of the child in its fixed frame.
+        child_frame_id: Name of the body.
+        velocity: Linear [m/s] and angular [rad/s] velocity, both in the child's axes.
+    """
+    linear, angular = velocity
+    unknown = factory.array('float64', [0.0] * 36)
+    twist = factory.make(
+        'geometry_msgs/msg/Twist',
+        linear=vector_to_msg(factory, 'Vector3', linear),
+        angular=vector_to_msg(factory, 'Vector3', angular),
+    )
+    return factory.make(
+        'nav_msgs/msg/Odometry',
+        header=header_to_msg(factory, stamp_ns, pose.frame_id),
+        child_frame_id=child_frame_id,
+        pose=factory.make(
+            'geometry_msgs/msg/PoseWithCovariance',
+            pose=pose_to_msg(factory, pose),
+            covariance=unknown,
+        ),
+        twist=factory.make(
+            'geometry_msgs/msg/TwistWithCovariance', twist=twist, covariance=unknown
+        ),
+    )
+
+
+_M = 'embodied_r_msgs/msg/'
+# Distortion models that OpenCV takes by their number of coefficients; empty: not stated.
+_DISTORTION_SIZES = (4, 5, 8, 12, 14)
+_PLUMB_BOB = ('', 'plumb_bob', 'rational_polynomial')
+
+
+def intrinsics_from_camera_info(msg: Any) -> Intrinsics | None:
+    """Intrinsics of a sensor_msgs CameraInfo.
+
+    None where it is not calibrated (K all zero), or has a lens of another kind (fisheye, or a
+    number of coefficients that no model has).
+    """
+    known = msg.distortion_model in _PLUMB_BOB and len(msg.d) in _DISTORTION_SIZES
+    if any(msg.d) and not known:
+        return None
+    return _intrinsics(int(msg.width), int(msg.height), msg.k, msg.d)
+
+
+def camera_info_to_msg(
+    factory: MessageFactory, stamp_ns: int, frame_id: str, camera: Intrinsics
+) -> Any:
+    """Make a sensor_msgs CameraInfo."""
+    k, zero = camera.matrix(), 0.0
+    identity = [1.0, zero, zero, zero, 1.0, zero, zero, zero, 1.0]
+    p = [camera.fx, zero, camera.cx, zero, zero, camera.fy, camera.cy, zero, zero, zero, 1.0, zero]
+    return factory.make(
+        'sensor_msgs/msg/CameraInfo',
+        header=header_to_msg(factory, stamp_ns, frame_id),
+        height=camera.height,
+        width=camera.width,
+        distortion_model='plumb_bob',
+        d=factory.array('float64', list(camera.distortion)),
+        k=factory.array('float64', k.ravel()),
+        r=factory.array('float64', identity),
+        p=factory.array('float64', p),
+        binning_x=0,
+        binning_y=0,
+        roi=factory.make(
+            'sensor_msgs/msg/RegionOfInterest',
+            x_offset=0,
+            y_offset=0,
+            height=0,
+            width=0,
+            do_rectify=False,
+        ),
+    )
+
+
+def encoded_image_to_msg(
+    factory: MessageFactory, stamp_ns: int, frame_id: str, image: EncodedImage
+) -> Any:
+    """Make a sensor_msgs CompressedImage."""
+    return factory.make(
+        'sensor_msgs/msg/CompressedImage',
+        header=header_to_msg(factory, stamp_ns, frame_id),
+        format=image.format,
+        data=factory.array('uint8', image.data),
+    )
+
+
+def encoded_image_from_msg(msg: Any) -> EncodedImage:
+    """Bytes of a sensor_msgs CompressedImage, not decoded; the format is told by the bytes."""
+    data = bytes(memoryview(msg.data))
+    return EncodedImage(data, image_format(data) or str(msg.format))
+
+
+def _intrinsics(width: int, height: int, k: Any, d: Any) -> Intrinsics | None:
+    k = [float(value) for value in k]
+    if not k[0] or not k[4]:
+        return None
+    distortion = tuple(float(value) for value in d)
+    distortion = distortion if any(distortion) else ()
+    return Intrinsics(width, height, k[0], k[4], k[2], k[5], distortion)
+
+
+def keyframe_to_msg(factory: MessageFactory, keyframe: Keyframe) -> Any:
+    """Make a Keyframe message."""
+    camera = keyframe.intrinsics
+    return factory.make(
+        _M + 'Keyframe',
+        header=header_to_msg(factory, keyframe.stamp_ns, keyframe.frame_id),
+        episode_id=keyframe.episode_id,
+        camera=keyframe.camera,
+        id=keyframe.id,
+        reference_id=keyframe.reference_id,
+        overlap=float('nan') if keyframe.overlap is None else float(keyframe.overlap),
+        inliers=keyframe.inliers,
+        reason=keyframe.reason.value,
+        dropped_images=keyframe.dropped_images,
+        image=encoded_image_to_msg(factory, keyframe.stamp_ns, keyframe.frame_id, keyframe.image),
+        k=factory.array('float64', camera.matrix().ravel() if camera else [0.0] * 9),
+        d=factory.array('float64', list(camera.distortion) if camera else []),
+        has_pose=keyframe.pose is not None,
+        pose=pose_to_msg(factory, keyframe.pose),
+        pose_frame_id=keyframe.pose.frame_id if keyframe.pose else '',
+    )
+
+
+def keyframe_from_msg(msg: Any) -> Keyframe:
+    """Keyframe of its message.
+
+    The size of the intrinsics is read from the image; recorded without it, they are not known.
+
+    Raises:
+        ImageError: Intrinsics are given and the image cannot be decoded.
+    """
+    image = encoded_image_from_msg(msg.image)
+    intrinsics = None
+    if any(msg.k) and image.data:
+        height, width = image.decode().shape[:2]
+        intrinsics = _intrinsics(width, height, msg.k, msg.d)
+    return Keyframe(
+        id=int(msg.id),
+        stamp_ns=stamp_ns_from_msg(msg.header.stamp),
+        image=image,
+        reason=KeyframeReason(msg.reason),
+        reference_id=int(msg.reference_id),
+        overlap=None if msg.overlap != msg.overlap else float(msg.overlap),  # NaN: unset
+        inliers=int(msg.inliers),
+        camera=msg.camera,
+        frame_id=msg.header.frame_id,
+        intrinsics=intrinsics,
+        pose=pose_from_msg(msg.pose, msg.pose_frame_id) if msg.has_pose else None,
+        episode_id=msg.episode_id,
+        dropped_images=int(msg.dropped_images),
+    )
+
+
+def joint_state_to_msg(
+    factory: MessageFactory,
+    stamp_ns: int,
+    names: Sequence[str],
+    positions: Sequence[float],
+    velocities: Sequence[float] = (),
+) -> Any:
+    """Make a sensor_msgs JointState [rad or m, per second]; no velocities: not known."""
+    return factory.make(
+        'sensor_msgs/msg/JointState',
+        header=header_to_msg(factory, stamp_ns, ''),
+        name=list(names),
+        position=factory.array('float64', list(positions)),
+        velocity=factory.array('float64', list(velocities)),
+        effort=factory.array('float64', []),
+    )
+
+
+def pose_stamped_to_msg(factory: MessageFactory, stamp_ns: int, pose: Pose) -> Any:
+    """Make a geometry_msgs PoseStamped."""
+    return factory.make(
+        'geometry_msgs/msg/PoseStamped',
+        header=header_to_msg(factory, stamp_ns, pose.frame_id),
+        pose=pose_to_msg(factory, pose),
+    )
+
+
+def transforms_to_msg(factory: MessageFactory, stamp_ns: int, frames: Mapping[str, Pose]) -> Any:
+    """Make a tf2_msgs TFMessage: each frame with its pose in its parent."""
+    transforms = []
+    for child, pose in frames.items():
+        x, y, z, w = map(float, pose.orientation)
+        transforms.append(
+            factory.make(
+                'geometry_msgs/msg/TransformStamped',
+                header=header_to_msg(factory, stamp_ns, pose.frame_id),
+                child_frame_id=child,
+                transform=factory.make(
+                    'geometry_msgs/msg/Transform',
+                    translation=vector_to_msg(factory, 'Vector3', pose.position),
+                    rotation=factory.make('geometry_msgs/msg/Quaternion', x=x, y=y, z=z, w=w),
+                ),
+            )
+        )
+    return factory.make('tf2_msgs/msg/TFMessage', transforms=transforms)
+
+
+def read_calibration(path: Path) -> Intrinsics:
+    """Intrinsics of a YAML file as ROS's camera_calibration writes it.
+
+    Raises:
+        ConfigError: There is no such file, it is none of a camera, or of a lens that is not known.
+    """
+    try:
+        content = parse_yaml(path.read_text())
+        camera = SimpleNamespace(
+            width=int(content['image_width']),
+            height=int(content['image_height']),
+            k=_numbers(content['camera_matrix'], 9),
+            d=_numbers(content['distortion_coefficients']),
+            distortion_model=str(content['distortion_model']),
+        )
+    except OSError as error:
+        msg = f'calibration {path} cannot be read ({error.strerror}): calibrate the camera'
+        raise ConfigError(msg) from None
+    except (yaml.YAMLError, KeyError, TypeError, ValueError) as error:
+        what = ' '.join(str(error).split())
+        msg = f'calibration {path} is none: {what}: expected YAML of camera_calibration'
+        raise ConfigError(msg) from None
+    found = intrinsics_from_camera_info(camera)
+    if found is None:
+        msg = f'calibration {path} has no camera matrix, or is not of a plumb_bob lens'
+        raise ConfigError(msg)
+    return found
+
+
+def _numbers(entry: Any, count: int = 0) -> list[float]:
+    numbers = [float(value) for value in entry['data']]
+    if count and len(numbers) != count:
+        msg = f'{len(numbers)} numbers, expected {count}'
+        raise ValueError(msg)
+    return numbers

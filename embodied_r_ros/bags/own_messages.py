@@ -1,0 +1,347 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages of embodied_r_msgs as values and back: keyframes, deltas, answers, proposals."""
+
+from __future__ import annotations
+
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.bags.messages import (
+    duration_to_msg,
+    header_to_msg,
+    pose_from_msg,
+    pose_to_msg,
+    stamp_ns_from_msg,
+    stamp_to_msg,
+    vector_from_msg,
+    vector_to_msg,
+)
+from embodied_r_ros.types.answers import (
+    Answer,
+    AnswerKind,
+    FocusText,
+    Freshness,
+    Gripper,
+    KeypointProposal,
+    Sampling,
+)
+from embodied_r_ros.types.deltas import (
+    DeltaKind,
+    Item,
+    ItemStatus,
+    ModelInfo,
+    Motion,
+    MotionSource,
+    Rung,
+    SemanticDelta,
+)
+from embodied_r_ros.types.episodes import AnswerLabel, EpisodeEvent, EpisodeMark, Outcome, Verdict
+from embodied_r_ros.types.geometry import Pose
+
+if TYPE_CHECKING:
+    from embodied_r_ros.bags.message_types import MessageFactory
+
+_M = 'embodied_r_msgs/msg/'
+
+
+def model_info_to_msg(factory: MessageFactory, model: ModelInfo) -> Any:
+    """Make a ModelInfo message."""
+    return factory.make(
+        _M + 'ModelInfo',
+        name=model.name,
+        digest=model.digest,
+        adapter=model.adapter,
+        rung=model.rung.value,
+        prompt_version=model.prompt_version,
+    )
+
+
+def model_info_from_msg(msg: Any) -> ModelInfo:
+    """ModelInfo of its message."""
+    return ModelInfo(msg.name, msg.digest, msg.adapter, Rung(msg.rung), msg.prompt_version)
+
+
+def motion_to_msg(factory: MessageFactory, motion: Motion) -> Any:
+    """Make a Motion message."""
+    return factory.make(
+        _M + 'Motion',
+        source=motion.source.value,
+        yaw_rad=float(motion.yaw_rad),
+        pitch_rad=float(motion.pitch_rad),
+        roll_rad=float(motion.roll_rad),
+        translation=vector_to_msg(factory, 'Vector3', motion.translation),
+        is_metric=motion.is_metric,
+        confidence=float(motion.confidence),
+    )
+
+
+def motion_from_msg(msg: Any) -> Motion:
+    """Motion of its message."""
+    return Motion(
+        MotionSource(msg.source),
+        float(msg.yaw_rad),
+        float(msg.pitch_rad),
+        float(msg.roll_rad),
+        vector_from_msg(msg.translation),
+        bool(msg.is_metric),
+        float(msg.confidence),
+    )
+
+
+def item_to_msg(factory: MessageFactory, item: Item) -> Any:
+    """Make an Item message."""
+    return factory.make(
+        _M + 'Item',
+        label=item.label,
+        status=item.status.value,
+        bearing_rad=float(item.bearing_rad),
+        elevation_rad=float(item.elevation_rad),
+        size_rad=float(item.size_rad),
+        distance_m=float(item.distance_m),
+        confidence=float(item.confidence),
+    )
+
+
+def item_from_msg(msg: Any) -> Item:
+    """Item of its message."""
+    return Item(
+        msg.label,
+        ItemStatus(msg.status),
+        float(msg.bearing_rad),
+        float(msg.elevation_rad),
+        float(msg.size_rad),
+        float(msg.distance_m),
+        float(msg.confidence),
+    )
+
+
+def delta_to_msg(factory: MessageFactory, delta: SemanticDelta) -> Any:
+    """Make a SemanticDelta message."""
+    return factory.make(
+        _M + 'SemanticDelta',
+        header=header_to_msg(factory, delta.stamp_ns, delta.frame_id),
+        episode_id=delta.episode_id,
+        camera=delta.camera,
+        from_id=delta.from_id,
+        to_id=delta.to_id,
+        from_stamp=stamp_to_msg(factory, delta.from_stamp_ns),
+        kind=delta.kind.value,
+        action=delta.action,
+        change=delta.change,
+        motion=motion_to_msg(factory, delta.motion),
+        items=[item_to_msg(factory, item) for item in delta.items],
+        skipped=delta.skipped,
+        model=model_info_to_msg(factory, delta.model),
+        latency=duration_to_msg(factory, delta.latency_ns),
+        error=delta.error,
+    )
+
+
+def delta_from_msg(msg: Any) -> SemanticDelta:
+    """Semantic delta of its message."""
+    return SemanticDelta(
+        stamp_ns=stamp_ns_from_msg(msg.header.stamp),
+        kind=DeltaKind(msg.kind),
+        to_id=int(msg.to_id),
+        from_id=int(msg.from_id),
+        from_stamp_ns=stamp_ns_from_msg(msg.from_stamp),
+        action=msg.action,
+        change=msg.change,
+        motion=motion_from_msg(msg.motion),
+        items=tuple(item_from_msg(item) for item in msg.items),
+        camera=msg.camera,
+        frame_id=msg.header.frame_id,
+        episode_id=msg.episode_id,
+        skipped=int(msg.skipped),
+        model=model_info_from_msg(msg.model),
+        latency_ns=stamp_ns_from_msg(msg.latency),
+        error=msg.error,
+    )
+
+
+def focus_to_msg(factory: MessageFactory, focus: FocusText) -> Any:
+    """Make a FocusText message."""
+    return factory.make(
+        _M + 'FocusText',
+        keyframe_id=focus.keyframe_id,
+        camera=focus.camera,
+        stamp=stamp_to_msg(factory, focus.stamp_ns),
+        text=focus.text,
+    )
+
+
+def focus_from_msg(msg: Any) -> FocusText:
+    """Focus text of its message."""
+    return FocusText(int(msg.keyframe_id), stamp_ns_from_msg(msg.stamp), msg.text, msg.camera)
+
+
+def answer_to_msg(factory: MessageFactory, answer: Answer) -> Any:
+    """Make an Answer message."""
+    sampling = answer.sampling
+    stamp_ns = answer.observation_stamp_ns
+    return factory.make(
+        _M + 'Answer',
+        header=header_to_msg(factory, stamp_ns, answer.frame_id),
+        id=answer.id,
+        episode_id=answer.episode_id,
+        question=answer.question,
+        options=list(answer.options),
+        kind=answer.kind.value,
+        option_index=answer.option_index,
+        text=answer.text,
+        number=float(answer.number),
+        confidence=float(answer.confidence),
+        think=answer.think,
+        completion=answer.completion,
+        delta_ids=factory.array('uint32', list(answer.delta_ids)),
+        deltas_merged=answer.deltas_merged,
+        deltas_omitted=answer.deltas_omitted,
+        focus=[focus_to_msg(factory, focus) for focus in answer.focus],
+        prompt=answer.prompt,
+        prompt_sha256=answer.prompt_sha256,
+        sampling=factory.make(
+            _M + 'Sampling',
+            temperature=float(sampling.temperature),
+            top_p=float(sampling.top_p),
+            max_tokens=sampling.max_tokens,
+            seed=sampling.seed,
+        ),
+        observation_stamp=stamp_to_msg(factory, stamp_ns),
+        observation_age=duration_to_msg(factory, answer.observation_age_ns),
+        freshness=answer.freshness.value,
+        model=model_info_to_msg(factory, answer.model),
+        time_to_first_token=duration_to_msg(factory, answer.time_to_first_token_ns),
+        latency=duration_to_msg(factory, answer.latency_ns),
+        standing=answer.standing,
+    )
+
+
+def answer_from_msg(msg: Any) -> Answer:
+    """Answer of its message."""
+    sampling = msg.sampling
+    return Answer(
+        id=msg.id,
+        question=msg.question,
+        kind=AnswerKind(msg.kind),
+        options=tuple(msg.options),
+        option_index=int(msg.option_index),
+        text=msg.text,
+        number=float(msg.number),
+        confidence=float(msg.confidence),
+        think=msg.think,
+        completion=msg.completion,
+        delta_ids=tuple(int(value) for value in msg.delta_ids),
+        deltas_merged=int(msg.deltas_merged),
+        deltas_omitted=int(msg.deltas_omitted),
+        focus=tuple(focus_from_msg(focus) for focus in msg.focus),
+        prompt=msg.prompt,
+        prompt_sha256=msg.prompt_sha256,
+        sampling=Sampling(
+            float(sampling.temperature),
+            float(sampling.top_p),
+            int(sampling.max_tokens),
+            int(sampling.seed),
+        ),
+        observation_stamp_ns=stamp_ns_from_msg(msg.observation_stamp),
+        observation_age_ns=stamp_ns_from_msg(msg.observation_age),
+        freshness=Freshness(msg.freshness),
+        model=model_info_from_msg(msg.model),
+        time_to_first_token_ns=stamp_ns_from_msg(msg.time_to_first_token),
+        latency_ns=stamp_ns_from_msg(msg.latency),
+        standing=bool(msg.standing),
+        frame_id=msg.header.frame_id,
+        episode_id=msg.episode_id,
+    )
+
+
+def label_to_msg(factory: MessageFactory, label: AnswerLabel) -> Any:
+    """Make an AnswerLabel message."""
+    return factory.make(
+        _M + 'AnswerLabel',
+        header=header_to_msg(factory, label.stamp_ns, ''),
+        answer_id=label.answer_id,
+        verdict=label.verdict.value,
+        correction=label.correction,
+        operator_name=label.operator_name,
+    )
+
+
+def label_from_msg(msg: Any) -> AnswerLabel:
+    """Operator's verdict of its message."""
+    stamp_ns = stamp_ns_from_msg(msg.header.stamp)
+    verdict = Verdict(msg.verdict)
+    return AnswerLabel(stamp_ns, msg.answer_id, verdict, msg.correction, msg.operator_name)
+
+
+def mark_to_msg(factory: MessageFactory, mark: EpisodeMark) -> Any:
+    """Make an EpisodeMark message."""
+    return factory.make(
+        _M + 'EpisodeMark',
+        header=header_to_msg(factory, mark.stamp_ns, ''),
+        episode_id=mark.episode_id,
+        event=mark.event.value,
+        task=mark.task,
+        scene_id=mark.scene_id,
+        outcome=mark.outcome.value,
+    )
+
+
+def mark_from_msg(msg: Any) -> EpisodeMark:
+    """Episode mark of its message."""
+    return EpisodeMark(
+        stamp_ns_from_msg(msg.header.stamp),
+        msg.episode_id,
+        EpisodeEvent(msg.event),
+        msg.task,
+        msg.scene_id,
+        Outcome(msg.outcome),
+    )
+
+
+def proposal_to_msg(factory: MessageFactory, proposal: KeypointProposal) -> Any:
+    """Make a KeypointProposal message."""
+    stamp_ns = proposal.observation_stamp_ns
+    pose = Pose(proposal.position, proposal.orientation or (0.0, 0.0, 0.0, 1.0), proposal.frame_id)
+    return factory.make(
+        _M + 'KeypointProposal',
+        id=proposal.id,
+        episode_id=proposal.episode_id,
+        task=proposal.task,
+        pose=factory.make(
+            'geometry_msgs/msg/PoseStamped',
+            header=header_to_msg(factory, stamp_ns, proposal.frame_id),
+            pose=pose_to_msg(factory, pose),
+        ),
+        orientation_valid=proposal.orientation is not None,
+        gripper=(proposal.gripper or Gripper.OPEN).value,
+        gripper_valid=proposal.gripper is not None,
+        candidates=[vector_to_msg(factory, 'Point', xyz) for xyz in proposal.candidates],
+        candidate_index=proposal.candidate_index,
+        confidence=float(proposal.confidence),
+        think=proposal.think,
+        observation_stamp=stamp_to_msg(factory, stamp_ns),
+        observation_age=duration_to_msg(factory, proposal.observation_age_ns),
+        freshness=proposal.freshness.value,
+        model=model_info_to_msg(factory, proposal.model),
+    )
+
+
+def proposal_from_msg(msg: Any) -> KeypointProposal:
+    """Keypoint proposal of its message."""
+    pose = pose_from_msg(msg.pose.pose, msg.pose.header.frame_id)
+    return KeypointProposal(
+        id=msg.id,
+        task=msg.task,
+        frame_id=pose.frame_id,
+        position=pose.position,
+        orientation=pose.orientation if msg.orientation_valid else None,
+        gripper=Gripper(msg.gripper) if msg.gripper_valid else None,
+        candidates=tuple(vector_from_msg(point) for point in msg.candidates),
+        candidate_index=int(msg.candidate_index),
+        confidence=float(msg.confidence),
+        think=msg.think,
+        observation_stamp_ns=stamp_ns_from_msg(msg.observation_stamp),
+        observation_age_ns=stamp_ns_from_msg(msg.observation_age),
+        freshness=Freshness(msg.freshness),
+        model=model_info_from_msg(msg.model),
+        episode_id=msg.episode_id,
+    )

@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a bag proves of poses: by odometry, or by the transforms (tf2) in it."""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+import math
+from typing import Any, Protocol, TYPE_CHECKING
+
+from embodied_r_ros.bags.messages import pose_from_msg, stamp_ns_from_msg, transform_from_msg
+from embodied_r_ros.bags.reader import read_messages, read_values, topics_of_type
+from embodied_r_ros.types.geometry import Pose, relative_motion, yaw_pitch_roll
+from embodied_r_ros.types.poses import NoPose, PoseBuffer, TransformTree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from embodied_r_ros.types.deltas import SemanticDelta
+    from rosbags.highlevel import AnyReader
+
+NO_POSES = 'no odometry, no transforms and no true layout'
+_ODOMETRY = 'nav_msgs/msg/Odometry'
+_TRANSFORMS = 'tf2_msgs/msg/TFMessage'
+_STATIC = 'tf_static'
+# What has not come so long after an image does not come any more.
+_PATIENCE_NS = 2_000_000_000
+
+
+class PoseSource(Protocol):
+    """Poses of a camera, as the messages of a bag tell them one by one."""
+
+    name: str  # as `source` of a row: 'odometry' or 'tf'
+    topics: tuple[str, ...]  # to be read
+
+    def take(self, msg: Any) -> int:
+        """Take a message of one of the topics; returns its newest stamp [ns]."""
+
+    def reaches(self, frame_id: str, stamp_ns: int) -> bool:
+        """Tell whether waiting for more messages gains nothing for a stamp."""
+
+    def camera_at(self, frame_id: str, stamp_ns: int) -> Pose | NoPose:
+        """Pose of the camera link at a stamp, of the camera whose images have this frame."""
+
+
+class OdometryPoses:
+    """Poses of the body that odometry is of, taken for those of the camera link."""
+
+    name = 'odometry'
+
+    def __init__(self, topic: str, capacity: int = 500) -> None:
+        """Take the topic, and how many poses are kept."""
+        self.topics: tuple[str, ...] = (topic,)
+        self._poses = PoseBuffer(capacity)
+
+    def take(self, msg: Any) -> int:
+        """Take an Odometry message."""
+        stamp_ns = stamp_ns_from_msg(msg.header.stamp)
+        with suppress(ValueError):  # an orientation of zeros, before odometry has started
+            self._poses.add(stamp_ns, pose_from_msg(msg.pose.pose, msg.header.frame_id))
+        return stamp_ns
+
+    def reaches(self, frame_id: str, stamp_ns: int) -> bool:
+        """Tell whether odometry goes on until a stamp."""
+        del frame_id
+        return self._poses.reaches(stamp_ns)
+
+    def camera_at(self, frame_id: str, stamp_ns: int) -> Pose | NoPose:
+        """Pose of the odometry's body at a stamp."""
+        del frame_id
+        return self._poses.at(stamp_ns) or NoPose('the odometry has gaps at images')
+
+
+class TransformPoses:
+    """Poses of the camera's own frame, from a chain of transforms."""
+
+    name = 'tf'
+
+    def __init__(self, reader: AnyReader, topic: str) -> None:
+        """Read the static transforms; the moving ones are taken as they come.
+
+        Raises:
+            BagError: A message is damaged.
+        """
+        self.topics: tuple[str, ...] = (topic,)
+        self._tree = TransformTree()
+        static = [name for name in topics_of_type(reader, _TRANSFORMS) if name.endswith(_STATIC)]
+        for _, _, msg in read_messages(reader, static):
+            for transform in msg.transforms:
+                with suppress(ValueError):
+                    self._tree.add_static(transform.child_frame_id, transform_from_msg(transform))
+
+    def take(self, msg: Any) -> int:
+        """Take a TFMessage."""
+        newest_ns = 0
+        for transform in msg.transforms:
+            stamp_ns = stamp_ns_from_msg(transform.header.stamp)
+            newest_ns = max(newest_ns, stamp_ns)
+            with suppress(ValueError):
+                self._tree.add(transform.child_frame_id, stamp_ns, transform_from_msg(transform))
+        return newest_ns
+
+    def reaches(self, frame_id: str, stamp_ns: int) -> bool:
+        """Tell whether the whole chain is known until a stamp."""
+        return self._tree.reaches(frame_id, stamp_ns)
+
+    def camera_at(self, frame_id: str, stamp_ns: int) -> Pose | NoPose:
+        """Pose of the camera link at a stamp."""
+        return self._tree.camera_at(frame_id, stamp_ns)
+
+    def reaches_between(self, fixed: str, frame_id: str, stamp_ns: int) -> bool:
+        """Tell whether all that moves between two frames is known until a stamp."""
+        return self._tree.reaches_between(fixed, frame_id, stamp_ns)
+
+    def pose_in(self, fixed: str, frame_id: str, stamp_ns: int) -> Pose | NoPose:
+        """Pose of a frame in any other one at a stamp."""
+        return self._tree.pose_in(fixed, frame_id, stamp_ns)
+
+
+def odometry_source(reader: AnyReader) -> OdometryPoses | None:
+    """The only odometry of a bag; None: there is none, or there are several."""
+    topics = _with_messages(reader, _ODOMETRY)
+    return OdometryPoses(topics[0]) if len(topics) == 1 else None
+
+
+def transform_source(reader: AnyReader) -> TransformPoses | None:
+    """The transforms of a bag; None: there are none, or those of several robots.
+
+    Raises:
+        BagError: A message is damaged.
+    """
+    topics = [t for t in _with_messages(reader, _TRANSFORMS) if not t.endswith(_STATIC)]
+    return TransformPoses(reader, topics[0]) if len(topics) == 1 else None
+
+
+def pose_source(reader: AnyReader) -> PoseSource | None:
+    """What tells of the camera's pose: odometry where there is one, else transforms.
+
+    Raises:
+        BagError: A message is damaged.
+    """
+    return odometry_source(reader) or transform_source(reader)
+
+
+def poses_at(
+    reader: AnyReader, source: PoseSource, wanted: Iterable[tuple[int, str]]
+) -> dict[tuple[int, str], Pose | NoPose]:
+    """Look up the pose at each stamp [ns] and frame of images.
+
+    Raises:
+        BagError: A message is damaged.
+    """
+    waiting = deque(sorted(set(wanted)))
+    found: dict[tuple[int, str], Pose | NoPose] = {}
+
+    def look_up() -> None:
+        stamp_ns, frame_id = waiting.popleft()
+        found[stamp_ns, frame_id] = source.camera_at(frame_id, stamp_ns)
+
+    for _, _, msg in read_messages(reader, source.topics):
+        newest_ns = source.take(msg)
+        while waiting and (
+            source.reaches(waiting[0][1], waiting[0][0])
+            or newest_ns > waiting[0][0] + _PATIENCE_NS
+        ):
+            look_up()
+        if not waiting:
+            break
+    while waiting:
+        look_up()
+    return found
+
+
+def _with_messages(reader: AnyReader, type_name: str) -> list[str]:
+    topics = topics_of_type(reader, type_name)
+    return [topic for topic in topics if reader.topics[topic].msgcount]
+
+
+_KEYFRAME = 'embodied_r_msgs/msg/Keyframe'
+# A camera that is turned further than this is not the body that the odometry is of.
+_SAME_WAY_RAD = math.radians(5.0)
+
+
+@dataclass(frozen=True)
+class CameraPoses:
+    """Poses of the camera link at each delta, or why there are none."""
+
+    poses: tuple[Pose, ...] = ()
+    source: str = 'odometry'
+    why_none: str = NO_POSES
+
+
+def camera_poses(
+    reader: AnyReader, deltas: Sequence[SemanticDelta], *, is_recorded: bool, is_simulated: bool
+) -> CameraPoses:
+    """Find out where the camera was.
+
+    Args:
+        reader: The bag of the episode.
+        deltas: What was seen.
+        is_recorded: The deltas were perceived live, from poses that only their keyframes tell.
+        is_simulated: The odometry is the camera's.
+
+    Raises:
+        BagError: A message is damaged.
+    """
+    if len({delta.camera for delta in deltas}) > 1:
+        return CameraPoses(why_none='several cameras, each with a motion of its own')
+    seen_from = _keyframe_poses(reader)
+    own = [seen_from.get((delta.camera, delta.stamp_ns)) for delta in deltas]
+    if all(own) and not is_simulated:
+        is_tf = odometry_source(reader) is None and transform_source(reader) is not None
+        return _checked(own, 'tf' if is_tf else 'odometry')
+    if is_recorded and not is_simulated:
+        why = 'not every keyframe is recorded with the pose of its camera'
+        found = _from_transforms(reader, deltas)
+        return found if found and found.poses else CameraPoses(why_none=why)
+    return (
+        _from_odometry(reader, deltas, {} if is_simulated else seen_from)
+        or _from_transforms(reader, deltas)
+        or CameraPoses()
+    )
+
+
+def _keyframe_poses(reader: AnyReader) -> dict[tuple[str, int], Pose]:
+    """Pose of the camera link by camera and stamp, as it was when the keyframe was chosen."""
+    topics = [t for t in topics_of_type(reader, _KEYFRAME) if '/truth/' not in t]
+
+    def pose_of(msg: Any) -> tuple[tuple[str, int], Pose | None]:
+        pose = pose_from_msg(msg.pose, msg.pose_frame_id) if msg.has_pose else None
+        return (msg.camera, stamp_ns_from_msg(msg.header.stamp)), pose
+
+    poses = read_values(reader, topics, pose_of)
+    return {at: pose for at, pose in poses if pose and any(pose.orientation)}
+
+
+def _from_odometry(
+    reader: AnyReader,
+    deltas: Sequence[SemanticDelta],
+    seen_from: dict[tuple[str, int], Pose],
+) -> CameraPoses | None:
+    """Poses of the odometry's body; None: there is no one odometry."""
+    source = odometry_source(reader)
+    if source is None:
+        return None
+    stamps = [delta.stamp_ns for delta in deltas]
+    wanted = [(stamp_ns, '') for stamp_ns in (*stamps, *(at for _, at in seen_from))]
+    found = poses_at(reader, source, wanted)
+    if any(_looks_aside(pose, found[at, '']) for (_, at), pose in seen_from.items()):
+        return CameraPoses(why_none='the odometry is not that of the camera')
+    return _checked([found[stamp_ns, ''] for stamp_ns in stamps], source.name)
+
+
+def _from_transforms(reader: AnyReader, deltas: Sequence[SemanticDelta]) -> CameraPoses | None:
+    """Poses of the camera's own frame; None: there are no transforms of one robot."""
+    source = transform_source(reader)
+    if source is None:
+        return None
+    wanted = [(delta.stamp_ns, delta.frame_id) for delta in deltas]
+    found = poses_at(reader, source, wanted)
+    return _checked([found[at] for at in wanted], source.name)
+
+
+def _checked(poses: Iterable[Pose | NoPose | None], source: str) -> CameraPoses:
+    """Poses that are all known and in one frame, or why not."""
+    known = []
+    for pose in poses:
+        if not isinstance(pose, Pose):
+            why = pose.reason if pose else NO_POSES
+            return CameraPoses(source=source, why_none=why)
+        known.append(pose)
+    if len({pose.frame_id for pose in known}) > 1:
+        return CameraPoses(source=source, why_none='the fixed frame of the poses changes')
+    return CameraPoses(tuple(known), source)
+
+
+def _looks_aside(camera: Pose, body: Pose | NoPose) -> bool:
+    """Tell whether a camera looks another way than the odometry's body."""
+    if isinstance(body, NoPose):
+        return False
+    rotation, _ = relative_motion(body, camera)
+    return max(map(abs, yaw_pitch_roll(rotation))) > _SAME_WAY_RAD

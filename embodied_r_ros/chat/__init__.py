@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Asking a model over the OpenAI protocol: client, settings, fallbacks, cache."""

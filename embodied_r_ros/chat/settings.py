@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a model is served and whom to trust, and which weights a folder holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import hashlib
+import ipaddress
+import os
+from pathlib import Path
+import ssl
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from embodied_r_ros.common.errors import ConfigError
+from embodied_r_ros.common.settings import check_settings, setting
+import httpx
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CA_VARIABLE = 'EMBODIED_R_CA_FILE'
+
+
+@dataclass(frozen=True)
+class ChatConfig:
+    """Where a model is served and how patient to be. Tokens are never settings."""
+
+    url: str = setting(
+        'http://127.0.0.1:8100', 'base URL of the model server, with or without /v1'
+    )
+    model: str = setting('', 'name of the model at the server; empty: the one that it serves')
+    adapters: str = setting(
+        '',
+        'how names of LoRA adapters begin of which the newest is asked, where the server has one; '
+        'empty: the model itself',
+    )
+    connect_timeout_s: float = setting(
+        3.0, 'time in which a connection must stand [s]', between=(0.05, 120)
+    )
+    retries: int = setting(
+        1, 'further attempts when the server fails before its first word', between=(0, 10)
+    )
+    backoff_s: float = setting(
+        0.25, 'wait before the first further attempt, doubled each time [s]', between=(0, 60)
+    )
+    token_variable: str = setting(
+        'EMBODIED_R_TOKEN',
+        'environment variable that holds the access token; with _FILE added, names its file',
+    )
+
+    def __post_init__(self) -> None:
+        """Check the settings, and that the URL is one."""
+        check_settings(self)
+        if not _is_server_url(self.url):
+            msg = (
+                f'url is {_without_secrets(self.url)!r}: expected http(s)://HOST:PORT, without a '
+                f'user, password or query: a token belongs into {self.token_variable}'
+            )
+            raise ConfigError(msg)
+
+    def base_url(self) -> str:
+        """URL without a trailing slash and without /v1."""
+        return self.url.rstrip('/').removesuffix('/v1').rstrip('/')
+
+    def is_loopback(self) -> bool:
+        """Tell whether the server is on this machine, as far as its address says."""
+        return is_loopback(urlsplit(self.url).hostname or '')
+
+    def token(self) -> str:
+        """Access token from the environment; empty: none is set.
+
+        Raises:
+            ConfigError: It cannot be read or is none, or it would travel unencrypted.
+        """
+        token = token_from_environment(self.token_variable)
+        if token and urlsplit(self.url).scheme == 'http' and not self.is_loopback():
+            msg = (
+                f'a token is set ({self.token_variable}) and {self.url} is not encrypted: '
+                'use https, or an SSH tunnel to 127.0.0.1'
+            )
+            raise ConfigError(msg)
+        return token
+
+
+def _is_server_url(url: str) -> bool:
+    try:
+        httpx.URL(url)  # its rules for host names are those of the requests
+        parts = urlsplit(url)
+        _ = parts.port  # raises where it is no port
+    except (ValueError, httpx.InvalidURL):
+        return False
+    is_plain = '@' not in parts.netloc and not parts.query and not parts.fragment
+    return parts.scheme in {'http', 'https'} and bool(parts.hostname) and is_plain
+
+
+def _without_secrets(url: str) -> str:
+    """A URL to be shown: what may hold a password or a key is left out."""
+    scheme, slashes, rest = url.rpartition('://')
+    user, at, rest = rest.rpartition('@')
+    path, query, _ = rest.partition('?')
+    return f'{scheme}{slashes}{"..." if user else ""}{at}{path}{query and "?..."}'
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether a host name or address means this machine."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == 'localhost'
+
+
+def token_from_environment(variable: str) -> str:
+    """Token in an environment variable, or in the file that VARIABLE_FILE names; empty: none.
+
+    Raises:
+        ConfigError: The file cannot be read or is empty, or what it holds is no token.
+    """
+    token = os.environ.get(variable, '').strip()
+    path = os.environ.get(f'{variable}_FILE', '')
+    where = f'{variable}_FILE names {path}'
+    if path and not token:
+        try:
+            token = Path(path).read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            # Not `error` itself: of bytes that are no text it would tell some.
+            why = error.strerror if isinstance(error, OSError) else 'it is not text'
+            msg = f'{where}, which cannot be read: {why}'
+            raise ConfigError(msg) from None
+        if not token:
+            msg = f'{where}, which is empty: expected a token'
+            raise ConfigError(msg)
+    # Anything else is no HTTP header, and what refuses it would tell the token.
+    if not all('!' <= char <= '~' for char in token):
+        msg = f'{where if path else variable} holds no token: expected one word of ASCII'
+        raise ConfigError(msg)
+    return token
+
+
+def tls_context() -> ssl.SSLContext:
+    """Whom to trust as a model server: who the system trusts, and EMBODIED_R_CA_FILE.
+
+    Raises:
+        ConfigError: The file holds no certificates.
+    """
+    context = ssl.create_default_context()
+    path = os.environ.get(CA_VARIABLE, '')
+    if path:
+        try:
+            context.load_verify_locations(cafile=path)
+        except OSError as error:  # an SSLError is one too
+            why = error.strerror if not isinstance(error, ssl.SSLError) else 'no certificates'
+            msg = f'{CA_VARIABLE} names {path}: {why}; expected a file of certificates (PEM)'
+            raise ConfigError(msg) from None
+    return context
+
+
+_PICKLES = ('.bin', '.pt', '.pth', '.ckpt', '.pkl', '.pickle')
+
+
+def holds_weights(folder: Path) -> bool:
+    """Tell whether a folder holds weights as safetensors."""
+    return any(folder.glob('*.safetensors'))
+
+
+def refuse_pickles(path: Path) -> None:
+    """Refuse a model whose weights are pickles: a file, or a folder without safetensors.
+
+    What lies beside safetensors is never read, such as a trainer's `training_args.bin`.
+
+    Raises:
+        ConfigError: They are pickles.
+    """
+    if path.is_dir() and holds_weights(path):
+        return
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    pickles = [file.name for file in files if file.suffix.lower() in _PICKLES]
+    if pickles:
+        msg = (
+            f'{path} has its weights as a pickle ({pickles[0]}), which can run any code when it '
+            'is read: expected *.safetensors, as save_pretrained() of transformers writes them'
+        )
+        raise ConfigError(msg)
+
+
+# Weights, configuration, tokenizer, chat template. A card or a log does not change an answer.
+_PATTERNS = ('*.safetensors', '*.json', '*.jinja', 'merges.txt', 'vocab.txt', '*.model')
+_PIECE = 8 * 1024 * 1024
+# (path, size, time of change [ns]) -> sum; weights are read once per process.
+_sums: dict[tuple[str, int, int], str] = {}
+
+
+def model_digest(*folders: Path, check: Callable[[], object] = lambda: None) -> str:
+    """Digest of a model: SHA-256 over the names and SHA-256 sums of the files in its folders.
+
+    Args:
+        folders: Folder of the model in the layout of Hugging Face, then of its adapter.
+        check: Called before every 8 MiB; what it raises ends the work, and files that were read
+            are not read again next time.
+
+    Returns:
+        'sha256:' and 64 hexadecimal digits.
+
+    Raises:
+        ConfigError: A folder holds no weights, or pickles.
+    """
+    total = hashlib.sha256()
+    for folder in folders:
+        refuse_pickles(folder)
+        if not holds_weights(folder):
+            msg = f'{folder} holds no model: expected *.safetensors in it'
+            raise ConfigError(msg)
+        for path in model_files(folder):
+            total.update(f'{_file_sum(path, check)}  {path.name}\n'.encode())
+    return f'sha256:{total.hexdigest()}'
+
+
+def model_files(folder: Path) -> list[Path]:
+    """The files of a model folder that decide its answers."""
+    return sorted({path for pattern in _PATTERNS for path in folder.glob(pattern)})
+
+
+def _file_sum(path: Path, check: Callable[[], object]) -> str:
+    stat = path.stat()
+    key = (str(path), stat.st_size, stat.st_mtime_ns)
+    if key not in _sums:
+        digest = hashlib.sha256()
+        with path.open('rb') as file:
+            while piece := file.read(_PIECE):
+                check()
+                digest.update(piece)
+        _sums[key] = digest.hexdigest()
+    return _sums[key]

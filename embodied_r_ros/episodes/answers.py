@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The answers of a bag, their labels, and the recorded deltas that give their very prompts."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+import json
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.bags.own_messages import answer_from_msg, label_from_msg
+from embodied_r_ros.bags.reader import read_messages, read_values, topics_of_type
+from embodied_r_ros.common.errors import ConfigError
+from embodied_r_ros.reasoning.prompts import build_prompt, Prompt, SYSTEM
+from embodied_r_ros.reasoning.question import ReasonerConfig
+from embodied_r_ros.scene.memory import MemoryConfig, SceneText
+from embodied_r_ros.types.deltas import row_deltas, SemanticDelta
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from embodied_r_ros.types.answers import Answer
+    from embodied_r_ros.types.episodes import AnswerLabel
+    from rosbags.highlevel import AnyReader
+
+_ANSWER = 'embodied_r_msgs/msg/Answer'
+_LABEL = 'embodied_r_msgs/msg/AnswerLabel'
+_STRING = 'std_msgs/msg/String'
+_BUDGET = 'reasoner.token_budget'
+
+
+@dataclass(frozen=True)
+class AnswerLog:
+    """Answers of an episode, and what is needed to build their prompts again."""
+
+    answers: tuple[Answer, ...] = ()
+    labels: dict[str, AnswerLabel] = field(default_factory=dict)  # newest one, by answer id
+    heard: tuple[SemanticDelta, ...] = ()  # recorded deltas in the order of their receipt
+    # What prompts could hold of the scene: as reasoners told it, newest first, then the default.
+    memories: tuple[MemoryConfig, ...] = (MemoryConfig(),)
+
+
+def read_answer_log(reader: AnyReader, heard: tuple[SemanticDelta, ...]) -> AnswerLog:
+    """Read the answers of a bag.
+
+    Args:
+        reader: The open bag.
+        heard: Its recorded deltas, in the order of their receipt.
+
+    Raises:
+        BagError: A message is damaged.
+    """
+    topics = topics_of_type(reader, _ANSWER)
+    answers = tuple(read_values(reader, topics, answer_from_msg))
+    if not answers:
+        return AnswerLog()
+    topics = topics_of_type(reader, _LABEL)
+    labels = list(read_values(reader, topics, label_from_msg))
+    memories = dict.fromkeys([*reversed([*_memories(reader)]), MemoryConfig()])
+    return AnswerLog(answers, {label.answer_id: label for label in labels}, heard, tuple(memories))
+
+
+def _memories(reader: AnyReader) -> Iterator[MemoryConfig]:
+    """What reasoners have told of their memory, with their provenance; oldest first."""
+    topics = [t for t in topics_of_type(reader, _STRING) if t.endswith('/provenance')]
+    for _, _, msg in read_messages(reader, topics):
+        budget = _parameters(msg.data).get(_BUDGET, 0)
+        with suppress(ConfigError):
+            yield ReasonerConfig(token_budget=budget).memory()
+
+
+def _parameters(record: str) -> dict[str, Any]:
+    """Parameters in a provenance record; empty where it is of another kind."""
+    try:
+        content = json.loads(record)
+    except (ValueError, RecursionError):
+        return {}
+    parameters = content.get('parameters') if isinstance(content, dict) else None
+    return parameters if isinstance(parameters, dict) else {}
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a prompt is built from, and the prompt."""
+
+    deltas: tuple[SemanticDelta, ...]  # in memory then, those that the prompt omits included
+    memory: MemoryConfig  # of the reasoner then
+    prompt: Prompt
+
+
+@dataclass(frozen=True)
+class Lost:
+    """The prompt of an answer cannot be built again."""
+
+    reason: str
+    # To send in its place: the recorded text, or under another system message the likeliest prompt
+    # of today. None: there was no prompt.
+    instead: Prompt | None = None
+
+
+def find_inputs(answer: Answer, log: AnswerLog) -> Inputs | Lost:
+    """Find what gives the very prompt that was answered.
+
+    Ids of deltas count anew with every run of the extractor, and are those of one camera, so that
+    only the prompt's digest tells whether these were the deltas.
+    """
+    if not answer.prompt_sha256:
+        return Lost('no prompt was sent to a model')
+    tried: list[Inputs] = []
+    for deltas in _candidates(log.heard, answer):
+        for memory in log.memories:
+            tried.append(_inputs(answer, deltas, memory))
+            if tried[-1].prompt.sha256() == answer.prompt_sha256:
+                return tried[-1]
+    recorded = Prompt(SYSTEM, answer.prompt, SceneText(''))
+    if not tried:
+        return Lost('not all deltas of its prompt are recorded', recorded)
+    reason = 'its prompt cannot be built again: another digest'
+    if recorded.sha256() == answer.prompt_sha256:
+        return Lost(reason, recorded)
+    return Lost(reason, min(tried, key=lambda inputs: _unlikeness(answer, inputs)).prompt)
+
+
+def _candidates(
+    heard: Sequence[SemanticDelta], answer: Answer
+) -> Iterator[tuple[SemanticDelta, ...]]:
+    """Deltas with the ids that the prompt read, and the omitted ones before them; newest first.
+
+    The answer came some time after its question, so deltas that were heard last may be too new.
+    """
+    for newest in reversed(range(len(heard))):
+        if (heard[newest].to_id,) != answer.delta_ids[-1:]:
+            continue
+        read = _positions(heard, answer.delta_ids, newest + 1)
+        if not read or read[0] < answer.deltas_omitted:
+            return  # nor can there be older ones
+        omitted = heard[read[0] - answer.deltas_omitted : read[0]]
+        yield (*omitted, *(heard[position] for position in read))
+
+
+def _positions(heard: Sequence[SemanticDelta], ids: Sequence[int], end: int) -> list[int]:
+    """The last positions before `end` of deltas with these ids, in this order; empty: none.
+
+    Others may stand in between: the reasoner leaves out what comes late, the recorder does not.
+    """
+    positions: list[int] = []
+    for wanted in reversed(ids):
+        end = next((i for i in reversed(range(end)) if heard[i].to_id == wanted), -1)
+        if end < 0:
+            return []
+        positions.insert(0, end)
+    return positions
+
+
+def _inputs(answer: Answer, deltas: tuple[SemanticDelta, ...], memory: MemoryConfig) -> Inputs:
+    """The prompt that a row of these deltas gives."""
+    read = [SemanticDelta.from_row(delta) for delta in row_deltas(deltas)]
+    prompt = build_prompt(answer.question, answer.options, read, answer.focus, memory)
+    return Inputs(deltas, memory, prompt)
+
+
+def _unlikeness(answer: Answer, inputs: Inputs) -> tuple[bool, bool]:
+    """How far inputs are from what the answer says of its own; the least is the likeliest."""
+    scene = inputs.prompt.scene
+    others = all(delta.stamp_ns != answer.observation_stamp_ns for delta in inputs.deltas)
+    counts = (scene.merged, scene.omitted)
+    return others, counts != (answer.deltas_merged, answer.deltas_omitted)

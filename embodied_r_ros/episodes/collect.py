@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One camera bag becomes one episode: keyframes, deltas, marks, and the messages behind them."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import asdict, dataclass, replace
+import heapq
+import json
+from operator import itemgetter
+from pathlib import Path
+import shutil
+import tempfile
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.bags.images import bag_images, camera_info_topic, choose_image_topic, raw_image
+from embodied_r_ros.bags.message_types import BagMessageFactory, embodied_typestore
+from embodied_r_ros.bags.messages import encoded_image_to_msg, keyframe_to_msg, stamp_ns_from_msg
+from embodied_r_ros.bags.own_messages import delta_to_msg, mark_from_msg, mark_to_msg
+from embodied_r_ros.bags.reader import (
+    open_bag,
+    read_messages,
+    read_serialized,
+    read_values,
+    topics_of_type,
+)
+from embodied_r_ros.bags.writer import GrowingBag, LATCHED_QOS, RELIABLE_QOS, SENSOR_DATA_QOS
+from embodied_r_ros.common.errors import BagError, ConfigError, ImageError, SourceError
+from embodied_r_ros.common.resources import code_version
+from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.episodes.episode import has_deltas
+from embodied_r_ros.episodes.record import BagTopic
+from embodied_r_ros.perception.pipeline import (
+    classical_perceiver,
+    keyframes_of,
+    perceive_keyframes,
+    vlm_perceiver,
+)
+from embodied_r_ros.serving.profiles import load_profile
+from embodied_r_ros.types.deltas import DeltaKind
+from embodied_r_ros.types.episodes import EpisodeEvent, EpisodeMark
+from embodied_r_ros.types.images import encode_image, EncodedImage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from embodied_r_ros.episodes.inspect import BagDigest
+    from embodied_r_ros.keyframes.selector import Keyframe
+    from embodied_r_ros.perception.perceiver import Perceiver
+    from embodied_r_ros.types.deltas import ModelInfo
+    from rosbags.highlevel import AnyReader
+    from rosbags.interfaces import Qos
+
+_COMPRESSED = 'sensor_msgs/msg/CompressedImage'
+_RAW = 'sensor_msgs/msg/Image'
+_MOTION = ('nav_msgs/msg/Odometry', 'tf2_msgs/msg/TFMessage')
+_LATCHED = ('/tf_static', '/provenance', '/truth/layout')
+_SUFFIX = '/compressed'
+
+
+class Copies:
+    """Messages that go from a camera bag into its episode."""
+
+    def __init__(self, reader: AnyReader, image_topic: str, *, with_images: bool) -> None:
+        """Find what there is: odometry, transforms, intrinsics, truth and, if wanted, images.
+
+        Args:
+            reader: The open camera bag.
+            image_topic: Topic of its images.
+            with_images: Keep every image, compressed.
+        """
+        self._reader = reader
+        self._raw = ''  # topic whose images have to be compressed first
+        types = {c.topic: c.msgtype for c in reader.connections}
+        kept = [*topics_of_type(reader, *_MOTION), camera_info_topic(reader, image_topic)]
+        kept += [topic for topic in types if '/truth/' in topic or topic.endswith('/provenance')]
+        if with_images:
+            kept.append(image_topic)
+            self._raw = image_topic if types[image_topic] == _RAW else ''
+        self._kept = dict.fromkeys(topic for topic in kept if topic)
+        self._types = {topic: types[topic] for topic in self._kept}
+
+    def topics(self) -> list[BagTopic]:
+        """Topics of the episode that are written from here."""
+        return [
+            BagTopic(topic + _SUFFIX, _COMPRESSED, SENSOR_DATA_QOS)
+            if topic == self._raw
+            else BagTopic(topic, kind, _offered(topic, kind))
+            for topic, kind in self._types.items()
+        ]
+
+    def messages(self) -> Iterator[tuple[int, str, bytes]]:
+        """Time of receipt [ns], topic and serialised message, in the order of their receipt.
+
+        Raises:
+            BagError: The bag is damaged.
+            SourceError: An image cannot be decoded.
+        """
+        for topic, received_ns, data in read_serialized(self._reader, self._kept):
+            if topic == self._raw:
+                yield received_ns, topic + _SUFFIX, self._compressed(data, received_ns)
+            else:
+                yield received_ns, topic, data
+
+    def _compressed(self, data: bytes, received_ns: int) -> bytes:
+        msg: Any = self._reader.deserialize(data, _RAW)
+        try:
+            image = encode_image(raw_image(msg))
+        except ImageError as error:
+            text = f'an image of topic {self._raw!r} cannot be decoded: {error}'
+            raise SourceError(text) from None
+        stamp_ns = stamp_ns_from_msg(msg.header.stamp) or received_ns
+        made = encoded_image_to_msg(BagMessageFactory(), stamp_ns, msg.header.frame_id, image)
+        return bytes(embodied_typestore().serialize_cdr(made, _COMPRESSED))
+
+
+def _offered(topic: str, kind: str) -> Qos:
+    """How a player is to offer a topic again: as its publisher most likely did."""
+    if topic.endswith(_LATCHED):
+        return LATCHED_QOS
+    return SENSOR_DATA_QOS if kind.startswith('sensor_msgs/') else RELIABLE_QOS
+
+
+_MARK, _KEYFRAME, _DELTA = (
+    f'embodied_r_msgs/msg/{name}' for name in ('EpisodeMark', 'Keyframe', 'SemanticDelta')
+)
+_STRING = 'std_msgs/msg/String'
+_OWN_TOPICS = (
+    BagTopic('/episode_mark', _MARK, LATCHED_QOS),
+    BagTopic('/provenance', _STRING, LATCHED_QOS),
+    BagTopic('/keyframe', _KEYFRAME),
+    BagTopic('/semantic_delta', _DELTA),
+)
+_FACTORY = BagMessageFactory()
+_TIME = itemgetter(0)
+
+
+@dataclass(frozen=True)
+class CollectConfig:
+    """How camera bags become episodes."""
+
+    images: str = setting(
+        'keyframes',
+        'none: keyframes without their image; keyframes: with it; compressed: also every image',
+        choices=('none', 'keyframes', 'compressed'),
+    )
+    perceiver: str = setting('classical', 'who perceives', choices=('classical', 'vlm'))
+    profile: str = setting('', 'model profile whose perceiver is asked, for vlm')
+    topic: str = setting('', 'image topic; empty: the only one of each bag')
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        if (self.perceiver == 'vlm') != bool(self.profile):
+            msg = 'a profile of model servers goes with the perceiver vlm, and only with it'
+            raise ConfigError(msg)
+
+    def make_perceiver(self) -> Perceiver:
+        """The perceiver.
+
+        Raises:
+            InputError: There is no such profile, or its server does not answer.
+        """
+        if self.perceiver == 'classical':
+            return classical_perceiver()
+        profile = load_profile(self.profile)
+        return vlm_perceiver(profile.client('perceiver'), profile.vlm)
+
+
+@dataclass(frozen=True)
+class Collected:
+    """An episode that was collected."""
+
+    folder: Path
+    keyframes: int
+    failed: int  # keyframes that could not be perceived
+
+
+def collect_episode(
+    bag: Path, folder: Path, config: CollectConfig, digest: BagDigest
+) -> Collected:
+    """Write the episode of a camera bag; its folder is there when it is complete.
+
+    Args:
+        bag: Rosbag2 folder, or bare .mcap or .db3 file, with images.
+        folder: Folder of the episode, whose name is its id; its parent exists.
+        config: What is kept, and who perceives.
+        digest: Of the bag, for the record.
+
+    Raises:
+        BagError: The bag cannot be read, is an episode already, or the disk does not take it.
+        SourceError: It has no images, several topics of them, or one that cannot be decoded.
+    """
+    with open_bag(bag) as reader, open_bag(bag) as again:
+        if has_deltas(reader):
+            msg = f'{bag} is an episode already: it has recorded deltas'
+            raise BagError(msg)
+        topic = choose_image_topic(reader, config.topic or None)
+        copies = Copies(again, topic, with_images=config.images == 'compressed')
+        events = _Events(reader, topic, config, folder.name)
+        hidden = Path(tempfile.mkdtemp(prefix='.collect-', dir=folder.parent))
+        try:
+            notes = _notes(bag, config, digest, events.perceiver.info())
+            _write(hidden / folder.name, notes, events, copies)
+            (hidden / folder.name).rename(folder)
+        except OSError as error:
+            msg = f'cannot write {folder}: {error.strerror}'
+            raise BagError(msg) from None
+        finally:
+            shutil.rmtree(hidden, ignore_errors=True)
+    return Collected(folder, events.keyframes, events.failed)
+
+
+def _write(folder: Path, notes: dict[str, str], events: _Events, copies: Copies) -> None:
+    bag = GrowingBag(folder, notes)
+    try:
+        for topic in {t.name: t for t in (*copies.topics(), *_OWN_TOPICS)}.values():
+            bag.add_topic(topic.name, topic.type_name, topic.qos)
+        for time_ns, name, data in events.begin(notes.values()):
+            bag.write(name, data, time_ns)
+        for time_ns, name, data in heapq.merge(copies.messages(), events.seen(), key=_TIME):
+            bag.write(name, data, time_ns)
+        time_ns, name, data = events.end()
+        bag.write(name, data, time_ns)
+        bag.close()
+    except BaseException:
+        bag.abandon()
+        raise
+
+
+class _Events:
+    """What the recorder and the nodes would have said: time [ns], topic and serialised message."""
+
+    def __init__(self, reader: AnyReader, topic: str, config: CollectConfig, name: str) -> None:
+        self.perceiver = config.make_perceiver()
+        self.keyframes = self.failed = 0
+        self._reader = reader
+        self._topic = topic
+        self._keeps_images = config.images != 'none'
+        self._start = _start_mark(reader, name)
+        self._held: deque[Keyframe] = deque()  # whose deltas are to come
+
+    def begin(self, notes: Iterable[str]) -> Iterator[tuple[int, str, bytes]]:
+        """The mark of the start, and provenance."""
+        yield (
+            self._start.stamp_ns,
+            '/episode_mark',
+            _cdr(mark_to_msg(_FACTORY, self._start), _MARK),
+        )
+        for text in notes:
+            said = _FACTORY.make(_STRING, data=text)
+            yield self._start.stamp_ns, '/provenance', _cdr(said, _STRING)
+
+    def seen(self) -> Iterator[tuple[int, str, bytes]]:
+        """Each keyframe and its delta, at the time at which their image was received.
+
+        Raises:
+            BagError: Nothing could be perceived, or the bag is damaged.
+            SourceError: An image cannot be decoded.
+        """
+        late_ns = self._delay_ns()
+        for delta in perceive_keyframes(self._holding(), self.perceiver):
+            keyframe = self._held.popleft()
+            self.keyframes += 1
+            self.failed += delta.kind is DeltaKind.FAILED
+            time_ns = keyframe.stamp_ns + late_ns
+            yield time_ns, '/keyframe', _cdr(keyframe_to_msg(_FACTORY, keyframe), _KEYFRAME)
+            yield time_ns, '/semantic_delta', _cdr(delta_to_msg(_FACTORY, delta), _DELTA)
+        if self.failed == self.keyframes:
+            why = f'all {self.keyframes} keyframes' if self.keyframes else 'there are no images'
+            msg = f'bag {self._reader.paths[0]}: nothing could be perceived ({why})'
+            raise BagError(msg)
+
+    def end(self) -> tuple[int, str, bytes]:
+        """The mark of the end."""
+        stop = replace(self._start, stamp_ns=self._reader.end_time, event=EpisodeEvent.STOP)
+        return stop.stamp_ns, '/episode_mark', _cdr(mark_to_msg(_FACTORY, stop), _MARK)
+
+    def _holding(self) -> Iterator[Keyframe]:
+        for chosen in keyframes_of(bag_images(self._reader, self._topic)):
+            keyframe = replace(chosen, episode_id=self._start.episode_id)
+            empty = EncodedImage(b'', keyframe.image.format)
+            self._held.append(keyframe if self._keeps_images else replace(keyframe, image=empty))
+            yield keyframe
+
+    def _delay_ns(self) -> int:
+        """Time from the stamp of the first image to its receipt; the clocks may differ too."""
+        for _, received_ns, msg in read_messages(self._reader, [self._topic]):
+            stamp_ns = stamp_ns_from_msg(msg.header.stamp)
+            return received_ns - stamp_ns if stamp_ns else 0
+        return 0
+
+
+def _start_mark(reader: AnyReader, name: str) -> EpisodeMark:
+    """The start that the bag tells, as that of a simulation does; else one of our own."""
+    topics = topics_of_type(reader, _MARK)
+    for mark in read_values(reader, topics, mark_from_msg):
+        if mark.event is EpisodeEvent.START:
+            return mark
+    return EpisodeMark(reader.start_time, name, EpisodeEvent.START)
+
+
+def _notes(bag: Path, config: CollectConfig, digest: BagDigest, info: ModelInfo) -> dict[str, str]:
+    """Provenance: which code made the episode, how, and of what."""
+    record = {
+        'tool': 'embodied-r collect',
+        'code': code_version(),
+        'config': asdict(config),
+        'bag': {'name': bag.name, **asdict(digest)},
+        'models': [{'role': 'perceiver', 'name': info.name, 'digest': info.digest}],
+    }
+    return {'embodied-r collect': json.dumps(record, sort_keys=True)}
+
+
+def _cdr(msg: Any, type_name: str) -> bytes:
+    return bytes(embodied_typestore().serialize_cdr(msg, type_name))

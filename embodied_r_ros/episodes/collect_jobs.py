@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many camera bags become episodes: one process each, several at a time, and again where it ended.
+
+An episode is named by its bag and by the digest of what that holds, so that a second run finds
+what the first one finished, and a copy of a bag is no second episode.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from concurrent.futures import as_completed, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+import fcntl
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import threading
+from typing import Any, TextIO, TYPE_CHECKING
+
+import cv2
+from embodied_r_ros.common.errors import EmbodiedRError, InputError
+from embodied_r_ros.episodes.collect import collect_episode, CollectConfig
+from embodied_r_ros.episodes.inspect import bag_digest, why_unfit
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator, Sequence
+    from multiprocessing.connection import Connection
+    from multiprocessing.context import SpawnProcess
+    from pathlib import Path
+
+    from embodied_r_ros.episodes.inspect import BagDigest
+
+_SETTINGS = 'collect.json'
+_NAME_DIGITS = 8  # of the digest, in the name of an episode
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of a bag."""
+
+    bag: Path
+    episode: str = ''  # name of its folder; empty: there is none
+    keyframes: int = 0
+    failed: int = 0  # keyframes that could not be perceived
+    was_there: bool = False  # it had been collected before
+    reason: str = ''  # why there is no episode
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What one process does."""
+
+    bag: Path
+    folder: Path  # of the episode
+    config: CollectConfig
+    digest: BagDigest
+    threads: int  # that OpenCV may use
+    is_forced: bool  # whatever its audit says
+
+
+def collect(
+    bags: Sequence[Path],
+    out: Path,
+    config: CollectConfig,
+    jobs: int = 1,
+    *,
+    is_forced: bool = False,
+) -> Generator[Result, None, None]:
+    """Collect bags; yields what became of each as it is done, in any order.
+
+    Args:
+        bags: Camera bags.
+        out: Folder of the episodes: new, empty, or one in which the same was begun before.
+        config: What is kept, and who perceives.
+        jobs: Bags at the same time, each in a process of its own.
+        is_forced: Collect bags that fail their audit too.
+
+    Raises:
+        InputError: An argument cannot be used, or the folder is of another collection.
+    """
+    if jobs < 1:
+        msg = f'jobs is {jobs}: expected 1 or more'
+        raise InputError(msg)
+    config.make_perceiver()  # a server that does not answer is no fault of a bag
+    with _collection(out, config):
+        yield from _collect(bags, out, config, jobs, is_forced=is_forced)
+
+
+def _collect(
+    bags: Sequence[Path], out: Path, config: CollectConfig, jobs: int, *, is_forced: bool
+) -> Iterator[Result]:
+    running = _Running(is_forced=is_forced)
+    threads = max(1, (os.cpu_count() or 1) // jobs)
+    pool = ThreadPoolExecutor(jobs, 'collect')
+    try:
+        futures = [pool.submit(running.collect, bag, out, config, threads) for bag in bags]
+        for future in as_completed(futures):
+            yield future.result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        running.end()
+        pool.shutdown()
+
+
+@contextmanager
+def _collection(out: Path, config: CollectConfig) -> Iterator[None]:
+    """Hold a folder for one run, and see that all of its episodes are made alike.
+
+    Raises:
+        InputError: It is in use, of another kind, made with other settings, or not writable.
+    """
+    path = out / _SETTINGS
+    if out.exists() and not path.exists() and (not out.is_dir() or any(out.iterdir())):
+        msg = f'{out} is neither empty nor a folder of collected episodes: choose another'
+        raise InputError(msg)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        file = path.open('a+', encoding='utf-8')
+    except OSError as error:
+        msg = f'cannot write to {out}: {error.strerror}'
+        raise InputError(msg) from None
+    with file:
+        _claim(file, out, json.dumps(asdict(config), indent=1) + '\n')
+        try:
+            yield
+        finally:
+            # Of processes that were killed, this time or before.
+            for hidden in out.glob('.collect-*'):
+                shutil.rmtree(hidden, ignore_errors=True)
+
+
+def _claim(file: TextIO, out: Path, settings: str) -> None:
+    """Lock the file with the settings of a folder, and see that they are these.
+
+    Raises:
+        InputError: They are not, or another process has it locked.
+    """
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        msg = f'{out} is being collected into by another process: wait for its end'
+        raise InputError(msg) from None
+    file.seek(0)
+    before = file.read()
+    if before and before != settings:
+        said = ' '.join(before.split())
+        msg = f'{out} was collected with other settings, {said}: use them, or another folder'
+        raise InputError(msg)
+    if not before:
+        file.write(settings)
+        file.flush()
+
+
+class _Running:
+    """The processes that are at work. Threads wait for them, one each."""
+
+    def __init__(self, *, is_forced: bool) -> None:
+        self._is_forced = is_forced
+        # A fork would copy the threads of OpenCV as they are in the midst of work.
+        self._context = multiprocessing.get_context('spawn')
+        self._processes: set[SpawnProcess] = set()
+        self._has_ended = False
+        self._lock = threading.Lock()
+        self._same: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+
+    def collect(self, bag: Path, out: Path, config: CollectConfig, threads: int) -> Result:
+        """Collect a bag, unless it or a copy of it has been collected."""
+        try:
+            digest = bag_digest(bag)
+        except EmbodiedRError as error:
+            return Result(bag, reason=str(error))
+        short = digest.sha256[:_NAME_DIGITS]
+        with self._lock:
+            alone = self._same[short]
+        with alone:
+            if there := next(out.glob(f'*-{short}'), None):
+                return Result(bag, there.name, was_there=True)
+            stem = bag.name if bag.is_dir() else bag.stem
+            folder = out / f'{stem}-{short}'
+            job = _Job(bag, folder, config, digest, threads, self._is_forced)
+            return self._run(job)
+
+    def _run(self, job: _Job) -> Result:
+        """Collect a bag in a process of its own; whatever happens to it stays there."""
+        ours, theirs = self._context.Pipe(duplex=False)
+        process = self._context.Process(target=_in_process, args=(theirs, job), daemon=True)
+        with self._lock:
+            if self._has_ended:
+                return Result(job.bag, reason='not begun')
+            process.start()
+            self._processes.add(process)
+        theirs.close()
+        try:
+            said: Result = ours.recv()
+        except EOFError:
+            process.join()
+            return Result(job.bag, reason=_death(process.exitcode))
+        finally:
+            ours.close()
+        process.join()
+        with self._lock:
+            self._processes.discard(process)
+        return said
+
+    def end(self) -> None:
+        """End what is still at work; what it left is removed with the hidden folders."""
+        with self._lock:
+            self._has_ended = True
+            for process in self._processes:
+                process.kill()
+
+
+def _death(code: int | None) -> str:
+    if code == -signal.SIGKILL:
+        return 'its process was killed, most likely for want of memory: use fewer --jobs'
+    return f'its process died (exit code {code})'
+
+
+def _collected(job: _Job) -> Result:
+    """Collect a bag that is fit for it.
+
+    Raises:
+        EmbodiedRError: It cannot be collected.
+    """
+    if not job.is_forced and (why := why_unfit(job.bag)):
+        return Result(job.bag, reason=why)
+    made = collect_episode(job.bag, job.folder, job.config, job.digest)
+    return Result(job.bag, job.folder.name, made.keyframes, made.failed)
+
+
+def _in_process(result: Connection[Any, Any], job: _Job) -> None:
+    # An interrupt is for the process that started this one, and which ends it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    cv2.setNumThreads(job.threads)
+    try:
+        said = _collected(job)
+    except EmbodiedRError as error:
+        said = Result(job.bag, reason=str(error))
+    except Exception as error:  # one bag, however odd, never ends the others
+        said = Result(job.bag, reason=f'{type(error).__name__}: {error}')
+    result.send(said)
+    result.close()

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A demonstration, read from its bag: the camera is the clock, all else is what was known then."""
+
+from __future__ import annotations
+
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.arm.demonstration import Demonstration
+from embodied_r_ros.arm.robot import ArmSetup, SETUP_TOPIC
+from embodied_r_ros.bags.images import choose_image_topic, IMAGE_TYPES
+from embodied_r_ros.bags.messages import stamp_ns_from_msg
+from embodied_r_ros.bags.own_messages import mark_from_msg
+from embodied_r_ros.bags.reader import read_values, topics_of_type
+from embodied_r_ros.common.errors import BagError
+from embodied_r_ros.episodes.arm_poses import only_topic, read_series, Series, tool_poses
+from embodied_r_ros.types.episodes import EpisodeEvent
+from embodied_r_ros.types.units import NS_PER_S
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from embodied_r_ros.types.episodes import EpisodeMark
+    from numpy.typing import NDArray
+    from rosbags.highlevel import AnyReader
+
+_JOINTS, _POSES = 'sensor_msgs/msg/JointState', 'geometry_msgs/msg/PoseStamped'
+_MARKS = 'embodied_r_msgs/msg/EpisodeMark'
+_USUAL_JOINTS = '/joint_states'
+
+
+def setup_of(reader: AnyReader) -> ArmSetup:
+    """How a bag says that it is to be read; the defaults where it says nothing.
+
+    Raises:
+        ConfigError: What it says is no setup.
+        BagError: A message is damaged.
+    """
+    if SETUP_TOPIC in reader.topics:
+        for text in read_values(reader, [SETUP_TOPIC], lambda msg: str(msg.data)):
+            return ArmSetup.from_json(text)
+    return ArmSetup()
+
+
+def read_demonstration(reader: AnyReader, setup: ArmSetup | None = None) -> Demonstration:
+    """Read the one demonstration of a bag.
+
+    The stamps are those of the camera's images, without images those of the joint states, and
+    without these those of the poses. Where something is missing or old, the sample is left out,
+    and so is what was recorded before the episode's start or after its stop.
+
+    Args:
+        reader: The bag.
+        setup: What things are called in it; None: as the bag says.
+
+    Raises:
+        BagError: A topic is missing, there are several, or a message is damaged.
+        InputError: Fewer than two samples are complete.
+    """
+    setup = setup or setup_of(reader)
+    topic = _joint_topic(reader, setup)
+    joints, speeds = _joints(reader, topic, setup) if topic else (None, None)
+    openings = _openings(reader, setup.gripper_topic or topic, setup)
+    marks = list(read_values(reader, topics_of_type(reader, _MARKS), mark_from_msg))
+    stamps = _within(_clock(reader, setup, joints), marks, reader)
+    poses, fresh = tool_poses(reader, setup, stamps, joints)
+    sampled: list[NDArray[np.float64] | None] = []
+    for part in (speeds, openings):
+        values, is_fresh = part.at(stamps) if part else (None, fresh)
+        fresh = fresh & is_fresh
+        sampled.append(values)
+    if not fresh.any():
+        msg = f'{reader.paths[0]} has no stamp at which pose, joints and gripper are all known'
+        raise BagError(msg)
+    joint_speeds, opening = (None if values is None else values[fresh] for values in sampled)
+    episode_id, task = _told(reader, marks)
+    return Demonstration(
+        stamps_ns=stamps[fresh],
+        positions=poses[fresh, :3],
+        orientations=_orientations(poses[fresh, 3:]),
+        openings=None if opening is None else opening[:, 0],
+        joint_speeds=joint_speeds,
+        episode_id=episode_id or reader.paths[0].stem,
+        task=task or setup.task,
+        frame_id=setup.frame_id,
+    )
+
+
+def _joint_topic(reader: AnyReader, setup: ArmSetup) -> str | None:
+    """The joint states of the arm: as set up, the usual topic, or the only one."""
+    chosen = setup.joint_topic
+    if not chosen and _USUAL_JOINTS in topics_of_type(reader, _JOINTS):
+        chosen = _USUAL_JOINTS
+    return only_topic(reader, _JOINTS, chosen, 'joint_topic')
+
+
+def _joints(reader: AnyReader, topic: str, setup: ArmSetup) -> tuple[Series | None, Series | None]:
+    """Positions and speeds of the arm's joints over time; None: it tells of no joints."""
+    names = setup.joints or _arm_joints(reader, topic, setup)
+    if not names:
+        return None, None
+
+    def numbers(msg: Any, places: Sequence[int]) -> list[float]:
+        is_told = len(msg.velocity) == len(msg.name)
+        speeds = [float(msg.velocity[place]) if is_told else np.nan for place in places]
+        return [float(msg.position[place]) for place in places] + speeds
+
+    both = _joint_series(reader, topic, names, numbers)
+    positions, speeds = (
+        Series(both.stamps_ns, values) for values in np.hsplit(both.values, [len(names)])
+    )
+    return positions, _differences(positions) if np.isnan(speeds.values).any() else speeds
+
+
+def _arm_joints(reader: AnyReader, topic: str, setup: ArmSetup) -> tuple[str, ...]:
+    """All joints of the first message of a topic that has others than those of the gripper."""
+    for names in read_values(reader, [topic], lambda msg: tuple(map(str, msg.name))):
+        if others := tuple(name for name in names if name not in setup.gripper_joints):
+            return others
+    return ()
+
+
+def _differences(positions: Series) -> Series:
+    """Velocities of joints that publish none."""
+    if len(positions.stamps_ns) < 2:
+        return Series(positions.stamps_ns, np.zeros_like(positions.values))
+    seconds = (positions.stamps_ns - positions.stamps_ns[0]) / NS_PER_S
+    return Series(positions.stamps_ns, np.gradient(positions.values, seconds, axis=0))
+
+
+def _openings(reader: AnyReader, topic: str | None, setup: ArmSetup) -> Series | None:
+    """Opening of the gripper over time, 0 closed to 1 open; None: it is not recorded."""
+    if not setup.gripper_joints or not topic:
+        return None
+    known = only_topic(reader, _JOINTS, topic, 'gripper_topic')
+    assert known is not None
+
+    def numbers(msg: Any, places: Sequence[int]) -> list[float]:
+        return [setup.opening(sum(float(msg.position[place]) for place in places))]
+
+    return _joint_series(reader, known, setup.gripper_joints, numbers)
+
+
+def _joint_series(
+    reader: AnyReader,
+    topic: str,
+    names: Sequence[str],
+    numbers: Callable[[Any, Sequence[int]], list[float]],
+) -> Series:
+    """Numbers of the messages that have all of some joints.
+
+    Arm and gripper often share a topic, each with messages of its own: those of others are passed
+    over.
+    """
+    others: set[str] = set()
+
+    def convert(msg: Any) -> tuple[int, list[float]] | None:
+        listed = list(map(str, msg.name))
+        if not set(names) <= set(listed):
+            others.update(listed)
+            return None
+        if len(msg.position) != len(listed):
+            text = (
+                f'a message of {topic} has {len(msg.position)} positions for joints '
+                f'{", ".join(listed)}: expected one for each'
+            )
+            raise BagError(text)
+        places = [listed.index(name) for name in names]
+        return stamp_ns_from_msg(msg.header.stamp), numbers(msg, places)
+
+    found = read_series(reader, topic, convert)
+    if not len(found.stamps_ns):
+        text = (
+            f'no message of {topic} has all of the joints {", ".join(names)}: they have '
+            f'{", ".join(sorted(others)) or "none"}'
+        )
+        raise BagError(text)
+    return found
+
+
+def _orientations(turns: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    """Quaternions (N, 4), if all are some; zeros are said where none is known."""
+    lengths = np.linalg.norm(turns, axis=1)
+    return turns if ((lengths > 0.5) & (lengths < 2.0)).all() else None
+
+
+def _within(
+    stamps: NDArray[np.int64], marks: Sequence[EpisodeMark], reader: AnyReader
+) -> NDArray[np.int64]:
+    """The stamps from the start of the episode to its stop, where these are marked."""
+    begin, end = (
+        [mark.stamp_ns for mark in marks if mark.event is event]
+        for event in (EpisodeEvent.START, EpisodeEvent.STOP)
+    )
+    kept = stamps[stamps >= begin[0]] if begin else stamps
+    kept = kept[kept <= end[-1]] if end else kept
+    if not len(kept):
+        msg = (
+            f'{reader.paths[0]} has nothing between the start and the stop of its episode: '
+            'expected marks and messages by one clock'
+        )
+        raise BagError(msg)
+    return kept
+
+
+def _clock(reader: AnyReader, setup: ArmSetup, joints: Series | None) -> NDArray[np.int64]:
+    """The stamps that samples are taken at. Shape (N,)."""
+    if setup.image_topic or topics_of_type(reader, *IMAGE_TYPES):
+        topic: str | None = choose_image_topic(reader, setup.image_topic or None)
+    elif joints:
+        return joints.stamps_ns
+    else:
+        topic = only_topic(reader, _POSES, setup.pose_topic, 'pose_topic')
+    if topic is None:
+        msg = f'{reader.paths[0]} has neither images nor joint states nor poses of an arm'
+        raise BagError(msg)
+    return read_series(
+        reader, topic, lambda msg: (stamp_ns_from_msg(msg.header.stamp), ())
+    ).stamps_ns
+
+
+def _told(reader: AnyReader, marks: Sequence[EpisodeMark]) -> tuple[str, str]:
+    """Name of the episode and its task in words, by its marks; empty: not told.
+
+    Raises:
+        BagError: The bag holds several episodes.
+    """
+    names = {mark.episode_id for mark in marks}
+    if len(names) > 1:
+        msg = f'{reader.paths[0]} holds {len(names)} episodes: expected one bag for each'
+        raise BagError(msg)
+    return (marks[0].episode_id, marks[0].task) if marks else ('', '')

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An episode, read from its bag: what was seen, where the camera was, and what was true."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.bags.images import IMAGE_TYPES
+from embodied_r_ros.bags.own_messages import delta_from_msg, mark_from_msg
+from embodied_r_ros.bags.poses import camera_poses, NO_POSES
+from embodied_r_ros.bags.reader import open_bag, read_values, topics_of_type
+from embodied_r_ros.common.errors import BagError, InputError
+from embodied_r_ros.episodes.answers import AnswerLog, read_answer_log
+from embodied_r_ros.episodes.arm import has_arm, read_arm_episode, true_deltas_of_arm
+from embodied_r_ros.types.deltas import DeltaKind
+from embodied_r_ros.types.episodes import EpisodeEvent, Outcome
+from embodied_r_ros.types.layout import Layout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from embodied_r_ros.arm.demonstration import ArmEpisode
+    from embodied_r_ros.arm.robot import Robot
+    from embodied_r_ros.types.deltas import SemanticDelta
+    from embodied_r_ros.types.episodes import EpisodeMark
+    from embodied_r_ros.types.geometry import Pose
+    from rosbags.highlevel import AnyReader
+
+DELTA_SOURCES = ('recorded', 'true', 'classical', 'vlm')
+TRUE_DELTAS = '/truth/semantic_delta'
+TRUE_LAYOUT = '/truth/layout'
+_DELTA = 'embodied_r_msgs/msg/SemanticDelta'
+_MARK = 'embodied_r_msgs/msg/EpisodeMark'
+
+
+@dataclass(frozen=True)
+class Episode:
+    """What one bag holds about one episode."""
+
+    id: str
+    scene_id: str
+    camera: str
+    deltas: tuple[SemanticDelta, ...]  # oldest first, failed ones included
+    delta_source: str  # one of DELTA_SOURCES
+    poses: tuple[Pose, ...] = ()  # of the camera link at each delta; empty: not all known
+    layout: Layout | None = None  # None: not simulated
+    no_poses: str = NO_POSES  # why there are no poses, where there are none
+    pose_source: str = 'odometry'  # where the poses come from, without a layout
+    log: AnswerLog = field(default_factory=AnswerLog)  # answers that were given live
+    arm: ArmEpisode | None = None  # what an arm did; None: no arm was recorded
+    outcome: Outcome = Outcome.UNSET  # as marked when it stopped
+
+
+def read_episode(
+    path: Path,
+    delta_source: str | None = None,
+    perceive: Callable[[Path], Sequence[SemanticDelta]] | None = None,
+    robot: Robot | None = None,
+) -> Episode:
+    """Read an episode.
+
+    Args:
+        path: A rosbag2 folder, or a bare .mcap or .db3 file.
+        delta_source: One of DELTA_SOURCES; None: what the bag has recorded, else perceived anew.
+        perceive: Perceives the images of a bag; needed where deltas are not read from it.
+        robot: How a demonstration of an arm is to be read; None: as the bag says.
+
+    Raises:
+        BagError: It is not a readable bag, or does not have the deltas that are asked for.
+    """
+    with open_bag(path) as reader:
+        recorded, true = _delta_topics(reader)
+        source = delta_source or ('recorded' if recorded else 'classical')
+        topics = {'recorded': recorded, 'true': true}.get(source, [])
+        deltas: Sequence[SemanticDelta] = _read(reader, topics, delta_from_msg)
+        log = read_answer_log(reader, tuple(deltas) if source == 'recorded' else ())
+        layout = _layout(reader)
+        arm = read_arm_episode(reader, robot) if has_arm(reader, robot) else None
+        marks = _marks(reader)
+        start = _first(marks, EpisodeEvent.START)
+        stop = _first(marks[::-1], EpisodeEvent.STOP)
+        episode_id = start.episode_id if start else path.stem
+        if arm and source == 'true' and not true:
+            deltas = true_deltas_of_arm(reader, robot, arm, episode_id)
+        is_blind = not topics_of_type(reader, *IMAGE_TYPES)
+        if not topics and not deltas and not (arm and is_blind):
+            if is_blind and true and source not in {'recorded', 'true'}:
+                msg = f'bag {path} has true deltas and no images: use --deltas true'
+                raise BagError(msg)
+            deltas = _perceived(path, source, perceive)
+        deltas = sorted(deltas, key=lambda delta: delta.stamp_ns)
+        found = camera_poses(
+            reader, deltas, is_recorded=source == 'recorded', is_simulated=layout is not None
+        )
+    return Episode(
+        id=episode_id,
+        scene_id=(start.scene_id if start else '') or episode_id,
+        camera=deltas[0].camera if deltas else 'camera',
+        deltas=tuple(deltas),
+        delta_source=source,
+        poses=found.poses,
+        layout=layout,
+        no_poses=found.why_none,
+        pose_source=found.source,
+        log=log,
+        arm=arm,
+        outcome=stop.outcome if stop else Outcome.UNSET,
+    )
+
+
+def episode_id_of(path: Path) -> str:
+    """The id of the episode in a bag, which its rows have: by its mark, else its name.
+
+    Raises:
+        BagError: It is not a readable bag.
+    """
+    with open_bag(path) as reader:
+        start = _first(_marks(reader), EpisodeEvent.START)
+    return start.episode_id if start else path.stem
+
+
+def read_layout(path: Path) -> Layout | None:
+    """The true layout that a simulated recording holds; None: it holds none.
+
+    Raises:
+        BagError: It is not a readable bag.
+    """
+    with open_bag(path) as reader:
+        return _layout(reader)
+
+
+def read_answers(path: Path) -> AnswerLog:
+    """The answers that a recording holds, with all recorded deltas.
+
+    Raises:
+        BagError: It is not a readable bag.
+    """
+    with open_bag(path) as reader:
+        heard = _read(reader, _delta_topics(reader)[0], delta_from_msg)
+        return read_answer_log(reader, tuple(heard))
+
+
+def has_deltas(reader: AnyReader) -> bool:
+    """Tell whether a bag has deltas that were recorded live."""
+    return bool(_delta_topics(reader)[0])
+
+
+def _delta_topics(reader: AnyReader) -> tuple[list[str], list[str]]:
+    """Topics of recorded and of true deltas."""
+    topics = topics_of_type(reader, _DELTA)
+    true = [topic for topic in topics if topic.endswith(TRUE_DELTAS)]
+    return [topic for topic in topics if topic not in true], true
+
+
+def _read(reader: AnyReader, topics: Sequence[str], convert: Callable[[Any], Any]) -> list[Any]:
+    return list(read_values(reader, topics, convert))
+
+
+def _marks(reader: AnyReader) -> list[EpisodeMark]:
+    return _read(reader, topics_of_type(reader, _MARK), mark_from_msg)
+
+
+def _first(marks: Sequence[EpisodeMark], event: EpisodeEvent) -> EpisodeMark | None:
+    """The first mark of an event; None: there is none."""
+    return next((mark for mark in marks if mark.event is event), None)
+
+
+def _layout(reader: AnyReader) -> Layout | None:
+    topics = [c.topic for c in reader.connections if c.topic.endswith(TRUE_LAYOUT)]
+    texts = _read(reader, topics[:1], lambda msg: msg.data)
+    return Layout.from_json(texts[0]) if texts else None
+
+
+def _perceived(
+    path: Path, source: str, perceive: Callable[[Path], Sequence[SemanticDelta]] | None
+) -> Sequence[SemanticDelta]:
+    if source in {'recorded', 'true'}:
+        msg = f'bag {path} has no {source} deltas: use --deltas classical, or record them'
+        raise BagError(msg)
+    if perceive is None:
+        msg = f'deltas {source!r} of bag {path} must be perceived anew: name a perceiver'
+        raise InputError(msg)
+    deltas = perceive(path)
+    if all(delta.kind is DeltaKind.FAILED for delta in deltas):
+        why = deltas[0].error if deltas else 'there are none'
+        msg = f'perception of bag {path} failed for all {len(deltas)} keyframes: {why}'
+        raise BagError(msg)
+    return deltas

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A question about a recording, answered without ROS: the same perception, memory and prompt."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+import math
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.bags.images import IMAGE_TYPES
+from embodied_r_ros.bags.reader import open_bag, topics_of_type
+from embodied_r_ros.bags.sources import open_source
+from embodied_r_ros.chat.client import HttpChatClient
+from embodied_r_ros.common.errors import InputError, ModelError
+from embodied_r_ros.episodes.episode import has_deltas, read_episode
+from embodied_r_ros.perception.pipeline import (
+    classical_perceiver,
+    keyframes_of,
+    perceive_keyframes,
+)
+from embodied_r_ros.reasoning.completions import option_letter
+from embodied_r_ros.reasoning.reasoner import Reasoner
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    import threading
+
+    from embodied_r_ros.chat.settings import ChatConfig
+    from embodied_r_ros.keyframes.selector import Keyframe
+    from embodied_r_ros.reasoning.question import Listener, Look, Question, ReasonerConfig
+    from embodied_r_ros.types.answers import Answer, FocusText
+    from embodied_r_ros.types.deltas import SemanticDelta
+    from embodied_r_ros.types.images import StampedImage
+
+_INFO_S = 10.0
+_HELD_KEYFRAMES = 64
+# Shows progress over images, knowing how many are expected (None: unknown).
+Progress = Callable[[Iterable['StampedImage'], 'int | None'], Iterable['StampedImage']]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a recording shows."""
+
+    deltas: tuple[SemanticDelta, ...]
+    look: Look | None = None  # looks at its newest keyframes again; None: it cannot
+
+
+def see(path: Path, topic: str | None, rate_hz: float | None, progress: Progress) -> Seen:
+    """See a recording: by the deltas that were recorded with it, else by the classical perceiver.
+
+    Raises:
+        SourceError: It cannot be read as a stream of images.
+        BagError: The bag is damaged.
+    """
+    if _has_recorded_deltas(path):
+        return Seen(read_episode(path, 'recorded').deltas)
+    perceiver = classical_perceiver()
+    held: deque[Keyframe] = deque(maxlen=_HELD_KEYFRAMES)
+
+    def holding(keyframes: Iterable[Keyframe]) -> Iterator[Keyframe]:
+        for keyframe in keyframes:
+            held.append(keyframe)
+            yield keyframe
+
+    def look(
+        question: str,
+        options: Sequence[str],
+        deltas: Sequence[SemanticDelta],
+        deadline_s: float,
+        cancel: threading.Event | None,
+    ) -> list[FocusText]:
+        del cancel  # nobody can
+        wanted = {delta.to_id for delta in deltas}
+        chosen = [keyframe for keyframe in held if keyframe.id in wanted]
+        return [perceiver.focus(question, options, k, deadline_s) for k in chosen]
+
+    with open_source(path, topic, rate_hz) as source:
+        images = progress(source, source.length)
+        keyframes = holding(keyframes_of(images))
+        return Seen(tuple(perceive_keyframes(keyframes, perceiver)), look)
+
+
+def recorded_alone(path: Path) -> bool:
+    """Tell whether a recording has deltas, and no images from which they could be made anew.
+
+    Raises:
+        BagError: The bag is damaged.
+    """
+    if not _has_recorded_deltas(path):
+        return False
+    with open_bag(path) as reader:
+        return not topics_of_type(reader, *IMAGE_TYPES)
+
+
+def check_source(path: Path, topic: str | None, rate_hz: float | None) -> None:
+    """Find out early whether a recording can be read, before a model is started for it.
+
+    Raises:
+        SourceError: It cannot be read as a stream of images.
+        BagError: The bag is damaged.
+    """
+    if not _has_recorded_deltas(path):
+        with open_source(path, topic, rate_hz) as source:
+            next(iter(source))  # a codec or an encoding that is not known shows at once
+
+
+def _has_recorded_deltas(path: Path) -> bool:
+    is_bag = path.suffix in {'.mcap', '.db3'} or (path / 'metadata.yaml').exists()
+    if not is_bag:
+        return False
+    with open_bag(path) as reader:
+        return has_deltas(reader)
+
+
+def ask_about(
+    seen: Seen, question: Question, chat: ChatConfig, config: ReasonerConfig, listener: Listener
+) -> Answer:
+    """Answer a question about what was seen; the newest observation is now.
+
+    Raises:
+        InputError: The model server does not answer.
+        Refusal: There is no answer.
+    """
+    client = HttpChatClient(chat)
+    try:
+        client.info(_INFO_S)
+    except ModelError as error:
+        raise InputError(str(error)) from None
+    newest_ns = max((delta.stamp_ns for delta in seen.deltas), default=0)
+    return Reasoner(client, config, seen.look).answer(
+        question, seen.deltas, answer_id='offline-1', now_ns=lambda: newest_ns, listener=listener
+    )
+
+
+def answer_to_json(answer: Answer) -> dict[str, Any]:
+    """Plain JSON values of an answer; what is not known is null."""
+    index = answer.option_index
+    return {
+        'question': answer.question,
+        'options': list(answer.options),
+        'kind': answer.kind.name.lower(),
+        'answer': answer.text or 'unknown',
+        'option': option_letter(index) if index >= 0 else None,
+        'number': answer.number if math.isfinite(answer.number) else None,
+        'confidence': answer.confidence if math.isfinite(answer.confidence) else None,
+        'think': answer.think,
+        'completion': answer.completion,
+        'prompt': answer.prompt,
+        'prompt_sha256': answer.prompt_sha256,
+        'focus': [text.text for text in answer.focus],
+        'deltas': len(answer.delta_ids),
+        'observation_stamp_ns': answer.observation_stamp_ns,
+        'freshness': answer.freshness.name,
+        'model': answer.model.name,
+        'digest': answer.model.digest,
+        'latency_s': answer.latency_ns / 1e9,
+    }

@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counterfactual replay: what other models say to the questions of a recording.
+
+Every question is asked again from the inputs that were recorded with its answer, so that only the
+model differs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.chat.client import HttpChatClient
+from embodied_r_ros.chat.protocol import ChatRequest
+from embodied_r_ros.common.errors import InputError, ModelError
+from embodied_r_ros.episodes.answers import find_inputs, Inputs
+from embodied_r_ros.reasoning.completions import (
+    choice_index,
+    is_unknown,
+    parse_completion,
+    read_answer,
+)
+from embodied_r_ros.reasoning.prompts import REASON_PROMPT_VERSION
+from embodied_r_ros.types.answers import Answer, AnswerKind, Freshness
+from embodied_r_ros.types.episodes import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from embodied_r_ros.chat.settings import ChatConfig
+    from embodied_r_ros.episodes.answers import AnswerLog
+    from embodied_r_ros.reasoning.prompts import Prompt
+    from embodied_r_ros.types.episodes import AnswerLabel
+
+_INFO_S = 60.0
+_NO_FORMAT, _REFUSED, _FAILED, _UNKNOWN = '(no format)', '(refused)', '(failed)', 'unknown'
+
+
+class PromptSource(Enum):
+    """Where the prompt of a replayed question comes from."""
+
+    SAME = 'same'  # built anew, and the same as the recorded one
+    AS_RECORDED = 'as recorded'  # building it anew gives another one: the recorded text was sent
+    CHANGED = 'changed'  # the system message is another one today, so no prompt can be the same
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What models say to one recorded question."""
+
+    recorded: Answer
+    label: AnswerLabel | None  # what an operator said of it
+    prompt: Prompt
+    source: PromptSource
+    answers: tuple[Answer, ...] = ()  # of each model, in the order of asking
+    errors: tuple[str, ...] = ()  # likewise; empty: there is an answer
+
+
+def prepared(log: AnswerLog) -> list[Replay]:
+    """The recorded questions that a model was asked, with their prompts."""
+    replays = []
+    for answer in log.answers:
+        found = find_inputs(answer, log)
+        prompt = found.prompt if isinstance(found, Inputs) else found.instead
+        if prompt:
+            source = _source(answer, prompt, is_built=isinstance(found, Inputs))
+            replays.append(Replay(answer, log.labels.get(answer.id), prompt, source))
+    return replays
+
+
+def _source(answer: Answer, prompt: Prompt, *, is_built: bool) -> PromptSource:
+    if is_built:
+        return PromptSource.SAME
+    is_recorded = prompt.sha256() == answer.prompt_sha256
+    return PromptSource.AS_RECORDED if is_recorded else PromptSource.CHANGED
+
+
+def ask_again(replays: Iterable[Replay], chat: ChatConfig, deadline_s: float) -> list[Replay]:
+    """Ask one more model every question, sampled as it was then.
+
+    A question that the model fails to answer does not end the replay.
+
+    Args:
+        replays: The questions.
+        chat: Where the model is served.
+        deadline_s: Time in which each answer must be complete [s].
+
+    Raises:
+        InputError: The model server does not answer.
+    """
+    client = HttpChatClient(chat)
+    try:
+        client.info(_INFO_S)
+    except ModelError as error:
+        raise InputError(str(error)) from None
+    return [_asked(replay, client, deadline_s) for replay in replays]
+
+
+def _asked(replay: Replay, client: HttpChatClient, deadline_s: float) -> Replay:
+    asked = replay.recorded
+    answer = Answer(
+        asked.id,
+        asked.question,
+        AnswerKind.UNKNOWN,
+        asked.options,
+        prompt=replay.prompt.user,
+        prompt_sha256=replay.prompt.sha256(),
+        sampling=asked.sampling,
+    )
+    error = ''
+    try:
+        request = ChatRequest(replay.prompt.messages(), asked.sampling)
+        said = ''.join(chunk.text for chunk in client.stream(request, deadline_s))
+        # After the text: only now the server's model is sure to be the one that spoke.
+        model = replace(client.info(_INFO_S), prompt_version=REASON_PROMPT_VERSION)
+        answer = _read(replace(answer, completion=said, model=model))
+    except ModelError as failure:
+        error = str(failure)
+    return replace(replay, answers=(*replay.answers, answer), errors=(*replay.errors, error))
+
+
+def _read(answer: Answer) -> Answer:
+    completion = parse_completion(answer.completion)
+    answer = replace(answer, think=completion.think)
+    read = read_answer(completion, answer.options)
+    if read is None:
+        return answer
+    kind, index, text = read
+    return replace(answer, kind=kind, option_index=index, text=text, freshness=Freshness.FRESH)
+
+
+def outcome(answer: Answer, error: str = '') -> str:
+    """What came of a question, in one word or the words of the answer."""
+    if error:
+        return _FAILED
+    if answer.freshness is Freshness.REFUSED:
+        return _NO_FORMAT if answer.completion else _REFUSED
+    return answer.text or _UNKNOWN
+
+
+def outcomes(replay: Replay) -> list[str]:
+    """What came of a question with each model."""
+    return [outcome(*pair) for pair in zip(replay.answers, replay.errors, strict=True)]
+
+
+def is_changed(replay: Replay) -> bool:
+    """Tell whether any model says something else than what was recorded."""
+    return any(_differs(replay, index) for index in range(len(replay.answers)))
+
+
+def _differs(replay: Replay, model: int) -> bool:
+    """Tell whether one model says something else; where it failed, it says nothing."""
+    return not replay.errors[model] and outcomes(replay)[model] != outcome(replay.recorded)
+
+
+def never_answered(replays: list[Replay], models: list[str]) -> list[str]:
+    """What went wrong last with each model that failed all its questions."""
+    return [
+        f'{model} failed all {len(replays)} questions: {replays[-1].errors[index]}'
+        for index, model in enumerate(models)
+        if all(replay.errors[index] for replay in replays)
+    ]
+
+
+def truth(replay: Replay) -> str | None:
+    """The right answer, where an operator said it; None: nobody did."""
+    label, recorded = replay.label, outcome(replay.recorded)
+    if label is None or label.verdict is Verdict.WRONG:
+        return None
+    right = label.correction if label.verdict is Verdict.CORRECTED else recorded
+    options = replay.recorded.options
+    index = choice_index(right, options) if options else None
+    if index is not None:
+        return options[index]
+    return _UNKNOWN if is_unknown(right) else right
+
+
+def replay_to_json(replay: Replay) -> dict[str, Any]:
+    """Plain JSON values of a replayed question."""
+    recorded = replay.recorded
+    return {
+        'id': recorded.id,
+        'question': recorded.question,
+        'options': list(recorded.options),
+        'prompt': replay.source.value,
+        'prompt_sha256': replay.prompt.sha256(),
+        'recorded_prompt_sha256': recorded.prompt_sha256,
+        'truth': truth(replay),
+        'changed': is_changed(replay),
+        'recorded': _answer_to_json(recorded, ''),
+        'replayed': [
+            _answer_to_json(*pair) for pair in zip(replay.answers, replay.errors, strict=True)
+        ],
+    }
+
+
+def _answer_to_json(answer: Answer, error: str) -> dict[str, Any]:
+    return {
+        'model': answer.model.name,
+        'digest': answer.model.digest,
+        'adapter': answer.model.adapter,
+        'answer': outcome(answer, error),
+        'think': answer.think,
+        'completion': answer.completion,
+        'error': error,
+    }
+
+
+def replay_table(replays: list[Replay], models: list[str]) -> str:
+    """What changed, for people: one block per question that changed or failed, and a summary."""
+    lines: list[str] = []
+    names = ['recorded', *models]
+    width = max(map(len, names))
+    for number, replay in enumerate(replays, 1):
+        if not is_changed(replay) and not any(replay.errors):
+            continue
+        right = truth(replay)
+        lines.append(f'{number}. {replay.recorded.question}')
+        said = [outcome(replay.recorded), *outcomes(replay)]
+        for name, text, error in zip(names, said, ('', *replay.errors), strict=True):
+            is_graded = right is not None and not error
+            mark = ('  right' if text == right else '  wrong') if is_graded else ''
+            lines.append(f'   {name:<{width}}  {text}{mark}')
+        lines += [f'   {error}' for error in replay.errors if error]
+    return '\n'.join([*lines, *_summary(replays, models)])
+
+
+def _summary(replays: list[Replay], models: list[str]) -> list[str]:
+    lines = [f'{len(replays)} questions']
+    for index, model in enumerate(models):
+        changed = sum(_differs(r, index) for r in replays)
+        failed = sum(bool(r.errors[index]) for r in replays)
+        lines.append(
+            f'{model}: {changed} answers changed' + (f', {failed} failed' if failed else '')
+        )
+    labelled = [replay for replay in replays if truth(replay) is not None]
+    if labelled:
+        right = [sum(outcome(r.recorded) == truth(r) for r in labelled)]
+        right += [sum(outcomes(r)[i] == truth(r) for r in labelled) for i in range(len(models))]
+        of = ', '.join(map(str, right))
+        lines.append(f'of {len(labelled)} with a label, right are: {of} (recorded, then each)')
+    for source, what in (
+        (PromptSource.AS_RECORDED, 'cannot be rebuilt: the recorded text was asked'),
+        (PromptSource.CHANGED, 'is another one today: recorded with another system message'),
+    ):
+        count = sum(replay.source is source for replay in replays)
+        lines += [f'the prompt of {count} {what}'] if count else []
+    return lines

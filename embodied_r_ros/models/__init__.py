@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Models as servers: profiles, the processes that serve them, and the client that asks them."""

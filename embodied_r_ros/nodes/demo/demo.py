@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The main job in one go: a recording is played to the real nodes, and questions are asked."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+import json
+from pathlib import Path
+from random import Random
+import shutil
+import tempfile
+from typing import Any, NamedTuple, TYPE_CHECKING
+
+from embodied_r_ros.bags.sources import Playable, playable
+from embodied_r_ros.common.errors import EmbodiedRError, InputError
+from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.episodes.episode import read_layout
+from embodied_r_ros.nodes.demo.client import demo_client
+from embodied_r_ros.nodes.demo.processes import NodeProcesses, own_environment
+from embodied_r_ros.questions.indoor import Draft, KINDS, Moment
+from embodied_r_ros.questions.wordings import FACINGS, HEIGHTS, PLACES, WORDINGS
+from embodied_r_ros.reasoning.question import Question
+from embodied_r_ros.serving.servers import served_model
+from embodied_r_ros.view.sheet import AnsweredQuestion, write_contact_sheet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from embodied_r_ros.chat.settings import ChatConfig
+    from embodied_r_ros.nodes.demo.client import DemoClient
+    from embodied_r_ros.types.deltas import SemanticDelta
+    from embodied_r_ros.types.layout import Layout
+
+# In the order in which they are wanted; the others stand in where one has no solution.
+_WANTED = ('item_direction', 'net_turn', 'first_sight', 'height_change', 'how_many', 'nearest')
+_ATTEMPTS = 20
+# What can be asked of any recording.
+_ANYWHERE = {
+    'net_turn': tuple(FACINGS.values()),
+    'net_displacement': tuple(PLACES.values()),
+    'height_change': HEIGHTS,
+}
+
+
+@dataclass(frozen=True)
+class DemoQuestion:
+    """A question to ask, and its true answer."""
+
+    question: Question
+    truth: str = ''  # text of the true answer; empty: not known
+
+
+def questions_about(
+    deltas: Sequence[SemanticDelta], layout: Layout | None, count: int = 3, seed: int = 0
+) -> list[DemoQuestion]:
+    """Questions about what was just seen, the same ones for the same recording.
+
+    Args:
+        deltas: What was seen, oldest first.
+        layout: What was true; None: not known, then the truth of the questions is not known.
+        count: How many to ask.
+        seed: Of wording, options and choice of items.
+    """
+    if layout is None:
+        asked = [Question(WORDINGS[kind][0], options) for kind, options in _ANYWHERE.items()]
+        return [DemoQuestion(question) for question in asked[:count]]
+    moment = _moment(deltas, layout)
+    rng = Random(seed)
+    found: list[DemoQuestion] = []
+    for kind in _WANTED:
+        drafts = (KINDS[kind](moment, rng, False) for _ in range(_ATTEMPTS))
+        solved = [draft for draft in drafts if isinstance(draft, Draft) and draft.options]
+        # What is out of view has to be remembered: that is the more interesting question.
+        solved.sort(key=lambda draft: draft.truth.get('in_view', False))
+        if solved and len(found) < count:
+            options = list(solved[0].options)
+            rng.shuffle(options)
+            question = Question(solved[0].question, tuple(options))
+            found.append(DemoQuestion(question, solved[0].solution))
+    return found
+
+
+def _moment(deltas: Sequence[SemanticDelta], layout: Layout) -> Moment:
+    known = {image.stamp_ns: image for image in layout.images}
+    seen = tuple(delta for delta in deltas if delta.stamp_ns in known)
+    poses = tuple(known[delta.stamp_ns].pose(layout.frame_id) for delta in seen)
+    return Moment(seen, poses, layout)
+
+
+_PIPELINE = (
+    'keyframe_extractor',
+    'semantic_perceiver',
+    'spatial_reasoner',
+    'episode_recorder',
+    'bag_player',
+)
+_START_S = 60.0
+_DRAIN_S = 60.0
+_ANSWER_S = 60.0
+_CLOCK_HZ = 50.0
+
+
+@dataclass(frozen=True)
+class DemoRequest:
+    """What to show."""
+
+    source: Path  # video, folder of images, or bag
+    out: Path  # folder that does not exist yet, or is empty
+    questions: tuple[Question, ...] = ()  # empty: questions of the demonstration's own
+    topic: str | None = None  # image topic of a bag; None: the only one there is
+
+
+class Audience(NamedTuple):
+    """Who is told what happens."""
+
+    say: Callable[[str], None]  # a line at a time
+    hear: Callable[[str], None]  # text of the answers as it is generated
+
+
+def run_demo(request: DemoRequest, audience: Audience) -> dict[str, Any]:
+    """Play, perceive, ask, and leave bag, contact sheet and report in the output folder.
+
+    Args:
+        request: What to show.
+        audience: Who is told what happens.
+
+    Returns:
+        The report, as it is in `report.json`.
+
+    Raises:
+        InputError: The source cannot be read, or the output folder is not empty or not writable.
+        EmbodiedRError: A node or the model server failed.
+    """
+    with _workplace(request.out) as scratch:
+        play = playable(request.source, scratch, request.topic)
+        audience.say('starting the model server')
+        with (
+            served_model(str(shared_path('models', 'nano')), audience.say) as server,
+            running_pipeline(play, server, scratch, audience.say) as (nodes, client),
+        ):
+            bag = Path(client.start_episode(f'demonstration: {request.source.name}'))
+            audience.say(f'playing {request.source} ({play.duration_s:.0f} s)')
+            play_to_end(nodes, play, client)
+            questions = [DemoQuestion(question) for question in request.questions]
+            questions = questions or questions_about(client.deltas, read_layout(play.bag))
+            answered = [_ask(question, client, audience) for question in questions]
+            client.stop_episode()
+            pids = nodes.pids()
+        return _leave(request, client, answered, bag, pids)
+
+
+@contextmanager
+def running_pipeline(
+    play: Playable, server: ChatConfig, scratch: Path, say: Callable[[str], None]
+) -> Iterator[tuple[NodeProcesses, DemoClient]]:
+    """The nodes, each in a process, and a client, in a domain of their own; all are active.
+
+    The recording is not played yet (`play_to_end`).
+
+    Args:
+        play: The recording.
+        server: The server of the reasoner's model.
+        scratch: Folder for parameters, logs and episodes.
+        say: Told what happens, a line at a time.
+
+    Raises:
+        EmbodiedRError: A node failed, or is not active in time.
+    """
+    with NodeProcesses(scratch, own_environment()) as nodes, demo_client(say) as client:
+        say('starting the nodes')
+        _start_pipeline(nodes, play, server, scratch)
+        client.await_active(_PIPELINE, _START_S, nodes.check)
+        client.await_clock(_START_S, nodes.check)
+        yield nodes, client
+
+
+def play_to_end(nodes: NodeProcesses, play: Playable, client: DemoClient) -> None:
+    """Play the recording to its end, and wait until everything seen is perceived.
+
+    Raises:
+        EmbodiedRError: It is not played or perceived in time, or a node failed.
+    """
+    client.await_listeners({play.topics()[0]: 1, 'keyframe': 3, 'semantic_delta': 3}, _START_S)
+    client.resume_playing()
+    limit_s = play.duration_s + _DRAIN_S
+    if not client.spin_until(lambda: nodes.has_ended('bag_player'), limit_s, nodes.check):
+        msg = f'the recording was not played within {limit_s:.0f} s'
+        raise EmbodiedRError(msg)
+    nodes.check()
+
+    def perceived() -> bool:
+        return bool(client.deltas) and client.deltas[-1].to_id == client.keyframes[-1].id
+
+    if not client.spin_until(perceived, _DRAIN_S, nodes.check):
+        msg = f'{len(client.keyframes)} keyframes came, but {len(client.deltas)} deltas'
+        raise EmbodiedRError(msg)
+
+
+@contextmanager
+def _workplace(out: Path) -> Iterator[Path]:
+    """A hidden folder in the output folder, on whose disk the results will be.
+
+    It is removed in the end, and so is an output folder in which nothing was left.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        msg = f'{out} is not an empty folder: remove it, or choose another'
+        raise InputError(msg)
+    is_new = not out.exists()
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix='.unfinished-', dir=out.resolve()))
+    except OSError as error:
+        msg = f'cannot write to {out}: {error.strerror}'
+        raise InputError(msg) from None
+    try:
+        yield scratch
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+        if is_new and not any(out.iterdir()):
+            out.rmdir()
+
+
+def _ask(asked: DemoQuestion, client: DemoClient, audience: Audience) -> AnsweredQuestion:
+    options = f'  [{", ".join(asked.question.options)}]' if asked.question.options else ''
+    audience.say(f'question: {asked.question.text}{options}')
+    answer, refusal = client.ask(asked.question, audience.hear, _ANSWER_S)
+    audience.hear('\n')
+    truth = f'   true: {asked.truth}' if asked.truth else ''
+    audience.say(f'answer: {answer.text or "unknown"}{truth}')
+    if refusal:
+        audience.say(f'refused: {refusal}')
+    return AnsweredQuestion(answer, asked.truth, refusal)
+
+
+def _start_pipeline(
+    nodes: NodeProcesses, play: Playable, server: ChatConfig, scratch: Path
+) -> None:
+    common = {'use_sim_time': True}
+    remaps = {'image': play.image}
+    remaps |= {'camera_info': play.camera_info} if play.camera_info else {}
+    remaps |= {'odom': play.odom} if play.odom else {}
+    camera = {**common, 'image_transport': play.image_transport, 'queue': 10}
+    nodes.start('keyframe_extractor', camera, remaps)
+    nodes.start('semantic_perceiver', {**common, 'perceiver': 'classical'})
+    chat = {'url': server.url, 'model': server.model}
+    nodes.start('spatial_reasoner', {**common, 'chat': chat})
+    nodes.start('episode_recorder', {**common, 'bag_dir': str(scratch / 'episodes')}, remaps)
+    # The player stands still, and so does time, until everybody listens.
+    player = {
+        'bag': str(play.bag),
+        'topics': play.topics(),
+        'exit_at_end': True,
+        'playback': {'clock_hz': _CLOCK_HZ, 'start_paused': True},
+    }
+    nodes.start('bag_player', player)
+
+
+def _leave(
+    request: DemoRequest,
+    client: DemoClient,
+    answered: list[AnsweredQuestion],
+    bag: Path,
+    pids: dict[str, int],
+) -> dict[str, Any]:
+    """Put bag, contact sheet and report into the output folder, all or nothing."""
+    title = f'embodied-r demo: {request.source.name}'
+    sheet = bag.with_name('contact_sheet.png')
+    write_contact_sheet(sheet, title, client.keyframes, client.deltas, answered)
+    report = {
+        'source': str(request.source),
+        'bag': 'bag',
+        'keyframes': len(client.keyframes),
+        'deltas': len(client.deltas),
+        'pids': pids,
+        'questions': [_entry(question) for question in answered],
+    }
+    written = bag.with_name('report.json')
+    written.write_text(json.dumps(report, indent=2, ensure_ascii=False) + '\n', encoding='utf-8')
+    bag.replace(request.out / 'bag')
+    for file in (sheet, written):
+        file.replace(request.out / file.name)
+    return report
+
+
+def _entry(asked: AnsweredQuestion) -> dict[str, Any]:
+    answer = asked.answer
+    return {
+        'question': answer.question,
+        'options': list(answer.options),
+        'answer': answer.text or 'unknown',
+        'truth': asked.truth or None,
+        'right': asked.is_right,
+        'refusal': asked.refusal or None,
+        'think': answer.think,
+        'freshness': answer.freshness.name,
+        'model': answer.model.name,
+        'digest': answer.model.digest,
+        'time_to_first_token_s': answer.time_to_first_token_ns / 1e9,
+        'latency_s': answer.latency_ns / 1e9,
+    }

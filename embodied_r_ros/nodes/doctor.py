@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of an installation, each with what to do where it fails. Nothing here needs ROS."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import asdict, dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
+import os
+from pathlib import Path
+import shutil
+import sys
+from typing import Any
+
+from embodied_r_ros.chat.client import HttpChatClient
+from embodied_r_ros.chat.settings import ChatConfig, model_digest
+from embodied_r_ros.common.errors import ConfigError, EmbodiedRError, ModelError
+from embodied_r_ros.common.resources import interface_path, shared_path
+from embodied_r_ros.nodes.transport import remedy_for_lost_images
+from embodied_r_ros.serving.profiles import load_profile
+
+_MIN_FREE_GB = 2.0
+_SERVER_S = 5.0
+_MAX_AGE_S = 2.0  # older images are not of now
+_CLOCK_ERROR_S = 0.1  # images from the future
+_TIMEX_BYTES = 512  # more than the kernel's struct timex has
+_UNSYNCHRONISED = 5  # TIME_ERROR of adjtimex(2)
+_GB = 1024**3
+
+
+@dataclass(frozen=True)
+class Check:
+    """The outcome of one check."""
+
+    ok: bool
+    detail: str  # what was found
+    remedy: str = ''  # what to do; empty where all is well
+    values: dict[str, Any] = field(default_factory=dict)  # what was measured
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values; what was measured stands beside the rest."""
+        value = asdict(self)
+        return {**{k: v for k, v in value.items() if k != 'values'}, **self.values}
+
+
+def installation_checks() -> dict[str, Check]:
+    """Everything that can be checked without starting anything."""
+    return {
+        'python': _python(),
+        'ros': _ros(),
+        'rmw': _rmw(),
+        'messages': _messages(),
+        'model': _model(),
+        'model_server': _program('transformers', 'install requirements/train.txt'),
+        'simulator': _simulator(),
+        'disk': _disk(),
+        'clock': _clock(),
+    }
+
+
+def _python() -> Check:
+    version = '.'.join(map(str, sys.version_info[:3]))
+    ok = (3, 10) <= sys.version_info[:2] <= (3, 13)
+    return Check(ok, f'Python {version}', '' if ok else 'use Python 3.10 to 3.13')
+
+
+def _ros() -> Check:
+    distro = os.environ.get('ROS_DISTRO', '')
+    try:
+        where = import_module('rclpy').__file__
+    except ImportError as error:
+        return Check(False, f'rclpy is not there ({error})', 'source ROS 2, or run `make setup`')
+    middleware = os.environ.get('RMW_IMPLEMENTATION', '') or 'default middleware'
+    name = f'ROS 2 {distro}' if distro else 'ROS 2 from wheels'
+    return Check(True, f'{name}, {middleware}, {where}')
+
+
+def _rmw() -> Check:
+    try:
+        name = import_module('rclpy').get_rmw_implementation_identifier()
+    except (ImportError, RuntimeError) as error:
+        asked = os.environ.get('RMW_IMPLEMENTATION') or 'the default middleware'
+        why = ' '.join(str(error).split())[:200]
+        return Check(False, f'{asked} does not load ({why})', 'install it, or unset the variable')
+    reach = os.environ.get('ROS_AUTOMATIC_DISCOVERY_RANGE') or 'SUBNET'
+    return Check(True, f'{name}, domain {os.environ.get("ROS_DOMAIN_ID") or 0}, reaches {reach}')
+
+
+def _messages() -> Check:
+    remedy = 'colcon build --packages-select embodied_r_msgs, and source the workspace'
+    try:
+        # In a clone, the folder of its definitions can be imported too: a package without a file.
+        compiled = import_module('embodied_r_msgs').__file__ is not None
+        definitions = interface_path('msg')
+    except (ImportError, EmbodiedRError) as error:
+        return Check(False, f'embodied_r_msgs is not there ({error})', remedy)
+    if not compiled:
+        return Check(False, f'embodied_r_msgs is not compiled: only {definitions}', remedy)
+    return Check(True, f'embodied_r_msgs, definitions in {definitions}')
+
+
+def _model() -> Check:
+    try:
+        folder = shared_path('models', 'nano')
+        return Check(True, f'{folder}, {model_digest(folder)}')
+    except (EmbodiedRError, OSError) as error:
+        return Check(False, str(error), 'fetch the models that ship with the package')
+
+
+def _program(name: str, remedy: str) -> Check:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get('PATH', '')])
+    found = shutil.which(name, path=path)
+    return Check(bool(found), found or f'{name} is not installed', '' if found else remedy)
+
+
+def _simulator() -> Check:
+    if find_spec('mujoco') is None:
+        return Check(False, 'mujoco is not installed', 'install requirements/sim.txt')
+    return Check(True, 'mujoco')
+
+
+def _disk() -> Check:
+    free_gb = shutil.disk_usage(Path.home()).free / _GB
+    ok = free_gb >= _MIN_FREE_GB
+    remedy = '' if ok else f'make room: episodes need at least {_MIN_FREE_GB:.0f} GB'
+    return Check(ok, f'{free_gb:.1f} GB free in {Path.home()}', remedy)
+
+
+def _clock() -> Check:
+    # The kernel knows whether a time service disciplines its clock; -1 where it does not say.
+    try:
+        state = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES))
+    except (OSError, AttributeError):
+        state = -1
+    values = {'synchronised': None if state < 0 else state != _UNSYNCHRONISED}
+    if state == _UNSYNCHRONISED:
+        remedy = 'run chrony on every host where cameras, models and nodes are on several'
+        return Check(True, 'no time service keeps this clock', remedy, values)
+    known = 'kept by a time service' if state >= 0 else 'not known to be kept by a time service'
+    return Check(True, known, '', values)
+
+
+def server_check(url: str, *, is_wanted: bool) -> Check:
+    """Ask a model server what it serves, and compare that with what should be served.
+
+    Args:
+        url: Its base URL.
+        is_wanted: Whether its absence is a failure; else it only is not running now.
+    """
+    config = ChatConfig(url, retries=0)
+    try:
+        info = HttpChatClient(config).info(_SERVER_S)
+    except (ConfigError, ModelError) as error:
+        # What the environment says of tokens and certificates is wrong whoever is asked.
+        is_setting = isinstance(error, ConfigError)
+        remedy = 'embodied-r serve, or give --server URL'
+        remedy = 'correct the variable, or unset it' if is_setting else remedy
+        return Check(not (is_wanted or is_setting), str(error), remedy, {'url': url})
+    values = {'url': url, 'name': info.name, 'digest': info.digest}
+    if not info.digest:
+        return Check(True, f'{url} serves {info.name}; its files are not here', '', values)
+    try:
+        expected = _digest_in_force()
+    except (EmbodiedRError, OSError) as error:
+        return Check(False, str(error), 'promote a model anew, or roll back', values)
+    detail = f'{url} serves {info.name}, {info.digest}'
+    if info.digest == expected:
+        return Check(True, detail, '', values)
+    remedy = f'this is not the model of profile embedded ({expected}): start its server again'
+    return Check(not is_wanted, detail, remedy, values)
+
+
+def _digest_in_force() -> str:
+    server = load_profile('embedded').servers['reasoner'].in_force()
+    return model_digest(Path(server.model_argument()))
+
+
+def camera_check(found: dict[str, Any], wanted: str) -> Check:
+    """Judge what `nodes.camera_check.look_for_camera` heard."""
+    listed = ', '.join(found['topics']) or 'none'
+    if not found['topic']:
+        detail = f'nobody publishes {wanted or "images"} (topics with images: {listed})'
+        return Check(not wanted, detail, 'start the camera, then run doctor again', found)
+    if found['age_s'] is None:
+        remedy = 'embodied-r doctor --json: see transport; or the camera publishes nothing'
+        return Check(False, f'{found["topic"]}: no image arrived', remedy, found)
+    detail = f'{found["topic"]}: {found["rate_hz"]} Hz, the newest {found["age_s"]} s old'
+    if found['lost']:
+        detail += f', {found["lost"]} were lost on the way'
+        return Check(False, detail, remedy_for_lost_images(os.environ), found)
+    ok = -_CLOCK_ERROR_S <= found['age_s'] <= _MAX_AGE_S
+    remedy = 'stamps and clock differ: set use_sim_time, or synchronise the hosts with chrony'
+    return Check(ok, detail, '' if ok else remedy, found)
+
+
+def transport_check(measured: dict[str, Any]) -> Check:
+    """Judge what `nodes.transport_check.measure` counted."""
+    sent, received = measured['sent'], measured['received']
+    detail = f'{received} of {sent} images arrived ({measured["reliability"]})'
+    remedy = '' if received == sent else remedy_for_lost_images(os.environ)
+    return Check(received == sent, detail, remedy, measured)
+
+
+def other_publisher_check(measured: dict[str, Any]) -> Check:
+    """Judge what came of a publisher with the settings of this shell; that is no failure."""
+    check = transport_check(measured)
+    detail = f'from a publisher started in this shell, {check.detail}'
+    return Check(True, detail, check.remedy, measured)
+
+
+def table(checks: dict[str, Check]) -> str:
+    """The checks as text."""
+    lines = []
+    for name, check in checks.items():
+        lines.append(f'{"ok" if check.ok else "FAIL":<5} {name:<13} {check.detail}')
+        if check.remedy:
+            lines.append(f'{"":<19} -> {check.remedy}')
+    return '\n'.join(lines)

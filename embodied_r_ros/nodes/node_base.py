@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The base of every node: lifecycle, parameters, diagnostics and provenance."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from copy import copy
+from dataclasses import replace
+from functools import partial
+import json
+import math
+import traceback
+from typing import Any, ClassVar, TYPE_CHECKING
+
+from embodied_r_ros.common.errors import EmbodiedRError
+from embodied_r_ros.common.resources import code_version
+from embodied_r_ros.nodes import topics
+from embodied_r_ros.nodes.diagnostics import Diagnostics, Health, Level, Meter, STEADY
+from embodied_r_ros.nodes.parameters import Parameters
+from rcl_interfaces.msg import ParameterDescriptor
+from rclpy.clock import JumpThreshold
+from rclpy.duration import Duration
+from rclpy.lifecycle import LifecycleNode, TransitionCallbackReturn
+from std_msgs.msg import String
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from rclpy.lifecycle import LifecycleState
+    from rclpy.publisher import Publisher
+    from rclpy.qos import QoSProfile
+    from rclpy.timer import Timer
+
+_LONGEST_S = 1e9  # far beyond this, a thread cannot wait
+
+
+def seconds(value: float) -> float:
+    """A time limit of a request [s]; what is none means 0, the node's default."""
+    return min(float(value), _LONGEST_S) if math.isfinite(value) and value > 0 else 0.0
+
+
+_AUTOSTART = 'configure and activate at start, where nothing manages the lifecycle'
+_SAY_AGAIN_S = 5.0
+_FAILED_S = 60.0  # so long a callback that failed is told on diagnostics
+SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
+
+
+class ManagedNode(LifecycleNode):
+    """A lifecycle node that cleans up after itself."""
+
+    # Config classes of the parameters, with the prefix of their names.
+    groups: ClassVar[Mapping[type[Any], str]] = {}
+    # Those of them that are read in `configure` only.
+    at_configure: ClassVar[frozenset[type[Any]]] = frozenset()
+
+    def __init__(self, name: str, **options: Any) -> None:
+        super().__init__(name, **options)
+        self.parameters = Parameters(self, self.groups, self.at_configure)
+        self.parameters.on_change = self._parameters_changed
+        self.while_configured = ExitStack()
+        self.while_active = ExitStack()
+        self.is_active = False
+        self.end_process: Callable[[int], None] = lambda code: None  # set by what runs the node
+        self.bad_qos: dict[str, int] = {}  # publishers of incompatible QoS, by topic
+        self._failures = Meter(_FAILED_S)  # of callbacks
+        self._last_failure = ''
+        self.declare_parameter('autostart', False, ParameterDescriptor(description=_AUTOSTART))
+        self._guard_transitions()
+        for warning in self.parameters.warnings:
+            self.get_logger().warning(warning)
+        self._diagnostics = Diagnostics(self, self._health)
+
+    def wants_autostart(self) -> bool:
+        """Tell whether the node is to configure and activate itself."""
+        return bool(self.get_parameter('autostart').value)
+
+    def configure(self) -> None:
+        """Check what is needed and make what lives while configured.
+
+        Raises:
+            EmbodiedRError: Something needed is missing; the message says what to do.
+        """
+
+    def activate(self) -> None:
+        """Start what runs while active.
+
+        Raises:
+            EmbodiedRError: It cannot run; the message says what to do.
+        """
+
+    def changed(self) -> None:
+        """Take up parameters that changed while configured."""
+
+    def report(self) -> Health:
+        """Say how the node is while active."""
+        return Health(Level.OK, 'active')
+
+    def models(self) -> list[dict[str, Any]]:
+        """The models in use, for the record."""
+        return []
+
+    def provenance(self) -> str:
+        """Code, parameters and models of this node, as JSON."""
+        record = {
+            'node': self.get_fully_qualified_name(),
+            'code': code_version(),
+            'parameters': self.parameters.values(),
+            'models': self.models(),
+        }
+        return json.dumps(record, sort_keys=True)
+
+    def publish_provenance(self) -> None:
+        """Say what this node is now. From any thread."""
+        self._provenance.publish(String(data=self.provenance()))
+
+    def publisher(self, kind: type[Any], topic: str, profile: QoSProfile) -> Publisher:
+        """Make a publisher that lives while the node is configured and speaks while active."""
+        made = self.create_lifecycle_publisher(
+            kind, topic, copy(profile), qos_overriding_options=topics.overridable()
+        )
+        self.while_configured.callback(self.destroy_lifecycle_publisher, made)
+        return made
+
+    def subscribe(
+        self,
+        kind: type[Any],
+        topic: str,
+        callback: Callable[[Any], None],
+        profile: QoSProfile,
+        *,
+        raw: bool = False,
+    ) -> None:
+        """Subscribe while the node is active."""
+        made = self.create_subscription(
+            kind,
+            topic,
+            callback,
+            copy(profile),  # an override by parameters is written into it
+            raw=raw,
+            qos_overriding_options=topics.overridable(),
+            event_callbacks=topics.subscription_events(partial(self._note_bad_qos, topic)),
+        )
+        self.while_active.callback(self.destroy_subscription, made)
+
+    def serve(self, kind: type[Any], name: str, callback: Any, group: Any = None) -> None:
+        """Offer a service while the node is configured."""
+        made = self.create_service(kind, name, callback, callback_group=group)
+        self.while_configured.callback(self.destroy_service, made)
+
+    def every(self, period_s: float, callback: Callable[[], None]) -> Timer:
+        """Call back regularly while the node is active, by the steady clock."""
+        made = self.create_timer(period_s, callback, clock=STEADY)
+        self.while_active.callback(self.destroy_timer, made)
+        return made
+
+    def when_clock_jumps_back(self, callback: Callable[[], None]) -> None:
+        """Call back while active when ROS time jumps back: a bag starts again, a simulation."""
+        backward = JumpThreshold(min_forward=None, min_backward=Duration(nanoseconds=-1))
+        handle = self.get_clock().create_jump_callback(
+            backward, post_callback=lambda jump: callback()
+        )
+        self.while_active.callback(handle.unregister)
+
+    def log_problem(self, error: Exception) -> None:
+        """Say what went wrong, not too often; with its trace where it was not foreseen."""
+        foreseen = isinstance(error, (EmbodiedRError, ValueError))
+        text = str(error) if foreseen else ''.join(traceback.format_exception(error))
+        self.get_logger().warning(text, throttle_duration_sec=_SAY_AGAIN_S)
+
+    def note_failure(self, error: Exception) -> None:
+        """Take that a callback raised what it should not have."""
+        self._failures.tick()
+        self._last_failure = f'{type(error).__name__}: {" ".join(str(error).split())}'
+
+    def now_ns(self) -> int:
+        """ROS time, the clock of the image stamps [ns]."""
+        return int(self.get_clock().now().nanoseconds)
+
+    def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Configure, or say in one line why not."""
+        del state
+        done = self._attempt('configured', self._configure, self.while_configured)
+        self.parameters.is_configured = done == SUCCESS
+        return done
+
+    def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Activate, or say in one line why not."""
+        super().on_activate(state)
+        done = self._attempt('activated', self.activate, self.while_active)
+        self.is_active = done == SUCCESS
+        if done == SUCCESS:
+            self.publish_provenance()
+        else:
+            super().on_deactivate(state)
+        return done
+
+    def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """End what runs while active."""
+        self.is_active = False
+        self._undo(self.while_active)
+        return super().on_deactivate(state)
+
+    def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Remove what lives while configured."""
+        del state
+        self._undo(self.while_configured)
+        self.parameters.is_configured = False
+        return SUCCESS
+
+    def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """End everything, from any state."""
+        if self.is_active:
+            self.on_deactivate(state)
+        return self.on_cleanup(state)
+
+    def on_error(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Fall back to unconfigured with nothing left behind."""
+        return self.on_shutdown(state)
+
+    def _configure(self) -> None:
+        for kind in self.groups:
+            self.parameters.config(kind)
+        self.configure()
+        self._provenance = self.publisher(String, 'provenance', topics.LATCHED)
+
+    def _attempt(
+        self, what: str, step: Callable[[], None], made: ExitStack
+    ) -> TransitionCallbackReturn:
+        # rclpy swallows what a transition raises, so it is logged here.
+        try:
+            step()
+        except EmbodiedRError as error:
+            self.get_logger().error(f'not {what}: {" ".join(str(error).split())}')
+        except Exception:
+            self.get_logger().error(f'not {what}:\n{traceback.format_exc()}')
+        else:
+            return SUCCESS
+        self._undo(made)
+        return FAILURE
+
+    def _undo(self, made: ExitStack) -> None:
+        try:
+            made.close()
+        except Exception:
+            self.get_logger().error(f'clean-up went wrong:\n{traceback.format_exc()}')
+
+    def _guard_transitions(self) -> None:
+        """Answer a transition that is not possible now with False, instead of ending the node."""
+        service = self._service_change_state
+        change_state = service.callback
+
+        def guarded(request: Any, response: Any) -> Any:
+            try:
+                return change_state(request, response)
+            except Exception as error:
+                self.get_logger().warning(f'transition refused: {str(error).splitlines()[0]}')
+                response.success = False
+                return response
+
+        service.callback = guarded
+
+    def _parameters_changed(self) -> None:
+        if self.parameters.is_configured:
+            self.changed()
+            self.publish_provenance()
+
+    def _note_bad_qos(self, topic: str) -> None:
+        topic = self.resolve_topic_name(topic)
+        self.bad_qos[topic] = self.bad_qos.get(topic, 0) + 1
+        self.get_logger().warning(
+            f'a publisher of {topic!r} offers a QoS that this subscription cannot use: '
+            f'set qos_overrides.{topic}.subscription.reliability, or change the publisher'
+        )
+
+    def _health(self) -> Health:
+        if not self.is_active:
+            return Health(Level.OK, 'not active')
+        health = self.report()
+        values = {**health.values, 'failed_callbacks': self._failures.count}
+        if self._failures.rate_hz() and health.level < Level.ERROR:
+            return Health(Level.WARN, f'a callback failed: {self._last_failure}', values)
+        if self.bad_qos and health.level < Level.ERROR:
+            topics = ', '.join(sorted(self.bad_qos))
+            return Health(Level.WARN, f'incompatible QoS on {topics}', values)
+        return replace(health, values=values) if self._failures.count else health

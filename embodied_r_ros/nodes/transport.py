@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A DDS transport that does not lose camera images, and a check that they arrive."""
+
+from __future__ import annotations
+
+from array import array
+import json
+import os
+from pathlib import Path
+import shutil
+import subprocess
+import sys
+import time
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.common.errors import EmbodiedRError
+from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.nodes import topics
+import rclpy
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from sensor_msgs.msg import Image
+from std_msgs.msg import Empty
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rclpy.node import Node
+
+_MB = 1024 * 1024
+# Holds two raw images of 1920x1080 and their fragments' overhead.
+_SEGMENT_MB = 16
+# With less, raw images of 640x480 are lost.
+_SMALLEST_SEGMENT_MB = 2
+# Each process has a segment of its own; containers often give all of them 64 MB.
+_PROCESSES = 8
+_SET_BY_USER = (
+    'FASTDDS_BUILTIN_TRANSPORTS',
+    'FASTDDS_DEFAULT_PROFILES_FILE',
+    'FASTRTPS_DEFAULT_PROFILES_FILE',
+)
+# Their Fast DDS (2.6) reads profiles only.
+_OLD_DISTROS = ('humble', 'iron')
+# What a program may ask of a socket [bytes]; Linux comes with STOCK_SOCKET_LIMIT.
+SOCKET_LIMIT = Path('/proc/sys/net/core/rmem_max')
+STOCK_SOCKET_LIMIT = 212_992
+# Two raw images of 1920x1080 on their way, as the segment.
+_GENEROUS_SOCKET_LIMIT = _SEGMENT_MB * _MB
+
+
+def segment_mb(free_bytes: int) -> int:
+    """Size of a process's shared-memory segment that the machine can afford [MB]."""
+    return max(_SMALLEST_SEGMENT_MB, min(_SEGMENT_MB, free_bytes // _MB // _PROCESSES))
+
+
+def transport_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Environment variables that every process of the pipeline needs, the camera driver too.
+
+    Args:
+        environ: The environment as it is.
+
+    Returns:
+        What to add to it; empty where another middleware is in use or the user has decided.
+    """
+    if not _is_fast_dds(environ) or any(name in environ for name in _SET_BY_USER):
+        return {}
+    if environ.get('ROS_DISTRO') in _OLD_DISTROS:
+        profile = shared_path('config', 'dds', 'fastdds.xml')
+        return {'FASTRTPS_DEFAULT_PROFILES_FILE': str(profile)}
+    # Fast DDS makes the segment twice the size of a socket buffer. A socket buffer larger than the
+    # system allows (net.core.rmem_max) becomes what the system allows.
+    socket_mb = segment_mb(_free_shared_memory()) // 2
+    return {'FASTDDS_BUILTIN_TRANSPORTS': f'DEFAULT?sockets_size={socket_mb}MB'}
+
+
+def stock_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment without any choice of transport: that of a program that knows of none."""
+    return {name: value for name, value in environ.items() if name not in _SET_BY_USER}
+
+
+def remedy_for_lost_images(environ: Mapping[str, str]) -> str:
+    """What to do where images are lost between two processes: one line, the best way first.
+
+    Args:
+        environ: The environment as it is; it tells which middleware is in use.
+    """
+    ways = []
+    if _is_fast_dds(environ):
+        [(name, value)] = transport_environment(stock_environment(environ)).items()
+        ways.append(f"run export {name}='{value}' before the camera driver (shared memory)")
+    elif 'cyclonedds' in environ['RMW_IMPLEMENTATION']:
+        profile = shared_path('config', 'dds', 'cyclonedds.xml')
+        ways.append(f'run export CYCLONEDDS_URI=file://{profile} before camera driver and nodes')
+    ways += [
+        'set reliable QoS on camera and subscription (qos_overrides)',
+        'use image_transport compressed',
+        f'where UDP is in use, sudo sysctl -w net.core.rmem_max={_GENEROUS_SOCKET_LIMIT} '
+        f'(now {socket_limit() or "not known"})',
+    ]
+    return '; or '.join(ways) + '; see docs/on_a_robot.md'
+
+
+def socket_limit() -> int | None:
+    """The largest receive buffer that a program may ask for [bytes]; None: not known here."""
+    try:
+        return int(SOCKET_LIMIT.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _is_fast_dds(environ: Mapping[str, str]) -> bool:
+    return 'fastrtps' in (environ.get('RMW_IMPLEMENTATION') or 'rmw_fastrtps_cpp')
+
+
+def _free_shared_memory() -> int:
+    try:
+        return shutil.disk_usage('/dev/shm').free
+    except OSError:
+        return _SEGMENT_MB * _PROCESSES * _MB
+
+
+_TOPIC = 'embodied_r_transport_check'
+_READY = 'embodied_r_transport_ready'  # the receiver says that images reach it
+_WARM_UP = 'warm-up'  # frame_id of the images before that, which do not count
+_RATE_HZ = 30.0
+_FIND_TIMEOUT_S = 20.0
+_SILENCE_S = 2.0  # what has not come this long after the last image is lost
+
+
+def measure(
+    width: int = 640,
+    height: int = 480,
+    count: int = 120,
+    reliability: str = 'best_effort',
+    environment: Mapping[str, str] | None = None,
+    publisher_environment: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Send raw bgr8 images at 30 Hz from one process to another and count what arrives.
+
+    Args:
+        width: Width of the images [px].
+        height: Height of the images [px].
+        count: Images to send.
+        reliability: 'best_effort' or 'reliable', of both ends.
+        environment: Environment of both processes; None: this one, with the shipped transport.
+        publisher_environment: That of the publisher, where it differs.
+
+    Returns:
+        `sent`, `received`, `reliability`, `pids` of publisher and receiver, and the time from
+        publishing to receipt, `latency_p50_s` and `latency_p99_s` (None where nothing arrived).
+
+    Raises:
+        EmbodiedRError: The processes did not find each other, or one failed.
+    """
+    settings = {
+        'width': width,
+        'height': height,
+        'count': count,
+        'reliability': reliability,
+    }
+    if environment is None:
+        environment = {**os.environ, **transport_environment(os.environ)}
+    limit_s = _FIND_TIMEOUT_S * 2 + count / _RATE_HZ * 2 + _SILENCE_S
+    receiver = _start('receive', settings, environment)
+    publisher = _start('publish', settings, publisher_environment or environment)
+    try:
+        sent = _result(publisher, limit_s)
+        received = _result(receiver, limit_s)
+    finally:
+        for process in (publisher, receiver):
+            process.kill()
+            process.wait(_FIND_TIMEOUT_S)
+    return {
+        'sent': sent['count'],
+        'received': received['count'],
+        'reliability': reliability,
+        'pids': [sent['pid'], received['pid']],
+        'latency_p50_s': received['latency_p50_s'],
+        'latency_p99_s': received['latency_p99_s'],
+    }
+
+
+def _start(
+    role: str, settings: Mapping[str, Any], environment: Mapping[str, str]
+) -> subprocess.Popen[str]:
+    command = [sys.executable, '-m', __spec__.name, role, json.dumps(settings)]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, env=dict(environment), stdout=pipe, stderr=pipe, text=True)
+
+
+def _result(process: subprocess.Popen[str], timeout_s: float) -> dict[str, Any]:
+    try:
+        out, err = process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        msg = f'the transport check did not end within {timeout_s:.0f} s'
+        raise EmbodiedRError(msg) from None
+    if process.returncode:
+        reason = (err.strip().splitlines() or ['no reason given'])[-1]
+        msg = f'the transport check failed: {reason}'
+        raise EmbodiedRError(msg)
+    found: dict[str, Any] = json.loads(out.splitlines()[-1])
+    return found
+
+
+def _profile(reliability: str) -> QoSProfile:
+    policy = ReliabilityPolicy[reliability.upper()]
+    return QoSProfile(depth=topics.SENSOR.depth, reliability=policy)
+
+
+def _publish(node: Node, settings: Mapping[str, Any]) -> dict[str, Any]:
+    publisher = node.create_publisher(Image, _TOPIC, _profile(settings['reliability']))
+    width, height = settings['width'], settings['height']
+    data = array('B', bytes(width * height * 3))
+    msg = Image(encoding='bgr8', width=width, height=height, step=width * 3, data=data)
+    msg.header.frame_id = _WARM_UP
+    ready: list[Empty] = []
+    node.create_subscription(Empty, _READY, ready.append, topics.LATCHED)
+    end = time.monotonic() + _FIND_TIMEOUT_S
+    while not ready:
+        if time.monotonic() > end:
+            sys.exit(f'no receiver was found within {_FIND_TIMEOUT_S:.0f} s')
+        publisher.publish(msg)
+        rclpy.spin_once(node, timeout_sec=0.1)
+    msg.header.frame_id = ''
+    start = time.monotonic()
+    for index in range(settings['count']):
+        time.sleep(max(0.0, start + index / _RATE_HZ - time.monotonic()))
+        sec, nanosec = divmod(time.monotonic_ns(), 1_000_000_000)
+        msg.header.stamp.sec, msg.header.stamp.nanosec = sec, nanosec
+        publisher.publish(msg)
+    # The last image needs its publisher until it has left.
+    time.sleep(_SILENCE_S)
+    return {'count': settings['count'], 'pid': os.getpid()}
+
+
+def _receive(node: Node, settings: Mapping[str, Any]) -> dict[str, Any]:
+    latencies: list[float] = []
+    ready = node.create_publisher(Empty, _READY, topics.LATCHED)
+
+    def note(msg: Image) -> None:
+        if msg.header.frame_id == _WARM_UP:
+            ready.publish(Empty())
+            return
+        sent_ns = msg.header.stamp.sec * 1_000_000_000 + msg.header.stamp.nanosec
+        latencies.append((time.monotonic_ns() - sent_ns) * 1e-9)
+
+    node.create_subscription(Image, _TOPIC, note, _profile(settings['reliability']))
+    end = time.monotonic() + _FIND_TIMEOUT_S + settings['count'] / _RATE_HZ
+    while len(latencies) < settings['count'] and time.monotonic() < end:
+        before = len(latencies)
+        rclpy.spin_once(node, timeout_sec=_SILENCE_S)
+        if latencies and len(latencies) == before:
+            break
+    ordered = sorted(latencies)
+    return {
+        'count': len(latencies),
+        'pid': os.getpid(),
+        'latency_p50_s': ordered[len(ordered) // 2] if ordered else None,
+        'latency_p99_s': ordered[len(ordered) * 99 // 100] if ordered else None,
+    }
+
+
+def main() -> None:
+    """Run one end: `transport_check publish|receive SETTINGS`."""
+    role, settings = sys.argv[1], json.loads(sys.argv[2])
+    rclpy.init()
+    node = rclpy.create_node(f'embodied_r_transport_{role}')
+    try:
+        found = (_publish if role == 'publish' else _receive)(node, settings)
+    finally:
+        node.destroy_node()
+        rclpy.try_shutdown()
+    sys.stdout.write(json.dumps(found) + '\n')
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Items of a delta from the coloured objects of one view or of two, tracked and ranged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import math
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.types.deltas import Item, ItemStatus, MotionSource
+from embodied_r_ros.types.geometry import rotation_from_ypr, vector_of_direction
+from embodied_r_ros.types.vocabulary import item_label
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from embodied_r_ros.perception.coloured_objects import ColouredObject
+    from embodied_r_ros.types.deltas import Motion
+    from embodied_r_ros.types.geometry import Pose
+    from numpy.typing import NDArray
+
+# What is off its arc by less is at rest: a part for the noise of directions, and a share of the
+# size, because the middle of an object shifts with the side that it shows.
+_WHOLE = (math.radians(1.5), 0.08)
+_CUT = (math.radians(3.0), 0.3)  # where an edge hides the middle
+_REACH_RAD = math.radians(45.0)  # nothing moves further across the view between keyframes
+_SHAPE_COST_RAD = math.radians(6.0)  # of a silhouette that is another one from here
+_NEAREST = 0.3  # [m], or in units of an unknown baseline
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """An object of one view, and what became of it in the other."""
+
+    status: ItemStatus
+    earlier: int | None  # position in the earlier view; None: not seen there
+    later: int | None  # position in the later view; None: not seen there
+
+
+def associate(
+    earlier: Sequence[ColouredObject],
+    later: Sequence[ColouredObject],
+    motion: Motion,
+    slack_rad: float = 0.0,
+) -> list[Pairing]:
+    """Pair the objects of two views: the later view's in their order, then those that left.
+
+    Args:
+        earlier: What the earlier view shows.
+        later: What the later view shows.
+        motion: Of the camera in between.
+        slack_rad: How far the motion may be wrong.
+    """
+    partners = {}
+    for colour in sorted({item.colour for item in later}):
+        olds = [i for i, item in enumerate(earlier) if item.colour == colour]
+        news = [i for i, item in enumerate(later) if item.colour == colour]
+        if motion.source is MotionSource.UNKNOWN:
+            partners.update(_by_colour(olds, news))
+        else:
+            partners.update(_by_direction(earlier, later, (olds, news), motion, slack_rad))
+    pairs = [
+        partners.get(index, Pairing(ItemStatus.APPEARED, None, index))
+        for index in range(len(later))
+    ]
+    kept = {pair.earlier for pair in pairs}
+    if motion.source is MotionSource.UNKNOWN:
+        # Of several alike none can be named as the one that left.
+        colours = {item.colour for item in later}
+        kept |= {i for i, item in enumerate(earlier) if item.colour in colours}
+    gone = [i for i in range(len(earlier)) if i not in kept]
+    return pairs + [Pairing(ItemStatus.LEFT, index, None) for index in gone]
+
+
+def _by_colour(olds: list[int], news: list[int]) -> dict[int, Pairing]:
+    """Without a motion: what has a colour that was seen before is in view, and no more is said."""
+    if not olds:
+        return {}
+    same = olds[0] if len(olds) == len(news) == 1 else None
+    return {new: Pairing(ItemStatus.VISIBLE, same, new) for new in news}
+
+
+def _by_direction(
+    earlier: Sequence[ColouredObject],
+    later: Sequence[ColouredObject],
+    groups: tuple[list[int], list[int]],
+    motion: Motion,
+    slack_rad: float,
+) -> dict[int, Pairing]:
+    """Pair the objects of one colour, the nearest to where they should be first."""
+    olds, news = groups
+    is_single = len(olds) == len(news) == 1
+    costs = sorted(
+        (_cost(earlier[old], later[new], motion), old, new) for old in olds for new in news
+    )
+    partners: dict[int, Pairing] = {}
+    taken: set[int] = set()
+    for _, old, new in costs:
+        off = off_arc(earlier[old], later[new], motion)
+        at_rest = off <= _tolerance(earlier[old], later[new]) + slack_rad
+        moved = is_single and off <= _REACH_RAD
+        if old not in taken and new not in partners and (at_rest or moved):
+            status = ItemStatus.VISIBLE if at_rest else ItemStatus.MOVED
+            partners[new] = Pairing(status, old, new)
+            taken.add(old)
+    return partners
+
+
+def _cost(earlier: ColouredObject, later: ColouredObject, motion: Motion) -> float:
+    is_other = earlier.shape and later.shape and earlier.shape != later.shape
+    return off_arc(earlier, later, motion) + (_SHAPE_COST_RAD if is_other else 0.0)
+
+
+def _tolerance(one: ColouredObject, other: ColouredObject) -> float:
+    least, share = _CUT if one.is_cut or other.is_cut else _WHOLE
+    return least + share * max(one.width_rad, one.height_rad, other.width_rad, other.height_rad)
+
+
+def off_arc(earlier: ColouredObject, later: ColouredObject, motion: Motion) -> float:
+    """Angle between where an object is seen and where it could be seen at rest [rad]."""
+    start = vector_of_direction(earlier.bearing_rad, earlier.elevation_rad)
+    rotation = rotation_from_ypr(motion.yaw_rad, motion.pitch_rad, motion.roll_rad)
+    end = rotation @ vector_of_direction(later.bearing_rad, later.elevation_rad)
+    places = _arc(start, np.array(motion.translation))
+    return math.acos(float(np.clip((places @ end).max(), -1.0, 1.0)))
+
+
+def _arc(start: NDArray[np.float64], translation: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Directions of a point at rest after a translation, over its possible distances. (N, 3)."""
+    inverse = np.linspace(0.0, 1.0 / _NEAREST, 400)[:, None]
+    places = start - inverse * translation
+    return np.asarray(places / np.linalg.norm(places, axis=1, keepdims=True))
+
+
+_MIN_DEPRESSION_RAD = math.radians(2.0)  # a flatter ray meets the floor anywhere
+_MAX_WIDTH_M = 0.65
+_MAX_HEIGHT_M = 1.1
+_MIN_PARALLAX_RAD = math.radians(3.0)
+
+
+@dataclass(frozen=True)
+class Floor:
+    """A level floor, as seen from a camera above it."""
+
+    height_m: float  # of the camera above it
+    level: NDArray[np.float64]  # (3, 3): turns body axes so that z points straight up
+
+
+def floor_below(pose: Pose | None, camera_height_m: float) -> Floor | None:
+    """The floor that the camera is above; None: not known.
+
+    Args:
+        pose: Of the camera link, in a frame whose z axis points up from the floor; None: unknown,
+            and the camera is taken to be level.
+        camera_height_m: Height of the camera above the floor [m]; 0: the pose has it.
+    """
+    level = np.eye(3) if pose is None else pose.rotation()
+    height = camera_height_m or (pose.position[2] if pose else 0.0)
+    return Floor(height, level) if height > 0 else None
+
+
+def distance_on_floor(item: ColouredObject, floor: Floor) -> float:
+    """Distance to the middle of an object that stands on the floor [m]; NaN: it does not."""
+    x, y, z = floor.level @ np.array(item.lowest)
+    if item.is_cut_below or math.atan2(-z, math.hypot(x, y)) < _MIN_DEPRESSION_RAD:
+        return math.nan
+    to_base = floor.height_m * math.hypot(x, y) / -z
+    half_width = to_base * math.tan(min(item.width_rad, 2.0) / 2)
+    height = 2 * to_base * math.tan(min(item.height_rad, 2.0) / 2)
+    if 2 * half_width > _MAX_WIDTH_M or height > _MAX_HEIGHT_M:
+        return math.nan
+    middle = floor.level @ vector_of_direction(item.bearing_rad, item.elevation_rad)
+    if item.shape == 'round':
+        # A ball of angular radius a, seen at a depression d, is s sin(a) + s sin(d) below us.
+        return float(floor.height_m / (math.sin(item.height_rad / 2) - middle[2]))
+    # The ray meets the near side of the base; the middle is half an object further.
+    return float((to_base + half_width) / math.hypot(middle[0], middle[1]))
+
+
+def triangulated_distance(
+    earlier: NDArray[np.float64], later: NDArray[np.float64], offset: NDArray[np.float64]
+) -> float:
+    """Distance from the later viewpoint to where two rays meet [m]; NaN: nearly parallel.
+
+    Args:
+        earlier: Direction from the earlier viewpoint, unit length. Shape (3,).
+        later: Direction from the later viewpoint in the same axes, unit length. Shape (3,).
+        offset: From the earlier to the later viewpoint [m]. Shape (3,).
+    """
+    normal = np.cross(earlier, later)
+    sine = float(np.linalg.norm(normal))
+    if sine < math.sin(_MIN_PARALLAX_RAD):
+        return math.nan
+    distance = float(np.cross(offset, earlier) @ normal) / sine**2
+    return distance if distance > 0 else math.nan
+
+
+@dataclass(frozen=True)
+class View:
+    """What one keyframe shows, and the floor that it is seen above."""
+
+    objects: Sequence[ColouredObject]
+    floor: Floor | None  # None: not known
+
+
+def items_in_view(view: View) -> list[Item]:
+    """Items of a view by itself, the largest first."""
+    return _largest_first([_item_alone(f, ItemStatus.VISIBLE, view) for f in view.objects])
+
+
+def items_between(
+    earlier: View, later: View, motion: Motion, slack_rad: float = 0.0
+) -> list[Item]:
+    """Items of the later view, and those that left it, the largest first.
+
+    An item has left only when nothing of it is seen. What the edge cuts off to a remnant is still
+    in view: a pair does not know what was said of the pair before, so that an item that was
+    called gone with its remnant would be gone again with its end.
+
+    Args:
+        earlier: The earlier view.
+        later: The later view.
+        motion: Of the camera in between.
+        slack_rad: How far the motion may be wrong.
+    """
+    items = []
+    for pair in associate(earlier.objects, later.objects, motion, slack_rad):
+        old = None if pair.earlier is None else earlier.objects[pair.earlier]
+        new = None if pair.later is None else later.objects[pair.later]
+        if old and new is None:
+            items.append(_item_alone(old, ItemStatus.LEFT, earlier))
+        elif new:
+            at_rest = old if pair.status is ItemStatus.VISIBLE else None
+            distance = _two_view_range(at_rest, new, motion) if at_rest else math.nan
+            if math.isnan(distance):
+                distance = _range(new, later)
+            # What is hidden in part may have been seen whole before.
+            shape = new.shape or (old.shape if old else '')
+            items.append(_item(new, shape, pair.status, distance))
+    return _largest_first(items)
+
+
+def _largest_first(items: list[Item]) -> list[Item]:
+    return sorted(items, key=lambda item: -item.size_rad)
+
+
+def _item_alone(found: ColouredObject, status: ItemStatus, view: View) -> Item:
+    return _item(found, found.shape, status, _range(found, view))
+
+
+def _item(found: ColouredObject, shape: str, status: ItemStatus, distance_m: float) -> Item:
+    return Item(
+        label=item_label(found.colour, shape),
+        status=status,
+        bearing_rad=found.bearing_rad,
+        elevation_rad=found.elevation_rad,
+        size_rad=max(found.width_rad, found.height_rad),
+        distance_m=distance_m,
+        confidence=found.confidence,
+    )
+
+
+def _range(found: ColouredObject, view: View) -> float:
+    return distance_on_floor(found, view.floor) if view.floor else math.nan
+
+
+def _two_view_range(old: ColouredObject, new: ColouredObject, motion: Motion) -> float:
+    """Distance in the later view by triangulation [m]; NaN: one is cut off, or no baseline."""
+    if not motion.is_metric or old.is_cut or new.is_cut:
+        return math.nan
+    rotation = rotation_from_ypr(motion.yaw_rad, motion.pitch_rad, motion.roll_rad)
+    return triangulated_distance(
+        vector_of_direction(old.bearing_rad, old.elevation_rad),
+        rotation @ vector_of_direction(new.bearing_rad, new.elevation_rad),
+        np.array(motion.translation),
+    )

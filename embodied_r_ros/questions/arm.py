@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kinds of questions about an arm: where it goes next, where it is, and how it gets there.
+
+The three of Robot-R1, and two that it has not: the gripper and the rotation at the keypoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import permutations, product
+import math
+from random import Random
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.arm.candidates import propose_candidates
+from embodied_r_ros.arm.proposal import GRIPPER_NEXT, keypoint_question, task_text
+from embodied_r_ros.arm.robot import Robot
+from embodied_r_ros.arm.table import seen_things
+from embodied_r_ros.arm.task_frame import Movement
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.questions.arm_options import (
+    rounded,
+    wrong_movements,
+    wrong_positions,
+    WrongPosition,
+)
+from embodied_r_ros.questions.indoor import Draft, Unsolved
+from embodied_r_ros.types.geometry import (
+    matrix_from_quaternion,
+    position_text,
+    quaternion_from_matrix,
+    wrapped,
+)
+import numpy as np
+
+if TYPE_CHECKING:
+    from embodied_r_ros.arm.demonstration import ArmEpisode, ArmState
+    from embodied_r_ros.arm.table import TableView
+    from embodied_r_ros.types.deltas import SemanticDelta
+    from embodied_r_ros.types.geometry import Position
+    from numpy.typing import NDArray
+
+SOURCE = 'demonstration'  # what proves the solutions
+_YAW_STEP_DEG = 45
+_CANDIDATE_NEAR_M = 0.05  # to the keypoint: what is meant, where a perceiver placed it wrongly
+_NO_DISTRACTORS = 'too few wrong positions are far enough from the others'
+_STATE = 'At which position is the end effector now?'
+_MOVEMENT = (
+    'Which movement takes the end effector to its next position? Forward is towards the camera, '
+    'left and right are as in the image.'
+)
+_YAW = (
+    'How is the gripper turned about the vertical at the next position of the end effector, '
+    'compared with now, as seen from above?'
+)
+_QUATERNION = (
+    'Which orientation does the end effector have at its next position, to the nearest quarter '
+    'turn, as a quaternion x, y, z, w?'
+)
+
+
+@dataclass(frozen=True)
+class ArmMoment:
+    """A state of a demonstration, and the keypoint after it."""
+
+    shown: ArmEpisode
+    index: int  # of the state
+    keypoint_index: int  # of the state at the keypoint
+    deltas: tuple[SemanticDelta, ...] = ()  # what had been seen until then
+    seed: str = ''  # of candidates
+
+    @property
+    def state(self) -> ArmState:
+        """The arm now."""
+        return self.shown.states[self.index]
+
+    @property
+    def keypoint(self) -> ArmState:
+        """The arm at its next keypoint."""
+        return self.shown.states[self.keypoint_index]
+
+    def view(self, *, is_tool_told: bool = True) -> TableView | None:
+        """The table as the camera saw it last; None: nothing is placed, or nothing was seen."""
+        if self.shown.view is None or not self.deltas:
+            return None
+        then = self.shown.state_at(self.deltas[-1].stamp_ns) if is_tool_told else None
+        return replace(self.shown.view, tool=then.position if then else None)
+
+
+ArmKind = Callable[[ArmMoment, Robot, Random], 'Draft | Unsolved']
+
+
+def waypoint(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | Unsolved:
+    """Which position comes next; the prompt is that of the action PredictKeypoint."""
+    found = _waypoint_options(moment, robot, rng)
+    if isinstance(found, Unsolved):
+        return found
+    right, wrong = found
+    question = keypoint_question(
+        moment.shown.task,
+        moment.shown.frame_id,
+        [right, *(each.position for each in wrong)],
+        robot=robot.metadata,
+        state=moment.state.position,
+    )
+    truth = {'distractors': [_measured(each.source, each.position, moment) for each in wrong]}
+    return _draft(question.text, question.options, truth)
+
+
+def _waypoint_options(
+    moment: ArmMoment, robot: Robot, rng: Random
+) -> tuple[Position, list[WrongPosition]] | Unsolved:
+    """The right position and the wrong ones."""
+    right, state = moment.keypoint.position, moment.state.position
+    if robot.questions.distractors == 'candidates':
+        return proposed(right, moment, robot)
+    wrong = wrong_positions(right, moment.shown, robot, rng, state)
+    return (right, wrong) if wrong else Unsolved(_NO_DISTRACTORS)
+
+
+def proposed(
+    keypoint: Position, moment: ArmMoment, robot: Robot
+) -> tuple[Position, list[WrongPosition]] | Unsolved:
+    """What the sampler of candidates proposes: the one nearest to the keypoint, and the others."""
+    view, state = moment.view(), moment.state.position
+    if view is None:
+        return Unsolved('candidates are sampled where things are seen, and nothing is placed')
+    things = seen_things(moment.deltas, view)
+    try:
+        found = propose_candidates(things, state, robot.metadata, robot.candidates, moment.seed)
+    except InputError as error:
+        return Unsolved(str(error))
+    right = min(found, key=lambda each: math.dist(each.position, keypoint))
+    if math.dist(right.position, keypoint) > _CANDIDATE_NEAR_M:
+        return Unsolved('no candidate is near the keypoint')
+    others = [WrongPosition(each.position, 'candidate') for each in found if each is not right]
+    return right.position, others
+
+
+def current_state(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | Unsolved:
+    """Where the end effector is now; the state is not told."""
+    right = moment.state.position
+    wrong = wrong_positions(right, moment.shown, robot, rng)
+    if not wrong:
+        return Unsolved(_NO_DISTRACTORS)
+    options = [position_text(right), *(position_text(each.position) for each in wrong)]
+    truth = {'distractors': [_measured(each.source, each.position, moment) for each in wrong]}
+    return _draft(_asked(moment, _STATE, robot, is_state_told=False), options, truth)
+
+
+def movement(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | Unsolved:
+    """Which movement, in words, leads to the next keypoint."""
+    config = robot.questions
+    right = Movement.between(moment.state.position, moment.keypoint.position, config.deadband_m)
+    if right is None:
+        return Unsolved('the way to the keypoint is not longer than the deadband')
+    wrong = wrong_movements(right, config, rng)
+    options = [right.words(), *(each.words() for each, _ in wrong)]
+    truth = {'distractors': [{'source': how} for _, how in wrong]}
+    question = _asked(moment, _MOVEMENT, robot, is_context_told=config.movement_context)
+    return _draft(question, options, truth)
+
+
+def gripper(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | Unsolved:
+    """Whether the gripper is open or closed at the next keypoint."""
+    del rng
+    if moment.keypoint.closed is None:
+        return Unsolved('the state of the gripper is not known')
+    options = ['closed', 'open'] if moment.keypoint.closed else ['open', 'closed']
+    return _draft(_asked(moment, GRIPPER_NEXT, robot), options, {})
+
+
+def yaw(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | Unsolved:
+    """How far the end effector turns about the vertical, to the nearest 45 degrees."""
+    now, then = moment.state.orientation, moment.keypoint.orientation
+    if now is None or then is None:
+        return Unsolved('the orientation of the end effector is not known')
+    turn = quaternion_from_matrix(matrix_from_quaternion(then) @ matrix_from_quaternion(now).T)
+    if math.hypot(turn[2], turn[3]) < math.sqrt(0.5):
+        return Unsolved('the end effector tips over: it does not turn about the vertical')
+    degrees = math.degrees(wrapped(2 * math.atan2(turn[2], turn[3])))
+    right = round(degrees / _YAW_STEP_DEG) * _YAW_STEP_DEG % 360
+    others = [step for step in range(0, 360, _YAW_STEP_DEG) if step != right]
+    chosen = [right, *rng.sample(others, robot.questions.options - 1)]
+    truth = {'yaw_deg': round(degrees, 1)}
+    return _draft(_asked(moment, _YAW, robot), [_yaw_text(step) for step in chosen], truth)
+
+
+def quaternion(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | Unsolved:
+    """Which of the 24 orientations by quarter turns is nearest to that at the keypoint."""
+    then = moment.keypoint.orientation
+    if then is None:
+        return Unsolved('the orientation of the end effector is not known')
+    turn = matrix_from_quaternion(then)
+    # The trace of what is left falls with its angle.
+    nearest = max(
+        range(len(_QUARTER_TURNS)), key=lambda i: float((_QUARTER_TURNS[i] * turn).sum())
+    )
+    others = [index for index in range(len(_QUARTER_TURNS)) if index != nearest]
+    chosen = [nearest, *rng.sample(others, robot.questions.options - 1)]
+    truth = {'quaternion': [round(part, 4) for part in then]}
+    options = [_quaternion_text(_QUARTER_TURNS[index]) for index in chosen]
+    return _draft(_asked(moment, _QUATERNION, robot), options, truth)
+
+
+def arm_kinds(robot: Robot) -> dict[str, ArmKind]:
+    """The kinds that are asked of a robot, by question type."""
+    config = robot.questions
+    kinds: dict[str, ArmKind] = {name: _PAPER_KINDS[name] for name in config.kinds}
+    if config.gripper:
+        kinds['gripper'] = gripper
+    if config.rotation != 'none':
+        kinds['rotation'] = yaw if config.rotation == 'yaw' else quaternion
+    return kinds
+
+
+def is_state_told(kind: str, robot: Robot) -> bool:
+    """Tell whether questions of a kind say where the end effector is."""
+    return kind != 'current_state' and (kind != 'movement' or robot.questions.movement_context)
+
+
+def _draft(question: str, options: list[str] | tuple[str, ...], truth: dict[str, Any]) -> Draft:
+    """A draft whose first option is right."""
+    return Draft(question, tuple(options), options[0], source=SOURCE, truth=truth)
+
+
+def _asked(
+    moment: ArmMoment,
+    asked: str,
+    robot: Robot,
+    *,
+    is_state_told: bool = True,
+    is_context_told: bool = True,
+) -> str:
+    shown = moment.shown
+    state = moment.state.position if is_state_told and is_context_told else None
+    metadata = robot.metadata if is_context_told else None
+    return task_text(shown.task, asked, shown.frame_id, metadata, state)
+
+
+def _measured(source: str, wrong: Position, moment: ArmMoment) -> dict[str, Any]:
+    """Where a wrong position comes from, and how far it is from what matters [m]."""
+    to_keypoint = math.dist(wrong, rounded(moment.keypoint.position))
+    to_state = math.dist(wrong, rounded(moment.state.position))
+    return {
+        'source': source,
+        'to_keypoint_m': round(to_keypoint, 3),
+        'to_state_m': round(to_state, 3),
+    }
+
+
+def _yaw_text(step_deg: int) -> str:
+    if step_deg in (0, 180):
+        return 'half round' if step_deg else 'not turned'
+    side = 'counterclockwise' if step_deg < 180 else 'clockwise'
+    return f'{min(step_deg, 360 - step_deg)} degrees {side}'
+
+
+def _quarter_turns() -> list[NDArray[np.float64]]:
+    """All rotations that map axes onto axes."""
+    found: list[NDArray[np.float64]] = []
+    for order, signs in product(permutations(range(3)), product((1.0, -1.0), repeat=3)):
+        turn = np.zeros((3, 3))
+        turn[range(3), order] = signs
+        if np.linalg.det(turn) > 0:
+            found.append(turn)
+    return found
+
+
+def _quaternion_text(turn: NDArray[np.float64]) -> str:
+    """A quaternion with a positive first part of those that are not zero, from the last."""
+    x, y, z, w = quaternion_from_matrix(turn)
+    last = next(part for part in (w, z, y, x) if abs(part) > 1e-6)
+    sign = math.copysign(1.0, last)
+    return f'({", ".join(f"{round(sign * part, 3) + 0.0:.3f}" for part in (x, y, z, w))})'
+
+
+_QUARTER_TURNS = _quarter_turns()
+_PAPER_KINDS: dict[str, ArmKind] = {
+    'waypoint': waypoint,
+    'current_state': current_state,
+    'movement': movement,
+}

@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows: questions with their solutions, one JSON line each, for training and evaluation.
+
+A row keeps of each delta `stamp_ns`, `action`, `change` and `items`, and, where the deltas are of
+several cameras, the name of its `camera`. Questions about a robot's arm also tell where it was and
+where it went next, so that their solutions can be checked.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+import json
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.arm.task_frame import Movement
+from embodied_r_ros.common.errors import EmbodiedRError, InputError
+from embodied_r_ros.reasoning.completions import is_unknown, number_in, option_letter, UNKNOWN
+from embodied_r_ros.reasoning.prompts import build_prompt
+from embodied_r_ros.reasoning.question import question_problem
+from embodied_r_ros.types.answers import FocusText
+from embodied_r_ros.types.deltas import SemanticDelta
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from embodied_r_ros.reasoning.prompts import Prompt
+    from embodied_r_ros.scene.memory import MemoryConfig
+
+ANSWER_KINDS = ('choice', 'number', 'text')
+MOVEMENT = 'movement'  # type of questions whose solution are words for a way
+SPLITS = ('train', 'validation', 'test')
+_TEXTS = (
+    'id', 'episode_id', 'scene_id', 'split', 'source', 'camera', 'question_type', 'question',
+    'answer_kind', 'solution',
+)  # fmt: skip
+_ROBOT_FIELDS = ('state', 'keypoint', 'frame_id', 'deadband_m')
+_OPTIONAL = {'focus', 'meta', *_ROBOT_FIELDS}
+_FAR_M = 1e6  # no arm gets there
+_FOCUS_FIELDS = {'keyframe_id': int, 'stamp_ns': int, 'text': str, 'camera': str}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A question about what was seen, and its solution."""
+
+    id: str
+    episode_id: str
+    scene_id: str  # train and test are split by it
+    split: str  # one of SPLITS
+    source: str  # what proves the solution: 'layout', 'odometry', 'label', …
+    camera: str
+    question_type: str
+    question: str
+    answer_kind: str  # one of ANSWER_KINDS
+    options: tuple[str, ...]  # empty: a free question
+    solution: str  # letter for a choice, number or text otherwise, or 'unknown'
+    deltas: tuple[dict[str, Any], ...]  # as `row_deltas` writes them
+    focus: tuple[dict[str, Any], ...] = ()  # fields of FocusText
+    meta: dict[str, Any] = field(default_factory=dict)
+    state: tuple[float, ...] = ()  # of an end effector, x, y, z in `frame_id` [m]; empty: none
+    keypoint: tuple[float, ...] = ()  # where it goes next [m]; empty: none
+    frame_id: str = ''  # task frame of state and keypoint; empty: none
+    deadband_m: float | None = None  # see `Movement.between`; None: no state and keypoint
+    extra: dict[str, Any] = field(default_factory=dict)  # other fields, kept as they came
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        value = asdict(self)
+        extra = value.pop('extra')
+        if not self.frame_id:
+            for name in _ROBOT_FIELDS:
+                del value[name]
+        return json.dumps({**value, **extra}, ensure_ascii=False, separators=(',', ':'))
+
+    @classmethod
+    def from_json(cls, line: str) -> Row:
+        """Read what `to_json` wrote.
+
+        Raises:
+            InputError: It is not a row; the message names the field.
+        """
+        try:
+            value = json.loads(line)
+        except ValueError as error:
+            msg = f'{line[:60]!r} is not JSON ({error})'
+            raise InputError(msg) from None
+        if not isinstance(value, dict):
+            msg = f'{line[:60]!r} is not a JSON object'
+            raise InputError(msg)
+        return cls.from_mapping(value)
+
+    @classmethod
+    def from_mapping(cls, value: dict[str, Any]) -> Row:
+        """Make a row of plain JSON values, and check it.
+
+        Raises:
+            InputError: A field is missing, has the wrong type or is not allowed.
+        """
+        known = [name for name in cls.__dataclass_fields__ if name != 'extra']
+        missing = [name for name in known if name not in value and name not in _OPTIONAL]
+        if missing:
+            msg = f'row {value.get("id", "?")!r} lacks {", ".join(missing)}'
+            raise InputError(msg)
+        own = {name: value[name] for name in known if name in value}
+        for name in ('options', 'deltas', 'focus', 'state', 'keypoint'):
+            if not isinstance(own.get(name, []), (list, tuple)):
+                msg = f'row {value["id"]!r}: {name} is {own[name]!r}, expected a list'
+                raise InputError(msg)
+            own[name] = tuple(own.get(name, ()))
+        row = cls(**own, extra={k: v for k, v in value.items() if k not in known})
+        _check(row)
+        # Answers are graded in these very letters.
+        return replace(row, solution=UNKNOWN) if is_unknown(row.solution) else row
+
+    def semantic_deltas(self) -> tuple[SemanticDelta, ...]:
+        """The deltas as core values."""
+        return tuple(SemanticDelta.from_row(delta) for delta in self.deltas)
+
+    def prompt(self, config: MemoryConfig) -> Prompt:
+        """The prompt that the reasoner reads for this row, as it would live.
+
+        A question that was asked live is told within the budget that it was answered with.
+        """
+        if budget := self.meta.get('token_budget'):
+            config = replace(config, token_budget=budget)
+        focus = [FocusText(**item) for item in self.focus]
+        return build_prompt(self.question, self.options, self.semantic_deltas(), focus, config)
+
+    def without_scene(self) -> Row:
+        """The same question for who has seen nothing: a blind baseline."""
+        return replace(self, deltas=(), focus=())
+
+    def solution_text(self) -> str:
+        """The solution as text: of a choice, the option's own text."""
+        if self.answer_kind == 'choice' and self.solution != UNKNOWN:
+            return self.options[ord(self.solution) - ord('A')]
+        return self.solution
+
+
+def _check(row: Row) -> None:
+    for name in _TEXTS:
+        if not isinstance(getattr(row, name), str):
+            msg = f'row {row.id!r}: {name} is {getattr(row, name)!r}, expected a text'
+            raise InputError(msg)
+    problem = _parts_problem(row) or _robot_problem(row)
+    problem = problem or question_problem(row.question, row.options)
+    if row.split not in SPLITS:
+        problem = f'split is {row.split!r}, expected one of {", ".join(SPLITS)}'
+    if row.answer_kind not in ANSWER_KINDS:
+        problem = f'answer_kind is {row.answer_kind!r}, expected one of {", ".join(ANSWER_KINDS)}'
+    problem = problem or _solution_problem(row)
+    if problem:
+        msg = f'row {row.id!r}: {problem}'
+        raise InputError(msg)
+
+
+def _solution_problem(row: Row) -> str:
+    """What is wrong with a solution; empty: nothing."""
+    allowed = [*(option_letter(index) for index in range(len(row.options))), UNKNOWN]
+    if row.answer_kind == 'choice' and row.solution not in allowed:
+        return f'solution is {row.solution!r}, expected one of {", ".join(allowed)}'
+    is_number = is_unknown(row.solution) or number_in(row.solution) is not None
+    if row.answer_kind == 'number' and not is_number:
+        return f'solution is {row.solution!r}, expected a number or {UNKNOWN}'
+    return _movement_problem(row) if row.question_type == MOVEMENT and row.frame_id else ''
+
+
+def focus_problem(look: Any) -> str:
+    """Why a value of a file is no `FocusText`; empty: it is one."""
+    fits = isinstance(look, dict) and _FOCUS_FIELDS.keys() - {'camera'} <= look.keys()
+    if not fits or not all(isinstance(v, _FOCUS_FIELDS.get(k, ())) for k, v in look.items()):
+        return f'focus {look!r} is not readable: expected {", ".join(_FOCUS_FIELDS)}'
+    return ''
+
+
+def _parts_problem(row: Row) -> str:
+    """What is wrong with the parts of a row's lists; empty: nothing."""
+    options: tuple[Any, ...] = row.options  # of a file, so of any type
+    deltas: tuple[Any, ...] = row.deltas
+    for option in options:
+        if not isinstance(option, str):
+            return f'option {option!r} is no text'
+    for delta in deltas:
+        if not isinstance(delta, dict):
+            return f'delta {delta!r} is no object'
+    for look in row.focus:
+        if problem := focus_problem(look):
+            return problem
+    return '' if isinstance(row.meta, dict) else f'meta is {row.meta!r}, expected an object'
+
+
+def _robot_problem(row: Row) -> str:
+    """What is wrong with what a row tells of an arm; empty: nothing, or it tells nothing."""
+    told: dict[str, Any] = {name: getattr(row, name) for name in _ROBOT_FIELDS}
+    if all(value in ((), '', None) for value in told.values()):
+        return ''
+    for name in ('state', 'keypoint'):
+        if len(told[name]) != 3 or not all(map(_is_finite, told[name])):
+            return f'{name} is {list(told[name])}, expected x, y, z [m]'
+    if not isinstance(row.frame_id, str) or not row.frame_id:
+        return f'frame_id is {row.frame_id!r}, expected the frame of state and keypoint'
+    if not _is_finite(row.deadband_m) or told['deadband_m'] < 0:
+        return f'deadband_m is {row.deadband_m!r}, expected metres from 0'
+    return ''
+
+
+def _is_finite(value: Any) -> bool:
+    return type(value) in (int, float) and -_FAR_M <= value <= _FAR_M
+
+
+def _movement_problem(row: Row) -> str:
+    """Why the words of a solution are not those of the way that the row tells; empty: they are."""
+    way = Movement.between(row.state, row.keypoint, row.deadband_m or 0.0)
+    words = way.words() if way else UNKNOWN
+    if row.solution_text() == words:
+        return ''
+    return f'solution is {row.solution_text()!r}, but from state to keypoint it is {words!r}'
+
+
+def read_rows(path: Path) -> Iterator[Row]:
+    """Read a file of rows, one at a time.
+
+    Raises:
+        InputError: The file cannot be read, or a line is not a row; names file and line.
+    """
+    try:
+        with path.open(encoding='utf-8') as lines:
+            for number, line in enumerate(lines, 1):
+                if line.strip():
+                    yield _row_at(line, f'{path}:{number}')
+    except (OSError, UnicodeDecodeError) as error:
+        msg = f'{path} cannot be read as rows: {error}'
+        raise InputError(msg) from None
+
+
+def _row_at(line: str, place: str) -> Row:
+    try:
+        return Row.from_json(line)
+    except InputError as error:
+        msg = f'{place}: {error}'
+        raise InputError(msg) from None
+
+
+def write_rows(path: Path, rows: Iterable[Row]) -> int:
+    """Write rows to a file, which appears only when it is complete; returns how many.
+
+    Raises:
+        InputError: The file exists already, its folder does not, or the disk does not take it.
+    """
+    if path.exists():
+        msg = f'{path} exists already: remove it, or name another file'
+        raise InputError(msg)
+    if not path.parent.is_dir():
+        msg = f'folder {path.parent} does not exist: make it first'
+        raise InputError(msg)
+    unfinished = path.with_name(path.name + '.tmp')
+    count = 0
+    try:
+        with unfinished.open('w', encoding='utf-8') as out:
+            for row in rows:
+                out.write(row.to_json() + '\n')
+                count += 1
+        unfinished.replace(path)
+    except EmbodiedRError:  # of the rows; a missed deadline would be an OSError too
+        raise
+    except OSError as error:
+        msg = f'cannot write {path}: {error.strerror}'
+        raise InputError(msg) from None
+    finally:
+        with suppress(OSError):  # where it could not be made, it cannot be removed
+            unfinished.unlink(missing_ok=True)
+    return count

@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answering many askers: a few questions at once, a few in line, the rest turned away.
+
+Each accepted question has a thread of its own, so that its deadline and its cancellation count
+while it waits in line too. Whatever happens, every question ends with exactly one `Outcome`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.common.errors import CancelledError
+from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.reasoning.question import Phase, Refusal, RefusalCode
+from embodied_r_ros.types.answers import Answer, AnswerKind, Freshness
+from embodied_r_ros.types.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from embodied_r_ros.reasoning.question import Listener, Question
+    from embodied_r_ros.reasoning.reasoner import Reasoner
+    from embodied_r_ros.types.deltas import SemanticDelta
+
+
+@dataclass(frozen=True)
+class DeskConfig:
+    """How many questions are taken."""
+
+    at_once: int = setting(
+        1, 'questions answered at the same time', between=(1, 64), read_only=True
+    )
+    in_line: int = setting(
+        4,
+        'questions that may wait; more are turned away as busy',
+        between=(0, 1000),
+        read_only=True,
+    )
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+class Termination(Enum):
+    """Why a question ended (action Ask, TERMINATION_ constants)."""
+
+    COMPLETED = 'completed'
+    CANCELLED = 'cancelled'
+    DEADLINE = 'deadline'
+    DEACTIVATED = 'node_deactivated'
+    REFUSED = 'refused'
+    ERROR = 'error'
+
+
+_TERMINATIONS = {
+    RefusalCode.DEADLINE: Termination.DEADLINE,
+    RefusalCode.MODEL: Termination.ERROR,
+    RefusalCode.FORMAT: Termination.ERROR,
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a question ended."""
+
+    termination: Termination
+    answer: Answer  # with freshness REFUSED where there is none
+    code: RefusalCode | None = None  # None: no error
+    message: str = ''  # what went wrong and what to do
+
+    @classmethod
+    def refused(
+        cls, question: Question, answer_id: str, code: RefusalCode, message: str
+    ) -> Outcome:
+        """The end of a question that was not answered."""
+        termination = _TERMINATIONS.get(code, Termination.REFUSED)
+        return cls(termination, _no_answer(question, answer_id), code, message)
+
+    @property
+    def is_completed(self) -> bool:
+        """Whether there is an answer."""
+        return self.termination is Termination.COMPLETED
+
+
+class Ticket:
+    """A question that was accepted."""
+
+    def __init__(self, question: Question, answer_id: str) -> None:
+        self.question = question
+        self.answer_id = answer_id
+        self.cancelled = threading.Event()
+        self.reason = Termination.CANCELLED
+
+    def refused(self, code: RefusalCode, message: str) -> Outcome:
+        """The end of this question without an answer."""
+        return Outcome.refused(self.question, self.answer_id, code, message)
+
+    def ended(self) -> Outcome:
+        """The end of this question by its cancellation."""
+        return Outcome(self.reason, _no_answer(self.question, self.answer_id))
+
+    def cancel(self, reason: Termination = Termination.CANCELLED) -> None:
+        """End the question soon; the first reason counts."""
+        if not self.cancelled.is_set():
+            self.reason = reason
+            self.cancelled.set()
+
+
+class AnsweringDesk:
+    """Takes questions from several threads and has a reasoner answer them."""
+
+    def __init__(
+        self,
+        reasoner: Reasoner,
+        deltas: Callable[[], Sequence[SemanticDelta]],
+        now_ns: Callable[[], int],
+        config: DeskConfig,
+        deadline_s: float,
+    ) -> None:
+        """Open the desk.
+
+        Args:
+            reasoner: What answers.
+            deltas: Gives what was seen, at the moment a question's turn comes.
+            now_ns: Gives the time in the clock of the image stamps [ns].
+            config: How many questions are taken.
+            deadline_s: Deadline of a question that names none [s].
+        """
+        self.turned_away = 0
+        self._reasoner = reasoner
+        self._deltas = deltas
+        self._now_ns = now_ns
+        self._config = config
+        self._deadline_s = deadline_s
+        self._tickets: list[Ticket] = []  # in order of arrival; the first ones have their turn
+        self._is_closed = False
+        self._changed = threading.Condition()
+
+    def ask(
+        self,
+        question: Question,
+        answer_id: str,
+        done: Callable[[Outcome], None],
+        listener: Listener = lambda phase, text: None,
+    ) -> Ticket:
+        """Take a question; `done` is called once, from another thread or before this returns."""
+        ticket = Ticket(question, answer_id)
+        with self._changed:
+            is_full = len(self._tickets) >= self._config.at_once + self._config.in_line
+            is_closed = self._is_closed
+            if not is_full and not is_closed:
+                self._tickets.append(ticket)
+            self.turned_away += is_full
+        if is_closed:
+            done(ticket.refused(RefusalCode.NOT_ACTIVE, 'the reasoner is not active'))
+        elif is_full:
+            text = f'{len(self._tickets)} questions are being answered or in line: ask again later'
+            done(ticket.refused(RefusalCode.BUSY, text))
+        else:
+            arguments = (ticket, done, listener)
+            threading.Thread(target=self._serve, args=arguments, daemon=True).start()
+        return ticket
+
+    def reconfigure(self, reasoner: Reasoner, deadline_s: float) -> None:
+        """Have another reasoner answer, from the next question on."""
+        self._reasoner, self._deadline_s = reasoner, deadline_s
+
+    def waiting(self) -> int:
+        """Questions that are being answered or in line."""
+        with self._changed:
+            return len(self._tickets)
+
+    def cancel_all(self, reason: Termination = Termination.CANCELLED) -> int:
+        """Cancel every question; returns how many there were."""
+        with self._changed:
+            for ticket in self._tickets:
+                self.cancel(ticket, reason)
+            return len(self._tickets)
+
+    def cancel(self, ticket: Ticket, reason: Termination = Termination.CANCELLED) -> None:
+        """Cancel a question, also while it is in line."""
+        ticket.cancel(reason)
+        with self._changed:
+            self._changed.notify_all()
+
+    def close(self, reason: Termination, timeout_s: float = 3.0) -> bool:
+        """Take no more questions and end those that are there.
+
+        Returns:
+            False where one was still running after `timeout_s`.
+        """
+        with self._changed:
+            self._is_closed = True
+        self.cancel_all(reason)
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._tickets, timeout_s)
+
+    def _serve(self, ticket: Ticket, done: Callable[[Outcome], None], listener: Listener) -> None:
+        try:
+            outcome = self._outcome(ticket, listener)
+        except Exception as error:  # whatever it was, the asker must hear of it
+            text = f'the reasoner failed: {type(error).__name__}: {error}'
+            outcome = ticket.refused(RefusalCode.MODEL, text)
+        try:
+            done(outcome)
+        finally:
+            with self._changed:
+                self._tickets.remove(ticket)
+                self._changed.notify_all()
+
+    def _outcome(self, ticket: Ticket, listener: Listener) -> Outcome:
+        arrived_ns = time.monotonic_ns()
+        deadline_s = ticket.question.deadline_s or self._deadline_s
+        listener(Phase.QUEUED, '')
+        self._await_turn(ticket, deadline_s)
+        if ticket.cancelled.is_set():
+            return ticket.ended()
+        waited_ns = time.monotonic_ns() - arrived_ns
+        left_s = deadline_s - waited_ns / NS_PER_S
+        if left_s <= 0:
+            text = f'still in line after {deadline_s:.1f} s: ask later, or raise deadline_s'
+            return ticket.refused(RefusalCode.DEADLINE, text)
+        question = replace(ticket.question, deadline_s=left_s)
+        deltas = self._deltas()
+        try:
+            answer = self._reasoner.answer(
+                question,
+                deltas,
+                answer_id=ticket.answer_id,
+                now_ns=self._now_ns,
+                listener=listener,
+                cancel=ticket.cancelled,
+            )
+        except CancelledError:
+            return ticket.ended()
+        except Refusal as refusal:
+            termination = _TERMINATIONS.get(refusal.code, Termination.REFUSED)
+            return Outcome(termination, refusal.answer, refusal.code, str(refusal))
+        if self._has_forgotten(deltas):
+            answer = replace(answer, freshness=Freshness.STALE)
+        return Outcome(Termination.COMPLETED, _with_wait(answer, waited_ns))
+
+    def _has_forgotten(self, deltas: Sequence[SemanticDelta]) -> bool:
+        """Tell whether what an answer is about was forgotten since: time jumped, a new episode."""
+        return bool(deltas) and not any(d is deltas[-1] for d in reversed(self._deltas()))
+
+    def _await_turn(self, ticket: Ticket, timeout_s: float) -> None:
+        with self._changed:
+            self._changed.wait_for(
+                lambda: (
+                    ticket.cancelled.is_set() or ticket in self._tickets[: self._config.at_once]
+                ),
+                timeout_s,
+            )
+
+
+def _with_wait(answer: Answer, waited_ns: int) -> Answer:
+    """The answer, with its times counted from the arrival of the question."""
+    return replace(
+        answer,
+        latency_ns=answer.latency_ns + waited_ns,
+        time_to_first_token_ns=answer.time_to_first_token_ns + waited_ns,
+    )
+
+
+def _no_answer(question: Question, answer_id: str) -> Answer:
+    return Answer(
+        id=answer_id,
+        question=question.text,
+        kind=AnswerKind.UNKNOWN,
+        options=question.options,
+        episode_id=question.episode_id,
+        standing=question.standing,
+    )

@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Profiles: which model servers a machine runs, and how clients reach them.
+
+A profile is a YAML file, shipped in config/models or the user's own. It holds the command lines of
+existing programs (`vllm serve`, `transformers serve`, ...), never a model itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+import difflib
+from pathlib import Path
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.chat.settings import ChatConfig, refuse_pickles
+from embodied_r_ros.common.errors import ConfigError
+from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.common.settings import check_settings, config_from_mapping, read_yaml, setting
+from embodied_r_ros.perception.vlm import VlmConfig
+from embodied_r_ros.perception.worker import WorkerConfig
+from embodied_r_ros.reasoning.question import ReasonerConfig
+from embodied_r_ros.serving.promotion import in_force, manifest_stamp, slot_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ROLES = ('perceiver', 'reasoner')
+ADAPTERS = 'promoted-'  # how the names of promoted adapters begin at their server
+_SHARE = 'share:'
+
+
+@dataclass(frozen=True)
+class ServerConfig:
+    """One model server: a program and how to tell that it is ready."""
+
+    model: str = setting(
+        '', 'path of a folder or file, `share:` and a shipped folder, or a name at a hub'
+    )
+    command: tuple[str, ...] = setting(
+        (), 'program and arguments; {model}, {host} and {port} are filled in'
+    )
+    host: str = setting('127.0.0.1', 'address to listen at')
+    port: int = setting(8100, 'port to listen at; 0: any free one', between=(0, 65535))
+    health: str = setting('/health', 'path that answers 200 once the model is loaded')
+    start_timeout_s: float = setting(
+        120.0, 'time in which it must be healthy [s]', between=(1, 7200)
+    )
+    token_variable: str = setting(
+        '', 'environment variable from which it takes an access token; empty: it cannot'
+    )
+    threads: int = setting(0, 'threads to compute with; 0: as it chooses', between=(0, 1024))
+    promoted: str = setting(
+        '', 'slot whose promoted model is served instead of `model`, a name or a path; empty: none'
+    )
+
+    def __post_init__(self) -> None:
+        """Check the settings.
+
+        Raises:
+            ConfigError: One is not allowed, or model or command is missing.
+        """
+        check_settings(self)
+        if not self.model or not self.command:
+            msg = 'a server needs a model and a command'
+            raise ConfigError(msg)
+
+    def is_path(self) -> bool:
+        """Tell whether the model is a path rather than a name at a hub."""
+        return self.model.startswith((_SHARE, '/', './', '../', '~'))
+
+    def model_argument(self) -> str:
+        """The model as the program gets it.
+
+        Raises:
+            ConfigError: It is a path where there is no model, or one of pickles.
+        """
+        if not self.is_path():
+            return self.model
+        shipped = self.model.startswith(_SHARE)
+        name = self.model.removeprefix(_SHARE)
+        path = shared_path(*Path(name).parts) if shipped else Path(name).expanduser().resolve()
+        if not path.is_file() and not (path / 'config.json').is_file():
+            msg = f'{path} holds no model: expected config.json and *.safetensors in it, or a file'
+            raise ConfigError(msg)
+        refuse_pickles(path)
+        return str(path)
+
+    def client(self) -> ChatConfig:
+        """How this machine reaches it."""
+        # Who listens at every address is reached at the one of this machine.
+        host = '127.0.0.1' if self.host in {'0.0.0.0', '::'} else self.host
+        host = f'[{host}]' if ':' in host else host
+        # A path is not a name everywhere, and a server of one model needs none.
+        name = '' if self.is_path() else self.model
+        adapters = ADAPTERS if self.promoted and self.takes_adapters() else ''
+        return ChatConfig(f'http://{host}:{self.port}', name, adapters)
+
+    def takes_adapters(self) -> bool:
+        """Tell whether the program was told to serve LoRA adapters."""
+        return '--enable-lora' in self.command
+
+    def in_force(self) -> ServerConfig:
+        """The config with the model that is promoted in its slot; an adapter changes none.
+
+        Raises:
+            ConfigError: The slot cannot be read.
+        """
+        promoted = in_force(slot_folder(self.promoted)) if self.promoted else None
+        if promoted is None or promoted.is_adapter:
+            return self
+        return replace(self, model=str(promoted.folder))
+
+    def filled_command(self) -> tuple[str, ...]:
+        """Program and arguments.
+
+        Raises:
+            ConfigError: There is no model at its path.
+        """
+        values = {'{model}': self.model_argument(), '{host}': self.host, '{port}': str(self.port)}
+        return tuple(_filled(word, values) for word in self.command)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The servers of a machine by role, and the settings of their clients."""
+
+    name: str
+    description: str = ''
+    servers: Mapping[str, ServerConfig] = field(default_factory=dict)
+    clients: Mapping[str, ChatConfig] = field(default_factory=dict)
+    vlm: VlmConfig = field(default_factory=VlmConfig)
+    worker: WorkerConfig = field(default_factory=WorkerConfig)
+    reasoner: Mapping[str, Any] = field(default_factory=dict)  # of ReasonerConfig, for its model
+
+    def __post_init__(self) -> None:
+        """Refuse two servers on one port, and settings that are not allowed.
+
+        Raises:
+            ConfigError: There are such.
+        """
+        config_from_mapping(ReasonerConfig, self.reasoner)
+        ports = [server.port for server in self.servers.values() if server.port]
+        if len(set(ports)) < len(ports):
+            msg = f'servers share a port: {", ".join(map(str, sorted(ports)))}'
+            raise ConfigError(msg)
+
+    def client(self, role: str) -> ChatConfig:
+        """How to reach the model of a role.
+
+        Raises:
+            ConfigError: The profile has none.
+        """
+        if role not in self.clients:
+            known = ', '.join(self.clients) or 'none'
+            msg = f'profile {self.name} has no {role}: it has {known}'
+            raise ConfigError(msg)
+        return self.clients[role]
+
+    def promotions(self) -> dict[str, tuple[int, int] | None]:
+        """What tells a change of the promotions that servers follow, by role."""
+        return {
+            role: manifest_stamp(slot_folder(server.promoted))
+            for role, server in self.servers.items()
+            if server.promoted
+        }
+
+    def served(self, only: str = '', host: str = '') -> Profile:
+        """The profile with the server of one role only, or with all listening at another host.
+
+        Raises:
+            ConfigError: It has no server of that role.
+        """
+        servers = {r: server for r, server in self.servers.items() if only in {'', r}}
+        if not servers:
+            msg = f'profile {self.name} starts no {only or "server"}: it has a client only'
+            raise ConfigError(msg)
+        if host:
+            servers = {role: replace(server, host=host) for role, server in servers.items()}
+        return replace(self, servers=servers)
+
+
+def profile_names() -> list[str]:
+    """Names of the shipped profiles.
+
+    Raises:
+        ConfigError: None are installed.
+    """
+    return sorted(path.stem for path in shared_path('config', 'models').glob('*.yaml'))
+
+
+def load_profile(name: str) -> Profile:
+    """Load a shipped profile by its name, or one of the user's by the path of its file.
+
+    Raises:
+        ConfigError: It is missing, not YAML, or has a setting that is not allowed.
+    """
+    path = _profile_path(name)
+    try:
+        value = read_yaml(path)
+    except ConfigError as error:
+        msg = f'profile {error}'
+        raise ConfigError(msg) from None
+    try:
+        return profile_from_mapping(path.stem, value)
+    except ConfigError as error:
+        msg = f'profile {path}: {error}'
+        raise ConfigError(msg) from None
+
+
+def stand_in_server(name: str, role: str, rung: str) -> ChatConfig:
+    """How to reach a model that stands in: by the URL of its server, or by a profile that has it.
+
+    A server that is given by its URL may be of another party, and gets no token but its own: that
+    in EMBODIED_R_TOKEN_SECONDARY, for the rung `secondary`.
+
+    Raises:
+        ConfigError: The URL is none, or the profile is missing, wrong, or has no such role.
+    """
+    if name.startswith(('http://', 'https://')):
+        return ChatConfig(name, token_variable=f'{ChatConfig.token_variable}_{rung.upper()}')
+    return load_profile(name).client(role)
+
+
+def profile_from_mapping(name: str, value: Any) -> Profile:
+    """Make a profile of the plain values of a YAML file.
+
+    Raises:
+        ConfigError: Something is missing, unknown or not allowed.
+    """
+    sections = _mapping('the file', value)
+    known = [each.name for each in fields(Profile) if each.name != 'name']
+    for section in sections:
+        if section not in known:
+            msg = f'unknown section {section!r}: expected {", ".join(known)}'
+            raise ConfigError(msg)
+    servers = {
+        role: _server(role, _mapping(role, entry))
+        for role, entry in _roles(sections, 'servers').items()
+    }
+    clients = {role: server.client() for role, server in servers.items()}
+    for role, entry in _roles(sections, 'clients').items():
+        clients[role] = config_from_mapping(ChatConfig, _mapping(role, entry))
+    return Profile(
+        name,
+        str(sections.get('description', '')),
+        servers,
+        clients,
+        config_from_mapping(VlmConfig, _mapping('vlm', sections.get('vlm') or {})),
+        config_from_mapping(WorkerConfig, _mapping('worker', sections.get('worker') or {})),
+        _mapping('reasoner', sections.get('reasoner') or {}),
+    )
+
+
+def _profile_path(name: str) -> Path:
+    if name.endswith(('.yaml', '.yml')) or '/' in name:
+        return Path(name).expanduser()
+    names = profile_names()
+    if name not in names:
+        near = difflib.get_close_matches(name, names, n=1)
+        hint = f'did you mean {near[0]!r}?' if near else f'known: {", ".join(names)}'
+        msg = f'no profile {name!r}: {hint} (or give the path of a YAML file)'
+        raise ConfigError(msg)
+    return shared_path('config', 'models', f'{name}.yaml')
+
+
+def _roles(sections: Mapping[str, Any], section: str) -> Mapping[str, Any]:
+    entries = _mapping(section, sections.get(section) or {})
+    for role in entries:
+        if role not in ROLES:
+            msg = f'{section} has {role!r}: expected {" or ".join(ROLES)}'
+            raise ConfigError(msg)
+    return entries
+
+
+def _server(role: str, values: Mapping[str, Any]) -> ServerConfig:
+    command = values.get('command')
+    if not isinstance(command, list) or not all(isinstance(word, str) for word in command):
+        msg = f'command of {role} is {command!r}: expected a list of strings'
+        raise ConfigError(msg)
+    try:
+        return config_from_mapping(ServerConfig, {**values, 'command': tuple(command)})
+    except ConfigError as error:
+        msg = f'{role}: {error}'
+        raise ConfigError(msg) from None
+
+
+def _mapping(what: str, value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+        msg = f'{what} is {value!r}: expected names and values'
+        raise ConfigError(msg)
+    return value
+
+
+def _filled(word: str, values: Mapping[str, str]) -> str:
+    # Not str.format: command lines hold JSON.
+    for name, value in values.items():
+        word = word.replace(name, value)
+    return word

@@ -1,0 +1,349 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The model servers of a profile: checked, started in turn, ended together; their adapters."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import replace
+import os
+from pathlib import Path
+import shutil
+import socket
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.chat.protocol import error_detail
+from embodied_r_ros.chat.settings import (
+    ChatConfig,
+    holds_weights,
+    is_loopback,
+    refuse_pickles,
+    token_from_environment,
+)
+from embodied_r_ros.common.errors import ConfigError, ModelError
+from embodied_r_ros.serving.profiles import ADAPTERS, load_profile, Profile
+from embodied_r_ros.serving.promotion import in_force, slot_folder
+from embodied_r_ros.serving.server_process import ModelProcess
+import httpx
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from embodied_r_ros.serving.profiles import ServerConfig
+    from embodied_r_ros.serving.promotion import Promoted
+
+RUNTIME_UPDATES = 'VLLM_ALLOW_RUNTIME_LORA_UPDATING'
+_TIMEOUT_S = 120.0  # a large adapter is read from the disk
+
+
+class Adapter:
+    """The promoted adapter of one server."""
+
+    def __init__(self, config: ServerConfig, token: str) -> None:
+        self._config = config
+        self._headers = {'Authorization': f'Bearer {token}'} if token else {}
+        self._loaded = ''
+
+    def take(self, promoted: Promoted | None) -> bool:
+        """Have the server take what is promoted, where that is an adapter, and drop what was.
+
+        The new one is there before the old one goes, so that no question finds neither.
+
+        Returns:
+            True where anything changed.
+
+        Raises:
+            ConfigError: The server takes no adapters.
+            ModelError: The server does not take this one.
+        """
+        wanted = ''
+        if promoted and promoted.is_adapter:
+            wanted = ADAPTERS + promoted.digest.removeprefix('sha256:')[:12]
+        if wanted == self._loaded:
+            return False
+        if promoted and wanted:
+            if not self._config.takes_adapters():
+                msg = (
+                    f'{self._config.command[0]} takes no adapters: give --enable-lora to its '
+                    'command, or promote a merged one'
+                )
+                raise ConfigError(msg)
+            self._post('load', {'lora_name': wanted, 'lora_path': str(promoted.folder)})
+        before, self._loaded = self._loaded, wanted
+        if before:
+            self._post('unload', {'lora_name': before})
+        return True
+
+    def _post(self, what: str, body: dict[str, str]) -> None:
+        url = f'{self._config.client().base_url()}/v1/{what}_lora_adapter'
+        try:
+            reply = httpx.post(
+                url, json=body, headers=self._headers, timeout=_TIMEOUT_S, trust_env=False
+            )
+        except httpx.HTTPError as error:
+            msg = f'{url} does not answer: {error}'
+            raise ModelError(msg) from error
+        if reply.status_code != httpx.codes.OK:
+            msg = f'{url} failed with status {reply.status_code}: {error_detail(reply.text)}'
+            raise ModelError(msg)
+
+
+_WATCH_S = 0.5
+_GRACE_S = 10.0  # between asking a server to end and making it
+_TOKEN_VARIABLE = ChatConfig().token_variable
+
+
+class ModelServers:
+    """The servers of a profile, from `start` to `close`. Not thread-safe."""
+
+    def __init__(
+        self,
+        profile: Profile,
+        log_dir: Path | None = None,
+        *,
+        allow_remote: bool = False,
+        say: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        """Check what can be checked before anything is started.
+
+        Args:
+            profile: What to serve.
+            log_dir: Folder of the logs; None: `default_log_dir()`.
+            allow_remote: Whether a server may listen at an address that others reach.
+            say: Told what is going on, a line at a time.
+
+        Raises:
+            ConfigError: A model, a program or a token is missing, or a port is taken.
+        """
+        self._profile = profile
+        self._log_dir = log_dir or default_log_dir()
+        self._say = say
+        self._token = token_from_environment(_TOKEN_VARIABLE)
+        self._stamps = profile.promotions()
+        self._configs = {role: _with_port(c).in_force() for role, c in profile.servers.items()}
+        for role, config in self._configs.items():
+            self._check_access(role, config, allow_remote=allow_remote)
+        self.commands = {role: _program(c.filled_command()) for role, c in self._configs.items()}
+        self.running: list[ModelProcess] = []
+        self._adapters: dict[str, Adapter] = {}
+
+    def start(self) -> None:
+        """Start every server and wait until it is healthy; on an error none is left running.
+
+        Raises:
+            ModelError: A server ended, or was not healthy in time; with the end of its log.
+            ConfigError: The folder of the logs cannot be written.
+        """
+        try:
+            for role in self._configs:
+                self._begin(role)
+        except BaseException:
+            self.close()
+            raise
+
+    def clients(self) -> dict[str, ChatConfig]:
+        """How to reach the models, by role; those that other machines serve included."""
+        local = {role: config.client() for role, config in self._configs.items()}
+        # What the profile says of a client wins, but not over a port that was chosen just now.
+        return {
+            **self._profile.clients,
+            **{r: c for r, c in local.items() if self._profile.servers[r].port == 0},
+        }
+
+    def check(self) -> None:
+        """Look whether all servers still run.
+
+        Raises:
+            ModelError: One ended; with the end of its log.
+        """
+        for server in self.running:
+            server.check()
+
+    def wait(self) -> None:
+        """Wait as long as all servers run, which may be for ever, and follow promotions.
+
+        Raises:
+            ModelError: One ended; with the end of its log.
+        """
+        while True:
+            self.check()
+            self.follow()
+            time.sleep(_WATCH_S)
+
+    def follow(self) -> None:
+        """Serve what was promoted since the start or the last call; it may take the start's time.
+
+        What cannot be served is said, and the model from before goes on.
+
+        Raises:
+            ModelError: The model from before does not start again.
+        """
+        before, self._stamps = self._stamps, self._profile.promotions()
+        for role, stamp in self._stamps.items():
+            if stamp == before[role]:
+                continue
+            old = self._configs[role]
+            try:
+                new = replace(self._profile.servers[role], port=old.port).in_force()
+                command = _program(new.filled_command())
+                if new.model != old.model:
+                    self._exchange(role, new, command)
+                elif self._adapt(role):
+                    self._say(f'{role}: took the adapter that is in force, or dropped it')
+            except (ConfigError, ModelError) as error:
+                self.check()
+                self._say(f'{role}: goes on as before, because {error}')
+
+    def close(self) -> None:
+        """End all servers, politely first; waits until they are gone."""
+        self._end(self.running)
+        self.running.clear()
+
+    def __enter__(self) -> ModelServers:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _end(self, servers: list[ModelProcess]) -> None:
+        for server in servers:
+            server.ask_to_end()
+        end = time.monotonic() + _GRACE_S
+        for server in servers:
+            if not server.end(end - time.monotonic()):
+                self._say(f'{server.role}: had to be killed')
+
+    def _exchange(self, role: str, config: ServerConfig, command: tuple[str, ...]) -> None:
+        """Serve another model behind the same address, or the old one again where that fails."""
+        old = self._configs[role], self.commands[role]
+        self._say(f'{role}: {config.model} is in force now; questions fail until it is loaded')
+        try:
+            self._restart(role, config, command)
+        except ModelError as error:
+            self._say(f'{role}: {error}')
+            self._restart(role, *old)
+
+    def _restart(self, role: str, config: ServerConfig, command: tuple[str, ...]) -> None:
+        self._end([server for server in self.running if server.role == role])
+        self.running = [server for server in self.running if server.role != role]
+        self._configs[role], self.commands[role] = config, command
+        self._begin(role)
+
+    def _begin(self, role: str) -> None:
+        server = self._launch(role)
+        self.running.append(server)
+        server.await_health(self._say)
+        config = self._configs[role]
+        self._adapters[role] = Adapter(config, self._token if config.token_variable else '')
+        self._adapt(role)
+
+    def _adapt(self, role: str) -> bool:
+        """Have the server take the adapter that is in force; True: anything changed."""
+        slot = self._configs[role].promoted
+        return bool(slot) and self._adapters[role].take(in_force(slot_folder(slot)))
+
+    def _check_access(self, role: str, config: ServerConfig, *, allow_remote: bool) -> None:
+        """Refuse a port that anybody could use."""
+        if is_loopback(config.host):
+            return
+        where = f'{role} would listen at {config.host}, where other machines reach it'
+        if not allow_remote:
+            msg = f'{where}: give --allow-remote if that is meant, or use an SSH tunnel'
+            raise ConfigError(msg)
+        if not config.token_variable:
+            msg = f'{where}, and {config.command[0]} checks no token: use an SSH tunnel'
+            raise ConfigError(msg)
+        if not self._token:
+            msg = f'{where}, without a token: set {_TOKEN_VARIABLE} or {_TOKEN_VARIABLE}_FILE'
+            raise ConfigError(msg)
+
+    def _launch(self, role: str) -> ModelProcess:
+        config = self._configs[role]
+        log = self._log_dir / f'{self._profile.name}-{role}.log'
+        self._say(f'{role}: starting {config.model} on port {config.port}, log in {log}')
+        environment = dict(os.environ)
+        if config.threads:
+            environment.setdefault('OMP_NUM_THREADS', str(config.threads))
+        # What lies here is complete; looking for more on the network only costs time.
+        if config.is_path():
+            environment.setdefault('HF_HUB_OFFLINE', '1')
+        if config.promoted and config.takes_adapters():
+            environment[RUNTIME_UPDATES] = 'True'
+        if self._token and config.token_variable:
+            environment[config.token_variable] = self._token
+        return ModelProcess(role, config, self.commands[role], environment, log)
+
+
+@contextmanager
+def served_model(
+    model: str, say: Callable[[str], None] = lambda line: None
+) -> Iterator[ChatConfig]:
+    """Reach a model that is given as the URL of a server or as a folder.
+
+    A folder is served by the program of the embedded profile, on a free port, while in use.
+
+    Raises:
+        ConfigError: It is neither, or holds no model, or one of pickles.
+        ModelError: The server does not start.
+    """
+    if model.startswith(('http://', 'https://')):
+        yield ChatConfig(url=model)
+        return
+    if '://' in model or not model:
+        msg = f'model is {model!r}: expected an http or https URL, or a folder'
+        raise ConfigError(msg)
+    folder = Path(model).expanduser().resolve()
+    refuse_pickles(folder)
+    if not (folder / 'config.json').is_file() or not holds_weights(folder):
+        msg = (
+            f'{folder} holds no model: expected a folder with config.json and *.safetensors, '
+            'or the URL of a model server'
+        )
+        raise ConfigError(msg)
+    embedded = load_profile('embedded').servers['reasoner']
+    config = replace(embedded, model=str(folder), port=0, promoted='')
+    profile = Profile(f'folder-{folder.name}', servers={'reasoner': config})
+    with ModelServers(profile, say=say) as servers:
+        yield servers.clients()['reasoner']
+
+
+def default_log_dir() -> Path:
+    """Folder of the logs, as the XDG base directory specification has it."""
+    state = os.environ.get('XDG_STATE_HOME', '') or '~/.local/state'
+    return Path(state).expanduser() / 'embodied_r_ros' / 'log'
+
+
+def _with_port(config: ServerConfig) -> ServerConfig:
+    """The config with the port that it gets.
+
+    Raises:
+        ConfigError: The port is taken.
+    """
+    with socket.socket(socket.AF_INET6 if ':' in config.host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((config.host, config.port))
+        except (OSError, OverflowError) as error:
+            msg = (
+                f'port {config.port} of {config.host} cannot be used ({error}): '
+                'end what listens there, or give the server another port'
+            )
+            raise ConfigError(msg) from None
+        return replace(config, port=probe.getsockname()[1])
+
+
+def _program(command: tuple[str, ...]) -> tuple[str, ...]:
+    """The command with the full path of its program, from this environment before others.
+
+    Raises:
+        ConfigError: The program is not installed.
+    """
+    here = str(Path(sys.executable).parent)
+    path = os.pathsep.join([here, os.environ.get('PATH', '')])
+    found = shutil.which(command[0], path=path)
+    if found is None:
+        msg = f'{command[0]} is not installed: install it, or put its folder on PATH'
+        raise ConfigError(msg)
+    return (found, *command[1:])

@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trials in one process: a chooser picks among candidates, and the simulated arm goes there."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+import math
+from random import Random
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.arm.candidates import propose_candidates
+from embodied_r_ros.arm.table import seen_things, table_view
+from embodied_r_ros.arm.trial import Trial, TrialConfig, TrialStep
+from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason
+from embodied_r_ros.perception.classical import ClassicalPerceiver
+from embodied_r_ros.sim.arm.robot import draw_scene, SimulatedArm
+from embodied_r_ros.sim.arm.tasks import TASKS
+from embodied_r_ros.types.images import encode_image
+from embodied_r_ros.types.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from embodied_r_ros.arm.candidates import SeenThing
+    from embodied_r_ros.arm.robot import Robot
+    from embodied_r_ros.sim.arm.tasks import ArmScene, Waypoint
+    from embodied_r_ros.types.deltas import SemanticDelta
+    from embodied_r_ros.types.geometry import Intrinsics, Position
+
+    Sight = Callable[[SimulatedArm], tuple[SeenThing, ...]]
+
+_AT_THING_M = 0.06  # nearer to a thing, the nearest option closes the gripper
+_REACHED_M = 0.06  # candidates are not exactly where the expert goes
+
+
+@dataclass(frozen=True)
+class View:
+    """What there is to choose from, and what is known then."""
+
+    things: tuple[SeenThing, ...]
+    tool: Position  # [m]
+    candidates: tuple[Position, ...]  # [m]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Where to go, and the gripper there."""
+
+    index: int  # of the candidate
+    closed: bool
+
+
+class Chooser(ABC):
+    """Chooses, and is told where the tool has come to."""
+
+    @abstractmethod
+    def choose(self, view: View) -> Chosen:
+        """Choose a candidate."""
+
+    def reached(self, position: Position, *, closed: bool) -> None:  # noqa: B027 - most do not care
+        """Take that the tool is at a keypoint now [m]."""
+
+
+class RandomChooser(Chooser):
+    """Any candidate, the gripper open or closed, by lot."""
+
+    def __init__(self, seed: str) -> None:
+        self._rng = Random(f'random:{seed}')
+
+    def choose(self, view: View) -> Chosen:
+        """Choose a candidate by lot."""
+        return Chosen(self._rng.randrange(len(view.candidates)), self._rng.random() < 0.5)
+
+
+class NearestChooser(Chooser):
+    """The candidate nearest to the thing that is nearest to the tool, closed where it is there."""
+
+    def choose(self, view: View) -> Chosen:
+        """Choose the candidate at the nearest thing; without any, the one nearest to the tool."""
+        places = [thing.position for thing in view.things] or [view.tool]
+        place = min(places, key=lambda at: math.dist(at, view.tool))
+        index = _nearest(view.candidates, place)
+        return Chosen(index, math.dist(view.candidates[index], place) < _AT_THING_M)
+
+
+class OracleChooser(Chooser):
+    """The candidate nearest to the expert's next waypoint."""
+
+    def __init__(self, waypoints: Sequence[Waypoint]) -> None:
+        """Follow waypoints, in order."""
+        self._left = list(waypoints)
+
+    @classmethod
+    def of_scene(cls, scene: ArmScene, *, stay: bool) -> OracleChooser:
+        """Follow the expert; without candidates where the tool stays, grip where it arrives."""
+        plan = TASKS[scene.task].plan(scene)
+        return cls(plan if stay else gripping_on_arrival(plan))
+
+    def choose(self, view: View) -> Chosen:
+        """Choose the candidate nearest to the next waypoint; after the last one, that again."""
+        waypoint = self._left[0]
+        return Chosen(_nearest(view.candidates, waypoint.position), waypoint.closed)
+
+    def reached(self, position: Position, *, closed: bool) -> None:
+        """Go on to the next waypoint where this one is reached."""
+        now = self._left[0]
+        is_there = math.dist(position, now.position) < _REACHED_M and closed == now.closed
+        if is_there and len(self._left) > 1:
+            self._left.pop(0)
+
+
+def gripping_on_arrival(waypoints: Sequence[Waypoint]) -> tuple[Waypoint, ...]:
+    """The same way where the gripper acts at the end of a motion, not afterwards."""
+    merged: list[Waypoint] = []
+    for waypoint in waypoints:
+        if waypoint.is_grip and merged:
+            merged[-1] = replace(merged[-1], closed=waypoint.closed)
+        elif not waypoint.is_grip:
+            merged.append(waypoint)
+    return tuple(merged)
+
+
+def choosers(scene: ArmScene, seed: str, *, stay: bool) -> dict[str, Callable[[], Chooser]]:
+    """Makes each chooser for an episode, by name."""
+    return {
+        'oracle': lambda: OracleChooser.of_scene(scene, stay=stay),
+        'random': lambda: RandomChooser(seed),
+        'nearest': NearestChooser,
+    }
+
+
+def _nearest(candidates: Sequence[Position], place: Position) -> int:
+    return min(range(len(candidates)), key=lambda i: math.dist(candidates[i], place))
+
+
+_STEP_S = 0.1
+_DEFAULT = TrialConfig()
+
+
+@dataclass(frozen=True)
+class TrialPlan:
+    """Which trial of which run."""
+
+    task: str
+    seed: int
+    index: int
+
+    @property
+    def id(self) -> str:
+        """Id of its episode, which also seeds candidates and chance."""
+        return f'arm-{self.task}-{self.seed}-{self.index:05d}'
+
+    def arm(self, camera: Intrinsics | None) -> SimulatedArm:
+        """The arm before its scene."""
+        return SimulatedArm(draw_scene(self.task, self.seed, self.index), camera)
+
+    def chooser(self, name: str, robot: Robot) -> Chooser:
+        """Who chooses: oracle, random or nearest."""
+        scene = draw_scene(self.task, self.seed, self.index)
+        return choosers(scene, self.id, stay=robot.candidates.stay)[name]()
+
+
+class ClassicalSight:
+    """What the classical perceiver sees of the table, in one image for each keypoint."""
+
+    def __init__(self, robot: Robot) -> None:
+        """Take the robot, whose file tells where the camera is and how things are placed."""
+        self._robot = robot
+        self._perceiver = ClassicalPerceiver()
+        self._deltas: list[SemanticDelta] = []
+        self._earlier: Keyframe | None = None
+
+    @property
+    def deltas(self) -> tuple[SemanticDelta, ...]:
+        """What was seen so far, oldest first."""
+        return tuple(self._deltas)
+
+    def __call__(self, arm: SimulatedArm) -> tuple[SeenThing, ...]:
+        """Look, and tell where things are."""
+        number = len(self._deltas)
+        later = Keyframe(
+            id=number,
+            stamp_ns=round(arm.now_s * NS_PER_S),
+            image=encode_image(arm.image(), 90),
+            reason=KeyframeReason.MAX_INTERVAL if number else KeyframeReason.FIRST,
+            reference_id=max(0, number - 1),
+            intrinsics=arm.camera,
+        )
+        self._deltas.append(self._perceiver.perceive(self._earlier, later))
+        self._earlier = later
+        tool = arm.tool().position
+        view = table_view(None, self._robot.metadata, self._robot.placing, tool)
+        return seen_things(self._deltas, view) if view else ()
+
+
+def play(
+    arm: SimulatedArm,
+    chooser: Chooser,
+    robot: Robot,
+    episode_id: str,
+    sight: Sight = SimulatedArm.true_things,
+    config: TrialConfig = _DEFAULT,
+) -> Trial:
+    """Choose keypoints and go there until the task succeeds, or for long enough.
+
+    Args:
+        arm: The arm before its scene, at its start.
+        chooser: Chooses between candidates.
+        robot: Tells the workspace, and which candidates there are.
+        episode_id: With the number of the keypoint it seeds the candidates.
+        sight: Tells what is seen.
+        config: When it ends.
+    """
+    steps: list[TrialStep] = []
+    every_s = robot.placing.look_every_s if config.wait_s else 0.0
+    while len(steps) < config.max_keypoints and arm.now_s < config.max_s and not arm.is_done():
+        _let_pass(arm, arm.now_s + config.wait_s, sight, every_s)
+        tool, things = arm.tool().position, sight(arm)
+        seed = f'{episode_id}/{len(steps)}'
+        found = propose_candidates(things, tool, robot.metadata, robot.candidates, seed)
+        candidates = tuple(each.position for each in found)
+        chosen = chooser.choose(View(things, tool, candidates))
+        image = arm.image() if arm.camera else None
+        step = TrialStep(arm.now_s, tool, candidates, chosen.index, chosen.closed, image)
+        steps.append(step)
+        arm.go(candidates[chosen.index], closed=chosen.closed)
+        _let_pass(arm, None, sight, every_s)
+        chooser.reached(arm.tool().position, closed=arm.is_closed())
+    return Trial(episode_id, arm.task, arm.is_done(), arm.now_s, tuple(steps))
+
+
+def _let_pass(arm: SimulatedArm, until_s: float | None, sight: Sight, every_s: float) -> None:
+    """Let time pass, with a look every so often [s] (0: none); None: until the arm is there."""
+    while arm.is_busy() if until_s is None else arm.now_s < until_s:
+        before_s = arm.now_s
+        arm.advance(before_s + _STEP_S)
+        # Half a step more, because a sum of tenths falls short of what it should be.
+        passed, earlier = (at_s + _STEP_S / 2 for at_s in (arm.now_s, before_s))
+        if every_s and passed // every_s > earlier // every_s:
+            sight(arm)
+
+
+def baseline(
+    name: str,
+    plan: TrialPlan,
+    robot: Robot,
+    camera: Intrinsics | None = None,
+    config: TrialConfig = _DEFAULT,
+) -> Trial:
+    """Play a trial with a chooser that needs no model.
+
+    Args:
+        name: oracle, random or nearest.
+        plan: Which trial.
+        robot: The robot.
+        camera: What things are seen with, by the classical perceiver; None: they are known.
+        config: When it ends.
+    """
+    sight = ClassicalSight(robot) if camera else SimulatedArm.true_things
+    with plan.arm(camera) as arm:
+        return play(arm, plan.chooser(name, robot), robot, plan.id, sight, config)

@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Procedural rooms: walls, grey furniture, and coloured things on the floor and on furniture.
+
+A room is data; `world` makes a MuJoCo model of it. The origin lies on the floor in the middle of
+the room, x and y run along the walls, z is up. All furniture is aligned with the walls.
+"""
+
+from __future__ import annotations
+
+import colorsys
+from dataclasses import dataclass
+import math
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.common.errors import EmbodiedRError
+from embodied_r_ros.types.vocabulary import COLOURS, HUES, item_label, SHAPES
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from embodied_r_ros.types.layout import Vector
+    from embodied_r_ros.types.vocabulary import Colour
+    from numpy.typing import NDArray
+
+_ATTEMPTS = 40  # per piece, before the room is given up
+_GAP_M = 0.12  # between any two things that stand beside each other
+_TWIN_SHARE = 0.1  # of rooms that may hold two things with the same label
+_REPEAT_SHARE = 0.5  # of rooms in which a colour is used again
+
+# Extents of things [m]: (least, most) of the width, and of the height as a share of the width.
+_EXTENTS_M = {
+    'round': ((0.26, 0.5), (1.0, 1.0)),
+    'tall': ((0.18, 0.32), (2.4, 3.2)),
+    'flat': ((0.4, 0.65), (0.13, 0.18)),
+    'blocky': ((0.26, 0.5), (0.97, 1.03)),
+}
+# Kinds of things that are held out of training worlds: one of each colour.
+RARE = (
+    ('red', 'tall'), ('yellow', 'round'), ('green', 'flat'), ('cyan', 'blocky'),
+    ('blue', 'round'), ('purple', 'tall'), ('pink', 'flat'),
+)  # fmt: skip
+_RARE_SHARE = 0.5  # of the things of a rare world, and a quarter of the others by chance
+_ON_FURNITURE = 0.65  # what stands on furniture is smaller than on the floor by this factor
+
+
+class UnfitError(EmbodiedRError):
+    """A draw led nowhere; the next one may."""
+
+
+@dataclass(frozen=True)
+class Box:
+    """An axis-aligned box."""
+
+    centre: Vector  # [m]
+    size: Vector  # extents [m]
+
+    def distance(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Distance of points (N, 3) from the box [m], 0 inside. Shape (N,)."""
+        outside = np.abs(points - self.centre) - np.divide(self.size, 2)
+        return np.asarray(np.linalg.norm(np.maximum(outside, 0.0), axis=-1))
+
+    def gap(self, other: Box) -> float:
+        """Distance between two boxes along the axis that separates them most [m]; < 0: none."""
+        apart = np.abs(np.subtract(self.centre, other.centre))
+        return float(np.max(apart - np.add(self.size, other.size) / 2))
+
+
+@dataclass(frozen=True)
+class Furniture:
+    """A piece of furniture; its `box` is where neither things nor the camera may be."""
+
+    kind: str  # 'table', 'cabinet' or 'shelf'
+    box: Box
+
+    def parts(self) -> list[Box]:
+        """The solid parts: a table is a top on four legs, all else is one block."""
+        (x, y, z), (sx, sy, sz) = self.box.centre, self.box.size
+        if self.kind != 'table':
+            return [self.box]
+        top, leg = 0.04, 0.06
+        parts = [Box((x, y, z + (sz - top) / 2), (sx, sy, top))]
+        for side_x in (-1, 1):
+            for side_y in (-1, 1):
+                foot = (x + side_x * (sx - leg) / 2, y + side_y * (sy - leg) / 2, z - top / 2)
+                parts.append(Box(foot, (leg, leg, sz - top)))
+        return parts
+
+
+@dataclass(frozen=True)
+class Thing:
+    """A coloured object as the room is furnished with it."""
+
+    colour: str  # a name of vocabulary.COLOURS
+    shape: str  # one of vocabulary.SHAPES
+    solid: str  # 'sphere', 'cylinder' or 'box'
+    size: Vector  # extents along its own axes [m]
+    yaw_rad: float
+    rgb: Vector  # 0..1
+    support: str  # 'floor', or the kind of furniture it stands on
+    position: Vector  # centre [m]
+
+    @property
+    def label(self) -> str:
+        """What a perceiver can know of it."""
+        return item_label(self.colour, self.shape)
+
+    @property
+    def radius(self) -> float:
+        """Radius of the upright cylinder that holds it [m]."""
+        if self.solid == 'box':
+            return math.hypot(self.size[0], self.size[1]) / 2
+        return self.size[0] / 2
+
+    def distance(
+        self, points: NDArray[np.float64], at: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Distance of points (N, 3) from its cylinder when it is at `at` (N, 3) [m]. (N,)."""
+        offset = points - at
+        sideways = np.hypot(offset[..., 0], offset[..., 1]) - self.radius
+        upright = np.abs(offset[..., 2]) - self.size[2] / 2
+        return np.asarray(np.hypot(np.maximum(sideways, 0.0), np.maximum(upright, 0.0)))
+
+
+@dataclass(frozen=True)
+class Surface:
+    """A level rectangle that things stand on."""
+
+    support: str
+    low: tuple[float, float]  # least x and y [m]
+    high: tuple[float, float]  # largest x and y [m]
+    z: float  # height [m]
+
+    def holds(self, x: float, y: float, radius: float) -> bool:
+        """Tell whether a thing of this radius at x, y stands on it wholly."""
+        return all(
+            low + radius <= value <= high - radius
+            for value, low, high in zip((x, y), self.low, self.high, strict=True)
+        )
+
+
+@dataclass(frozen=True)
+class Room:
+    """A furnished room."""
+
+    size: Vector  # extents [m]
+    furniture: tuple[Furniture, ...]
+    things: tuple[Thing, ...]
+    rare_surfaces: bool = False  # patterns that no training world has
+    signs: tuple[str, ...] = ()  # what stands on the walls, in turn
+
+    def surfaces(self) -> list[Surface]:
+        """What things can stand on, the floor first."""
+        x, y, _ = self.size
+        margin = 0.1
+        corner = (x / 2 - margin, y / 2 - margin)
+        surfaces = [Surface('floor', (-corner[0], -corner[1]), corner, 0.0)]
+        for piece in self.furniture:
+            (cx, cy, cz), (sx, sy, sz) = piece.box.centre, piece.box.size
+            low, high = (cx - sx / 2, cy - sy / 2), (cx + sx / 2, cy + sy / 2)
+            surfaces.append(Surface(piece.kind, low, high, cz + sz / 2))
+        return surfaces
+
+    def clearance(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Distance of points (N, 3) from walls and furniture [m], negative outside. (N,)."""
+        walls = np.min(np.divide(self.size[:2], 2) - np.abs(points[..., :2]), axis=-1)
+        solid = [piece.box.distance(points) for piece in self.furniture]
+        return np.asarray(np.min([walls, *solid], axis=0))
+
+    def fits(self, thing: Thing, others: Sequence[Thing]) -> bool:
+        """Tell whether a thing collides with neither furniture nor other things."""
+        block = Box(thing.position, (2 * thing.radius, 2 * thing.radius, thing.size[2]))
+        # What a thing stands on touches it from below; that is no collision.
+        if any(piece.box.gap(block) < -1e-9 for piece in self.furniture):
+            return False
+        return all(not near(thing, other, thing.position, other.position) for other in others)
+
+
+def near(one: Thing, other: Thing, at: Vector, other_at: Vector) -> bool:
+    """Tell whether two things at these places overlap or nearly touch."""
+    sideways = math.dist(at[:2], other_at[:2]) - one.radius - other.radius
+    upright = abs(at[2] - other_at[2]) - (one.size[2] + other.size[2]) / 2
+    return sideways < _GAP_M and upright < _GAP_M
+
+
+def furnished_room(rng: np.random.Generator, kinds: str = 'all') -> Room:
+    """Draw a room with furniture and five to eight things.
+
+    Args:
+        rng: Where chance comes from.
+        kinds: 'all'; 'common': none of RARE; 'rare': more than half of the things are, and the
+            surfaces have patterns of their own.
+
+    Raises:
+        UnfitError: Something found no place, or no kind is left.
+    """
+    size = (float(rng.uniform(4, 8)), float(rng.uniform(4, 8)), float(rng.uniform(2.4, 2.9)))
+    room = Room(size, (), ())
+    pieces = ['shelf', str(rng.choice(['table', 'cabinet']))]
+    pieces += [str(kind) for kind in rng.choice(['table', 'cabinet', 'shelf'], rng.integers(0, 3))]
+    for kind in pieces:
+        room = Room(size, (*room.furniture, _furniture(rng, room, kind)), ())
+    things: list[Thing] = []
+    for colour, shape in _appearances(rng, int(rng.integers(5, 9)), kinds):
+        things.append(_thing(rng, room, things, colour, shape))
+    return Room(size, room.furniture, tuple(things), kinds == 'rare')
+
+
+def possible_labels(kinds: str) -> tuple[str, ...]:
+    """Labels that things of rooms of these kinds may have."""
+    every = [(colour.name, shape) for colour in COLOURS for shape in SHAPES]
+    return tuple(item_label(*kind) for kind in every if kinds != 'common' or kind not in RARE)
+
+
+def _furniture(rng: np.random.Generator, room: Room, kind: str) -> Furniture:
+    """Place a piece with its back to a wall."""
+    for _ in range(_ATTEMPTS):
+        long, deep, low, high = {
+            'table': (rng.uniform(0.9, 1.6), rng.uniform(0.5, 0.8), 0.0, rng.uniform(0.6, 0.78)),
+            'cabinet': (rng.uniform(0.6, 1.2), rng.uniform(0.4, 0.5), 0.0, rng.uniform(0.4, 1.0)),
+            'shelf': (rng.uniform(0.8, 1.5), 0.32, (top := rng.uniform(1.0, 1.5)) - 0.04, top),
+        }[kind]
+        wall = int(rng.integers(4))  # +x, +y, -x, -y
+        along, across = (1, 0) if wall % 2 == 0 else (0, 1)
+        centre, size = [0.0, 0.0, (low + high) / 2], [deep, deep, high - low]
+        size[along] = long
+        centre[across] = (1 if wall < 2 else -1) * (room.size[across] - deep) / 2
+        centre[along] = rng.uniform(-1, 1) * (room.size[along] - long) / 2
+        box = Box((centre[0], centre[1], centre[2]), (size[0], size[1], size[2]))
+        # What hangs above or below another piece would hide it: keep apart on the floor plan.
+        if all(_plan(box).gap(_plan(piece.box)) > _GAP_M for piece in room.furniture):
+            return Furniture(kind, box)
+    msg = f'no wall has room for a {kind}'
+    raise UnfitError(msg)
+
+
+def _plan(box: Box) -> Box:
+    return Box((*box.centre[:2], 0.0), (*box.size[:2], 0.0))
+
+
+def _appearances(rng: np.random.Generator, count: int, kinds: str) -> list[tuple[str, str]]:
+    """Draw colour and shape of each thing, of the kinds that may be."""
+    names = [COLOURS[index].name for index in rng.permutation(len(COLOURS))]
+    colours = [names[index % len(names)] for index in range(count)]
+    if rng.random() < _REPEAT_SHARE:
+        for index in rng.choice(np.arange(1, count), int(rng.integers(1, 3)), replace=False):
+            colours[index] = colours[0]
+    twins = rng.random() < _TWIN_SHARE
+    drawn: list[tuple[str, str]] = []
+    for colour in colours:
+        free = [shape for shape in SHAPES if twins or (colour, shape) not in drawn]
+        rare = [shape for shape in free if (colour, shape) in RARE]
+        if kinds == 'common':
+            free = [shape for shape in free if shape not in rare]
+        elif kinds == 'rare' and rare and rng.random() < _RARE_SHARE:
+            free = rare
+        if not free:
+            msg = f'no kind of {colour} things is left'
+            raise UnfitError(msg)
+        drawn.append((colour, str(rng.choice(free))))
+    return drawn
+
+
+def _thing(
+    rng: np.random.Generator, room: Room, others: Sequence[Thing], colour: str, shape: str
+) -> Thing:
+    surfaces = room.surfaces()
+    elevated = rng.random() < 0.5
+    rgb = _rgb(rng, next(c for c in COLOURS if c.name == colour))
+    widths, heights = _EXTENTS_M[shape]
+    for attempt in range(_ATTEMPTS):
+        # Furniture that is full gives way to the floor.
+        on_floor = not elevated or attempt >= _ATTEMPTS // 2
+        surface = surfaces[0 if on_floor else int(rng.integers(1, len(surfaces)))]
+        width = float(rng.uniform(*widths)) * (1.0 if on_floor else _ON_FURNITURE)
+        height = width * float(rng.uniform(*heights))
+        solid = _solid(rng, shape)
+        yaw = float(rng.uniform(0, math.pi))
+        x, y = (float(value) for value in rng.uniform(surface.low, surface.high))
+        position = (x, y, surface.z + height / 2)
+        size = (width, width, height)
+        thing = Thing(colour, shape, solid, size, yaw, rgb, surface.support, position)
+        if surface.holds(x, y, thing.radius) and room.fits(thing, others):
+            return thing
+    msg = f'nowhere is room for a {item_label(colour, shape)}'
+    raise UnfitError(msg)
+
+
+def _solid(rng: np.random.Generator, shape: str) -> str:
+    if shape == 'round':
+        return 'sphere'
+    return 'box' if shape == 'blocky' or rng.random() < 0.5 else 'cylinder'
+
+
+def _rgb(rng: np.random.Generator, colour: Colour) -> Vector:
+    """Draw a strong colour well within its range of hues."""
+    spread = ((colour.last - colour.first) % HUES) / 5
+    hue = (colour.hue + rng.uniform(-spread, spread)) % HUES
+    return colorsys.hsv_to_rgb(hue / HUES, rng.uniform(0.8, 0.95), rng.uniform(0.8, 0.95))

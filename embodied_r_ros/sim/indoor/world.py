@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A room in MuJoCo: things placed, rays cast, views rendered, shared views measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+import math
+from typing import Any, TYPE_CHECKING
+
+import cv2
+from embodied_r_ros.sim.indoor.model import FAR_M, room_model, thing_name
+from embodied_r_ros.types.geometry import BODY_FROM_OPTICAL, relative_motion
+import mujoco
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from embodied_r_ros.sim.indoor.room import Room
+    from embodied_r_ros.types.geometry import Intrinsics, Pose
+    from embodied_r_ros.types.layout import Vector
+    from numpy.typing import NDArray
+
+# A point is hidden where the other view sees something nearer than this share of its distance.
+DEPTH_TOLERANCE = 0.05
+_NEAREST_M = 1e-3
+
+
+def covisibility(
+    depth_a: NDArray[np.floating],
+    pose_a: Pose,
+    depth_b: NDArray[np.floating],
+    pose_b: Pose,
+    camera: Intrinsics,
+) -> tuple[float, float]:
+    """Share of A's image that B sees, and of B's image that A sees, each 0..1.
+
+    A pixel counts as seen where its point in space lies within the other image, in front of the
+    camera and with nothing in front of it. The smaller of the two shares is the true overlap.
+
+    Args:
+        depth_a: Depth of A along the optical axis [m]; not positive or not finite: nothing there,
+            which no view shares. Shape (H, W), the size of `camera`.
+        pose_a: Pose of A's camera link.
+        depth_b: Depth of B. Shape (H, W).
+        pose_b: Pose of B's camera link, in the same fixed frame.
+        camera: Intrinsics of both, without distortion.
+
+    Raises:
+        ValueError: The poses are in different fixed frames.
+    """
+    return (
+        float(seen_by(depth_a, pose_a, depth_b, pose_b, camera).mean()),
+        float(seen_by(depth_b, pose_b, depth_a, pose_a, camera).mean()),
+    )
+
+
+def seen_by(
+    depth: NDArray[np.floating],
+    pose: Pose,
+    other_depth: NDArray[np.floating],
+    other_pose: Pose,
+    camera: Intrinsics,
+) -> NDArray[np.bool_]:
+    """Which pixels of a view another view sees. Shape (H, W); arguments as in `covisibility`."""
+    inverse = _inverse(depth)
+    z = 1.0 / np.maximum(inverse, 1e-9)
+    points = pixel_rays(camera) * z[..., None]  # (H, W, 3), optical axes
+    body_rotation, body_offset = relative_motion(other_pose, pose)
+    rotation = BODY_FROM_OPTICAL.T @ body_rotation @ BODY_FROM_OPTICAL
+    moved = points @ rotation.T + BODY_FROM_OPTICAL.T @ body_offset
+    ahead = np.maximum(moved[..., 2], _NEAREST_M)
+    u = moved[..., 0] / ahead * camera.fx + camera.cx
+    v = moved[..., 1] / ahead * camera.fy + camera.cy
+    inside = (u >= -0.5) & (u < camera.width - 0.5) & (v >= -0.5) & (v < camera.height - 0.5)
+    # Inverse depth is linear over the image of a plane, so that interpolating it is exact there.
+    surface = cv2.remap(
+        _inverse(other_depth).astype(np.float32),
+        u.astype(np.float32),
+        v.astype(np.float32),
+        cv2.INTER_LINEAR,
+        borderMode=cv2.BORDER_REPLICATE,
+    )
+    unhidden = surface * ahead <= 1.0 + DEPTH_TOLERANCE
+    return np.asarray((inverse > 0) & (moved[..., 2] > _NEAREST_M) & inside & unhidden)
+
+
+def _inverse(depth: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Inverse depth [1/m]; 0 where there is none."""
+    valid = np.isfinite(depth) & (depth > 0)
+    return np.asarray(np.where(valid, 1.0 / np.where(valid, depth, 1.0), 0.0))
+
+
+@lru_cache(maxsize=8)
+def pixel_rays(camera: Intrinsics) -> NDArray[np.float64]:
+    """Rays through all pixels in optical axes, with unit depth. Shape (H, W, 3), read-only."""
+    u, v = np.meshgrid(np.arange(camera.width), np.arange(camera.height))
+    x, y = (u - camera.cx) / camera.fx, (v - camera.cy) / camera.fy
+    rays = np.stack([x, y, np.ones_like(x)], axis=-1)
+    rays.setflags(write=False)
+    return rays
+
+
+_AWAY: Vector = (0.0, 0.0, -10.0)  # absent things wait under the floor
+
+
+@dataclass(frozen=True)
+class Rendering:
+    """What a camera sees from one pose."""
+
+    image: NDArray[np.uint8]  # (H, W, 3), BGR
+    depth: NDArray[np.float32]  # (H, W), along the optical axis [m]
+    things: NDArray[np.int32]  # (H, W), index of the thing that is seen; -1: none
+
+
+class World:
+    """A room with things that can be placed. For one thread at a time."""
+
+    def __init__(self, room: Room, texture_rng: np.random.Generator | None = None) -> None:
+        """Build the model.
+
+        Args:
+            room: What stands where.
+            texture_rng: Where the textures come from; None: none, for rays alone.
+        """
+        self.model = room_model(room, texture_rng)
+        self.data = mujoco.MjData(self.model)
+        names = [thing_name(index) for index in range(len(room.things))]
+        self._mocaps = [int(self.model.body(name).mocapid[0]) for name in names]
+        self._things = np.full(self.model.ngeom, -1, np.int32)
+        self._things[[self.model.geom(name).id for name in names]] = np.arange(len(names))
+        self.place([thing.position for thing in room.things])
+
+    def place(self, positions: Sequence[Vector | None]) -> None:
+        """Put the centre of each thing somewhere [m]; None: it is absent."""
+        for mocap, position in zip(self._mocaps, positions, strict=True):
+            self.data.mocap_pos[mocap] = _AWAY if position is None else position
+        mujoco.mj_kinematics(self.model, self.data)
+
+    def look(self, pose: Pose) -> None:
+        """Put the camera link somewhere, for rendering."""
+        # MuJoCo's cameras look along -z with y up; optical axes look along +z with y down.
+        rotation = pose.rotation() @ BODY_FROM_OPTICAL @ np.diag([1.0, -1.0, -1.0])
+        mocap = int(self.model.body('eye').mocapid[0])
+        self.data.mocap_pos[mocap] = pose.position
+        mujoco.mju_mat2Quat(self.data.mocap_quat[mocap], rotation.ravel())
+        mujoco.mj_kinematics(self.model, self.data)
+        mujoco.mj_camlight(self.model, self.data)
+
+    def cast(
+        self, origin: Sequence[float], directions: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
+        """Cast rays and say how far each goes, and which thing it meets.
+
+        Args:
+            origin: Where the rays start [m].
+            directions: Unit vectors in the fixed frame. Shape (N, 3).
+
+        Returns:
+            Distances [m], -1 where nothing is met (N,); indices of things, -1 for all else (N,).
+        """
+        count = len(directions)
+        geoms, distances = np.full(count, -1, np.int32), np.full(count, -1.0)
+        start, rays = np.array(origin, np.float64), np.ascontiguousarray(directions).ravel()
+        mujoco.mj_multiRay(
+            self.model, self.data, start, rays, None, 1, -1, geoms, distances, count, FAR_M
+        )
+        return distances, self.things_of(geoms)
+
+    def depth(self, pose: Pose, camera: Intrinsics) -> NDArray[np.float64]:
+        """Depth along the optical axis by rays, without a renderer [m]. Shape (H, W)."""
+        rays = pixel_rays(camera).reshape(-1, 3)
+        lengths = np.linalg.norm(rays, axis=1)
+        rotation = pose.rotation() @ BODY_FROM_OPTICAL
+        distances, _ = self.cast(pose.position, rays / lengths[:, None] @ rotation.T)
+        return np.asarray((distances / lengths).reshape(camera.height, camera.width))
+
+    def things_of(self, geoms: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Index of the thing that each geom id belongs to, -1 for none and for id -1."""
+        return np.asarray(np.where(geoms >= 0, self._things[geoms], -1))
+
+
+class WorldRenderer:
+    """Renders a world without shadows and multisampling. Use it as a context manager."""
+
+    def __init__(self, world: World, camera: Intrinsics) -> None:
+        """Open the renderer.
+
+        Args:
+            world: What to render.
+            camera: Square pixels, centred axis, no distortion: what OpenGL can do.
+
+        Raises:
+            ValueError: The camera is another one.
+        """
+        centred = (camera.width - 1) / 2, (camera.height - 1) / 2
+        if (camera.cx, camera.cy) != centred or camera.fx != camera.fy or camera.distortion:
+            msg = f'{camera} cannot be rendered: expected square pixels and a centred axis'
+            raise ValueError(msg)
+        model = world.model
+        model.vis.global_.offwidth, model.vis.global_.offheight = camera.width, camera.height
+        model.cam_fovy[0] = math.degrees(2 * math.atan(camera.height / 2 / camera.fy))
+        self.world = world
+        self._renderer = mujoco.Renderer(model, camera.height, camera.width)
+        self._renderer.scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = 0
+
+    def image(self, pose: Pose) -> NDArray[np.uint8]:
+        """Colour image from a pose of the camera link. Shape (H, W, 3), BGR."""
+        self.world.look(pose)
+        return np.ascontiguousarray(self._draw()[..., ::-1])
+
+    def render(self, pose: Pose) -> Rendering:
+        """Colour, depth and things from a pose of the camera link."""
+        image = self.image(pose)
+        self._renderer.enable_depth_rendering()
+        depth = self._draw()
+        self._renderer.enable_segmentation_rendering()
+        segments = self._draw()
+        self._renderer.disable_segmentation_rendering()
+        geoms = np.where(segments[..., 1] == mujoco.mjtObj.mjOBJ_GEOM, segments[..., 0], -1)
+        return Rendering(image, depth, self.world.things_of(geoms.astype(np.int32)))
+
+    def close(self) -> None:
+        """Free what the renderer holds."""
+        self._renderer.close()
+
+    def __enter__(self) -> WorldRenderer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _draw(self) -> Any:
+        self._renderer.update_scene(self.world.data, 'eye')
+        return self._renderer.render()

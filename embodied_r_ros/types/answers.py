@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers, and everything that is needed to reproduce and to judge one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.types.deltas import ModelInfo, NAN
+
+if TYPE_CHECKING:
+    from embodied_r_ros.types.geometry import Position
+
+
+class AnswerKind(Enum):
+    """What an answer is."""
+
+    CHOICE = 0  # one of the options
+    NUMBER = 1
+    TEXT = 2
+    UNKNOWN = 3  # the model said that it cannot know, or nothing could be asked
+
+
+class Freshness(Enum):
+    """Whether an answer may be acted on."""
+
+    FRESH = 0  # newest observation within the asked maximum age
+    STALE = 1  # older than that
+    DEGRADED = 2  # fresh, but from a lower rung or with failed perception in between
+    REFUSED = 3  # nothing to answer from, or nothing that could answer
+
+
+@dataclass(frozen=True)
+class FocusText:
+    """What one keyframe shows about a question."""
+
+    keyframe_id: int
+    stamp_ns: int
+    text: str  # empty: nothing
+    camera: str = 'camera'
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How text is sampled from a model."""
+
+    temperature: float = 0.0  # 0: greedy
+    top_p: float = 1.0  # nucleus probability; 1: off
+    max_tokens: int = 1024  # upper limit of generated tokens
+    seed: int = 0  # given to the server; 0: none given
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer with its reasoning."""
+
+    id: str  # unique in all bags
+    question: str
+    kind: AnswerKind
+    options: tuple[str, ...] = ()
+    option_index: int = -1  # -1: not a choice
+    text: str = ''  # the option, the number as written, or the free text
+    number: float = NAN
+    confidence: float = NAN  # from option probabilities, 0..1
+    think: str = ''
+    completion: str = ''  # as it came
+    delta_ids: tuple[int, ...] = ()  # newer keyframes of the deltas in the prompt
+    deltas_merged: int = 0
+    deltas_omitted: int = 0
+    focus: tuple[FocusText, ...] = ()
+    prompt: str = ''  # the user message, exactly as sent
+    prompt_sha256: str = ''  # of system and user message
+    sampling: Sampling = field(default_factory=Sampling)
+    observation_stamp_ns: int = 0  # newest observation used; 0: none
+    observation_age_ns: int = 0  # when the answer was complete; 0: unknown
+    freshness: Freshness = Freshness.REFUSED
+    model: ModelInfo = field(default_factory=ModelInfo)
+    time_to_first_token_ns: int = 0
+    latency_ns: int = 0
+    standing: bool = False  # from the standing question
+    frame_id: str = ''
+    episode_id: str = ''
+
+
+class Gripper(Enum):
+    """What a gripper could do at a keypoint."""
+
+    OPEN = 0
+    CLOSED = 1
+
+
+@dataclass(frozen=True)
+class KeypointProposal:
+    """Where the end effector could go next. A proposal, never a command."""
+
+    id: str
+    task: str
+    frame_id: str
+    position: Position
+    orientation: tuple[float, float, float, float] | None = None  # quaternion; None: not proposed
+    gripper: Gripper | None = None  # None: not proposed
+    candidates: tuple[Position, ...] = ()
+    candidate_index: int = -1  # -1: the position was generated
+    confidence: float = NAN
+    think: str = ''
+    observation_stamp_ns: int = 0
+    observation_age_ns: int = 0
+    freshness: Freshness = Freshness.REFUSED
+    model: ModelInfo = field(default_factory=ModelInfo)
+    episode_id: str = ''

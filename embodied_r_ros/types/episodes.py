@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Episodes: what marks one in a recording, and which labels operators may give its answers."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from enum import Enum
+
+from embodied_r_ros.common.errors import InputError
+
+
+class EpisodeEvent(Enum):
+    """Start or end of an episode."""
+
+    START = 0
+    STOP = 1
+
+
+class Outcome(Enum):
+    """How an episode ended."""
+
+    UNSET = 0
+    SUCCESS = 1
+    FAILURE = 2
+    ABORTED = 3
+
+
+@dataclass(frozen=True)
+class EpisodeMark:
+    """Start or end of an episode."""
+
+    stamp_ns: int
+    episode_id: str
+    event: EpisodeEvent
+    task: str = ''  # in words; empty: not stated
+    scene_id: str = ''  # place; empty: the episode is its own scene
+    outcome: Outcome = Outcome.UNSET
+
+
+class Verdict(Enum):
+    """What an operator says of an answer."""
+
+    RIGHT = 0
+    WRONG = 1  # and the right answer is not given
+    CORRECTED = 2  # and `correction` is right
+
+
+@dataclass(frozen=True)
+class AnswerLabel:
+    """An operator's verdict on an answer."""
+
+    stamp_ns: int
+    answer_id: str
+    verdict: Verdict
+    correction: str = ''
+    operator_name: str = ''
+
+
+_REMEMBERED = 10_000
+
+
+class AnswerBook:
+    """Ids of the answers of an episode, the newest ones."""
+
+    def __init__(self) -> None:
+        self._ids: OrderedDict[str, None] = OrderedDict()
+
+    def note(self, answer_id: str) -> None:
+        """Remember an answer."""
+        self._ids[answer_id] = None
+        if len(self._ids) > _REMEMBERED:
+            self._ids.popitem(last=False)
+
+    def find(self, answer_id: str) -> str | None:
+        """Id of the answer that is meant; an empty one means the latest; None: unknown."""
+        if not answer_id and self._ids:
+            return next(reversed(self._ids))
+        return answer_id if answer_id in self._ids else None
+
+
+def check_label(verdict: int, correction: str) -> Verdict:
+    """The verdict that a number means, where it goes with the correction.
+
+    Raises:
+        InputError: It is none, or a correction is missing or contradicts it.
+    """
+    try:
+        found = Verdict(verdict)
+    except ValueError:
+        known = ', '.join(f'{v.value} {v.name.lower()}' for v in Verdict)
+        msg = f'verdict {verdict} is none: expected one of {known}'
+        raise InputError(msg) from None
+    if (found is Verdict.CORRECTED) != bool(correction.strip()):
+        msg = f'verdict {found.name.lower()} with correction {correction!r}: a correction goes '
+        msg += 'with the verdict corrected, and only with it'
+        raise InputError(msg)
+    return found

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Poses, rotations and viewing directions, in REP 103 axes.
+
+Body axes (the camera link, the robot): x forward, y left, z up. Optical axes: x right, y down, z
+forward. Bearing is positive to the left, elevation positive up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import math
+from typing import TYPE_CHECKING
+
+import cv2
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+Position = tuple[float, float, float]  # [m]
+# Columns are the optical axes (x right, y down, z forward) written in body axes: v_body = R v_opt.
+BODY_FROM_OPTICAL = np.array([[0.0, 0.0, 1.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]])  # (3, 3)
+BODY_FROM_OPTICAL.setflags(write=False)
+
+
+@dataclass(frozen=True)
+class Pose:
+    """Pose of a body in a named fixed frame."""
+
+    position: tuple[float, float, float]  # [m]
+    orientation: tuple[float, float, float, float]  # quaternion x, y, z, w
+    frame_id: str  # the fixed frame
+
+    def rotation(self) -> NDArray[np.float64]:
+        """Rotation matrix of the body in the fixed frame. Shape (3, 3)."""
+        return matrix_from_quaternion(self.orientation)
+
+
+@dataclass(frozen=True)
+class Intrinsics:
+    """Pinhole camera with optional plumb-bob distortion (sensor_msgs/CameraInfo K and D)."""
+
+    width: int  # [px]
+    height: int  # [px]
+    fx: float  # [px]
+    fy: float  # [px]
+    cx: float  # [px]
+    cy: float  # [px]
+    distortion: tuple[float, ...] = ()
+
+    def matrix(self) -> NDArray[np.float64]:
+        """Camera matrix K. Shape (3, 3)."""
+        return np.array([[self.fx, 0.0, self.cx], [0.0, self.fy, self.cy], [0.0, 0.0, 1.0]])
+
+    def scaled(self, width: int, height: int) -> Intrinsics:
+        """Give the intrinsics of the same view resized to `width` x `height` [px]."""
+        sx, sy = width / self.width, height / self.height
+        # Pixel centres lie at integers, so the half pixel moves with the scale.
+        cx, cy = (self.cx + 0.5) * sx - 0.5, (self.cy + 0.5) * sy - 0.5
+        return Intrinsics(width, height, self.fx * sx, self.fy * sy, cx, cy, self.distortion)
+
+    @classmethod
+    def from_fov(cls, width: int, height: int, horizontal_fov_rad: float) -> Intrinsics:
+        """Assume square pixels, a centred axis and the given horizontal field of view [rad]."""
+        f = width / 2 / math.tan(horizontal_fov_rad / 2)
+        return cls(width, height, f, f, (width - 1) / 2, (height - 1) / 2)
+
+
+def matrix_from_quaternion(q: tuple[float, float, float, float]) -> NDArray[np.float64]:
+    """Rotation matrix of a quaternion x, y, z, w, which need not be normalised. Shape (3, 3).
+
+    Raises:
+        ValueError: The quaternion is zero or not finite.
+    """
+    norm = math.sqrt(sum(value * value for value in q))
+    if not math.isfinite(norm) or norm < 1e-9:
+        msg = f'quaternion {q} is not a rotation: expected four finite numbers, not all zero'
+        raise ValueError(msg)
+    x, y, z, w = (value / norm for value in q)
+    return np.array(
+        [
+            [1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)],
+            [2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)],
+            [2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)],
+        ]
+    )
+
+
+def quaternion_from_matrix(rotation: NDArray[np.float64]) -> tuple[float, float, float, float]:
+    """Quaternion x, y, z, w (w not negative) of a rotation matrix. Shape of the matrix (3, 3)."""
+    m = rotation
+    # Bar-Itzhack's symmetric form: the eigenvector of the largest eigenvalue, stable everywhere.
+    k = np.array(
+        [
+            [m[0, 0] - m[1, 1] - m[2, 2], 0.0, 0.0, 0.0],
+            [m[0, 1] + m[1, 0], m[1, 1] - m[0, 0] - m[2, 2], 0.0, 0.0],
+            [m[0, 2] + m[2, 0], m[1, 2] + m[2, 1], m[2, 2] - m[0, 0] - m[1, 1], 0.0],
+            [m[2, 1] - m[1, 2], m[0, 2] - m[2, 0], m[1, 0] - m[0, 1], m.trace()],
+        ]
+    )
+    x, y, z, w = np.linalg.eigh(k)[1][:, -1]
+    sign = -1.0 if w < 0 else 1.0
+    return (float(sign * x), float(sign * y), float(sign * z), float(sign * w))
+
+
+def yaw_pitch_roll(rotation: NDArray[np.float64]) -> tuple[float, float, float]:
+    """Fixed-axis roll, pitch, yaw of REP 103, returned as yaw, pitch, roll [rad]."""
+    yaw = math.atan2(rotation[1, 0], rotation[0, 0])
+    pitch = math.atan2(-rotation[2, 0], math.hypot(rotation[2, 1], rotation[2, 2]))
+    roll = math.atan2(rotation[2, 1], rotation[2, 2])
+    return yaw, pitch, roll
+
+
+def rotation_from_ypr(yaw: float, pitch: float, roll: float) -> NDArray[np.float64]:
+    """Rotation matrix of yaw, pitch, roll [rad], the inverse of `yaw_pitch_roll`. (3, 3)."""
+    cy, sy = math.cos(yaw), math.sin(yaw)
+    cp, sp = math.cos(pitch), math.sin(pitch)
+    cr, sr = math.cos(roll), math.sin(roll)
+    return np.array(
+        [
+            [cy * cp, cy * sp * sr - sy * cr, cy * sp * cr + sy * sr],
+            [sy * cp, sy * sp * sr + cy * cr, sy * sp * cr - cy * sr],
+            [-sp, cp * sr, cp * cr],
+        ]
+    )
+
+
+def wrapped(angle_rad: float) -> float:
+    """The same angle in (-pi, pi] [rad]."""
+    return math.pi - (math.pi - angle_rad) % (2 * math.pi)
+
+
+def relative_motion(earlier: Pose, later: Pose) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Rotation (3, 3) and translation (3,) [m] of the later body in the earlier body's axes.
+
+    Raises:
+        ValueError: The poses are in different fixed frames.
+    """
+    if earlier.frame_id != later.frame_id:
+        msg = f'poses are in two frames, {earlier.frame_id!r} and {later.frame_id!r}'
+        raise ValueError(msg)
+    r0 = earlier.rotation()
+    offset = np.subtract(later.position, earlier.position)
+    return r0.T @ later.rotation(), r0.T @ offset
+
+
+def rays_of_pixels(intrinsics: Intrinsics, pixels: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Viewing rays of pixels in body axes, straightened and with a depth of 1. Shape (N, 3).
+
+    Args:
+        intrinsics: Of the camera, with its distortion.
+        pixels: Columns and rows [px]. Shape (N, 2).
+    """
+    k, points = intrinsics.matrix(), np.reshape(pixels, (-1, 1, 2))
+    straight = cv2.undistortPoints(points, k, np.array(intrinsics.distortion or (0.0,) * 4))
+    xy = np.asarray(straight, np.float64).reshape(-1, 2)
+    return np.column_stack([np.ones(len(xy)), -xy])
+
+
+def direction_of_pixel(intrinsics: Intrinsics, u: float, v: float) -> tuple[float, float]:
+    """Bearing and elevation [rad] of a pixel, seen from a camera without distortion."""
+    x, y = (u - intrinsics.cx) / intrinsics.fx, (v - intrinsics.cy) / intrinsics.fy
+    return direction_of_vector(BODY_FROM_OPTICAL @ np.array([x, y, 1.0]))
+
+
+def direction_of_vector(vector: NDArray[np.float64]) -> tuple[float, float]:
+    """Bearing and elevation [rad] of a vector in body axes. Shape (3,)."""
+    x, y, z = (float(value) for value in vector)
+    return math.atan2(y, x), math.atan2(z, math.hypot(x, y))
+
+
+def vector_of_direction(bearing_rad: float, elevation_rad: float) -> NDArray[np.float64]:
+    """Unit vector in body axes, the inverse of `direction_of_vector`. Shape (3,)."""
+    across = math.cos(elevation_rad)
+    return np.array(
+        [
+            across * math.cos(bearing_rad),
+            across * math.sin(bearing_rad),
+            math.sin(elevation_rad),
+        ]
+    )
+
+
+def position_text(position: Sequence[float]) -> str:
+    """A position as prompts have it, to the millimetre; also what makes two of them one.
+
+    >>> position_text((0.1, -0.0001, 1.23456))
+    '(0.100, 0.000, 1.235)'
+    """
+    return f'({", ".join(f"{round(value, 3) + 0.0:.3f}" for value in position)})'

@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Poses over time, and transforms between frames (tf2): where a body was at a stamp."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.types.geometry import (
+    BODY_FROM_OPTICAL,
+    Pose,
+    quaternion_from_matrix,
+    rotation_from_ypr,
+)
+from embodied_r_ros.types.units import NS_PER_S
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+# Odometry slower than 1 Hz says too little of what happened in between.
+_MAX_GAP_NS = 1_000_000_000
+
+
+def interpolate(earlier: Pose, later: Pose, share: float) -> Pose:
+    """Pose between two others in the same frame: line and slerp.
+
+    Args:
+        earlier: Pose at share 0.
+        later: Pose at share 1.
+        share: 0..1.
+
+    Raises:
+        ValueError: The poses are in different fixed frames.
+    """
+    if earlier.frame_id != later.frame_id:
+        msg = f'poses are in two frames, {earlier.frame_id!r} and {later.frame_id!r}'
+        raise ValueError(msg)
+    p0, p1 = np.asarray(earlier.position), np.asarray(later.position)
+    x, y, z = (float(value) for value in p0 + share * (p1 - p0))
+    orientation = _slerp(earlier.orientation, later.orientation, share)
+    return Pose((x, y, z), orientation, earlier.frame_id)
+
+
+def mounted(base: Pose, xyz: tuple[float, float, float], rpy: tuple[float, float, float]) -> Pose:
+    """Pose of a link that is fixed to a base.
+
+    Args:
+        base: Pose of the base in a fixed frame.
+        xyz: Position of the link in the base [m].
+        rpy: Fixed-axis roll, pitch, yaw of the link in the base, as in URDF [rad].
+    """
+    if not any((*xyz, *rpy)):
+        return base
+    roll, pitch, yaw = rpy
+    rotation = base.rotation()
+    x, y, z = (float(value) for value in np.asarray(base.position) + rotation @ np.asarray(xyz))
+    turned = quaternion_from_matrix(rotation @ rotation_from_ypr(yaw, pitch, roll))
+    return replace(base, position=(x, y, z), orientation=turned)
+
+
+class PoseBuffer:
+    """The newest poses of one body. Not thread-safe."""
+
+    def __init__(self, capacity: int = 500, max_extrapolation_s: float = 0.1) -> None:
+        """Take the number of poses to keep, and how far outside them one still counts [s]."""
+        self._stamps: deque[int] = deque(maxlen=capacity)
+        self._poses: deque[Pose] = deque(maxlen=capacity)
+        self._outside_ns = round(max_extrapolation_s * NS_PER_S)
+
+    def add(self, stamp_ns: int, pose: Pose) -> None:
+        """Remember a pose; a stamp that goes back, or another frame, forgets those before.
+
+        Raises:
+            ValueError: The orientation is no rotation, or a number is not finite.
+        """
+        pose.rotation()
+        if not np.all(np.isfinite(pose.position)):
+            msg = f'position {pose.position} is not finite'
+            raise ValueError(msg)
+        if self._stamps and (
+            stamp_ns < self._stamps[-1] or pose.frame_id != self._poses[-1].frame_id
+        ):
+            self.clear()
+        self._stamps.append(stamp_ns)
+        self._poses.append(pose)
+
+    def clear(self) -> None:
+        """Forget all poses."""
+        self._stamps.clear()
+        self._poses.clear()
+
+    def reaches(self, stamp_ns: int) -> bool:
+        """Tell whether a pose at or after the stamp is known, so that waiting gains nothing."""
+        return bool(self._stamps) and self._stamps[-1] >= stamp_ns
+
+    def at(self, stamp_ns: int) -> Pose | None:
+        """Pose at a stamp: interpolated, or the nearest one just outside; None: not known."""
+        if not self._stamps:
+            return None
+        after = bisect_left(self._stamps, stamp_ns)
+        if after < len(self._stamps) and self._stamps[after] == stamp_ns:
+            return self._poses[after]
+        if after == 0 or after == len(self._stamps):
+            nearest = min(after, len(self._stamps) - 1)
+            is_near = abs(self._stamps[nearest] - stamp_ns) <= self._outside_ns
+            return self._poses[nearest] if is_near else None
+        t0, t1 = self._stamps[after - 1], self._stamps[after]
+        if t1 - t0 > _MAX_GAP_NS:
+            return None
+        share = (stamp_ns - t0) / (t1 - t0)
+        return interpolate(self._poses[after - 1], self._poses[after], share)
+
+
+def _slerp(
+    q0: tuple[float, float, float, float], q1: tuple[float, float, float, float], share: float
+) -> tuple[float, float, float, float]:
+    a, b = (np.asarray(q) / np.linalg.norm(q) for q in (q0, q1))
+    # q and -q are one rotation; the shorter way round is meant.
+    b = b if a @ b >= 0 else -b
+    angle = np.arccos(np.clip(a @ b, -1.0, 1.0))
+    if angle < 1e-6:
+        mixed = a + share * (b - a)
+    else:
+        mixed = (np.sin((1 - share) * angle) * a + np.sin(share * angle) * b) / np.sin(angle)
+    x, y, z, w = (float(value) for value in mixed / np.linalg.norm(mixed))
+    return x, y, z, w
+
+
+# In this order: odom is continuous, map is not (REP 105). Robots put their name before it.
+FIXED_FRAMES = ('odom', 'map')
+_LINK = '_link'
+
+
+@dataclass(frozen=True)
+class NoPose:
+    """A pose is not known."""
+
+    reason: str
+
+
+class TransformTree:
+    """The newest transforms of a robot. Not thread-safe."""
+
+    def __init__(self, capacity: int = 1000) -> None:
+        """Take how many transforms are kept of each pair of frames."""
+        self._capacity = capacity
+        self._static: dict[str, Pose] = {}  # of a frame in its parent
+        self._moving: dict[str, PoseBuffer] = {}
+        self._parents: dict[str, str] = {}
+        self._torn: dict[str, str] = {}  # frames with several parents, and why that is wrong
+
+    def add(self, frame: str, stamp_ns: int, pose: Pose) -> None:
+        """Remember where a frame was in its parent, which is the frame of the pose.
+
+        Raises:
+            ValueError: The orientation is no rotation, or a number is not finite.
+        """
+        frame, pose = _bare(frame), _in_bare(pose)
+        buffer = self._moving.get(frame) or PoseBuffer(self._capacity)
+        buffer.add(stamp_ns, pose)
+        self._moving[frame] = buffer
+        self._note_parent(frame, pose.frame_id)
+
+    def add_static(self, frame: str, pose: Pose) -> None:
+        """Remember where a frame always is in its parent.
+
+        Raises:
+            ValueError: The orientation is no rotation.
+        """
+        frame, pose = _bare(frame), _in_bare(pose)
+        pose.rotation()
+        self._static[frame] = pose
+        self._note_parent(frame, pose.frame_id)
+
+    def reaches(self, frame: str, stamp_ns: int) -> bool:
+        """Tell whether all that moves between a frame and its fixed frame is known until then."""
+        chain = self._chain(_bare(frame))
+        return not isinstance(chain, NoPose) and all(
+            self._moving[name].reaches(stamp_ns) for name in chain if name in self._moving
+        )
+
+    def camera_at(self, frame: str, stamp_ns: int) -> Pose | NoPose:
+        """Pose of the camera link at a stamp, in the fixed frame.
+
+        Args:
+            frame: Frame of the camera's images. It has optical axes (sensor_msgs/Image), unless
+                it is called a link: then it has those of a body (REP 103).
+            stamp_ns: Stamp of an image.
+        """
+        chain = self._chain(_bare(frame))
+        if isinstance(chain, NoPose):
+            return chain
+        start = np.eye(3) if _bare(frame).endswith(_LINK) else BODY_FROM_OPTICAL.T
+        found = self._along(chain, stamp_ns, start)
+        if isinstance(found, NoPose):
+            return found
+        place, turn = found
+        x, y, z = (float(value) for value in place)
+        return Pose((x, y, z), quaternion_from_matrix(turn), self._parents[chain[-1]])
+
+    def reaches_between(self, fixed: str, frame: str, stamp_ns: int) -> bool:
+        """Tell whether all that moves between two frames is known until a stamp."""
+        chains = self._between(_bare(fixed), _bare(frame))
+        return not isinstance(chains, NoPose) and all(
+            self._moving[name].reaches(stamp_ns)
+            for chain in chains
+            for name in chain
+            if name in self._moving
+        )
+
+    def pose_in(self, fixed: str, frame: str, stamp_ns: int) -> Pose | NoPose:
+        """Pose of a frame in any other one at a stamp."""
+        chains = self._between(_bare(fixed), _bare(frame))
+        if isinstance(chains, NoPose):
+            return chains
+        ends = [self._along(chain, stamp_ns, np.eye(3)) for chain in chains]
+        for end in ends:
+            if isinstance(end, NoPose):
+                return end
+        (origin, axes), (place, turn) = ends  # type: ignore[misc]
+        x, y, z = (float(value) for value in axes.T @ (place - origin))
+        return Pose((x, y, z), quaternion_from_matrix(axes.T @ turn), _bare(fixed))
+
+    def _along(
+        self, chain: list[str], stamp_ns: int, turn: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | NoPose:
+        """Place (3,) and turn (3, 3) of a chain's first frame in the parent of its last one."""
+        place = np.zeros(3)
+        for name in chain:
+            step = self._moving[name].at(stamp_ns) if name in self._moving else self._static[name]
+            if step is None:
+                parent = self._parents[name]
+                return NoPose(f'the transform of {name} in {parent} has gaps at images')
+            rotation = step.rotation()
+            place, turn = rotation @ place + np.asarray(step.position), rotation @ turn
+        return place, turn
+
+    def _between(self, fixed: str, frame: str) -> tuple[list[str], list[str]] | NoPose:
+        """Both chains up to below the nearest frame that they have in common."""
+        first, second = self._path(fixed), self._path(frame)
+        for name in (*first, *second):
+            if name in self._torn:
+                return NoPose(self._torn[name])
+        common = next((name for name in first if name in second), None)
+        if common is None:
+            return NoPose(f'no transforms lead from {frame} to {fixed}: they end at {second[-1]}')
+        return first[: first.index(common)], second[: second.index(common)]
+
+    def _path(self, frame: str) -> list[str]:
+        """A frame and all above it."""
+        path = [frame]
+        while (parent := self._parents.get(path[-1])) and parent not in path:
+            path.append(parent)
+        return path
+
+    def _chain(self, frame: str) -> list[str] | NoPose:
+        """Frames from one up to below its fixed frame."""
+        path = self._path(frame)
+        for torn in path:
+            if torn in self._torn:
+                return NoPose(self._torn[torn])
+        names = [name.rpartition('/')[2] for name in path]
+        for fixed in FIXED_FRAMES:
+            if fixed in names[1:]:
+                return path[: names.index(fixed)]
+        return NoPose(
+            f'no transforms lead from {frame} to {" or ".join(FIXED_FRAMES)}: '
+            f'they end at {path[-1]}'
+        )
+
+    def _note_parent(self, frame: str, parent: str) -> None:
+        known = self._parents.setdefault(frame, parent)
+        if known != parent:
+            self._torn[frame] = f'{frame} has two parents, {known} and {parent}'
+
+
+def _bare(frame: str) -> str:
+    """A name without the slash that tf had in front."""
+    return frame.lstrip('/')
+
+
+def _in_bare(pose: Pose) -> Pose:
+    return Pose(pose.position, pose.orientation, _bare(pose.frame_id))

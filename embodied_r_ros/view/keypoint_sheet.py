@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One picture of a demonstration: speed, gripper and keypoints over time, and what was seen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import cv2
+from embodied_r_ros.bags.images import choose_image_topic, IMAGE_TYPES, raw_image
+from embodied_r_ros.bags.messages import encoded_image_from_msg, stamp_ns_from_msg
+from embodied_r_ros.bags.reader import read_messages, topics_of_type
+from embodied_r_ros.common.errors import ImageError, SourceError
+from embodied_r_ros.types.images import decode_image
+from embodied_r_ros.view.sheet import INK, Line, PAPER, text_block, write_sheet
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from embodied_r_ros.arm.demonstration import Demonstration, Keypoint
+    from embodied_r_ros.arm.robot import ArmSetup
+    from numpy.typing import NDArray
+    from rosbags.highlevel import AnyReader
+
+_WIDTH_PX, _PLOT_PX, _MARGIN_PX, _COLUMNS = 1280, 170, 24, 4
+_LABEL_PX = 110  # left of a plot
+_FAINT, _GRID = (125, 125, 125), (225, 225, 225)
+_COLOURS = {'gripper': (50, 50, 200), 'stop': (170, 95, 20), 'last': (70, 140, 40)}  # BGR
+_MAX_CARDS = 16
+
+
+def images_at(
+    reader: AnyReader, setup: ArmSetup, stamps_ns: Sequence[int]
+) -> dict[int, NDArray[np.uint8]]:
+    """The newest image that is not later than each stamp; none where the bag has no images.
+
+    Raises:
+        SourceError: An image cannot be decoded, or there are several cameras.
+        BagError: A message is damaged.
+    """
+    if not topics_of_type(reader, *IMAGE_TYPES):
+        return {}
+    topic = choose_image_topic(reader, setup.image_topic or None)
+    waiting = sorted(stamps_ns, reverse=True)
+    found: dict[int, NDArray[np.uint8]] = {}
+    newest = None
+    for _, _, msg in read_messages(reader, [topic]):
+        while waiting and stamp_ns_from_msg(msg.header.stamp) > waiting[-1]:
+            stamp_ns = waiting.pop()
+            if newest is not None:
+                found[stamp_ns] = _decoded(newest, topic)
+        newest = msg
+    if newest is not None and waiting:
+        found.update(dict.fromkeys(waiting, _decoded(newest, topic)))
+    return found
+
+
+def write_keypoint_sheet(
+    path: Path,
+    shown: Demonstration,
+    keypoints: Sequence[Keypoint],
+    images: dict[int, NDArray[np.uint8]],
+) -> None:
+    """Write the picture as PNG; it appears only when it is complete.
+
+    Args:
+        path: The file.
+        shown: The demonstration.
+        keypoints: Its keypoints; at most 16, the first ones, get a card. The last line says how
+            many there are besides.
+        images: BGR image by stamp of a keypoint; (H, W, 3). A card without one has text alone.
+
+    Raises:
+        InputError: The file cannot be written.
+    """
+    head = f'{len(keypoints)} keypoints in {shown.seconds()[-1]:.1f} s, {len(shown)} samples'
+    title = [Line(shown.task or shown.episode_id, 0.9), Line(head, 0.5, _FAINT)]
+    parts = [_padded(text_block(title, _WIDTH_PX - 2 * _MARGIN_PX))]
+    if shown.joint_speeds is None:
+        parts.append(_plot(shown, keypoints, shown.tool_speeds(), 'tool speed', 'm/s'))
+    else:
+        fastest = np.abs(shown.joint_speeds).max(axis=1)
+        parts.append(_plot(shown, keypoints, fastest, 'fastest joint', 'rad/s'))
+    if shown.openings is not None:
+        parts.append(_plot(shown, keypoints, shown.openings, 'gripper', 'open'))
+    start_ns = int(shown.stamps_ns[0])
+    numbered = enumerate(keypoints[:_MAX_CARDS], 1)
+    cards = [_card(k, n, images.get(k.stamp_ns), start_ns) for n, k in numbered]
+    for row in range(0, len(cards), _COLUMNS):
+        parts.append(_padded(_row(cards[row : row + _COLUMNS])))
+    if more := len(keypoints) - len(cards):
+        rest = f'{more} more without a card, from number {_MAX_CARDS + 1} on: marked above.'
+        parts.append(_padded(text_block([Line(rest, 0.5)], _WIDTH_PX - 2 * _MARGIN_PX)))
+    write_sheet(path, parts)
+
+
+def _decoded(msg: object, topic: str) -> NDArray[np.uint8]:
+    try:
+        if hasattr(msg, 'format'):
+            return decode_image(encoded_image_from_msg(msg).data)
+        return raw_image(msg)
+    except ImageError as error:
+        text = f'an image of {topic} cannot be decoded: {error}'
+        raise SourceError(text) from None
+
+
+def _plot(
+    shown: Demonstration,
+    keypoints: Sequence[Keypoint],
+    values: NDArray[np.float64],
+    name: str,
+    unit: str,
+) -> NDArray[np.uint8]:
+    """A line over time, with a mark at each keypoint. Shape (H, W, 3)."""
+    page = np.full((_PLOT_PX, _WIDTH_PX, 3), PAPER, np.uint8)
+    left, right, top, bottom = _LABEL_PX + _MARGIN_PX, _WIDTH_PX - _MARGIN_PX, 22, _PLOT_PX - 26
+    seconds = shown.seconds()
+    most = max(1e-6, float(values.max()))
+    x = left + seconds / seconds[-1] * (right - left)
+    y = bottom - np.clip(values / most, 0.0, 1.0) * (bottom - top)
+    for second in range(int(seconds[-1]) + 1):
+        at = round(left + second / seconds[-1] * (right - left))
+        cv2.line(page, (at, top), (at, bottom), _GRID, 1)
+        _put(page, f'{second}', (at - 4, bottom + 18), _FAINT)
+    for number, keypoint in enumerate(keypoints, 1):
+        at = round(float(x[keypoint.index]))
+        colour = _COLOURS[keypoint.reason]
+        cv2.line(page, (at, top), (at, bottom), colour, 2)
+        _put(page, str(number), (at - 5, top - 6), colour)
+    points = np.column_stack([x, y]).round().astype(np.int32)
+    cv2.polylines(page, [points], isClosed=False, color=INK, thickness=1, lineType=cv2.LINE_AA)
+    _put(page, name, (_MARGIN_PX, top + 14), INK)
+    _put(page, f'max {most:.2f} {unit}', (_MARGIN_PX, top + 34), _FAINT)
+    return page
+
+
+def _put(page: NDArray[np.uint8], text: str, at: tuple[int, int], colour: tuple[int, ...]) -> None:
+    cv2.putText(page, text, at, cv2.FONT_HERSHEY_SIMPLEX, 0.42, colour, 1, cv2.LINE_AA)
+
+
+def _card(
+    keypoint: Keypoint, number: int, image: NDArray[np.uint8] | None, start_ns: int
+) -> NDArray[np.uint8]:
+    width = (_WIDTH_PX - _MARGIN_PX) // _COLUMNS - _MARGIN_PX
+    gripper = {True: ', open', False: ', closed', None: ''}[keypoint.is_open]
+    place = ', '.join(f'{value:.3f}' for value in keypoint.position)
+    seconds = (keypoint.stamp_ns - start_ns) / 1e9
+    lines = [
+        Line(f'{number}: {keypoint.reason}{gripper}', 0.55, _COLOURS[keypoint.reason]),
+        Line(f'{seconds:.2f} s, [{place}] m', 0.42, _FAINT),
+    ]
+    text = text_block(lines, width)
+    if image is None:
+        return text
+    height = round(image.shape[0] * width / image.shape[1])
+    small = cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA)
+    return np.vstack([np.asarray(small, np.uint8), text])
+
+
+def _row(cards: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:
+    height = max(card.shape[0] for card in cards)
+    row = np.full((height, _WIDTH_PX - 2 * _MARGIN_PX, 3), PAPER, np.uint8)
+    for column, card in enumerate(cards):
+        left = column * (card.shape[1] + _MARGIN_PX)
+        row[: card.shape[0], left : left + card.shape[1]] = card
+    return row
+
+
+def _padded(block: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    page = np.full((block.shape[0] + _MARGIN_PX, _WIDTH_PX, 3), PAPER, np.uint8)
+    top = _MARGIN_PX // 2
+    page[top : top + block.shape[0], _MARGIN_PX : _MARGIN_PX + block.shape[1]] = block
+    return page

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sheets of pictures with wrapped text; the contact sheet of an episode."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from unicodedata import combining, normalize
+
+import cv2
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.types.images import shrink
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from embodied_r_ros.keyframes.selector import Keyframe
+    from embodied_r_ros.types.answers import Answer
+    from embodied_r_ros.types.deltas import SemanticDelta
+    from numpy.typing import NDArray
+
+_FONT = cv2.FONT_HERSHEY_SIMPLEX
+INK, PAPER = (40, 40, 40), (255, 255, 255)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of text, which wraps to the width that it is drawn in."""
+
+    text: str
+    scale: float = 0.45
+    colour: tuple[int, int, int] = INK
+
+    @property
+    def height_px(self) -> int:
+        """Height of one row [px]."""
+        return round(38 * self.scale)
+
+
+def text_block(lines: Sequence[Line], width: int) -> NDArray[np.uint8]:
+    """Draw lines of text on white, wrapped.
+
+    Args:
+        lines: The lines.
+        width: Width of the picture [px].
+
+    Returns:
+        A BGR picture of that width, as high as the text needs. Shape (H, width, 3).
+    """
+    wrapped = [
+        Line(part, line.scale, line.colour) for line in lines for part in _wrap(line, width)
+    ]
+    height = sum(line.height_px for line in wrapped) + 8
+    block = np.full((height, width, 3), PAPER, np.uint8)
+    y = 0
+    for line in wrapped:
+        y += line.height_px
+        _put(block, line, y)
+    return block
+
+
+def _wrap(line: Line, width: int) -> list[str]:
+    rows, current = [], ''
+    for word in line.text.split():
+        longer = f'{current} {word}'.strip()
+        if current and _width_px(longer, line.scale) > width:
+            rows.append(current)
+            longer = word
+        current = longer
+    return [*rows, current] if current else rows
+
+
+def _width_px(text: str, scale: float) -> int:
+    pieces = text.split('°')
+    drawn = sum(cv2.getTextSize(_plain(piece), _FONT, scale, 1)[0][0] for piece in pieces)
+    return int(drawn + (len(pieces) - 1) * _degree_px(scale))
+
+
+def _degree_px(scale: float) -> int:
+    return round(12 * scale) + 2
+
+
+def _plain(text: str) -> str:
+    """The text in the characters that OpenCV's fonts have: é as e, … as three dots."""
+    parts = (char for char in normalize('NFKD', text) if not combining(char))
+    return ''.join(char if ' ' <= char <= '~' else '?' for char in parts)
+
+
+def _put(block: NDArray[np.uint8], line: Line, y: int) -> None:
+    """Draw one row of text; OpenCV's fonts have no degree sign, so it is drawn as a ring."""
+    x = 0
+    for number, piece in enumerate(line.text.split('°')):
+        if number:
+            radius = max(1, round(4 * line.scale))
+            centre = (x + radius + 1, y - round(18 * line.scale))
+            cv2.circle(block, centre, radius, line.colour, 1, cv2.LINE_AA)
+            x += _degree_px(line.scale)
+        text = _plain(piece)
+        cv2.putText(block, text, (x, y), _FONT, line.scale, line.colour, 1, cv2.LINE_AA)
+        x += cv2.getTextSize(text, _FONT, line.scale, 1)[0][0]
+
+
+def write_sheet(path: Path, parts: Sequence[NDArray[np.uint8]]) -> None:
+    """Write pictures of one width as one PNG file, the first at the top.
+
+    Raises:
+        InputError: The file cannot be written.
+    """
+    _, data = cv2.imencode('.png', np.vstack(parts))
+    unfinished = path.with_name(path.name + '.tmp')
+    try:
+        unfinished.write_bytes(data.tobytes())
+        unfinished.replace(path)
+    except OSError as error:
+        msg = f'cannot write {path}: {error.strerror}'
+        raise InputError(msg) from None
+
+
+_FAINT = (125, 125, 125)
+_GOOD, _BAD, _ACCENT = (70, 140, 40), (50, 50, 200), (170, 95, 20)
+_CARD_PX, _MARGIN_PX, _COLUMNS = 380, 24, 4
+_MAX_CARDS = 16
+
+
+@dataclass(frozen=True)
+class AnsweredQuestion:
+    """A question as it was asked, its answer, and the truth where it is known."""
+
+    answer: Answer
+    truth: str = ''  # text of the true answer; empty: not known
+    refusal: str = ''  # why there is no answer; empty: there is one
+
+    @property
+    def is_right(self) -> bool | None:
+        """Whether the answer is the truth; None where that is not known.
+
+        A refusal is not the answer 'unknown': it is right for no question.
+        """
+        if not self.truth:
+            return None
+        if self.refusal:
+            return False
+        return (self.answer.text or 'unknown') == self.truth
+
+
+def write_contact_sheet(
+    path: Path,
+    title: str,
+    keyframes: Sequence[Keyframe],
+    deltas: Sequence[SemanticDelta],
+    questions: Sequence[AnsweredQuestion],
+) -> None:
+    """Write the picture as PNG; it appears only when it is complete.
+
+    Args:
+        path: The file.
+        title: First line.
+        keyframes: Keyframes in order; at most 16, evenly chosen, are shown.
+        deltas: Semantic deltas; those of a shown keyframe are printed below it.
+        questions: Questions with their answers.
+
+    Raises:
+        InputError: The file cannot be written.
+    """
+    width = _COLUMNS * (_CARD_PX + _MARGIN_PX) + _MARGIN_PX
+    shown = _evenly(keyframes, _MAX_CARDS)
+    start_ns = keyframes[0].stamp_ns if keyframes else 0
+    texts = {delta.to_id: delta for delta in deltas}
+    cards = [_card(keyframe, texts.get(keyframe.id), start_ns) for keyframe in shown]
+    head = f'{len(keyframes)} keyframes, {len(deltas)} semantic deltas'
+    parts = [_paragraph([Line(title, 0.9), Line(head, 0.5, _FAINT)], width)]
+    for row in range(0, len(cards), _COLUMNS):
+        parts.append(_side_by_side(cards[row : row + _COLUMNS], width))
+    parts += [_paragraph(_question_lines(question), width) for question in questions]
+    write_sheet(path, parts)
+
+
+def _evenly(keyframes: Sequence[Keyframe], limit: int) -> list[Keyframe]:
+    if len(keyframes) <= limit:
+        return list(keyframes)
+    chosen = np.linspace(0, len(keyframes) - 1, limit).round().astype(int)
+    return [keyframes[index] for index in chosen]
+
+
+def _card(keyframe: Keyframe, delta: SemanticDelta | None, start_ns: int) -> NDArray[np.uint8]:
+    image = shrink(keyframe.image.decode(), _CARD_PX)
+    height, width = image.shape[:2]
+    scale = _CARD_PX / width
+    size = (_CARD_PX, round(height * scale))
+    image = np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA), np.uint8)
+    seconds = (keyframe.stamp_ns - start_ns) / 1e9
+    overlap = 'none' if keyframe.overlap is None else f'{keyframe.overlap:.2f}'
+    reason = keyframe.reason.name.lower().replace('_', ' ')
+    lines = [
+        Line(f'Keyframe {keyframe.id}, {seconds:.1f} s', 0.55),
+        Line(f'{reason}, overlap {overlap}, {keyframe.inliers} inliers', 0.42, _FAINT),
+    ]
+    if delta:
+        lines += [Line(delta.action, 0.45, _ACCENT)] if delta.action else []
+        lines += [Line(delta.error or delta.change, 0.45)]
+    return np.vstack([image, text_block(lines, _CARD_PX)])
+
+
+def _question_lines(question: AnsweredQuestion) -> list[Line]:
+    answer = question.answer
+    said = 'none' if question.refusal else answer.text or 'unknown'
+    verdict = {True: 'right', False: f'wrong, true is: {question.truth}', None: ''}
+    colour = {True: _GOOD, False: _BAD, None: INK}[question.is_right]
+    options = '   '.join(f'{chr(65 + i)}. {text}' for i, text in enumerate(answer.options))
+    result = f'Answer: {said}' + (
+        f'  ({verdict[question.is_right]})' if verdict[question.is_right] else ''
+    )
+    model = (
+        f'{answer.model.name}, {answer.freshness.name.lower()}, {answer.latency_ns / 1e9:.1f} s'
+    )
+    return [
+        Line(answer.question, 0.65),
+        *([Line(options, 0.5, _FAINT)] if options else []),
+        Line(question.refusal or answer.think, 0.48),
+        Line(result, 0.6, colour),
+        Line(model, 0.42, _FAINT),
+    ]
+
+
+def _paragraph(lines: Sequence[Line], width: int) -> NDArray[np.uint8]:
+    block = text_block(lines, width - 2 * _MARGIN_PX)
+    return _padded(block, width)
+
+
+def _side_by_side(cards: Sequence[NDArray[np.uint8]], width: int) -> NDArray[np.uint8]:
+    height = max(card.shape[0] for card in cards)
+    row = np.full((height, width - 2 * _MARGIN_PX, 3), PAPER, np.uint8)
+    for column, card in enumerate(cards):
+        left = column * (_CARD_PX + _MARGIN_PX)
+        row[: card.shape[0], left : left + _CARD_PX] = card
+    return _padded(row, width)
+
+
+def _padded(block: NDArray[np.uint8], width: int) -> NDArray[np.uint8]:
+    page = np.full((block.shape[0] + _MARGIN_PX, width, 3), PAPER, np.uint8)
+    top = _MARGIN_PX // 2
+    page[top : top + block.shape[0], _MARGIN_PX : _MARGIN_PX + block.shape[1]] = block
+    return page

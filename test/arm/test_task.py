@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When the next keypoint of a standing task is proposed."""
+
+from __future__ import annotations
+
+from embodied_r_ros.arm.task import ArmTaskConfig, StandingTask
+import pytest
+
+S = 1_000_000_000
+TARGET, AWAY = (0.1, 0.0, 0.2), (0.1, 0.0, 0.25)
+CONFIG = ArmTaskConfig('pick up the cup', task_rate_hz=1.0, reach_m=0.02, give_up_s=10.0)
+
+
+def begun(config: ArmTaskConfig = CONFIG) -> StandingTask:
+    """A task whose first keypoint was proposed at 10 s."""
+    task = StandingTask(config)
+    assert task.wants(10 * S, 10 * S)
+    task.asked(10 * S)
+    task.answered('run-1', 10 * S)
+    return task
+
+
+def accepted(config: ArmTaskConfig = CONFIG) -> StandingTask:
+    """One whose first keypoint was also accepted at 11 s."""
+    task = begun(config)
+    task.accepted('run-1', TARGET, 11 * S)
+    return task
+
+
+def test_without_a_task_nothing_is_proposed() -> None:
+    assert not StandingTask(ArmTaskConfig()).wants(10 * S, 10 * S)
+
+
+def test_before_anything_was_seen_nothing_is_proposed() -> None:
+    assert not StandingTask(CONFIG).wants(10 * S, 0)
+
+
+def test_one_proposal_at_a_time() -> None:
+    task = StandingTask(CONFIG)
+    task.asked(10 * S)
+    assert not task.wants(12 * S, 12 * S)
+    task.answered('run-1', 12 * S)
+    assert not task.wants(14 * S, 14 * S)
+    task.accepted('run-1', TARGET, 14 * S)
+    assert not task.wants(16 * S, 16 * S)
+
+
+def test_a_keypoint_is_reached_after_some_time_at_it() -> None:
+    task = accepted()
+    task.see_pose((0.11, 0.0, 0.2), 13 * S)
+    assert not task.wants(14 * S, 14 * S)
+    task.see_pose((0.11, 0.0, 0.2), 13 * S + S // 2)
+    assert task.wants(14 * S, 14 * S)
+
+
+def test_passing_by_is_not_reaching() -> None:
+    task = accepted()
+    for stamp_ns, place in ((13 * S, TARGET), (13 * S + S // 4, AWAY), (13 * S + S // 2, TARGET)):
+        task.see_pose(place, stamp_ns)
+    assert not task.wants(14 * S, 14 * S)
+
+
+def test_a_position_that_is_no_number_is_not_reached() -> None:
+    task = accepted()
+    for stamp_ns in (12 * S, 14 * S):
+        task.see_pose((float('nan'), 0.0, 0.2), stamp_ns)
+    assert not task.wants(15 * S, 15 * S)
+
+
+def test_after_a_refusal_it_is_asked_again_at_the_rate() -> None:
+    task = begun()
+    task.refused('run-1', 10 * S + S // 10)
+    assert not task.wants(10 * S + S // 2, 10 * S + S // 2)
+    assert task.wants(11 * S, 11 * S)
+
+
+def test_after_no_answer_it_is_asked_again_at_the_rate() -> None:
+    task = StandingTask(CONFIG)
+    task.asked(10 * S)
+    task.answered('', 10 * S + S // 2)
+    assert not task.wants(10 * S + S * 3 // 4, 10 * S)
+    assert task.wants(11 * S, 10 * S)
+
+
+@pytest.mark.parametrize('name', ['accepted', 'refused'])
+def test_proposals_of_others_change_nothing(name: str) -> None:
+    task = begun()
+    if name == 'accepted':
+        task.accepted('other-1', TARGET, 11 * S)
+        task.see_pose(TARGET, 12 * S)
+        task.see_pose(TARGET, 13 * S)
+    else:
+        task.refused('other-1', 11 * S)
+    assert not task.wants(14 * S, 14 * S)
+
+
+def test_what_is_neither_judged_nor_reached_is_given_up() -> None:
+    for task in (begun(), accepted()):
+        assert not task.wants(20 * S, 20 * S)
+        assert not task.wants(22 * S, 22 * S)  # given up now
+        assert task.wants(23 * S, 23 * S)
+
+
+def test_the_next_one_is_from_what_was_seen_since() -> None:
+    task = accepted()
+    task.see_pose(TARGET, 13 * S)
+    task.see_pose(TARGET, 14 * S)
+    assert not task.wants(15 * S, 14 * S - 1)
+    assert task.wants(15 * S, 14 * S)
+    assert task.wants(16 * S + 1, 13 * S)  # nothing new for long
+
+
+def test_a_new_beginning_forgets_what_was_on_its_way() -> None:
+    task = accepted()
+    task.reset()
+    assert task.wants(1 * S, 1 * S)

@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Core values survive the way into a message and back, in bags and live alike."""
+
+from __future__ import annotations
+
+import math
+import re
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.bags import messages, own_messages
+from embodied_r_ros.bags.message_types import BagMessageFactory, embodied_typestore
+from embodied_r_ros.common.resources import interface_path
+from embodied_r_ros.keyframes import selector
+from embodied_r_ros.types import answers, deltas, episodes
+from embodied_r_ros.types.answers import Gripper, KeypointProposal
+from embodied_r_ros.types.geometry import Intrinsics, Pose
+from embodied_r_ros.types.images import encode_image, EncodedImage
+import numpy as np
+import pytest
+
+if TYPE_CHECKING:
+    from enum import Enum
+    from pathlib import Path
+
+CONVERSIONS = {**vars(messages), **vars(own_messages)}
+
+
+MODEL = deltas.ModelInfo('nano', 'sha256:ab', 'lora', deltas.Rung.LOCAL, 'reason-1')
+STAMP_NS = 1_700_000_000_005_000_001  # 5 ms and 1 ns: what a float epoch loses
+
+
+def jpeg() -> EncodedImage:
+    return encode_image(np.full((48, 64, 3), 127, np.uint8))
+
+
+def keyframe() -> selector.Keyframe:
+    return selector.Keyframe(
+        id=3,
+        stamp_ns=STAMP_NS,
+        image=jpeg(),
+        reason=selector.KeyframeReason.ROLL,
+        reference_id=2,
+        overlap=0.5,
+        inliers=41,
+        camera='front',
+        frame_id='front_optical',
+        intrinsics=Intrinsics(64, 48, 60.0, 61.0, 31.5, 23.5, (0.5, 0.25, 0.0, 0.0, 0.0)),
+        pose=Pose((1.0, 2.0, 3.0), (0.0, 0.0, 0.6, 0.8), 'odom'),
+        episode_id='e1',
+        dropped_images=7,
+    )
+
+
+def delta() -> deltas.SemanticDelta:
+    motion = deltas.Motion(
+        deltas.MotionSource.ODOMETRY, 0.5, -0.25, 0.125, (1.5, 0.0, -0.5), True, 0.75
+    )
+    item = deltas.Item('red tall object', deltas.ItemStatus.MOVED, 0.5, -0.25, 0.125, 2.5, 0.75)
+    return deltas.SemanticDelta(
+        STAMP_NS,
+        deltas.DeltaKind.CHANGE,
+        4,
+        2,
+        STAMP_NS - 1,
+        'stationary',
+        'New: x.',
+        motion,
+        (item,),
+        'front',
+        'front_optical',
+        'e1',
+        1,
+        MODEL,
+        1_500_000_000,
+        '',
+    )
+
+
+def answer() -> answers.Answer:
+    return answers.Answer(
+        id='e1-4',
+        question='Where is it?',
+        kind=answers.AnswerKind.CHOICE,
+        options=('left', 'right'),
+        option_index=1,
+        text='right',
+        number=2.5,
+        confidence=0.75,
+        think='because',
+        completion='<think>because</think><answer>B</answer>',
+        delta_ids=(1, 2, 4),
+        deltas_merged=1,
+        deltas_omitted=2,
+        focus=(answers.FocusText(2, STAMP_NS, 'a door', 'front'),),
+        prompt='What was seen',
+        prompt_sha256='ab' * 32,
+        sampling=answers.Sampling(0.5, 0.75, 300, 2**63),
+        observation_stamp_ns=STAMP_NS,
+        observation_age_ns=250_000_000,
+        freshness=answers.Freshness.DEGRADED,
+        model=MODEL,
+        time_to_first_token_ns=100,
+        latency_ns=2_000_000_001,
+        standing=True,
+        frame_id='front_optical',
+        episode_id='e1',
+    )
+
+
+def proposal() -> KeypointProposal:
+    return KeypointProposal(
+        id='e1-5',
+        task='pick the cup',
+        frame_id='table',
+        position=(0.5, -0.25, 0.125),
+        orientation=(0.0, 0.0, 0.6, 0.8),
+        gripper=Gripper.CLOSED,
+        candidates=((0.5, -0.25, 0.125), (1.0, 2.0, 3.0)),
+        candidate_index=0,
+        confidence=0.75,
+        think='because',
+        observation_stamp_ns=STAMP_NS,
+        observation_age_ns=250_000_000,
+        freshness=answers.Freshness.STALE,
+        model=MODEL,
+        episode_id='e1',
+    )
+
+
+ROUND_TRIPS = {
+    'keyframe': keyframe(),
+    'delta': delta(),
+    'answer': answer(),
+    'proposal': proposal(),
+    'label': episodes.AnswerLabel(STAMP_NS, 'e1-4', episodes.Verdict.CORRECTED, 'left', 'ann'),
+    'mark': episodes.EpisodeMark(
+        STAMP_NS, 'e1', episodes.EpisodeEvent.STOP, 'tidy', 'lab', episodes.Outcome.FAILURE
+    ),
+}
+TYPES = {
+    'keyframe': 'Keyframe',
+    'delta': 'SemanticDelta',
+    'answer': 'Answer',
+    'proposal': 'KeypointProposal',
+    'label': 'AnswerLabel',
+    'mark': 'EpisodeMark',
+}
+
+
+@pytest.mark.parametrize('name', ROUND_TRIPS)
+def test_value_survives_a_recorded_message(name: str) -> None:
+    value = ROUND_TRIPS[name]
+    msg = CONVERSIONS[f'{name}_to_msg'](BagMessageFactory(), value)
+    store, type_name = embodied_typestore(), f'embodied_r_msgs/msg/{TYPES[name]}'
+    raw = store.serialize_cdr(msg, type_name)
+    assert CONVERSIONS[f'{name}_from_msg'](store.deserialize_cdr(raw, type_name)) == value
+
+
+def test_unknown_values_stay_unknown() -> None:
+    plain = selector.Keyframe(0, STAMP_NS, jpeg(), selector.KeyframeReason.FIRST, 0)
+    msg = messages.keyframe_to_msg(BagMessageFactory(), plain)
+    assert math.isnan(msg.overlap)
+    assert messages.keyframe_from_msg(msg) == plain
+
+
+ENUMS: list[tuple[type[Enum], str, str]] = [
+    (deltas.DeltaKind, 'msg/SemanticDelta.msg', 'KIND'),
+    (deltas.ItemStatus, 'msg/Item.msg', 'STATUS'),
+    (deltas.MotionSource, 'msg/Motion.msg', 'SOURCE'),
+    (deltas.Rung, 'msg/ModelInfo.msg', 'RUNG'),
+    (selector.KeyframeReason, 'msg/Keyframe.msg', 'REASON'),
+    (answers.AnswerKind, 'msg/Answer.msg', 'KIND'),
+    (answers.Freshness, 'msg/Answer.msg', 'FRESHNESS'),
+    (Gripper, 'msg/KeypointProposal.msg', 'GRIPPER'),
+    (episodes.EpisodeEvent, 'msg/EpisodeMark.msg', 'EVENT'),
+    (episodes.Outcome, 'msg/EpisodeMark.msg', 'OUTCOME'),
+    (episodes.Verdict, 'msg/AnswerLabel.msg', 'VERDICT'),
+]
+
+
+@pytest.mark.parametrize(('enum', 'file', 'prefix'), ENUMS)
+def test_enum_equals_the_constants_of_its_message(
+    enum: type[Enum], file: str, prefix: str
+) -> None:
+    text = interface_path(*file.split('/')).read_text()
+    constants = re.findall(rf'^uint8 {prefix}_(\w+)=(\d+)', text, re.MULTILINE)
+    assert {name: int(value) for name, value in constants} == {e.name: e.value for e in enum}
+
+
+def fields_without_comment(text: str) -> list[str]:
+    """Fields whose line has no comment of its own right above it (constants need none)."""
+    lines = [line for line in text.splitlines() if line.strip() and '=' not in line.split('#')[0]]
+    return [
+        line
+        for above, line in zip(['', *lines], lines, strict=False)
+        if not line.startswith(('#', '---')) and not above.startswith('#')
+    ]
+
+
+@pytest.mark.parametrize(
+    'path',
+    [path for kind in ('msg', 'srv', 'action') for path in sorted(interface_path(kind).iterdir())],
+    ids=lambda path: path.name,
+)
+def test_every_field_is_explained(path: Path) -> None:
+    assert fields_without_comment(path.read_text()) == []
+
+
+def camera_info(model: str, d: tuple[float, ...]) -> SimpleNamespace:
+    k = (300.0, 0.0, 320.0, 0.0, 300.0, 240.0, 0.0, 0.0, 1.0)
+    return SimpleNamespace(width=640, height=480, k=k, d=d, distortion_model=model)
+
+
+@pytest.mark.parametrize(
+    ('model', 'count'), [('equidistant', 4), ('thin_prism', 4), ('plumb_bob', 3)]
+)
+def test_lens_of_another_kind_is_an_unknown_one(model: str, count: int) -> None:
+    bent = camera_info(model, (-0.02, 0.005, -0.003, 0.001)[:count])
+    assert messages.intrinsics_from_camera_info(bent) is None
+    assert messages.intrinsics_from_camera_info(camera_info(model, (0.0,) * 4))
+
+
+@pytest.mark.parametrize(
+    ('model', 'd'),
+    [
+        ('plumb_bob', (0.1, 0.0, 0.0, 0.0, 0.0)),
+        ('', (0.1, 0.0, 0.0, 0.0)),
+        ('rational_polynomial', (0.1,) * 8),
+    ],
+)
+def test_distortion_that_opencv_takes_is_kept(model: str, d: tuple[float, ...]) -> None:
+    intrinsics = messages.intrinsics_from_camera_info(camera_info(model, d))
+    assert intrinsics
+    assert intrinsics.distortion == d

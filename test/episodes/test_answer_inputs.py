@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What answers were given from, where ids of deltas alone do not tell."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.episodes.answers import AnswerLog, find_inputs, Inputs, Lost
+from embodied_r_ros.reasoning.prompts import build_prompt
+from embodied_r_ros.scene.memory import MemoryConfig
+from embodied_r_ros.types.answers import Answer, AnswerKind
+from embodied_r_ros.types.deltas import DeltaKind, SemanticDelta
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SECOND_NS = 1_000_000_000
+DEFAULT, SMALL = MemoryConfig(), MemoryConfig(token_budget=200)
+
+
+def deltas_of_run(start: int, count: int) -> tuple[SemanticDelta, ...]:
+    """Deltas of one run of an extractor, from second `start` on; ids count from 1."""
+    return tuple(
+        SemanticDelta(
+            (start + i) * SECOND_NS,
+            DeltaKind.CHANGE if i > 1 else DeltaKind.FIRST,
+            to_id=i,
+            action='moved forward 1.0 m' if i > 1 else '',
+            change=f'In view: {"red thing; " * 9}{start + i}.',
+        )
+        for i in range(1, count + 1)
+    )
+
+
+def answer_from(deltas: Sequence[SemanticDelta], memory: MemoryConfig = DEFAULT) -> Answer:
+    prompt = build_prompt('How many doors?', (), deltas, (), memory)
+    return Answer(
+        'run-1',
+        'How many doors?',
+        AnswerKind.NUMBER,
+        delta_ids=tuple(delta.to_id for delta in deltas[prompt.scene.omitted :]),
+        deltas_merged=prompt.scene.merged,
+        deltas_omitted=prompt.scene.omitted,
+        prompt=prompt.user,
+        prompt_sha256=prompt.sha256(),
+        observation_stamp_ns=deltas[-1].stamp_ns,
+    )
+
+
+def under_another_system_message(answer: Answer) -> Answer:
+    return replace(answer, prompt='', prompt_sha256='0' * 64)
+
+
+def test_digest_tells_which_run_and_budget_it_was() -> None:
+    first, second = deltas_of_run(0, 30), deltas_of_run(100, 30)
+    log = AnswerLog(heard=first + second, memories=(DEFAULT, SMALL))
+    found = find_inputs(answer_from(first, SMALL), log)
+    assert isinstance(found, Inputs)
+    assert (found.deltas, found.memory) == (first, SMALL)
+
+
+def test_delta_that_only_the_recorder_heard_does_not_hide_the_others() -> None:
+    seen = deltas_of_run(0, 5)
+    late = replace(seen[0], to_id=77, change='Of an episode that was over.')
+    found = find_inputs(answer_from(seen), AnswerLog(heard=(*seen[:3], late, *seen[3:])))
+    assert isinstance(found, Inputs)
+    assert found.deltas == seen
+
+
+def test_omitted_deltas_are_found_too() -> None:
+    seen = (*deltas_of_run(0, 3), *deltas_of_run(100, 60))
+    # As if the prompt had no room for the first two: they count in the lines that it has.
+    ids = tuple(delta.to_id for delta in seen[2:])
+    answer = replace(answer_from(seen, SMALL), delta_ids=ids, deltas_omitted=2)
+    found = find_inputs(answer, AnswerLog(heard=seen, memories=(SMALL,)))
+    assert isinstance(found, Inputs)
+    assert found.deltas == seen
+    cut = find_inputs(answer, AnswerLog(heard=seen[1:], memories=(SMALL,)))
+    assert isinstance(cut, Lost)
+    assert cut.reason == 'not all deltas of its prompt are recorded'
+
+
+def test_likeliest_prompt_is_of_the_same_observation_and_budget() -> None:
+    first, second = deltas_of_run(0, 30), deltas_of_run(100, 30)
+    log = AnswerLog(heard=first + second, memories=(DEFAULT, SMALL))
+    given = answer_from(first, SMALL)
+    found = find_inputs(under_another_system_message(given), log)
+    assert isinstance(found, Lost)
+    assert found.instead is not None
+    assert found.instead.user == given.prompt
+
+
+def test_whole_recorded_text_is_sent_before_any_likely_prompt() -> None:
+    seen = deltas_of_run(0, 5)
+    given = answer_from(seen)
+    found = find_inputs(given, AnswerLog(heard=(*seen[:4], replace(seen[4], change='No.'))))
+    assert isinstance(found, Lost)
+    assert found.reason == 'its prompt cannot be built again: another digest'
+    assert found.instead is not None
+    assert found.instead.user == given.prompt

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.bags.own_messages import label_from_msg, mark_from_msg
+from embodied_r_ros.bags.reader import open_bag, read_messages
+from embodied_r_ros.episodes.record import BagTopic, EpisodeWriter, OwnTopics
+from embodied_r_ros.types.episodes import AnswerLabel, EpisodeEvent, EpisodeMark, Outcome, Verdict
+import yaml
+
+from test.bags.test_recording import text_cdr
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+START = EpisodeMark(10, 'e1', EpisodeEvent.START, 'tidy up', 'lab')
+STOP = EpisodeMark(90, 'e1', EpisodeEvent.STOP, 'tidy up', 'lab', Outcome.SUCCESS)
+OWN = OwnTopics('/r/episode_mark', '/r/answer_label')
+
+
+def test_episode_holds_its_marks_labels_and_messages(tmp_path: Path) -> None:
+    topics = [BagTopic('/r/text', 'std_msgs/msg/String')]
+    writer = EpisodeWriter(tmp_path / 'e1', START, topics, OWN, {'/r/node': '{}'}, 1_000_000)
+    label = AnswerLabel(50, 'a-1', Verdict.CORRECTED, 'left', 'ann')
+    assert writer.write('/r/text', text_cdr('hello'), 20)
+    assert writer.label(label)
+    writer.stop(STOP)
+    writer.close()
+    with open_bag(tmp_path / 'e1') as reader:
+        found = list(read_messages(reader, ['/r/text', OWN.mark, OWN.label]))
+    assert [stamp_ns for _, stamp_ns, _ in found] == [10, 20, 50, 90]
+    assert mark_from_msg(found[0][2]) == START
+    assert found[1][2].data == 'hello'
+    assert label_from_msg(found[2][2]) == label
+    assert mark_from_msg(found[3][2]) == STOP
+    metadata = yaml.safe_load((tmp_path / 'e1' / 'metadata.yaml').read_text())
+    assert metadata['rosbag2_bagfile_information']['custom_data'] == {
+        'episode_id': 'e1',
+        '/r/node': '{}',
+    }
+    assert writer.stats().messages == {OWN.mark: 2, OWN.label: 1, '/r/text': 1}

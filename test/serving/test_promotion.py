@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from dataclasses import replace
+import json
+from pathlib import Path
+import sys
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.chat.client import HttpChatClient
+from embodied_r_ros.chat.settings import ChatConfig, model_digest
+from embodied_r_ros.common.errors import ConfigError
+from embodied_r_ros.reasoning.question import Question, ReasonerConfig
+from embodied_r_ros.reasoning.reasoner import Reasoner
+from embodied_r_ros.serving.profiles import load_profile, profile_from_mapping
+from embodied_r_ros.serving.promotion import in_force, promote, roll_back, slot_folder
+from embodied_r_ros.serving.servers import ModelServers
+from embodied_r_ros.types.deltas import DeltaKind, SemanticDelta
+import httpx
+import pytest
+
+from test.chat_server import ChatServer, Script
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Says which model it serves; one called 'broken' does not start.
+SERVER = """
+import http.server, json, sys
+host, port, model = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+if 'broken' in model:
+    sys.exit('RuntimeError: no such layer')
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        if self.path != '/health':
+            self.wfile.write(json.dumps({'data': [{'id': model, 'root': model}]}).encode())
+http.server.HTTPServer((host, port), Handler).serve_forever()
+"""
+
+
+def model(folder: Path, weights: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / 'model.safetensors').write_text(weights)
+    (folder / 'config.json').write_text('{}')
+    return folder
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> tuple[Path, Path]:
+    return model(tmp_path / 'old', 'old'), model(tmp_path / 'new', 'new')
+
+
+class TestSlot:
+    def test_holds_copies_that_a_later_training_does_not_change(
+        self, tmp_path: Path, models: tuple[Path, Path]
+    ) -> None:
+        slot = tmp_path / 'slot'
+        (models[1] / 'checkpoint-1').mkdir()
+        assert in_force(slot) is None
+        promoted = promote(slot, models[1], {'accuracy': 0.7})
+        model(models[1], 'trained on')
+        assert in_force(slot) == promoted
+        assert (promoted.number, promoted.previous) == (1, 0)
+        assert promoted.digest == model_digest(promoted.folder) != model_digest(models[1])
+        assert [p.name for p in promoted.folder.iterdir() if p.is_dir()] == []
+        assert json.loads((slot / 'manifest.json').read_text())['accuracy'] == 0.7
+
+    def test_goes_back_one_promotion_at_a_time(
+        self, tmp_path: Path, models: tuple[Path, Path]
+    ) -> None:
+        slot = tmp_path / 'slot'
+        first = promote(slot, models[0], {})
+        second = promote(slot, models[1], {})
+        assert second.previous == first.number
+        assert roll_back(slot) == first == in_force(slot)
+        third = promote(slot, models[1], {})
+        assert (third.number, third.previous, third.folder) == (3, 1, second.folder)
+        assert roll_back(slot) == first
+        assert roll_back(slot) is None
+        assert in_force(slot) is None
+        with pytest.raises(ConfigError, match='there is nothing to take back'):
+            roll_back(slot)
+
+    def test_whose_model_was_changed_is_not_served(
+        self, tmp_path: Path, models: tuple[Path, Path]
+    ) -> None:
+        promoted = promote(tmp_path / 'slot', models[0], {})
+        (promoted.folder / 'model.safetensors').write_text('other weights')
+        with pytest.raises(ConfigError, match='is not what was promoted'):
+            in_force(tmp_path / 'slot')
+
+    @pytest.mark.parametrize('damage', ['changed', 'gone'])
+    def test_whose_copy_is_damaged_gets_it_anew(
+        self, tmp_path: Path, models: tuple[Path, Path], damage: str
+    ) -> None:
+        slot = tmp_path / 'slot'
+        weights = promote(slot, models[0], {}).folder / 'model.safetensors'
+        if damage == 'gone':
+            weights.unlink()
+        else:
+            weights.write_text('half of')
+        promoted = promote(slot, models[0], {})
+        assert in_force(slot) == promoted
+        assert weights.read_text() == 'old'
+        assert [path.name for path in weights.parent.parent.iterdir()] == [promoted.folder.name]
+
+    def test_that_is_damaged_is_named(self, tmp_path: Path) -> None:
+        (tmp_path / 'manifest.json').write_text('{"number": 1}')
+        with pytest.raises(ConfigError, match=f'{tmp_path}/manifest.json is no manifest'):
+            in_force(tmp_path)
+
+    def test_by_name_lies_in_the_users_data(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv('XDG_DATA_HOME', str(tmp_path))
+        assert slot_folder('embedded') == tmp_path / 'embodied_r_ros' / 'promoted' / 'embedded'
+        assert slot_folder('./here') == Path('here')
+        assert load_profile('embedded').servers['reasoner'].promoted == 'embedded'
+
+
+class TestServers:
+    @pytest.fixture
+    def serving(self, tmp_path: Path, models: tuple[Path, Path]) -> Iterator[tuple[Any, ...]]:
+        """Servers that serve the old model, and what they said."""
+        (tmp_path / 'server.py').write_text(SERVER)
+        command = [sys.executable, str(tmp_path / 'server.py'), '{host}', '{port}', '{model}']
+        entry = {'model': str(models[0]), 'command': command, 'port': 0}
+        entry['promoted'] = str(tmp_path / 'slot')
+        profile = profile_from_mapping('test', {'servers': {'reasoner': entry}})
+        said: list[str] = []
+        with ModelServers(profile, tmp_path, say=said.append) as servers:
+            yield servers, said
+
+    def test_take_what_is_promoted_behind_the_same_address_and_give_it_back(
+        self, serving: tuple[ModelServers, list[str]], tmp_path: Path, models: tuple[Path, Path]
+    ) -> None:
+        servers, _ = serving
+        url = servers.clients()['reasoner'].url
+        assert served_digest(url) == model_digest(models[0])
+        process = servers.running[0].pid
+        servers.follow()
+        assert servers.running[0].pid == process
+        promote(tmp_path / 'slot', models[1], {})
+        servers.follow()
+        assert served_digest(url) == model_digest(models[1])
+        assert len(servers.running) == 1
+        roll_back(tmp_path / 'slot')
+        servers.follow()
+        assert served_digest(url) == model_digest(models[0])
+
+    def test_start_with_what_is_promoted(
+        self, serving: tuple[ModelServers, list[str]], tmp_path: Path, models: tuple[Path, Path]
+    ) -> None:
+        servers, _ = serving
+        promoted = promote(tmp_path / 'slot', models[1], {})
+        again = ModelServers(servers._profile, tmp_path)
+        assert again.commands['reasoner'][-1] == str(promoted.folder)
+
+    def test_go_on_as_before_where_the_new_model_does_not_start(
+        self, serving: tuple[ModelServers, list[str]], tmp_path: Path, models: tuple[Path, Path]
+    ) -> None:
+        servers, said = serving
+        url = servers.clients()['reasoner'].url
+        promote(tmp_path / 'slot', model(tmp_path / 'broken', 'x'), {})
+        servers.follow()
+        assert served_digest(url) == model_digest(models[0])
+        assert any('RuntimeError: no such layer' in line for line in said)
+        before = len(said)
+        (tmp_path / 'slot' / 'manifest.json').write_text('{')
+        servers.follow()
+        assert 'goes on as before, because' in said[before]
+        servers.check()
+
+
+def served_digest(url: str) -> str:
+    listed = httpx.get(f'{url}/v1/models', timeout=10, trust_env=False).json()
+    return model_digest(Path(listed['data'][0]['id']))
+
+
+def test_answer_names_the_model_that_spoke_and_not_the_one_before(
+    models: tuple[Path, Path],
+) -> None:
+    said = Script(('<think>It is.</think><answer>here</answer>',))
+    delta = SemanticDelta(5, DeltaKind.FIRST, change='A door.')
+    with ChatServer(said, name=str(models[0])) as server:
+        reasoner = Reasoner(HttpChatClient(ChatConfig(url=server.url)), ReasonerConfig())
+
+        def digest() -> str:
+            question = Question('Where is the door?')
+            answer = reasoner.answer(question, [delta], answer_id='a', now_ns=lambda: 5)
+            return answer.model.digest
+
+        assert digest() == model_digest(models[0])
+        # Another server behind the same address, without a failure in between.
+        server.name = str(models[1])
+        assert [digest(), digest()] == [model_digest(models[1])] * 2
+
+
+# Serves the adapters that it was told to load, like vLLM, and says which one it was asked.
+ADAPTERS = """
+import http.server, json, sys
+host, port, base = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+adapters = {}
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        loaded = [{'id': n, 'root': r, 'parent': 'base'} for n, r in adapters.items()]
+        self.reply({'data': [{'id': 'base', 'root': base}, *loaded]})
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers['Content-Length'])))
+        if self.path == '/v1/load_lora_adapter' and 'broken' not in body['lora_path']:
+            adapters[body['lora_name']] = body['lora_path']
+        elif self.path == '/v1/unload_lora_adapter':
+            del adapters[body['lora_name']]
+        elif self.path != '/v1/chat/completions':
+            return self.reply({'message': 'no such rank'}, 400)
+        text = '<think>It is.</think><answer>here</answer>'
+        event = {'model': body.get('model', 'base'), 'choices': [
+            {'delta': {'content': text}, 'finish_reason': 'stop'}]}
+        self.reply(event)
+    def reply(self, value, status=200):
+        chat = 'choices' in value
+        text = json.dumps(value)
+        self.send_response(status)
+        self.send_header('Content-Type', 'text/event-stream' if chat else 'application/json')
+        self.end_headers()
+        self.wfile.write((f'data: {text}\\n\\n' if chat else text).encode())
+http.server.HTTPServer((host, port), Handler).serve_forever()
+"""
+
+
+class TestAdapters:
+    @pytest.fixture
+    def base(self, tmp_path: Path) -> Path:
+        return model(tmp_path / 'base', 'base')
+
+    @pytest.fixture
+    def serving(self, tmp_path: Path, base: Path) -> Iterator[tuple[Any, ...]]:
+        (tmp_path / 'server.py').write_text(ADAPTERS)
+        command = [sys.executable, str(tmp_path / 'server.py'), '{host}', '{port}', '{model}']
+        entry = {'model': str(base), 'command': [*command, '--enable-lora'], 'port': 0}
+        entry['promoted'] = str(tmp_path / 'slot')
+        profile = profile_from_mapping('test', {'servers': {'reasoner': entry}})
+        said: list[str] = []
+        with ModelServers(profile, tmp_path, say=said.append) as servers:
+            yield servers, said
+
+    def adapter(self, folder: Path) -> Path:
+        model(folder, folder.name)
+        (folder / 'config.json').rename(folder / 'adapter_config.json')
+        return folder
+
+    def test_are_taken_by_the_running_server_and_named_in_answers(
+        self, serving: tuple[ModelServers, list[str]], tmp_path: Path, base: Path
+    ) -> None:
+        servers, _ = serving
+        process, slot = servers.running[0].pid, tmp_path / 'slot'
+        client = HttpChatClient(servers.clients()['reasoner'])
+        reasoner = Reasoner(client, ReasonerConfig())
+        delta = SemanticDelta(5, DeltaKind.FIRST, change='A door.')
+
+        def digest() -> str:
+            question = Question('Where is the door?')
+            answer = reasoner.answer(question, [delta], answer_id='a', now_ns=lambda: 5)
+            return answer.model.digest
+
+        assert digest() == model_digest(base)
+        for name in ('first', 'second'):
+            promoted = promote(slot, self.adapter(tmp_path / name), {})
+            servers.follow()
+            assert digest() == model_digest(base, promoted.folder)
+        roll_back(slot)
+        servers.follow()
+        assert digest() == model_digest(base, tmp_path / 'first')
+        roll_back(slot)
+        servers.follow()
+        assert digest() == model_digest(base)
+        assert servers.running[0].pid == process
+
+    def test_that_are_refused_leave_what_was(
+        self, serving: tuple[ModelServers, list[str]], tmp_path: Path
+    ) -> None:
+        servers, said = serving
+        promote(tmp_path / 'slot', self.adapter(tmp_path / 'broken'), {})
+        servers.follow()
+        assert 'goes on as before, because' in said[-1]
+        assert 'no such rank' in said[-1]
+        servers.check()
+
+    def test_need_a_server_that_takes_them(
+        self, serving: tuple[ModelServers, list[str]], tmp_path: Path
+    ) -> None:
+        servers, said = serving
+        servers._adapters['reasoner']._config = replace(
+            servers._configs['reasoner'], command=('transformers', 'serve')
+        )
+        promote(tmp_path / 'slot', self.adapter(tmp_path / 'first'), {})
+        servers.follow()
+        assert 'transformers takes no adapters: give --enable-lora' in said[-1]
