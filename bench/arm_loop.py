@@ -16,7 +16,7 @@ from embodied_r_ros.arm.robot import load_robot
 from embodied_r_ros.arm.trial import success_rate
 from embodied_r_ros.sim.arm.tasks import TASKS
 from embodied_r_ros.sim.arm.trials import baseline, TrialPlan
-from embodied_r_ros.sim.runs import ArmConfig
+from embodied_r_ros.sim.runs import SimArmConfig
 from tqdm import tqdm
 
 from bench.report import Budget, print_budgets
@@ -70,7 +70,7 @@ def main(args: argparse.Namespace) -> int:
 
 def measured(task: str, sight: str, seed: int, trials: int, robot: Robot) -> dict[str, Any]:
     """Rates of success of every chooser."""
-    camera: Intrinsics | None = ArmConfig(task).camera() if sight == 'seen' else None
+    camera: Intrinsics | None = SimArmConfig(task).camera() if sight == 'seen' else None
     plans = [TrialPlan(task, seed, index) for index in range(trials)]
     rates = {
         name: success_rate(

@@ -23,11 +23,11 @@ from embodied_r_ros.reasoning.question import ReasonerConfig
 from embodied_r_ros.reasoning.reasoner import Reasoner
 from embodied_r_ros.serving.servers import served_model
 from embodied_r_ros.sim.arm.trials import baseline, TrialPlan
-from embodied_r_ros.sim.runs import ArmConfig
+from embodied_r_ros.sim.runs import SimArmConfig
 from embodied_r_ros.types.answers import AnswerKind
 from tqdm import tqdm
 
-from training.arm_trials import careful_reader, led
+from training.data.arm_trials import careful_reader, led
 
 if TYPE_CHECKING:
     import argparse
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.reasoning.question import Question
     from embodied_r_ros.types.deltas import SemanticDelta
 
-    from training.arm_trials import Answerer
+    from training.data.arm_trials import Answerer
 
 _USUAL = TrialConfig()
 BASELINES = ('oracle', 'random', 'nearest')
@@ -88,7 +88,7 @@ def measured(
     config: TrialConfig = _USUAL,
 ) -> dict[str, Any]:
     """Rates of success on the same scenes, by who leads, with every step of the trials."""
-    camera = ArmConfig(plans[0].task).camera()
+    camera = SimArmConfig(plans[0].task).camera()
     found: dict[str, Any] = {}
     for name, answerer in answerers.items():
         trials = [

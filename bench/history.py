@@ -29,10 +29,10 @@ from embodied_r_ros.types.answers import Sampling
 import numpy as np
 
 from bench.report import Budget, print_budgets
+from training.data.traces import read_row
+from training.eval.generation import generate
+from training.eval.grading import grade
 from training.evaluate import drawn, majority_baseline
-from training.generate import generate
-from training.grading import grade
-from training.traces import read_row
 
 if TYPE_CHECKING:
     import argparse

@@ -37,9 +37,9 @@ import numpy as np
 from tqdm import tqdm
 
 from bench.report import Budget, print_budgets
+from training.eval.generation import generate
+from training.eval.statistics import bootstrap_interval, paired_test
 from training.experiments.questions import questions_at
-from training.generate import generate
-from training.statistics import bootstrap_interval, paired_test
 
 if TYPE_CHECKING:
     import argparse

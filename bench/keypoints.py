@@ -22,7 +22,7 @@ from embodied_r_ros.cli.arguments import some_count
 from embodied_r_ros.episodes.demonstrations import read_demonstration
 from embodied_r_ros.sim.arm.demonstrations import generate
 from embodied_r_ros.sim.arm.tasks import TASKS
-from embodied_r_ros.sim.runs import ArmConfig
+from embodied_r_ros.sim.runs import SimArmConfig
 import numpy as np
 
 from bench.report import Budget, print_budgets
@@ -68,7 +68,7 @@ def main(args: argparse.Namespace) -> int:
     matches: list[Match] = []
     with tempfile.TemporaryDirectory() as scratch:
         for task in TASKS:
-            config = ArmConfig(task, args.rate, images=False, noise=args.noise)
+            config = SimArmConfig(task, args.rate, images=False, noise=args.noise)
             out = Path(scratch) / task
             for bag in generate(config, args.seed, args.episodes, out):
                 matches += [_match(bag, task, rule) for rule in RULES]

@@ -23,7 +23,7 @@ from embodied_r_ros.episodes.arm import keyframes_of_arm, read_arm_episode
 from embodied_r_ros.perception.pipeline import classical_perceiver, perceive_path
 from embodied_r_ros.sim.arm.demonstrations import generate
 from embodied_r_ros.sim.arm.tasks import TASKS
-from embodied_r_ros.sim.runs import ArmConfig
+from embodied_r_ros.sim.runs import SimArmConfig
 from embodied_r_ros.types.deltas import ItemStatus
 import numpy as np
 
@@ -68,7 +68,9 @@ def main(args: argparse.Namespace) -> int:
     looks: list[Told] = []
     with tempfile.TemporaryDirectory() as scratch:
         for task in TASKS:
-            for bag in generate(ArmConfig(task), args.seed, args.episodes, Path(scratch) / task):
+            for bag in generate(
+                SimArmConfig(task), args.seed, args.episodes, Path(scratch) / task
+            ):
                 looks += _looks(bag, task)
     names = sorted({look.name for look in looks} - {'nothing'})
     figures = [summary(looks, name) for name in names]

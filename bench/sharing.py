@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What it saves to compute nothing of a batch twice (training/shared_prefix.py).
+"""What it saves to compute nothing of a batch twice (training/tiny/shared_prefix.py).
 
 Steps of the recipe of training/configs/nano.yaml with a constant reward, on the same rows with the
 same seed: as TRL computes them, which is the baseline, and with shared prefixes. The learning rate

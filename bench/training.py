@@ -32,16 +32,16 @@ from transformers import PrinterCallback, TrainerCallback
 from trl import GRPOConfig, TrlParser
 
 from bench.report import Budget, print_budgets
+from training.data.grpo import GrpoArguments
 from training.grpo import trainer_of
-from training.grpo_data import GrpoArguments
 from training.judge.models import load_judge
-from training.rewards import three_rewards
+from training.run.rewards import three_rewards
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
 
-    from training.rewards import Completions, Reward
+    from training.run.rewards import Completions, Reward
 
 _CONFIG = Path(__file__).resolve().parents[1] / 'training' / 'configs' / 'nano.yaml'
 _PROMPTS_AT_ONCE = 8  # in a backward pass, as in the recipe

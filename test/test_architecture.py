@@ -30,15 +30,8 @@ CORE_LIBRARIES = {
 EXTRA_LIBRARIES = {'yourdfpy', 'pyarrow', 'av', 'onnxruntime'}
 SIM_LIBRARIES = {'mujoco', 'metaworld', 'gymnasium'}
 MODEL_LIBRARIES = {
-    'torch',
-    'transformers',
-    'trl',
-    'peft',
-    'datasets',
-    'vllm',
-    'training',
-    'mujoco',
-}
+    'torch', 'transformers', 'trl', 'peft', 'datasets', 'vllm', 'training', 'mujoco',
+}  # fmt: skip
 # What reads a clock or draws unseeded numbers; monotonic clocks serve deadlines only.
 CLOCKS = {'time.time', 'time.time_ns', 'datetime.now', 'datetime.utcnow', 'np.random.rand'}
 

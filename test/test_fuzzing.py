@@ -33,7 +33,7 @@ from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.perception.vlm_reply import read_focus, read_scene
 from embodied_r_ros.reasoning.completions import choice_index, number_in, parse_completion
 from embodied_r_ros.serving.profiles import load_profile, profile_from_mapping
-from embodied_r_ros.types.episodes import AnswerLabel, Verdict
+from embodied_r_ros.types.episodes import AnswerLabel, LabelVerdict
 from embodied_r_ros.types.images import decode_image, encode_image, EncodedImage
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -48,7 +48,7 @@ from test.fuzzing import damaged
 if TYPE_CHECKING:
     from rosbags.highlevel import AnyReader
 
-LABEL = AnswerLabel(1, 'a1', Verdict.WRONG, 'left', 'me')
+LABEL = AnswerLabel(1, 'a1', LabelVerdict.WRONG, 'left', 'me')
 T0_NS = 1_700_000_000_000_000_000
 PICTURE = np.random.default_rng(0).integers(0, 255, (24, 32, 3)).astype(np.uint8)
 FLAT = np.full((24, 32, 3), 90, np.uint8)

@@ -17,9 +17,9 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
 
-from training.report_page import comparison_page
-from training.statistics import paired_test
-from training.writing import write_text
+from training.eval.report_page import comparison_page
+from training.eval.statistics import paired_test
+from training.run.command import write_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -20,17 +20,17 @@ from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.scene.memory import MemoryConfig
 from embodied_r_ros.types.answers import Sampling
 
-from training.arm_baselines import arm_baselines
-from training.arm_baselines import table as arm_table
-from training.execution import executed_consistency
-from training.generate import generate, model_identity
-from training.grading import Grade, graded, graded_with_consistency
+from training.data.selection import rows_of_split
+from training.data.vision import shown
+from training.eval.arm_baselines import arm_baselines
+from training.eval.arm_baselines import table as arm_table
+from training.eval.execution import executed_consistency
+from training.eval.generation import generate, model_identity
+from training.eval.grading import Grade, graded, graded_with_consistency
+from training.eval.report_page import report_page
+from training.eval.statistics import bootstrap_interval
 from training.judge.models import add_judge_option, judge_of
-from training.kinds import rows_of_split
-from training.report_page import report_page
-from training.statistics import bootstrap_interval
-from training.vision import shown
-from training.writing import write_text
+from training.run.command import write_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -264,7 +264,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         help='folder of what models said before; none: ask anew (default: %(default)s)',
     )
     parser.add_argument(
-        '--images', type=Path, metavar='DIR', help='of training.vision: show them to a VLM'
+        '--images', type=Path, metavar='DIR', help='of training.data.vision: show them to a VLM'
     )
     add_judge_option(parser)
     parser.add_argument('--json', type=Path, metavar='FILE', help='write the report here too')

@@ -23,7 +23,7 @@ from training.experiments.config import (
     PerceptionConfig,
     read_experiment,
 )
-from training.writing import write_text
+from training.run.command import write_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

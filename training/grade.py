@@ -17,13 +17,13 @@ from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.reasoning.completions import option_letter, UNKNOWN
 from embodied_r_ros.reasoning.question import question_problem
 
-from training.grading import graded_with_consistency, named_answer
+from training.eval.grading import graded_with_consistency, named_answer
 from training.judge.models import add_judge_option, judge_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from training.grading import Grade
+    from training.eval.grading import Grade
 
 
 @dataclass(frozen=True)

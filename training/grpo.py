@@ -17,22 +17,22 @@ from peft import LoraConfig
 import torch
 from trl import GRPOConfig, GRPOTrainer
 
-from training.beginning import beginning_of, checkpoint_of
-from training.grpo_data import GrpoArguments, training_prompts, validation_prompts
+from training.data.grpo import GrpoArguments, training_prompts, validation_prompts
+from training.data.vision import load_processor
 from training.judge.models import judge_of
-from training.models import model_folder, SAFELY
-from training.monitor import Monitor
-from training.nano import load_tokenizer
-from training.recipe import run_recipe
-from training.rewards import three_rewards, workspace_reward
-from training.schedule import parse_stages, RewardSchedule
-from training.shared_prefix import share_prefixes
-from training.vision import load_processor
+from training.run.command import run_recipe
+from training.run.manifest import beginning_of, checkpoint_of
+from training.run.models import model_folder, SAFELY
+from training.run.monitor import Monitor
+from training.run.rewards import three_rewards, workspace_reward
+from training.run.schedule import parse_stages, RewardSchedule
+from training.tiny.model import load_tokenizer
+from training.tiny.shared_prefix import share_prefixes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from training.rewards import Reward
+    from training.run.rewards import Reward
 
 
 def trainer_of(

@@ -31,11 +31,11 @@ from embodied_r_ros.reasoning.question import ReasonerConfig
 from embodied_r_ros.serving.profiles import load_profile
 from tqdm import tqdm
 
-from training.beginning import begin_or_go_on
-from training.generate import model_identity
+from training.eval.generation import model_identity
 from training.judge.models import add_judge_option
-from training.models import is_adapter, is_complete, model_folder
 from training.promote import serving_model, slot_of
+from training.run.manifest import begin_or_go_on
+from training.run.models import is_adapter, is_complete, model_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,7 +51,7 @@ Words = tuple[object, ...]
 
 
 @dataclass(frozen=True)
-class Candidate:
+class TrainedCandidate:
     """A way to train, and what it left."""
 
     name: str
@@ -83,7 +83,7 @@ class Improvement:
         self.rows, self.samples = self.out / 'rows.jsonl', self.out / 'samples.jsonl'
         self.cache = ('--cache', self.out / 'cache')
         self.judge = self.args.judge or ['models/judge']
-        self.candidates = [Candidate(name, self.out / name) for name in ('grpo', 'control')]
+        self.candidates = [TrainedCandidate(name, self.out / name) for name in ('grpo', 'control')]
 
     def begin(self) -> None:
         """Note what everything is made from; what is there of something else is refused.

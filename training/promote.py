@@ -30,14 +30,12 @@ from embodied_r_ros.serving.promotion import in_force, promote, roll_back, slot_
 from embodied_r_ros.types.answers import Sampling
 
 from training.compare import compare
+from training.data.selection import rows_of_split
+from training.eval.gate import gate, measure, PromotionGateConfig, table
 from training.evaluate import CACHE, drawn, evaluate, opened_cache
-from training.gate import gate, GateConfig, table
 from training.judge.models import add_judge_option, is_unjudged, judge_of
-from training.kinds import rows_of_split
-from training.latency import measure
-from training.merge import merged
-from training.models import is_adapter, model_folder
-from training.writing import write_text
+from training.run.command import write_text
+from training.run.models import is_adapter, merged, model_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,7 +75,9 @@ def examined(
         timed = drawn(list(rows), args.latency_rows, args.seed)
         prompts = [row.prompt(memory) for row in timed]
         latency = measure((str(served), str(candidate)), prompts, sampling, _say)
-    config = GateConfig(**{f.name: getattr(args, f.name) for f in fields(GateConfig)})
+    config = PromotionGateConfig(
+        **{f.name: getattr(args, f.name) for f in fields(PromotionGateConfig)}
+    )
     checks = gate(comparison, latency, config, judged=not is_unjudged(args.judge))
     sys.stdout.write(table(checks) + '\n')
     text = '\n'.join(row.to_json() for row in rows)
@@ -220,8 +220,8 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     add('--by', default='', metavar='NAME', help='who signs it off; default: the user who runs it')
     add('--date', default='', help="for the record; default: the revision's")
-    for name, info in setting_infos(GateConfig).items():
-        default = getattr(GateConfig, name)
+    for name, info in setting_infos(PromotionGateConfig).items():
+        default = getattr(PromotionGateConfig, name)
         option = '--' + name.replace('_', '-')
         add(option, type=float, default=default, help=f'{info.description} (%(default)s)')
     args = parser.parse_args(arguments)

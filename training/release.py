@@ -19,7 +19,7 @@ from embodied_r_ros.chat.settings import model_digest
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.serving.promotion import bring_back, put_in_place
 
-from training.nano import load_tokenizer
+from training.tiny.model import load_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -21,12 +21,19 @@ from embodied_r_ros.scene.memory import MemoryConfig
 from embodied_r_ros.types.answers import Sampling
 from tqdm import tqdm
 
+from training.data.samples import (
+    begun,
+    is_another,
+    origin_of,
+    read_samples,
+    SampleOrigin,
+    unanimous,
+)
+from training.data.selection import rows_of_split
+from training.eval.generation import generate
+from training.eval.grading import graded, is_free_text
 from training.evaluate import drawn
-from training.generate import generate
-from training.grading import graded, is_free_text
 from training.judge.models import add_judge_option, judge_identity, judge_of
-from training.kinds import rows_of_split
-from training.samples import begun, is_another, Origin, origin_of, read_samples, unanimous
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -88,7 +95,7 @@ def _add_samples(args: argparse.Namespace) -> None:
     texts = frozenset(row.id for row in rows if is_free_text(row))
     # Who has no need of a judge needs none to be there.
     grader = judge_identity(args.judge) if texts else []
-    origin = Origin(origin_of(args.model, args.count, sampling, memory), grader, texts)
+    origin = SampleOrigin(origin_of(args.model, args.count, sampling, memory), grader, texts)
     done = begun(args.out, origin)
     rows = drawn(rows, args.limit, args.seed)
     for row in rows:

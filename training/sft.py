@@ -18,18 +18,16 @@ import torch
 from transformers import set_seed
 from trl import SFTConfig, SFTTrainer
 
-from training.batches import SceneCollator, scenes_together
-from training.beginning import beginning_of, checkpoint_of
-from training.models import model_folder
-from training.nano import load_tokenizer
-from training.optimizer import muon
-from training.phrases import phrase_examples
-from training.recall import recall_examples
-from training.recipe import run_recipe
-from training.sft_data import examples, SftArguments
-from training.sft_start import start_of
-from training.shared_prefix import share_prefixes
-from training.vision import image_dataset
+from training.data.batches import SceneCollator, scenes_together
+from training.data.sft import examples, SftArguments
+from training.data.vision import image_dataset
+from training.run.command import run_recipe
+from training.run.manifest import beginning_of, checkpoint_of
+from training.run.models import model_folder
+from training.tiny.exercises import phrase_examples, recall_examples
+from training.tiny.model import load_tokenizer, muon
+from training.tiny.shared_prefix import share_prefixes
+from training.tiny.start import start_of
 
 
 def dataset(

@@ -9,7 +9,7 @@ from enum import Enum
 import math
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.arm.gate_rules import Accepted, Case, RULES, shown, Stamped, target
+from embodied_r_ros.arm.gate_rules import Accepted, ProposalCase, RULES, shown, Stamped, target
 from embodied_r_ros.common.errors import ConfigError, InputError
 from embodied_r_ros.common.settings import check_settings, setting
 from embodied_r_ros.common.untrusted import as_data
@@ -203,8 +203,8 @@ class Gate:
         """Forget the pose and what was accepted: time begins anew. Ids stay known."""
         self._pose, self._accepted = None, None
 
-    def _case(self, proposal: KeypointProposal, now_ns: int) -> Case:
-        return Case(
+    def _case(self, proposal: KeypointProposal, now_ns: int) -> ProposalCase:
+        return ProposalCase(
             proposal,
             now_ns,
             self.config,
@@ -214,7 +214,7 @@ class Gate:
             self._ids,
         )
 
-    def _accept(self, case: Case) -> Judgement:
+    def _accept(self, case: ProposalCase) -> Judgement:
         proposal, frame = case.proposal, case.config.workspace_frame
         # Where it is in the workspace now; the frame in which it was proposed may move.
         self._accepted = Accepted(target(case), frame, case.now_ns)
@@ -222,7 +222,7 @@ class Gate:
         return Judgement(proposal, Decision.ACCEPTED)
 
 
-def _refusal(case: Case) -> Judgement | None:
+def _refusal(case: ProposalCase) -> Judgement | None:
     """Ask the rules in turn; None where none refuses."""
     for name, rule in RULES.items():
         try:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.types.geometry import Position
 
     PositionIn = Callable[[Position, str, str, int], Position | NoPose]
-    Rule = Callable[['Case'], str]
+    Rule = Callable[['ProposalCase'], str]
 
 # Clocks of a robot's computers, and a simulated one, may be so far apart.
 _FUTURE_NS = 100_000_000
@@ -51,7 +51,7 @@ class Accepted:
 
 
 @dataclass(frozen=True)
-class Case:
+class ProposalCase:
     """A proposal, and all that is looked at to judge it."""
 
     proposal: KeypointProposal
@@ -88,14 +88,14 @@ def shown(text: str) -> str:
     return as_data(text)[:_SHOWN_CHARS]
 
 
-def _settings(case: Case) -> str:
+def _settings(case: ProposalCase) -> str:
     config = case.config
     if not config.workspace_frame:
         return 'workspace_frame is not set: set workspace_frame, workspace_min and workspace_max'
     return '' if config.max_step_m > 0 else 'max_step_m is not set: set the longest step'
 
 
-def _proposal(case: Case) -> str:
+def _proposal(case: ProposalCase) -> str:
     proposal = case.proposal
     if not proposal.id:
         return 'the proposal has no id'
@@ -122,7 +122,7 @@ def _choice(proposal: KeypointProposal) -> str:
     return ''
 
 
-def _age(case: Case) -> str:
+def _age(case: ProposalCase) -> str:
     proposal = case.proposal
     if proposal.observation_stamp_ns <= 0:
         return 'the observation has no stamp'
@@ -137,7 +137,7 @@ def _age(case: Case) -> str:
     return ''
 
 
-def _rung(case: Case) -> str:
+def _rung(case: ProposalCase) -> str:
     name = case.proposal.model.rung.name.lower()
     if name not in case.config.rungs:
         return f'rung {name} proposes, allowed: {", ".join(case.config.rungs)}'
@@ -146,7 +146,7 @@ def _rung(case: Case) -> str:
     return ''
 
 
-def _confidence(case: Case) -> str:
+def _confidence(case: ProposalCase) -> str:
     least, value = case.config.min_confidence, case.proposal.confidence
     if not least:
         return ''
@@ -155,7 +155,7 @@ def _confidence(case: Case) -> str:
     return '' if value >= least else f'the confidence is {value:.2f}, asked are {least:.2f}'
 
 
-def _workspace(case: Case) -> str:
+def _workspace(case: ProposalCase) -> str:
     position = target(case)
     low, high = case.config.workspace_min, case.config.workspace_max
     for axis, value, least, most in zip('xyz', position, low, high, strict=True):
@@ -165,7 +165,7 @@ def _workspace(case: Case) -> str:
     return ''
 
 
-def _step(case: Case) -> str:
+def _step(case: ProposalCase) -> str:
     step_m, allowed_m = math.dist(_start(case), target(case)), case.config.max_step_m
     # Written so that what is no number is refused.
     if step_m <= allowed_m:
@@ -173,7 +173,7 @@ def _step(case: Case) -> str:
     return f'the step is {step_m:.3f} m long, allowed are {allowed_m:.3f} m'
 
 
-def _rate(case: Case) -> str:
+def _rate(case: ProposalCase) -> str:
     if case.accepted is None:
         return ''
     since_s = (case.now_ns - case.accepted.at_ns) / NS_PER_S
@@ -182,7 +182,7 @@ def _rate(case: Case) -> str:
     return f'{since_s:.2f} s since the last one, at most {case.config.max_rate_hz} Hz are allowed'
 
 
-def target(case: Case) -> Position:
+def target(case: ProposalCase) -> Position:
     """The keypoint in the workspace frame.
 
     Raises:
@@ -194,7 +194,7 @@ def target(case: Case) -> Position:
     )
 
 
-def _start(case: Case) -> Position:
+def _start(case: ProposalCase) -> Position:
     """Where the step begins, in the workspace frame.
 
     Raises:

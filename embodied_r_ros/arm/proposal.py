@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ToldArm:
+class ArmDescription:
     """What is told of an arm, in a frame of its own: the task frame, turned where need be."""
 
     robot: Robot | None = None  # None: nothing is told of one
@@ -50,7 +50,9 @@ class ToldArm:
         return turned(position, -self.quarters) if self.quarters else position
 
 
-def told_arm(robot: Robot, camera: Pose | None, tool: Position | None = None) -> ToldArm:
+def describe_arm(
+    robot: Robot, camera: Pose | None, tool: Position | None = None
+) -> ArmDescription:
     """How an arm is told, by how its camera stands.
 
     Args:
@@ -66,9 +68,9 @@ def told_arm(robot: Robot, camera: Pose | None, tool: Position | None = None) ->
     view = table_view(camera, robot.metadata, robot.placing, tool)
     quarters = _quarters(view.camera, robot) if view else 0
     if view is None or not quarters:
-        return ToldArm(robot, view)
+        return ArmDescription(robot, view)
     robot = replace(robot, metadata=robot.metadata.turned(quarters))
-    return ToldArm(robot, view.turned(quarters), quarters)
+    return ArmDescription(robot, view.turned(quarters), quarters)
 
 
 def _quarters(camera: Pose, robot: Robot) -> int:

@@ -34,7 +34,13 @@ from embodied_r_ros.types.deltas import (
     Rung,
     SemanticDelta,
 )
-from embodied_r_ros.types.episodes import AnswerLabel, EpisodeEvent, EpisodeMark, Outcome, Verdict
+from embodied_r_ros.types.episodes import (
+    AnswerLabel,
+    EpisodeEvent,
+    EpisodeMark,
+    EpisodeOutcome,
+    LabelVerdict,
+)
 from embodied_r_ros.types.geometry import Pose
 
 if TYPE_CHECKING:
@@ -268,7 +274,7 @@ def label_to_msg(factory: MessageFactory, label: AnswerLabel) -> Any:
 def label_from_msg(msg: Any) -> AnswerLabel:
     """Operator's verdict of its message."""
     stamp_ns = stamp_ns_from_msg(msg.header.stamp)
-    verdict = Verdict(msg.verdict)
+    verdict = LabelVerdict(msg.verdict)
     return AnswerLabel(stamp_ns, msg.answer_id, verdict, msg.correction, msg.operator_name)
 
 
@@ -293,7 +299,7 @@ def mark_from_msg(msg: Any) -> EpisodeMark:
         EpisodeEvent(msg.event),
         msg.task,
         msg.scene_id,
-        Outcome(msg.outcome),
+        EpisodeOutcome(msg.outcome),
     )
 
 

@@ -21,7 +21,7 @@ Model = TypeVar('Model')
 
 
 @dataclass(frozen=True)
-class LadderConfig:
+class FallbackConfig:
     """How models that stand in for each other are chosen."""
 
     start: str = setting(
@@ -69,7 +69,7 @@ class _State:
 
 
 @dataclass(frozen=True)
-class Step(Generic[Model]):
+class FallbackStep(Generic[Model]):
     """One rung and what stands on it."""
 
     rung: Rung
@@ -77,12 +77,12 @@ class Step(Generic[Model]):
 
 
 @dataclass
-class Ladder(Generic[Model]):
+class Fallback(Generic[Model]):
     """Steps, best first. Its methods may be called from several threads."""
 
-    steps: Sequence[Step[Model]]
+    steps: Sequence[FallbackStep[Model]]
     look: Callable[[Model, float], None]  # raises where a model does not work in so many seconds
-    config: LadderConfig = field(default_factory=LadderConfig)
+    config: FallbackConfig = field(default_factory=FallbackConfig)
 
     def __post_init__(self) -> None:
         self._states = {step.rung: _State() for step in self.steps}
@@ -90,7 +90,7 @@ class Ladder(Generic[Model]):
         self._is_closed = False
         self._is_watched = False
 
-    def order(self) -> list[Step[Model]]:
+    def order(self) -> list[FallbackStep[Model]]:
         """The steps to ask, one after the other: those that work, or all where none is known to.
 
         Where none works, work is as good a look as any, and its failure has a reason to tell.
@@ -98,7 +98,7 @@ class Ladder(Generic[Model]):
         with self._changed:
             return [s for s in self.steps if not self._states[s.rung].problem] or list(self.steps)
 
-    def turns(self, deadline_s: float) -> Iterator[tuple[Step[Model], float]]:
+    def turns(self, deadline_s: float) -> Iterator[tuple[FallbackStep[Model], float]]:
         """The steps to ask, each with the time that it may take [s].
 
         A step with others below it gets half of what is left when its turn comes, the last one
@@ -112,12 +112,14 @@ class Ladder(Generic[Model]):
                 return
             yield step, left_s if index == len(steps) - 1 else left_s / 2
 
-    def worked(self, step: Step[Model]) -> None:
+    def worked(self, step: FallbackStep[Model]) -> None:
         """Note that a step did what was asked."""
         with self._changed:
             self._states[step.rung] = _State()
 
-    def failed(self, step: Step[Model], problem: str, late_after_s: float | None = None) -> None:
+    def failed(
+        self, step: FallbackStep[Model], problem: str, late_after_s: float | None = None
+    ) -> None:
         """Note that a step did not do what was asked, and leave it out until it is well again.
 
         Args:
@@ -149,7 +151,7 @@ class Ladder(Generic[Model]):
             self._is_closed = True
             self._changed.notify_all()
 
-    def _put_off(self, step: Step[Model], problem: str) -> None:
+    def _put_off(self, step: FallbackStep[Model], problem: str) -> None:
         state = self._states[step.rung]
         # Beyond 2^30 times the first wait every bound is reached.
         wait_s = self.config.first_wait_s * 2 ** min(state.failures, 30)
@@ -172,7 +174,7 @@ class Ladder(Generic[Model]):
                 else:
                     self._states[step.rung].problem = ''
 
-    def _next(self) -> Step[Model] | None:
+    def _next(self) -> FallbackStep[Model] | None:
         """Wait until a step is due to be looked at; None: none is left, or the end."""
         with self._changed:
             while not self._is_closed:
@@ -191,7 +193,7 @@ class Ladder(Generic[Model]):
 _NOBODY = {Rung.UNSET, Rung.REFUSE}
 
 
-class KnownModels:
+class LatestModels:
     """The models of a ladder. Its methods may be called from several threads."""
 
     def __init__(self, role: str, at_start: Iterable[ModelInfo]) -> None:

@@ -18,7 +18,7 @@ from embodied_r_ros.reasoning.question import ReasonerConfig
 from embodied_r_ros.serving.profiles import load_profile
 from embodied_r_ros.serving.servers import served_model
 from embodied_r_ros.sim import require_arm, require_simulator
-from embodied_r_ros.sim.runs import ArmConfig, IndoorConfig
+from embodied_r_ros.sim.runs import IndoorConfig, SimArmConfig
 from tqdm import tqdm
 
 if TYPE_CHECKING:
@@ -65,8 +65,8 @@ def _add_arm(worlds: Any) -> None:
     arm = worlds.add_parser('arm', help=summary, description=summary)
     arm.set_defaults(world=_arm)
     add = arm.add_argument
-    default = ArmConfig()
-    tasks = setting_infos(ArmConfig)['task'].choices
+    default = SimArmConfig()
+    tasks = setting_infos(SimArmConfig)['task'].choices
     add('--task', choices=tasks, default=default.task, help='what is shown, pick')
     _add_run(arm)
     rate = default.rate_hz
@@ -135,7 +135,7 @@ def _arm(args: argparse.Namespace) -> int:
     require_arm()
     width, height = args.size
     images = not args.no_images
-    config = ArmConfig(args.task, args.rate, width, height, images, args.noise)
+    config = SimArmConfig(args.task, args.rate, width, height, images, args.noise)
     if args.closed_loop:
         return _closed_loop(args, config)
     from embodied_r_ros.sim.arm.demonstrations import generate
@@ -144,7 +144,7 @@ def _arm(args: argparse.Namespace) -> int:
     return 0
 
 
-def _closed_loop(args: argparse.Namespace, config: ArmConfig) -> int:
+def _closed_loop(args: argparse.Namespace, config: SimArmConfig) -> int:
     if args.no_images or args.workers > 1 or not 0.01 <= args.speed <= 100:
         msg = '--closed-loop needs images, one worker, and a --speed of 0.01 to 100'
         raise InputError(msg)

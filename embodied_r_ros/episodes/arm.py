@@ -16,7 +16,7 @@ from embodied_r_ros.bags.poses import TransformPoses
 from embodied_r_ros.bags.reader import open_bag, read_values, topics_of_type
 from embodied_r_ros.episodes.demonstration_writer import CAMERA_FRAME
 from embodied_r_ros.episodes.demonstrations import read_demonstration, setup_of
-from embodied_r_ros.episodes.ground_truth import true_arm_deltas
+from embodied_r_ros.episodes.ground_truth import ground_truth_arm_deltas
 from embodied_r_ros.keyframes.selector import KeyframeConfig
 from embodied_r_ros.types.geometry import Pose
 
@@ -67,7 +67,7 @@ def true_deltas_of_arm(
     text = next(iter(read_values(reader, [TRUTH_TOPIC], lambda msg: str(msg.data))))
     placing = robot.placing if robot else PlacingConfig()
     truth = DemonstrationTruth.from_json(text)
-    return true_arm_deltas(truth, arm.camera, placing.look_every_s, episode_id)
+    return ground_truth_arm_deltas(truth, arm.camera, placing.look_every_s, episode_id)
 
 
 def read_arm_episode(reader: AnyReader, robot: Robot | None) -> ArmEpisode:

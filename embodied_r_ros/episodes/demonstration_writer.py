@@ -19,7 +19,7 @@ from embodied_r_ros.bags.messages import (
 from embodied_r_ros.bags.own_messages import mark_to_msg
 from embodied_r_ros.bags.writer import BagWriter, LATCHED_QOS, RELIABLE_QOS, SENSOR_DATA_QOS
 from embodied_r_ros.common.resources import code_version
-from embodied_r_ros.types.episodes import EpisodeEvent, EpisodeMark, Outcome
+from embodied_r_ros.types.episodes import EpisodeEvent, EpisodeMark, EpisodeOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -73,7 +73,7 @@ class DemonstrationHead:
     episode_id: str
     scene_id: str
     task: str  # in words
-    outcome: Outcome
+    outcome: EpisodeOutcome
     setup: ArmSetup
     origin: Mapping[str, Any]  # where it comes from, for the record
     camera: Intrinsics | None = None  # None: not known
@@ -142,7 +142,9 @@ class _Writer:
         if frame.image:
             self._image(frame.image, at)
 
-    def mark(self, event: EpisodeEvent, stamp_ns: int, outcome: Outcome = Outcome.UNSET) -> None:
+    def mark(
+        self, event: EpisodeEvent, stamp_ns: int, outcome: EpisodeOutcome = EpisodeOutcome.UNSET
+    ) -> None:
         head = self._head
         mark = EpisodeMark(stamp_ns, head.episode_id, event, head.task, head.scene_id, outcome)
         self._write('/episode_mark', mark_to_msg(self._make, mark), stamp_ns)

@@ -14,7 +14,7 @@ from embodied_r_ros.common.errors import BagError, InputError
 from embodied_r_ros.episodes.answers import AnswerLog, read_answer_log
 from embodied_r_ros.episodes.arm import has_arm, read_arm_episode, true_deltas_of_arm
 from embodied_r_ros.types.deltas import DeltaKind
-from embodied_r_ros.types.episodes import EpisodeEvent, Outcome
+from embodied_r_ros.types.episodes import EpisodeEvent, EpisodeOutcome
 from embodied_r_ros.types.layout import Layout
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Episode:
     pose_source: str = 'odometry'  # where the poses come from, without a layout
     log: AnswerLog = field(default_factory=AnswerLog)  # answers that were given live
     arm: ArmEpisode | None = None  # what an arm did; None: no arm was recorded
-    outcome: Outcome = Outcome.UNSET  # as marked when it stopped
+    outcome: EpisodeOutcome = EpisodeOutcome.UNSET  # as marked when it stopped
 
 
 def read_episode(
@@ -106,7 +106,7 @@ def read_episode(
         pose_source=found.source,
         log=log,
         arm=arm,
-        outcome=stop.outcome if stop else Outcome.UNSET,
+        outcome=stop.outcome if stop else EpisodeOutcome.UNSET,
     )
 
 

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.arm.ground_truth import DemonstrationTruth, TrueThing
     from embodied_r_ros.types.geometry import Pose
-    from embodied_r_ros.types.layout import ImageTruth, Layout, LayoutObject, View
+    from embodied_r_ros.types.layout import ImageTruth, Layout, LayoutObject, ObjectView
 
 MODEL = ModelInfo(name='simulation')
 MAX_ITEMS = 8  # of a delta, the largest first
 MOVED_M = 0.1  # what moved by less between two images is said to be in view only
 
 
-def true_deltas(layout: Layout, stamps_ns: Sequence[int]) -> list[SemanticDelta]:
+def ground_truth_deltas(layout: Layout, stamps_ns: Sequence[int]) -> list[SemanticDelta]:
     """True deltas of some images, one each, every one against the image before it.
 
     Args:
@@ -86,7 +86,7 @@ def _moved(
 
 
 def _status(
-    thing: LayoutObject, before: dict[int, View], images: tuple[ImageTruth, ImageTruth]
+    thing: LayoutObject, before: dict[int, ObjectView], images: tuple[ImageTruth, ImageTruth]
 ) -> ItemStatus:
     """What happened to a thing that is visible now."""
     if thing.id not in before:
@@ -98,7 +98,7 @@ def _status(
 
 
 def _items(
-    layout: Layout, statuses: dict[int, ItemStatus], views: dict[int, View]
+    layout: Layout, statuses: dict[int, ItemStatus], views: dict[int, ObjectView]
 ) -> tuple[Item, ...]:
     """Items of a delta, the largest first."""
     largest = sorted(statuses, key=lambda key: (-views[key].size_rad, key))
@@ -119,7 +119,7 @@ def _items(
 ARM_MOVED_M = 0.03  # what moved by less between two images is said to be in view only
 
 
-def true_arm_deltas(
+def ground_truth_arm_deltas(
     truth: DemonstrationTruth, camera: Pose, interval_s: float, episode_id: str = ''
 ) -> list[SemanticDelta]:
     """True deltas of images of a still camera, which sees everything all the time.

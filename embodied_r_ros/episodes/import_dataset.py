@@ -9,7 +9,7 @@ from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.episodes.import_lerobot import lerobot_episodes
 from embodied_r_ros.episodes.import_mapping import DemoMapping, outcome_of, write_episode
 from embodied_r_ros.episodes.import_rlbench import rlbench_episodes
-from embodied_r_ros.types.episodes import Outcome
+from embodied_r_ros.types.episodes import EpisodeOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,7 +44,7 @@ def import_dataset(
     is_lerobot = (root / 'meta' / 'info.json').exists()
     read = lerobot_episodes if is_lerobot else rlbench_episodes
     for episode in read(root, mapping):
-        if outcome_of(episode, mapping) is Outcome.FAILURE:
+        if outcome_of(episode, mapping) is EpisodeOutcome.FAILURE:
             on_failed(episode.name)
             continue
         path = out / episode.name

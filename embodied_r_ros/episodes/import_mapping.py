@@ -17,7 +17,7 @@ from embodied_r_ros.episodes.demonstration_writer import (
     JOINT_TOPIC,
     write_demonstration,
 )
-from embodied_r_ros.types.episodes import Outcome
+from embodied_r_ros.types.episodes import EpisodeOutcome
 from embodied_r_ros.types.geometry import Intrinsics, Pose
 from embodied_r_ros.types.units import NS_PER_S
 import numpy as np
@@ -242,16 +242,16 @@ def write_episode(
     write_demonstration(path, head, _frames(episode, mapping))
 
 
-def outcome_of(episode: SourceEpisode, mapping: DemoMapping) -> Outcome:
+def outcome_of(episode: SourceEpisode, mapping: DemoMapping) -> EpisodeOutcome:
     """How it ended, by the last row of what tells of success, where something does.
 
     Raises:
         InputError: The mapping does not fit.
     """
     if mapping.success is None:
-        return Outcome.UNSET
+        return EpisodeOutcome.UNSET
     is_success = bool(mapping.success.of(episode.table)[-1, 0])
-    return Outcome.SUCCESS if is_success else Outcome.FAILURE
+    return EpisodeOutcome.SUCCESS if is_success else EpisodeOutcome.FAILURE
 
 
 def _setup(mapping: DemoMapping, episode: SourceEpisode) -> ArmSetup:

@@ -41,14 +41,16 @@ Progress = Callable[[Iterable['StampedImage'], 'int | None'], Iterable['StampedI
 
 
 @dataclass(frozen=True)
-class Seen:
+class RecordingScene:
     """What a recording shows."""
 
     deltas: tuple[SemanticDelta, ...]
     look: Look | None = None  # looks at its newest keyframes again; None: it cannot
 
 
-def see(path: Path, topic: str | None, rate_hz: float | None, progress: Progress) -> Seen:
+def see(
+    path: Path, topic: str | None, rate_hz: float | None, progress: Progress
+) -> RecordingScene:
     """See a recording: by the deltas that were recorded with it, else by the classical perceiver.
 
     Raises:
@@ -56,7 +58,7 @@ def see(path: Path, topic: str | None, rate_hz: float | None, progress: Progress
         BagError: The bag is damaged.
     """
     if _has_recorded_deltas(path):
-        return Seen(read_episode(path, 'recorded').deltas)
+        return RecordingScene(read_episode(path, 'recorded').deltas)
     perceiver = classical_perceiver()
     held: deque[Keyframe] = deque(maxlen=_HELD_KEYFRAMES)
 
@@ -80,7 +82,7 @@ def see(path: Path, topic: str | None, rate_hz: float | None, progress: Progress
     with open_source(path, topic, rate_hz) as source:
         images = progress(source, source.length)
         keyframes = holding(keyframes_of(images))
-        return Seen(tuple(perceive_keyframes(keyframes, perceiver)), look)
+        return RecordingScene(tuple(perceive_keyframes(keyframes, perceiver)), look)
 
 
 def recorded_alone(path: Path) -> bool:
@@ -116,7 +118,11 @@ def _has_recorded_deltas(path: Path) -> bool:
 
 
 def ask_about(
-    seen: Seen, question: Question, chat: ChatConfig, config: ReasonerConfig, listener: Listener
+    seen: RecordingScene,
+    question: Question,
+    chat: ChatConfig,
+    config: ReasonerConfig,
+    listener: Listener,
 ) -> Answer:
     """Answer a question about what was seen; the newest observation is now.
 

@@ -23,7 +23,7 @@ from embodied_r_ros.reasoning.completions import (
 )
 from embodied_r_ros.reasoning.prompts import REASON_PROMPT_VERSION
 from embodied_r_ros.types.answers import Answer, AnswerKind, Freshness
-from embodied_r_ros.types.episodes import Verdict
+from embodied_r_ros.types.episodes import LabelVerdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -166,9 +166,9 @@ def never_answered(replays: list[Replay], models: list[str]) -> list[str]:
 def truth(replay: Replay) -> str | None:
     """The right answer, where an operator said it; None: nobody did."""
     label, recorded = replay.label, outcome(replay.recorded)
-    if label is None or label.verdict is Verdict.WRONG:
+    if label is None or label.verdict is LabelVerdict.WRONG:
         return None
-    right = label.correction if label.verdict is Verdict.CORRECTED else recorded
+    right = label.correction if label.verdict is LabelVerdict.CORRECTED else recorded
     options = replay.recorded.options
     index = choice_index(right, options) if options else None
     if index is not None:

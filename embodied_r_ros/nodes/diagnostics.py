@@ -42,7 +42,7 @@ class Health:
     values: Mapping[str, Any] = field(default_factory=dict)
 
 
-def ladder_health(
+def fallback_health(
     problems: Mapping[Rung, str], last_problem: str, values: Mapping[str, Any]
 ) -> Health:
     """Health of a node whose models stand on a ladder.

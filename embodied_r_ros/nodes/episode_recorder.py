@@ -39,7 +39,7 @@ from embodied_r_ros.nodes.topics import (
 )
 from embodied_r_ros.nodes.worker import deferred
 from embodied_r_ros.types import episodes
-from embodied_r_ros.types.episodes import EpisodeEvent, Outcome
+from embodied_r_ros.types.episodes import EpisodeEvent, EpisodeOutcome
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.serialization import deserialize_message, serialize_message
 
@@ -150,7 +150,7 @@ class EpisodeRecorder(ManagedNode):
     ) -> StartEpisode.Response:
         # While a bag is being closed, another start may come, or the end of all recording.
         while self._episode:
-            await self._close(self._end(Outcome.ABORTED))
+            await self._close(self._end(EpisodeOutcome.ABORTED))
         if not self.is_active:
             response.error_code = response.ERROR_NOT_ACTIVE
             response.error_msg = 'the recorder is not active'
@@ -226,7 +226,7 @@ class EpisodeRecorder(ManagedNode):
                 notes[name] = text
         return notes
 
-    def _end(self, outcome: Outcome) -> EpisodeWriter:
+    def _end(self, outcome: EpisodeOutcome) -> EpisodeWriter:
         """Mark the end of the running episode and let go of it; its bag is still open."""
         assert self._episode
         episode, self._episode = self._episode, None
@@ -265,7 +265,7 @@ class EpisodeRecorder(ManagedNode):
     def _abort(self) -> None:
         """End the running episode, its bag closed, because the node is being deactivated."""
         if self._episode:
-            self._close_now(self._end(Outcome.ABORTED))
+            self._close_now(self._end(EpisodeOutcome.ABORTED))
         for thread in self._closing:
             thread.join(_CLOSE_TIMEOUT_S)
 
@@ -278,11 +278,15 @@ class EpisodeRecorder(ManagedNode):
         if failure:
             self._failure = failure
             self.get_logger().error(failure)
-            self._close(self._end(Outcome.ABORTED))
+            self._close(self._end(EpisodeOutcome.ABORTED))
 
 
-def _outcome(value: int) -> Outcome:
-    return Outcome(value) if value in {outcome.value for outcome in Outcome} else Outcome.UNSET
+def _outcome(value: int) -> EpisodeOutcome:
+    return (
+        EpisodeOutcome(value)
+        if value in {outcome.value for outcome in EpisodeOutcome}
+        else EpisodeOutcome.UNSET
+    )
 
 
 def _without_image(data: bytes) -> bytes:

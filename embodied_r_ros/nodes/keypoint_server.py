@@ -21,9 +21,9 @@ from embodied_r_ros.arm.task import ArmTaskConfig, StandingTask
 from embodied_r_ros.bags.messages import stamp_ns_from_msg, vector_from_msg
 from embodied_r_ros.common.errors import ConfigError, InputError
 from embodied_r_ros.nodes import topics
-from embodied_r_ros.nodes.asking_server import AskingServer
 from embodied_r_ros.nodes.frames import follow_tool, Frames
-from embodied_r_ros.nodes.keypoint_asking import ArmConfig, fill_keypoint, KeypointOutcome
+from embodied_r_ros.nodes.keypoint_request import ArmConfig, fill_keypoint, KeypointOutcome
+from embodied_r_ros.nodes.question_server import AskingServer
 from embodied_r_ros.reasoning.question import Question, ReasonerConfig, RefusalCode
 from embodied_r_ros.reasoning.queue import Outcome, Termination
 from embodied_r_ros.types.answers import AnswerKind
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
 
-    from embodied_r_ros.nodes.keypoint_asking import Arm, KeypointRequest
+    from embodied_r_ros.nodes.keypoint_request import Arm, KeypointRequest
     from embodied_r_ros.nodes.node_base import ManagedNode
     from embodied_r_ros.reasoning.question import Listener
-    from embodied_r_ros.reasoning.queue import Ticket
+    from embodied_r_ros.reasoning.queue import QueuedQuestion
     from embodied_r_ros.scene.memory import LiveMemory
     from geometry_msgs.msg import PoseStamped
 
@@ -45,10 +45,10 @@ if TYPE_CHECKING:
     class Asker(Protocol):
         """What puts questions to the desk."""
 
-        def put(self, question: Question, done: Done, listener: Listener) -> Ticket:
+        def put(self, question: Question, done: Done, listener: Listener) -> QueuedQuestion:
             """Put a question; `done` is called once."""
 
-        def cancel(self, ticket: Ticket) -> None:
+        def cancel(self, ticket: QueuedQuestion) -> None:
             """Cancel a question."""
 
         def is_idle(self) -> bool:
@@ -87,7 +87,7 @@ class KeypointServer:
         self._proposals = node.publisher(KeypointProposal, 'keypoint_proposal', topics.RESULT)
         kinds = PredictKeypoint, PredictKeypointOnce
         self.server = AskingServer(
-            node, kinds, 'predict_keypoint', self._ask, self._fill, _KeypointTicket.cancel
+            node, kinds, 'predict_keypoint', self._ask, self._fill, _QueuedKeypoint.cancel
         )
 
     def start(self) -> None:
@@ -177,7 +177,7 @@ class KeypointServer:
 
     def _ask(
         self, goal: Any, done: Done, listener: Listener, *, standing: bool = False
-    ) -> _KeypointTicket | None:
+    ) -> _QueuedKeypoint | None:
         gripper = self._node.parameters.config(ArmTaskConfig).gripper
         try:
             request = self._arm.request_of(
@@ -186,13 +186,13 @@ class KeypointServer:
         except (InputError, ConfigError) as error:
             done(Outcome.refused(Question(goal.task), '', RefusalCode.BAD_QUESTION, str(error)))
             return None
-        ticket = _KeypointTicket(self._asker)
+        ticket = _QueuedKeypoint(self._asker)
         question = replace(request.question, standing=standing)
         ticket.put(question, lambda outcome: self._then(ticket, request, outcome, done), listener)
         return ticket
 
     def _then(
-        self, ticket: _KeypointTicket, request: KeypointRequest, outcome: Outcome, done: Done
+        self, ticket: _QueuedKeypoint, request: KeypointRequest, outcome: Outcome, done: Done
     ) -> None:
         """Ask for the gripper where a position was chosen. Runs in a thread of the desk."""
         made = KeypointOutcome(**vars(outcome), request=request)
@@ -229,12 +229,12 @@ class KeypointServer:
         return result
 
 
-class _KeypointTicket:
+class _QueuedKeypoint:
     """The questions of one request, which are cancelled together."""
 
     def __init__(self, asker: Asker) -> None:
         self._asker = asker
-        self._tickets: list[Ticket] = []
+        self._tickets: list[QueuedQuestion] = []
         self._is_cancelled = False
         self._lock = threading.Lock()
 

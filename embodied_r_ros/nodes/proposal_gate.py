@@ -24,7 +24,7 @@ from embodied_r_ros.nodes.diagnostics import Health, Level
 from embodied_r_ros.nodes.frames import follow_tool, FrameLine, Frames
 from embodied_r_ros.nodes.node_base import ManagedNode
 from embodied_r_ros.nodes.run import run
-from embodied_r_ros.types.episodes import check_label, Verdict
+from embodied_r_ros.types.episodes import check_label, LabelVerdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -185,10 +185,10 @@ def _lets_through(request: LabelAnswer.Request) -> bool:
         InputError: The verdict says neither yes nor no.
     """
     verdict = check_label(request.verdict, request.correction)
-    if verdict is Verdict.CORRECTED:
+    if verdict is LabelVerdict.CORRECTED:
         msg = 'a keypoint is right or wrong: it cannot be corrected here'
         raise InputError(msg)
-    return verdict is Verdict.RIGHT
+    return verdict is LabelVerdict.RIGHT
 
 
 def _not_done(response: LabelAnswer.Response, code: int, message: str) -> LabelAnswer.Response:

@@ -17,19 +17,19 @@ from embodied_r_msgs.srv import Focus
 from embodied_r_ros.bags.messages import keyframe_from_msg
 from embodied_r_ros.bags.own_messages import delta_to_msg, focus_to_msg
 from embodied_r_ros.chat.client import HttpChatClient
-from embodied_r_ros.chat.fallback import KnownModels, LadderConfig
+from embodied_r_ros.chat.fallback import FallbackConfig, LatestModels
 from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.common.errors import EmbodiedRError
 from embodied_r_ros.common.settings import check_settings, setting
 from embodied_r_ros.nodes import topics
-from embodied_r_ros.nodes.diagnostics import Health, ladder_health, Level
+from embodied_r_ros.nodes.diagnostics import fallback_health, Health, Level
 from embodied_r_ros.nodes.node_base import ManagedNode, seconds
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
 from embodied_r_ros.nodes.run import run
 from embodied_r_ros.nodes.topics import camera_topic
 from embodied_r_ros.nodes.worker import deferred
 from embodied_r_ros.perception.classical import ClassicalConfig, ClassicalPerceiver
-from embodied_r_ros.perception.perceiver import LadderPerceiver
+from embodied_r_ros.perception.perceiver import FallbackPerceiver
 from embodied_r_ros.perception.vlm import VlmConfig, VlmPerceiver
 from embodied_r_ros.perception.worker import PerceptionWorker, WorkerConfig
 from embodied_r_ros.serving.profiles import load_profile, stand_in_server
@@ -93,10 +93,10 @@ class SemanticPerceiver(ManagedNode):
         VlmConfig: 'vlm',
         ClassicalConfig: 'classical',
         WorkerConfig: 'worker',
-        LadderConfig: 'ladder',
+        FallbackConfig: 'ladder',
     }
     at_configure: ClassVar = frozenset(
-        {ChatConfig, VlmConfig, ClassicalConfig, WorkerConfig, LadderConfig}
+        {ChatConfig, VlmConfig, ClassicalConfig, WorkerConfig, FallbackConfig}
     )
 
     def __init__(self, **options: Any) -> None:
@@ -112,7 +112,7 @@ class SemanticPerceiver(ManagedNode):
         """
         self._worker_config = self.parameters.config(WorkerConfig)
         self._perceiver: Perceiver = self._choose()
-        self._models = KnownModels('perceiver', [self._started()])
+        self._models = LatestModels('perceiver', [self._started()])
         self._output = self.publisher(SemanticDelta, 'semantic_delta', topics.RESULT)
         self.serve(Focus, 'focus', self._focus, ReentrantCallbackGroup())
 
@@ -135,7 +135,7 @@ class SemanticPerceiver(ManagedNode):
     def report(self) -> Health:
         """Say how the perceiving goes."""
         stats = self._worker.stats()
-        ladder = self._perceiver if isinstance(self._perceiver, LadderPerceiver) else None
+        ladder = self._perceiver if isinstance(self._perceiver, FallbackPerceiver) else None
         values: dict[str, Any] = {
             'model': self._models.name(ladder.rung if ladder else Rung.PRIMARY),
             'keyframes': stats.submitted,
@@ -151,7 +151,7 @@ class SemanticPerceiver(ManagedNode):
             values['stood_in'] = ladder.stood_in
             problems = ladder.problems()
             if problems and not self._last_error:
-                return ladder_health(problems, '', values)
+                return fallback_health(problems, '', values)
         if self._last_error:
             return Health(Level.WARN, self._last_error, values)
         return Health(Level.OK, 'perceiving', values)
@@ -183,7 +183,7 @@ class SemanticPerceiver(ManagedNode):
             rungs[Rung.SECONDARY] = VlmPerceiver(other, vlm, Rung.SECONDARY)
         if config.stand_in:
             rungs[Rung.LOCAL] = ClassicalPerceiver(classical, Rung.LOCAL)
-        return LadderPerceiver(rungs, self.parameters.config(LadderConfig))
+        return FallbackPerceiver(rungs, self.parameters.config(FallbackConfig))
 
     def _started(self) -> deltas.ModelInfo:
         """Which model perceives, now that it was reached.
@@ -191,10 +191,10 @@ class SemanticPerceiver(ManagedNode):
         Raises:
             ModelError: What has to answer at the start does not.
         """
-        if not isinstance(self._perceiver, LadderPerceiver):
+        if not isinstance(self._perceiver, FallbackPerceiver):
             return self._perceiver.info()
         self.while_configured.callback(self._perceiver.close)
-        any_will_do = self.parameters.config(LadderConfig).start == 'any'
+        any_will_do = self.parameters.config(FallbackConfig).start == 'any'
         return self._perceiver.start() if any_will_do else self._perceiver.info()
 
     def _take(self, msg: Keyframe) -> None:

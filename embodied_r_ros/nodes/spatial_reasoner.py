@@ -17,23 +17,23 @@ from embodied_r_ros.arm.task import ArmTaskConfig
 from embodied_r_ros.bags.messages import stamp_ns_from_msg
 from embodied_r_ros.bags.own_messages import answer_to_msg, delta_from_msg
 from embodied_r_ros.chat.client import HttpChatClient
-from embodied_r_ros.chat.fallback import KnownModels, LadderConfig
+from embodied_r_ros.chat.fallback import FallbackConfig, LatestModels
 from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.common.settings import check_settings, setting
 from embodied_r_ros.nodes import topics
-from embodied_r_ros.nodes.asking_server import AskingServer
-from embodied_r_ros.nodes.diagnostics import Health, ladder_health
+from embodied_r_ros.nodes.diagnostics import fallback_health, Health
 from embodied_r_ros.nodes.focus_client import FocusClient
-from embodied_r_ros.nodes.keypoint_asking import Arm, ArmConfig
+from embodied_r_ros.nodes.keypoint_request import Arm, ArmConfig
 from embodied_r_ros.nodes.keypoint_server import KeypointServer
 from embodied_r_ros.nodes.node_base import ManagedNode, seconds
+from embodied_r_ros.nodes.question_server import AskingServer
 from embodied_r_ros.nodes.recorder_watch import RecorderWatch
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
 from embodied_r_ros.nodes.run import run
 from embodied_r_ros.nodes.standing_question import StandingConfig, StandingQuestion
 from embodied_r_ros.reasoning.question import Question, ReasonerConfig, RefusalCode
-from embodied_r_ros.reasoning.queue import AnsweringDesk, DeskConfig, Outcome, Termination
-from embodied_r_ros.reasoning.reasoner import chat_ladder, models_at_start, Reasoner
+from embodied_r_ros.reasoning.queue import Outcome, QuestionQueue, QueueConfig, Termination
+from embodied_r_ros.reasoning.reasoner import chat_fallback, models_at_start, Reasoner
 from embodied_r_ros.scene.memory import LiveMemory
 from embodied_r_ros.serving.profiles import load_profile, stand_in_server
 from embodied_r_ros.types.deltas import Rung
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.chat.protocol import ChatClient
     from embodied_r_ros.reasoning.question import Listener
-    from embodied_r_ros.reasoning.queue import Ticket
+    from embodied_r_ros.reasoning.queue import QueuedQuestion
 
 
 @dataclass(frozen=True)
@@ -113,12 +113,12 @@ class SpatialReasoner(ManagedNode):
         StandingConfig: '',
         ChatConfig: 'chat',
         ReasonerConfig: 'reasoner',
-        DeskConfig: 'desk',
-        LadderConfig: 'ladder',
+        QueueConfig: 'desk',
+        FallbackConfig: 'ladder',
         ArmConfig: 'arm',
         ArmTaskConfig: 'arm',
     }
-    at_configure: ClassVar = frozenset({ChatConfig, LadderConfig, ArmConfig})
+    at_configure: ClassVar = frozenset({ChatConfig, FallbackConfig, ArmConfig})
 
     def __init__(self, **options: Any) -> None:
         super().__init__('spatial_reasoner', **options)
@@ -135,11 +135,11 @@ class SpatialReasoner(ManagedNode):
         self._arm = Arm(self.parameters.config(ArmConfig))
         config = self.parameters.config(ReasonerNodeConfig)
         clients = config.clients(self.parameters.config(ChatConfig))
-        self._ladder = chat_ladder(clients, self.parameters.config(LadderConfig))
+        self._ladder = chat_fallback(clients, self.parameters.config(FallbackConfig))
         self.while_configured.callback(self._ladder.close)
         self.parameters.suggest(ReasonerConfig, config.suited())
         at_start = models_at_start(self._ladder, config.model_timeout_s)
-        self._models = KnownModels('reasoner', at_start)
+        self._models = LatestModels('reasoner', at_start)
         self._memory = LiveMemory(self.parameters.config(ReasonerConfig).memory())
         self._outcomes: Counter[str] = Counter()
         self._last_problem = ''
@@ -184,15 +184,15 @@ class SpatialReasoner(ManagedNode):
             **self._outcomes,
         }
         problems = self._ladder.problems()
-        return self._recorder.told(ladder_health(problems, self._last_problem, values))
+        return self._recorder.told(fallback_health(problems, self._last_problem, values))
 
     def _open_desk(self) -> None:
         config = self.parameters.config(ReasonerConfig)
-        self._desk = AnsweringDesk(
+        self._desk = QuestionQueue(
             self._reasoner(),
             self._memory.deltas,
             self.now_ns,
-            self.parameters.config(DeskConfig),
+            self.parameters.config(QueueConfig),
             config.deadline_s,
         )
 
@@ -236,7 +236,7 @@ class SpatialReasoner(ManagedNode):
         question: Question,
         done: Callable[[Outcome], None] = lambda outcome: None,
         listener: Listener = lambda phase, text: None,
-    ) -> Ticket:
+    ) -> QueuedQuestion:
         """Put a question to the desk; its answer is published, and `done` is called once."""
 
         def finish(outcome: Outcome) -> None:
@@ -252,7 +252,7 @@ class SpatialReasoner(ManagedNode):
 
     def _ask_goal(
         self, goal: Any, done: Callable[[Outcome], None], listener: Listener
-    ) -> Ticket | None:
+    ) -> QueuedQuestion | None:
         limits = seconds(goal.max_age_s), seconds(goal.deadline_s)
         question = Question(goal.question, tuple(goal.options), *limits, int(goal.seed))
         return self.put(question, done, listener)
@@ -270,7 +270,7 @@ class SpatialReasoner(ManagedNode):
         if self._models.heard(outcome.answer.model):
             self.publish_provenance()
 
-    def cancel(self, ticket: Ticket) -> None:
+    def cancel(self, ticket: QueuedQuestion) -> None:
         """Cancel a question."""
         self._desk.cancel(ticket)
 

@@ -29,7 +29,7 @@ from embodied_r_ros.perception.egomotion import (
     motion_from_features,
     motion_from_poses,
 )
-from embodied_r_ros.perception.items import floor_below, items_between, items_in_view, View
+from embodied_r_ros.perception.items import floor_below, items_between, items_in_view, ItemView
 from embodied_r_ros.types.answers import FocusText
 from embodied_r_ros.types.deltas import (
     action_text,
@@ -214,11 +214,11 @@ class ClassicalPerceiver:
             return _SLACK_RAD[motion.source]
         return _LEARNED_SLACK_RAD if self._fields[keyframe.camera].radians else math.pi
 
-    def _view(self, keyframe: Keyframe) -> View:
+    def _view(self, keyframe: Keyframe) -> ItemView:
         pose = keyframe.pose if self.config.use_odometry else None
         orientation = pose.orientation if pose else _LEVEL
         objects = self._objects(keyframe.image, self._intrinsics(keyframe), orientation)
-        return View(objects, floor_below(pose, self.config.camera_height_m))
+        return ItemView(objects, floor_below(pose, self.config.camera_height_m))
 
     def _intrinsics(self, keyframe: Keyframe) -> Intrinsics:
         if keyframe.intrinsics:

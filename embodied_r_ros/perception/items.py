@@ -197,20 +197,20 @@ def triangulated_distance(
 
 
 @dataclass(frozen=True)
-class View:
+class ItemView:
     """What one keyframe shows, and the floor that it is seen above."""
 
     objects: Sequence[ColouredObject]
     floor: Floor | None  # None: not known
 
 
-def items_in_view(view: View) -> list[Item]:
+def items_in_view(view: ItemView) -> list[Item]:
     """Items of a view by itself, the largest first."""
     return _largest_first([_item_alone(f, ItemStatus.VISIBLE, view) for f in view.objects])
 
 
 def items_between(
-    earlier: View, later: View, motion: Motion, slack_rad: float = 0.0
+    earlier: ItemView, later: ItemView, motion: Motion, slack_rad: float = 0.0
 ) -> list[Item]:
     """Items of the later view, and those that left it, the largest first.
 
@@ -245,7 +245,7 @@ def _largest_first(items: list[Item]) -> list[Item]:
     return sorted(items, key=lambda item: -item.size_rad)
 
 
-def _item_alone(found: ColouredObject, status: ItemStatus, view: View) -> Item:
+def _item_alone(found: ColouredObject, status: ItemStatus, view: ItemView) -> Item:
     return _item(found, found.shape, status, _range(found, view))
 
 
@@ -261,7 +261,7 @@ def _item(found: ColouredObject, shape: str, status: ItemStatus, distance_m: flo
     )
 
 
-def _range(found: ColouredObject, view: View) -> float:
+def _range(found: ColouredObject, view: ItemView) -> float:
     return distance_on_floor(found, view.floor) if view.floor else math.nan
 
 

@@ -11,7 +11,7 @@ import threading
 import time
 from typing import Protocol, TYPE_CHECKING
 
-from embodied_r_ros.chat.fallback import Ladder, LadderConfig, Step
+from embodied_r_ros.chat.fallback import Fallback, FallbackConfig, FallbackStep
 from embodied_r_ros.common.errors import DeadlineError, ModelError
 from embodied_r_ros.types.deltas import DeltaKind, SemanticDelta
 
@@ -126,18 +126,18 @@ def perceive_all(
                 future.cancel()
 
 
-class LadderPerceiver:
+class FallbackPerceiver:
     """Perceives with the best rung that works, and with the next one what that one cannot.
 
     Where all of them fail, the keyframe is to blame, and no rung is left out for it.
     """
 
     def __init__(
-        self, perceivers: Mapping[Rung, Perceiver], config: LadderConfig | None = None
+        self, perceivers: Mapping[Rung, Perceiver], config: FallbackConfig | None = None
     ) -> None:
         """Take the perceivers by rung; the best one has the lowest number."""
-        steps = [Step(r, perceivers[r]) for r in sorted(perceivers, key=lambda r: r.value)]
-        self._ladder = Ladder(steps, _check, config or LadderConfig())
+        steps = [FallbackStep(r, perceivers[r]) for r in sorted(perceivers, key=lambda r: r.value)]
+        self._ladder = Fallback(steps, _check, config or FallbackConfig())
         self._first = steps[0]
         self._stood_in = 0
         self._lock = threading.Lock()
@@ -159,7 +159,7 @@ class LadderPerceiver:
 
     def perceive(self, earlier: Keyframe | None, later: Keyframe) -> SemanticDelta:
         """Say what the later keyframe adds; its `model` says who said so."""
-        failed: list[tuple[Step[Perceiver], SemanticDelta]] = []
+        failed: list[tuple[FallbackStep[Perceiver], SemanticDelta]] = []
         for step in self._ladder.order():
             delta = _perceived(step.model, earlier, later)
             if delta.kind is not DeltaKind.FAILED:
@@ -178,7 +178,7 @@ class LadderPerceiver:
         Raises:
             ModelError: No rung could.
         """
-        failed: list[tuple[Step[Perceiver], str, float | None]] = []
+        failed: list[tuple[FallbackStep[Perceiver], str, float | None]] = []
         problem = ModelError(f'no time left to look at keyframe {keyframe.id}')
         for step, given_s in self._ladder.turns(deadline_s):
             try:
@@ -206,7 +206,7 @@ class LadderPerceiver:
         Raises:
             ModelError: None does.
         """
-        failed: list[tuple[Step[Perceiver], str, None]] = []
+        failed: list[tuple[FallbackStep[Perceiver], str, None]] = []
         for step in self._ladder.order():
             try:
                 info = step.model.info()
@@ -231,8 +231,8 @@ class LadderPerceiver:
 
     def _note(
         self,
-        worked: Step[Perceiver],
-        failed: Sequence[tuple[Step[Perceiver], str, float | None]],
+        worked: FallbackStep[Perceiver],
+        failed: Sequence[tuple[FallbackStep[Perceiver], str, float | None]],
     ) -> None:
         """Note who worked, and who did not: why, and in which time where it was late [s]."""
         for step, problem, late_after_s in failed:

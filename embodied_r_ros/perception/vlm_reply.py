@@ -75,7 +75,7 @@ class SeenMotion:
 
 
 @dataclass(frozen=True)
-class SeenItem:
+class ReplyItem:
     """An object in view, or gone from it."""
 
     label: str
@@ -90,7 +90,7 @@ class SceneReply:
     """What a model says of one view, or of two."""
 
     summary: str
-    items: tuple[SeenItem, ...]
+    items: tuple[ReplyItem, ...]
     visible_text: tuple[str, ...] = ()
     motions: tuple[SeenMotion, ...] = ()  # empty: of one view
 
@@ -181,12 +181,12 @@ def _opposites() -> list[set[str]]:
     return [set(kinds[start : start + 2]) for start in range(0, len(kinds), 2)]
 
 
-def _item(entry: Any, two_views: bool) -> SeenItem:
+def _item(entry: Any, two_views: bool) -> ReplyItem:
     label = _bounded(_field(entry, 'label', str), _LABEL_CHARS)
     if not label:
         msg = 'an item has an empty label'
         raise ReplyError(msg)
-    return SeenItem(
+    return ReplyItem(
         label,
         _choice(entry, 'status', STATUSES) if two_views else 'visible',
         _choice(entry, 'direction', DIRECTIONS),
@@ -337,7 +337,7 @@ def _half_angles(keyframe: Keyframe, assumed_hfov_rad: float) -> tuple[float, fl
     return math.atan2(camera.width / 2, camera.fx), math.atan2(camera.height / 2, camera.fy)
 
 
-def _item_of_reply(seen: SeenItem, half_angles: tuple[float, float]) -> Item:
+def _item_of_reply(seen: ReplyItem, half_angles: tuple[float, float]) -> Item:
     return Item(
         label=seen.label,
         status=STATUSES[seen.status],

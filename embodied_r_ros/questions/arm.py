@@ -215,7 +215,7 @@ def arm_kinds(robot: Robot) -> dict[str, ArmKind]:
     return kinds
 
 
-def is_state_told(kind: str, robot: Robot) -> bool:
+def has_state(kind: str, robot: Robot) -> bool:
     """Tell whether questions of a kind say where the end effector is."""
     return kind != 'current_state' and (kind != 'movement' or robot.questions.movement_context)
 

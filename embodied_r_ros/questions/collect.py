@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _AHEAD = 2  # an answer may have come so many times more often than any other of its options
 
 
-class EvenAnswers:
+class BalancedAnswers:
     """Counts answers by split and kind of question, as rows come.
 
     Robots mostly stay at one height and look ahead: who knows only that is right far more often
@@ -118,7 +118,7 @@ def rows_of_bags(
         BagError: No bag is readable and has the deltas that are asked for.
     """
     guard = _apart_from(config.apart_from)
-    even = EvenAnswers() if config.even_answers else None
+    even = BalancedAnswers() if config.even_answers else None
 
     is_any_damaged = False
     for bag in bags:
@@ -214,7 +214,7 @@ def _rows_of(episode: Episode, config: QuestionsConfig, coverage: Coverage) -> I
 
 
 def _admitted(
-    rows: Iterable[Row], guard: SplitGuard, even: EvenAnswers | None, coverage: Coverage
+    rows: Iterable[Row], guard: SplitGuard, even: BalancedAnswers | None, coverage: Coverage
 ) -> Iterator[Row]:
     """Rows that no other split has already, and whose answers are not too common."""
     for row in rows:

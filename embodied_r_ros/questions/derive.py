@@ -13,12 +13,12 @@ from embodied_r_ros.arm.table import table_view
 from embodied_r_ros.arm.task_frame import axis_view
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.settings import check_settings, setting
-from embodied_r_ros.questions.arm import arm_kinds, ArmMoment, is_state_told
+from embodied_r_ros.questions.arm import arm_kinds, ArmMoment, has_state
 from embodied_r_ros.questions.indoor import Draft, KINDS, Moment, settled, Unsolved
 from embodied_r_ros.questions.row import Row
 from embodied_r_ros.questions.splits import split_of
 from embodied_r_ros.types.deltas import row_deltas
-from embodied_r_ros.types.episodes import Outcome
+from embodied_r_ros.types.episodes import EpisodeOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -124,7 +124,7 @@ def _row(
 
 
 EVERY_KIND = 'every robot kind'
-_FAILED = Outcome.FAILURE, Outcome.ABORTED  # what they did is not to be copied
+_FAILED = EpisodeOutcome.FAILURE, EpisodeOutcome.ABORTED  # what they did is not to be copied
 
 
 def rows_of_arm(
@@ -229,7 +229,7 @@ def _arm_row(
     robot, stamp_ns = config.robot, moment.state.stamp_ns
     assert robot is not None
     options, solution, digest = settled(draft, rng)
-    view = moment.view(is_tool_told=is_state_told(kind, robot))
+    view = moment.view(is_tool_told=has_state(kind, robot))
     look = view.describe(moment.deltas) if view else None
     return Row(
         id=f'{episode.id}/{moment.index}/{kind}/{digest}',

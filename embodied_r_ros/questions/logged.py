@@ -27,7 +27,7 @@ from embodied_r_ros.reasoning.completions import (
 from embodied_r_ros.reasoning.prompts import REASON_PROMPT_VERSION
 from embodied_r_ros.types.answers import AnswerKind, Freshness
 from embodied_r_ros.types.deltas import row_deltas
-from embodied_r_ros.types.episodes import Verdict
+from embodied_r_ros.types.episodes import LabelVerdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -82,10 +82,10 @@ def _row_of(episode: Episode, answer: Answer, kind: str, split: str) -> Row | Un
 
 def _labelled(answer: Answer, label: AnswerLabel) -> _Proof | Unsolved:
     """The solution that an operator gave."""
-    if label.verdict is Verdict.WRONG:
+    if label.verdict is LabelVerdict.WRONG:
         return Unsolved('labelled wrong, without the right answer')
     right = label.correction.strip()
-    if label.verdict is Verdict.RIGHT:
+    if label.verdict is LabelVerdict.RIGHT:
         if answer.freshness is Freshness.REFUSED:
             return Unsolved('labelled right, but there was no answer')
         right = UNKNOWN if answer.kind is AnswerKind.UNKNOWN else answer.text

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class DeskConfig:
+class QueueConfig:
     """How many questions are taken."""
 
     at_once: int = setting(
@@ -86,7 +86,7 @@ class Outcome:
         return self.termination is Termination.COMPLETED
 
 
-class Ticket:
+class QueuedQuestion:
     """A question that was accepted."""
 
     def __init__(self, question: Question, answer_id: str) -> None:
@@ -110,7 +110,7 @@ class Ticket:
             self.cancelled.set()
 
 
-class AnsweringDesk:
+class QuestionQueue:
     """Takes questions from several threads and has a reasoner answer them."""
 
     def __init__(
@@ -118,7 +118,7 @@ class AnsweringDesk:
         reasoner: Reasoner,
         deltas: Callable[[], Sequence[SemanticDelta]],
         now_ns: Callable[[], int],
-        config: DeskConfig,
+        config: QueueConfig,
         deadline_s: float,
     ) -> None:
         """Open the desk.
@@ -136,7 +136,9 @@ class AnsweringDesk:
         self._now_ns = now_ns
         self._config = config
         self._deadline_s = deadline_s
-        self._tickets: list[Ticket] = []  # in order of arrival; the first ones have their turn
+        self._tickets: list[
+            QueuedQuestion
+        ] = []  # in order of arrival; the first ones have their turn
         self._is_closed = False
         self._changed = threading.Condition()
 
@@ -146,9 +148,9 @@ class AnsweringDesk:
         answer_id: str,
         done: Callable[[Outcome], None],
         listener: Listener = lambda phase, text: None,
-    ) -> Ticket:
+    ) -> QueuedQuestion:
         """Take a question; `done` is called once, from another thread or before this returns."""
-        ticket = Ticket(question, answer_id)
+        ticket = QueuedQuestion(question, answer_id)
         with self._changed:
             is_full = len(self._tickets) >= self._config.at_once + self._config.in_line
             is_closed = self._is_closed
@@ -181,7 +183,7 @@ class AnsweringDesk:
                 self.cancel(ticket, reason)
             return len(self._tickets)
 
-    def cancel(self, ticket: Ticket, reason: Termination = Termination.CANCELLED) -> None:
+    def cancel(self, ticket: QueuedQuestion, reason: Termination = Termination.CANCELLED) -> None:
         """Cancel a question, also while it is in line."""
         ticket.cancel(reason)
         with self._changed:
@@ -199,7 +201,9 @@ class AnsweringDesk:
         with self._changed:
             return self._changed.wait_for(lambda: not self._tickets, timeout_s)
 
-    def _serve(self, ticket: Ticket, done: Callable[[Outcome], None], listener: Listener) -> None:
+    def _serve(
+        self, ticket: QueuedQuestion, done: Callable[[Outcome], None], listener: Listener
+    ) -> None:
         try:
             outcome = self._outcome(ticket, listener)
         except Exception as error:  # whatever it was, the asker must hear of it
@@ -212,7 +216,7 @@ class AnsweringDesk:
                 self._tickets.remove(ticket)
                 self._changed.notify_all()
 
-    def _outcome(self, ticket: Ticket, listener: Listener) -> Outcome:
+    def _outcome(self, ticket: QueuedQuestion, listener: Listener) -> Outcome:
         arrived_ns = time.monotonic_ns()
         deadline_s = ticket.question.deadline_s or self._deadline_s
         listener(Phase.QUEUED, '')
@@ -248,7 +252,7 @@ class AnsweringDesk:
         """Tell whether what an answer is about was forgotten since: time jumped, a new episode."""
         return bool(deltas) and not any(d is deltas[-1] for d in reversed(self._deltas()))
 
-    def _await_turn(self, ticket: Ticket, timeout_s: float) -> None:
+    def _await_turn(self, ticket: QueuedQuestion, timeout_s: float) -> None:
         with self._changed:
             self._changed.wait_for(
                 lambda: (

@@ -10,7 +10,7 @@ import math
 import time
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.chat.fallback import Ladder, LadderConfig, Step
+from embodied_r_ros.chat.fallback import Fallback, FallbackConfig, FallbackStep
 from embodied_r_ros.chat.protocol import (
     ChatClient,
     ChatRequest,
@@ -61,7 +61,7 @@ class _Generation:
 
 
 @dataclass
-class _Asked:
+class _PendingQuestion:
     """A question on its way down the ladder."""
 
     question: Question
@@ -79,13 +79,13 @@ class Reasoner:
 
     def __init__(
         self,
-        models: ChatClient | ChatLadder,
+        models: ChatClient | ChatFallback,
         config: ReasonerConfig,
         look: Look | None = None,
     ) -> None:
         """Take the models, and what looks at keyframes again (None: nothing does)."""
         self._ladder = (
-            models if isinstance(models, Ladder) else chat_ladder({Rung.PRIMARY: models})
+            models if isinstance(models, Fallback) else chat_fallback({Rung.PRIMARY: models})
         )
         self._config = config
         self._look = look
@@ -125,12 +125,12 @@ class Reasoner:
             question.text, question.options, deltas, focus, self._config.memory()
         )
         draft = self._with_prompt(draft, prompt, deltas, focus)
-        asked = _Asked(question, deltas, prompt, start, now_ns, listener, cancel)
-        return ask_down(
+        asked = _PendingQuestion(question, deltas, prompt, start, now_ns, listener, cancel)
+        return ask_with_fallback(
             self._ladder, end, lambda step, until: self._ask(step, until, asked, draft), draft
         )
 
-    def _ask(self, step: ChatStep, end: int, asked: _Asked, draft: Answer) -> Answer:
+    def _ask(self, step: ChatStep, end: int, asked: _PendingQuestion, draft: Answer) -> Answer:
         """Have one model answer until a point of the monotonic clock.
 
         Raises:
@@ -244,7 +244,9 @@ class Reasoner:
             focus=tuple(focus),
         )
 
-    def _generate(self, step: ChatStep, end: int, asked: _Asked, said: _Generation) -> None:
+    def _generate(
+        self, step: ChatStep, end: int, asked: _PendingQuestion, said: _Generation
+    ) -> None:
         """Fill in what a model says, as it comes."""
         top_logprobs = self._config.top_logprobs if asked.question.options else 0
         sampling = self._draft(asked.question, (), '').sampling
@@ -295,14 +297,16 @@ def _refusing(draft: Callable[[], Answer]) -> Iterator[None]:
         raise Refusal(RefusalCode.MODEL, str(error), draft()) from error
 
 
-ChatStep = Step[ChatClient]
-ChatLadder = Ladder[ChatClient]
+ChatStep = FallbackStep[ChatClient]
+ChatFallback = Fallback[ChatClient]
 
 
-def chat_ladder(clients: dict[Rung, ChatClient], config: LadderConfig | None = None) -> ChatLadder:
+def chat_fallback(
+    clients: dict[Rung, ChatClient], config: FallbackConfig | None = None
+) -> ChatFallback:
     """Ladder of the clients of several rungs, the best of which is the lowest number."""
-    steps = [Step(rung, clients[rung]) for rung in sorted(clients, key=lambda r: r.value)]
-    return Ladder(steps, see_that_it_speaks, config or LadderConfig())
+    steps = [FallbackStep(rung, clients[rung]) for rung in sorted(clients, key=lambda r: r.value)]
+    return Fallback(steps, see_that_it_speaks, config or FallbackConfig())
 
 
 def model_of(step: ChatStep, deadline_s: float) -> ModelInfo:
@@ -316,7 +320,7 @@ def model_of(step: ChatStep, deadline_s: float) -> ModelInfo:
     return info if info.rung is not Rung.UNSET else replace(info, rung=step.rung)
 
 
-def models_at_start(ladder: ChatLadder, timeout_s: float) -> list[ModelInfo]:
+def models_at_start(ladder: ChatFallback, timeout_s: float) -> list[ModelInfo]:
     """Which models stand on the ladder, of those that answer, best first.
 
     All are asked at once. One that does not answer is left out until it does.
@@ -341,8 +345,8 @@ def models_at_start(ladder: ChatLadder, timeout_s: float) -> list[ModelInfo]:
     return found
 
 
-def ask_down(
-    ladder: ChatLadder, end_ns: int, ask: Callable[[ChatStep, int], Answer], before: Answer
+def ask_with_fallback(
+    ladder: ChatFallback, end_ns: int, ask: Callable[[ChatStep, int], Answer], before: Answer
 ) -> Answer:
     """Answer of the best rung that gives one.
 

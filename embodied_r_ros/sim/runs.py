@@ -57,7 +57,7 @@ class IndoorConfig:
 
 
 @dataclass(frozen=True)
-class ArmConfig:
+class SimArmConfig:
     """What demonstrations of the arm are like. Motion and truth depend on it and on the seed."""
 
     task: str = setting(

@@ -17,7 +17,7 @@ class EpisodeEvent(Enum):
     STOP = 1
 
 
-class Outcome(Enum):
+class EpisodeOutcome(Enum):
     """How an episode ended."""
 
     UNSET = 0
@@ -35,10 +35,10 @@ class EpisodeMark:
     event: EpisodeEvent
     task: str = ''  # in words; empty: not stated
     scene_id: str = ''  # place; empty: the episode is its own scene
-    outcome: Outcome = Outcome.UNSET
+    outcome: EpisodeOutcome = EpisodeOutcome.UNSET
 
 
-class Verdict(Enum):
+class LabelVerdict(Enum):
     """What an operator says of an answer."""
 
     RIGHT = 0
@@ -52,7 +52,7 @@ class AnswerLabel:
 
     stamp_ns: int
     answer_id: str
-    verdict: Verdict
+    verdict: LabelVerdict
     correction: str = ''
     operator_name: str = ''
 
@@ -79,19 +79,19 @@ class AnswerBook:
         return answer_id if answer_id in self._ids else None
 
 
-def check_label(verdict: int, correction: str) -> Verdict:
+def check_label(verdict: int, correction: str) -> LabelVerdict:
     """The verdict that a number means, where it goes with the correction.
 
     Raises:
         InputError: It is none, or a correction is missing or contradicts it.
     """
     try:
-        found = Verdict(verdict)
+        found = LabelVerdict(verdict)
     except ValueError:
-        known = ', '.join(f'{v.value} {v.name.lower()}' for v in Verdict)
+        known = ', '.join(f'{v.value} {v.name.lower()}' for v in LabelVerdict)
         msg = f'verdict {verdict} is none: expected one of {known}'
         raise InputError(msg) from None
-    if (found is Verdict.CORRECTED) != bool(correction.strip()):
+    if (found is LabelVerdict.CORRECTED) != bool(correction.strip()):
         msg = f'verdict {found.name.lower()} with correction {correction!r}: a correction goes '
         msg += 'with the verdict corrected, and only with it'
         raise InputError(msg)

@@ -64,7 +64,7 @@ class LayoutObject:
 
 
 @dataclass(frozen=True)
-class View:
+class ObjectView:
     """An object in one image of which at least a part can be seen.
 
     Direction and distance are those of the object's centre, also where a part is hidden.
@@ -89,7 +89,7 @@ class ImageTruth:
     yaw_rad: float  # counts whole turns: it does not wrap
     pitch_rad: float  # positive tilts the view down
     roll_rad: float  # positive rolls clockwise
-    views: tuple[View, ...] = ()
+    views: tuple[ObjectView, ...] = ()
 
     def pose(self, frame_id: str) -> Pose:
         """Pose of the camera link, in the fixed frame of the layout."""
@@ -163,7 +163,7 @@ def _object(value: dict[str, Any]) -> LayoutObject:
 
 
 def _image(value: dict[str, Any]) -> ImageTruth:
-    views = tuple(View(*row) for row in value['views'])
+    views = tuple(ObjectView(*row) for row in value['views'])
     return ImageTruth(**{**value, 'position': as_vector(value['position']), 'views': views})
 
 

@@ -24,7 +24,7 @@ from embodied_r_ros.episodes.demonstration_writer import (
 )
 from embodied_r_ros.episodes.episode import Episode
 from embodied_r_ros.types.deltas import DeltaKind, SemanticDelta
-from embodied_r_ros.types.episodes import Outcome
+from embodied_r_ros.types.episodes import EpisodeOutcome
 from embodied_r_ros.types.geometry import (
     BODY_FROM_OPTICAL,
     Intrinsics,
@@ -130,7 +130,7 @@ def write_arm_bag(
     shift_m: float = 0.0,
     images: bool = True,
     truth: DemonstrationTruth | None = None,
-    outcome: Outcome = Outcome.SUCCESS,
+    outcome: EpisodeOutcome = EpisodeOutcome.SUCCESS,
 ) -> Path:
     """Write the demonstration as a bag, with a rest at every keypoint; its camera sees a block."""
     setup = ArmSetup(

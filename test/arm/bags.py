@@ -12,7 +12,7 @@ from embodied_r_ros.episodes.demonstration_writer import (
     DemonstrationHead,
     write_demonstration,
 )
-from embodied_r_ros.types.episodes import Outcome
+from embodied_r_ros.types.episodes import EpisodeOutcome
 from embodied_r_ros.types.geometry import Pose, quaternion_from_matrix, rotation_from_ypr
 from embodied_r_ros.types.images import encode_image
 import numpy as np
@@ -89,7 +89,7 @@ def write_bag(path: Path, *, poses: bool = True, links: bool = True, **more: Any
         'two-1',
         'bench',
         'wave',
-        Outcome.SUCCESS,
+        EpisodeOutcome.SUCCESS,
         more.get('setup', SETUP),
         {},
         fixed=fixed,

@@ -133,9 +133,11 @@ ROUND_TRIPS = {
     'delta': delta(),
     'answer': answer(),
     'proposal': proposal(),
-    'label': episodes.AnswerLabel(STAMP_NS, 'e1-4', episodes.Verdict.CORRECTED, 'left', 'ann'),
+    'label': episodes.AnswerLabel(
+        STAMP_NS, 'e1-4', episodes.LabelVerdict.CORRECTED, 'left', 'ann'
+    ),
     'mark': episodes.EpisodeMark(
-        STAMP_NS, 'e1', episodes.EpisodeEvent.STOP, 'tidy', 'lab', episodes.Outcome.FAILURE
+        STAMP_NS, 'e1', episodes.EpisodeEvent.STOP, 'tidy', 'lab', episodes.EpisodeOutcome.FAILURE
     ),
 }
 TYPES = {
@@ -174,8 +176,8 @@ ENUMS: list[tuple[type[Enum], str, str]] = [
     (answers.Freshness, 'msg/Answer.msg', 'FRESHNESS'),
     (Gripper, 'msg/KeypointProposal.msg', 'GRIPPER'),
     (episodes.EpisodeEvent, 'msg/EpisodeMark.msg', 'EVENT'),
-    (episodes.Outcome, 'msg/EpisodeMark.msg', 'OUTCOME'),
-    (episodes.Verdict, 'msg/AnswerLabel.msg', 'VERDICT'),
+    (episodes.EpisodeOutcome, 'msg/EpisodeMark.msg', 'OUTCOME'),
+    (episodes.LabelVerdict, 'msg/AnswerLabel.msg', 'VERDICT'),
 ]
 
 

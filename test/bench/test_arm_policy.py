@@ -17,7 +17,7 @@ from embodied_r_ros.arm.robot import load_robot
 from embodied_r_ros.sim.arm.trials import TrialPlan
 
 from bench.__main__ import main
-from training.arm_trials import led
+from training.data.arm_trials import led
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

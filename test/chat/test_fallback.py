@@ -4,13 +4,13 @@ from __future__ import annotations
 import threading
 import time
 
-from embodied_r_ros.chat.fallback import Ladder, LadderConfig, Step
+from embodied_r_ros.chat.fallback import Fallback, FallbackConfig, FallbackStep
 from embodied_r_ros.common.errors import ConfigError, ModelError
 from embodied_r_ros.types.deltas import Rung
 import pytest
 
 TIMEOUT_S = 20.0
-QUICK = LadderConfig(first_wait_s=0.02, longest_wait_s=0.1, look_s=1.0)
+QUICK = FallbackConfig(first_wait_s=0.02, longest_wait_s=0.1, look_s=1.0)
 
 
 class Looks:
@@ -34,13 +34,15 @@ class Looks:
             assert self.changed.wait_for(lambda: len(self.times) >= count, TIMEOUT_S)
 
 
-def ladder_of(looks: Looks, config: LadderConfig = QUICK, *names: str) -> Ladder[str]:
+def ladder_of(looks: Looks, config: FallbackConfig = QUICK, *names: str) -> Fallback[str]:
     rungs = (Rung.PRIMARY, Rung.SECONDARY, Rung.LOCAL)
     names = names or ('first', 'second', 'third')
-    return Ladder([Step(r, n) for r, n in zip(rungs, names, strict=False)], looks, config)
+    return Fallback(
+        [FallbackStep(r, n) for r, n in zip(rungs, names, strict=False)], looks, config
+    )
 
 
-def order(ladder: Ladder[str]) -> list[str]:
+def order(ladder: Fallback[str]) -> list[str]:
     return [step.model for step in ladder.order()]
 
 
@@ -48,7 +50,7 @@ def threads() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name == 'ladder'}
 
 
-def wait_until_up(ladder: Ladder[str]) -> None:
+def wait_until_up(ladder: Fallback[str]) -> None:
     end = time.monotonic() + TIMEOUT_S
     while ladder.problems():
         assert time.monotonic() < end, ladder.problems()
@@ -85,7 +87,7 @@ def test_where_nothing_works_all_are_asked() -> None:
 def test_waits_between_looks_double_up_to_their_bound() -> None:
     looks = Looks()
     looks.ill = {'first'}
-    ladder = ladder_of(looks, LadderConfig(first_wait_s=0.04, longest_wait_s=0.16))
+    ladder = ladder_of(looks, FallbackConfig(first_wait_s=0.04, longest_wait_s=0.16))
     ladder.failed(ladder.steps[0], 'gone')
     looks.wait(5)
     ladder.close()
@@ -97,7 +99,7 @@ def test_waits_between_looks_double_up_to_their_bound() -> None:
 
 def test_rung_that_passes_the_look_and_fails_at_the_work_is_tried_less_and_less() -> None:
     looks = Looks()
-    ladder = ladder_of(looks, LadderConfig(first_wait_s=0.05, longest_wait_s=10.0))
+    ladder = ladder_of(looks, FallbackConfig(first_wait_s=0.05, longest_wait_s=10.0))
     failed: list[float] = []
     for _ in range(3):
         failed.append(time.monotonic())
@@ -113,7 +115,7 @@ def test_rung_that_passes_the_look_and_fails_at_the_work_is_tried_less_and_less(
 
 
 def test_failures_at_the_same_time_count_once() -> None:
-    ladder = ladder_of(Looks(), LadderConfig(first_wait_s=5.0))
+    ladder = ladder_of(Looks(), FallbackConfig(first_wait_s=5.0))
     for _ in range(4):
         ladder.failed(ladder.steps[0], 'gone')
     assert ladder._states[Rung.PRIMARY].failures == 1
@@ -127,7 +129,9 @@ def test_look_that_breaks_in_an_unforeseen_way_is_survived() -> None:
         calls.release()
         raise ZeroDivisionError
 
-    ladder = Ladder([Step(Rung.PRIMARY, 'a'), Step(Rung.LOCAL, 'b')], broken, QUICK)
+    ladder = Fallback(
+        [FallbackStep(Rung.PRIMARY, 'a'), FallbackStep(Rung.LOCAL, 'b')], broken, QUICK
+    )
     ladder.failed(ladder.steps[0], 'gone')
     assert calls.acquire(timeout=TIMEOUT_S)
     assert calls.acquire(timeout=TIMEOUT_S)
@@ -161,4 +165,4 @@ def test_no_thread_is_left_behind(ending: str) -> None:
 
 def test_bound_below_the_first_wait_is_refused() -> None:
     with pytest.raises(ConfigError, match=r'longest_wait_s is 0\.1: expected at least'):
-        LadderConfig(first_wait_s=1.0, longest_wait_s=0.1)
+        FallbackConfig(first_wait_s=1.0, longest_wait_s=0.1)

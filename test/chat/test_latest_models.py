@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from embodied_r_ros.chat.fallback import KnownModels
+from embodied_r_ros.chat.fallback import LatestModels
 from embodied_r_ros.types.deltas import ModelInfo, Rung
 
 LARGE = ModelInfo('large', 'sha256:1', rung=Rung.PRIMARY, prompt_version='reason-1')
@@ -11,7 +11,7 @@ SMALL = ModelInfo('small', rung=Rung.LOCAL)
 
 
 def test_models_that_speak_later_are_known_then() -> None:
-    known = KnownModels('reasoner', [SMALL])
+    known = LatestModels('reasoner', [SMALL])
     assert known.name(Rung.LOCAL) == 'small'
     assert known.name(Rung.PRIMARY) == 'primary, not heard yet'
     assert known.heard(LARGE)
@@ -23,7 +23,7 @@ def test_models_that_speak_later_are_known_then() -> None:
 
 
 def test_another_model_in_the_place_of_one_is_another() -> None:
-    known = KnownModels('reasoner', [LARGE])
+    known = LatestModels('reasoner', [LARGE])
     assert known.heard(replace(LARGE, digest='sha256:2'))
     assert known.heard(replace(LARGE, digest='sha256:2', adapter='ours'))
     assert not known.heard(replace(LARGE, digest='', adapter='ours'))
@@ -31,7 +31,7 @@ def test_another_model_in_the_place_of_one_is_another() -> None:
 
 
 def test_refusals_name_no_model() -> None:
-    known = KnownModels('reasoner', [LARGE])
+    known = LatestModels('reasoner', [LARGE])
     assert not known.heard(replace(SMALL, rung=Rung.REFUSE))
     assert not known.heard(replace(SMALL, rung=Rung.UNSET))
     assert not known.heard(ModelInfo(rung=Rung.LOCAL))

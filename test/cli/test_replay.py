@@ -13,7 +13,7 @@ from embodied_r_ros.reasoning.prompts import build_prompt
 from embodied_r_ros.scene.memory import MemoryConfig
 from embodied_r_ros.types.answers import Answer, AnswerKind, FocusText, Freshness, Sampling
 from embodied_r_ros.types.deltas import DeltaKind, ModelInfo, SemanticDelta
-from embodied_r_ros.types.episodes import AnswerLabel, Verdict
+from embodied_r_ros.types.episodes import AnswerLabel, LabelVerdict
 import pytest
 
 from test.chat_server import ChatServer, Script
@@ -161,7 +161,7 @@ def test_other_system_message_is_told(
 def test_table_shows_what_changed_and_who_is_right(
     servers: tuple[ChatServer, ChatServer], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    label = AnswerLabel(9, 'run-1', Verdict.CORRECTED, 'right')
+    label = AnswerLabel(9, 'run-1', LabelVerdict.CORRECTED, 'right')
     bag = write_bag(tmp_path / 'bag', [*DELTAS[:3], answered(1, DELTAS[:3]), label])
     lefty, righty = servers
     assert main(['replay', str(bag), '--model', lefty.url, '--model', righty.url]) == 0
@@ -194,7 +194,7 @@ def test_failure_and_broken_format_do_not_end_the_replay(
 def test_failures_are_counted_apart_from_changed_answers(
     servers: tuple[ChatServer, ChatServer], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    label = AnswerLabel(9, 'run-0', Verdict.RIGHT)
+    label = AnswerLabel(9, 'run-0', LabelVerdict.RIGHT)
     events = [*DELTAS[:3], *(answered(i, DELTAS[:3]) for i in range(3)), label]
     lefty, _ = servers
     lefty.play(Script(), Script(status=403), Script((RIGHT,)))

@@ -112,7 +112,7 @@ def test_tokenizer_finds_no_special_token_in_it(order: str) -> None:
     pytest.importorskip('transformers')
     from embodied_r_ros.common.resources import shared_path
 
-    from training.nano import load_tokenizer
+    from training.tiny.model import load_tokenizer
 
     tokenizer = load_tokenizer(shared_path('models', 'nano'))
 

@@ -15,7 +15,7 @@ from embodied_r_ros.episodes.arm import has_arm, read_arm_episode
 from embodied_r_ros.questions.derive import QuestionsConfig
 from embodied_r_ros.questions.row import read_rows
 from embodied_r_ros.questions.splits import split_of
-from embodied_r_ros.types.episodes import Outcome
+from embodied_r_ros.types.episodes import EpisodeOutcome
 import numpy as np
 import pytest
 
@@ -138,9 +138,9 @@ def test_without_truth_there_are_no_true_deltas(
     assert 'has no true deltas' in capsys.readouterr().err
 
 
-@pytest.mark.parametrize('outcome', [Outcome.FAILURE, Outcome.ABORTED])
+@pytest.mark.parametrize('outcome', [EpisodeOutcome.FAILURE, EpisodeOutcome.ABORTED])
 def test_what_did_not_succeed_is_not_asked_about(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], outcome: Outcome
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], outcome: EpisodeOutcome
 ) -> None:
     bag = write_arm_bag(tmp_path / 'bag', 'table', at=camera(), outcome=outcome)
     main(['questions', str(bag), '--out', str(tmp_path / 'rows.jsonl')])

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.episodes.ground_truth import true_deltas
+from embodied_r_ros.episodes.ground_truth import ground_truth_deltas
 from embodied_r_ros.types.deltas import DeltaKind
 import pytest
 
@@ -10,7 +10,7 @@ from test.questions.test_kinds import layout, SECOND_NS
 
 
 def test_true_deltas_of_any_images_each_against_the_one_before() -> None:
-    first, last = true_deltas(layout(), [SECOND_NS, 3 * SECOND_NS])
+    first, last = ground_truth_deltas(layout(), [SECOND_NS, 3 * SECOND_NS])
     assert (first.kind, first.action) == (DeltaKind.FIRST, '')
     assert last.action == 'moved forward 2.0 m, turned left 90°'
     assert (last.from_stamp_ns, last.from_id, last.to_id) == (SECOND_NS, 0, 1)
@@ -21,4 +21,4 @@ def test_true_deltas_of_any_images_each_against_the_one_before() -> None:
 
 def test_image_that_does_not_exist_is_named() -> None:
     with pytest.raises(InputError, match='no image with stamp 7'):
-        true_deltas(layout(), [7])
+        ground_truth_deltas(layout(), [7])

@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.bags.own_messages import label_from_msg, mark_from_msg
 from embodied_r_ros.bags.reader import open_bag, read_messages
 from embodied_r_ros.episodes.record import BagTopic, EpisodeWriter, OwnTopics
-from embodied_r_ros.types.episodes import AnswerLabel, EpisodeEvent, EpisodeMark, Outcome, Verdict
+from embodied_r_ros.types.episodes import (
+    AnswerLabel,
+    EpisodeEvent,
+    EpisodeMark,
+    EpisodeOutcome,
+    LabelVerdict,
+)
 import yaml
 
 from test.bags.test_recording import text_cdr
@@ -15,14 +21,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 START = EpisodeMark(10, 'e1', EpisodeEvent.START, 'tidy up', 'lab')
-STOP = EpisodeMark(90, 'e1', EpisodeEvent.STOP, 'tidy up', 'lab', Outcome.SUCCESS)
+STOP = EpisodeMark(90, 'e1', EpisodeEvent.STOP, 'tidy up', 'lab', EpisodeOutcome.SUCCESS)
 OWN = OwnTopics('/r/episode_mark', '/r/answer_label')
 
 
 def test_episode_holds_its_marks_labels_and_messages(tmp_path: Path) -> None:
     topics = [BagTopic('/r/text', 'std_msgs/msg/String')]
     writer = EpisodeWriter(tmp_path / 'e1', START, topics, OWN, {'/r/node': '{}'}, 1_000_000)
-    label = AnswerLabel(50, 'a-1', Verdict.CORRECTED, 'left', 'ann')
+    label = AnswerLabel(50, 'a-1', LabelVerdict.CORRECTED, 'left', 'ann')
     assert writer.write('/r/text', text_cdr('hello'), 20)
     assert writer.label(label)
     writer.stop(STOP)

@@ -12,7 +12,7 @@ from embodied_r_ros.arm.table import TableView
 from embodied_r_ros.arm.task_frame import turned
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.resources import shared_path
-from embodied_r_ros.nodes.keypoint_asking import Arm, ArmConfig
+from embodied_r_ros.nodes.keypoint_request import Arm, ArmConfig
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig, rows_of_arm
 from embodied_r_ros.reasoning.prompts import build_prompt

@@ -4,9 +4,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.chat.fallback import LadderConfig
+from embodied_r_ros.chat.fallback import FallbackConfig
 from embodied_r_ros.common.errors import DeadlineError, ModelError
-from embodied_r_ros.perception.perceiver import LadderPerceiver
+from embodied_r_ros.perception.perceiver import FallbackPerceiver
 from embodied_r_ros.types.answers import FocusText
 from embodied_r_ros.types.deltas import DeltaKind, ModelInfo, Rung, SemanticDelta
 import pytest
@@ -47,15 +47,15 @@ class FakePerceiver:
         return self.model
 
 
-def ladder(first_fails: bool, second_fails: bool = False) -> LadderPerceiver:
+def ladder(first_fails: bool, second_fails: bool = False) -> FallbackPerceiver:
     return ladder_of(
         FakePerceiver(Rung.PRIMARY, first_fails), FakePerceiver(Rung.LOCAL, second_fails)
     )
 
 
-def ladder_of(*perceivers: FakePerceiver, wait_s: float = 600.0) -> LadderPerceiver:
-    config = LadderConfig(first_wait_s=wait_s, longest_wait_s=wait_s)
-    return LadderPerceiver({one.model.rung: one for one in perceivers}, config)
+def ladder_of(*perceivers: FakePerceiver, wait_s: float = 600.0) -> FallbackPerceiver:
+    config = FallbackConfig(first_wait_s=wait_s, longest_wait_s=wait_s)
+    return FallbackPerceiver({one.model.rung: one for one in perceivers}, config)
 
 
 def test_first_rung_speaks_while_it_can() -> None:

@@ -6,7 +6,7 @@ from itertools import pairwise
 import math
 
 from embodied_r_ros.perception.coloured_objects import ColouredObject
-from embodied_r_ros.perception.items import items_between, items_in_view, View
+from embodied_r_ros.perception.items import items_between, items_in_view, ItemView
 from embodied_r_ros.types.deltas import item_text, ItemStatus, Motion, MotionSource
 import pytest
 
@@ -18,8 +18,8 @@ TURNED = Motion(MotionSource.ODOMETRY, -0.1, 0.0, 0.0, (0.0, 0.0, 0.0), is_metri
 UNKNOWN = Motion()
 
 
-def view(*objects: ColouredObject) -> View:
-    return View(objects, None)
+def view(*objects: ColouredObject) -> ItemView:
+    return ItemView(objects, None)
 
 
 @pytest.mark.parametrize('motion', [TURNED, UNKNOWN])

@@ -14,7 +14,7 @@ from embodied_r_ros.questions.indoor import Draft, KINDS, Moment, quarter, Unsol
 from embodied_r_ros.questions.splits import split_of
 from embodied_r_ros.types.deltas import DeltaKind, SemanticDelta
 from embodied_r_ros.types.geometry import Pose, quaternion_from_matrix, rotation_from_ypr
-from embodied_r_ros.types.layout import ImageTruth, Layout, LayoutObject, Span, View
+from embodied_r_ros.types.layout import ImageTruth, Layout, LayoutObject, ObjectView, Span
 import pytest
 
 SECOND_NS = 1_000_000_000
@@ -35,8 +35,8 @@ def pose(index: int) -> Pose:
     return Pose((x, y, z), quaternion_from_matrix(rotation), 'odom')
 
 
-def view(thing: int, index: int) -> View:
-    return View(thing, index in THINGS[thing][2], 1.0, 0.1, 0.0, 0.0, 1.0, 0.1)
+def view(thing: int, index: int) -> ObjectView:
+    return ObjectView(thing, index in THINGS[thing][2], 1.0, 0.1, 0.0, 0.0, 1.0, 0.1)
 
 
 def layout() -> Layout:

@@ -27,7 +27,7 @@ from embodied_r_ros.types.deltas import (
     ModelInfo,
     SemanticDelta,
 )
-from embodied_r_ros.types.episodes import AnswerLabel, EpisodeEvent, EpisodeMark, Verdict
+from embodied_r_ros.types.episodes import AnswerLabel, EpisodeEvent, EpisodeMark, LabelVerdict
 from embodied_r_ros.types.geometry import Pose
 from embodied_r_ros.types.images import EncodedImage
 import pytest
@@ -86,7 +86,7 @@ def answer(
     )
 
 
-def label(verdict: Verdict, correction: str = '', answer_id: str = 'run-1') -> AnswerLabel:
+def label(verdict: LabelVerdict, correction: str = '', answer_id: str = 'run-1') -> AnswerLabel:
     return AnswerLabel(9 * SECOND_NS, answer_id, verdict, correction, 'ann')
 
 
@@ -131,12 +131,12 @@ def logged_rows(bag: Path, coverage: Coverage | None = None) -> list[Row]:
 @pytest.mark.parametrize(
     ('options', 'said', 'kind', 'solution'),
     [
-        (SIDES, label(Verdict.RIGHT), 'choice', 'A'),
-        (SIDES, label(Verdict.CORRECTED, 'ahead'), 'choice', 'C'),
-        (SIDES, label(Verdict.CORRECTED, 'b'), 'choice', 'B'),
-        (SIDES, label(Verdict.CORRECTED, 'Unknown'), 'choice', 'unknown'),
-        ((), label(Verdict.RIGHT), 'text', 'a door'),
-        ((), label(Verdict.CORRECTED, ' 3 '), 'number', '3'),
+        (SIDES, label(LabelVerdict.RIGHT), 'choice', 'A'),
+        (SIDES, label(LabelVerdict.CORRECTED, 'ahead'), 'choice', 'C'),
+        (SIDES, label(LabelVerdict.CORRECTED, 'b'), 'choice', 'B'),
+        (SIDES, label(LabelVerdict.CORRECTED, 'Unknown'), 'choice', 'unknown'),
+        ((), label(LabelVerdict.RIGHT), 'text', 'a door'),
+        ((), label(LabelVerdict.CORRECTED, ' 3 '), 'number', '3'),
     ],
 )
 def test_label_is_the_solution(
@@ -151,7 +151,7 @@ def test_label_is_the_solution(
 
 
 def test_newest_label_counts(tmp_path: Path) -> None:
-    labels = [label(Verdict.RIGHT), label(Verdict.CORRECTED, 'right')]
+    labels = [label(LabelVerdict.RIGHT), label(LabelVerdict.CORRECTED, 'right')]
     (row,) = logged_rows(write_bag(tmp_path / 'e1', [answer()], labels))
     assert row.solution_text() == 'right'
 
@@ -166,7 +166,7 @@ def test_row_gives_the_very_prompt_that_was_answered(tmp_path: Path) -> None:
     assert given.deltas_merged + given.deltas_omitted > 0
     told = json.dumps({'parameters': {'reasoner.token_budget': 200}})
     bag = write_bag(
-        tmp_path / 'e1', [given], [label(Verdict.RIGHT)], [*earlier, *many], provenance=told
+        tmp_path / 'e1', [given], [label(LabelVerdict.RIGHT)], [*earlier, *many], provenance=told
     )
     (row,) = logged_rows(bag)
     assert row.prompt(MemoryConfig(token_budget=1200)).user == given.prompt
@@ -176,37 +176,37 @@ def test_row_gives_the_very_prompt_that_was_answered(tmp_path: Path) -> None:
     ('given', 'said', 'reason'),
     [
         (answer(), None, 'never labelled, and nothing else proves it'),
-        (answer(), label(Verdict.WRONG), 'labelled wrong, without the right answer'),
+        (answer(), label(LabelVerdict.WRONG), 'labelled wrong, without the right answer'),
         (
             answer(),
-            label(Verdict.CORRECTED, 'above'),
+            label(LabelVerdict.CORRECTED, 'above'),
             'the correction is none of the options',
         ),
         (
             replace(answer(), freshness=Freshness.REFUSED, text='', kind=AnswerKind.UNKNOWN),
-            label(Verdict.RIGHT),
+            label(LabelVerdict.RIGHT),
             'labelled right, but there was no answer',
         ),
         (
             replace(answer(), prompt_sha256='0' * 64),
-            label(Verdict.RIGHT),
+            label(LabelVerdict.RIGHT),
             'its prompt cannot be built again: another digest',
         ),
         (
             answer(
                 memory=MemoryConfig(token_budget=200), deltas=[*SEEN, *map(delta_at, range(6, 40))]
             ),
-            label(Verdict.RIGHT),
+            label(LabelVerdict.RIGHT),
             'not all deltas of its prompt are recorded',
         ),
         (
             replace(answer(), prompt='', prompt_sha256=''),
-            label(Verdict.CORRECTED, 'left'),
+            label(LabelVerdict.CORRECTED, 'left'),
             'no prompt was sent to a model',
         ),
         (
             replace(answer(), model=ModelInfo('nano', prompt_version='reason-0')),
-            label(Verdict.RIGHT),
+            label(LabelVerdict.RIGHT),
             f'its prompt is not of version {REASON_PROMPT_VERSION}',
         ),
     ],
@@ -229,7 +229,7 @@ def test_poses_prove_what_nobody_labelled(tmp_path: Path) -> None:
 
 
 def test_answers_do_not_go_with_deltas_that_were_not_read(tmp_path: Path) -> None:
-    bag = write_bag(tmp_path / 'e1', [answer()], [label(Verdict.RIGHT)])
+    bag = write_bag(tmp_path / 'e1', [answer()], [label(LabelVerdict.RIGHT)])
     coverage = Coverage()
     rows = rows_of_bags([bag], 'classical', QuestionsConfig(), coverage, lambda path: SEEN)
     assert not any(row.source == 'label' for row in rows)

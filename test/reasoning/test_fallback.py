@@ -5,11 +5,11 @@ from dataclasses import replace
 import time
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.chat.fallback import LadderConfig
+from embodied_r_ros.chat.fallback import FallbackConfig
 from embodied_r_ros.chat.protocol import ChatChunk, ChatRequest
 from embodied_r_ros.common.errors import CancelledError, ConfigError, DeadlineError, ModelError
 from embodied_r_ros.reasoning.question import Phase, ReasonerConfig, Refusal, RefusalCode
-from embodied_r_ros.reasoning.reasoner import chat_ladder, Reasoner
+from embodied_r_ros.reasoning.reasoner import chat_fallback, Reasoner
 from embodied_r_ros.types.answers import Freshness
 from embodied_r_ros.types.deltas import ModelInfo, Rung
 import pytest
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     import threading
 
-    from embodied_r_ros.reasoning.reasoner import ChatLadder
+    from embodied_r_ros.reasoning.reasoner import ChatFallback
     from embodied_r_ros.types.answers import Answer
 
 LEFT = '<think>It was left.</think><answer>left</answer>'
-SLOW_LOOKS = LadderConfig(first_wait_s=600.0, longest_wait_s=600.0, patience_s=0.1)
+SLOW_LOOKS = FallbackConfig(first_wait_s=600.0, longest_wait_s=600.0, patience_s=0.1)
 
 
 class FakeClient:
@@ -52,14 +52,14 @@ class FakeClient:
         return ModelInfo('second' if self.said == LEFT else 'first')
 
 
-def ladder_of(*clients: FakeClient) -> ChatLadder:
+def ladder_of(*clients: FakeClient) -> ChatFallback:
     rungs = (Rung.PRIMARY, Rung.SECONDARY, Rung.LOCAL)
-    made = chat_ladder(dict(zip(rungs, clients, strict=False)), SLOW_LOOKS)
+    made = chat_fallback(dict(zip(rungs, clients, strict=False)), SLOW_LOOKS)
     made.close()  # nothing is looked at again: what failed stays out
     return made
 
 
-def ask(ladder: ChatLadder, deadline_s: float = 10.0, **options: object) -> Answer:
+def ask(ladder: ChatFallback, deadline_s: float = 10.0, **options: object) -> Answer:
     return Reasoner(ladder, ReasonerConfig()).answer(
         replace(WHERE, deadline_s=deadline_s),
         SEEN,

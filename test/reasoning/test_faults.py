@@ -8,10 +8,10 @@ import time
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.chat.client import HttpChatClient
-from embodied_r_ros.chat.fallback import LadderConfig
+from embodied_r_ros.chat.fallback import FallbackConfig
 from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.reasoning.question import ReasonerConfig, Refusal, RefusalCode
-from embodied_r_ros.reasoning.reasoner import chat_ladder, models_at_start, Reasoner
+from embodied_r_ros.reasoning.reasoner import chat_fallback, models_at_start, Reasoner
 from embodied_r_ros.types.answers import Freshness
 from embodied_r_ros.types.deltas import Rung
 import pytest
@@ -22,11 +22,13 @@ from test.reasoning.test_reasoner import SECOND_NS, SEEN, WHERE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from embodied_r_ros.reasoning.reasoner import ChatLadder
+    from embodied_r_ros.reasoning.reasoner import ChatFallback
     from embodied_r_ros.types.answers import Answer
 
 LEFT = '<think>It was left.</think><answer>left</answer>'
-QUICK = LadderConfig(start='any', first_wait_s=0.1, longest_wait_s=0.4, look_s=1.0, patience_s=0.5)
+QUICK = FallbackConfig(
+    start='any', first_wait_s=0.1, longest_wait_s=0.4, look_s=1.0, patience_s=0.5
+)
 TIMEOUT_S = 30.0
 
 
@@ -49,9 +51,9 @@ def primary(servers: tuple[FaultyServer, FaultyServer]) -> FaultyServer:
 @pytest.fixture
 def ladder(
     primary: FaultyServer, servers: tuple[FaultyServer, FaultyServer]
-) -> Iterator[ChatLadder]:
+) -> Iterator[ChatFallback]:
     """Both as rungs."""
-    made = chat_ladder({Rung.PRIMARY: client(primary), Rung.LOCAL: client(servers[1])}, QUICK)
+    made = chat_fallback({Rung.PRIMARY: client(primary), Rung.LOCAL: client(servers[1])}, QUICK)
     yield made
     made.close()
 
@@ -60,7 +62,7 @@ def client(server: FaultyServer) -> HttpChatClient:
     return HttpChatClient(ChatConfig(server.url, server.name, retries=0))
 
 
-def ask(ladder: ChatLadder, deadline_s: float = 10.0, now_s: float = 12.5) -> Answer:
+def ask(ladder: ChatFallback, deadline_s: float = 10.0, now_s: float = 12.5) -> Answer:
     return Reasoner(ladder, ReasonerConfig()).answer(
         replace(WHERE, deadline_s=deadline_s),
         SEEN,
@@ -69,7 +71,7 @@ def ask(ladder: ChatLadder, deadline_s: float = 10.0, now_s: float = 12.5) -> An
     )
 
 
-def climbs_back(ladder: ChatLadder) -> Answer:
+def climbs_back(ladder: ChatFallback) -> Answer:
     """Ask until the primary answers again."""
     end = time.monotonic() + TIMEOUT_S
     while True:
@@ -87,7 +89,7 @@ DEADLINES_S = {'hung': 2.0, 'mute': 2.0, 'slow': 2.0}
 
 @pytest.mark.parametrize('fault', [name for name in BEHAVIOURS if name != 'well'])
 def test_rung_below_answers_for_a_faulty_server_until_it_is_well_again(
-    primary: FaultyServer, ladder: ChatLadder, fault: str
+    primary: FaultyServer, ladder: ChatFallback, fault: str
 ) -> None:
     assert ask(ladder).model.rung is Rung.PRIMARY
     primary.behave(fault)
@@ -104,7 +106,7 @@ def test_rung_below_answers_for_a_faulty_server_until_it_is_well_again(
 
 
 def test_server_that_was_killed_is_asked_again_once_it_is_back(
-    primary: FaultyServer, ladder: ChatLadder
+    primary: FaultyServer, ladder: ChatFallback
 ) -> None:
     primary.kill()
     for _ in range(5):
@@ -115,7 +117,7 @@ def test_server_that_was_killed_is_asked_again_once_it_is_back(
 
 
 def test_server_that_is_absent_at_the_start_climbs_up_when_it_comes(
-    primary: FaultyServer, ladder: ChatLadder
+    primary: FaultyServer, ladder: ChatFallback
 ) -> None:
     primary.kill()
     assert [model.rung for model in models_at_start(ladder, 5.0)] == [Rung.LOCAL]
@@ -125,7 +127,7 @@ def test_server_that_is_absent_at_the_start_climbs_up_when_it_comes(
 
 
 def test_server_that_fails_is_not_asked_more_often_than_its_waits_allow(
-    primary: FaultyServer, ladder: ChatLadder
+    primary: FaultyServer, ladder: ChatFallback
 ) -> None:
     primary.behave('broken')
     start, before = time.monotonic(), primary.requests()
@@ -136,11 +138,11 @@ def test_server_that_fails_is_not_asked_more_often_than_its_waits_allow(
 
 
 def test_where_every_server_fails_the_refusal_says_why_of_each(
-    primary: FaultyServer, ladder: ChatLadder
+    primary: FaultyServer, ladder: ChatFallback
 ) -> None:
     primary.behave('babbling')
     absent = HttpChatClient(ChatConfig('http://127.0.0.1:9', retries=0))
-    rungs = chat_ladder({Rung.PRIMARY: client(primary), Rung.LOCAL: absent}, QUICK)
+    rungs = chat_fallback({Rung.PRIMARY: client(primary), Rung.LOCAL: absent}, QUICK)
     with pytest.raises(Refusal) as refusal:
         ask(rungs)
     rungs.close()
@@ -152,7 +154,7 @@ def test_where_every_server_fails_the_refusal_says_why_of_each(
 
 
 def test_clock_of_the_model_host_is_not_believed(
-    primary: FaultyServer, ladder: ChatLadder
+    primary: FaultyServer, ladder: ChatFallback
 ) -> None:
     """The server says that it is the year 2100."""
     assert ask(ladder).freshness is Freshness.FRESH
@@ -164,7 +166,7 @@ def test_all_servers_hung_end_in_a_refusal_within_the_deadline(
     primary: FaultyServer,
 ) -> None:
     primary.behave('hung')
-    rungs = chat_ladder({Rung.PRIMARY: client(primary), Rung.LOCAL: client(primary)}, QUICK)
+    rungs = chat_fallback({Rung.PRIMARY: client(primary), Rung.LOCAL: client(primary)}, QUICK)
     start = time.monotonic()
     with pytest.raises(Refusal) as refusal:
         ask(rungs, deadline_s=1.0)

@@ -7,7 +7,7 @@ from typing import Any
 
 from embodied_r_ros.common.errors import CancelledError
 from embodied_r_ros.reasoning.question import Phase, Question, Refusal, RefusalCode
-from embodied_r_ros.reasoning.queue import AnsweringDesk, DeskConfig, Outcome, Termination
+from embodied_r_ros.reasoning.queue import Outcome, QuestionQueue, QueueConfig, Termination
 from embodied_r_ros.types.answers import Answer, AnswerKind, Freshness
 from embodied_r_ros.types.deltas import DeltaKind, SemanticDelta
 import pytest
@@ -44,9 +44,9 @@ class Asker:
     """Remembers how its questions ended."""
 
     def __init__(self, reasoner: FakeReasoner, **settings: int) -> None:
-        config = DeskConfig(**settings)
+        config = QueueConfig(**settings)
         self.seen: tuple[SemanticDelta, ...] = ()
-        self.desk = AnsweringDesk(reasoner, lambda: self.seen, lambda: 0, config, 10.0)  # type: ignore[arg-type]
+        self.desk = QuestionQueue(reasoner, lambda: self.seen, lambda: 0, config, 10.0)  # type: ignore[arg-type]
         self.outcomes: dict[str, Outcome] = {}
         self.phases: list[Phase] = []
         self.changed = threading.Condition()

@@ -30,9 +30,9 @@ from embodied_r_ros.common.errors import EmbodiedRError
 from embodied_r_ros.sim.arm.demonstrations import demonstrate, generate
 from embodied_r_ros.sim.arm.tasks import ArmTask, TASKS
 from embodied_r_ros.sim.arm.world import camera_pose
-from embodied_r_ros.sim.indoor.episodes import Origin
-from embodied_r_ros.sim.runs import ArmConfig
-from embodied_r_ros.types.episodes import EpisodeEvent, Outcome
+from embodied_r_ros.sim.indoor.episodes import EpisodeOrigin
+from embodied_r_ros.sim.runs import SimArmConfig
+from embodied_r_ros.types.episodes import EpisodeEvent, EpisodeOutcome
 from embodied_r_ros.types.geometry import Pose
 import numpy as np
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SEED = 4
-SMALL = ArmConfig('pick', rate_hz=10.0, width_px=96, height_px=72)
+SMALL = SimArmConfig('pick', rate_hz=10.0, width_px=96, height_px=72)
 Messages = dict[str, list[tuple[int, Any]]]
 
 
@@ -156,21 +156,23 @@ def test_marks_tell_the_task_and_that_it_succeeded(messages: Messages) -> None:
     start, stop = (mark_from_msg(msg) for _, msg in messages['/episode_mark'])
     assert (start.event, stop.event) == (EpisodeEvent.START, EpisodeEvent.STOP)
     assert start.task.startswith('pick up the ')
-    assert stop.outcome is Outcome.SUCCESS
+    assert stop.outcome is EpisodeOutcome.SUCCESS
     block = truth_of(messages).things[0]
     assert block.positions[-1][2] > block.positions[0][2] + 0.07
 
 
 @pytest.mark.parametrize('task', sorted(TASKS))
 def test_the_expert_succeeds_at_every_task(task: str) -> None:
-    shown = demonstrate(ArmConfig(task, images=False), Origin(SEED, 0, 0))
+    shown = demonstrate(SimArmConfig(task, images=False), EpisodeOrigin(SEED, 0, 0))
     assert shown.is_success
     assert 4 <= len(shown.truth.keypoints) <= 8
 
 
 def test_noise_changes_what_is_measured_and_nothing_else() -> None:
     exact, noisy = (
-        demonstrate(ArmConfig('pick', images=False, rate_hz=10.0, noise=noise), Origin(1, 0, 0))
+        demonstrate(
+            SimArmConfig('pick', images=False, rate_hz=10.0, noise=noise), EpisodeOrigin(1, 0, 0)
+        )
         for noise in (0.0, 5.0)
     )
     assert exact.truth == noisy.truth
@@ -181,7 +183,7 @@ def test_only_successes_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     task = TASKS['pick']
     verdicts = iter([False, True])
     monkeypatch.setitem(TASKS, 'pick', ArmTask(task.draw, task.plan, lambda *_: next(verdicts)))
-    config = ArmConfig('pick', images=False, rate_hz=5.0)
+    config = SimArmConfig('pick', images=False, rate_hz=5.0)
     [path] = generate(config, SEED, 1, tmp_path / 'out')
     assert json.loads(read(path)['/provenance'][0][1].data)['origin']['attempt'] == 1
     monkeypatch.setitem(TASKS, 'pick', ArmTask(task.draw, task.plan, lambda *_: False))

@@ -21,7 +21,7 @@ from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.sim.arm import runs
 from embodied_r_ros.sim.arm.runs import ClosedLoopRun, finish, lead
 from embodied_r_ros.sim.arm.trials import baseline, play, TrialPlan
-from embodied_r_ros.sim.runs import ArmConfig
+from embodied_r_ros.sim.runs import SimArmConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.sim.arm.robot import SimulatedArm
 
 ROBOT = load_robot('sawyer_sim')
-CAMERA = ArmConfig('pick', width_px=160, height_px=120)
+CAMERA = SimArmConfig('pick', width_px=160, height_px=120)
 
 
 def by_the_oracle(arm: SimulatedArm, episode_id: str, reached: Callable[[], None]) -> Trial:

@@ -21,6 +21,7 @@ from embodied_r_ros.sim.arm.robot import draw_scene, SimulatedArm
 from embodied_r_ros.sim.arm.tasks import HOME, TASKS, Waypoint
 from embodied_r_ros.sim.arm.trials import (
     baseline,
+    Choice,
     ClassicalSight,
     gripping_on_arrival,
     NearestChooser,
@@ -28,9 +29,8 @@ from embodied_r_ros.sim.arm.trials import (
     play,
     RandomChooser,
     TrialPlan,
-    View,
 )
-from embodied_r_ros.sim.runs import ArmConfig
+from embodied_r_ros.sim.runs import SimArmConfig
 import numpy as np
 
 ROBOT = load_robot('sawyer_sim')
@@ -54,7 +54,7 @@ def test_who_does_not_know_it_rarely_does(name: str) -> None:
 
 def test_what_is_seen_of_a_block_is_enough_to_pick_it_up() -> None:
     plan = TrialPlan('pick', 1, 2)
-    trial = baseline('oracle', plan, ROBOT, ArmConfig('pick').camera())
+    trial = baseline('oracle', plan, ROBOT, SimArmConfig('pick').camera())
     assert trial.task == 'pick up the blue block'
     assert trial.is_success
     assert trial.steps[0].image is not None
@@ -127,7 +127,7 @@ def test_a_keypoint_on_the_way_is_gone_to_from_there() -> None:
     assert controller.command(5.0).tool == pytest.approx((0.0, 0.2, 0.0))
 
 
-VIEW = View(
+VIEW = Choice(
     (SeenThing('block', (0.1, 0.1, 0.02)), SeenThing('mat', (0.2, -0.2, 0.0))),
     (0.0, 0.0, 0.16),
     (
@@ -167,7 +167,7 @@ def test_grips_in_place_become_grips_on_arrival() -> None:
 
 
 def test_while_an_answer_takes_time_the_table_is_looked_at_as_live() -> None:
-    plan, camera = TrialPlan('pick', 1, 2), ArmConfig('pick').camera()
+    plan, camera = TrialPlan('pick', 1, 2), SimArmConfig('pick').camera()
     stamps_s = []
     for wait_s in (0.0, 1.2):
         sight = ClassicalSight(ROBOT)

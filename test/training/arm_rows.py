@@ -8,7 +8,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.arm.ground_truth import DemonstrationTruth, TrueThing
 from embodied_r_ros.arm.robot import load_robot
-from embodied_r_ros.episodes.ground_truth import true_arm_deltas
+from embodied_r_ros.episodes.ground_truth import ground_truth_arm_deltas
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig, rows_of_arm
 
@@ -34,7 +34,7 @@ def arm_rows(**questions: Any) -> list[Row]:
     )
     stamps = tuple(state.stamp_ns for state in shown.states)
     truth = DemonstrationTruth(stamps, things, (), shown.frame_id)
-    deltas = tuple(true_arm_deltas(truth, camera(), 0.05))
+    deltas = tuple(ground_truth_arm_deltas(truth, camera(), 0.05))
     robot = load_robot('sawyer_sim')
     robot = replace(robot, questions=replace(robot.questions, stride=3, **questions))
     recorded = replace(episode('e', shown), deltas=deltas)

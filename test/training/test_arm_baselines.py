@@ -13,7 +13,7 @@ from embodied_r_ros.scene.memory import MemoryConfig
 import pytest
 
 from test.training.arm_rows import arm_rows
-from training.arm_baselines import arm_baselines, main, most_alike, nearest_to_state
+from training.eval.arm_baselines import arm_baselines, main, most_alike, nearest_to_state
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -43,7 +43,7 @@ def written() -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for command in commands():
         path = option(command, '--out')[0]
-        adds = command[2] == 'training.vision'  # to a folder of images
+        adds = command[2] == 'training.data.vision'  # to a folder of images
         assert adds or path not in found, f'{path} is written twice'
         found[path] = command
     return found
@@ -67,9 +67,9 @@ def kinds_of(path: str) -> set[str]:
     if command[0] == 'embodied-r':
         asked = load_robot(option(command, '--robot')[0]).questions
         return {*asked.kinds} | ({'gripper'} if asked.gripper else set())
-    if command[2] == 'training.arm_trials':
+    if command[2] == 'training.data.arm_trials':
         return {'waypoint', 'gripper'}
-    assert command[2] == 'training.arm_forms'
+    assert command[2] == 'training.data.arm_forms'
     given = kinds_of(command[3])
     wanted = set(option(command, '--kinds')) or given
     assert wanted <= given, command

@@ -14,12 +14,11 @@ from embodied_r_ros.scene.memory import MemoryConfig
 import pytest
 
 from test.training.arm_rows import arm_rows
-from training.arm_forms import in_form, main, open_ended, without_metadata
-from training.arm_perceived import as_perceived
-from training.arm_reader import read_arm
-from training.grading import grade
-from training.rewards import workspace_reward
-from training.traces import read_row
+from training.data.arm_forms import as_perceived, in_form, main, open_ended, without_metadata
+from training.data.arm_reader import read_arm
+from training.data.traces import read_row
+from training.eval.grading import grade
+from training.run.rewards import workspace_reward
 
 if TYPE_CHECKING:
     from pathlib import Path

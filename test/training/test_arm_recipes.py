@@ -21,12 +21,12 @@ from trl import GRPOConfig, SFTConfig, TrlParser
 
 from test.tiny_models import save_language_model
 from test.training.arm_rows import arm_rows
+from training.data.grpo import GrpoArguments, training_prompts
+from training.data.selection import rows_of_kinds
+from training.data.sft import examples, SftArguments
 from training.experiments.config import ModelsConfig, read_experiment
-from training.grpo_data import GrpoArguments, training_prompts
-from training.kinds import rows_of_kinds
-from training.nano import load_tokenizer
-from training.schedule import parse_stages, RewardSchedule
-from training.sft_data import examples, SftArguments
+from training.run.schedule import parse_stages, RewardSchedule
+from training.tiny.model import load_tokenizer
 
 if TYPE_CHECKING:
     from training.experiments.config import TrainingConfig

@@ -11,15 +11,15 @@ from embodied_r_ros.scene.memory import MemoryConfig
 import pytest
 
 from test.training.arm_rows import arm_rows
-from training.arm_reader import cm_of, cm_text, read_arm
-from training.arm_traces import likest, movement_words, next_step
-from training.execution import executed_conclusion
-from training.traces import read_row
+from training.data.arm_reader import cm_of, cm_text, read_arm
+from training.data.arm_traces import likest, movement_words, next_step
+from training.data.traces import read_row
+from training.eval.execution import executed_conclusion
 
 if TYPE_CHECKING:
     from embodied_r_ros.questions.row import Row
 
-    from training.arm_reader import ArmPrompt
+    from training.data.arm_reader import ArmPrompt
 
 MEMORY = MemoryConfig()
 ROWS = arm_rows()

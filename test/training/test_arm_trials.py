@@ -17,8 +17,8 @@ from embodied_r_ros.questions.row import read_rows
 from embodied_r_ros.scene.memory import MemoryConfig
 from embodied_r_ros.sim.arm.trials import TrialPlan
 
-from training.arm_trials import main, trial_rows
-from training.traces import read_row
+from training.data.arm_trials import main, trial_rows
+from training.data.traces import read_row
 
 if TYPE_CHECKING:
     from pathlib import Path

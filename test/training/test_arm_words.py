@@ -11,11 +11,16 @@ from embodied_r_ros.scene.memory import MemoryConfig
 import pytest
 
 from test.training.arm_rows import arm_rows
-from training.arm_reader import colours_of
-from training.arm_words import is_pushed, MORE_TASKS, reworded_task
-from training.reword import in_other_words, reworded
-from training.traces import read_row
-from training.wording_patterns import chosen
+from training.data.arm_reader import colours_of
+from training.data.reword import (
+    chosen,
+    in_other_words,
+    is_pushed,
+    MORE_TASKS,
+    reworded,
+    reworded_task,
+)
+from training.data.traces import read_row
 
 ROWS = [row for row in arm_rows() if row.question_type in ('waypoint', 'movement')]
 TOLD = 'put the red block on the blue mat'

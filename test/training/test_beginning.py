@@ -18,10 +18,10 @@ import yaml
 from test.tiny_models import save_language_model
 from test.training.test_sft import ROOT, turning_row
 from training import sft
-from training.beginning import beginning_of, checkpoint_of
+from training.data.grpo import GrpoArguments
 from training.experiments import models
 from training.experiments.config import TrainingConfig
-from training.grpo_data import GrpoArguments
+from training.run.manifest import beginning_of, checkpoint_of
 
 SMOKE = ROOT / 'training' / 'configs' / 'smoke-sft.yaml'
 

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip('torch')
 
 from training import compare
-from training.report_page import report_page
+from training.eval.report_page import report_page
 
 if TYPE_CHECKING:
     from pathlib import Path

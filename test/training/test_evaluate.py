@@ -17,15 +17,16 @@ from embodied_r_ros.types.answers import Sampling
 
 from test.chat_server import ChatServer, RecordedRequest, Script
 from test.tiny_models import save_language_model
-from training import evaluate, generate
-from training.grading import Grade
+from training import evaluate
+from training.eval import generation
+from training.eval.grading import Grade
 from training.judge.cases import NONE_OF_THESE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from training.judge.cases import Case
+    from training.judge.cases import JudgeCase
 
 MEMORY = MemoryConfig()
 ROWS = [
@@ -90,7 +91,7 @@ def test_report_has_the_outcome_of_every_row() -> None:
 class Sceptic:
     """A fake judge: no reasoning leads anywhere."""
 
-    def conclusions(self, cases: Sequence[Case]) -> list[str]:
+    def conclusions(self, cases: Sequence[JudgeCase]) -> list[str]:
         return [NONE_OF_THESE] * len(cases)
 
 
@@ -130,7 +131,7 @@ def test_report_has_the_verdict_of_a_judge() -> None:
 class Agreeable:
     """A fake judge: every answer is the solution."""
 
-    def conclusions(self, cases: Sequence[Case]) -> list[str]:
+    def conclusions(self, cases: Sequence[JudgeCase]) -> list[str]:
         return [case.options[0] for case in cases]
 
 
@@ -167,11 +168,11 @@ def test_other_sampling_or_model_is_another_completion(tmp_path: Path) -> None:
     cache = ReplyCache(0, tmp_path / 'cache')
     with ChatServer(reader, [{'id': 'm'}], 'm') as server:
         for sampling in (Sampling(), Sampling(temperature=1.0), Sampling(temperature=1.0, seed=3)):
-            generate.generate(server.url, PROMPTS, sampling, cache=cache)
+            generation.generate(server.url, PROMPTS, sampling, cache=cache)
         assert asked_of(server) == 3 * len(ROWS)
         server.models = [{'id': 'n'}]
         server.name = 'n'
-        generate.generate(server.url, PROMPTS, Sampling(), cache=cache)
+        generation.generate(server.url, PROMPTS, Sampling(), cache=cache)
         assert asked_of(server) == 4 * len(ROWS)
 
 
@@ -180,10 +181,10 @@ def test_what_is_kept_is_what_would_be_generated(
     weights: Path, tmp_path: Path, temperature: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sampling = Sampling(temperature, 1.0, 6, seed=1)
-    whole = generate.generate(str(weights), PROMPTS, sampling, 2)
+    whole = generation.generate(str(weights), PROMPTS, sampling, 2)
     assert len(set(whole)) > 1 or temperature == 0
     cache = ReplyCache(0, tmp_path / 'cache')
-    complete, calls = generate._complete, 0
+    complete, calls = generation._complete, 0
 
     def interrupted(*args: Any) -> list[str]:
         nonlocal calls
@@ -192,12 +193,12 @@ def test_what_is_kept_is_what_would_be_generated(
             raise KeyboardInterrupt
         return complete(*args)
 
-    monkeypatch.setattr(generate, '_complete', interrupted)
+    monkeypatch.setattr(generation, '_complete', interrupted)
     with pytest.raises(KeyboardInterrupt):
-        generate.generate(str(weights), PROMPTS, sampling, 2, cache)
-    assert generate.generate(str(weights), PROMPTS, sampling, 2, cache) == whole
+        generation.generate(str(weights), PROMPTS, sampling, 2, cache)
+    assert generation.generate(str(weights), PROMPTS, sampling, 2, cache) == whole
     assert calls == 4  # three batches, and the one that was cut off
-    assert generate.generate(str(weights), PROMPTS, sampling, 2, cache) == whole
+    assert generation.generate(str(weights), PROMPTS, sampling, 2, cache) == whole
     assert calls == 4
 
 

@@ -22,9 +22,9 @@ from test.questions.test_kinds import layout, SECOND_NS
 from test.tiny_models import save_language_model
 from test.training.test_sft import turning_row
 from training import experiment
-from training.experiments import models, seen
+from training.experiments import models, recordings
 from training.experiments.config import PolicyConfig, read_experiment, TrainingConfig
-from training.experiments.curves import charts_of, log_of
+from training.experiments.plots import charts_of, log_of
 from training.experiments.questions import once_a_second, paired, questions_at, questions_at_end
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -260,7 +260,7 @@ def test_perception_and_reasoning_lose_on_the_same_questions(
     def refused(*_: Any, **__: Any) -> None:
         raise AssertionError
 
-    monkeypatch.setattr(seen, '_perceived', refused)  # all of it is in the cache
+    monkeypatch.setattr(recordings, '_perceived', refused)  # all of it is in the cache
     assert run(**values) == report
 
 
@@ -367,9 +367,9 @@ def test_questions_at_the_end_do_not_depend_on_the_images_looked_at(worlds: Path
 
 
 def test_images_are_chosen_evenly_and_end_with_the_last() -> None:
-    assert seen.evenly(3, 5) == [0, 1, 2]
-    assert seen.evenly(11, 3) == [0, 5, 10]
-    assert len(set(seen.evenly(33, 32))) == 32
+    assert recordings.evenly(3, 5) == [0, 1, 2]
+    assert recordings.evenly(11, 3) == [0, 5, 10]
+    assert len(set(recordings.evenly(33, 32))) == 32
     stamps = [i * SECOND_NS // 10 for i in range(26)]
     assert once_a_second(stamps) == [stamps[i] for i in (0, 10, 20, 25)]
 
@@ -379,9 +379,9 @@ def test_images_at_a_rate(worlds: Path) -> None:
 
     with open_source(worlds / 'episode_00000') as source:
         images = list(source)
-    assert seen.at_most(images, 1.0) == [0, 5, 10, 15, 20, 25, 29]
-    kept = seen.chosen(images, PolicyConfig(max_overlap=0.9))
-    assert len(kept) > len(seen.chosen(images, PolicyConfig(max_overlap=0.3)))
+    assert recordings.at_most(images, 1.0) == [0, 5, 10, 15, 20, 25, 29]
+    kept = recordings.chosen(images, PolicyConfig(max_overlap=0.9))
+    assert len(kept) > len(recordings.chosen(images, PolicyConfig(max_overlap=0.3)))
     assert kept[-1].stamp_ns == images[-1].stamp_ns
 
 

@@ -7,8 +7,7 @@ import pytest
 
 pytest.importorskip('torch')
 
-from training.gate import gate, GateConfig, table
-from training.latency import Latency
+from training.eval.gate import gate, Latency, PromotionGateConfig, table
 
 GOOD = {
     'difference': 0.05,
@@ -24,7 +23,7 @@ def failed(
     comparison: dict[str, Any], latency: tuple[Latency, Latency] | None = EVEN, **settings: Any
 ) -> list[str]:
     judged = settings.pop('judged', True)
-    checks = gate(comparison, latency, GateConfig(**settings), judged=judged)
+    checks = gate(comparison, latency, PromotionGateConfig(**settings), judged=judged)
     assert ('REFUSED' in table(checks)) == any(not check.passed for check in checks)
     return [check.name for check in checks if not check.passed]
 
@@ -82,7 +81,7 @@ def test_consistency_that_nobody_judged_passes_only_where_nobody_asked() -> None
     unjudged = with_second(consistency=None)
     assert failed(unjudged) == ['consistency']
     assert failed(unjudged, judged=False) == []
-    assert 'not judged' in table(gate(unjudged, None, GateConfig(), judged=False))
+    assert 'not judged' in table(gate(unjudged, None, PromotionGateConfig(), judged=False))
 
 
 def test_slower_candidate_is_refused() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from embodied_r_ros.questions.row import Row
 import pytest
 
-from training.grading import grade, relative_accuracy
+from training.eval.grading import grade, relative_accuracy
 
 CHOICE = Row(
     'r', 'e', 's', 'test', 'layout', 'c', 'kind', 'Q?', 'choice', ('left', 'right'), 'B', ()

@@ -28,16 +28,16 @@ from test.training.test_sft import turning_row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-from training.batches import grouped_by_length
-from training.checkpoints import newest_checkpoint
-from training.grading import grade
-from training.grpo_data import GrpoArguments, training_prompts, validation_prompts
-from training.monitor import RULES
-from training.nano import load_tokenizer
-from training.rewards import unanimous_share
+from training.data.batches import grouped_by_length
+from training.data.grpo import GrpoArguments, training_prompts, validation_prompts
+from training.data.sft import examples, SftArguments
+from training.eval.grading import grade
 from training.rollouts import sample
-from training.schedule import parse_stages, Stage, stage_at
-from training.sft_data import examples, SftArguments
+from training.run.manifest import newest_checkpoint
+from training.run.monitor import RULES
+from training.run.rewards import unanimous_share
+from training.run.schedule import parse_stages, Stage, stage_at
+from training.tiny.model import load_tokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -11,8 +11,8 @@ pytest.importorskip('transformers')
 import torch
 from transformers import AutoModelForCausalLM
 
-from training.label_tokens import add_label_tokens
-from training.nano import build_model, NanoSize, train_tokenizer
+from training.tiny.model import build_model, NanoSize, train_tokenizer
+from training.tiny.start import add_label_tokens
 
 if TYPE_CHECKING:
     from pathlib import Path

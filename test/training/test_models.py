@@ -21,13 +21,13 @@ from trl import GRPOConfig, SFTConfig
 from test.chat.test_weights import LINE, pickled
 from test.training.test_sft import turning_row
 from training import grpo, sft
+from training.data.grpo import GrpoArguments
+from training.data.sft import SftArguments
+from training.eval.generation import load_model
 from training.evaluate import evaluate
-from training.generate import load_model
-from training.grpo_data import GrpoArguments
 from training.judge import train as judge_recipe
 from training.judge.models import load_judge
-from training.models import base_folder, model_folder
-from training.sft_data import SftArguments
+from training.run.models import base_folder, model_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable

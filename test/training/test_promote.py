@@ -21,7 +21,7 @@ from test.tiny_models import save_language_model
 from test.training.test_compare import report
 from test.training.test_evaluate import ROWS
 from training import promote
-from training.latency import Latency
+from training.eval.gate import Latency
 
 
 @pytest.fixture(scope='module')
@@ -201,8 +201,8 @@ def test_adapter_in_force_is_timed_merged_and_then_replaced(
 
 
 def test_adapter_is_merged_into_a_whole_model(weights: Path, tmp_path: Path) -> None:
-    from training.generate import generate, model_identity
-    from training.merge import merged
+    from training.eval.generation import generate, model_identity
+    from training.run.models import merged
 
     adapter = tmp_path / 'adapter'
     save_adapter(weights, adapter)
@@ -225,7 +225,7 @@ def test_merged_model_is_as_precise_as_the_one_below(
     import torch
     from transformers import AutoModelForCausalLM
 
-    from training.merge import merged
+    from training.run.models import merged
 
     base, dtype = tmp_path / 'base', getattr(torch, kind)
     shutil.copytree(weights, base)

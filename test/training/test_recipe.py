@@ -18,7 +18,7 @@ from trl import SFTConfig
 from test.tiny_models import save_language_model
 from test.training.test_sft import ROOT, turning_row
 from training import grpo, sft
-from training.recipe import run_recipe
+from training.run.command import run_recipe
 
 CONFIGS = ROOT / 'training' / 'configs'
 

@@ -12,8 +12,8 @@ pytest.importorskip('torch')
 from embodied_r_ros.chat.settings import model_digest
 from embodied_r_ros.common.errors import InputError
 
-from training.nano import build_model, NanoSize, train_tokenizer
 from training.release import main, release
+from training.tiny.model import build_model, NanoSize, train_tokenizer
 
 if TYPE_CHECKING:
     from pathlib import Path

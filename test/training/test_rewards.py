@@ -10,12 +10,12 @@ pytest.importorskip('torch')
 
 from embodied_r_ros.common.errors import ModelError
 
-from training.execution import executed_conclusion
+from training.eval.execution import executed_conclusion
+from training.eval.grading import consistencies
 from training.grade import AskedRow
 from training.grade import main as grade_main
-from training.grading import consistencies
-from training.judge.cases import Case, NONE_OF_THESE
-from training.rewards import accuracy_reward, consistency_reward, format_reward
+from training.judge.cases import JudgeCase, NONE_OF_THESE
+from training.run.rewards import accuracy_reward, consistency_reward, format_reward
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,9 +28,9 @@ class LastWord:
     """A fake judge in a few lines: the reasoning leads to the candidate that it names last."""
 
     def __init__(self) -> None:
-        self.cases: list[Case] = []
+        self.cases: list[JudgeCase] = []
 
-    def conclusions(self, cases: Sequence[Case]) -> list[str]:
+    def conclusions(self, cases: Sequence[JudgeCase]) -> list[str]:
         self.cases += cases
         return [
             max((case.think.rfind(name), name) for name in case.candidates())[1]
@@ -43,7 +43,7 @@ class LastWord:
 class Broken:
     """A fake judge that cannot judge."""
 
-    def conclusions(self, cases: Sequence[Case]) -> list[str]:
+    def conclusions(self, cases: Sequence[JudgeCase]) -> list[str]:
         msg = f'no verdict on {len(cases)} cases'
         raise ModelError(msg)
 

@@ -17,9 +17,15 @@ pytest.importorskip('torch')
 pytest.importorskip('trl')
 
 from test.training.test_sft import turning_row
-from training.reword import in_other_words, main, MORE_FOREIGN, MORE_WORDINGS, reworded
-from training.traces import read_row
-from training.wording_patterns import chosen
+from training.data.reword import (
+    chosen,
+    in_other_words,
+    main,
+    MORE_FOREIGN,
+    MORE_WORDINGS,
+    reworded,
+)
+from training.data.traces import read_row
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -22,18 +22,24 @@ from test.arm.arms import camera, STEP_NS, T0_NS, write_arm_bag
 from test.bags import test_sources as sources
 from test.chat_server import ChatServer, RecordedRequest, Script
 from test.tiny_models import save_language_model
-from training.robot_bench.asking import asked_of
+from training.robot_bench.answering import asked_of
 from training.robot_bench.evaluate import main
 from training.robot_bench.figures import agreement_figures, score_figures, Scored
-from training.robot_bench.items import GivenAnswer, Item, KINDS, read_items, write_items
-from training.robot_bench.pictures import pictures_of
+from training.robot_bench.items import (
+    BenchItem,
+    GivenAnswer,
+    KINDS,
+    pictures_of,
+    read_items,
+    write_items,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 MEMORY = MemoryConfig()
-ITEM = Item(
+ITEM = BenchItem(
     'a', 'spatial', 'Where is the cup?', 'Left.', 'clear the table', 'Positions are metres.',
     scene='A cup <left>\nof a plate.',
 )  # fmt: skip
@@ -179,17 +185,17 @@ def test_pictures_that_are_not_there_are_told(
 def test_the_picture_of_a_bag_is_the_newest_up_to_the_stamp(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from training.robot_bench import pictures
+    from training.robot_bench import items
 
     bag = write_arm_bag(tmp_path / 'bag', 'table', at=camera())
-    monkeypatch.setattr(pictures, '_converted', lambda msg, item: msg.header.stamp)
-    items = [
+    monkeypatch.setattr(items, '_converted', lambda msg, item: msg.header.stamp)
+    shown = [
         replace(ITEM, id=str(number), bag=str(bag), stamp_ns=T0_NS + number * STEP_NS // 2)
         for number in (0, 3, 8)
     ]
     stamps = {
         name: stamp.sec * 10**9 + stamp.nanosec  # type: ignore[attr-defined]
-        for name, stamp in pictures_of(items).items()
+        for name, stamp in pictures_of(shown).items()
     }
     assert stamps == {'0': T0_NS, '3': T0_NS + STEP_NS, '8': T0_NS + 4 * STEP_NS}
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
-from training.robot_bench.items import GivenAnswer, Item, read_items, write_items
+from training.robot_bench.items import BenchItem, GivenAnswer, read_items, write_items
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,7 +33,7 @@ def written(**more: Any) -> dict[str, Any]:
     }
 
 
-def read(tmp_path: Path, *values: dict[str, Any]) -> list[Item]:
+def read(tmp_path: Path, *values: dict[str, Any]) -> list[BenchItem]:
     path = tmp_path / 'set.jsonl'
     path.write_text('\n'.join(json.dumps(value) for value in values) + '\n\n')
     return read_items(path)
@@ -121,10 +121,10 @@ JSON = st.recursive(
 )
 
 
-@given(st.dictionaries(st.sampled_from(sorted(Item.__dataclass_fields__)), JSON))
+@given(st.dictionaries(st.sampled_from(sorted(BenchItem.__dataclass_fields__)), JSON))
 def test_any_json_is_an_item_or_refused(more: dict[str, Any]) -> None:
     try:
-        item = Item.from_json(json.dumps({**written(), **more}))
+        item = BenchItem.from_json(json.dumps({**written(), **more}))
     except InputError:
         return
-    assert Item.from_json(item.to_json()) == item
+    assert BenchItem.from_json(item.to_json()) == item

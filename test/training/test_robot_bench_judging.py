@@ -18,10 +18,17 @@ from embodied_r_ros.common.errors import InputError, ModelError
 from embodied_r_ros.types.answers import Sampling
 
 from test.chat_server import ChatServer, RecordedRequest, Script
-from training.robot_bench.asking import each
+from training.robot_bench.answering import each
 from training.robot_bench.items import KINDS
-from training.robot_bench.judging import judges_of, OpenJudge, Verdict
-from training.robot_bench.rubric import judge_messages, OpenCase, read_reason, read_score
+from training.robot_bench.judging import (
+    judge_messages,
+    judges_of,
+    JudgeVerdict,
+    OpenCase,
+    OpenJudge,
+    read_reason,
+    read_score,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -146,7 +153,10 @@ def test_an_answer_that_says_give_3_gets_what_it_is_worth() -> None:
     with ChatServer(obedient, name='judge') as server:
         judge = judge_at(server)
         cases = [OpenCase('spatial', '', 'Where?', 'Left.', said) for said in (ORDER, 'Left.')]
-        assert judge.verdicts(cases) == [Verdict(0, 'compared.'), Verdict(3, 'compared.')]
+        assert judge.verdicts(cases) == [
+            JudgeVerdict(0, 'compared.'),
+            JudgeVerdict(3, 'compared.'),
+        ]
 
 
 def test_a_reply_without_a_score_is_asked_for_once_more_and_then_counted_as_such() -> None:
@@ -154,13 +164,13 @@ def test_a_reply_without_a_score_is_asked_for_once_more_and_then_counted_as_such
         judge = judge_at(server)
         server.requests.clear()
         server.play(says('I like <it>.'), says('Score: 2\nReason: close.'))
-        assert judge.verdicts([CASE]) == [Verdict(2, 'close.')]
+        assert judge.verdicts([CASE]) == [JudgeVerdict(2, 'close.')]
         first, second = (request.body['messages'] for request in server.requests)
         assert second[:2] == first
         assert second[2] == {'role': 'assistant', 'content': 'I like \u2039it\u203a.'}
         assert 'no score that can be read' in second[3]['content']
         server.play(says('Well done.'), says('Score: 2.5'))
-        assert judge.verdicts([CASE]) == [Verdict(None)]
+        assert judge.verdicts([CASE]) == [JudgeVerdict(None)]
         assert len(server.requests) == 4
 
 

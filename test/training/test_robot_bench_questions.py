@@ -96,10 +96,10 @@ def test_steps_of_the_simulated_tasks_are_told(task: str, plan: list[str]) -> No
         pytest.skip('Meta-World is not installed')
     from embodied_r_ros.sim.arm.demonstrations import demonstrate
     from embodied_r_ros.sim.arm.tasks import COLOURS
-    from embodied_r_ros.sim.indoor.episodes import Origin
-    from embodied_r_ros.sim.runs import ArmConfig
+    from embodied_r_ros.sim.indoor.episodes import EpisodeOrigin
+    from embodied_r_ros.sim.runs import SimArmConfig
 
-    shown = demonstrate(ArmConfig(task, rate_hz=10.0, images=False), Origin(1, 0, 0))
+    shown = demonstrate(SimArmConfig(task, rate_hz=10.0, images=False), EpisodeOrigin(1, 0, 0))
     start = shown.frames[0].tool
     assert start is not None
     told = main_actions(steps_of(shown.truth, start.position))

@@ -18,8 +18,8 @@ from test.chat_server import ChatServer, RecordedRequest, Script
 from test.tiny_models import save_language_model
 from test.training.test_sft import turning_row
 from training import rollouts
+from training.data.samples import read_samples, taught
 from training.judge.cases import NONE_OF_THESE
-from training.samples import read_samples, taught
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

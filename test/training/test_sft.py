@@ -24,13 +24,12 @@ from embodied_r_ros.types.answers import Sampling
 from trl import SFTConfig, SFTTrainer
 
 from training import grpo, sft
+from training.data.sft import chosen_rows, examples, SftArguments
+from training.data.traces import read_row
 from training.evaluate import drawn, evaluate
 from training.judge import train as judge_recipe
-from training.nano import load_tokenizer, train_tokenizer
-from training.phrases import phrase_examples
-from training.recall import recall_examples
-from training.sft_data import chosen_rows, examples, SftArguments
-from training.traces import read_row
+from training.tiny.exercises import phrase_examples, recall_examples
+from training.tiny.model import load_tokenizer, train_tokenizer
 
 if TYPE_CHECKING:
     from types import ModuleType

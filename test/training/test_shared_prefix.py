@@ -14,8 +14,8 @@ import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 from trl.trainer.utils import add_fused_lm_head
 
-from training.batches import SceneCollator, scenes_together
-from training.shared_prefix import share_prefixes, shared_columns
+from training.data.batches import SceneCollator, scenes_together
+from training.tiny.shared_prefix import share_prefixes, shared_columns
 
 if TYPE_CHECKING:
     from torch import Tensor

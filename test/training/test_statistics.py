@@ -6,7 +6,12 @@ import random
 import numpy as np
 import pytest
 
-from training.statistics import bootstrap_interval, correlation, interval_over_runs, paired_test
+from training.eval.statistics import (
+    bootstrap_interval,
+    correlation,
+    interval_over_runs,
+    paired_test,
+)
 
 
 def test_interval_holds_the_mean_and_narrows_with_scenes() -> None:

@@ -23,10 +23,10 @@ from embodied_r_ros.types.deltas import (
 from embodied_r_ros.types.geometry import Pose, quaternion_from_matrix, rotation_from_ypr
 import pytest
 
-from training.degrade import degraded, retold
-from training.execution import executed_conclusion
-from training.scene_reader import read_scene, SeenItem
-from training.traces import read_row
+from training.data.degrade import degraded, retold
+from training.data.scene_reader import read_scene, SceneItem
+from training.data.traces import read_row
+from training.eval.execution import executed_conclusion
 
 MEMORY = MemoryConfig()
 SIDES = ('ahead', 'left', 'right', 'behind')
@@ -68,7 +68,7 @@ def test_scene_is_read_back_as_far_as_its_text_tells() -> None:
     first, second, third = read_scene(row('x', 'q?', (), DELTAS).prompt(MEMORY).user)
     assert first.steps == ()
     assert not first.is_unknown
-    assert first.items == (SeenItem(RED.label, 30.0, 2.1), SeenItem(BLUE.label, 0.0, 1.4))
+    assert first.items == (SceneItem(RED.label, 30.0, 2.1), SceneItem(BLUE.label, 0.0, 1.4))
     assert [step.text() for step in second.steps] == ['moved forward 1.2 m', 'turned left 90°']
     assert (second.items[0].label, second.items[0].bearing_deg) == (GREEN.label, -30.0)
     assert second.gone == (BLUE.label,)

@@ -25,13 +25,14 @@ import yaml
 
 from test.arm.arms import camera, write_arm_bag
 from test.tiny_models import save_language_model, save_vision_language_model
-from training import evaluate, experiment, grpo, nano_vision, sft
-from training.generate import load_model, load_vision_model
-from training.grpo_data import GrpoArguments, training_prompts
-from training.nano import CHAT_TEMPLATE, load_tokenizer
-from training.rewards import format_reward
-from training.sft_data import SftArguments
-from training.vision import image_file, image_prompt, load_processor, main, shown
+from training import evaluate, experiment, grpo, sft
+from training.data.grpo import GrpoArguments, training_prompts
+from training.data.sft import SftArguments
+from training.data.vision import image_file, image_prompt, load_processor, main, shown
+from training.eval.generation import load_model, load_vision_model
+from training.run.rewards import format_reward
+from training.tiny import vision
+from training.tiny.model import CHAT_TEMPLATE, load_tokenizer
 
 if TYPE_CHECKING:
     from embodied_r_ros.questions.row import Row
@@ -139,7 +140,7 @@ def eyes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer = load_tokenizer(made / 'language')
     tokenizer.chat_template = CHAT_TEMPLATE
     tokenizer.save_pretrained(made / 'language')
-    assert nano_vision.main([str(made / 'language'), str(made / 'eyes')]) == 0
+    assert vision.main([str(made / 'language'), str(made / 'eyes')]) == 0
     return made / 'eyes'
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.types import episodes
-from embodied_r_ros.types.episodes import AnswerBook, check_label, Verdict
+from embodied_r_ros.types.episodes import AnswerBook, check_label, LabelVerdict
 import pytest
 
 
@@ -28,9 +28,13 @@ def test_old_answers_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ('verdict', 'correction', 'expected'),
-    [(0, '', Verdict.RIGHT), (1, '', Verdict.WRONG), (2, 'left', Verdict.CORRECTED)],
+    [
+        (0, '', LabelVerdict.RIGHT),
+        (1, '', LabelVerdict.WRONG),
+        (2, 'left', LabelVerdict.CORRECTED),
+    ],
 )
-def test_label_is_read(verdict: int, correction: str, expected: Verdict) -> None:
+def test_label_is_read(verdict: int, correction: str, expected: LabelVerdict) -> None:
     assert check_label(verdict, correction) is expected
 
 

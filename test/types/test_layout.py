@@ -8,7 +8,7 @@ import json
 import math
 
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.types.layout import ImageTruth, Layout, LayoutObject, Span, View
+from embodied_r_ros.types.layout import ImageTruth, Layout, LayoutObject, ObjectView, Span
 import pytest
 
 S = 1_000_000_000
@@ -20,7 +20,7 @@ SPANS = (
 OBJECT = LayoutObject(
     0, 'red tall object', 'red', 'tall', (0.2, 0.2, 0.6), 0.5, 'floor', SPANS, 10 * S, 14 * S
 )
-VIEW = View(0, True, 0.75, 0.01, 0.25, -0.125, 2.5, 0.2)
+VIEW = ObjectView(0, True, 0.75, 0.01, 0.25, -0.125, 2.5, 0.2)
 LAYOUT = Layout(
     'e1',
     's1',

@@ -13,13 +13,13 @@ from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.scene.memory import question_terms, scene_text
 from tqdm import tqdm
 
+from training.eval.report_page import html_page, html_table, interval_text, rate_text
 from training.evaluate import drawn, evaluate, opened_cache
 from training.experiments.figures import accuracy_figures, difference_figures, read_carefully
 from training.experiments.plots import bar_of, bars, points
 from training.experiments.questions import questions_at_end, simulated
-from training.experiments.seen import look_at, perceiver_of
+from training.experiments.recordings import look_at, perceiver_of
 from training.judge.models import judge_of
-from training.report_page import html_page, html_table, interval_text, rate_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.questions.row import Row
 
     from training.experiments.config import KeyframesConfig
-    from training.experiments.seen import Seen
+    from training.experiments.recordings import PerceivedRecording
 
 _KEPT = ('format', 'consistency', 'execution', 'words', 'unknown', 'question_only_accuracy')
 
@@ -70,11 +70,11 @@ def run(config: KeyframesConfig) -> dict[str, Any]:
 
 def _looked(
     config: KeyframesConfig, cache: ReplyCache
-) -> tuple[dict[str, list[Row]], dict[str, list[Seen]]]:
+) -> tuple[dict[str, list[Row]], dict[str, list[PerceivedRecording]]]:
     """For each policy the same questions with its own deltas, and what each recording took."""
     perceiver = perceiver_of(config.profile)
     asked: list[Row] = []
-    seen: dict[str, list[Seen]] = defaultdict(list)
+    seen: dict[str, list[PerceivedRecording]] = defaultdict(list)
     by_episode: dict[str, int] = {}
     worlds = simulated([Path(world) for world in config.worlds], config.episodes)
     for bag, layout in tqdm(worlds, unit=' bags', desc='looked at', leave=False, disable=None):
@@ -93,7 +93,7 @@ def _looked(
     return rows, seen
 
 
-def _cost(seen: Sequence[Seen]) -> dict[str, Any]:
+def _cost(seen: Sequence[PerceivedRecording]) -> dict[str, Any]:
     """What looking took, for a mean recording."""
     count = len(seen)
     return {

@@ -14,19 +14,18 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.common.child_processes import tied
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
 
-from training.beginning import refuse_other_run
 from training.compare import compare
+from training.data.grpo import GrpoArguments
+from training.data.selection import rows_of_split
+from training.data.sft import SftArguments
+from training.data.vision import shown
+from training.eval.report_page import html_page, html_table, interval_text, rate_text
 from training.evaluate import drawn, evaluate, opened_cache
-from training.experiments.curves import charts_of
-from training.experiments.plots import bar_of, bars, curves
-from training.experiments.seeds import means_of, means_table
-from training.grpo_data import GrpoArguments
+from training.experiments.figures import means_of, means_table
+from training.experiments.plots import bar_of, bars, charts_of, curves
 from training.judge.models import judge_of
-from training.kinds import rows_of_split
-from training.models import is_complete, is_url, model_folder
-from training.report_page import html_page, html_table, interval_text, rate_text
-from training.sft_data import SftArguments
-from training.vision import shown
+from training.run.manifest import refuse_other_run
+from training.run.models import is_complete, is_url, model_folder
 
 if TYPE_CHECKING:
     from embodied_r_ros.questions.row import Row
@@ -129,7 +128,13 @@ def train(training: TrainingConfig) -> None:
     if not config.exists():
         msg = f'training run {training.output}: there is no file {training.config}'
         raise InputError(msg)
-    command = [sys.executable, '-m', f'training.{training.recipe}', '--config', training.config]
+    command = [
+        sys.executable,
+        '-m',
+        f'training.{training.recipe}',
+        '--config',
+        training.config,
+    ]
     command += ['--output_dir', training.output]
     for name, value in training.settings.items():
         values = value if isinstance(value, list) else [value]

@@ -14,11 +14,12 @@ from html import escape
 from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.episodes.ground_truth import true_deltas
+from embodied_r_ros.episodes.ground_truth import ground_truth_deltas
 from embodied_r_ros.questions.row import read_rows
 from embodied_r_ros.types.deltas import row_deltas
 from tqdm import tqdm
 
+from training.eval.report_page import html_page, html_table, interval_text, rate_text
 from training.evaluate import drawn, evaluate, opened_cache
 from training.experiments.config import PolicyConfig
 from training.experiments.figures import (
@@ -29,9 +30,8 @@ from training.experiments.figures import (
 )
 from training.experiments.plots import bar_of, bars
 from training.experiments.questions import paired, questions_at, simulated
-from training.experiments.seen import look_at, perceiver_of
+from training.experiments.recordings import look_at, perceiver_of
 from training.judge.models import judge_of
-from training.report_page import html_page, html_table, interval_text, rate_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -112,7 +112,7 @@ def _texts(config: PerceptionConfig, cache: ReplyCache) -> dict[str, list[Row]]:
             name: look_at(bag, policy, who, cache).deltas for name, (who, policy) in looks.items()
         }
         stamps = [delta['stamp_ns'] for delta in seen['classical']]
-        seen = {'true': row_deltas(true_deltas(layout, stamps)), **seen}
+        seen = {'true': row_deltas(ground_truth_deltas(layout, stamps)), **seen}
         for row in questions_at(layout, stamps, config.moments, config.seed):
             for name, deltas in seen.items():
                 texts[name].append(replace(row, deltas=deltas[: len(row.deltas)]))

@@ -76,7 +76,7 @@ def once_a_second(stamps_ns: Sequence[int]) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Paired:
+class PairedQuestions:
     """The same questions, told by several texts."""
 
     rows: dict[str, list[Row]]  # by text, in one order
@@ -84,7 +84,7 @@ class Paired:
     other_moment: int  # pairs in which the newest image is not the same
 
 
-def paired(texts: Mapping[str, Sequence[Row]]) -> Paired:
+def paired(texts: Mapping[str, Sequence[Row]]) -> PairedQuestions:
     """Pair rows by id, where question, options and solution are the same in all texts.
 
     Raises:
@@ -106,7 +106,7 @@ def paired(texts: Mapping[str, Sequence[Row]]) -> Paired:
     aligned = {name: [rows[key] for key in kept] for name, rows in by_id.items()}
     times = zip(*([_newest_ns(row) for row in rows] for rows in aligned.values()), strict=True)
     counts = {name: dict(reasons) for name, reasons in left_out.items()}
-    return Paired(aligned, counts, sum(len(set(stamps)) > 1 for stamps in times))
+    return PairedQuestions(aligned, counts, sum(len(set(stamps)) > 1 for stamps in times))
 
 
 def _why_not(key: str, by_id: Mapping[str, Mapping[str, Row]]) -> str:

@@ -46,7 +46,7 @@ SYSTEM = (
 
 
 @dataclass(frozen=True)
-class Case:
+class JudgeCase:
     """A reasoning to be judged."""
 
     question: str
@@ -63,7 +63,7 @@ class Case:
 class Judge(Protocol):
     """Tells where reasonings lead."""
 
-    def conclusions(self, cases: Sequence[Case]) -> list[str]:
+    def conclusions(self, cases: Sequence[JudgeCase]) -> list[str]:
         """For each case one of its candidates.
 
         Raises:
@@ -105,7 +105,7 @@ def _places(option: str, think: str) -> Iterator[int]:
             yield from range(*match.span())
 
 
-def judge_messages(case: Case, *, lettered: bool = False) -> list[dict[str, str]]:
+def judge_messages(case: JudgeCase, *, lettered: bool = False) -> list[dict[str, str]]:
     """What a judge reads, as chat messages.
 
     Args:
@@ -139,7 +139,7 @@ class Panel:
 
     judges: tuple[Judge, ...]
 
-    def conclusions(self, cases: Sequence[Case]) -> list[str]:
+    def conclusions(self, cases: Sequence[JudgeCase]) -> list[str]:
         """The verdict of more than half of the judges."""
         votes = zip(*(judge.conclusions(cases) for judge in self.judges), strict=True)
         verdicts = [Counter(vote).most_common(1)[0] for vote in votes]

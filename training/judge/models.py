@@ -15,9 +15,9 @@ from embodied_r_ros.reasoning.completions import option_letter
 from embodied_r_ros.types.answers import Sampling
 import torch
 
-from training.generate import load_model, model_identity
+from training.eval.generation import load_model, model_identity
 from training.judge.cases import judge_messages, Panel, said_text
-from training.models import is_url, model_folder
+from training.run.models import is_url, model_folder
 
 if TYPE_CHECKING:
     import argparse
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from training.judge.cases import Case, Judge
+    from training.judge.cases import Judge, JudgeCase
 
 _DEFAULT = ('models', 'judge')
 _NO_JUDGE = 'none'
@@ -47,12 +47,12 @@ class FolderJudge:
         """
         self._model, self._tokenizer = load_model(folder)
 
-    def conclusions(self, cases: Sequence[Case]) -> list[str]:
+    def conclusions(self, cases: Sequence[JudgeCase]) -> list[str]:
         """The likeliest candidate of each case; equal cases are judged once."""
         distinct = list(dict.fromkeys(cases))
         texts = {case: self._text(case) for case in distinct}
         distinct.sort(key=lambda case: len(texts[case]))  # of like length: little padding
-        verdicts: dict[Case, str] = {}
+        verdicts: dict[JudgeCase, str] = {}
         for start in range(0, len(distinct), _BATCH):
             batch = distinct[start : start + _BATCH]
             scores = self._scores([texts[c] for c in batch], [c.candidates() for c in batch])
@@ -60,7 +60,7 @@ class FolderJudge:
                 verdicts[case] = case.candidates()[int(own.argmax())]
         return [verdicts[case] for case in cases]
 
-    def _text(self, case: Case) -> str:
+    def _text(self, case: JudgeCase) -> str:
         text: str = self._tokenizer.apply_chat_template(
             judge_messages(case), tokenize=False, add_generation_prompt=True
         )
@@ -121,12 +121,12 @@ class ServerJudge:
         self._client = HttpChatClient(ChatConfig(url=url))
         self._url = url
 
-    def conclusions(self, cases: Sequence[Case]) -> list[str]:
+    def conclusions(self, cases: Sequence[JudgeCase]) -> list[str]:
         """The likeliest candidate of each case."""
         with ThreadPoolExecutor(_IN_FLIGHT) as pool:
             return list(pool.map(self._conclusion, cases))
 
-    def _conclusion(self, case: Case) -> str:
+    def _conclusion(self, case: JudgeCase) -> str:
         messages = tuple(
             ChatMessage(m['role'], m['content']) for m in judge_messages(case, lettered=True)
         )

@@ -21,13 +21,12 @@ import torch
 from transformers import AutoModelForCausalLM, set_seed
 from trl import SFTConfig, SFTTrainer
 
-from training.beginning import beginning_of, checkpoint_of
 from training.judge.cases import judge_messages, said_text
 from training.judge.data import COLOURS_RENAMED, samples
-from training.models import model_folder, SAFELY
-from training.nano import load_tokenizer
-from training.optimizer import muon
-from training.recipe import run_recipe
+from training.run.command import run_recipe
+from training.run.manifest import beginning_of, checkpoint_of
+from training.run.models import model_folder, SAFELY
+from training.tiny.model import load_tokenizer, muon
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

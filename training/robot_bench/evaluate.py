@@ -22,21 +22,19 @@ from embodied_r_ros.scene.memory import MemoryConfig
 from embodied_r_ros.types.answers import Sampling
 
 from training.evaluate import CACHE, drawn, opened_cache
-from training.robot_bench.asking import asked_of, Respondent, SEEN
+from training.robot_bench.answering import asked_of, Respondent, SEEN
 from training.robot_bench.figures import agreement_figures, gain_figures, score_figures, Scored
-from training.robot_bench.items import GivenAnswer, KINDS, read_items, write_items
-from training.robot_bench.judging import judges_of
+from training.robot_bench.items import GivenAnswer, KINDS, pictures_of, read_items, write_items
+from training.robot_bench.judging import judges_of, OpenCase
 from training.robot_bench.pages import bench_page, bench_table
-from training.robot_bench.pictures import pictures_of
-from training.robot_bench.rubric import OpenCase
-from training.writing import write_text
+from training.run.command import write_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from embodied_r_ros.reasoning.prompts import Prompt
 
-    from training.robot_bench.items import Item
+    from training.robot_bench.items import BenchItem
     from training.robot_bench.judging import OpenJudge
 
 # What a judge is tried with besides: answers whose score is known.
@@ -63,7 +61,7 @@ class BenchConfig:
 
 def evaluate(
     respondent: Respondent,
-    items: Sequence[Item],
+    items: Sequence[BenchItem],
     judges: Sequence[OpenJudge],
     memory: MemoryConfig,
     config: BenchConfig,
@@ -111,11 +109,11 @@ def _judge_figures(seen: Sequence[Scored], blind: Sequence[Scored], number: int)
     }
 
 
-def _answered(item: Item, completion: str) -> Scored:
+def _answered(item: BenchItem, completion: str) -> Scored:
     return Scored(item, parse_completion(completion).answer, ())
 
 
-def _given(items: Sequence[Item]) -> list[Scored]:
+def _given(items: Sequence[BenchItem]) -> list[Scored]:
     """The answers that items bring along."""
     return [
         Scored(item, given.answer, (), people=given.scores, by=given.by)
@@ -146,12 +144,12 @@ def _judged(scored: Sequence[Scored], judges: Sequence[OpenJudge]) -> list[Score
     return found
 
 
-def _case(item: Item, answer: str) -> OpenCase:
+def _case(item: BenchItem, answer: str) -> OpenCase:
     return OpenCase(item.question_type, item.task, item.question, item.reference, answer)
 
 
 def _controls(
-    items: Sequence[Item], judge: OpenJudge, config: BenchConfig
+    items: Sequence[BenchItem], judge: OpenJudge, config: BenchConfig
 ) -> dict[str, dict[str, Any]]:
     """What a judge makes of answers whose score is known: a check of the judge, not the model."""
     rng = Random(config.seed)
@@ -194,7 +192,7 @@ def _verdicts(each: Scored) -> dict[str, Any]:
     }
 
 
-def _write(out: Path, items: Sequence[Item], report: dict[str, Any]) -> None:
+def _write(out: Path, items: Sequence[BenchItem], report: dict[str, Any]) -> None:
     """The report, its page, and the answers for people to score.
 
     Raises:
@@ -205,7 +203,7 @@ def _write(out: Path, items: Sequence[Item], report: dict[str, Any]) -> None:
     write_items(out / 'to_score.jsonl', to_be_scored(items, report))
 
 
-def to_be_scored(items: Sequence[Item], report: dict[str, Any]) -> list[Item]:
+def to_be_scored(items: Sequence[BenchItem], report: dict[str, Any]) -> list[BenchItem]:
     """The items with the model's answers, for people to score: a file that is read again."""
     answers = {outcome['id']: outcome['answer'] for outcome in report['outcomes']}
     return [

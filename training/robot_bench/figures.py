@@ -9,13 +9,13 @@ from itertools import combinations
 from statistics import median
 from typing import Any, TYPE_CHECKING
 
+from training.eval.statistics import bootstrap_interval, correlation, paired_test
 from training.robot_bench.items import KINDS
-from training.statistics import bootstrap_interval, correlation, paired_test
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from training.robot_bench.items import Item
+    from training.robot_bench.items import BenchItem
 
 
 PEOPLE = 'people'
@@ -25,7 +25,7 @@ PEOPLE = 'people'
 class Scored:
     """An answer to an item, with the scores of its judges, in their order."""
 
-    item: Item
+    item: BenchItem
     answer: str | None  # None: the completion has none
     scores: tuple[int | None, ...]  # 0 to MAX_SCORE; None: the judge's replies cannot be read
     reasons: tuple[str, ...] = ()

@@ -1,27 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of open questions with references: one JSON line each, derived from bags or by people.
-
-What was seen is an image file, the image of a bag at a stamp, a text, or deltas as rows have them.
-Paths stand in the file relative to its folder.
-"""
+"""Files of open questions with references, one JSON line each, and the pictures they are about."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import asdict, dataclass, field, fields, replace
 import json
 import os
+from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.bags.images import choose_image_topic, raw_image
+from embodied_r_ros.bags.messages import encoded_image_from_msg, stamp_ns_from_msg
+from embodied_r_ros.bags.reader import open_bag, read_values
+from embodied_r_ros.common.errors import ImageError, InputError
 from embodied_r_ros.questions.row import focus_problem
 from embodied_r_ros.types.answers import FocusText
 from embodied_r_ros.types.deltas import DeltaKind, SemanticDelta
+from embodied_r_ros.types.images import encode_image, EncodedImage, image_format
 
-from training.writing import write_text
+from training.run.command import write_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable
-    from pathlib import Path
+    from collections.abc import Callable, Container, Iterable, Sequence
 
 KINDS = ('planning', 'high_level_action', 'movement', 'spatial')
 MAX_SCORE = 3
@@ -42,7 +43,7 @@ class GivenAnswer:
 
 
 @dataclass(frozen=True)
-class Item:
+class BenchItem:
     """An open question about what a camera sees of an arm at work."""
 
     id: str
@@ -87,7 +88,7 @@ class Item:
         return json.dumps(value, ensure_ascii=False, separators=(',', ':'))
 
     @classmethod
-    def from_json(cls, line: str) -> Item:
+    def from_json(cls, line: str) -> BenchItem:
         """Read a line, and check it.
 
         Raises:
@@ -110,7 +111,7 @@ class Item:
 
 def _fields_problem(value: dict[str, Any]) -> str:
     """Which fields are missing or unknown; empty: none."""
-    known = [each.name for each in fields(Item)]
+    known = [each.name for each in fields(BenchItem)]
     if unknown := sorted(value.keys() - set(known)):
         return f'it has {", ".join(unknown)}: expected some of {", ".join(known)}'
     missing = [name for name in _NEEDED if not str(value.get(name) or '').strip()]
@@ -137,7 +138,7 @@ def _type_problem(value: dict[str, Any]) -> str:
     return ''
 
 
-def _checked(value: dict[str, Any]) -> Item:
+def _checked(value: dict[str, Any]) -> BenchItem:
     """An item of values whose types are right.
 
     Raises:
@@ -146,7 +147,7 @@ def _checked(value: dict[str, Any]) -> Item:
     try:
         answers = tuple(_given(answer) for answer in value.get('answers', ()))
         lists = {name: tuple(value.get(name, ())) for name in ('deltas', 'focus')}
-        item = Item(**{**value, **lists, 'answers': answers})
+        item = BenchItem(**{**value, **lists, 'answers': answers})
         item.seen()
         problem = _seen_problem(item) or _focus_problem(item)
     except InputError as error:
@@ -174,7 +175,7 @@ def _is_score(value: Any) -> bool:
     return type(value) in (int, float) and 0 <= value <= MAX_SCORE
 
 
-def _seen_problem(item: Item) -> str:
+def _seen_problem(item: BenchItem) -> str:
     """What is wrong with what was seen; empty: nothing."""
     if item.image and item.bag:
         return 'it has an image and a bag: expected one of them'
@@ -187,14 +188,14 @@ def _seen_problem(item: Item) -> str:
     return ''
 
 
-def _focus_problem(item: Item) -> str:
+def _focus_problem(item: BenchItem) -> str:
     """What is wrong with what keyframes showed besides; empty: nothing."""
     if item.focus and not item.deltas:
         return 'it has focus without deltas: expected both, or what was seen as a scene'
     return next(filter(None, map(focus_problem, item.focus)), '')
 
 
-def read_items(path: Path) -> list[Item]:
+def read_items(path: Path) -> list[BenchItem]:
     """Items of a file, their paths made absolute.
 
     Raises:
@@ -206,7 +207,7 @@ def read_items(path: Path) -> list[Item]:
     except (OSError, UnicodeDecodeError) as error:
         msg = f'{path} cannot be read: {error}'
         raise InputError(msg) from None
-    items: dict[str, Item] = {}
+    items: dict[str, BenchItem] = {}
     for number, line in enumerate(lines, 1):
         if line.strip():
             item = _line_item(line, f'{path}:{number}', items)
@@ -217,14 +218,14 @@ def read_items(path: Path) -> list[Item]:
     return list(items.values())
 
 
-def _line_item(line: str, place: str, before: Container[str]) -> Item:
+def _line_item(line: str, place: str, before: Container[str]) -> BenchItem:
     """The item of a line, whose id none before it has.
 
     Raises:
         InputError: It is no item, or has the id of another; the message names the place.
     """
     try:
-        item = Item.from_json(line)
+        item = BenchItem.from_json(line)
     except InputError as error:
         msg = f'{place}: {error}'
         raise InputError(msg) from None
@@ -234,7 +235,7 @@ def _line_item(line: str, place: str, before: Container[str]) -> Item:
     return item
 
 
-def write_items(path: Path, items: Iterable[Item]) -> int:
+def write_items(path: Path, items: Iterable[BenchItem]) -> int:
     """Write items, their paths relative to the file; returns how many.
 
     Raises:
@@ -246,7 +247,78 @@ def write_items(path: Path, items: Iterable[Item]) -> int:
     return len(lines)
 
 
-def _at(item: Item, moved: Callable[[str], str]) -> Item:
+def _at(item: BenchItem, moved: Callable[[str], str]) -> BenchItem:
     """An item with its paths moved."""
     image, bag = (name and moved(name) for name in (item.image, item.bag))
     return replace(item, image=image, bag=bag)
+
+
+_MAX_SIDE_PX = 1024  # larger pictures are shrunk
+_JPEG_QUALITY = 90
+
+
+def pictures_of(items: Sequence[BenchItem]) -> dict[str, EncodedImage]:
+    """Pictures by id of their items; items without one are left out. Each bag is read once.
+
+    Raises:
+        InputError: A picture is missing or cannot be read; the message names the item.
+    """
+    found = {item.id: _from_file(item) for item in items if item.image}
+    by_bag: dict[tuple[str, str], list[BenchItem]] = defaultdict(list)
+    for item in items:
+        if item.bag:
+            by_bag[item.bag, item.topic].append(item)
+    for (bag, topic), own in by_bag.items():
+        found |= _from_bag(Path(bag), topic, own)
+    return found
+
+
+def _from_file(item: BenchItem) -> EncodedImage:
+    try:
+        data = Path(item.image).read_bytes()
+    except OSError as error:
+        msg = f'item {item.id!r}: image {item.image} cannot be read: {error.strerror}'
+        raise InputError(msg) from None
+    return _fit(EncodedImage(data, image_format(data) or ''), item)
+
+
+def _from_bag(bag: Path, topic: str, items: Sequence[BenchItem]) -> dict[str, EncodedImage]:
+    """Pictures of the items of one bag."""
+    newest: dict[str, tuple[int, Any]] = {}  # by id: stamp and message
+    with open_bag(bag) as reader:
+        name = choose_image_topic(reader, topic or None)
+        for stamp_ns, msg in read_values(reader, [name], _stamped):
+            for item in items:
+                before = newest.get(item.id)
+                if stamp_ns <= item.stamp_ns and (before is None or before[0] <= stamp_ns):
+                    newest[item.id] = stamp_ns, msg
+    for item in items:
+        if item.id not in newest:
+            text = f'item {item.id!r}: bag {bag} has no image at {item.stamp_ns} or before'
+            raise InputError(text)
+    return {item.id: _converted(newest[item.id][1], item) for item in items}
+
+
+def _stamped(msg: Any) -> tuple[int, Any]:
+    return stamp_ns_from_msg(msg.header.stamp), msg
+
+
+def _converted(msg: Any, item: BenchItem) -> EncodedImage:
+    try:
+        if hasattr(msg, 'format'):
+            return _fit(encoded_image_from_msg(msg), item)
+        return encode_image(raw_image(msg), _JPEG_QUALITY, _MAX_SIDE_PX)
+    except ImageError as error:
+        text = f'item {item.id!r}: its image cannot be decoded: {error}'
+        raise InputError(text) from None
+
+
+def _fit(image: EncodedImage, item: BenchItem) -> EncodedImage:
+    """The picture as it is, or encoded anew where it is larger than need be."""
+    try:
+        view = image.decode()
+        large = max(view.shape[:2]) > _MAX_SIDE_PX
+        return encode_image(view, _JPEG_QUALITY, _MAX_SIDE_PX) if large else image
+    except ImageError as error:
+        msg = f'item {item.id!r}: its image cannot be decoded: {error}'
+        raise InputError(msg) from None

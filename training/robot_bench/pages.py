@@ -6,8 +6,8 @@ from __future__ import annotations
 from html import escape
 from typing import Any, TYPE_CHECKING
 
+from training.eval.report_page import html_page, html_table, rate_text
 from training.experiments.plots import bars
-from training.report_page import html_page, html_table, rate_text
 from training.robot_bench.items import MAX_SCORE
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from embodied_r_ros.questions.collect import find_bags
 from embodied_r_ros.types.deltas import row_deltas
 from tqdm import tqdm
 
-from training.robot_bench.items import Item, KINDS, write_items
+from training.robot_bench.items import BenchItem, KINDS, write_items
 from training.robot_bench.references import moments_of, open_questions
 
 if TYPE_CHECKING:
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from embodied_r_ros.types.answers import FocusText
     from embodied_r_ros.types.deltas import SemanticDelta
 
-    from training.robot_bench.references import Moment
+    from training.robot_bench.references import BenchMoment
 
 
-def items_of(bag: Path, moments: int, seed: int, group: str = '') -> Iterator[Item]:
+def items_of(bag: Path, moments: int, seed: int, group: str = '') -> Iterator[BenchItem]:
     """Open questions about a simulated demonstration, with what was seen until then.
 
     Args:
@@ -101,14 +101,16 @@ def _metadata(shown: ArmEpisode) -> RobotMetadata:
     return shown.metadata or RobotMetadata(frame_id=shown.frame_id)
 
 
-def _items(bag: Path, episode: Episode, moment: Moment, group: str, rng: Random) -> Iterator[Item]:
+def _items(
+    bag: Path, episode: Episode, moment: BenchMoment, group: str, rng: Random
+) -> Iterator[BenchItem]:
     shown, stamp_ns = episode.arm, moment.state.stamp_ns
     assert shown is not None
     context = coordinates_text(shown.frame_id, shown.metadata, moment.state.position)
     seen = [delta for delta in episode.deltas if delta.stamp_ns <= stamp_ns]
     look = _look(shown, episode.camera, seen)
     for asked in open_questions(moment, rng):
-        yield Item(
+        yield BenchItem(
             id=f'{episode.id}/{stamp_ns}/{asked.question_type}',
             question_type=asked.question_type,
             question=asked.question,

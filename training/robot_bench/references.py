@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.arm.ground_truth import DemonstrationTruth
     from embodied_r_ros.types.geometry import Position
 
-    from training.robot_bench.steps import Scene, Step
+    from training.robot_bench.steps import ExpertStep, Scene
 
 _WAY_M = 0.03  # shorter ways are as good as gone
 _SILENT_M = RobotQuestionsConfig.deadband_m
@@ -44,11 +44,11 @@ _COMPARED = (
 
 
 @dataclass(frozen=True)
-class Moment:
+class BenchMoment:
     """A moment of a demonstration, and what is true of it."""
 
     state: ArmState
-    steps: tuple[Step, ...]  # still to be done, the next one first
+    steps: tuple[ExpertStep, ...]  # still to be done, the next one first
     scene: Scene
     closed: bool  # the gripper
     held: str  # name of the thing that it holds; empty: none
@@ -65,7 +65,7 @@ class OpenQuestion:
 
 def moments_of(
     truth: DemonstrationTruth, states: Sequence[ArmState], count: int, rng: Random
-) -> list[Moment]:
+) -> list[BenchMoment]:
     """Moments to ask at, each on the way to another keypoint, in order of time.
 
     Left out is what has two right answers: while the gripper moves, and where a way is as good
@@ -92,7 +92,7 @@ def moments_of(
         state = rng.choice(fitting[index])
         before = steps[index - 1] if index else None
         found.append(
-            Moment(
+            BenchMoment(
                 state,
                 steps[index:],
                 scene_at(truth, state.stamp_ns),
@@ -103,7 +103,7 @@ def moments_of(
     return found
 
 
-def _next_step(steps: Sequence[Step], state: ArmState) -> int | None:
+def _next_step(steps: Sequence[ExpertStep], state: ArmState) -> int | None:
     """Index of the step that a state is on its way to; None: there is none, or it is not clear."""
     now = state.stamp_ns
     index = next((i for i, s in enumerate(steps) if s.keypoint.stamp_ns > now), None)
@@ -117,7 +117,7 @@ def _next_step(steps: Sequence[Step], state: ArmState) -> int | None:
     return None if is_gone and not step.is_grip else index
 
 
-def open_questions(moment: Moment, rng: Random) -> Iterator[OpenQuestion]:
+def open_questions(moment: BenchMoment, rng: Random) -> Iterator[OpenQuestion]:
     """One question of each type about a moment.
 
     Args:
@@ -137,7 +137,7 @@ def _sentence(text: str) -> str:
     return f'{text[0].upper()}{text[1:]}.'
 
 
-def _movement(moment: Moment) -> str:
+def _movement(moment: BenchMoment) -> str:
     step = moment.steps[0]
     if step.is_grip:
         return f'{"Close" if step.keypoint.closed else "Open"} the gripper.'
@@ -148,7 +148,7 @@ def _movement(moment: Moment) -> str:
     return f'Move {way.words()}.'
 
 
-def _spatial(moment: Moment) -> list[tuple[str, str]]:
+def _spatial(moment: BenchMoment) -> list[tuple[str, str]]:
     """Questions about how things lie, with their references."""
     scene = moment.scene
     held = f', and holds {scene.grip_of(moment.held)}' if moment.held else ', and holds nothing'

@@ -31,7 +31,7 @@ _NAMES = {'support': 'block'}
 
 
 @dataclass(frozen=True)
-class Step:
+class ExpertStep:
     """What happens on the way to a keypoint, or while the gripper moves there."""
 
     keypoint: TrueKeypoint
@@ -91,7 +91,7 @@ def _label(thing: TrueThing) -> str:
     return f'{colour} {_NAMES.get(thing.name, thing.name)}'.strip()
 
 
-def steps_of(truth: DemonstrationTruth, start: Vector) -> tuple[Step, ...]:
+def steps_of(truth: DemonstrationTruth, start: Vector) -> tuple[ExpertStep, ...]:
     """What was done, keypoint by keypoint.
 
     Args:
@@ -101,7 +101,7 @@ def steps_of(truth: DemonstrationTruth, start: Vector) -> tuple[Step, ...]:
     Raises:
         InputError: The truth has no things.
     """
-    steps: list[Step] = []
+    steps: list[ExpertStep] = []
     place, closed, held = start, False, ''
     before_ns = truth.stamps_ns[0] if truth.stamps_ns else 0
     for keypoint in truth.keypoints:
@@ -110,7 +110,7 @@ def steps_of(truth: DemonstrationTruth, start: Vector) -> tuple[Step, ...]:
             action, held = _gripped(keypoint, before, held)
         else:
             action = _moved(place, keypoint.position, before, after, held)
-        steps.append(Step(keypoint, action, held))
+        steps.append(ExpertStep(keypoint, action, held))
         place, closed, before_ns = keypoint.position, keypoint.closed, keypoint.until_ns
     return tuple(steps)
 
@@ -171,7 +171,7 @@ def _side(place: Vector, end: Vector) -> str:
     return 'on the right' if y > 0 else 'on the left'
 
 
-def main_actions(steps: Sequence[Step]) -> list[str]:
+def main_actions(steps: Sequence[ExpertStep]) -> list[str]:
     """What is done, with steps that do the same told once."""
     told: list[str] = []
     for step in steps:

@@ -29,7 +29,7 @@ from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.demo.client import demo_client
 from embodied_r_ros.nodes.demo.processes import NodeProcesses, own_environment
 from embodied_r_ros.nodes.ros_types import message_class, ROS_MESSAGES
-from embodied_r_ros.types.episodes import EpisodeEvent, Outcome
+from embodied_r_ros.types.episodes import EpisodeEvent, EpisodeOutcome
 from embodied_r_ros.types.episodes import EpisodeMark as Mark
 from embodied_r_ros.types.units import NS_PER_S
 from geometry_msgs.msg import PoseStamped
@@ -124,10 +124,10 @@ class ArmStage:
                 break
             steps += self._obey(arm, episode_id, image)
         begin('')
-        outcome = Outcome.SUCCESS if arm.is_done() else Outcome.FAILURE
+        outcome = EpisodeOutcome.SUCCESS if arm.is_done() else EpisodeOutcome.FAILURE
         self._mark(arm, episode_id, EpisodeEvent.STOP, outcome)
         self._start_ns = self._now_ns(arm) + NS_PER_S  # time goes on
-        is_success = outcome is Outcome.SUCCESS
+        is_success = outcome is EpisodeOutcome.SUCCESS
         refusals = tuple(self._refusals)
         return Trial(episode_id, arm.task, is_success, arm.now_s, tuple(steps), refusals)
 
@@ -190,7 +190,11 @@ class ArmStage:
         return image
 
     def _mark(
-        self, arm: TrialArm, episode_id: str, event: EpisodeEvent, outcome: Outcome = Outcome.UNSET
+        self,
+        arm: TrialArm,
+        episode_id: str,
+        event: EpisodeEvent,
+        outcome: EpisodeOutcome = EpisodeOutcome.UNSET,
     ) -> None:
         mark = Mark(self._now_ns(arm), episode_id, event, arm.task, episode_id, outcome)
         self._marks.publish(mark_to_msg(ROS_MESSAGES, mark))

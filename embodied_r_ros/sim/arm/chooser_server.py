@@ -16,7 +16,7 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.arm.proposal import GRIPPER_NEXT
 from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.reasoning.completions import option_letter
-from embodied_r_ros.sim.arm.trials import View
+from embodied_r_ros.sim.arm.trials import Choice
 
 if TYPE_CHECKING:
     from embodied_r_ros.sim.arm.robot import SimulatedArm
@@ -35,7 +35,7 @@ class ChooserServer:
         self._name = name
         self._lock = threading.Lock()
         self._chooser: Chooser | None = None
-        self._view = View((), (0.0, 0.0, 0.0), ())
+        self._view = Choice((), (0.0, 0.0, 0.0), ())
         self._closed = False
         self._http = _Http(('127.0.0.1', 0), _Handler)
         self._http.chooser_server = self
@@ -62,7 +62,7 @@ class ChooserServer:
     def _see(self, arm: SimulatedArm) -> None:
         """Take what there is, for choosers that go by it."""
         with self._lock:
-            self._view = View(arm.true_things(), arm.tool().position, ())
+            self._view = Choice(arm.true_things(), arm.tool().position, ())
 
     def complete(self, prompt: str) -> str:
         """The completion of a prompt."""
@@ -72,7 +72,7 @@ class ChooserServer:
             candidates = tuple(_position(found[1]) for found in _OPTION.finditer(prompt))
             if self._chooser is None or not candidates:
                 return _UNKNOWN
-            chosen = self._chooser.choose(View(self._view.things, self._view.tool, candidates))
+            chosen = self._chooser.choose(Choice(self._view.things, self._view.tool, candidates))
             self._closed = chosen.closed
             return _answer(option_letter(chosen.index))
 

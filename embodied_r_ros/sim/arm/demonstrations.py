@@ -33,9 +33,9 @@ from embodied_r_ros.sim.arm.world import (
     TOOL_FRAME,
     urdf_of,
 )
-from embodied_r_ros.sim.indoor.episodes import Origin
+from embodied_r_ros.sim.indoor.episodes import EpisodeOrigin
 from embodied_r_ros.sim.runs import run_episodes
-from embodied_r_ros.types.episodes import Outcome
+from embodied_r_ros.types.episodes import EpisodeOutcome
 from embodied_r_ros.types.images import encode_image
 from embodied_r_ros.types.units import NS_PER_S
 import numpy as np
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.sim.arm.expert import Leg
     from embodied_r_ros.sim.arm.tasks import ArmScene
-    from embodied_r_ros.sim.runs import ArmConfig
+    from embodied_r_ros.sim.runs import SimArmConfig
     from embodied_r_ros.types.geometry import Pose
     from embodied_r_ros.types.layout import Vector
 
@@ -58,7 +58,7 @@ _POSITION_NOISE_RAD, _VELOCITY_NOISE_RAD_S, _FINGER_NOISE_M = 1e-4, 4e-3, 1e-4
 
 
 @dataclass(frozen=True)
-class Demonstration:
+class ExpertAttempt:
     """What one attempt of the expert came to."""
 
     scene: ArmScene
@@ -70,7 +70,7 @@ class Demonstration:
 
 
 def generate(
-    config: ArmConfig, seed: int, episodes: int, out: Path, workers: int = 1
+    config: SimArmConfig, seed: int, episodes: int, out: Path, workers: int = 1
 ) -> Iterator[Path]:
     """Write demonstrations that succeeded, one bag each, and yield their folders.
 
@@ -89,7 +89,7 @@ def generate(
     return run_episodes(write, seed, episodes, out, workers)
 
 
-def demonstrate(config: ArmConfig, origin: Origin) -> Demonstration:
+def demonstrate(config: SimArmConfig, origin: EpisodeOrigin) -> ExpertAttempt:
     """Let the expert show a task once.
 
     Args:
@@ -116,7 +116,7 @@ def demonstrate(config: ArmConfig, origin: Origin) -> Demonstration:
     )
     stamps = tuple(frame.stamp_ns for frame in frames)
     truth = DemonstrationTruth(stamps, things, true_keypoints(legs, START_NS), TASK_FRAME)
-    return Demonstration(
+    return ExpertAttempt(
         scene=scene,
         frames=tuple(frames),
         truth=truth,
@@ -127,7 +127,7 @@ def demonstrate(config: ArmConfig, origin: Origin) -> Demonstration:
 
 
 def _recorded(
-    world: ArmWorld, legs: Sequence[Leg], config: ArmConfig, rng: np.random.Generator
+    world: ArmWorld, legs: Sequence[Leg], config: SimArmConfig, rng: np.random.Generator
 ) -> Iterator[ArmFrame]:
     """What is recorded while the expert goes its way."""
     if not config.images:
@@ -140,7 +140,7 @@ def _recorded(
 def _states(
     world: ArmWorld,
     legs: Sequence[Leg],
-    config: ArmConfig,
+    config: SimArmConfig,
     rng: np.random.Generator,
     renderer: ArmRenderer | None,
 ) -> Iterator[ArmFrame]:
@@ -172,9 +172,9 @@ def _lead_until(world: ArmWorld, legs: Sequence[Leg], until_s: float) -> None:
         world.advance(min(until_s, now + _LEAD_S))
 
 
-def _write(config: ArmConfig, seed: int, out: Path, index: int) -> Path:
+def _write(config: SimArmConfig, seed: int, out: Path, index: int) -> Path:
     for attempt in range(_ATTEMPTS):
-        origin = Origin(seed, index, attempt)
+        origin = EpisodeOrigin(seed, index, attempt)
         shown = demonstrate(config, origin)
         if shown.is_success:
             path = out / f'episode_{index:05d}'
@@ -187,7 +187,7 @@ def _write(config: ArmConfig, seed: int, out: Path, index: int) -> Path:
     raise EmbodiedRError(msg)
 
 
-def _head(shown: Demonstration, config: ArmConfig, origin: Origin) -> DemonstrationHead:
+def _head(shown: ExpertAttempt, config: SimArmConfig, origin: EpisodeOrigin) -> DemonstrationHead:
     name = f'{config.task}-{origin.seed}-{origin.index:05d}'
     setup = ArmSetup(
         frame_id=TASK_FRAME,
@@ -205,7 +205,7 @@ def _head(shown: Demonstration, config: ArmConfig, origin: Origin) -> Demonstrat
         episode_id=f'arm-{name}',
         scene_id=f'table-{name}',
         task=shown.scene.text,
-        outcome=Outcome.SUCCESS,
+        outcome=EpisodeOutcome.SUCCESS,
         setup=setup,
         origin={'simulator': 'arm', 'origin': asdict(origin), 'config': asdict(config)},
         camera=config.camera() if config.images else None,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.arm.robot import Robot
     from embodied_r_ros.sim.arm.chooser_server import ChooserServer
     from embodied_r_ros.sim.arm.robot import SimulatedArm
-    from embodied_r_ros.sim.runs import ArmConfig
+    from embodied_r_ros.sim.runs import SimArmConfig
 
 # Leads an arm in a trial of an id, and calls back where a keypoint is reached.
 Play = Callable[['SimulatedArm', str, Callable[[], None]], Trial]
@@ -35,7 +35,7 @@ _BASELINES = {'random_baseline': 'random', 'nearest_baseline': 'nearest', 'oracl
 class ClosedLoopRun:
     """Which trials, and where they are reported."""
 
-    config: ArmConfig  # the task, and the camera
+    config: SimArmConfig  # the task, and the camera
     seed: int
     episodes: int
     out: Path  # new or empty folder

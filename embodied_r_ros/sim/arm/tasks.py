@@ -34,7 +34,7 @@ _NEAR_M = 0.03
 
 
 @dataclass(frozen=True)
-class Thing:
+class TaskThing:
     """Something that the task is about."""
 
     name: str  # 'block', 'support', 'mat' or 'drawer'
@@ -48,9 +48,9 @@ class ArmScene:
 
     task: str
     text: str  # the task in words
-    things: tuple[Thing, ...]
+    things: tuple[TaskThing, ...]
 
-    def thing(self, name: str) -> Thing:
+    def thing(self, name: str) -> TaskThing:
         """The thing of that name."""
         return next(thing for thing in self.things if thing.name == name)
 
@@ -124,7 +124,7 @@ def _two_spots(rng: np.random.Generator) -> tuple[Vector, Vector]:
 
 def _draw_pick(rng: np.random.Generator) -> ArmScene:
     (colour,) = _colours(rng, 1)
-    block = Thing('block', colour, _spot(rng, (0.0, -0.2), (0.2, 0.2)))
+    block = TaskThing('block', colour, _spot(rng, (0.0, -0.2), (0.2, 0.2)))
     return ArmScene('pick', f'pick up the {colour} block', (block,))
 
 
@@ -140,7 +140,7 @@ def _is_lifted(scene: ArmScene, places: Mapping[str, Vector]) -> bool:
 def _draw_place(rng: np.random.Generator) -> ArmScene:
     colours = _colours(rng, 2)
     at, to = _two_spots(rng)
-    things = Thing('block', colours[0], at), Thing('mat', colours[1], (to[0], to[1], 0.0))
+    things = TaskThing('block', colours[0], at), TaskThing('mat', colours[1], (to[0], to[1], 0.0))
     return ArmScene('place', f'put the {colours[0]} block on the {colours[1]} mat', things)
 
 
@@ -160,7 +160,7 @@ def _is_on_mat(scene: ArmScene, places: Mapping[str, Vector]) -> bool:
 def _draw_stack(rng: np.random.Generator) -> ArmScene:
     colours = _colours(rng, 2)
     at, to = _two_spots(rng)
-    things = Thing('block', colours[0], at), Thing('support', colours[1], to)
+    things = TaskThing('block', colours[0], at), TaskThing('support', colours[1], to)
     return ArmScene('stack', f'stack the {colours[0]} block on the {colours[1]} block', things)
 
 
@@ -181,7 +181,7 @@ def _draw_push(rng: np.random.Generator) -> ArmScene:
     colours = _colours(rng, 2)
     at = _spot(rng, (0.02, -0.2), (0.08, 0.2))
     to = (at[0] + float(rng.uniform(0.12, 0.2)), at[1], 0.0)
-    things = Thing('block', colours[0], at), Thing('mat', colours[1], to)
+    things = TaskThing('block', colours[0], at), TaskThing('mat', colours[1], to)
     return ArmScene('push', f'push the {colours[0]} block to the {colours[1]} mat', things)
 
 
@@ -196,7 +196,7 @@ def _plan_push(scene: ArmScene) -> tuple[Waypoint, ...]:
 
 
 def _draw_drawer(rng: np.random.Generator) -> ArmScene:
-    drawer = Thing('drawer', 'green', (0.13, float(rng.uniform(-0.15, 0.15)), HANDLE_LIFT_M))
+    drawer = TaskThing('drawer', 'green', (0.13, float(rng.uniform(-0.15, 0.15)), HANDLE_LIFT_M))
     return ArmScene('drawer', 'open the drawer', (drawer,))
 
 

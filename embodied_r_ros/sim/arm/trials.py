@@ -35,7 +35,7 @@ _REACHED_M = 0.06  # candidates are not exactly where the expert goes
 
 
 @dataclass(frozen=True)
-class View:
+class Choice:
     """What there is to choose from, and what is known then."""
 
     things: tuple[SeenThing, ...]
@@ -55,7 +55,7 @@ class Chooser(ABC):
     """Chooses, and is told where the tool has come to."""
 
     @abstractmethod
-    def choose(self, view: View) -> Chosen:
+    def choose(self, view: Choice) -> Chosen:
         """Choose a candidate."""
 
     def reached(self, position: Position, *, closed: bool) -> None:  # noqa: B027 - most do not care
@@ -68,7 +68,7 @@ class RandomChooser(Chooser):
     def __init__(self, seed: str) -> None:
         self._rng = Random(f'random:{seed}')
 
-    def choose(self, view: View) -> Chosen:
+    def choose(self, view: Choice) -> Chosen:
         """Choose a candidate by lot."""
         return Chosen(self._rng.randrange(len(view.candidates)), self._rng.random() < 0.5)
 
@@ -76,7 +76,7 @@ class RandomChooser(Chooser):
 class NearestChooser(Chooser):
     """The candidate nearest to the thing that is nearest to the tool, closed where it is there."""
 
-    def choose(self, view: View) -> Chosen:
+    def choose(self, view: Choice) -> Chosen:
         """Choose the candidate at the nearest thing; without any, the one nearest to the tool."""
         places = [thing.position for thing in view.things] or [view.tool]
         place = min(places, key=lambda at: math.dist(at, view.tool))
@@ -97,7 +97,7 @@ class OracleChooser(Chooser):
         plan = TASKS[scene.task].plan(scene)
         return cls(plan if stay else gripping_on_arrival(plan))
 
-    def choose(self, view: View) -> Chosen:
+    def choose(self, view: Choice) -> Chosen:
         """Choose the candidate nearest to the next waypoint; after the last one, that again."""
         waypoint = self._left[0]
         return Chosen(_nearest(view.candidates, waypoint.position), waypoint.closed)
@@ -220,7 +220,7 @@ def play(
         seed = f'{episode_id}/{len(steps)}'
         found = propose_candidates(things, tool, robot.metadata, robot.candidates, seed)
         candidates = tuple(each.position for each in found)
-        chosen = chooser.choose(View(things, tool, candidates))
+        chosen = chooser.choose(Choice(things, tool, candidates))
         image = arm.image() if arm.camera else None
         step = TrialStep(arm.now_s, tool, candidates, chosen.index, chosen.closed, image)
         steps.append(step)

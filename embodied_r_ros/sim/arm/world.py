@@ -19,7 +19,7 @@ import mujoco
 import numpy as np
 
 if TYPE_CHECKING:
-    from embodied_r_ros.sim.arm.tasks import ArmScene, Thing
+    from embodied_r_ros.sim.arm.tasks import ArmScene, TaskThing
     from embodied_r_ros.types.geometry import Intrinsics
     from embodied_r_ros.types.layout import Vector
     from numpy.typing import NDArray
@@ -111,14 +111,14 @@ def _add_camera(spec: Any) -> None:
     camera.quat = quaternion
 
 
-def _set_block(spec: Any, thing: Thing) -> None:
+def _set_block(spec: Any, thing: TaskThing) -> None:
     """Meta-World's puck becomes a block."""
     body = next(body for body in spec.bodies if body.name == 'obj')
     body.pos = to_world(thing.position)
     _make_block(body, body.geoms[0], thing)
 
 
-def _add_support(spec: Any, thing: Thing) -> None:
+def _add_support(spec: Any, thing: TaskThing) -> None:
     body = spec.worldbody.add_body()
     body.name, body.pos = thing.name, to_world(thing.position)
     body.add_freejoint()
@@ -128,7 +128,7 @@ def _add_support(spec: Any, thing: Thing) -> None:
     _make_block(body, geom, thing)
 
 
-def _make_block(body: Any, geom: Any, thing: Thing) -> None:
+def _make_block(body: Any, geom: Any, thing: TaskThing) -> None:
     body.mass, body.ipos = _BLOCK_KG, [0.0] * 3  # unsaid, it would be that of the body
     body.inertia = [_BLOCK_KG * (2 * BLOCK_HALF_M) ** 2 / 6] * 3
     body.explicitinertial = True
@@ -136,7 +136,7 @@ def _make_block(body: Any, geom: Any, thing: Thing) -> None:
     geom.material, geom.rgba = '', [*COLOURS[thing.colour], 1.0]
 
 
-def _add_mat(spec: Any, thing: Thing) -> None:
+def _add_mat(spec: Any, thing: TaskThing) -> None:
     geom = spec.worldbody.add_geom()
     geom.name, geom.type = thing.name, mujoco.mjtGeom.mjGEOM_CYLINDER
     geom.size, geom.pos = [0.045, 0.001, 0.0], to_world(thing.position)
@@ -144,7 +144,7 @@ def _add_mat(spec: Any, thing: Thing) -> None:
     geom.rgba = [*COLOURS[thing.colour], 1.0]
 
 
-def _set_drawer(spec: Any, thing: Thing) -> None:
+def _set_drawer(spec: Any, thing: TaskThing) -> None:
     x, y, _ = thing.position
     body = next(body for body in spec.bodies if body.name == 'drawer')
     body.pos = to_world((x + _DRAWER_BEHIND_M, y, 0.0))

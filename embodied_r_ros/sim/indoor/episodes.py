@@ -61,7 +61,7 @@ _IMAGE_TOPICS: dict[str, tuple[str, Qos]] = {
 
 
 @dataclass(frozen=True)
-class Origin:
+class EpisodeOrigin:
     """Which draw of which run an episode is."""
 
     seed: int
@@ -70,7 +70,7 @@ class Origin:
 
 
 def write_episode(
-    path: Path, scenario: Scenario, truth: Truth, config: IndoorConfig, origin: Origin
+    path: Path, scenario: Scenario, truth: Truth, config: IndoorConfig, origin: EpisodeOrigin
 ) -> None:
     """Write an episode as a rosbag2 folder.
 
@@ -121,7 +121,7 @@ class _EpisodeWriter:
         self._keyframes = {keyframe.stamp_ns: keyframe for keyframe in truth.keyframes}
         self._deltas = {delta.stamp_ns: delta for delta in truth.deltas}
 
-    def begin(self, origin: Origin) -> None:
+    def begin(self, origin: EpisodeOrigin) -> None:
         """Write what concerns the whole episode, at the stamp of the first image."""
         record = {
             'code': code_version(),
@@ -214,7 +214,9 @@ def generate(
     return run_episodes(write, seed, episodes, out, workers)
 
 
-def draw_episode(config: IndoorConfig, seed: int, index: int) -> tuple[Scenario, Truth, Origin]:
+def draw_episode(
+    config: IndoorConfig, seed: int, index: int
+) -> tuple[Scenario, Truth, EpisodeOrigin]:
     """Draw until an episode is fit: enough keyframes, and something to see in them.
 
     Args:
@@ -232,7 +234,7 @@ def draw_episode(config: IndoorConfig, seed: int, index: int) -> tuple[Scenario,
             continue
         truth = true_episode(scenario, config)
         if _is_fit(truth):
-            return scenario, truth, Origin(seed, index, attempt)
+            return scenario, truth, EpisodeOrigin(seed, index, attempt)
     msg = (
         f'episode {index} of seed {seed}: none of {_ATTEMPTS} draws has {MIN_KEYFRAMES} keyframes '
         f'that show {MIN_SEEN} things in {config.duration_s} s: choose a longer duration'

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import math
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.episodes.ground_truth import true_deltas
+from embodied_r_ros.episodes.ground_truth import ground_truth_deltas
 from embodied_r_ros.keyframes.selector import Keyframe, KeyframeConfig, KeyframeReason
 from embodied_r_ros.sim.indoor.visibility import sampled_surface, views_of
 from embodied_r_ros.sim.indoor.world import covisibility, World
@@ -58,7 +58,7 @@ def true_episode(
     camera = config.camera()
     layout = _layout(scenario, world, camera)
     keyframes = _keyframes(scenario, world, camera, keyframing or KeyframeConfig())
-    deltas = true_deltas(layout, [keyframe.stamp_ns for keyframe in keyframes])
+    deltas = ground_truth_deltas(layout, [keyframe.stamp_ns for keyframe in keyframes])
     return Truth(layout, tuple(keyframes), tuple(deltas))
 
 

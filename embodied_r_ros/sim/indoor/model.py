@@ -16,7 +16,7 @@ import mujoco
 import numpy as np
 
 if TYPE_CHECKING:
-    from embodied_r_ros.sim.indoor.room import Box, Room, Thing
+    from embodied_r_ros.sim.indoor.room import Box, Room, RoomThing
     from embodied_r_ros.types.layout import Vector
     from numpy.typing import NDArray
 
@@ -334,7 +334,7 @@ def _add_furniture(spec: Any, room: Room, rng: np.random.Generator | None) -> No
             geom.material = 'furniture'
 
 
-def _add_thing(spec: Any, index: int, thing: Thing) -> None:
+def _add_thing(spec: Any, index: int, thing: RoomThing) -> None:
     width, depth, height = np.divide(thing.size, 2)
     sizes = {
         'sphere': [width, 0, 0],

@@ -88,7 +88,7 @@ class Furniture:
 
 
 @dataclass(frozen=True)
-class Thing:
+class RoomThing:
     """A coloured object as the room is furnished with it."""
 
     colour: str  # a name of vocabulary.COLOURS
@@ -123,7 +123,7 @@ class Thing:
 
 
 @dataclass(frozen=True)
-class Surface:
+class SupportSurface:
     """A level rectangle that things stand on."""
 
     support: str
@@ -145,20 +145,20 @@ class Room:
 
     size: Vector  # extents [m]
     furniture: tuple[Furniture, ...]
-    things: tuple[Thing, ...]
+    things: tuple[RoomThing, ...]
     rare_surfaces: bool = False  # patterns that no training world has
     signs: tuple[str, ...] = ()  # what stands on the walls, in turn
 
-    def surfaces(self) -> list[Surface]:
+    def surfaces(self) -> list[SupportSurface]:
         """What things can stand on, the floor first."""
         x, y, _ = self.size
         margin = 0.1
         corner = (x / 2 - margin, y / 2 - margin)
-        surfaces = [Surface('floor', (-corner[0], -corner[1]), corner, 0.0)]
+        surfaces = [SupportSurface('floor', (-corner[0], -corner[1]), corner, 0.0)]
         for piece in self.furniture:
             (cx, cy, cz), (sx, sy, sz) = piece.box.centre, piece.box.size
             low, high = (cx - sx / 2, cy - sy / 2), (cx + sx / 2, cy + sy / 2)
-            surfaces.append(Surface(piece.kind, low, high, cz + sz / 2))
+            surfaces.append(SupportSurface(piece.kind, low, high, cz + sz / 2))
         return surfaces
 
     def clearance(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -167,7 +167,7 @@ class Room:
         solid = [piece.box.distance(points) for piece in self.furniture]
         return np.asarray(np.min([walls, *solid], axis=0))
 
-    def fits(self, thing: Thing, others: Sequence[Thing]) -> bool:
+    def fits(self, thing: RoomThing, others: Sequence[RoomThing]) -> bool:
         """Tell whether a thing collides with neither furniture nor other things."""
         block = Box(thing.position, (2 * thing.radius, 2 * thing.radius, thing.size[2]))
         # What a thing stands on touches it from below; that is no collision.
@@ -176,7 +176,7 @@ class Room:
         return all(not near(thing, other, thing.position, other.position) for other in others)
 
 
-def near(one: Thing, other: Thing, at: Vector, other_at: Vector) -> bool:
+def near(one: RoomThing, other: RoomThing, at: Vector, other_at: Vector) -> bool:
     """Tell whether two things at these places overlap or nearly touch."""
     sideways = math.dist(at[:2], other_at[:2]) - one.radius - other.radius
     upright = abs(at[2] - other_at[2]) - (one.size[2] + other.size[2]) / 2
@@ -200,7 +200,7 @@ def furnished_room(rng: np.random.Generator, kinds: str = 'all') -> Room:
     pieces += [str(kind) for kind in rng.choice(['table', 'cabinet', 'shelf'], rng.integers(0, 3))]
     for kind in pieces:
         room = Room(size, (*room.furniture, _furniture(rng, room, kind)), ())
-    things: list[Thing] = []
+    things: list[RoomThing] = []
     for colour, shape in _appearances(rng, int(rng.integers(5, 9)), kinds):
         things.append(_thing(rng, room, things, colour, shape))
     return Room(size, room.furniture, tuple(things), kinds == 'rare')
@@ -262,8 +262,8 @@ def _appearances(rng: np.random.Generator, count: int, kinds: str) -> list[tuple
 
 
 def _thing(
-    rng: np.random.Generator, room: Room, others: Sequence[Thing], colour: str, shape: str
-) -> Thing:
+    rng: np.random.Generator, room: Room, others: Sequence[RoomThing], colour: str, shape: str
+) -> RoomThing:
     surfaces = room.surfaces()
     elevated = rng.random() < 0.5
     rgb = _rgb(rng, next(c for c in COLOURS if c.name == colour))
@@ -279,7 +279,7 @@ def _thing(
         x, y = (float(value) for value in rng.uniform(surface.low, surface.high))
         position = (x, y, surface.z + height / 2)
         size = (width, width, height)
-        thing = Thing(colour, shape, solid, size, yaw, rgb, surface.support, position)
+        thing = RoomThing(colour, shape, solid, size, yaw, rgb, surface.support, position)
         if surface.holds(x, y, thing.radius) and room.fits(thing, others):
             return thing
     msg = f'nowhere is room for a {item_label(colour, shape)}'

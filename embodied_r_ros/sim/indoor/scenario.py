@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from embodied_r_ros.sim.indoor.path import CameraPath
-    from embodied_r_ros.sim.indoor.room import Room, Thing
+    from embodied_r_ros.sim.indoor.room import Room, RoomThing
     from embodied_r_ros.sim.runs import IndoorConfig
     from embodied_r_ros.types.layout import Vector
 
@@ -83,7 +83,9 @@ def draw_tracks(
     return tracks
 
 
-def _times(rng: np.random.Generator, stage: _Stage, thing: Thing, is_seen: bool) -> list[float]:
+def _times(
+    rng: np.random.Generator, stage: _Stage, thing: RoomThing, is_seen: bool
+) -> list[float]:
     """Draw times at which an event of a thing would be seen, or unseen [s]."""
     length_s = (stage.end_ns - stage.start_ns) / NS_PER_S
     times = rng.uniform(*_WHEN, _TIMES) * length_s

@@ -8,13 +8,13 @@ import math
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.types.geometry import BODY_FROM_OPTICAL, direction_of_vector
-from embodied_r_ros.types.layout import View
+from embodied_r_ros.types.layout import ObjectView
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from embodied_r_ros.sim.indoor.room import Thing
+    from embodied_r_ros.sim.indoor.room import RoomThing
     from embodied_r_ros.sim.indoor.world import World
     from embodied_r_ros.types.geometry import Intrinsics, Pose
     from embodied_r_ros.types.layout import Vector
@@ -24,7 +24,7 @@ _PER_SIDE = 6  # samples along each side of a face
 
 
 @dataclass(frozen=True)
-class Surface:
+class SurfaceSamples:
     """Samples of a thing's surface, in its own axes."""
 
     points: NDArray[np.float64]  # (N, 3) [m]
@@ -34,7 +34,7 @@ class Surface:
     radius: float = 0.0  # of a ball [m]; 0: it is none
 
 
-def sampled_surface(thing: Thing) -> Surface:
+def sampled_surface(thing: RoomThing) -> SurfaceSamples:
     """Sample the surface of a thing that stands upright at its yaw, about its centre."""
     half = np.divide(thing.size, 2)
     make = {'sphere': _ball, 'cylinder': _drum, 'box': _block}[thing.solid]
@@ -49,7 +49,7 @@ def sampled_surface(thing: Thing) -> Surface:
     )
 
 
-def _ball(half: NDArray[np.float64]) -> Surface:
+def _ball(half: NDArray[np.float64]) -> SurfaceSamples:
     """Samples of a sphere on a Fibonacci lattice."""
     count = 16 * _PER_SIDE
     k = np.arange(count) + 0.5
@@ -59,10 +59,10 @@ def _ball(half: NDArray[np.float64]) -> Surface:
     normals = np.stack([ring * np.cos(angle), ring * np.sin(angle), z], axis=1)
     radius = float(half[0])
     areas = np.full(count, 4 * math.pi * radius**2 / count)
-    return Surface(normals * radius, normals, areas, np.empty((0, 3)), radius)
+    return SurfaceSamples(normals * radius, normals, areas, np.empty((0, 3)), radius)
 
 
-def _drum(half: NDArray[np.float64]) -> Surface:
+def _drum(half: NDArray[np.float64]) -> SurfaceSamples:
     """Samples of an upright cylinder."""
     radius, height = float(half[0]), float(half[2])
     angles = np.linspace(0, 2 * math.pi, 3 * _PER_SIDE, endpoint=False)
@@ -80,14 +80,16 @@ def _drum(half: NDArray[np.float64]) -> Surface:
         normals.append(np.tile([0.0, 0.0, end], (len(lid), 1)))
         areas.append(np.full(len(lid), math.pi * radius**2 / len(lid)))
     corners = np.concatenate([_raised(rim * radius, end * height) for end in (-1, 1)])
-    return Surface(np.concatenate(points), np.concatenate(normals), np.concatenate(areas), corners)
+    return SurfaceSamples(
+        np.concatenate(points), np.concatenate(normals), np.concatenate(areas), corners
+    )
 
 
 def _raised(points: NDArray[np.float64], z: float) -> NDArray[np.float64]:
     return np.add(points, [0.0, 0.0, z])
 
 
-def _block(half: NDArray[np.float64]) -> Surface:
+def _block(half: NDArray[np.float64]) -> SurfaceSamples:
     """Samples of a box."""
     points, normals, areas = [], [], []
     for axis in range(3):
@@ -100,7 +102,7 @@ def _block(half: NDArray[np.float64]) -> Surface:
             normals.append(np.tile(sign * np.eye(3)[axis], (a.size, 1)))
             areas.append(np.full(a.size, 4 * half[u] * half[v] / a.size))
     signs = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)])
-    return Surface(
+    return SurfaceSamples(
         np.concatenate(points), np.concatenate(normals), np.concatenate(areas), signs * half
     )
 
@@ -119,11 +121,11 @@ _TOUCH_M = 0.01  # rays end this near to the point that they are meant for
 
 def views_of(
     world: World,
-    surfaces: Sequence[Surface],
+    surfaces: Sequence[SurfaceSamples],
     positions: Sequence[Vector | None],
     pose: Pose,
     camera: Intrinsics,
-) -> tuple[View, ...]:
+) -> tuple[ObjectView, ...]:
     """Views of all things of which a part can be seen.
 
     Args:
@@ -162,13 +164,13 @@ def views_of(
 
 
 def _view(
-    index: int, surface: Surface, position: Vector, pose: Pose, seen: tuple[float, float]
-) -> View:
+    index: int, surface: SurfaceSamples, position: Vector, pose: Pose, seen: tuple[float, float]
+) -> ObjectView:
     share, area = seen
     rotation = pose.rotation()
     centre = np.subtract(position, pose.position) @ rotation
     bearing, elevation = direction_of_vector(centre)
-    return View(
+    return ObjectView(
         object_id=index,
         visible=share >= MIN_SILHOUETTE and area >= MIN_AREA,
         share=share,
@@ -181,7 +183,7 @@ def _view(
 
 
 def _angular_size(
-    surface: Surface, rotation: NDArray[np.float64], centre: NDArray[np.float64]
+    surface: SurfaceSamples, rotation: NDArray[np.float64], centre: NDArray[np.float64]
 ) -> float:
     """The larger of width and height of the silhouette, as angles [rad]."""
     if surface.radius:

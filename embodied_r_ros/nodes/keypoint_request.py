@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Between the action PredictKeypoint and the question that it means, with what an arm tells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_msgs.action import Ask, PredictKeypoint
+from embodied_r_ros.arm.candidates import propose_candidates
+from embodied_r_ros.arm.proposal import (
+    ArmDescription,
+    describe_arm,
+    gripper_question,
+    keypoint_question,
+    proposal_of,
+    with_gripper,
+)
+from embodied_r_ros.arm.robot import load_robot
+from embodied_r_ros.arm.table import seen_things
+from embodied_r_ros.bags.messages import (
+    pose_from_msg,
+    stamp_ns_from_msg,
+    vector_from_msg,
+    vector_to_msg,
+)
+from embodied_r_ros.bags.own_messages import proposal_to_msg
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.nodes.node_base import seconds
+from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
+from embodied_r_ros.reasoning.question import RefusalCode
+from embodied_r_ros.reasoning.queue import Outcome
+from embodied_r_ros.types.geometry import Pose
+from embodied_r_ros.types.poses import PoseBuffer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from embodied_r_ros.arm.candidates import Candidate
+    from embodied_r_ros.reasoning.question import Question
+    from embodied_r_ros.types.answers import Answer, KeypointProposal
+    from embodied_r_ros.types.deltas import SemanticDelta
+    from embodied_r_ros.types.geometry import Position
+    from embodied_r_ros.types.poses import NoPose
+
+
+@dataclass(frozen=True)
+class ArmConfig:
+    """What is told of an arm when its next keypoint is asked for."""
+
+    robot: str = setting(
+        '', 'robot of config/robots, or a YAML file, told with `current_pose`; empty: none'
+    )
+    max_pose_age_s: float = setting(
+        0.5, 'age up to which `current_pose` counts [s]', between=(0.01, 60)
+    )
+    camera: str = setting('', 'camera that sees the table; empty: the only one')
+    camera_frame: str = setting(
+        '', 'its optical frame, which tf knows in the frame of the robot; empty: its file tells'
+    )
+
+    tool_frame: str = setting(
+        '', 'its end effector, for tf in the frame of the robot; empty: `current_pose` tells'
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse values that are not allowed."""
+        check_settings(self)
+
+
+@dataclass(frozen=True)
+class KeypointRequest:
+    """What is asked for: the questions, and the positions that the options mean."""
+
+    task: str
+    frame_id: str
+    candidates: tuple[Position, ...]  # [m]
+    question: Question
+    gripper: Question | None = None  # asked after the position; None: it is not
+
+
+@dataclass(frozen=True)
+class KeypointOutcome(Outcome):
+    """How the questions of a request ended: the first one that failed, or both answers."""
+
+    request: KeypointRequest | None = None
+    gripper: Answer | None = None
+
+    def proposal(self) -> KeypointProposal:
+        """What is proposed.
+
+        Raises:
+            InputError: The answer chooses no candidate.
+        """
+        assert self.request
+        task, frame_id = self.request.task, self.request.frame_id
+        made = proposal_of(self.answer, task, frame_id, self.request.candidates)
+        return with_gripper(made, self.gripper) if self.gripper else made
+
+
+PoseIn = Callable[[str, str, int], 'Pose | NoPose']  # of a frame in another one, at a stamp [ns]
+
+
+class Arm:
+    """An arm: what its file tells, where it was, and how a camera sees its table."""
+
+    def __init__(self, config: ArmConfig, pose_in: PoseIn | None = None) -> None:
+        """Read its file, and take what knows frames (None: only the file does).
+
+        Raises:
+            ConfigError: It cannot be read.
+        """
+        self._config = config
+        self._robot = load_robot(config.robot) if config.robot else None
+        self._max_pose_age_ns = round(config.max_pose_age_s * 1e9)
+        self._pose: Any = None
+        self._poses = PoseBuffer()
+        self.pose_in = pose_in
+
+    @property
+    def frame_id(self) -> str:
+        """The task frame; empty: there is no robot."""
+        return self._robot.metadata.frame_id if self._robot else ''
+
+    def take_pose(self, msg: Any) -> None:
+        """Remember a PoseStamped of the end effector."""
+        self._pose = msg
+        with suppress(ValueError):  # no rotation, or not finite: it is no place to look at
+            stamp_ns = stamp_ns_from_msg(msg.header.stamp)
+            self._poses.add(stamp_ns, pose_from_msg(msg.pose, msg.header.frame_id))
+
+    def request_of(
+        self,
+        goal: Any,
+        now_ns: int,
+        deltas: Sequence[SemanticDelta],
+        seed: str,
+        *,
+        gripper: bool = False,
+    ) -> KeypointRequest:
+        """Make what a goal or request of PredictKeypoint asks for.
+
+        Args:
+            goal: Task and frame; and candidates, or none: they are sampled.
+            now_ns: The time now [ns].
+            deltas: What was seen, oldest first.
+            seed: Decides what chance decides of the sampled candidates.
+            gripper: Whether to ask for the gripper too.
+
+        Raises:
+            InputError: It contradicts itself, has nothing to choose from, where the arm is is
+                not known, or words for axes do not hold for the camera.
+            ConfigError: Candidates cannot be sampled with the file of the robot.
+        """
+        told = self._told(goal.frame_id, deltas[-1].stamp_ns if deltas else 0)
+        if not goal.candidates:
+            sampled = self._sampled(goal.frame_id, now_ns, deltas, seed, told)
+            goal = PredictKeypoint.Goal(
+                task=goal.task,
+                frame_id=goal.frame_id,
+                candidates=[
+                    vector_to_msg(ROS_MESSAGES, 'Point', told.meant(each.position))
+                    for each in sampled
+                ],
+                max_age_s=goal.max_age_s,
+                deadline_s=goal.deadline_s,
+            )
+            if self._robot and self._robot.candidates.labels:
+                goal.candidate_labels = [each.label for each in sampled]
+        question = self._question(goal, now_ns, told)
+        asked = None
+        if gripper:
+            state = self._told_state(goal.frame_id, now_ns, told)
+            asked = gripper_question(goal.task, told.frame(goal.frame_id), told.metadata, state)
+            asked = replace(asked, max_age_s=question.max_age_s, view=question.view)
+        candidates = tuple(vector_from_msg(point) for point in goal.candidates)
+        return KeypointRequest(goal.task, goal.frame_id, candidates, question, asked)
+
+    def question_of(self, goal: Any, now_ns: int, seen_ns: int = 0) -> Question:
+        """Make the question that a goal or request with candidates means.
+
+        Args:
+            goal: Task, frame and candidates.
+            now_ns: The time now [ns].
+            seen_ns: Stamp of the newest image that was perceived [ns]; 0: none was.
+
+        Raises:
+            InputError: It contradicts itself, where the arm is is not known, or words for axes do
+                not hold for the camera.
+        """
+        return self._question(goal, now_ns, self._told(goal.frame_id, seen_ns))
+
+    def _question(self, goal: Any, now_ns: int, told: ArmDescription) -> Question:
+        candidates = [told.told(vector_from_msg(point)) for point in goal.candidates]
+        state = self._told_state(goal.frame_id, now_ns, told)
+        frame_id, labels = told.frame(goal.frame_id), goal.candidate_labels
+        question = keypoint_question(goal.task, frame_id, candidates, labels, told.metadata, state)
+        max_age_s, deadline_s = seconds(goal.max_age_s), seconds(goal.deadline_s)
+        return replace(question, max_age_s=max_age_s, deadline_s=deadline_s, view=told.view)
+
+    def _sampled(
+        self,
+        frame_id: str,
+        now_ns: int,
+        deltas: Sequence[SemanticDelta],
+        seed: str,
+        told: ArmDescription,
+    ) -> tuple[Candidate, ...]:
+        """Candidates by what is seen and where the end effector is, in the frame that is told."""
+        robot, view = told.robot, told.view
+        if robot is None:
+            msg = (
+                'no candidates: give some, or set arm.robot, whose file tells how they are sampled'
+            )
+            raise InputError(msg)
+        if view is None:
+            msg = (
+                'no candidates: they are sampled where things are seen, and where the camera is '
+                "is not known: set camera_position in the robot's file, or arm.camera_frame"
+            )
+            raise InputError(msg)
+        tool = told.told(self._state(frame_id, now_ns))
+        things = seen_things(deltas, view)
+        return propose_candidates(things, tool, robot.metadata, robot.candidates, seed)
+
+    def _told(self, frame_id: str, seen_ns: int) -> ArmDescription:
+        """What is told of the arm for positions of a frame, and how its camera sees the table."""
+        if self._robot is None:
+            return ArmDescription()
+        task_frame, frame = self.frame_id, self._config.camera_frame
+        if frame_id != task_frame:
+            msg = f"positions are in {frame_id!r}: expected the robot's frame {task_frame!r}"
+            raise InputError(msg)
+        known = self.pose_in(frame, task_frame, 0) if frame and self.pose_in else None
+        camera = known if isinstance(known, Pose) else None
+        if frame and camera is None:
+            return ArmDescription(self._robot)
+        then = self._poses.at(seen_ns)
+        tool = then.position if then and then.frame_id == task_frame else None
+        told = describe_arm(self._robot, camera, tool)
+        return replace(told, view=told.view and replace(told.view, name=self._config.camera))
+
+    def _told_state(self, frame_id: str, now_ns: int, told: ArmDescription) -> Position | None:
+        """Where the end effector is now, in the frame that is told [m]; None: it is not told."""
+        return told.told(self._state(frame_id, now_ns)) if told.robot else None
+
+    def _state(self, frame_id: str, now_ns: int) -> Position:
+        """Where the end effector is now, in the frame of the candidates [m]."""
+        if self._pose is None:
+            msg = (
+                'no current_pose yet, which the prompt is to tell: publish it, name a frame that '
+                'tf knows as arm.tool_frame, or unset arm.robot'
+            )
+            raise InputError(msg)
+        header = self._pose.header
+        age_ns = now_ns - stamp_ns_from_msg(header.stamp)
+        if abs(age_ns) > self._max_pose_age_ns:
+            limit_s = self._max_pose_age_ns / 1e9
+            msg = f'current_pose is {age_ns / 1e9:.2f} s old: expected at most {limit_s} s'
+            raise InputError(msg)
+        if header.frame_id != frame_id:
+            msg = f'current_pose is in frame {header.frame_id!r}, the candidates in {frame_id!r}'
+            raise InputError(msg)
+        return vector_from_msg(self._pose.pose.position)
+
+
+def fill_keypoint(goal: Any, result: Any, outcome: Outcome) -> KeypointProposal | None:
+    """Fill a result or response; returns the proposal where there is one."""
+    result.error_code = outcome.code.value if outcome.code else Ask.Result.ERROR_NONE
+    result.error_msg = outcome.message
+    result.termination_reason = outcome.termination.value
+    if not isinstance(outcome, KeypointOutcome):  # nothing was asked
+        if not goal.candidates:
+            result.error_code = PredictKeypoint.Result.ERROR_NO_CANDIDATES
+        return None
+    if outcome.code or not outcome.is_completed:
+        return None
+    try:
+        proposal = outcome.proposal()
+    except InputError as error:
+        result.error_code = RefusalCode.FORMAT.value
+        result.error_msg = str(error)
+        return None
+    result.proposal = proposal_to_msg(ROS_MESSAGES, proposal)
+    return proposal

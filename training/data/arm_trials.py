@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of trials that a careful reader leads: `python -m training.data.arm_trials --out FILE`.
+
+Demonstrations show the way that an expert goes, and what is seen on it. Who leads the arm comes to
+other places, and sees what the perceiver makes of a picture with an arm in it: colours on the arm
+itself, things that are gone behind it. So the careful reader leads simulated trials, slips now
+and then, and is asked what to do from there (DAgger, Ross et al. 2011). What he was asked on the
+way to success becomes rows, word for word as the nodes would ask it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from random import Random
+import sys
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.arm.proposal import gripper_question, keypoint_question
+from embodied_r_ros.arm.robot import load_robot
+from embodied_r_ros.arm.table import table_view
+from embodied_r_ros.arm.trial import Trial, TrialConfig
+from embodied_r_ros.common.errors import EmbodiedRError, InputError
+from embodied_r_ros.questions.derive import QuestionsConfig
+from embodied_r_ros.questions.row import Row, write_rows
+from embodied_r_ros.questions.splits import split_of
+from embodied_r_ros.reasoning.completions import option_letter
+from embodied_r_ros.sim.arm.trials import Chooser, Chosen, ClassicalSight, play, TrialPlan
+from embodied_r_ros.sim.runs import SimArmConfig
+from embodied_r_ros.types.deltas import row_deltas
+from tqdm import tqdm
+
+from training.data.arm_reader import position_in, state_in
+from training.data.arm_traces import ARM_READERS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from embodied_r_ros.arm.robot import Robot
+    from embodied_r_ros.reasoning.question import Question
+    from embodied_r_ros.sim.arm.trials import Choice
+    from embodied_r_ros.types.deltas import SemanticDelta
+
+    # Which option, of a kind of question about what was seen; None: it cannot be known.
+    Answerer = Callable[[str, Question, Sequence[SemanticDelta]], int | None]
+
+_CLOSED = 'closed'
+_USUAL = TrialConfig()
+_KINDS = ('waypoint', 'gripper')
+_TASKS = ('pick', 'place', 'push', 'stack')  # whose rules the careful reader knows
+
+
+class UnknownError(EmbodiedRError):
+    """Whoever was asked cannot know."""
+
+
+class TextChooser(Chooser):
+    """Asks for the position and the gripper as the nodes do."""
+
+    def __init__(self, robot: Robot, task: str, sight: ClassicalSight, answerer: Answerer) -> None:
+        self._robot, self._task = robot, task
+        self._sight, self._answerer = sight, answerer
+
+    def choose(self, view: Choice) -> Chosen:
+        """Ask both questions.
+
+        Raises:
+            UnknownError: One has no answer.
+        """
+        metadata = self._robot.metadata
+        asked = self._task, metadata.frame_id
+        where = keypoint_question(*asked, view.candidates, (), metadata, view.tool)
+        grip = gripper_question(*asked, metadata, view.tool)
+        index = self._answer('waypoint', where, view)
+        return Chosen(index, grip.options[self._answer('gripper', grip, view)] == _CLOSED)
+
+    def _answer(self, kind: str, question: Question, view: Choice) -> int:
+        table = table_view(None, self._robot.metadata, self._robot.placing, view.tool)
+        index = self._answerer(kind, replace(question, view=table), self._sight.deltas)
+        if index is None:
+            msg = f'no answer to {kind}'
+            raise UnknownError(msg)
+        return index
+
+
+def asked_row(kind: str, question: Question, deltas: Sequence[SemanticDelta]) -> Row:
+    """What is asked of what was seen, as a row without a solution and of no episode."""
+    look = question.view.describe(deltas) if question.view else None
+    return Row(
+        id='',
+        episode_id='',
+        scene_id='',
+        split='train',
+        source='',
+        camera=deltas[-1].camera,
+        question_type=kind,
+        question=question.text,
+        answer_kind='choice',
+        options=question.options,
+        solution='',
+        deltas=row_deltas(deltas),
+        focus=(asdict(look),) if look else (),
+    )
+
+
+def careful_reader(kind: str, question: Question, deltas: Sequence[SemanticDelta]) -> int | None:
+    """What follows from the text by the rules that a text policy is taught."""
+    said = ARM_READERS[kind](asked_row(kind, question, deltas))
+    return question.options.index(said[1]) if said else None
+
+
+@dataclass
+class Noted:
+    """An answerer whose questions and answers are kept."""
+
+    answerer: Answerer
+    said: list[tuple[Row, int]] = field(default_factory=list)  # and the index of the option
+
+    def __call__(
+        self, kind: str, question: Question, deltas: Sequence[SemanticDelta]
+    ) -> int | None:
+        """Answer, and keep what was asked and said."""
+        index = self.answerer(kind, question, deltas)
+        if index is not None:
+            self.said.append((asked_row(kind, question, deltas), index))
+        return index
+
+
+class Slipping(Chooser):
+    """Does something else by lot now and then, whatever another one chooses."""
+
+    def __init__(self, chooser: Chooser, share: float, seed: str) -> None:
+        """Slip in a share of the choices, 0 to 1."""
+        self._chooser, self._share = chooser, share
+        self._rng = Random(f'slips:{seed}')
+
+    def choose(self, view: Choice) -> Chosen:
+        """Choose as the other one does, or any candidate with any gripper."""
+        chosen = self._chooser.choose(view)
+        if self._rng.random() >= self._share:
+            return chosen
+        return Chosen(self._rng.randrange(len(view.candidates)), self._rng.random() < 0.5)
+
+
+def led(
+    plan: TrialPlan,
+    robot: Robot,
+    answerer: Answerer,
+    slips: float = 0.0,
+    config: TrialConfig = _USUAL,
+) -> Trial:
+    """One trial; it ends without success where an answer is that nothing can be known.
+
+    Args:
+        plan: Which trial.
+        robot: The robot, with its candidates.
+        answerer: Who is asked.
+        slips: Share of the choices that are made by lot instead.
+        config: When it ends, and how long each answer takes.
+    """
+    sight = ClassicalSight(robot)
+    with plan.arm(SimArmConfig(plan.task).camera()) as arm:
+        asking = TextChooser(robot, arm.task, sight, answerer)
+        chooser = Slipping(asking, slips, plan.id) if slips else asking
+        try:
+            return play(arm, chooser, robot, plan.id, sight, config)
+        except UnknownError as error:
+            sys.stderr.write(f'{plan.id}: {error}\n')
+            return Trial(plan.id, arm.task, is_success=False, seconds=arm.now_s, steps=())
+
+
+def trial_rows(plan: TrialPlan, robot: Robot, slips: float, wait_s: float = 0.0) -> list[Row]:
+    """What the careful reader was asked in a trial, with his answers; none where it failed.
+
+    Args:
+        plan: Which trial.
+        robot: The robot, with its candidates.
+        slips: Share of the choices that are made by lot.
+        wait_s: How long answers take at most, by lot for each trial [s]; 0: no time at all.
+    """
+    noted = Noted(careful_reader)
+    config = TrialConfig(wait_s=Random(f'wait:{plan.id}').uniform(0.0, wait_s))
+    is_success = led(plan, robot, noted, slips, config).is_success
+    return list(_with_answers(noted.said, plan, robot)) if is_success else []
+
+
+def _with_answers(said: Sequence[tuple[Row, int]], plan: TrialPlan, robot: Robot) -> Iterator[Row]:
+    """Rows of what was asked: for each step the position, then the gripper there."""
+    split = split_of(plan.id, QuestionsConfig(test_share=0.0))
+    for number, (row, index) in enumerate(said):
+        step, place = divmod(number, len(_KINDS))
+        where, best = said[number - place]
+        yield replace(
+            row,
+            id=f'{plan.id}/{step}/{row.question_type}',
+            episode_id=plan.id,
+            scene_id=plan.id,
+            split=split,
+            source='careful reader',
+            solution=option_letter(index),
+            meta={'deltas': 'classical', 'robot': robot.name, 'state_index': step},
+            state=state_in(row.question) or (),
+            keypoint=position_in(where.options[best]) or (),
+            frame_id=robot.metadata.frame_id,
+            deadband_m=robot.questions.deadband_m,
+        )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Lead trials and write their rows."""
+    parser = argparse.ArgumentParser(prog='training.data.arm_trials', description=__doc__)
+    add = parser.add_argument
+    add('--tasks', nargs='+', default=_TASKS[:3], choices=_TASKS, help='(%(default)s)')
+    add('--episodes', type=int, default=100, help='trials of each task (%(default)s)')
+    add('--seed', type=int, default=61000, help='of scenes and slips (%(default)s)')
+    add('--slips', type=float, default=0.15, help='share of wrong choices (%(default)s)')
+    help_text = 'answers take up to so long, with looks meanwhile as live [s] (%(default)s)'
+    add('--wait', type=float, default=0.0, metavar='S', help=help_text)
+    add('--robot', default='sawyer_sim_loop', help='robot with its candidates (%(default)s)')
+    add('--out', type=Path, required=True, metavar='FILE', help='the rows')
+    args = parser.parse_args(arguments)
+    if not 0 <= args.slips <= 1:
+        parser.error(f'--slips is {args.slips}, expected a share from 0 to 1')
+    numbers = range(args.episodes)
+    plans = [TrialPlan(task, args.seed, index) for task in args.tasks for index in numbers]
+    try:
+        robot = load_robot(args.robot)
+        shown = tqdm(plans, desc='trials', unit='trial', file=sys.stderr, disable=None)
+        found = (row for plan in shown for row in trial_rows(plan, robot, args.slips, args.wait))
+        if not (count := write_rows(args.out, found)):
+            args.out.unlink()
+            msg = f'none of {len(plans)} trials succeeded: give more --episodes, or fewer --slips'
+            raise InputError(msg)
+    except EmbodiedRError as error:
+        sys.stderr.write(f'training.data.arm_trials: error: {error}\n')
+        return 2
+    sys.stderr.write(f'{len(plans)} trials: {count} rows in {args.out}\n')
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Prompts for reinforcement learning, in the order in which they are asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.scene.memory import MemoryConfig
+
+from training.data.batches import grouped_by_length
+from training.data.samples import taught
+from training.data.selection import AskingArguments, rows_of_kinds
+from training.data.vision import has_image, image_dataset, image_file, image_prompt
+from training.eval.generation import chat_text, prompt_messages
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from datasets import Dataset
+
+
+@dataclass
+class GrpoArguments(AskingArguments):
+    """What to train, on what, and how it is rewarded."""
+
+    rows: list[str] = field(metadata={'help': 'files of rows'})
+    model: str = field(metadata={'help': 'folder to start from'})
+    judge: list[str] = field(metadata={'help': 'folders or URLs of judges; several vote'})
+    stages: list[str] = field(metadata={'help': "such as '2 x 7:3:0': epochs, then weights"})
+    samples: str = field(
+        default='',
+        metadata={'help': 'completions of training.rollouts: only rows that they differ on'},
+    )
+    anchor_share: float = field(
+        default=0.0,
+        metadata={'help': 'and so many of those that they always answer: what must not be lost'},
+    )
+    robot: str = field(
+        default='', metadata={'help': 'robot whose workspace positions should lie in'}
+    )
+    workspace_weight: float = field(
+        default=0.0, metadata={'help': 'what that counts, beside a sum of 1; 0: not rewarded'}
+    )
+    max_prompt_tokens: int = field(default=1600, metadata={'help': 'longer prompts are left out'})
+    max_rows: int = field(default=0, metadata={'help': 'training rows at most; 0: all'})
+    max_eval_rows: int = field(default=128, metadata={'help': 'validation rows'})
+    lora_rank: int = field(default=0, metadata={'help': 'rank of a LoRA adapter; 0: all weights'})
+    share_prefixes: bool = field(
+        default=True, metadata={'help': 'read the prompt of a group once (shared_prefix.py)'}
+    )
+    threads: int = field(default=0, metadata={'help': 'CPU threads; 0: as torch chooses'})
+
+
+def examples(arguments: GrpoArguments, split: str, tokenizer: Any) -> Iterator[dict[str, Any]]:
+    """Prompts of a split, with what the rewards need.
+
+    Raises:
+        InputError: A file cannot be read, or the samples leave nothing to train on.
+    """
+    memory = MemoryConfig(token_budget=arguments.token_budget)
+    images = Path(arguments.images) if arguments.images else None
+    chooses = split == 'train' and bool(arguments.samples)
+    told = taught(Path(arguments.samples), arguments.anchor_share) if chooses else None
+    rows = rows_of_kinds(arguments.rows, arguments.kinds, split, arguments.max_scenes)
+    for row in rows:
+        if told is not None and row.id not in told:
+            continue
+        if images and not has_image(row, images):
+            continue
+        prompt = image_prompt(row, images) if images else row.prompt(memory)
+        tokens = tokenizer(chat_text(tokenizer, prompt))['input_ids']
+        if len(tokens) > arguments.max_prompt_tokens:
+            continue
+        own = told[row.id]['completions'] if told else []
+        yield {
+            'prompt': prompt_messages(prompt),
+            'question': row.question,
+            'options': list(row.options),
+            'solution': row.solution,
+            'expected_length': sum(map(len, own)) / len(own) if own else 0.0,
+            **({'image': str(image_file(row, images))} if images else {}),
+        }
+
+
+def training_prompts(
+    arguments: GrpoArguments, tokenizer: Any, at_once: int, seed: int, epochs: int = 1
+) -> Dataset | None:
+    """The training prompts of all epochs, each in another order; None: there are none.
+
+    Args:
+        arguments: Which.
+        tokenizer: Counts the tokens of the prompts.
+        at_once: Prompts of one generation. Where samples tell how long completions become, those
+            of like length are generated together, because all wait for the longest.
+        seed: Of the order.
+        epochs: How many times each prompt is asked. Neighbours of one epoch are so not those of
+            the next, and only at the end of the last are prompts too few to be generated.
+    """
+    rows = list(examples(arguments, 'train', tokenizer))
+    rng = Random(seed)
+    rng.shuffle(rows)
+    rows = rows[: arguments.max_rows or None]
+    lengths = [row.pop('expected_length') for row in rows]
+    asked = [index for _ in range(epochs) for index in rng.sample(range(len(rows)), len(rows))]
+    order = grouped_by_length([lengths[index] for index in asked], at_once, seed)
+    made = _dataset(rows)
+    return made.select([asked[place] for place in order]) if made else None
+
+
+def _dataset(rows: list[dict[str, Any]]) -> Dataset | None:
+    return image_dataset(rows) if rows else None
+
+
+def validation_prompts(arguments: GrpoArguments, tokenizer: Any) -> Dataset | None:
+    """The same validation prompts for every seed; None: there are none."""
+    rows = list(examples(arguments, 'validation', tokenizer))
+    for row in rows:
+        del row['expected_length']
+    Random(0).shuffle(rows)
+    return _dataset(rows[: arguments.max_eval_rows])

@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows that ask the same in other words: `python -m training.data.reword ROWS --out FILE`."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+import re
+import sys
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.common.errors import EmbodiedRError, InputError
+from embodied_r_ros.questions.row import read_rows, write_rows
+from embodied_r_ros.questions.wordings import FOREIGN, WORDINGS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from embodied_r_ros.questions.row import Row
+
+
+def chosen(pattern: str, rng: Random) -> str:
+    """A wording of a pattern: one of what stands in each pair of brackets.
+
+    >>> from random import Random
+    >>> chosen('How [warm|cold] is it [|now]?', Random(0))
+    'How cold is it now?'
+    """
+    text = re.sub(r'\[([^]]*)\]', lambda match: rng.choice(match[1].split('|')), pattern)
+    return re.sub(r' +(?=[ ?.]|$)', '', text)
+
+
+def wording_regex(wording: str) -> str:
+    """A wording as a regular expression whose groups are the names it leaves open."""
+    parts = re.split(r'\{(\w+)\}', wording)
+    return ''.join(
+        f'(?P<{part}>.+)' if index % 2 else re.escape(part) for index, part in enumerate(parts)
+    )
+
+
+# Of what stands in brackets one is chosen.
+_ON = '[on|onto|upon|on top of]'
+_TO = '[to|towards|up to|over to]'
+_FLAT = '[across|along] the [table|table top]'
+MORE_TASKS: dict[str, tuple[str, ...]] = {
+    'pick up the {thing}': (
+        '[pick|lift|take|get] up the {thing}',
+        '[lift|raise|grasp|grip|take|get|fetch] the {thing}',
+        '[take|get|bring|lift|move|pick] the {thing} [up|off the table|into the air]',
+        '[take|get|catch] hold of the {thing} [|and lift it]',
+    ),
+    'put the {thing} on the {place}': (
+        f'[set|lay|place|drop|rest|leave|put] the {{thing}} {_ON} the {{place}}',
+        f'[move|bring|take|get|lift|carry] the {{thing}} {_ON} the {{place}}',
+        f'[pick|take|lift] up the {{thing}} and [put|set|lay] it {_ON} the {{place}}',
+        'the {thing} [belongs|should be|goes|has to be] [on|upon|on top of] the {place}',
+    ),
+    'push the {thing} to the {place}': (
+        f'[slide|shove|drive|nudge|push] the {{thing}} {_TO} the {{place}}',
+        f'[move|bring|take|get] the {{thing}} {_FLAT} {_TO} the {{place}}',
+        f'[slide|shove|push|move] the {{thing}} {_FLAT} {_TO} the {{place}}',
+        f'without lifting it, [move|bring|get] the {{thing}} {_TO} the {{place}}',
+    ),
+}
+_START = 'The task is: '
+_TOLD = re.compile(rf'{_START}(?P<task>[^.]*)\.')
+_PUSHED = re.compile(r'\b(push|slide|shove|drive|nudge|without lifting|(across|along) the)\b')
+
+
+def is_pushed(task: str) -> bool:
+    """Whether a task is to push something over the table rather than to lift it."""
+    return bool(_PUSHED.search(task))
+
+
+def reworded_task(question: str, rng: Random) -> str:
+    """A question about an arm with its task in other words; else as it is."""
+    told = _TOLD.match(question)
+    for known, wordings in MORE_TASKS.items():
+        match = told and re.fullmatch(wording_regex(known), told['task'])
+        if told and match:
+            text = chosen(rng.choice(wordings), rng).format(**match.groupdict())
+            return f'{_START}{text}{question[told.end("task") :]}'
+    return question
+
+
+# Of what stands in brackets one is chosen.
+MORE_WORDINGS: dict[str, tuple[str, ...]] = {
+    'net_turn': (
+        'Which way [is the robot facing|does the robot point|does the camera look] [by now|at'
+        ' present|in the end], [compared with|measured against] [when it started|its first'
+        ' heading|the first view]?',
+        'In total, [which way|how far and to which side|in which sense] has the [robot|camera]'
+        ' [turned|rotated]?',
+        '[What is|Tell|Give] the [heading|orientation] of the [robot|camera] now, [compared with|'
+        'as seen from] [the first one|its heading at the start].',
+        'Add up the [turns|rotations]: how does the robot [face|look] [relative to|against] the'
+        ' [start|beginning]?',
+        'How has the [direction in which the robot looks|heading|view of the robot] changed since'
+        ' [the beginning|the start|it set out]?',
+        'Seen from its first [heading|direction], where does the [robot|camera] [look|face|point]'
+        ' [now|in the end]?',
+        'By how much and to which side did the robot turn [overall|in all|altogether]?',
+    ),
+    'net_displacement': (
+        'Where has the robot [got to|arrived|gone], [relative to|measured from] its [starting'
+        ' point|first place]?',
+        '[Which way|In which direction] from [the start|its first place] [is the robot|has the'
+        ' robot come] [now|by now|at present]?',
+        'In which direction has the robot [moved|travelled|driven] [overall|in all|altogether]?',
+        '[Adding up all moves|After all its moves|All moves together], where [does the robot end'
+        ' up|is the robot in the end]?',
+        'Where is the robot, [measured from|compared with] the place and heading it had [first|at'
+        ' first|when it set out]?',
+        'From the point of view of the start, [where is the robot|where did the robot go]?',
+        'Which side of its starting place has the robot [reached|come to]?',
+        '[Tell|Say|Give] the [place|position] of the robot as it [looks|appears] from the start.',
+    ),
+    'height_change': (
+        'Is the camera now [above|over|below|under] its first height?',
+        '[What happened to|How did the robot change] the height of the camera [|so far|since the'
+        ' start]?',
+        'Did the camera [rise or sink|go up or down|climb or come down], [all in all|overall|in'
+        ' total]?',
+        'How high is the camera, [compared with|measured against] [how high it was first|its first'
+        ' height]?',
+        'Relative to the [beginning|first view], has the camera gone [up or down|down or up]?',
+        'What is the height of the camera now, [measured against|compared with] the [start|'
+        'first view|beginning]?',
+        '[Tell|Say] whether the camera [is|hangs|looks from] higher or lower [now|by now] than [at'
+        ' first|before].',
+    ),
+    'item_direction': (
+        'Where would one [find|see|look for] the {item}, [seen|looking] from the robot?',
+        'Which way should the robot [turn|look|go] to [see|find|meet] the {item}?',
+        'Towards which side of the robot is the {item} [|now|by now]?',
+        '[Tell|Give|Say] the direction of the {item} from the robot.',
+        'The {item}: [in which direction|on which hand|where] is it [now|at present]?',
+        'As the robot stands now, [where is|which way is|where does one see] the {item}?',
+        'What is the direction from the robot to the {item} [at present|now|by now]?',
+        '[Which way|Where] is the {item} from [here|where the robot is]?',
+    ),
+    'first_sight': (
+        'Which one [was seen|came into view|was in view|was met] first?',
+        'Which of them did the [camera show|robot notice|robot meet|camera catch] first?',
+        'What [came into view|was seen|was noticed] [first of all|before all else]?',
+        'Which of the following was [noticed|seen|shown] before the rest?',
+        'In the order of being [seen|met|noticed], which one comes first?',
+        'Among these, what had the robot [already seen|met|noticed] before it saw the others?',
+        'What was the first of these to be [in view|seen|shown]?',
+        '[Name|Tell|Give] the one that the [robot|camera] [saw|met|found] before all others.',
+    ),
+    'how_many': (
+        'What is the count of {colour} objects that [were seen|came into view|were met]?',
+        'How many objects that are {colour} has the [camera shown|robot seen|robot met]?',
+        'How many {colour} [things|objects|items] were there to be seen?',
+        '[Tell|Give|Say] the [number|count] of {colour} objects the robot [came across|saw|met].',
+        'In all, how many {colour} [objects|things] has the [robot|camera] seen?',
+        'Of {colour} colour, how many objects [were in view at some time|were seen|were found]?',
+        'How often did a new {colour} object [come into view|turn up|show itself]?',
+        'Count: [how many|which number of] {colour} objects [came into view|were met|turned up]?',
+        'What number of {colour} objects [did the camera see|were seen|did the robot find]?',
+    ),
+    'nearest': (
+        'Which of them is [the shortest way from the robot|the fewest steps away|nearest]?',
+        'What is [closest|nearest] to the robot [now|by now|at present]?',
+        'Which one could the robot [reach|touch|get to] first from where it is?',
+        'Which of the following [stands|is|lies] nearest to the [camera|robot]?',
+        'At present, which one is the [robot|camera] [nearest|closest] to?',
+        'What is the least distance away from the [robot|camera] now?',
+        '[Tell|Name|Give] the one that is [nearest|closest] to where the robot [is|stands].',
+        'To which one has the robot the [least|smallest] way to go?',
+    ),
+}
+# What a question may begin with; most begin at once.
+_OPENERS = ('', '', '', '', 'Tell me: ', 'From all that was seen: ', 'Looking back: ', 'Say: ')
+# Likewise questions that nothing seen can answer, with their options.
+MORE_FOREIGN: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ('What does the [door|lamp|table|carpet|robot] weigh?', ('1 kg', '10 kg', '100 kg')),
+    ('[How much|What] did the [lamp|table|camera|window] cost?', ('50', '300', '1000')),
+    ('What is the [dog|child|owner|guest] [called|doing]?', ('Max', 'sleeping', 'nothing')),
+    ('Who [made|bought|painted|owns] the [door|lamp|room|robot]?', ('Ann', 'a friend', 'nobody')),
+    ('How [warm|cold|damp|loud] is [it|the room|the air] [|now]?', ('a little', 'very', 'not')),
+    ('What time is it [|now|outside]?', ('morning', 'noon', 'night')),
+    ('Which [song|game|film] did they [play|like] [|last]?', ('an old one', 'a new one', 'none')),
+    ('What is the capital of [Italy|Spain|Japan]?', ('Rome', 'Madrid', 'Tokyo')),
+    ('Will it [snow|rain] [tomorrow|next week]?', ('yes', 'no', 'perhaps')),
+    ('How many [people|cats|books|windows] are [outside|upstairs|next door]?', ('0', '2', '5')),
+    ('Is the [door|window|oven] [locked|hot|new]?', ('yes', 'no', 'half')),
+    (
+        'What [will|did] the [owner|guest|child] [eat|say|buy] [|tomorrow]?',
+        ('soup', 'yes', 'shoes'),
+    ),
+    ('[Translate|Spell|Say] the word [robot|room|house].', ('maison', 'house', 'camera')),
+    ('What is [12|25|31] [plus|minus|times] [8|19|4]?', ('20', '6', '124')),
+    ('When was the [house|robot|lamp] [built|bought|cleaned]?', ('in May', 'last year', 'today')),
+)
+
+
+def reworded(row: Row, rng: Random) -> Row:
+    """The same row in words for training; as it is where its words are of no known kind."""
+    opener = rng.choice(_OPENERS)
+    if row.question in {question for question, _ in FOREIGN[False]}:
+        pattern, options = rng.choice(MORE_FOREIGN)
+        return replace(row, question=opener + chosen(pattern, rng), options=options)
+    for kind, wordings in WORDINGS.items():
+        for known in wordings:
+            match = re.fullmatch(wording_regex(known), row.question)
+            if match and kind in MORE_WORDINGS:
+                text = opener + chosen(rng.choice(MORE_WORDINGS[kind]), rng)
+                return replace(row, question=text.format(**match.groupdict()))
+    asked = reworded_task(row.question, rng)
+    return row if asked == row.question else replace(row, question=asked)
+
+
+def in_other_words(rows: Iterable[Row], share: float, seed: int = 0) -> Iterator[Row]:
+    """All rows; a share of those of the training split are asked in other words, with other ids.
+
+    Rows that models are chosen by or evaluated on stay as they are.
+
+    Args:
+        rows: Any.
+        share: Of the training rows, 0 to 1.
+        seed: Of what is drawn. A row is worded the same whatever others stand beside it.
+    """
+    for row in rows:
+        rng = Random(f'{seed}/{row.id}')
+        is_asked_anew = row.split == 'train' and rng.random() < share
+        other = reworded(row, rng) if is_asked_anew else row
+        is_same = (other.question, other.options) == (row.question, row.options)
+        # Samples of the row as it was are none of this one.
+        yield row if is_same else replace(other, id=f'{row.id}/reworded')
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write a file of rows, some of them in other words."""
+    parser = argparse.ArgumentParser(prog='training.data.reword', description=__doc__)
+    parser.add_argument('rows', type=Path, metavar='ROWS.jsonl')
+    parser.add_argument('--out', type=Path, required=True, metavar='FILE')
+    help_text = 'of the training rows, 0 to 1 (default: %(default)s)'
+    parser.add_argument('--share', type=float, default=0.6, help=help_text)
+    parser.add_argument('--seed', type=int, default=0)
+    args = parser.parse_args(arguments)
+    try:
+        if not 0 <= args.share <= 1:
+            msg = f'--share {args.share}: expected a share from 0 to 1'
+            raise InputError(msg)
+        write_rows(args.out, in_other_words(read_rows(args.rows), args.share, args.seed))
+    except EmbodiedRError as error:
+        sys.stderr.write(f'training.data.reword: error: {error}\n')
+        return 2
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())

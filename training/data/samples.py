@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of samples: what `training.rollouts` left, of which origin, and which rows it teaches by.
+
+Each line tells its origin (weights, sampling, judge), and a file has one alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+import json
+import os
+from random import Random
+import sys
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.common.errors import InputError
+
+from training.eval.generation import model_identity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from embodied_r_ros.questions.row import Row
+    from embodied_r_ros.scene.memory import MemoryConfig
+    from embodied_r_ros.types.answers import Sampling
+
+
+def read_samples(path: Path) -> dict[str, dict[str, Any]]:
+    """Samples by row id; a line that a killed run left unfinished is passed over.
+
+    Raises:
+        InputError: The file cannot be read.
+    """
+    whole, torn = _read(path)
+    lines = [*whole, *([torn.decode(errors='replace')] if torn else [])]
+    return {
+        value['id']: {'completions': value['completions'], 'right': value['right']}
+        for value in _parsed(path, lines)
+    }
+
+
+def _read(path: Path) -> tuple[list[str], bytes]:
+    """The lines of a file, and what a killed run left of one more.
+
+    Raises:
+        InputError: It cannot be read.
+    """
+    try:
+        whole, end, torn = path.read_bytes().rpartition(b'\n')
+        # No other end of a line: completions may hold those that only Unicode knows.
+        return whole.decode().split('\n') if end else [], torn
+    except (OSError, UnicodeDecodeError) as error:
+        msg = f'{path} cannot be read as samples: {error}'
+        raise InputError(msg) from None
+
+
+def _parsed(path: Path, lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    for line in lines:
+        try:
+            value = json.loads(line)
+        except ValueError:
+            value = None
+        is_whole = isinstance(value, dict) and {'id', 'completions', 'right'} <= value.keys()
+        if is_whole and isinstance(value['id'], str):
+            yield value
+        else:
+            sys.stderr.write(f'{path}: {line[:60]!r} is no sample: passed over\n')
+
+
+def origin_of(model: str, count: int, sampling: Sampling, memory: MemoryConfig) -> dict[str, Any]:
+    """What decides the samples of a row: weights, how often and how they are asked, and told.
+
+    Raises:
+        InputError: There is no model.
+        ModelError: Its server fails.
+    """
+    told = {'token_budget': memory.token_budget, 'count': count}
+    return {'model': model_identity(model), **asdict(sampling), **told}
+
+
+@dataclass(frozen=True)
+class SampleOrigin:
+    """What decides the samples of rows, and their grades."""
+
+    told: dict[str, Any]  # of `origin_of`
+    judge: list[str]  # who grades free texts; empty: nobody
+    texts: frozenset[str]  # ids of the rows with free texts
+
+    def of(self, row_id: str) -> dict[str, Any]:
+        """That of one row: a judge has no part in most."""
+        judged = self.judge and row_id in self.texts
+        return {**self.told, **({'judge': self.judge} if judged else {})}
+
+    def difference(self, value: dict[str, Any]) -> str:
+        """What a line tells of its origin that is not so now; empty: it is of this one."""
+        told = value.get('origin')
+        if not isinstance(told, dict):
+            return 'none is told'
+        own = self.of(value['id'])
+        # Who graded rows that are not asked now, with another split, is their own matter.
+        free = set() if value['id'] in self.texts else {'judge'}
+        names = [n for n in own | told if n not in free and told.get(n) != own.get(n)]
+        return ', '.join(f'{n} {told.get(n)!r}, not {own.get(n)!r}' for n in names)
+
+
+def begun(path: Path, origin: SampleOrigin) -> dict[str, dict[str, Any]]:
+    """The samples, by row id, that a file has already.
+
+    What a killed run left of a line is cut off: the next one would go on in it.
+
+    Raises:
+        InputError: The file cannot be read or written, or holds samples of another origin.
+    """
+    if not path.exists():
+        return {}
+    whole, torn = _read(path)
+    found = list(_parsed(path, whole))
+    for value in found:
+        if difference := origin.difference(value):
+            msg = (
+                f'{path} has samples of another origin ({difference}): '
+                'name another --out, or delete it'
+            )
+            raise InputError(msg)
+    if torn:
+        try:
+            os.truncate(path, path.stat().st_size - len(torn))
+        except OSError as error:
+            msg = f'{path} cannot be gone on with: {error.strerror}'
+            raise InputError(msg) from None
+    return {value['id']: value for value in found}
+
+
+def unanimous(samples: dict[str, dict[str, Any]]) -> set[str]:
+    """Ids of the rows whose samples are all right or all wrong."""
+    return {key for key, value in samples.items() if len(set(value['right'])) == 1}
+
+
+def taught(path: Path, anchor_share: float) -> dict[str, dict[str, Any]]:
+    """Samples, by row id, of the rows that are asked, of those that the start was asked often.
+
+    What it answers always or never teaches nothing at first: no group would differ. But a kind of
+    question that it always answers, and that is asked no more, is lost unnoticed.
+
+    Args:
+        path: The file of samples.
+        anchor_share: So many of the rows that it always answers are asked all the same.
+
+    Raises:
+        InputError: The file cannot be read, or no row of it is asked.
+    """
+    sampled = read_samples(path)
+    dull = unanimous(sampled)
+    known = sorted(row for row in dull if all(sampled[row]['right']))
+    anchors = Random(0).sample(known, round(anchor_share * len(known)))
+    sys.stderr.write(
+        f'{len(dull)} of {len(sampled)} sampled rows are unanimous;'
+        f' {len(anchors)} of the {len(known)} right ones are kept\n'
+    )
+    kept = (sampled.keys() - dull) | set(anchors)
+    if not kept:
+        msg = (
+            f'{path} holds nothing that teaches: {len(sampled)} sampled rows, of which '
+            f'{len(known)} are always answered rightly and {len(dull) - len(known)} never: sample '
+            'others, or each more often (training.rollouts)'
+        )
+        raise InputError(msg)
+    return {row: sampled[row] for row in sampled if row in kept}
+
+
+def is_another(row: Row, memory: MemoryConfig, told: dict[str, Any]) -> bool:
+    """Tell whether samples are of another prompt, or were graded by another solution."""
+    asked = row.prompt(memory).sha256() != told.get('prompt_sha256')
+    return asked or row.solution != told.get('solution', row.solution)  # older lines tell none

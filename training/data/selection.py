@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The questions that recipes train on: of one split, of the types that they list, and how told."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.questions.row import read_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from embodied_r_ros.questions.row import Row
+
+
+@dataclass(kw_only=True)
+class AskingArguments:
+    """What every recipe is told of the questions that it trains on, and how they are asked."""
+
+    kinds: list[str] = field(
+        default_factory=list, metadata={'help': 'types of questions; none: all'}
+    )
+    max_scenes: list[int] = field(
+        default_factory=list,
+        metadata={'help': 'rows of the first so many scenes of each file; 0 or none: all'},
+    )
+    images: str = field(
+        default='',
+        metadata={'help': 'folder of training.data.vision: a VLM is shown the image instead'},
+    )
+    min_pixels: int = field(
+        default=0,
+        metadata={'help': 'smaller images are enlarged to so many; 0: as the model has it'},
+    )
+    token_budget: int = field(default=1200, metadata={'help': 'tokens of the scene in a prompt'})
+
+
+def rows_of_kinds(
+    files: Sequence[str], kinds: Sequence[str], split: str, max_scenes: Sequence[int] = ()
+) -> Iterator[Row]:
+    """The rows of a split, in their order.
+
+    Args:
+        files: Files of rows, which count together.
+        kinds: Types of questions; none: all.
+        split: Theirs.
+        max_scenes: For each file, how many scenes (of all splits, in their order) count; 0 or
+            none: all.
+
+    Raises:
+        InputError: A file cannot be read, `max_scenes` has not one number for each, or for
+            training a type that is listed has no row: at the end, once all files were read.
+    """
+    if max_scenes and (len(max_scenes) != len(files) or min(max_scenes) < 0):
+        msg = (
+            f'max_scenes is {list(max_scenes)}, rows {", ".join(files)}: expected one number for '
+            'each file, 0 for all of its scenes'
+        )
+        raise InputError(msg)
+    found = set()
+    for file, most in zip(files, max_scenes or [0] * len(files), strict=True):
+        for row in _of_first_scenes(read_rows(Path(file)), most):
+            if row.split == split and (not kinds or row.question_type in kinds):
+                found.add(row.question_type)
+                yield row
+    missing = [kind for kind in kinds if kind not in found]
+    if split == 'train' and missing:  # few rows may leave a type without any for validation
+        msg = (
+            f'kinds lists {", ".join(missing)}, of which {", ".join(files)} has no training row: '
+            'add a file that has, or list only what is there'
+        )
+        raise InputError(msg)
+
+
+def rows_of_split(file: Path, split: str | None) -> list[Row]:
+    """The rows of a file that are of a split; None: of any. There is at least one.
+
+    Raises:
+        InputError: The file cannot be read, or there is none; names the splits that it has.
+    """
+    splits: Counter[str] = Counter()
+    rows = []
+    for row in read_rows(file):
+        splits[row.split] += 1
+        if split in (None, row.split):
+            rows.append(row)
+    if not splits:
+        msg = f'{file} has no rows at all: derive some (embodied-r questions)'
+        raise InputError(msg)
+    if not rows:
+        there = ', '.join(f'{name!r} ({count} rows)' for name, count in sorted(splits.items()))
+        msg = f'{file} has no rows of split {split!r}: name one that it has, {there}'
+        raise InputError(msg)
+    return rows
+
+
+def _of_first_scenes(rows: Iterable[Row], most: int) -> Iterator[Row]:
+    scenes: set[str] = set()
+    for row in rows:
+        if not most or len(scenes) < most:
+            scenes.add(row.scene_id)
+        if row.scene_id in scenes:
+            yield row

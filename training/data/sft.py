@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Examples for supervised training: the reasoning of a careful reader, or a model's own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from random import Random
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.reasoning.completions import parse_completion, UNKNOWN
+from embodied_r_ros.scene.memory import MemoryConfig
+
+from training.data.arm_reader import position_in
+from training.data.degrade import degraded, retold
+from training.data.reword import reworded
+from training.data.samples import taught
+from training.data.selection import AskingArguments, rows_of_kinds
+from training.data.traces import PATH_KINDS, read_row, Trace
+from training.data.vision import has_image, image_file, image_prompt
+from training.eval.generation import prompt_messages
+from training.eval.grading import position_accuracy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from embodied_r_ros.questions.row import Row
+
+# Budgets of a scene [tokens] in which memory merges all but two to six lines.
+_TIGHT_BUDGETS = (200, 450)
+_NEAR = 0.95  # 1 less the distances along x, y and z [m]: a position as good as the right one
+
+
+@dataclass
+class SftArguments(AskingArguments):
+    """What to train, and on what."""
+
+    rows: list[str] = field(metadata={'help': 'files of rows'})
+    model: str = field(default='', metadata={'help': 'folder to start from; empty: from scratch'})
+    vocab_size: int = field(
+        default=1024, metadata={'help': 'from scratch: size of the vocabulary'}
+    )
+    label_tokens: bool = field(
+        default=False, metadata={'help': 'each label of the classical perceiver is one token'}
+    )
+    hidden_size: int = field(default=192, metadata={'help': 'from scratch: width'})
+    layers: int = field(default=6, metadata={'help': 'from scratch: depth'})
+    degraded_share: float = field(
+        default=0.2, metadata={'help': 'share of training rows that are cut down (degrade.py)'}
+    )
+    retold_share: float = field(
+        default=0.0, metadata={'help': 'share of training rows with other motions (degrade.py)'}
+    )
+    reworded_share: float = field(
+        default=0.0, metadata={'help': 'share of training rows in other words (reword.py)'}
+    )
+    merged_share: float = field(
+        default=0.2, metadata={'help': 'share of training rows with a tight budget: merged lines'}
+    )
+    samples: str = field(
+        default='',
+        metadata={'help': 'train on right completions of training.rollouts instead'},
+    )
+    anchor_share: float = field(
+        default=1.0,
+        metadata={'help': 'of rows whose samples are all right, so many are taken, as by grpo'},
+    )
+    reasoning: bool = field(
+        default=True,
+        metadata={'help': 'with the reasoning of a careful reader; no: answers alone'},
+    )
+    blind: bool = field(
+        default=False, metadata={'help': 'questions alone, with their answers: a blind baseline'}
+    )
+    lora_rank: int = field(default=0, metadata={'help': 'rank of a LoRA adapter; 0: all weights'})
+    max_deltas: int = field(
+        default=0, metadata={'help': 'only rows that saw at most so many keyframes; 0: all'}
+    )
+    recall: int = field(
+        default=0, metadata={'help': 'exercises in looking back (recall.py), beside the rows'}
+    )
+    phrases: int = field(
+        default=0,
+        metadata={'help': 'phrases that come again and again (phrases.py), instead of rows'},
+    )
+    phrase_length: int = field(default=96, metadata={'help': 'most tokens of such a sequence'})
+    max_eval_rows: int = field(default=512, metadata={'help': 'validation rows for the loss'})
+    share_prefixes: bool = field(
+        default=False, metadata={'help': 'read a scene once for its questions (shared_prefix.py)'}
+    )
+    muon: bool = field(
+        default=False, metadata={'help': 'learn the matrices of the layers by Muon (optimizer.py)'}
+    )
+    threads: int = field(default=0, metadata={'help': 'CPU threads; 0: as torch chooses'})
+
+
+def chosen_rows(arguments: SftArguments, split: str) -> Iterator[Row]:
+    """The rows of a split that are asked for, of those with an image where images are shown."""
+    images = Path(arguments.images) if arguments.images else None
+    rows = rows_of_kinds(arguments.rows, arguments.kinds, split, arguments.max_scenes)
+    for row in rows:
+        is_short = len(row.deltas) <= (arguments.max_deltas or len(row.deltas))
+        if is_short and (images is None or has_image(row, images)):
+            yield row
+
+
+def examples(arguments: SftArguments, split: str, seed: int) -> Iterator[dict[str, Any]]:
+    """Prompt, completion and number of the scene of every row that a careful reader can solve."""
+    if arguments.samples:
+        yield from right_samples(arguments, split)
+        return
+    if arguments.blind:
+        yield from blind_answers(arguments, split)
+        return
+    rng = Random(seed)
+    scenes = groupby(chosen_rows(arguments, split), key=lambda row: row.deltas)
+    for number, (_, rows) in enumerate(scenes):
+        # What is told is drawn once for all questions about a scene, which then share its text.
+        tight = rng.random() < arguments.merged_share
+        config = MemoryConfig(rng.randint(*_TIGHT_BUDGETS) if tight else arguments.token_budget)
+        cut_down = rng.random() < arguments.degraded_share
+        elsewhere = rng.random() < arguments.retold_share
+        told = rng.random()
+        for row in rows:
+            own = elsewhere and row.question_type in PATH_KINDS
+            asked = reworded(row, rng) if rng.random() < arguments.reworded_share else row
+            asked = retold(asked, Random(told)) if own else asked
+            asked = degraded(asked, Random(told)) if cut_down else asked
+            trace = read_row(asked, config)
+            if not arguments.reasoning:
+                trace = Trace('', row.solution_text())
+            # What is cut away cannot be known any more; what is still told must be the solution,
+            # but for another path, whose answer is what its text says.
+            right = {row.solution_text()} | ({UNKNOWN} if cut_down or tight else set())
+            if trace and (own or trace.answer in right or _is_near(row, trace)):
+                yield {
+                    **_asked(asked, config, arguments.images),
+                    'completion': [{'role': 'assistant', 'content': trace.completion()}],
+                    'scene': 2 * number + own,
+                }
+
+
+def _asked(row: Row, memory: MemoryConfig, images: str) -> dict[str, Any]:
+    """The prompt of a row, which tells what was seen or comes with the file of its image."""
+    if not images:
+        return {'prompt': prompt_messages(row.prompt(memory))}
+    prompt = prompt_messages(image_prompt(row, Path(images)))
+    return {'prompt': prompt, 'image': str(image_file(row, Path(images)))}
+
+
+def _is_near(row: Row, trace: Trace) -> bool:
+    """Tell whether the answer to an open question is a position near the right one."""
+    place = None if row.options else position_in(row.solution)
+    return place is not None and position_accuracy(position_in(trace.answer), place) >= _NEAR
+
+
+def blind_answers(arguments: SftArguments, split: str) -> Iterator[dict[str, Any]]:
+    """Questions without what was seen, and their answers: what can be known from questions."""
+    for number, row in enumerate(chosen_rows(arguments, split)):
+        trace = Trace('Nothing was seen.', row.solution_text())
+        yield {
+            'prompt': prompt_messages(row.without_scene().prompt(MemoryConfig())),
+            'completion': [{'role': 'assistant', 'content': trace.completion()}],
+            'scene': number,
+        }
+
+
+def right_samples(arguments: SftArguments, split: str) -> Iterator[dict[str, Any]]:
+    """Prompts with the model's own right completions: rejection sampling.
+
+    Raises:
+        InputError: A file cannot be read, or the samples leave nothing to train on.
+    """
+    memory = MemoryConfig(arguments.token_budget)
+    kept = taught(Path(arguments.samples), arguments.anchor_share)
+    for number, row in enumerate(chosen_rows(arguments, split)):
+        sampled = kept.get(row.id, {'completions': [], 'right': []})
+        for text, right in zip(sampled['completions'], sampled['right'], strict=True):
+            if right and parse_completion(text).well_formed:
+                asked = _asked(row, memory, arguments.images)
+                completion = [{'role': 'assistant', 'content': text}]
+                yield {**asked, 'completion': completion, 'scene': number}

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Grades of completions: format, accuracy, consistency. What cannot be graded is None, never 0."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Protocol, TYPE_CHECKING
+
+from embodied_r_ros.reasoning.completions import (
+    choice_index,
+    Completion,
+    is_unknown,
+    number_in,
+    option_letter,
+    parse_completion,
+    UNKNOWN,
+)
+
+from training.data.arm_reader import position_in
+from training.judge.cases import JudgeCase
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from training.data.arm_reader import Position
+    from training.judge.cases import Judge
+
+# Thresholds of mean relative accuracy (VSI-Bench): 0.50, 0.55, … 0.95.
+_MRA_CONFIDENCES = tuple(percent / 100 for percent in range(50, 100, 5))
+
+
+class Asked(Protocol):
+    """What grading needs of a row."""
+
+    @property
+    def question(self) -> str:
+        """The question."""
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Texts of the options; empty for a free question."""
+
+    @property
+    def solution(self) -> str:
+        """Letter of a choice, number or text otherwise, or 'unknown'."""
+
+
+@dataclass(frozen=True)
+class Grade:
+    """Grades of one completion."""
+
+    format: bool  # think, then one answer, nothing else
+    accuracy: float | None  # 0..1; None: there is no answer to grade, or a judge is needed
+    answer: str | None  # letter of a choice, the text otherwise; None: no answer
+    consistency: float | None = None  # 1: the think text alone leads to the answer; None: unjudged
+
+
+def grade(asked: Asked, text: str) -> Grade:
+    """Grade a completion without a judge.
+
+    A choice is right or wrong; a number gets its mean relative accuracy, a position its nearness;
+    a free text that is not the solution to the letter needs a judge and stays None.
+    """
+    completion = parse_completion(text)
+    if completion.answer is None:
+        return Grade(completion.well_formed, None, None)
+    answer = named_answer(asked, completion.answer)
+    return Grade(completion.well_formed, _accuracy(asked, answer), answer)
+
+
+def graded(
+    askeds: Sequence[Asked], texts: Sequence[str], judge: Judge | None = None
+) -> list[Grade]:
+    """Grade completions; with a judge also free texts that are not the solution to the letter.
+
+    Raises:
+        ModelError: The judge failed.
+    """
+    grades = [grade(asked, text) for asked, text in zip(askeds, texts, strict=True)]
+    return _with_texts_judged(askeds, grades, judge) if judge else grades
+
+
+def graded_with_consistency(
+    askeds: Sequence[Asked], texts: Sequence[str], judge: Judge | None
+) -> list[Grade]:
+    """Grade completions, right and wrong ones also for consistency; without a judge as `graded`.
+
+    Raises:
+        ModelError: The judge failed.
+    """
+    grades = graded(askeds, texts, judge)
+    if judge is None:
+        return grades
+    verdicts = consistencies(askeds, texts, judge)
+    return [replace(g, consistency=v) for g, v in zip(grades, verdicts, strict=True)]
+
+
+def named_answer(asked: Asked, answer: str) -> str:
+    """The answer in the terms of the row's solution: letter, 'unknown', or the text itself."""
+    index = choice_index(answer, asked.options) if asked.options else None
+    if index is not None:
+        return option_letter(index)
+    return UNKNOWN if is_unknown(answer) else answer
+
+
+def consistencies(
+    askeds: Sequence[Asked], texts: Sequence[str], judge: Judge
+) -> list[float | None]:
+    """For each completion 1 where the think text alone leads the judge to the answer, else 0.
+
+    None where there is no answer. An empty reasoning leads nowhere.
+
+    Raises:
+        ModelError: The judge failed.
+    """
+    verdicts: list[float | None] = [None] * len(texts)
+    cases: dict[int, tuple[JudgeCase, str]] = {}
+    for index, (asked, text) in enumerate(zip(askeds, texts, strict=True)):
+        completion = parse_completion(text)
+        if completion.answer is not None:
+            verdicts[index] = 0.0
+            if completion.think:
+                cases[index] = _case(asked, completion)
+    conclusions = judge.conclusions([case for case, _ in cases.values()])
+    for (index, (_, answer)), conclusion in zip(cases.items(), conclusions, strict=True):
+        verdicts[index] = float(conclusion == answer)
+    return verdicts
+
+
+def _case(asked: Asked, completion: Completion) -> tuple[JudgeCase, str]:
+    """What the judge reads, and the candidate that the answer is."""
+    answer = completion.answer or ''
+    index = choice_index(answer, asked.options) if asked.options else None
+    if index is not None:
+        answer = asked.options[index]
+    elif is_unknown(answer):
+        answer = UNKNOWN
+    # An answer that is no option is a candidate of its own.
+    options = dict.fromkeys([*asked.options, *([] if answer == UNKNOWN else [answer])])
+    return JudgeCase(asked.question, tuple(options), completion.think), answer
+
+
+def _with_texts_judged(
+    askeds: Sequence[Asked], grades: Sequence[Grade], judge: Judge
+) -> list[Grade]:
+    """Free texts graded: right where the judge takes the answer for the solution."""
+    open_ones = [i for i, g in enumerate(grades) if g.answer is not None and g.accuracy is None]
+    if not open_ones:
+        return list(grades)
+    cases = [
+        JudgeCase(askeds[i].question, (askeds[i].solution,), f'So {grades[i].answer}.')
+        for i in open_ones
+    ]
+    judged = list(grades)
+    for i, conclusion in zip(open_ones, judge.conclusions(cases), strict=True):
+        judged[i] = replace(grades[i], accuracy=float(conclusion == askeds[i].solution))
+    return judged
+
+
+def is_free_text(asked: Asked) -> bool:
+    """Tell whether an answer that is not the solution to the letter needs a judge."""
+    told = asked.options or asked.solution == UNKNOWN or position_in(asked.solution)
+    return not told and number_in(asked.solution) is None
+
+
+def _accuracy(asked: Asked, answer: str) -> float | None:
+    if answer == asked.solution:
+        return 1.0
+    if UNKNOWN in (answer, asked.solution) or asked.options:
+        return 0.0
+    place = position_in(asked.solution)
+    if place:
+        return position_accuracy(position_in(answer), place)
+    truth = number_in(asked.solution)
+    if truth is not None:
+        return relative_accuracy(number_in(answer), truth)
+    return None
+
+
+def position_accuracy(value: Position | None, truth: Position) -> float:
+    """1 less the distances along x, y and z [m] of a position, at least 0 (Robot-R1, 4.4)."""
+    if value is None:
+        return 0.0
+    return max(0.0, 1.0 - sum(abs(a - b) for a, b in zip(value, truth, strict=True)))
+
+
+def relative_accuracy(value: float | None, truth: float) -> float:
+    """Mean relative accuracy of a number, 0..1 (VSI-Bench, spec f.3).
+
+    A truth of zero has no relative error: then only the exact value is right.
+    """
+    if value is None:
+        return 0.0
+    if truth == 0:
+        return float(value == 0)
+    error = abs(value - truth) / abs(truth)
+    # The small slack keeps 1 - 0.55 and its like from excluding what stands exactly on the limit.
+    hits = [error <= 1 - confidence + 1e-9 for confidence in _MRA_CONFIDENCES]
+    return sum(hits) / len(hits)

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Intervals of rates and correlations, and paired tests, over rows that come in scenes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_RESAMPLES = 2000
+_FLIPS = 10_000  # sign patterns that are looked at
+_CHUNK = 1000
+_ROUNDING = 1e-12  # a variance up to this is zero but for rounding
+_LEAST_SCENES = 3  # below, an interval would say nothing
+_MOST_UNDEFINED = 0.05  # share of the resamples without a correlation
+
+
+def bootstrap_interval(
+    values: Sequence[float], scenes: Sequence[str], seed: int = 0
+) -> tuple[float, float] | None:
+    """95 % interval of the mean, by resampling scenes; None for no values.
+
+    Rows of one scene are not independent, so whole scenes are drawn.
+
+    Args:
+        values: One per row.
+        scenes: Scene of each row.
+        seed: Of the resampling.
+    """
+    if not values:
+        return None
+    names, index = np.unique(np.asarray(scenes), return_inverse=True)
+    sums = np.bincount(index, weights=np.asarray(values, float))  # (S,)
+    counts = np.bincount(index)  # (S,)
+    drawn = np.random.default_rng(seed).integers(len(names), size=(_RESAMPLES, len(names)))
+    means = sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1)  # (R,)
+    low, high = np.quantile(means, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def interval_over_runs(
+    values: Sequence[Sequence[float]], scenes: Sequence[str], seed: int = 0
+) -> tuple[float, float]:
+    """95 % interval of the mean over runs of one recipe, by resampling both runs and scenes.
+
+    What another seed of the recipe would do in other scenes. Few runs tell little of how far apart
+    runs lie, so that with two or three the interval is rather too narrow.
+
+    Args:
+        values: For each run one per row, of shape (K, N).
+        scenes: Scene of each row.
+        seed: Of the resampling.
+    """
+    names, index = np.unique(np.asarray(scenes), return_inverse=True)
+    sums = np.stack([np.bincount(index, weights=np.asarray(run, float)) for run in values])
+    rng = np.random.default_rng(seed)
+    times = rng.multinomial(len(names), np.full(len(names), 1 / len(names)), size=_RESAMPLES)
+    runs = rng.integers(len(sums), size=(_RESAMPLES, len(sums)))
+    totals = np.take_along_axis(times @ sums.T, runs, axis=1).mean(axis=1)  # (R,)
+    low, high = np.quantile(totals / (times @ np.bincount(index)), [0.025, 0.975])
+    return float(low), float(high)
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """How closely two scores of the same things go together (Pearson)."""
+
+    n: int
+    r: float | None  # -1..1; None: one of them does not vary, or there are fewer than two
+    interval_95: tuple[float, float] | None  # None: too few scenes, or too few that vary
+
+
+def correlation(
+    first: Sequence[float], second: Sequence[float], scenes: Sequence[str], seed: int = 0
+) -> Correlation:
+    """Pearson's correlation, and its 95 % interval by resampling scenes as for means.
+
+    Args:
+        first: A score of each thing.
+        second: Another score of each.
+        scenes: Scene of each.
+        seed: Of the resampling.
+    """
+    if len(first) < 2:
+        return Correlation(len(first), None, None)
+    names, index = np.unique(np.asarray(scenes), return_inverse=True)
+    x, y = (np.asarray(scores, float) - np.mean(scores) for scores in (first, second))
+    parts = [
+        np.bincount(index, weights=weights, minlength=len(names))
+        for weights in (np.ones(len(x)), x, y, x * x, y * y, x * y)
+    ]
+    whole = float(_pearson(*(np.array([part.sum()]) for part in parts))[0])
+    if not np.isfinite(whole):
+        return Correlation(len(x), None, None)
+    drawn = np.random.default_rng(seed).integers(len(names), size=(_RESAMPLES, len(names)))
+    found = _pearson(*(part[drawn].sum(axis=1) for part in parts))  # (R,)
+    defined = found[np.isfinite(found)]
+    is_sure = len(names) >= _LEAST_SCENES and len(defined) >= (1 - _MOST_UNDEFINED) * len(found)
+    if not is_sure:
+        return Correlation(len(x), whole, None)
+    low, high = np.quantile(defined, [0.025, 0.975])
+    return Correlation(len(x), whole, (float(low), float(high)))
+
+
+def _pearson(*sums: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Correlations from counts and sums of x, y, xx, yy and xy; NaN where one does not vary."""
+    n, x, y, xx, yy, xy = sums
+    own, other = n * xx - x * x, n * yy - y * y
+    varies = np.minimum(own, other) > _ROUNDING * n * n
+    root = np.sqrt(np.where(varies, own * other, 1.0))
+    return np.where(varies, np.clip((n * xy - x * y) / root, -1.0, 1.0), np.nan)
+
+
+@dataclass(frozen=True)
+class PairedDifference:
+    """How two models differ on the same rows."""
+
+    difference: float  # mean of the second minus mean of the first
+    interval_95: tuple[float, float]
+    p_value: float  # of no difference, two-sided
+    scenes: int
+
+
+def paired_test(
+    differences: Sequence[float], scenes: Sequence[str], seed: int = 0
+) -> PairedDifference | None:
+    """Compare two models row by row; None for no rows.
+
+    Were the models alike, the sum of the differences of each scene could as well have the other
+    sign (a sign-flip permutation test). Whole scenes are flipped, because rows of one scene are
+    not independent.
+
+    Args:
+        differences: One per row: the second model's score minus the first's.
+        scenes: Scene of each row.
+        seed: Of the resampling and of the flips.
+    """
+    interval = bootstrap_interval(differences, scenes, seed)
+    if interval is None:
+        return None
+    _, index = np.unique(np.asarray(scenes), return_inverse=True)
+    sums = np.bincount(index, weights=np.asarray(differences, float))  # (S,)
+    mean = float(sums.sum() / len(differences))
+    return PairedDifference(mean, interval, _sign_flip_p(sums, seed), len(sums))
+
+
+def _sign_flip_p(sums: np.ndarray[Any, Any], seed: int) -> float:
+    """Share of all sign patterns that give at least so large a sum; drawn where they are many."""
+    # Rounding must not tell a sum from itself.
+    limit = abs(sums.sum()) * (1 - 1e-9) - 1e-12
+    sums = sums[sums != 0]  # has no sign
+    if 2 ** len(sums) <= _FLIPS:
+        patterns = np.array(list(product([-1, 1], repeat=len(sums)))).reshape(
+            2 ** len(sums), len(sums)
+        )
+        return float(np.mean(np.abs(patterns @ sums) >= limit))
+    rng = np.random.default_rng(seed)
+    reached = 0
+    for _ in range(_FLIPS // _CHUNK):
+        signs = 2 * rng.integers(0, 2, size=(_CHUNK, len(sums)), dtype=np.int8) - 1
+        reached += int(np.sum(np.abs(signs @ sums) >= limit))
+    # The pattern that was observed is one of them.
+    return (1 + reached) / (1 + _FLIPS)

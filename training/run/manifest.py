@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The manifest of a run: what it starts from, kept in its folder; and where it goes on."""
+
+from __future__ import annotations
+
+from dataclasses import fields, MISSING
+import json
+from pathlib import Path
+import shutil
+import sys
+from typing import Any, TYPE_CHECKING
+from zipfile import is_zipfile
+
+from embodied_r_ros.chat.settings import holds_weights
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.settings import read_yaml
+from embodied_r_ros.episodes.inspect import file_sha256
+from safetensors import safe_open, SafetensorError
+import yaml
+
+from training.eval.generation import model_identity
+from training.run.command import write_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from dataclasses import Field
+
+# The trainer writes it last: when a process ends, a checkpoint that has it is complete.
+_LAST_FILE = 'trainer_state.json'
+
+
+def newest_checkpoint(folder: str) -> str | None:
+    """Folder of the newest complete checkpoint; None: there is none.
+
+    What a killed run left half-written is removed: the trainer would take it for the newest, and
+    fail on it.
+    """
+    found = sorted(Path(folder).glob('checkpoint-*'), key=lambda path: int(path.name[11:] or 0))
+    for checkpoint in reversed(found):
+        if _is_complete(checkpoint):
+            return str(checkpoint)
+        sys.stderr.write(f'{checkpoint} is half-written: it is removed\n')
+        shutil.rmtree(checkpoint, ignore_errors=True)  # several processes come here at once
+    return None
+
+
+def _is_complete(checkpoint: Path) -> bool:
+    try:
+        json.loads((checkpoint / _LAST_FILE).read_text(encoding='utf-8'))
+        for file in checkpoint.glob('*.safetensors'):  # when a machine ends, the rest may be cut
+            with safe_open(file, 'numpy'):
+                pass
+        states = [*checkpoint.rglob('*.pt'), *checkpoint.rglob('*.pth')]  # torch writes zip files
+        return all(map(is_zipfile, states))
+    except (OSError, ValueError, SafetensorError):
+        return False
+
+
+# No .json: the digest of a model is over those, and releases and promotions copy them.
+_FILE = 'begun.yaml'
+_SEED = 42  # of a trainer that is told none
+# What of a recipe's own settings does not decide what is learned from the first step on; the model
+# is known by its weights. How long it learns, and how it logs and saves, may change as well.
+_FREE = ('model', 'judge', 'max_eval_rows', 'max_eval_samples', 'threads')
+
+
+def beginning_of(settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    """What a recipe with these settings begins from.
+
+    Args:
+        settings: Those of the recipe's own dataclass, by name.
+        seed: The trainer's.
+
+    Raises:
+        InputError: The model to start from is none.
+    """
+    model = settings.get('model', '')
+    told = {name: value for name, value in settings.items() if name not in _FREE}
+    read = [*settings.get('rows', ()), settings.get('samples', '')]
+    contents = {f'sha256 of {file}': file_sha256(Path(file)) for file in read if _is_file(file)}
+    return {'model': model_identity(model) if model else '', 'seed': seed, **told, **contents}
+
+
+def _is_file(name: str) -> bool:
+    return bool(name) and Path(name).is_file()  # where there is none, its reader will say so
+
+
+def checkpoint_of(
+    folder: str, beginning: Mapping[str, Any], *, is_main: bool = True
+) -> str | None:
+    """The newest checkpoint in an output folder, where its run goes on; None: it begins.
+
+    Args:
+        folder: Output folder of the run, in which is kept what it begins from.
+        beginning: What it would begin from now (`beginning_of`).
+        is_main: Of several processes, the one that writes.
+
+    Raises:
+        InputError: What is in the folder began from elsewhere, or it cannot be written.
+    """
+    checkpoint = newest_checkpoint(folder)
+    if checkpoint or holds_weights(Path(folder)):
+        refuse_another(Path(folder), beginning)
+    elif is_main:
+        _note(Path(folder), beginning)
+    return checkpoint
+
+
+def begin_or_go_on(folder: Path, beginning: Mapping[str, Any]) -> None:
+    """Keep in a folder what is begun there, the first time; after that, refuse anything else.
+
+    Raises:
+        InputError: Something else was begun there, or it cannot be written.
+    """
+    if (folder / _FILE).exists():
+        refuse_another(folder, beginning)
+    else:
+        _note(folder, beginning)
+
+
+def _note(folder: Path, beginning: Mapping[str, Any]) -> None:
+    text = yaml.safe_dump(dict(beginning), sort_keys=False, allow_unicode=True)
+    write_text(folder / _FILE, text)
+
+
+def refuse_another(folder: Path, beginning: Mapping[str, Any]) -> None:
+    """Refuse a folder that tells of another beginning; folders from before tell none.
+
+    Raises:
+        InputError: It does, or what it tells cannot be read.
+    """
+    if not (folder / _FILE).exists():
+        return
+    told = read_yaml(folder / _FILE)
+    if not isinstance(told, dict):
+        msg = f'{folder / _FILE} does not tell what the run began from: delete {folder}'
+        raise InputError(msg)
+    names = [name for name in beginning if told.get(name, beginning[name]) != beginning[name]]
+    if names:
+        other = ', '.join(f'{name} {told[name]!r}, not {beginning[name]!r}' for name in names)
+        msg = (
+            f'{folder} has a run that began otherwise ({other}): name another output folder, or '
+            'delete this one'
+        )
+        raise InputError(msg)
+
+
+def refuse_other_run(folder: Path, recipe: type[Any], config: Path, more: dict[str, Any]) -> None:
+    """Refuse a folder with a model that a recipe would not begin as it began.
+
+    A start that is on this machine no more is not compared.
+
+    Args:
+        folder: Output folder of the run.
+        recipe: Dataclass of the recipe's settings.
+        config: YAML file of the run.
+        more: Settings in place of those in the file.
+
+    Raises:
+        InputError: It began otherwise, or a file cannot be read.
+    """
+    if not (folder / _FILE).exists():
+        return
+    given = {**(read_yaml(config) or {}), **more}
+    settings = {field.name: _value(field, given) for field in fields(recipe)}
+    is_gone = not Path(settings['model']).expanduser().is_dir()
+    start = '' if is_gone else settings['model']
+    beginning = beginning_of({**settings, 'model': start}, given.get('seed', _SEED))
+    if is_gone and settings['model']:
+        del beginning['model']
+    refuse_another(folder, beginning)
+
+
+def _value(field: Field[Any], given: Mapping[str, Any]) -> Any:
+    """A setting as the recipe has it: one value is a list of one where lists are wanted."""
+    is_list = str(field.type).startswith('list')
+    value = given.get(field.name, [] if is_list else field.default)
+    if value is MISSING:
+        return ''
+    return [value] if is_list and not isinstance(value, list) else value

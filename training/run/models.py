@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a model is given: a URL, a folder, or an adapter, which can be merged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from embodied_r_ros.chat.settings import holds_weights, refuse_pickles
+from embodied_r_ros.common.errors import InputError
+from peft import PeftModel
+from transformers import AutoModelForCausalLM
+
+from training.tiny.model import load_tokenizer
+
+_ADAPTER = 'adapter_config.json'
+# How transformers is to read a model: from this machine, no pickles, no code that comes with it.
+SAFELY = {'local_files_only': True, 'use_safetensors': True, 'trust_remote_code': False}
+
+
+def is_url(model: str) -> bool:
+    """Tell whether a model is given as the URL of its server."""
+    return model.startswith(('http://', 'https://'))
+
+
+def model_folder(model: str) -> Path:
+    """The folder of a model that is given as one.
+
+    Raises:
+        InputError: It holds neither a model nor an adapter, or its weights are pickles.
+    """
+    folder = Path(model).expanduser()
+    if not (folder / 'config.json').exists() and not is_adapter(folder):
+        msg = f'{model} is neither a URL nor a folder with a model (no config.json)'
+        raise InputError(msg)
+    refuse_pickles(folder)
+    return folder
+
+
+def is_vision_model(folder: Path) -> bool:
+    """Tell whether a folder holds a model that is shown images, or an adapter for one."""
+    config = json.loads((base_folder(folder) / 'config.json').read_text())
+    return 'vision_config' in config
+
+
+def is_adapter(folder: Path) -> bool:
+    """Tell whether a folder holds a LoRA adapter instead of a whole model."""
+    return (folder / _ADAPTER).exists() and not (folder / 'config.json').exists()
+
+
+def is_complete(folder: Path) -> bool:
+    """Tell whether a recipe has saved all of its model; the tokenizer comes after the weights."""
+    has_settings = (folder / 'config.json').exists() or is_adapter(folder)
+    return has_settings and holds_weights(folder) and (folder / 'tokenizer.json').exists()
+
+
+def base_folder(folder: Path) -> Path:
+    """The folder of the model below an adapter; a whole model's own.
+
+    Raises:
+        InputError: The adapter names none that is on this machine, or one of pickles.
+    """
+    if not is_adapter(folder):
+        return folder
+    base = str(json.loads((folder / _ADAPTER).read_text()).get('base_model_name_or_path') or '')
+    if not (Path(base) / 'config.json').exists():
+        msg = f'adapter {folder} is for {base or "no"} model, which is no folder on this machine'
+        raise InputError(msg)
+    refuse_pickles(Path(base))
+    return Path(base)
+
+
+def merged(adapter: Path, target: Path) -> Path:
+    """Merge an adapter into the weights below it, and save the whole model in a folder.
+
+    It is as precise as the model below it, and no larger.
+
+    Raises:
+        InputError: The model below it is not on this machine.
+    """
+    base = base_folder(adapter)
+    model = AutoModelForCausalLM.from_pretrained(base, dtype='auto', **SAFELY)
+    dtype = model.dtype
+    # What an adapter adds is small: it is added in float32, and rounded once.
+    whole = PeftModel.from_pretrained(model.float(), str(adapter)).merge_and_unload()
+    whole.to(dtype).save_pretrained(target)
+    load_tokenizer(base).save_pretrained(target)
+    return target
