@@ -8,7 +8,7 @@ import math
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.arm.table import table_view
-from embodied_r_ros.arm.task_frame import axis_view, turned
+from embodied_r_ros.arm.task_frame import quarters_facing, turned
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.reasoning.question import Question
 from embodied_r_ros.types.answers import AnswerKind, Freshness, Gripper, KeypointProposal
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.arm.robot import Robot, RobotMetadata
     from embodied_r_ros.arm.table import TableView
     from embodied_r_ros.types.answers import Answer
-    from embodied_r_ros.types.geometry import Pose
+    from embodied_r_ros.types.geometry import Intrinsics, Pose
 
 
 @dataclass(frozen=True)
@@ -51,49 +51,39 @@ class ArmDescription:
 
 
 def describe_arm(
-    robot: Robot, camera: Pose | None, tool: Position | None = None
+    robot: Robot,
+    camera: Pose | None,
+    tool: Position | None = None,
+    intrinsics: Intrinsics | None = None,
 ) -> ArmDescription:
-    """How an arm is told, by how its camera stands.
+    """Describe an arm for a prompt, by how its camera stands.
 
     Args:
-        robot: What its file tells; `questions.camera` says which cameras are allowed.
+        robot: Its file; `questions.camera` says which cameras are allowed.
         camera: Pose of the optical frame in the task frame; None: as the file places it. Where
             that is unknown too, nothing can be checked.
         tool: Where the end effector was when the image was taken [m]; None: not known.
+        intrinsics: Of the camera, as far as known: the reference point must be in its image.
 
     Raises:
         InputError: Words for axes do not hold for the camera, or only in a turned frame, which is
             not allowed.
     """
     view = table_view(camera, robot.metadata, robot.placing, tool)
-    quarters = _quarters(view.camera, robot) if view else 0
-    if view is None or not quarters:
+    if view is None:
+        return ArmDescription(robot)
+    reference, allowed = robot.metadata.reference, robot.questions.camera
+    quarters = quarters_facing(view.camera, reference, allowed, intrinsics)
+    if isinstance(quarters, str):
+        msg = (
+            f"{quarters}. Correct its pose (camera_position in the robot's file, or tf), or set "
+            "`camera: declared` in the file's questions where it faces the robot"
+        )
+        raise InputError(msg)
+    if not quarters:
         return ArmDescription(robot, view)
     robot = replace(robot, metadata=robot.metadata.turned(quarters))
     return ArmDescription(robot, view.turned(quarters), quarters)
-
-
-def _quarters(camera: Pose, robot: Robot) -> int:
-    """Quarters by which the task frame is turned, so that its words hold."""
-    allowed = robot.questions.camera
-    if allowed == 'declared':
-        return 0
-    seen = axis_view(camera, robot.metadata.reference)
-    if seen.why_not:
-        msg = (
-            f'no words for axes hold for the camera: {seen.why_not}. Correct its pose '
-            "(camera_position in the robot's file, or tf), or set `camera: declared` in the "
-            "file's questions where it faces the robot"
-        )
-        raise InputError(msg)
-    if seen.quarters and allowed == 'facing':
-        msg = (
-            f'the camera does not face the robot, but stands {90 * seen.quarters} degrees round '
-            "from there: `camera: any` in the questions of the robot's file asks in a frame that "
-            'is turned so far'
-        )
-        raise InputError(msg)
-    return seen.quarters
 
 
 _NEXT = 'Which position should the end effector go to next?'

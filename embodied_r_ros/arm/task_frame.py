@@ -74,6 +74,38 @@ def axis_view(
     return AxisView(quarters, _problem(camera, np.asarray(reference), quarters))
 
 
+def quarters_facing(
+    camera: Pose,
+    reference: Sequence[float],
+    allowed: str,
+    intrinsics: Intrinsics | None = None,
+) -> int | str:
+    """Quarters by which the task frame is turned, so that its words hold for a camera.
+
+    Live prompts and rows of recordings ask this alike.
+
+    Args:
+        camera: Pose of its optical frame in the task frame.
+        reference: Point at which it is judged, x, y, z [m].
+        allowed: `facing`, `any` or `declared`, as `questions.camera` of a robot's file.
+        intrinsics: With them, the reference point must be in the image.
+
+    Returns:
+        The quarters, or why the words hold for none of those that are allowed.
+    """
+    if allowed == 'declared':
+        return 0
+    view = axis_view(camera, reference, intrinsics)
+    if view.why_not:
+        return f'no words for axes hold for the camera: {view.why_not}'
+    if view.quarters and allowed == 'facing':
+        return (
+            f'the camera does not face the robot, but stands {90 * view.quarters} degrees round '
+            'from there: `camera: any` asks in a frame that is turned so far'
+        )
+    return view.quarters
+
+
 def turned(position: Sequence[float], quarters: int) -> tuple[float, float, float]:
     """A position in the task frame turned by quarters about its z axis [m]."""
     x, y, z = position

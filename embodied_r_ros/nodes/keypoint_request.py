@@ -21,6 +21,7 @@ from embodied_r_ros.arm.proposal import (
 from embodied_r_ros.arm.robot import load_robot
 from embodied_r_ros.arm.table import seen_things
 from embodied_r_ros.bags.messages import (
+    intrinsics_from_camera_info,
     pose_from_msg,
     stamp_ns_from_msg,
     vector_from_msg,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.reasoning.question import Question
     from embodied_r_ros.types.answers import Answer, KeypointProposal
     from embodied_r_ros.types.deltas import SemanticDelta
-    from embodied_r_ros.types.geometry import Position
+    from embodied_r_ros.types.geometry import Intrinsics, Position
     from embodied_r_ros.types.poses import NoPose
 
 
@@ -117,6 +118,7 @@ class Arm:
         self._robot = load_robot(config.robot) if config.robot else None
         self._max_pose_age_ns = round(config.max_pose_age_s * 1e9)
         self._pose: Any = None
+        self._intrinsics: Intrinsics | None = None
         self._poses = PoseBuffer()
         self.pose_in = pose_in
 
@@ -131,6 +133,10 @@ class Arm:
         with suppress(ValueError):  # no rotation, or not finite: it is no place to look at
             stamp_ns = stamp_ns_from_msg(msg.header.stamp)
             self._poses.add(stamp_ns, pose_from_msg(msg.pose, msg.header.frame_id))
+
+    def take_camera_info(self, msg: Any) -> None:
+        """Remember the CameraInfo of the camera that sees the table."""
+        self._intrinsics = intrinsics_from_camera_info(msg)
 
     def request_of(
         self,
@@ -240,7 +246,7 @@ class Arm:
             return ArmDescription(self._robot)
         then = self._poses.at(seen_ns)
         tool = then.position if then and then.frame_id == task_frame else None
-        told = describe_arm(self._robot, camera, tool)
+        told = describe_arm(self._robot, camera, tool, self._intrinsics)
         return replace(told, view=told.view and replace(told.view, name=self._config.camera))
 
     def _told_state(self, frame_id: str, now_ns: int, told: ArmDescription) -> Position | None:

@@ -28,6 +28,7 @@ from embodied_r_ros.reasoning.question import Question, ReasonerConfig, RefusalC
 from embodied_r_ros.reasoning.queue import Outcome, Termination
 from embodied_r_ros.types.answers import AnswerKind
 from embodied_r_ros.types.units import NS_PER_S
+from sensor_msgs.msg import CameraInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,6 +99,9 @@ class KeypointServer:
         frames = Frames(node) if config.camera_frame or config.tool_frame else None
         self._arm.pose_in = frames.pose_in if frames and config.camera_frame else None
         follow_tool(node, frames, config.tool_frame, self._arm.frame_id, self._take_pose)
+        if self._arm.frame_id:
+            info = topics.camera_topic(config.camera or '.', 'camera_info')
+            node.subscribe(CameraInfo, info, self._arm.take_camera_info, topics.SENSOR)
         node.subscribe(KeypointProposal, 'keypoint_accepted', self._take_accepted, topics.RESULT)
         node.subscribe(DiagnosticStatus, 'keypoint_refused', self._take_refused, topics.RESULT)
         node.every(_LOOK_S, self._look)

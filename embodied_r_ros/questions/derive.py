@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.arm.robot import Robot, RobotMetadata
 from embodied_r_ros.arm.table import table_view
-from embodied_r_ros.arm.task_frame import axis_view
+from embodied_r_ros.arm.task_frame import quarters_facing
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.settings import check_settings, setting
 from embodied_r_ros.questions.arm import arm_kinds, ArmMoment, has_state
@@ -207,15 +207,10 @@ def _facing(shown: ArmEpisode, robot: Robot) -> tuple[int, Robot] | Unsolved:
             f'the pose of the camera in {shown.frame_id!r} is not known: record it, give the '
             'robot a camera_position, or set `camera: declared` where it faces the robot'
         )
-    view = axis_view(camera, robot.metadata.reference, shown.intrinsics)
-    if view.why_not:
-        return Unsolved(f'no words for axes hold for the camera: {view.why_not}')
-    if view.quarters and allowed == 'facing':
-        return Unsolved(
-            f'the camera does not face the robot, but stands {90 * view.quarters} degrees round '
-            'from there: `camera: any` asks in a frame that is turned so far'
-        )
-    return view.quarters, replace(robot, metadata=robot.metadata.turned(view.quarters))
+    quarters = quarters_facing(camera, robot.metadata.reference, allowed, shown.intrinsics)
+    if isinstance(quarters, str):
+        return Unsolved(quarters)
+    return quarters, replace(robot, metadata=robot.metadata.turned(quarters))
 
 
 def _arm_row(

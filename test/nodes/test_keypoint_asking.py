@@ -10,15 +10,22 @@ from embodied_r_msgs.action import PredictKeypoint
 from embodied_r_ros.arm.robot import load_robot
 from embodied_r_ros.arm.table import TableView
 from embodied_r_ros.arm.task_frame import turned
+from embodied_r_ros.bags.messages import camera_info_to_msg
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.resources import shared_path
 from embodied_r_ros.nodes.keypoint_request import Arm, ArmConfig
+from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig, rows_of_arm
 from embodied_r_ros.reasoning.prompts import build_prompt
 from embodied_r_ros.scene.memory import MemoryConfig
 from embodied_r_ros.types.deltas import Item
-from embodied_r_ros.types.geometry import BODY_FROM_OPTICAL, direction_of_vector, position_text
+from embodied_r_ros.types.geometry import (
+    BODY_FROM_OPTICAL,
+    direction_of_vector,
+    Intrinsics,
+    position_text,
+)
 from embodied_r_ros.types.poses import NoPose
 from geometry_msgs.msg import Point, PoseStamped
 import numpy as np
@@ -169,6 +176,22 @@ def test_a_camera_that_tf_knows_behind_the_robot_is_refused() -> None:
         live.question_of(goal(TWO), NOW_NS)
     live.pose_in = lambda *_: NoPose('gone')
     assert live.question_of(goal(TWO), NOW_NS).view is None  # nothing can be checked
+
+
+def test_a_reference_point_outside_the_image_is_refused_as_it_is_of_rows(tmp_path: Path) -> None:
+    live = seen_from(0.0, 'facing', tmp_path)
+    wide = Intrinsics(640, 480, 500.0, 500.0, 320.0, 240.0)
+    live.take_camera_info(camera_info_to_msg(ROS_MESSAGES, 5, 'eye', wide))
+    assert live.question_of(goal(TWO), NOW_NS).view
+    narrow = replace(wide, cx=-900.0)
+    live.take_camera_info(camera_info_to_msg(ROS_MESSAGES, 5, 'eye', narrow))
+    with pytest.raises(InputError, match='the reference point is not in the image'):
+        live.question_of(goal(TWO), NOW_NS)
+    shown = replace(arm(at=camera(0.0)), intrinsics=narrow)
+    coverage = Coverage()
+    config = QuestionsConfig(robot=load_robot(str(tmp_path / 'mine.yaml')))
+    assert not list(rows_of_arm(shown, episode('one', shown), config, coverage))
+    assert any('not in the image' in reason for _, reason in coverage.unsolved)
 
 
 def test_a_camera_that_is_declared_to_face_the_robot_is_not_checked(tmp_path: Path) -> None:
