@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from pathlib import Path
+import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.common.child_processes import tied
+from embodied_r_ros.common.child_processes import ChildProcess
 from embodied_r_ros.common.errors import EmbodiedRError
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ _TAIL_CHARS = 600
 
 
 @contextmanager
-def child(words: Sequence[str], output: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+def child(words: Sequence[str], output: Path, log: Path) -> Iterator[ChildProcess]:
     """Run a program in the root of the clone; it is ended with the block.
 
     Args:
@@ -31,19 +32,12 @@ def child(words: Sequence[str], output: Path, log: Path) -> Iterator[subprocess.
     """
     module = 'embodied_r_ros.cli.main' if words[0] == 'embodied-r' else words[0]
     command = [sys.executable, '-m', module, *words[1:]]
-    with output.open('wb') as out, log.open('wb') as err:
-        process = subprocess.Popen(
-            tied(command), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=out, stderr=err
-        )
+    process = ChildProcess(command, log, output=output, folder=ROOT)
     try:
         yield process
     finally:
-        process.terminate()
-        try:
-            process.wait(_GRACE_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        process.signal(signal.SIGTERM)
+        process.end(_GRACE_S)
 
 
 def ran(words: Sequence[str], log: Path, limit_s: float, well: Sequence[int] = (0,)) -> int:

@@ -124,7 +124,7 @@ def _served(profile: Path, logs: Path) -> Iterator[tuple[ChatConfig, Callable[[]
         def check() -> None:
             if process.poll() is not None:
                 tail = ' '.join(log.read_text(errors='replace').split()[-40:])
-                msg = f'embodied-r serve ended with code {process.returncode}: {tail}'
+                msg = f'embodied-r serve ended with code {process.poll()}: {tail}'
                 raise EmbodiedRError(msg)
 
         end = time.monotonic() + limit_s

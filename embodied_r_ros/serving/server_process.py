@@ -6,14 +6,11 @@ It must be started in a thread that lives as long as it is wanted: its life is t
 
 from __future__ import annotations
 
-from contextlib import suppress
-import os
 import signal
-import subprocess
 import time
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.common.child_processes import tied
+from embodied_r_ros.common.child_processes import ChildProcess
 from embodied_r_ros.common.errors import ConfigError, ModelError
 import httpx
 
@@ -48,16 +45,7 @@ class ModelProcess:
         self.config = config
         self.log = log
         try:
-            log.parent.mkdir(parents=True, exist_ok=True)
-            with log.open('wb') as output:
-                self._process = subprocess.Popen(
-                    tied(command),
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    env=dict(environment),
-                    start_new_session=True,
-                )
+            self._process = ChildProcess(command, log, environment=environment)
         except OSError as error:
             msg = f'{role} cannot be started with its log at {log}: {error}'
             raise ConfigError(msg) from None
@@ -110,7 +98,7 @@ class ModelProcess:
 
     def ask_to_end(self) -> None:
         """Send SIGTERM to the server and to what it started."""
-        self._signal(signal.SIGTERM)
+        self._process.signal(signal.SIGTERM)
 
     def end(self, grace_s: float) -> bool:
         """Wait for the end after `ask_to_end`; kill what is left of the group after the grace.
@@ -118,31 +106,14 @@ class ModelProcess:
         Returns:
             True: it ended by itself.
         """
-        try:
-            self._process.wait(max(0.0, grace_s))
-            ended = True
-        except subprocess.TimeoutExpired:
-            ended = False
-        self._signal(signal.SIGKILL)
-        self._process.wait()
-        return ended
-
-    def _signal(self, number: signal.Signals) -> None:
-        # No such group: the server and all that it started have ended.
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, number)
+        return self._process.end(grace_s)
 
     def _last_words(self) -> str:
         """The last line of the log, preferably an error, shortened and in brackets."""
-        try:
-            data = self.log.read_bytes()[-20_000:]
-        except OSError as error:
-            return f'(which cannot be read: {error})'
-        lines = [line.strip() for line in data.decode(errors='replace').splitlines()]
-        lines = [line for line in lines if line]
+        lines = self._process.log_lines()
         errors = [line for line in lines[-20:] if 'error' in line.lower()]
-        said = (errors or lines or [''])[-1][-_TAIL_CHARS:]
-        return f'({said})' if said else ''
+        line = (errors or lines or [''])[-1][-_TAIL_CHARS:]
+        return f'({line})' if line else ''
 
 
 def _is_healthy(url: str) -> bool:

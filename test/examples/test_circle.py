@@ -73,4 +73,4 @@ def test_program_that_takes_too_long_is_ended(tmp_path: Path) -> None:
         ran(['http.server', '0'], log, 0.1)
     with child(['http.server', '0'], tmp_path / 'out', log) as process:
         assert process.poll() is None
-    assert process.returncode is not None
+    assert process.poll() is not None

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.common.child_processes import tied
+from embodied_r_ros.common.child_processes import ChildProcess
 from embodied_r_ros.common.errors import EmbodiedRError
 from embodied_r_ros.nodes.transport import transport_environment
 import yaml
@@ -43,7 +42,7 @@ class NodeProcesses:
         """Take the folder for parameters and logs, and the environment of the processes."""
         self._folder = folder
         self._environment = {**os.environ, **environment}
-        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._running: dict[str, ChildProcess] = {}
 
     def start(
         self, name: str, parameters: Mapping[str, Any], remaps: Mapping[str, str] | None = None
@@ -62,15 +61,8 @@ class NodeProcesses:
         command = [sys.executable, '-c', code, '--ros-args', '--params-file', str(file)]
         for old, new in (remaps or {}).items():
             command += ['-r', f'{old}:={new}']
-        with self._log(name).open('wb') as log:
-            self._running[name] = subprocess.Popen(
-                tied(command),
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        log = self._folder / f'{name}.log'
+        self._running[name] = ChildProcess(command, log, environment=self._environment)
 
     def pids(self) -> dict[str, int]:
         """Process id of each node."""
@@ -83,10 +75,9 @@ class NodeProcesses:
             EmbodiedRError: One ended with an error; with the end of its log.
         """
         for name, process in self._running.items():
-            if process.poll():
-                tail = self._log(name).read_text(errors='replace').strip().splitlines()
-                last = ' | '.join(tail[-_LOG_LINES:])
-                msg = f'{name} ended with code {process.returncode}: {last}'
+            if code := process.poll():
+                last = ' | '.join(process.log_lines()[-_LOG_LINES:])
+                msg = f'{name} ended with code {code}: {last}'
                 raise EmbodiedRError(msg)
 
     def has_ended(self, name: str) -> bool:
@@ -97,20 +88,13 @@ class NodeProcesses:
         """End all nodes as Ctrl-C does, so that bags are closed; waits until they are gone."""
         for process in self._running.values():
             if process.poll() is None:
-                process.send_signal(signal.SIGINT)
+                process.signal(signal.SIGINT)
         end = time.monotonic() + _GRACE_S
         for process in self._running.values():
-            try:
-                process.wait(max(0.1, end - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait(_GRACE_S)
+            process.end(max(0.1, end - time.monotonic()))
 
     def __enter__(self) -> NodeProcesses:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _log(self, name: str) -> Path:
-        return self._folder / f'{name}.log'
