@@ -11,7 +11,7 @@ from embodied_r_ros.bags.messages import encoded_image_from_msg, stamp_ns_from_m
 from embodied_r_ros.bags.reader import read_messages, topics_of_type
 from embodied_r_ros.common.errors import ImageError, SourceError
 from embodied_r_ros.types.images import decode_image
-from embodied_r_ros.view.sheet import INK, Line, PAPER, text_block, write_sheet
+from embodied_r_ros.view.sheet import FAINT, INK, Line, PAPER, Sheet
 import numpy as np
 
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from rosbags.highlevel import AnyReader
 
-_WIDTH_PX, _PLOT_PX, _MARGIN_PX, _COLUMNS = 1280, 170, 24, 4
+_WIDTH_PX, _PLOT_PX, _CARD_PX, _MARGIN_PX = 1280, 170, 290, 24
 _LABEL_PX = 110  # left of a plot
-_FAINT, _GRID = (125, 125, 125), (225, 225, 225)
+_GRID = (225, 225, 225)
 _COLOURS = {'gripper': (50, 50, 200), 'stop': (170, 95, 20), 'last': (70, 140, 40)}  # BGR
 _MAX_CARDS = 16
 
@@ -75,24 +75,25 @@ def write_keypoint_sheet(
         InputError: The file cannot be written.
     """
     head = f'{len(keypoints)} keypoints in {shown.seconds()[-1]:.1f} s, {len(shown)} samples'
-    title = [Line(shown.task or shown.episode_id, 0.9), Line(head, 0.5, _FAINT)]
-    parts = [_padded(text_block(title, _WIDTH_PX - 2 * _MARGIN_PX))]
+    title = [Line(shown.task or shown.episode_id, 0.9), Line(head, 0.5, FAINT)]
+    sheet = Sheet(_CARD_PX, _MARGIN_PX)
+    sheet.add_text(title)
     if shown.joint_speeds is None:
-        parts.append(_plot(shown, keypoints, shown.tool_speeds(), 'tool speed', 'm/s'))
+        sheet.add(_plot(shown, keypoints, shown.tool_speeds(), 'tool speed', 'm/s'))
     else:
         fastest = np.abs(shown.joint_speeds).max(axis=1)
-        parts.append(_plot(shown, keypoints, fastest, 'fastest joint', 'rad/s'))
+        sheet.add(_plot(shown, keypoints, fastest, 'fastest joint', 'rad/s'))
     if shown.openings is not None:
-        parts.append(_plot(shown, keypoints, shown.openings, 'gripper', 'open'))
+        sheet.add(_plot(shown, keypoints, shown.openings, 'gripper', 'open'))
     start_ns = int(shown.stamps_ns[0])
-    numbered = enumerate(keypoints[:_MAX_CARDS], 1)
-    cards = [_card(k, n, images.get(k.stamp_ns), start_ns) for n, k in numbered]
-    for row in range(0, len(cards), _COLUMNS):
-        parts.append(_padded(_row(cards[row : row + _COLUMNS])))
-    if more := len(keypoints) - len(cards):
+    numbered = list(enumerate(keypoints[:_MAX_CARDS], 1))
+    sheet.add_cards(
+        [sheet.card(images.get(k.stamp_ns), _card_lines(k, n, start_ns)) for n, k in numbered]
+    )
+    if more := len(keypoints) - len(numbered):
         rest = f'{more} more without a card, from number {_MAX_CARDS + 1} on: marked above.'
-        parts.append(_padded(text_block([Line(rest, 0.5)], _WIDTH_PX - 2 * _MARGIN_PX)))
-    write_sheet(path, parts)
+        sheet.add_text([Line(rest, 0.5)])
+    sheet.write(path)
 
 
 def _decoded(msg: object, topic: str) -> NDArray[np.uint8]:
@@ -122,7 +123,7 @@ def _plot(
     for second in range(int(seconds[-1]) + 1):
         at = round(left + second / seconds[-1] * (right - left))
         cv2.line(page, (at, top), (at, bottom), _GRID, 1)
-        _put(page, f'{second}', (at - 4, bottom + 18), _FAINT)
+        _put(page, f'{second}', (at - 4, bottom + 18), FAINT)
     for number, keypoint in enumerate(keypoints, 1):
         at = round(float(x[keypoint.index]))
         colour = _COLOURS[keypoint.reason]
@@ -131,7 +132,7 @@ def _plot(
     points = np.column_stack([x, y]).round().astype(np.int32)
     cv2.polylines(page, [points], isClosed=False, color=INK, thickness=1, lineType=cv2.LINE_AA)
     _put(page, name, (_MARGIN_PX, top + 14), INK)
-    _put(page, f'max {most:.2f} {unit}', (_MARGIN_PX, top + 34), _FAINT)
+    _put(page, f'max {most:.2f} {unit}', (_MARGIN_PX, top + 34), FAINT)
     return page
 
 
@@ -139,36 +140,11 @@ def _put(page: NDArray[np.uint8], text: str, at: tuple[int, int], colour: tuple[
     cv2.putText(page, text, at, cv2.FONT_HERSHEY_SIMPLEX, 0.42, colour, 1, cv2.LINE_AA)
 
 
-def _card(
-    keypoint: Keypoint, number: int, image: NDArray[np.uint8] | None, start_ns: int
-) -> NDArray[np.uint8]:
-    width = (_WIDTH_PX - _MARGIN_PX) // _COLUMNS - _MARGIN_PX
+def _card_lines(keypoint: Keypoint, number: int, start_ns: int) -> list[Line]:
     gripper = {True: ', open', False: ', closed', None: ''}[keypoint.is_open]
     place = ', '.join(f'{value:.3f}' for value in keypoint.position)
     seconds = (keypoint.stamp_ns - start_ns) / 1e9
-    lines = [
+    return [
         Line(f'{number}: {keypoint.reason}{gripper}', 0.55, _COLOURS[keypoint.reason]),
-        Line(f'{seconds:.2f} s, [{place}] m', 0.42, _FAINT),
+        Line(f'{seconds:.2f} s, [{place}] m', 0.42, FAINT),
     ]
-    text = text_block(lines, width)
-    if image is None:
-        return text
-    height = round(image.shape[0] * width / image.shape[1])
-    small = cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA)
-    return np.vstack([np.asarray(small, np.uint8), text])
-
-
-def _row(cards: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:
-    height = max(card.shape[0] for card in cards)
-    row = np.full((height, _WIDTH_PX - 2 * _MARGIN_PX, 3), PAPER, np.uint8)
-    for column, card in enumerate(cards):
-        left = column * (card.shape[1] + _MARGIN_PX)
-        row[: card.shape[0], left : left + card.shape[1]] = card
-    return row
-
-
-def _padded(block: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    page = np.full((block.shape[0] + _MARGIN_PX, _WIDTH_PX, 3), PAPER, np.uint8)
-    top = _MARGIN_PX // 2
-    page[top : top + block.shape[0], _MARGIN_PX : _MARGIN_PX + block.shape[1]] = block
-    return page

@@ -118,9 +118,60 @@ def write_sheet(path: Path, parts: Sequence[NDArray[np.uint8]]) -> None:
         raise InputError(msg) from None
 
 
-_FAINT = (125, 125, 125)
+class Sheet:
+    """A page of one width: paragraphs and rows of cards, one below the other."""
+
+    def __init__(self, card_px: int, margin_px: int, columns: int = 4) -> None:
+        """Say how wide a card and a margin are [px], and how many cards stand side by side."""
+        self.card_px, self.margin_px, self.columns = card_px, margin_px, columns
+        self.width_px = columns * (card_px + margin_px) + margin_px
+        self._parts: list[NDArray[np.uint8]] = []
+
+    def add(self, picture: NDArray[np.uint8]) -> None:
+        """Add a picture of the full width. Shape (H, width_px, 3)."""
+        self._parts.append(picture)
+
+    def add_text(self, lines: Sequence[Line]) -> None:
+        """Add a paragraph between the margins."""
+        self._add_block(text_block(lines, self.width_px - 2 * self.margin_px))
+
+    def add_cards(self, cards: Sequence[NDArray[np.uint8]]) -> None:
+        """Add cards in rows. Shape of each (H, card_px, 3)."""
+        for first in range(0, len(cards), self.columns):
+            row = cards[first : first + self.columns]
+            height = max(card.shape[0] for card in row)
+            block = np.full((height, self.width_px - 2 * self.margin_px, 3), PAPER, np.uint8)
+            for column, card in enumerate(row):
+                left = column * (self.card_px + self.margin_px)
+                block[: card.shape[0], left : left + self.card_px] = card
+            self._add_block(block)
+
+    def card(self, image: NDArray[np.uint8] | None, lines: Sequence[Line]) -> NDArray[np.uint8]:
+        """An image as wide as a card, with text below; None: the text alone."""
+        text = text_block(lines, self.card_px)
+        if image is None:
+            return text
+        size = self.card_px, round(image.shape[0] * self.card_px / image.shape[1])
+        return np.vstack([cv2.resize(image, size, interpolation=cv2.INTER_AREA), text])
+
+    def write(self, path: Path) -> None:
+        """Write the page as PNG; the file appears only when it is complete.
+
+        Raises:
+            InputError: The file cannot be written.
+        """
+        write_sheet(path, self._parts)
+
+    def _add_block(self, block: NDArray[np.uint8]) -> None:
+        page = np.full((block.shape[0] + self.margin_px, self.width_px, 3), PAPER, np.uint8)
+        top, left = self.margin_px // 2, self.margin_px
+        page[top : top + block.shape[0], left : left + block.shape[1]] = block
+        self.add(page)
+
+
+FAINT = (125, 125, 125)
 _GOOD, _BAD, _ACCENT = (70, 140, 40), (50, 50, 200), (170, 95, 20)
-_CARD_PX, _MARGIN_PX, _COLUMNS = 380, 24, 4
+_CARD_PX, _MARGIN_PX = 380, 24
 _MAX_CARDS = 16
 
 
@@ -164,17 +215,23 @@ def write_contact_sheet(
     Raises:
         InputError: The file cannot be written.
     """
-    width = _COLUMNS * (_CARD_PX + _MARGIN_PX) + _MARGIN_PX
-    shown = _evenly(keyframes, _MAX_CARDS)
+    sheet = Sheet(_CARD_PX, _MARGIN_PX)
     start_ns = keyframes[0].stamp_ns if keyframes else 0
     texts = {delta.to_id: delta for delta in deltas}
-    cards = [_card(keyframe, texts.get(keyframe.id), start_ns) for keyframe in shown]
     head = f'{len(keyframes)} keyframes, {len(deltas)} semantic deltas'
-    parts = [_paragraph([Line(title, 0.9), Line(head, 0.5, _FAINT)], width)]
-    for row in range(0, len(cards), _COLUMNS):
-        parts.append(_side_by_side(cards[row : row + _COLUMNS], width))
-    parts += [_paragraph(_question_lines(question), width) for question in questions]
-    write_sheet(path, parts)
+    sheet.add_text([Line(title, 0.9), Line(head, 0.5, FAINT)])
+    sheet.add_cards(
+        [
+            sheet.card(
+                shrink(keyframe.image.decode(), _CARD_PX),
+                _keyframe_lines(keyframe, texts.get(keyframe.id), start_ns),
+            )
+            for keyframe in _evenly(keyframes, _MAX_CARDS)
+        ]
+    )
+    for question in questions:
+        sheet.add_text(_question_lines(question))
+    sheet.write(path)
 
 
 def _evenly(keyframes: Sequence[Keyframe], limit: int) -> list[Keyframe]:
@@ -184,23 +241,18 @@ def _evenly(keyframes: Sequence[Keyframe], limit: int) -> list[Keyframe]:
     return [keyframes[index] for index in chosen]
 
 
-def _card(keyframe: Keyframe, delta: SemanticDelta | None, start_ns: int) -> NDArray[np.uint8]:
-    image = shrink(keyframe.image.decode(), _CARD_PX)
-    height, width = image.shape[:2]
-    scale = _CARD_PX / width
-    size = (_CARD_PX, round(height * scale))
-    image = np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA), np.uint8)
+def _keyframe_lines(keyframe: Keyframe, delta: SemanticDelta | None, start_ns: int) -> list[Line]:
     seconds = (keyframe.stamp_ns - start_ns) / 1e9
     overlap = 'none' if keyframe.overlap is None else f'{keyframe.overlap:.2f}'
     reason = keyframe.reason.name.lower().replace('_', ' ')
     lines = [
         Line(f'Keyframe {keyframe.id}, {seconds:.1f} s', 0.55),
-        Line(f'{reason}, overlap {overlap}, {keyframe.inliers} inliers', 0.42, _FAINT),
+        Line(f'{reason}, overlap {overlap}, {keyframe.inliers} inliers', 0.42, FAINT),
     ]
     if delta:
         lines += [Line(delta.action, 0.45, _ACCENT)] if delta.action else []
         lines += [Line(delta.error or delta.change, 0.45)]
-    return np.vstack([image, text_block(lines, _CARD_PX)])
+    return lines
 
 
 def _question_lines(question: AnsweredQuestion) -> list[Line]:
@@ -217,29 +269,8 @@ def _question_lines(question: AnsweredQuestion) -> list[Line]:
     )
     return [
         Line(answer.question, 0.65),
-        *([Line(options, 0.5, _FAINT)] if options else []),
+        *([Line(options, 0.5, FAINT)] if options else []),
         Line(question.refusal or answer.think, 0.48),
         Line(result, 0.6, colour),
-        Line(model, 0.42, _FAINT),
+        Line(model, 0.42, FAINT),
     ]
-
-
-def _paragraph(lines: Sequence[Line], width: int) -> NDArray[np.uint8]:
-    block = text_block(lines, width - 2 * _MARGIN_PX)
-    return _padded(block, width)
-
-
-def _side_by_side(cards: Sequence[NDArray[np.uint8]], width: int) -> NDArray[np.uint8]:
-    height = max(card.shape[0] for card in cards)
-    row = np.full((height, width - 2 * _MARGIN_PX, 3), PAPER, np.uint8)
-    for column, card in enumerate(cards):
-        left = column * (_CARD_PX + _MARGIN_PX)
-        row[: card.shape[0], left : left + _CARD_PX] = card
-    return _padded(row, width)
-
-
-def _padded(block: NDArray[np.uint8], width: int) -> NDArray[np.uint8]:
-    page = np.full((block.shape[0] + _MARGIN_PX, width, 3), PAPER, np.uint8)
-    top = _MARGIN_PX // 2
-    page[top : top + block.shape[0], _MARGIN_PX : _MARGIN_PX + block.shape[1]] = block
-    return page

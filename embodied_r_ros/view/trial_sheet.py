@@ -8,19 +8,17 @@ from typing import TYPE_CHECKING
 
 import cv2
 from embodied_r_ros.reasoning.completions import option_letter
-from embodied_r_ros.view.sheet import INK, Line, PAPER, text_block, write_sheet
+from embodied_r_ros.view.sheet import FAINT, INK, Line, Sheet
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from embodied_r_ros.arm.trial import Trial, TrialStep
     from embodied_r_ros.types.geometry import Intrinsics, Pose, Position
     from numpy.typing import NDArray
 
-_COLUMNS, _CARD_PX, _MARGIN_PX = 4, 400, 16
-_FAINT = (125, 125, 125)
+_CARD_PX, _MARGIN_PX = 400, 16
 _CHOSEN, _OTHER, _TOOL = (40, 160, 40), (255, 255, 255), (0, 200, 255)  # BGR
 _MAX_CARDS = 24
 _FONT = cv2.FONT_HERSHEY_SIMPLEX
@@ -41,42 +39,43 @@ def write_trial_sheet(
     Raises:
         InputError: The file cannot be written.
     """
-    width = _COLUMNS * (_CARD_PX + _MARGIN_PX) + _MARGIN_PX
     end = 'succeeded' if trial.is_success else 'failed'
     head = f'{end} after {trial.seconds:.1f} s, {len(trial.steps)} keypoints; {title}'
     legend = (
         'green: chosen; white: other candidates; yellow: the tool; a line goes down to the table'
     )
-    lines = [Line(trial.task, 0.9), Line(head, 0.55), Line(legend, 0.45, _FAINT)]
+    lines = [Line(trial.task, 0.9), Line(head, 0.55), Line(legend, 0.45, FAINT)]
     if trial.refusals:
         lines.append(Line(f'{len(trial.refusals)} refused, last: {trial.refusals[-1]}', 0.45))
-    parts = [_padded(text_block(lines, width - 2 * _MARGIN_PX), width)]
-    cards = [
-        _card(number, step, camera, camera_pose)
-        for number, step in enumerate(trial.steps[:_MAX_CARDS], 1)
-    ]
-    for first in range(0, len(cards), _COLUMNS):
-        parts.append(_padded(_row(cards[first : first + _COLUMNS]), width))
-    write_sheet(path, parts)
+    sheet = Sheet(_CARD_PX, _MARGIN_PX)
+    sheet.add_text(lines)
+    sheet.add_cards(
+        [
+            sheet.card(_image(step, camera, camera_pose), _card_lines(number, step))
+            for number, step in enumerate(trial.steps[:_MAX_CARDS], 1)
+        ]
+    )
+    sheet.write(path)
 
 
-def _card(
-    number: int, step: TrialStep, camera: Intrinsics, camera_pose: Pose
-) -> NDArray[np.uint8]:
+def _card_lines(number: int, step: TrialStep) -> list[Line]:
     place = ', '.join(f'{value:.3f}' for value in step.candidates[step.chosen])
     gripper = {True: 'closed', False: 'open', None: 'as before'}[step.closed]
-    lines = [
+    return [
         Line(f'{number}: {option_letter(step.chosen)}, gripper {gripper}', 0.55, _CHOSEN),
-        Line(f'{step.at_s:.1f} s, to ({place}) m', 0.42, _FAINT),
+        Line(f'{step.at_s:.1f} s, to ({place}) m', 0.42, FAINT),
     ]
-    text = text_block(lines, _CARD_PX)
+
+
+def _image(step: TrialStep, camera: Intrinsics, camera_pose: Pose) -> NDArray[np.uint8] | None:
+    """The image of a step at the width of a card, with tool and candidates; None: it has none."""
     if step.image is None:
-        return text
+        return None
     scale = _CARD_PX / camera.width
     size = _CARD_PX, round(camera.height * scale)
     image = np.asarray(cv2.resize(step.image, size, interpolation=cv2.INTER_LINEAR), np.uint8)
     _draw(image, step, camera, camera_pose, scale)
-    return np.vstack([image, text])
+    return image
 
 
 def _draw(
@@ -127,19 +126,3 @@ def _pixel(
     u = camera.fx * seen[0] / seen[2] + camera.cx
     v = camera.fy * seen[1] / seen[2] + camera.cy
     return round(float(u) * scale), round(float(v) * scale)
-
-
-def _row(cards: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:
-    height = max(card.shape[0] for card in cards)
-    width = len(cards) * (_CARD_PX + _MARGIN_PX)
-    row = np.full((height, width, 3), PAPER, np.uint8)
-    for column, card in enumerate(cards):
-        left = column * (_CARD_PX + _MARGIN_PX)
-        row[: card.shape[0], left : left + _CARD_PX] = card
-    return row
-
-
-def _padded(block: NDArray[np.uint8], width: int) -> NDArray[np.uint8]:
-    page = np.full((block.shape[0] + _MARGIN_PX, width, 3), PAPER, np.uint8)
-    page[_MARGIN_PX // 2 :][: block.shape[0], _MARGIN_PX : _MARGIN_PX + block.shape[1]] = block
-    return page

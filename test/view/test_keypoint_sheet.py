@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.arm.demonstration import Demonstration, Keypoint
-from embodied_r_ros.view import keypoint_sheet
+from embodied_r_ros.view import sheet
 from embodied_r_ros.view.keypoint_sheet import write_keypoint_sheet
 from embodied_r_ros.view.sheet import text_block
 import numpy as np
@@ -28,7 +28,7 @@ def texts_of_sheet(path: Path, count: int, monkeypatch: pytest.MonkeyPatch) -> l
         written.extend(line.text for line in lines)
         return text_block(lines, width)
 
-    monkeypatch.setattr(keypoint_sheet, 'text_block', noted)
+    monkeypatch.setattr(sheet, 'text_block', noted)
     stamps = 1_000_000_000 + 100_000_000 * np.arange(10 * count)
     positions = np.asarray(np.linspace((0.0, 0.0, 0.1), (0.3, 0.0, 0.1), 10 * count), np.float64)
     shown = Demonstration(stamps, positions, task='stack the blocks')
