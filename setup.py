@@ -13,6 +13,57 @@ nodes = (
     'episode_recorder',
     'bag_player',
 )
+# With a sourced ROS, NumPy and OpenCV are the system's, which rosdep installs: OpenCV's package has
+# no metadata, so that pip would put a second one over it, with a NumPy that cv_bridge is not
+# compiled for, and `pkg_resources` would miss it when a command starts.
+of_the_system = ['numpy>=1.21', 'opencv-python-headless>=4.5']
+core = [
+    'PyYAML>=5.4',
+    'httpx>=0.22',
+    'httpx-sse>=0.4',
+    'jinja2>=3.0',
+    'lz4>=3.1',
+    'mcap>=1.6',
+    'rosbags>=0.11',
+    'rosbags-image>=0.10',
+    'scipy>=1.8',
+    'tqdm>=4.57',
+]
+unsaid = "requests; python_version < '3.11'"  # by the transformers of Python 3.10
+extras = {
+    # Models and training. Python 3.11 has a small CPU build of torch.
+    'serve': ['torch', 'transformers[serving]', unsaid],
+    'train': [
+        'accelerate',
+        'datasets',
+        'matplotlib',
+        'peft',
+        'pytorch_optimizer',
+        'safetensors',
+        'tensorboard',
+        'torch',
+        'transformers',
+        'trl',
+        unsaid,
+    ],
+    # On GPUs of NVIDIA, with requirements/constraints-gpu.txt. TRL 1.16 can do rollouts with these
+    # versions of vLLM; DeepSpeed is for training/configs/qwen2.5-3b-8gpu.yaml.
+    'gpu': ['vllm>=0.22,<0.32', 'deepspeed'],
+    # Simulated worlds. MuJoCo renders on the CPU through OSMesa (apt: libosmesa6); Meta-World
+    # brings the arm of `embodied-r sim arm`, robot and scenes.
+    'sim': ['mujoco', 'metaworld'],
+    'detector': ['onnxruntime'],
+    'fleet': ['ray[data]', 'fsspec'],
+    'view': ['rerun-sdk>=0.39'],
+    'review': ['starlette', 'uvicorn', 'jinja2>=3.0'],
+    'bt': ['py_trees'],
+    'mcp': ['mcp'],
+    # `embodied-r demos import`: joints to poses by a URDF, and datasets of LeRobot.
+    'demos': ['yourdfpy', 'pyarrow', 'av'],
+    # colcon runs pytest for a package that asks for it here.
+    'test': ['pytest', 'pytest-timeout', 'pytest-xdist', 'hypothesis'],
+    'dev': ['ruff', 'mypy', 'types-PyYAML', 'types-tqdm', 'matplotlib'],
+}
 
 
 def shared(folder):
@@ -26,7 +77,7 @@ def shared(folder):
 
 setup(
     name=package_name,
-    version='0.1.0',
+    version='0.2.0',
     packages=find_packages(include=['embodied_r_ros', 'embodied_r_ros.*']),
     package_data={package_name: ['py.typed']},
     data_files=[
@@ -37,13 +88,14 @@ setup(
         *shared('models'),
         *shared('samples'),
     ],
-    install_requires=['setuptools'],
+    install_requires=core if os.environ.get('ROS_DISTRO') else of_the_system + core,
+    python_requires='>=3.10',
     zip_safe=True,
     maintainer='embodied_r_ros maintainers',
     maintainer_email='maintainers@embodied-r-ros.example',
     description="Spatial reasoning from a robot's own camera over ROS 2.",
     license='Apache-2.0',
-    extras_require={'test': ['pytest'], 'view': ['rerun-sdk']},
+    extras_require=extras,
     entry_points={
         'console_scripts': [
             'embodied-r = embodied_r_ros.cli.main:main',

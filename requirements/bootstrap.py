@@ -66,11 +66,19 @@ def run(*command: str | Path, env: dict[str, str] | None = None) -> None:
         fail(f'{Path(str(command[0])).name} failed with code {done.returncode}, see above')
 
 
+def extras() -> list[str]:
+    """List the extras of setup.py that this set-up installs: all but those that want a GPU.
+
+    The viewer of Rerun needs NumPy 2, which the system of a sourced ROS may not have.
+    """
+    names = ['bt', 'demos', 'detector', 'dev', 'fleet', 'mcp', 'review', 'sim', 'test']
+    names += [] if SOURCED_ROS else ['view']
+    return names + (['serve', 'train'] if WITH_TORCH else [])
+
+
 def requirement_files() -> list[Path]:
-    """List the requirement files that this set-up installs."""
-    names = ['base', 'sim', 'demos', 'dev']
-    names += [] if SOURCED_ROS else ['ros', 'ros-build']
-    names += ['train'] if WITH_TORCH else []
+    """List the requirement files that this set-up installs: wheels of ROS, which are no extra."""
+    names = [] if SOURCED_ROS else ['ros', 'ros-build']
     return [ROOT / 'requirements' / f'{name}.txt' for name in names]
 
 
@@ -154,35 +162,39 @@ def fits(config: str) -> bool:
     )
 
 
-def beside_the_system(lines: list[str], probed: str) -> list[str]:
-    """Take from requirements and constraints what would hide NumPy or OpenCV of the system."""
+def beside_the_system(constraints: list[str], probed: str) -> list[str]:
+    """Take from the constraints what would hide NumPy or OpenCV of the system."""
     version, opencv = probed.split()
     if version == '-':
-        return lines
+        return constraints
     major = int(version.partition('.')[0])
+    lines = [re.sub('^numpy==.*', f'numpy<{major + 1}', line) for line in constraints]
     if opencv == 'True':
         lines = [line for line in lines if not line.startswith('opencv-python')]
-    elif major == 1:  # from 4.12 on, OpenCV needs NumPy 2
-        lines = [re.sub('^(opencv-python-headless).*', r'\1<4.12', line) for line in lines]
-    if major == 1:  # pandas 3 needs NumPy 2
+    if major == 1:  # from OpenCV 4.12 and pandas 3 on, they need NumPy 2
+        lines = [re.sub('^(opencv-python-headless)==.*', r'\1<4.12', line) for line in lines]
         lines = [re.sub('^pandas==.*', 'pandas<3', line) for line in lines]
-    return [re.sub('^numpy.*', f'numpy<{major + 1}', line) for line in lines]
+    return lines
 
 
 def pinned_requirements() -> list[str | Path]:
-    """Give pip's options: requirements and constraints, as they are or fitted to a sourced ROS."""
-    files = [ROOT / 'requirements' / 'constraints.txt', *requirement_files()]
+    """Give pip's options: constraints, fitted to a sourced ROS, and what is installed with them.
+
+    setup.py leaves OpenCV to a sourced ROS; where its system has none, it is asked for here.
+    """
+    constraints = ROOT / 'requirements' / 'constraints.txt'
+    wanted: list[str | Path] = [part for file in requirement_files() for part in ('-r', file)]
     if SOURCED_ROS:
-        probed = system_says(PROBE)
-        for index, file in enumerate(files):
-            files[index] = VENV / file.name
-            lines = beside_the_system(file.read_text().splitlines(), probed)
-            files[index].write_text('\n'.join(lines) + '\n')
-    return ['-c', files[0], *(part for file in files[1:] for part in ('-r', file))]
+        probed = system_says(PROBE) or '- False'
+        lines = beside_the_system(constraints.read_text().splitlines(), probed)
+        constraints = VENV / constraints.name
+        constraints.write_text('\n'.join(lines) + '\n')
+        wanted += [] if probed.endswith('True') else ['opencv-python-headless']
+    return ['-c', constraints, *wanted, '--editable', f'{ROOT}[{",".join(extras())}]']
 
 
 def install_requirements() -> None:
-    """Install the pinned requirements.
+    """Install the package in place with its extras, in pinned versions.
 
     A build of torch without CUDA is asked for by its version alone; which file pip takes is the
     index's choice.
@@ -195,13 +207,9 @@ def install_requirements() -> None:
         '--quiet',
         '--disable-pip-version-check',
     ]
-    pinned = pinned_requirements()
-    say('installing ' + ', '.join(name.stem for name in requirement_files()))
-    run(*pip, *pinned)
-    say('installing embodied_r_ros')
-    # Older setuptools puts the commands of an editable install elsewhere.
-    run(*pip, *pinned[:2], 'setuptools>=64', 'wheel')
-    run(*pip, '--no-deps', '--no-build-isolation', '--editable', ROOT)
+    files = [file.stem for file in requirement_files()]
+    say('installing embodied_r_ros with ' + ', '.join([*extras(), *files]))
+    run(*pip, *pinned_requirements())
 
 
 def site_packages() -> Path:

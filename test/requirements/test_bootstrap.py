@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from test.requirements.package import options_of_setup
+
 ROOT = Path(__file__).resolve().parents[2]
-BASE = ['numpy>=1.21', 'opencv-python-headless>=4.5', 'PyYAML>=5.4']
 PINS = ['numpy==2.2.6', 'opencv-python-headless==4.12.0.88', 'PyYAML==6.0.3']
 PANDAS = "pandas==3.1.1; python_version >= '3.11'"
 
@@ -30,25 +31,60 @@ def bootstrap() -> Any:
 
 
 @pytest.mark.parametrize(
-    ('probed', 'base', 'pins'),
+    ('probed', 'pins'),
     [
-        ('1.26.4 True', ['numpy<2', BASE[2]], ['numpy<2', PINS[2]]),
-        ('2.3.1 True', ['numpy<3', BASE[2]], ['numpy<3', PINS[2]]),
-        (
-            '1.26.4 False',
-            ['numpy<2', 'opencv-python-headless<4.12', BASE[2]],
-            ['numpy<2', 'opencv-python-headless<4.12', PINS[2]],
-        ),
-        ('2.3.1 False', ['numpy<3', *BASE[1:]], ['numpy<3', *PINS[1:]]),
-        ('- False', BASE, PINS),
-        ('- True', BASE, PINS),
+        ('1.26.4 True', ['numpy<2', PINS[2]]),
+        ('2.3.1 True', ['numpy<3', PINS[2]]),
+        ('1.26.4 False', ['numpy<2', 'opencv-python-headless<4.12', PINS[2]]),
+        ('2.3.1 False', ['numpy<3', *PINS[1:]]),
+        ('- False', PINS),
+        ('- True', PINS),
     ],
 )
 def test_numpy_and_opencv_of_the_system_are_not_hidden(
-    bootstrap: Any, probed: str, base: list[str], pins: list[str]
+    bootstrap: Any, probed: str, pins: list[str]
 ) -> None:
-    assert bootstrap.beside_the_system(BASE, probed) == base
     assert bootstrap.beside_the_system(PINS, probed) == pins
+
+
+@pytest.mark.parametrize(
+    ('probed', 'asked_for'),
+    [('1.26.4 True', False), ('1.26.4 False', True), ('- False', True), ('', True)],
+)
+def test_opencv_is_asked_for_where_a_sourced_ros_has_none(
+    bootstrap: Any, tmp_path: Path, probed: str, asked_for: bool
+) -> None:
+    bootstrap.SOURCED_ROS, bootstrap.VENV = 'jazzy', tmp_path
+    bootstrap.system_says = lambda code: probed
+    options = bootstrap.pinned_requirements()
+    assert options[:2] == ['-c', tmp_path / 'constraints.txt']
+    assert ('opencv-python-headless' in options) is asked_for
+    assert '-r' not in options
+
+
+def test_wheels_of_ros_are_installed_where_none_is_sourced(bootstrap: Any) -> None:
+    bootstrap.SOURCED_ROS = ''
+    options = [str(option) for option in bootstrap.pinned_requirements()]
+    assert [Path(options[index + 1]).name for index in (0, 2, 4)] == [
+        'constraints.txt',
+        'ros.txt',
+        'ros-build.txt',
+    ]
+
+
+@pytest.mark.parametrize(
+    ('ros', 'with_torch', 'left_out'),
+    [
+        ('', True, {'gpu'}),
+        ('jazzy', True, {'gpu', 'view'}),
+        ('', False, {'gpu', 'serve', 'train'}),
+    ],
+)
+def test_every_extra_but_those_that_do_not_fit_is_installed(
+    bootstrap: Any, ros: str, with_torch: bool, left_out: set[str]
+) -> None:
+    bootstrap.SOURCED_ROS, bootstrap.WITH_TORCH = ros, with_torch
+    assert set(options_of_setup()['extras_require']) - set(bootstrap.extras()) == left_out
 
 
 def test_pandas_goes_with_numpy_of_the_system(bootstrap: Any) -> None:

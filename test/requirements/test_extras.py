@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The package's requirements: what is core, what is an extra, and that each is pinned."""
+
+from __future__ import annotations
+
+from importlib.metadata import metadata
+import re
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+import pytest
+
+from test.requirements.package import constraints, options_of_setup, ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+FEATURES = 'serve train sim detector fleet view review bt mcp gpu'.split()
+PYTHONS = ('3.10', '3.11', '3.12', '3.13')
+OF_THE_SYSTEM = {'numpy', 'opencv-python-headless'}
+
+
+def names(requirements: Iterable[str], python: str = '3.11') -> set[str]:
+    """Packages that are required with a version of Python."""
+    read = [Requirement(requirement) for requirement in requirements]
+    environment = {'python_version': python}
+    return {
+        canonicalize_name(one.name)
+        for one in read
+        if one.marker is None or one.marker.evaluate(environment)
+    }
+
+
+def test_every_feature_has_its_extra() -> None:
+    assert set(FEATURES) <= set(options_of_setup()['extras_require'])
+
+
+@pytest.mark.parametrize('python', PYTHONS)
+def test_what_the_cpu_build_names_is_pinned(python: str) -> None:
+    options = options_of_setup(ROS_DISTRO='')
+    extras = options['extras_require'].items()
+    named = [line for extra, lines in extras if extra != 'gpu' for line in lines]
+    pinned = constraints('constraints.txt', python)
+    assert names([*options['install_requires'], *named], python) <= set(pinned)
+    assert {version[:2] for version in pinned.values()} == {'=='}
+
+
+@pytest.mark.parametrize('python', PYTHONS[1:])
+def test_what_the_gpu_build_names_is_pinned(python: str) -> None:
+    options = options_of_setup(ROS_DISTRO='')
+    named = [line for extra in ('gpu', 'serve', 'train') for line in options['extras_require'][extra]]
+    pinned = constraints('constraints-gpu.txt', python)
+    assert names([*options['install_requires'], *named], python) <= set(pinned)
+
+
+def test_pinned_versions_are_among_those_asked_for() -> None:
+    options = options_of_setup(ROS_DISTRO='')
+    lines = [*options['install_requires'], *sum(options['extras_require'].values(), [])]
+    for python in PYTHONS[1:]:
+        both = constraints('constraints-gpu.txt', python) | constraints('constraints.txt', python)
+        for asked in map(Requirement, lines):
+            version = both.get(canonicalize_name(asked.name), '').removeprefix('==')
+            assert not version or asked.specifier.contains(version), (str(asked), version)
+
+
+def test_numpy_and_opencv_of_a_sourced_ros_are_not_asked_for() -> None:
+    alone = names(options_of_setup(ROS_DISTRO='')['install_requires'])
+    beside = names(options_of_setup(ROS_DISTRO='jazzy')['install_requires'])
+    assert alone - beside == OF_THE_SYSTEM
+    assert beside < alone
+
+
+def test_colcon_is_told_that_there_are_tests() -> None:
+    assert 'pytest' in options_of_setup()['extras_require']['test']
+
+
+def test_one_version_everywhere() -> None:
+    files = ('package.xml', 'embodied_r_msgs/package.xml')
+    said = {ElementTree.parse(ROOT / file).findtext('version') for file in files}
+    assert said == {options_of_setup()['version']}
+
+
+def test_the_installed_package_offers_the_same_extras() -> None:
+    assert set(metadata('embodied_r_ros').get_all('Provides-Extra') or []) == set(
+        options_of_setup()['extras_require']
+    )
+
+
+def test_apt_brings_what_the_core_needs_where_it_has_it() -> None:
+    """What has no package at apt, `docs/on_a_robot.md` installs with pip."""
+    depends = ElementTree.parse(ROOT / 'package.xml').iterfind('exec_depend')
+    of_apt = {str(depend.text).removeprefix('python3-') for depend in depends}
+    core = names(options_of_setup(ROS_DISTRO='')['install_requires'])
+    short = {re.sub('^py(?=yaml)|-python-headless$', '', name) for name in core}
+    assert short - of_apt == {'httpx-sse', 'lz4', 'mcap', 'rosbags', 'rosbags-image'}
