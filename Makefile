@@ -20,7 +20,7 @@ circle: setup
 	@$(VENV)/python -m examples.circle --out out/circle $(ARGS)
 
 test: setup
-	@$(VENV)/python -m pytest -m 'not slow' $(ARGS)
+	@$(VENV)/python -m pytest -n 2 --dist worksteal -m 'not slow' $(ARGS)
 
 test-slow: setup
 	@$(VENV)/python -m pytest -m slow $(ARGS)

@@ -20,13 +20,10 @@ of_the_system = ['numpy>=1.21', 'opencv-python-headless>=4.5']
 core = [
     'PyYAML>=5.4',
     'httpx>=0.22',
-    'httpx-sse>=0.4',
-    'jinja2>=3.0',
     'lz4>=3.1',
     'mcap>=1.6',
     'rosbags>=0.11',
     'rosbags-image>=0.10',
-    'scipy>=1.8',
     'tqdm>=4.57',
 ]
 unsaid = "requests; python_version < '3.11'"  # by the transformers of Python 3.10

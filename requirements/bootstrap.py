@@ -67,11 +67,11 @@ def run(*command: str | Path, env: dict[str, str] | None = None) -> None:
 
 
 def extras() -> list[str]:
-    """List the extras of setup.py that this set-up installs: all but those that want a GPU.
+    """List the extras of setup.py that this set-up installs: those that the tests use.
 
     The viewer of Rerun needs NumPy 2, which the system of a sourced ROS may not have.
     """
-    names = ['bt', 'demos', 'detector', 'dev', 'fleet', 'mcp', 'review', 'sim', 'test']
+    names = ['demos', 'dev', 'sim', 'test']
     names += [] if SOURCED_ROS else ['view']
     return names + (['serve', 'train'] if WITH_TORCH else [])
 

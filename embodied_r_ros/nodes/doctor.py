@@ -52,7 +52,7 @@ def installation_checks() -> dict[str, Check]:
         'rmw': _rmw(),
         'messages': _messages(),
         'model': _model(),
-        'model_server': _program('transformers', 'install requirements/train.txt'),
+        'model_server': _program('transformers', "pip install '.[serve]'"),
         'simulator': _simulator(),
         'disk': _disk(),
         'clock': _clock(),
@@ -116,7 +116,7 @@ def _program(name: str, remedy: str) -> Check:
 
 def _simulator() -> Check:
     if find_spec('mujoco') is None:
-        return Check(False, 'mujoco is not installed', 'install requirements/sim.txt')
+        return Check(False, 'mujoco is not installed', "pip install '.[sim]'")
     return Check(True, 'mujoco')
 
 

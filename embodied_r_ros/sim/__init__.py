@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Simulated worlds with known truth; an optional extra (requirements/sim.txt)."""
+"""Simulated worlds with known truth; an optional extra (`pip install '.[sim]'`)."""
 
 from importlib.util import find_spec
 import os
