@@ -27,8 +27,9 @@ RECIPES = [
 
 
 def commands() -> set[tuple[str, ...]]:
-    """Commands of the page on training and of the heads of the configs that write one file."""
-    lines = (ROOT / 'training/README.md').read_text().splitlines()
+    """Commands of the pages on training and of the heads of the configs that write one file."""
+    pages = (ROOT / 'training/README.md', ROOT / 'docs/training_arms.md')
+    lines = [line for page in pages for line in page.read_text().splitlines()]
     for path in (*EXPERIMENTS, *RECIPES):
         heads = path.read_text().splitlines()
         lines += [line[4:] for line in heads if line.startswith('#   ')]

@@ -13,15 +13,16 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / 'training/configs'
 EXPERIMENTS = sorted((CONFIGS / 'experiments').glob('*.yaml'))
+PAGES = [ROOT / 'training/README.md', *sorted((ROOT / 'docs').rglob('*.md'))]
 RECIPES = [CONFIGS / f'{name}.yaml' for name in ('nano', 'nano-control', 'nano-sft', 'judge')]
 
 
 def made() -> set[str]:
     """Files and folders that a command of the pages or of the head of a config writes."""
-    pages = [ROOT / 'training/README.md', ROOT / 'docs/results.md', *EXPERIMENTS]
+    pages = [*PAGES, *EXPERIMENTS]
     told = '\n'.join(page.read_text() for page in pages)
     found = set(re.findall(r'--out(?:put_dir)? ([\w./$-]+)', told))
-    found |= set(re.findall(r'training\.(?:release|nano_vision) \S+ (\S+)', told))
+    found |= set(re.findall(r'training\.(?:release|tiny\.vision) \S+ (\S+)', told))
     found |= {path.replace('$s', seed) for path in found if '$s' in path for seed in '012'}
     for recipe in re.findall(r'--config (training/configs/[\w.-]+\.yaml)', told):
         found.add(str(settings(ROOT / recipe).get('output_dir', '')))
@@ -67,9 +68,12 @@ def test_what_a_recipe_reads_is_made(path: Path) -> None:
     assert not missing(read, made())
 
 
-@pytest.mark.parametrize(
-    'command', re.findall(r'-m (training[\w.]*)', (ROOT / 'training/README.md').read_text())
-)
+COMMANDS = {
+    name for page in PAGES for name in re.findall(r'-m (training[\w.]*)', page.read_text())
+}
+
+
+@pytest.mark.parametrize('command', sorted(COMMANDS))
 def test_commands_that_are_told_exist(command: str) -> None:
     path = ROOT / command.replace('.', '/')
     assert path.with_suffix('.py').exists() or (path / '__main__.py').exists()

@@ -277,7 +277,7 @@ def test_count_of_another_colour_leads_nowhere() -> None:
     once = samples(rows, Random(1), held_out=False, talk_share=0.0, colours_renamed=1)
     assert [sample.kind for sample in once].count('renamed') == 1
     assert not any('green objects:' in case.think for case in renamed)
-    judge = FolderJudge(shared_path('models', 'judge-sft'))
+    judge = FolderJudge(shared_path('models', 'judge'))
     assert judge.conclusions(renamed) == [NONE_OF_THESE] * 3
     [whole] = [sample for sample in made if sample.kind == 'whole']
     assert judge.conclusions([whole.case]) == [whole.answer]
