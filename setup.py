@@ -13,9 +13,9 @@ nodes = (
     'episode_recorder',
     'bag_player',
 )
-# With a sourced ROS, rosdep installs NumPy and OpenCV. OpenCV's package of the system has no
+# With a sourced ROS, NumPy and OpenCV are the system's, which rosdep installs. Its OpenCV has no
 # metadata: pip would put a second one over it, with a NumPy that cv_bridge is not compiled for,
-# and `pkg_resources` would miss it when a command starts.
+# and a command of colcon that comes to import `pkg_resources` would end for want of it.
 of_the_system = ['numpy>=1.21', 'opencv-python-headless>=4.5']
 core = [
     'PyYAML>=5.4',
