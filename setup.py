@@ -84,6 +84,10 @@ setup(
         *shared('config'),
         *shared('models'),
         *shared('samples'),
+        # Without ROS, recordings are read and written by these.
+        *shared('embodied_r_msgs/msg'),
+        *shared('embodied_r_msgs/srv'),
+        *shared('embodied_r_msgs/action'),
     ],
     install_requires=core if os.environ.get('ROS_DISTRO') else of_the_system + core,
     python_requires='>=3.10',

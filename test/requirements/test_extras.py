@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from importlib.metadata import metadata
 from itertools import chain
+from pathlib import Path
 import re
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
@@ -78,6 +79,13 @@ def test_numpy_and_opencv_of_a_sourced_ros_are_not_asked_for() -> None:
 
 def test_colcon_is_told_that_there_are_tests() -> None:
     assert 'pytest' in options_of_setup()['extras_require']['test']
+
+
+def test_definitions_of_messages_travel_with_the_package() -> None:
+    files = options_of_setup()['data_files']
+    shipped = {Path(folder).name: len(files) for folder, files in files if 'msgs' in folder}
+    folders = [ROOT / 'embodied_r_msgs' / kind for kind in ('msg', 'srv', 'action')]
+    assert shipped == {folder.name: len(list(folder.iterdir())) for folder in folders}
 
 
 def test_one_version_everywhere() -> None:
