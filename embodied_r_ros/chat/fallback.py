@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+import math
 import threading
 import time
 from typing import Any, Generic, TYPE_CHECKING, TypeVar
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.types.deltas import ModelInfo
 
 Model = TypeVar('Model')
+Reply = TypeVar('Reply')
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,15 @@ class FallbackConfig:
                 f'{self.first_wait_s}'
             )
             raise ConfigError(msg)
+
+
+class NoReplyError(Exception):
+    """No step gave a reply."""
+
+    def __init__(self, failures: Sequence[tuple[FallbackStep[Any], Any]]) -> None:
+        """Take the steps that were asked, each with what it raised."""
+        super().__init__('; '.join(str(error) for _, error in failures))
+        self.failures = failures
 
 
 @dataclass
@@ -111,6 +122,49 @@ class Fallback(Generic[Model]):
             if left_s <= 0:
                 return
             yield step, left_s if index == len(steps) - 1 else left_s / 2
+
+    def ask(
+        self,
+        attempt: Callable[[FallbackStep[Model], float], Reply],
+        deadline_s: float = math.inf,
+        *,
+        errors: type[Exception],
+        is_late: Callable[[Any], bool] = lambda error: False,
+        only_if_another_works: bool = False,
+    ) -> Reply:
+        """The reply of the best step that gives one.
+
+        Args:
+            attempt: Asks one step, which may take so many seconds.
+            deadline_s: Time for all steps; endless where every step has its own limit [s].
+            errors: What an attempt raises where its step gives no reply.
+            is_late: Tells whether a step ran out of time.
+            only_if_another_works: Whether a step is left out only where a later one replies: what
+                fails everywhere is not the fault of the steps.
+
+        Raises:
+            NoReplyError: No step gave one; with the failures, in the order of the steps.
+        """
+        failures: list[tuple[FallbackStep[Model], Exception]] = []
+        blame: list[tuple[FallbackStep[Model], str, float | None]] = []
+        for step, given_s in self.turns(deadline_s):
+            try:
+                reply = attempt(step, given_s)
+            except errors as error:
+                failures.append((step, error))
+                blame.append((step, str(error), given_s if is_late(error) else None))
+                if only_if_another_works:
+                    continue
+            else:
+                self._blame(blame)
+                self.worked(step)
+                return reply
+            self._blame(blame)
+        raise NoReplyError(failures)
+
+    def _blame(self, failures: list[tuple[FallbackStep[Model], str, float | None]]) -> None:
+        while failures:
+            self.failed(*failures.pop(0))
 
     def worked(self, step: FallbackStep[Model]) -> None:
         """Note that a step did what was asked."""

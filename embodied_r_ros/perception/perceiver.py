@@ -11,7 +11,7 @@ import threading
 import time
 from typing import Protocol, TYPE_CHECKING
 
-from embodied_r_ros.chat.fallback import Fallback, FallbackConfig, FallbackStep
+from embodied_r_ros.chat.fallback import Fallback, FallbackConfig, FallbackStep, NoReplyError
 from embodied_r_ros.common.errors import DeadlineError, ModelError
 from embodied_r_ros.types.deltas import DeltaKind, SemanticDelta
 
@@ -159,16 +159,20 @@ class FallbackPerceiver:
 
     def perceive(self, earlier: Keyframe | None, later: Keyframe) -> SemanticDelta:
         """Say what the later keyframe adds; its `model` says who said so."""
-        failed: list[tuple[FallbackStep[Perceiver], SemanticDelta]] = []
-        for step in self._ladder.order():
+
+        def attempt(step: FallbackStep[Perceiver], _: float) -> SemanticDelta:
             delta = _perceived(step.model, earlier, later)
-            if delta.kind is not DeltaKind.FAILED:
-                self._note(step, [(other, told.error, None) for other, told in failed])
-                with self._lock:
-                    self._stood_in += step is not self._first
-                return delta
-            failed.append((step, delta))
-        return failed[0][1]
+            if delta.kind is DeltaKind.FAILED:
+                raise _FailedDeltaError(delta)
+            with self._lock:
+                self._stood_in += step is not self._first
+            return delta
+
+        try:
+            return self._ladder.ask(attempt, errors=_FailedDeltaError, only_if_another_works=True)
+        except NoReplyError as error:
+            delta: SemanticDelta = error.failures[0][1].delta
+            return delta
 
     def focus(
         self, question: str, options: Sequence[str], keyframe: Keyframe, deadline_s: float
@@ -178,19 +182,19 @@ class FallbackPerceiver:
         Raises:
             ModelError: No rung could.
         """
-        failed: list[tuple[FallbackStep[Perceiver], str, float | None]] = []
-        problem = ModelError(f'no time left to look at keyframe {keyframe.id}')
-        for step, given_s in self._ladder.turns(deadline_s):
-            try:
-                text = step.model.focus(question, options, keyframe, given_s)
-            except ModelError as error:
-                problem = error
-                late_s = given_s if isinstance(error, DeadlineError) else None
-                failed.append((step, str(error), late_s))
-            else:
-                self._note(step, failed)
-                return text
-        raise problem
+        try:
+            return self._ladder.ask(
+                lambda step, given_s: step.model.focus(question, options, keyframe, given_s),
+                deadline_s,
+                errors=ModelError,
+                is_late=lambda error: isinstance(error, DeadlineError),
+                only_if_another_works=True,
+            )
+        except NoReplyError as error:
+            if not error.failures:
+                msg = f'no time left to look at keyframe {keyframe.id}'
+                raise ModelError(msg) from None
+            raise error.failures[-1][1] from None
 
     def info(self) -> ModelInfo:
         """Which model perceives while all is well.
@@ -206,16 +210,12 @@ class FallbackPerceiver:
         Raises:
             ModelError: None does.
         """
-        failed: list[tuple[FallbackStep[Perceiver], str, None]] = []
-        for step in self._ladder.order():
-            try:
-                info = step.model.info()
-            except ModelError as error:
-                failed.append((step, str(error), None))
-            else:
-                self._note(step, failed)
-                return info
-        raise ModelError('; '.join(problem for _, problem, _ in failed))
+        try:
+            return self._ladder.ask(
+                lambda step, _: step.model.info(), errors=ModelError, only_if_another_works=True
+            )
+        except NoReplyError as error:
+            raise ModelError(str(error)) from None
 
     def check(self, deadline_s: float) -> None:
         """See that the best rung works.
@@ -229,15 +229,13 @@ class FallbackPerceiver:
         """Look no more at rungs that failed."""
         self._ladder.close()
 
-    def _note(
-        self,
-        worked: FallbackStep[Perceiver],
-        failed: Sequence[tuple[FallbackStep[Perceiver], str, float | None]],
-    ) -> None:
-        """Note who worked, and who did not: why, and in which time where it was late [s]."""
-        for step, problem, late_after_s in failed:
-            self._ladder.failed(step, problem, late_after_s)
-        self._ladder.worked(worked)
+
+class _FailedDeltaError(Exception):
+    """A perceiver gave a delta that says only why there is none."""
+
+    def __init__(self, delta: SemanticDelta) -> None:
+        super().__init__(delta.error)
+        self.delta = delta
 
 
 def _check(perceiver: Perceiver, deadline_s: float) -> None:

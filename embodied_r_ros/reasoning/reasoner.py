@@ -10,7 +10,7 @@ import math
 import time
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.chat.fallback import Fallback, FallbackConfig, FallbackStep
+from embodied_r_ros.chat.fallback import Fallback, FallbackConfig, FallbackStep, NoReplyError
 from embodied_r_ros.chat.protocol import (
     ChatClient,
     ChatRequest,
@@ -360,18 +360,15 @@ def ask_with_fallback(
         Refusal: No rung answered; its answer is the last one's, on the rung REFUSE.
         CancelledError: The asker does not wait any more.
     """
-    refusals: list[tuple[ChatStep, Refusal]] = []
-    for step, given_s in ladder.turns((end_ns - time.monotonic_ns()) / NS_PER_S):
-        try:
-            answer = ask(step, time.monotonic_ns() + round(given_s * NS_PER_S))
-        except Refusal as refusal:
-            refusals.append((step, refusal))
-            is_late = refusal.code is RefusalCode.DEADLINE
-            ladder.failed(step, str(refusal), given_s if is_late else None)
-        else:
-            ladder.worked(step)
-            return answer
-    raise _refusal_of_all(refusals, before)
+    try:
+        return ladder.ask(
+            lambda step, given_s: ask(step, time.monotonic_ns() + round(given_s * NS_PER_S)),
+            (end_ns - time.monotonic_ns()) / NS_PER_S,
+            errors=Refusal,
+            is_late=lambda refusal: refusal.code is RefusalCode.DEADLINE,
+        )
+    except NoReplyError as error:
+        raise _refusal_of_all(error.failures, before) from None
 
 
 def _refusal_of_all(refusals: Sequence[tuple[ChatStep, Refusal]], before: Answer) -> Refusal:
