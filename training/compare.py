@@ -17,7 +17,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
 
-from training.eval.report_page import comparison_page
+from training.eval.report_page import comparison_page, gain_text
 from training.eval.statistics import paired_test
 from training.run.command import write_text
 
@@ -87,12 +87,10 @@ def _figures(pairs: Sequence[Pair]) -> dict[str, Any]:
 
 def table(comparison: dict[str, Any]) -> str:
     """The comparison as text."""
-    low, high = comparison['interval_95']
     lines = [
         f'first   {comparison["first_accuracy"]:6.1%}  {comparison["first"]["model"]}',
         f'second  {comparison["second_accuracy"]:6.1%}  {comparison["second"]["model"]}',
-        f'difference {comparison["difference"]:+.1%}  ({low:+.1%} to {high:+.1%}), '
-        f'p = {comparison["p_value"]:.2g}',
+        f'difference {gain_text(comparison)}, p = {comparison["p_value"]:.2g}',
         f'{comparison["n"]} rows of {comparison["scenes"]} scenes: second right where first was '
         f'not {comparison["better"]}, the other way round {comparison["worse"]}',
     ]

@@ -27,7 +27,7 @@ from training.eval.arm_baselines import table as arm_table
 from training.eval.execution import executed_consistency
 from training.eval.generation import generate, model_identity
 from training.eval.grading import Grade, graded, graded_with_consistency
-from training.eval.report_page import report_page
+from training.eval.report_page import interval_text, report_page
 from training.eval.statistics import bootstrap_interval
 from training.judge.models import add_judge_option, judge_of
 from training.run.command import write_text
@@ -209,9 +209,8 @@ def unknown_rates(rows: Sequence[Row], grades: Sequence[Grade]) -> dict[str, flo
 
 def table(report: dict[str, Any]) -> str:
     """The report as text."""
-    low, high = report['interval_95'] or (0.0, 0.0)
     lines = [
-        f'{"accuracy":<22} {report["accuracy"]:6.1%}  ({low:.1%} to {high:.1%})',
+        f'{"accuracy":<22} {report["accuracy"]:6.1%} {interval_text(report["interval_95"])}',
         f'{"rows":<22} {report["n"]:6}  (of {len(report["by_scene"])} scenes)',
         f'{"majority answer":<22} {report["majority_baseline"]:6.1%}',
         f'{"question only":<22} {report["question_only_accuracy"]:6.1%}',

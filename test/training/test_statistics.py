@@ -35,6 +35,13 @@ def test_no_values_have_no_interval() -> None:
     assert bootstrap_interval([], []) is None
 
 
+def test_one_scene_has_no_interval() -> None:
+    assert bootstrap_interval([0.0, 1.0, 1.0], ['a'] * 3) is None
+    alone = paired_test([1.0, 0.0], ['a', 'a'])
+    assert alone is not None
+    assert (alone.interval_95, alone.p_value) == (None, 1.0)
+
+
 def test_sign_flips_of_few_scenes_are_counted_exactly() -> None:
     # Of the 8 patterns of three equal scenes, two reach the observed sum: all up, all down.
     found = paired_test([1.0, 1.0, 1.0], ['a', 'b', 'c'])

@@ -14,6 +14,8 @@ from embodied_r_ros.common.settings import check_settings, setting
 from embodied_r_ros.serving.servers import served_model
 import numpy as np
 
+from training.eval.report_page import gain_text
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -122,10 +124,10 @@ def gate(
         judged: Whether consistency is to be known; if so, a candidate without it does not pass.
     """
     candidate = comparison['second']
-    low, high = comparison['interval_95']
-    gain = f'{comparison["difference"]:+.1%} ({low:+.1%} to {high:+.1%})'
+    # Of one scene there is no interval, and nothing is proven.
+    low = comparison['interval_95'][0] if comparison['interval_95'] else -1.0
     # No worse is at least; better is more: who answers as the incumbent does has gained nothing.
-    # The interval of few scenes is too narrow, of one it is a point; the paired test knows: of
+    # The interval of few scenes is too narrow; the paired test knows: of
     # five no result is unlikely enough.
     better = config.min_gain >= 0
     unlikely = comparison['p_value'] < _MAX_P
@@ -135,7 +137,7 @@ def gate(
         GateCheck(
             'gain',
             proven,
-            f'{gain}, p = {comparison["p_value"]:.2g}',
+            f'{gain_text(comparison)}, p = {comparison["p_value"]:.2g}',
             f'more than {wanted}, p < {_MAX_P}' if better else f'at least {wanted}',
         ),
         _at_least('format', candidate['format'], config.min_format),

@@ -112,7 +112,8 @@ def _chart(kinds: Mapping[str, Any], name: str, lines: Mapping[str, float]) -> s
     values = [entry[name] for entry in kinds.values()]
     axes.barh(positions, values, color='#88aacc', height=0.6, label=name)
     for position, entry in zip(positions, kinds.values(), strict=True):
-        axes.plot(entry['interval_95'], (position, position), color='#222', linewidth=1.5)
+        if entry['interval_95']:
+            axes.plot(entry['interval_95'], (position, position), color='#222', linewidth=1.5)
     for (line, value), style in zip(lines.items(), ('--', ':'), strict=False):
         axes.axvline(value, color='#aa3333', linestyle=style, label=f'{line} {value:.1%}')
     axes.axvline(0, color='#222', linewidth=0.8)
@@ -140,8 +141,17 @@ def rate_text(value: float | None) -> str:
 
 
 def interval_text(interval: Sequence[float] | None) -> str:
-    """An interval of rates in brackets, to stand after one; empty: there is none."""
-    return f' ({interval[0]:.1%} to {interval[1]:.1%})' if interval else ''
+    """An interval of rates in brackets, to stand after one; rows of one scene have none."""
+    return (
+        f' ({interval[0]:.1%} to {interval[1]:.1%})' if interval else ' (one scene: no interval)'
+    )
+
+
+def gain_text(figures: Mapping[str, Any]) -> str:
+    """A paired difference with its interval, as a comparison has it."""
+    interval = figures['interval_95']
+    within = f'{interval[0]:+.1%} to {interval[1]:+.1%}' if interval else 'one scene: no interval'
+    return f'{figures["difference"]:+.1%} ({within})'
 
 
 def html_table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

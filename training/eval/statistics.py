@@ -23,7 +23,7 @@ _MOST_UNDEFINED = 0.05  # share of the resamples without a correlation
 def bootstrap_interval(
     values: Sequence[float], scenes: Sequence[str], seed: int = 0
 ) -> tuple[float, float] | None:
-    """95 % interval of the mean, by resampling scenes; None for no values.
+    """95 % interval of the mean, by resampling scenes; None: fewer than two scenes have values.
 
     Rows of one scene are not independent, so whole scenes are drawn.
 
@@ -32,9 +32,9 @@ def bootstrap_interval(
         scenes: Scene of each row.
         seed: Of the resampling.
     """
-    if not values:
-        return None
     names, index = np.unique(np.asarray(scenes), return_inverse=True)
+    if len(names) < 2:
+        return None
     sums = np.bincount(index, weights=np.asarray(values, float))  # (S,)
     counts = np.bincount(index)  # (S,)
     drawn = np.random.default_rng(seed).integers(len(names), size=(_RESAMPLES, len(names)))
@@ -121,7 +121,7 @@ class PairedDifference:
     """How two models differ on the same rows."""
 
     difference: float  # mean of the second minus mean of the first
-    interval_95: tuple[float, float]
+    interval_95: tuple[float, float] | None  # None: they are of one scene
     p_value: float  # of no difference, two-sided
     scenes: int
 
@@ -140,9 +140,9 @@ def paired_test(
         scenes: Scene of each row.
         seed: Of the resampling and of the flips.
     """
-    interval = bootstrap_interval(differences, scenes, seed)
-    if interval is None:
+    if not differences:
         return None
+    interval = bootstrap_interval(differences, scenes, seed)
     _, index = np.unique(np.asarray(scenes), return_inverse=True)
     sums = np.bincount(index, weights=np.asarray(differences, float))  # (S,)
     mean = float(sums.sum() / len(differences))

@@ -150,10 +150,10 @@ def text(report: dict[str, Any]) -> str:
     """The grid as text."""
     lines = []
     for cell in report['cells']:
-        low, high = cell['interval_95']
         line = (
-            f'{cell["rows"]:<14} {cell["model"]:<16} {cell["accuracy"]:6.1%}  '
-            f'({low:.1%} to {high:.1%})  judge {cell["judge"]}: {rate_text(cell["consistency"])}'
+            f'{cell["rows"]:<14} {cell["model"]:<16} {cell["accuracy"]:6.1%} '
+            f'{interval_text(cell["interval_95"])}  '
+            f'judge {cell["judge"]}: {rate_text(cell["consistency"])}'
         )
         against = cell['against_first']
         if against:

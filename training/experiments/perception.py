@@ -19,7 +19,7 @@ from embodied_r_ros.questions.row import read_rows
 from embodied_r_ros.types.deltas import row_deltas
 from tqdm import tqdm
 
-from training.eval.report_page import html_page, html_table, interval_text, rate_text
+from training.eval.report_page import gain_text, html_page, html_table, interval_text, rate_text
 from training.evaluate import drawn, evaluate, opened_cache
 from training.experiments.config import PolicyConfig
 from training.experiments.figures import (
@@ -138,9 +138,8 @@ def _said(figures: Mapping[str, Any]) -> str:
 
 
 def _lost(figures: Mapping[str, Any]) -> str:
-    low, high = figures['interval_95']
     p = f'p = {figures["p_value"]:.2g}'
-    return f'{figures["difference"]:+.1%} ({low:+.1%} to {high:+.1%}), {p}'
+    return f'{gain_text(figures)}, {p}'
 
 
 def _left_out(report: Mapping[str, Any]) -> list[str]:
