@@ -254,6 +254,21 @@ def test_command_reports_means_by_type_and_group_with_blind_scores_and_controls(
     assert page.count('compared.') == 15 + 11
 
 
+def test_a_judge_that_always_says_2_fails_the_run(
+    tmp_path: Path,
+    servers: tuple[ChatServer, ChatServer, ChatServer],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write_items(tmp_path / 'bench.jsonl', ITEMS)
+    with ChatServer(lambda _: Script(('Score: 2\nReason: fine.',)), [{'id': 'f'}], 'f') as fond:
+        command = [servers[0].url, str(tmp_path / 'bench.jsonl'), '--out', str(tmp_path / 'out')]
+        command += ['--cache', 'none', '--judge', servers[1].url, '--judge', fond.url]
+        assert main(command) == 1
+    [line] = capsys.readouterr().err.strip().splitlines()[-1:]
+    assert 'cannot tell right answers from wrong ones: mean 2.00 for the reference' in line
+    assert json.loads((tmp_path / 'out' / 'report.json').read_text())['n'] == 16
+
+
 def test_agreement_between_judges_leaves_out_what_neither_has_read(
     tmp_path: Path, servers: tuple[ChatServer, ChatServer, ChatServer]
 ) -> None:

@@ -30,7 +30,7 @@ from training.robot_bench.pages import bench_page, bench_table
 from training.run.command import write_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from embodied_r_ros.reasoning.prompts import Prompt
 
@@ -170,6 +170,27 @@ def _controls(
     return table
 
 
+def control_problem(judge: Mapping[str, Any]) -> str:
+    """Why the scores of a judge mean nothing: it rates no control below the references.
+
+    Args:
+        judge: Figures of a judge, as `evaluate` reports them.
+
+    Returns:
+        The reason; empty where references score best, or no controls were judged.
+    """
+    means = {name: control['mean'] for name, control in judge['controls'].items()}
+    best = means.pop(_REFERENCE)
+    wrong = {name: mean for name, mean in means.items() if mean is not None}
+    if best is None or not wrong or best > max(wrong.values()):
+        return ''
+    controls = ', '.join(f'{mean:.2f} for {name}' for name, mean in wrong.items())
+    return (
+        f'judge {judge["name"]} cannot tell right answers from wrong ones: mean {best:.2f} for '
+        f'{_REFERENCE}, {controls}. Its scores mean nothing: take another judge'
+    )
+
+
 def _outcome(each: Scored, prompt: Prompt, completion: str) -> dict[str, Any]:
     return {
         **_verdicts(each),
@@ -258,7 +279,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f'training.robot_bench.evaluate: error: {error}\n')
         return 2 if isinstance(error, InputError) else 1
     sys.stdout.write(bench_table(report) + '\n')
-    return 0
+    problems = [problem for judge in report['judges'] if (problem := control_problem(judge))]
+    for problem in problems:
+        sys.stderr.write(f'training.robot_bench.evaluate: error: {problem}\n')
+    return 1 if problems else 0
 
 
 if __name__ == '__main__':
