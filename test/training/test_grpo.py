@@ -80,7 +80,9 @@ def test_smoke_recipe_trains_through_its_stages_and_saves(folder: Path) -> None:
     )
     assert (folder / 'out' / 'model.safetensors').exists()
     history = json.loads((folder / 'out' / 'checkpoint-2' / 'trainer_state.json').read_text())
-    assert all('unanimous_share' in log for log in history['log_history'][:2])
+    steps = history['log_history'][:2]
+    assert all('unanimous_share' in log for log in steps)
+    assert all(log['grad_norm'] > 0 for log in steps)
 
 
 def test_divergence_from_the_start_is_the_same_where_prefixes_are_shared(folder: Path) -> None:
