@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from importlib import import_module
 from importlib.util import find_spec
 import os
 from pathlib import Path
 import signal
+import tempfile
 
 from hypothesis import settings
 import pytest
@@ -22,6 +24,22 @@ os.environ.setdefault('OMP_NUM_THREADS', '1')
 # Triton comes with torch for GPUs. Loaded after libOSMesa, it ends the process: both hold an LLVM.
 if find_spec('triton') is not None:
     import_module('triton')
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give each process of the tests folders and a DDS domain of its own.
+
+    Tests that run side by side, and what runs on this machine besides, do not meet in the logs,
+    promoted models and nodes of the user.
+    """
+    stack = ExitStack()
+    config.add_cleanup(stack.close)
+    home = stack.enter_context(tempfile.TemporaryDirectory(prefix='embodied_r_test_'))
+    for name in ('XDG_DATA_HOME', 'XDG_STATE_HOME', 'ROS_LOG_DIR'):
+        os.environ[name] = str(Path(home, name.lower()))
+    if find_spec('domain_coordinator') is not None:
+        coordinator = import_module('domain_coordinator')
+        os.environ['ROS_DOMAIN_ID'] = str(stack.enter_context(coordinator.domain_id()))
 
 
 @pytest.fixture(scope='session')

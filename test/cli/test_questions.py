@@ -81,7 +81,7 @@ def test_perceived_without_odometry_no_distance_is_told_and_solutions_stay(
 
 
 def test_even_answers_leave_out_what_is_too_common(tmp_path: Path) -> None:
-    made = f'sim indoor --episodes 30 --seed 77 --no-images --out {tmp_path / "w"}'
+    made = f'sim indoor --episodes 12 --seed 5 --no-images --out {tmp_path / "w"}'
     assert main(made.split()) == 0
     most = {}
     for name, extra in (('as drawn', []), ('even', ['--even-answers'])):

@@ -206,6 +206,7 @@ def rows_with_a_rare_answer(count: int) -> list[Row]:
     return [row for _, row in sorted(found, key=lambda pair: -pair[0])[:count]]
 
 
+@pytest.mark.slow
 def test_a_few_prompts_are_learned(tmp_path: Path) -> None:
     """The gradient path is alive: an answer given now and then becomes the rule."""
     write_rows(tmp_path / 'rows.jsonl', rows_with_a_rare_answer(2))
