@@ -67,17 +67,17 @@ class AuditConfig:
         Raises:
             ConfigError: A topic is not written as it should be.
         """
-        found = {}
+        rates = {}
         for text in filter(str.strip, self.topics):
             name, *rate = text.split()
             try:
-                found[name] = float(rate[0]) if rate else 0.0
+                rates[name] = float(rate[0]) if rate else 0.0
             except ValueError:
-                found[name] = -1.0
-            if len(rate) > 1 or not 0.0 <= found[name] <= 10_000:
+                rates[name] = -1.0
+            if len(rate) > 1 or not 0.0 <= rates[name] <= 10_000:
                 msg = f"topics has {text!r}: expected a name, or a name and a rate: 'odom 20'"
                 raise ConfigError(msg)
-        return found
+        return rates
 
     def to_json(self) -> str:
         """One line of JSON."""
@@ -217,24 +217,24 @@ class Audit:
     def _unfit(self, topics: Mapping[str, TopicReport]) -> list[str]:
         """What is wrong with topics whoever expects them."""
         problems = []
-        for name, told in topics.items():
-            lost = told.dropped / max(1, told.dropped + told.messages)
+        for name, topic in topics.items():
+            lost = topic.dropped / max(1, topic.dropped + topic.messages)
             if lost > self.config.max_dropped:
-                problems.append(f'{name}: {told.dropped} messages dropped ({lost:.0%})')
-            disorder = told.out_of_order / max(1, told.messages)
+                problems.append(f'{name}: {topic.dropped} messages dropped ({lost:.0%})')
+            disorder = topic.out_of_order / max(1, topic.messages)
             if self._topics[name].is_in_order and disorder > self.config.max_disorder:
-                problems.append(f'{name}: {told.out_of_order} stamps out of order')
+                problems.append(f'{name}: {topic.out_of_order} stamps out of order')
         return problems
 
     def _missed(
         self, name: str, rate_hz: float, limit_s: float, topics: Mapping[str, TopicReport]
     ) -> list[str]:
         """What is wrong with the topics of an expectation."""
-        found = [topic for topic in topics if _is_named(topic, name)]
-        if not found:
+        matches = [topic for topic in topics if _is_named(topic, name)]
+        if not matches:
             return [f'{name}: not recorded']
         problems = []
-        for told in (topics[topic] for topic in found):
+        for told in (topics[topic] for topic in matches):
             if not told.messages:
                 problems.append(f'{told.topic}: no message')
             elif rate_hz and told.rate_hz < self.config.min_rate * rate_hz:

@@ -263,10 +263,10 @@ def read_messages(reader: AnyReader, topics: Iterable[str]) -> Iterator[tuple[st
     """
     wanted = tuple(topics)
     types = {c.topic: c.msgtype for c in reader.connections}
-    found = read_serialized(reader, wanted)
+    serialized = read_serialized(reader, wanted)
     for topic in wanted:
         check_definition(reader, topic, types[topic])
-    return _deserialized(reader, found, types)
+    return _deserialized(reader, serialized, types)
 
 
 def read_serialized(reader: AnyReader, topics: Iterable[str]) -> Iterator[tuple[str, int, bytes]]:

@@ -103,11 +103,11 @@ def find_episodes(path: Path) -> list[Path]:
         what = 'is no folder' if path.exists() else 'does not exist'
         msg = f'{path} {what}: expected an episode, or a folder of episodes'
         raise BagError(msg)
-    found = episodes_in(path)
-    if not found:
+    paths = episodes_in(path)
+    if not paths:
         msg = f'{path} is neither an episode nor a folder of episodes'
         raise BagError(msg)
-    return found
+    return paths
 
 
 def mcap_files(folder: Path) -> list[Path]:
@@ -178,11 +178,11 @@ def _recover(episode: Path, is_wanted: Callable[[], bool]) -> Recovery:
     for path in mcap_files(episode):
         content = read_content(path)
         if content is None:
-            done = _recover_file(path, is_wanted)
-            content = done.content
-            lost_bytes += done.lost_bytes
-            damaged_chunks += done.damaged_chunks
-            if not done.was_only_cut:
+            recovery = _recover_file(path, is_wanted)
+            content = recovery.content
+            lost_bytes += recovery.lost_bytes
+            damaged_chunks += recovery.damaged_chunks
+            if not recovery.was_only_cut:
                 kept.append(path.with_suffix(_KEPT))
         contents.append(content)
     _describe(episode, contents)
@@ -202,18 +202,18 @@ def _recover_file(path: Path, is_wanted: Callable[[], bool]) -> Salvage:
         raise BagError(msg)
     new = path.with_suffix(_TEMPORARY)
     try:
-        done = salvage(path, new, is_wanted)
+        salvaged = salvage(path, new, is_wanted)
         after = path.stat()
         if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
             msg = f'{path} is still being written: wait for its end'
             raise BagError(msg)
-        if not done.was_only_cut:
+        if not salvaged.was_only_cut:
             _keep(path)
         new.replace(path)
         sync_folder(path.parent)
     finally:
         new.unlink(missing_ok=True)
-    return done
+    return salvaged
 
 
 def _keep(path: Path) -> None:

@@ -52,13 +52,13 @@ def main(args: argparse.Namespace) -> int:
         if given and given.urdf:  # as it lies beside its setup
             setup = replace(given, urdf=str(Path(args.setup).parent / given.urdf))
         shown = read_demonstration(reader, setup)
-        sampled, found = find_keypoints(shown, args.rule, robot.stops)
+        sampled, keypoints = find_keypoints(shown, args.rule, robot.stops)
         if args.picture:
-            images = images_at(reader, setup, [keypoint.stamp_ns for keypoint in found])
-            write_keypoint_sheet(args.picture, sampled, found, images)
+            images = images_at(reader, setup, [keypoint.stamp_ns for keypoint in keypoints])
+            write_keypoint_sheet(args.picture, sampled, keypoints, images)
     if not args.json:
         print(_HEADING)
-    for keypoint in found:
+    for keypoint in keypoints:
         line = _row(keypoint, int(shown.stamps_ns[0]))
         print(json.dumps(keypoint.to_json()) if args.json else line)
     return 0

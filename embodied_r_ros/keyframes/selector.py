@@ -171,17 +171,17 @@ class KeyframeSelector:
             self.reset()
         self._last_stamp_ns = image.stamp_ns
         self._blank_images = self._blank_images + 1 if self._is_blank(view) else 0
-        found = self._compare(view)
-        reason = self._decide(image.stamp_ns, found)
+        comparison = self._compare(view)
+        reason = self._decide(image.stamp_ns, comparison)
         reference = self._reference
-        self._update(image, view, found, reason)
+        self._update(image, view, comparison, reason)
         return Evaluation(
             image.index,
             image.stamp_ns,
             reason is not None,
             reference.index if reference else None,
-            found.overlap,
-            found.inliers,
+            comparison.overlap,
+            comparison.inliers,
             reason,
         )
 

@@ -108,7 +108,7 @@ class BagPlayer(ManagedNode):
         return Health(level, state, values)
 
     def _announce(self, connections: Sequence[Connection]) -> list[tuple[str, Publisher]]:
-        found = []
+        offers = []
         for connection in connections:
             try:
                 kind = message_class(connection.msgtype)
@@ -118,8 +118,8 @@ class BagPlayer(ManagedNode):
                 )
                 continue
             profile = playing_qos(connection)
-            found.append((connection.topic, self.publisher(kind, connection.topic, profile)))
-        return found
+            offers.append((connection.topic, self.publisher(kind, connection.topic, profile)))
+        return offers
 
     def _publish(self, topic: str, data: bytes) -> None:
         self._outputs[topic].publish(data)

@@ -59,12 +59,14 @@ class Parameters:
         self._owners: dict[str, tuple[type[Any], str]] = {}
         self.warnings: list[str] = []
         # rclpy has no public way to see a value before it is declared.
-        given = {name: p.value for name, p in getattr(node, '_parameter_overrides', {}).items()}
-        self._chosen = set(given)  # by the user, at start or since
+        overrides = {
+            name: p.value for name, p in getattr(node, '_parameter_overrides', {}).items()
+        }
+        self._chosen = set(overrides)  # by the user, at start or since
         self._is_suggesting = False
         for kind, prefix in groups.items():
-            self._declare(node, prefix, kind, given)
-        self._warn_of_unused(given, [prefix for prefix in groups.values() if prefix])
+            self._declare(node, prefix, kind, overrides)
+        self._warn_of_unused(overrides, [prefix for prefix in groups.values() if prefix])
         node.add_on_set_parameters_callback(self._change)
 
     def config(self, kind: type[Config]) -> Config:
@@ -75,8 +77,8 @@ class Parameters:
         """
         if kind in self._problems:
             raise ConfigError(self._problems[kind])
-        made: Config = self._configs[kind]
-        return made
+        instance: Config = self._configs[kind]
+        return instance
 
     def suggest(self, kind: type[Any], values: Mapping[str, Any]) -> None:
         """Set what the user has not chosen in a group: to these values, or to its default.
@@ -141,8 +143,8 @@ class Parameters:
             if near:
                 hint = f'did you mean {near[0]!r}?'
             elif group:
-                known = sorted(owner for owner in self._owners if owner.startswith(group))
-                hint = f'known: {", ".join(known)}'
+                owners = sorted(owner for owner in self._owners if owner.startswith(group))
+                hint = f'known: {", ".join(owners)}'
             if near or group:
                 self.warnings.append(f'parameter {name!r} is not used: {hint}')
 

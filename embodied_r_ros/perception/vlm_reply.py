@@ -196,19 +196,19 @@ def _item(entry: Any, two_views: bool) -> ReplyItem:
 
 
 def _field(value: Any, name: str, kind: type) -> Any:
-    found = value.get(name) if isinstance(value, dict) else None
-    if not isinstance(found, kind):
-        msg = f'{name} is {as_data(str(found)[:40])!r}: expected a {kind.__name__}'
+    content = value.get(name) if isinstance(value, dict) else None
+    if not isinstance(content, kind):
+        msg = f'{name} is {as_data(str(content)[:40])!r}: expected a {kind.__name__}'
         raise ReplyError(msg)
-    return found
+    return content
 
 
 def _choice(entry: Any, name: str, allowed: Mapping[str, Any] | Sequence[str]) -> str:
-    found: str = _field(entry, name, str)
-    if found not in allowed:
-        msg = f'{name} is {as_data(found[:40])!r}: expected one of {", ".join(allowed)}'
+    choice: str = _field(entry, name, str)
+    if choice not in allowed:
+        msg = f'{name} is {as_data(choice[:40])!r}: expected one of {", ".join(allowed)}'
         raise ReplyError(msg)
-    return found
+    return choice
 
 
 def _bounded(text: Any, most: int) -> str:
@@ -299,7 +299,9 @@ def _action(motion: Motion, by_eye: Sequence[SeenMotion]) -> str:
 
 
 def _steps(motions: Sequence[SeenMotion]) -> list[SeenMotion]:
-    return sorted((seen for seen in motions if seen.kind in MOTIONS), key=lambda s: _ORDER[s.kind])
+    return sorted(
+        (motion for motion in motions if motion.kind in MOTIONS), key=lambda s: _ORDER[s.kind]
+    )
 
 
 def _step(seen: SeenMotion) -> MotionStep:
@@ -310,9 +312,9 @@ def _step(seen: SeenMotion) -> MotionStep:
 def _change(reply: SceneReply, items: Sequence[Item], *, by_eye: bool) -> str:
     """What is new, in sentences: the summary, the items, rough amounts, writing in view."""
     rough = [
-        f'{_step(seen).text()} {_AMOUNT_WORDS[seen.amount]}'
-        for seen in _steps(reply.motions)
-        if by_eye and seen.amount in _AMOUNT_WORDS
+        f'{_step(motion).text()} {_AMOUNT_WORDS[motion.amount]}'
+        for motion in _steps(reply.motions)
+        if by_eye and motion.amount in _AMOUNT_WORDS
     ]
     quoted = ['"{}"'.format(text.replace('"', "'")) for text in reply.visible_text]
     sentences = [

@@ -201,9 +201,9 @@ def _derived(
 
 def _why_none(bags: Sequence[BagNote]) -> str:
     """Why no bag can be used, of the first ones."""
-    told = [f'{bag.name}: {bag.left_out}' for bag in bags[:_TOLD]]
-    told += [f'and {len(bags) - _TOLD} others'] if len(bags) > _TOLD else []
-    return f'no bag can be used: {"; ".join(told)}'
+    reasons = [f'{bag.name}: {bag.left_out}' for bag in bags[:_TOLD]]
+    reasons += [f'and {len(bags) - _TOLD} others'] if len(bags) > _TOLD else []
+    return f'no bag can be used: {"; ".join(reasons)}'
 
 
 def _rows_of(episode: Episode, config: QuestionsConfig, coverage: Coverage) -> Iterator[Row]:

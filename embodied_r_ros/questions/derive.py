@@ -179,8 +179,8 @@ def _arm_moments(
     shown = shown.gripping_on_arrival() if on_arrival else shown
     for index, keypoint_index in shown.asked(robot.questions.stride):
         stamp_ns = shown.states[index].stamp_ns
-        seen = tuple(delta for delta in episode.deltas if delta.stamp_ns <= stamp_ns)
-        moment = ArmMoment(shown, index, keypoint_index, seen, f'{episode.id}/{index}')
+        earlier_deltas = tuple(delta for delta in episode.deltas if delta.stamp_ns <= stamp_ns)
+        moment = ArmMoment(shown, index, keypoint_index, earlier_deltas, f'{episode.id}/{index}')
         off_m = math.dist(moment.state.position, moment.keypoint.position)
         if on_arrival and off_m < robot.candidates.min_distance_m:
             coverage.unsolved[EVERY_KIND, 'the arm is where its keypoint is'] += 1

@@ -257,11 +257,11 @@ def _keyframe_lines(keyframe: Keyframe, delta: SemanticDelta | None, start_ns: i
 
 def _question_lines(question: AnsweredQuestion) -> list[Line]:
     answer = question.answer
-    said = 'none' if question.refusal else answer.text or 'unknown'
+    answer_text = 'none' if question.refusal else answer.text or 'unknown'
     verdict = {True: 'right', False: f'wrong, true is: {question.truth}', None: ''}
     colour = {True: _GOOD, False: _BAD, None: INK}[question.is_right]
     options = '   '.join(f'{chr(65 + i)}. {text}' for i, text in enumerate(answer.options))
-    result = f'Answer: {said}' + (
+    result = f'Answer: {answer_text}' + (
         f'  ({verdict[question.is_right]})' if verdict[question.is_right] else ''
     )
     model = (

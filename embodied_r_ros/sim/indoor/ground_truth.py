@@ -71,12 +71,12 @@ def _layout(scenario: Scenario, world: World, camera: Intrinsics) -> Layout:
         views = views_of(world, surfaces, positions, scenario.pose(stamp_ns), camera)
         x, y, z, yaw, pitch = scenario.state(stamp_ns)
         images.append(ImageTruth(stamp_ns, (x, y, z), yaw, pitch, 0.0, views))
-    seen: dict[int, list[int]] = {index: [] for index in range(len(surfaces))}
+    visible_from: dict[int, list[int]] = {index: [] for index in range(len(surfaces))}
     for image in images:
         for view in image.views:
             if view.visible:
-                seen[view.object_id].append(image.stamp_ns)
-    objects = tuple(_object(scenario, index, stamps) for index, stamps in seen.items())
+                visible_from[view.object_id].append(image.stamp_ns)
+    objects = tuple(_object(scenario, index, stamps) for index, stamps in visible_from.items())
     return Layout(
         episode_id=scenario.episode_id,
         scene_id=scenario.scene_id,
