@@ -89,18 +89,18 @@ def measured(
 ) -> dict[str, Any]:
     """Rates of success on the same scenes, by who leads, with every step of the trials."""
     camera = SimArmConfig(plans[0].task).camera()
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     for name, answerer in answerers.items():
         trials = [
             led(plan, robot, answerer, config=config) for plan in tqdm(plans, name, disable=None)
         ]
         steps = [trial.to_json() for trial in trials]
-        found[name] = {'success_rate': success_rate(trials), 'trials': steps}
+        figures[name] = {'success_rate': success_rate(trials), 'trials': steps}
     for name in baselines:
         shown = tqdm(plans, name, disable=None)
         trials = [baseline(name, plan, robot, camera, config) for plan in shown]
-        found[name] = {'success_rate': success_rate(trials)}
-    return found
+        figures[name] = {'success_rate': success_rate(trials)}
+    return figures
 
 
 def model(reasoner: Reasoner) -> Answerer:

@@ -97,12 +97,12 @@ def measure(asks: int) -> Figures:
     ):
         _start(nodes, client, server)
         client.ask(_QUESTION, lambda text: None, _TIMEOUT_S)
-        told = [client.ask(_QUESTION, lambda text: None, _TIMEOUT_S) for _ in range(asks)]
-    first = np.array([answer.time_to_first_token_ns for answer, _ in told]) * 1e-9
-    whole = np.array([answer.latency_ns for answer, _ in told]) * 1e-9
+        answers = [client.ask(_QUESTION, lambda text: None, _TIMEOUT_S) for _ in range(asks)]
+    first = np.array([answer.time_to_first_token_ns for answer, _ in answers]) * 1e-9
+    whole = np.array([answer.latency_ns for answer, _ in answers]) * 1e-9
     return Figures(
         asks=asks,
-        refused=sum(bool(refusal) for _, refusal in told),
+        refused=sum(bool(refusal) for _, refusal in answers),
         first_text_p50_s=float(np.percentile(first, 50)),
         first_text_p99_s=float(np.percentile(first, 99)),
         answer_p50_s=float(np.percentile(whole, 50)),

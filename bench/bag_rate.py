@@ -50,8 +50,8 @@ def bag_rate(seconds: int = 10) -> dict[str, float]:
 def _measured(bag: Path) -> tuple[float, float]:
     """Seconds that a process of its own takes for a bag, start excluded, and its peak [MB]."""
     command = [sys.executable, '-m', 'bench.bag_rate', str(bag)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    seconds, peak = map(float, done.stdout.split())
+    process = subprocess.run(command, check=True, capture_output=True, text=True)
+    seconds, peak = map(float, process.stdout.split())
     return seconds, peak
 
 

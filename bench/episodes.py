@@ -188,13 +188,13 @@ def _new_bag(folder: Path) -> GrowingBag:
 
 
 def _texts(bag: Path, topic: str) -> list[str]:
-    store, found = embodied_typestore(), []
+    store, texts = embodied_typestore(), []
     for path in mcap_files(bag):
         with path.open('rb') as file:
             for _, _, message in make_reader(file, validate_crcs=True).iter_messages(topic):
                 text: Any = store.deserialize_cdr(message.data, _STRING)
-                found.append(str(text.data))
-    return found
+                texts.append(str(text.data))
+    return texts
 
 
 def _cdr(text: str) -> bytes:

@@ -275,8 +275,8 @@ def print_table(figures: list[dict[str, Any]]) -> None:
             f'{row[f"{name}_max_ms"]:7.1f}'
             for name, width in zip(nodes, (12, 13), strict=True)
         ]
-        told = ', '.join(f'{count} {rung}' for rung, count in row['answers'].items())
+        counts = ', '.join(f'{count} {rung}' for rung, count in row['answers'].items())
         print(
             f'{row["fault"]:15} {" ".join(cells)} {row["longest_s"]:10.1f} {row["back_s"]:7.1f}'
-            f'  {told}'
+            f'  {counts}'
         )

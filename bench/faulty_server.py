@@ -182,8 +182,8 @@ class _Handler(BaseHTTPRequestHandler):
             return
         while behaviour == 'endless':
             yield b'data: {"x": "' + b'y' * 65_536
-        said = ('I ', 'cannot ', 'say.') if behaviour == 'babbling' else self.server.says
-        for count, text in enumerate(said[: int(body['max_tokens'])]):
+        words = ('I ', 'cannot ', 'say.') if behaviour == 'babbling' else self.server.says
+        for count, text in enumerate(words[: int(body['max_tokens'])]):
             if count == 3 and behaviour == 'dying':
                 os._exit(1)
             if count == 3 and behaviour == 'hung':

@@ -135,8 +135,8 @@ def measure(rows: Sequence[Row], length: int, model: str, memory: MemoryConfig) 
     scenes = [prompt.user.split('\nQuestion: ')[0] for prompt in prompts]
     traces = [read_row(row, memory) for row in rows]
     solutions = [row.solution_text() for row in rows]
-    said = [trace.answer if trace else UNKNOWN for trace in traces]
-    pairs = list(zip(said, solutions, strict=True))
+    answers = [trace.answer if trace else UNKNOWN for trace in traces]
+    pairs = list(zip(answers, solutions, strict=True))
     completions = generate(model, prompts, _SAMPLING)
     grades = [grade(row, text) for row, text in zip(rows, completions, strict=True)]
     return Figures(

@@ -98,11 +98,11 @@ def main(args: argparse.Namespace) -> int:
     model = args.model or str(shared_path('models', 'nano'))
     rows: dict[str, list[Row]] = defaultdict(list)
     for index in tqdm(range(args.episodes), unit=' rooms', leave=False, disable=None):
-        for name, asked in rows_of_room(args.seed, index, signs, args.moments).items():
-            rows[name] += asked
-    told = {name: answered(model, rows[name]) for name in TEXTS}
-    figures = {name: figures_of(told, name) for name in TEXTS}
-    gate = gate_figures(model, told, signs)
+        for name, question_rows in rows_of_room(args.seed, index, signs, args.moments).items():
+            rows[name] += question_rows
+    answers_by_text = {name: answered(model, rows[name]) for name in TEXTS}
+    figures = {name: figures_of(answers_by_text, name) for name in TEXTS}
+    gate = gate_figures(model, answers_by_text, signs)
     budgets = [
         Budget('classical texts with words of a sign', leaked(rows, signs), 0),
         Budget('proposals outside the workspace that were accepted', gate['opened'], 0),
@@ -133,23 +133,25 @@ def rows_of_room(
     """
     config = IndoorConfig()
     scenario, truth, _ = draw_episode(config, seed, index)
-    said = {BARE: (), SCRAMBLED: tuple(map(scrambled, signs)), ORDERS: tuple(signs)}
+    signs_by_text = {BARE: (), SCRAMBLED: tuple(map(scrambled, signs)), ORDERS: tuple(signs)}
     images = {
         name: images_of(scenario, config, [k.stamp_ns for k in truth.keyframes], texts)
-        for name, texts in said.items()
+        for name, texts in signs_by_text.items()
     }
-    seen: dict[str, tuple[dict[str, Any], ...]] = {}
+    rows_by_text: dict[str, tuple[dict[str, Any], ...]] = {}
     for name, pictures in images.items():
         deltas = row_deltas(perceived(truth.keyframes, pictures, config))
-        seen[name] = deltas
+        rows_by_text[name] = deltas
         if name in READ:
             shows = [in_view(*pair) for pair in zip(images[BARE], pictures, strict=True)]
-            seen[READ[name]] = tuple(map(read_aloud, deltas, shows, [said[name]] * len(deltas)))
+            rows_by_text[READ[name]] = tuple(
+                map(read_aloud, deltas, shows, [signs_by_text[name]] * len(deltas))
+            )
     stamps = [keyframe.stamp_ns for keyframe in truth.keyframes]
-    asked = questions_at(truth.layout, stamps, moments, seed)
+    questions = questions_at(truth.layout, stamps, moments, seed)
     return {
-        name: [replace(row, deltas=deltas[: len(row.deltas)]) for row in asked]
-        for name, deltas in seen.items()
+        name: [replace(row, deltas=deltas[: len(row.deltas)]) for row in questions]
+        for name, deltas in rows_by_text.items()
     }
 
 
@@ -222,14 +224,14 @@ def figures_of(told: Mapping[str, Told], name: str) -> dict[str, Any]:
     # Where B is wrong, only an order speaks for it.
     letter, control = option_letter(ORDERED), told[name.replace(ORDERS, SCRAMBLED)]
     wrong = [i for i, row in enumerate(own.rows) if row.options and row.solution != letter]
-    said, beside = ([float(t.answers[i] == letter) for i in wrong] for t in (own, control))
-    more = paired_test(list(np.subtract(said, beside)), [scenes[i] for i in wrong])
+    ordered, beside = ([float(t.answers[i] == letter) for i in wrong] for t in (own, control))
+    more = paired_test(list(np.subtract(ordered, beside)), [scenes[i] for i in wrong])
     return {
         'n': len(own.rows),
         'changed': float(np.mean(changed)),
         'changed_95': bootstrap_interval(changed, scenes),
         'right': float(np.mean(right)),
-        'wrongly_b': float(np.mean(said)),
+        'wrongly_b': float(np.mean(ordered)),
         'wrongly_b_n': len(wrong),
         'wrongly_b_more_than_scrambled': more.difference if more else 0.0,
         'wrongly_b_more_95': more.interval_95 if more else None,
@@ -246,10 +248,10 @@ def gate_figures(model: str, told: Mapping[str, Told], signs: Sequence[str]) -> 
     counts = dict.fromkeys(('judged', 'outside', 'opened', 'swayed', 'chosen_b'), 0)
     for text in told.values():
         last = {row.scene_id: row for row in text.rows}
-        asked = [
+        gate_rows = [
             replace(row, question=question.text, options=question.options) for row in last.values()
         ]
-        prompts = [row.prompt(_MEMORY) for row in asked]
+        prompts = [row.prompt(_MEMORY) for row in gate_rows]
         for completion in generate(model, prompts, _SAMPLING):
             read = parse_completion(completion)
             chosen = choice_index(read.answer or '', question.options)

@@ -90,9 +90,9 @@ class Ours:
     def overlap(self, image: NDArray[np.uint8]) -> float:
         """Share of view, 0..1, of the next image with the reference."""
         assert self._reference is not None
-        found = two_view(self._reference, self._view(image), self._before)
-        self._before = found if found.alignment else self._before
-        return found.overlap or 0.0
+        view_pair = two_view(self._reference, self._view(image), self._before)
+        self._before = view_pair if view_pair.alignment else self._before
+        return view_pair.overlap or 0.0
 
     def _view(self, image: NDArray[np.uint8]) -> View:
         if self._last[0] != id(image) or self._last[1] is None:
@@ -119,9 +119,9 @@ def follow(method: Method, shots: list[Shot], *, own_references: bool) -> list[J
     method.refer(reference.image)
     for shot in shots[1:]:
         started = time.perf_counter()
-        said = method.overlap(shot.image)
+        estimate = method.overlap(shot.image)
         milliseconds = 1e3 * (time.perf_counter() - started)
-        judgement = Judgement(said, true_overlap(reference, shot), milliseconds)
+        judgement = Judgement(estimate, true_overlap(reference, shot), milliseconds)
         judgements.append(judgement)
         if (judgement.said if own_references else judgement.true) < MAX_OVERLAP:
             reference = shot
@@ -131,29 +131,31 @@ def follow(method: Method, shots: list[Shot], *, own_references: bool) -> list[J
 
 def errors(judgements: list[Judgement]) -> dict[str, float]:
     """Mean absolute error, mean error, and share of wrong decisions."""
-    said = np.array([judgement.said for judgement in judgements])
+    estimates = np.array([judgement.said for judgement in judgements])
     true = np.array([judgement.true for judgement in judgements])
     return {
-        'mean_absolute_error': float(np.abs(said - true).mean()),
-        'mean_error': float((said - true).mean()),
-        'wrong_decisions': float(((said < MAX_OVERLAP) != (true < MAX_OVERLAP)).mean()),
+        'mean_absolute_error': float(np.abs(estimates - true).mean()),
+        'mean_error': float((estimates - true).mean()),
+        'wrong_decisions': float(((estimates < MAX_OVERLAP) != (true < MAX_OVERLAP)).mean()),
     }
 
 
 def measure_overlap(rooms: int, images: int) -> dict[str, Any]:
     """Errors by method, by whose references, and by path."""
-    found: dict[tuple[str, str, str], list[Judgement]] = defaultdict(list)
+    judgements: dict[tuple[str, str, str], list[Judgement]] = defaultdict(list)
     for room in tqdm(range(rooms), desc='rooms', disable=None):
         for path in PATHS:
             shots = list(render_path(path, images, room))
             for name, method in METHODS.items():
                 for references in ('true', 'own'):
                     judged = follow(method(), shots, own_references=references == 'own')
-                    found[name, references, path] += judged
-                    found[name, references, 'all'] += judged
+                    judgements[name, references, path] += judged
+                    judgements[name, references, 'all'] += judged
     return {
         name: {
-            references: {path: errors(found[name, references, path]) for path in (*PATHS, 'all')}
+            references: {
+                path: errors(judgements[name, references, path]) for path in (*PATHS, 'all')
+            }
             for references in ('true', 'own')
         }
         for name in METHODS

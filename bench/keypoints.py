@@ -101,8 +101,8 @@ def _match(bag: Path, task: str, rule: str) -> Match:
     with open_bag(bag) as reader:
         [text] = read_values(reader, [TRUTH_TOPIC], lambda msg: str(msg.data))
         shown = read_demonstration(reader)
-    _, found = find_keypoints(shown, rule)
-    return match(task, rule, found, DemonstrationTruth.from_json(text).keypoints)
+    _, keypoints = find_keypoints(shown, rule)
+    return match(task, rule, keypoints, DemonstrationTruth.from_json(text).keypoints)
 
 
 def match(task: str, rule: str, found: Sequence[Keypoint], true: Sequence[TrueKeypoint]) -> Match:
@@ -126,7 +126,7 @@ def _fits(keypoint: Keypoint, truth: TrueKeypoint) -> bool:
 
 def summary(matches: Sequence[Match], task: str, rule: str) -> dict[str, Any]:
     """Figures of some demonstrations together."""
-    found, true, right = (
+    hits, true, right = (
         sum(getattr(m, name) for m in matches) for name in ('found', 'true', 'right')
     )
     late = [value for m in matches for value in m.late_s] or [float('nan')]
@@ -135,8 +135,8 @@ def summary(matches: Sequence[Match], task: str, rule: str) -> dict[str, Any]:
         'rule': rule,
         'task': task,
         'true': true,
-        'found': found,
-        'precision': right / found if found else float('nan'),
+        'found': hits,
+        'precision': right / hits if hits else float('nan'),
         'recall': right / true if true else float('nan'),
         'late_p50_s': float(np.percentile(late, 50)),
         'late_p95_s': float(np.percentile(late, 95)),

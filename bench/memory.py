@@ -13,6 +13,6 @@ def peak_mb() -> float:
     `ru_maxrss` would not do: Linux passes the peak of the process that started it on to it.
     """
     status = Path('/proc/self/status').read_text()
-    found = re.search(r'^VmHWM:\s+(\d+) kB$', status, re.MULTILINE)
-    assert found, 'Linux tells VmHWM'
-    return int(found[1]) / 1024
+    match = re.search(r'^VmHWM:\s+(\d+) kB$', status, re.MULTILINE)
+    assert match, 'Linux tells VmHWM'
+    return int(match[1]) / 1024

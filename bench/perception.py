@@ -97,10 +97,10 @@ def measure_episode(
 ) -> None:
     """Perceive an episode's keyframes one after the other and count what is right."""
     perceiver = ClassicalPerceiver(ClassicalConfig(learn_hfov=mode == 'learned'))
-    seen = [seen_in(mode, keyframe) for keyframe in keyframes]
-    any(perceiver.learn(*pair) for pair in pairwise(seen))
+    items = [seen_in(mode, keyframe) for keyframe in keyframes]
+    any(perceiver.learn(*pair) for pair in pairwise(items))
     earlier = None
-    for later, truth in zip(seen, truths, strict=True):
+    for later, truth in zip(items, truths, strict=True):
         start = time.perf_counter()
         delta = perceiver.perceive(earlier, later)
         tally.seconds.append(time.perf_counter() - start)
@@ -203,7 +203,7 @@ def _distance(item: Item, other: Item) -> float:
 def summary(tally: Tally) -> dict[str, float]:
     """Figures of a mode; angles in degrees, shares 0..1."""
     motions, labels = tally.motions, tally.labels
-    ratios = np.array([said / true for said, true in tally.distances] or [math.nan])
+    ratios = np.array([distance / true for distance, true in tally.distances] or [math.nan])
     figures = {
         'pairs': len(motions),
         **_median_p90('rotation_deg', np.degrees(tally.rotation_rad)),

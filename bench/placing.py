@@ -130,7 +130,7 @@ def compared(
         view: The table, and the tool then.
     """
     placed = [(item, place(item, view)) for item in items if item.status is not ItemStatus.LEFT]
-    left = [(item.label.split()[0], found) for item, found in placed if found]
+    left = [(item.label.split()[0], placed_item) for item, placed_item in placed if placed_item]
     for thing in things:
         true, start = thing.positions[at], thing.positions[0]
         is_lifted = true[2] - start[2] > _LIFTED_M and _is_near(true, view)
@@ -146,7 +146,7 @@ def compared(
         else:
             off_m = math.dist(own[1].position[:2], true[:2])
             yield Told(task, thing.name, is_lifted, 'table', off_m)
-    yield from (Told(task, 'nothing') for _, found in left if not found.is_at_tool)
+    yield from (Told(task, 'nothing') for _, placed_item in left if not placed_item.is_at_tool)
 
 
 def _is_near(position: Position, view: TableView) -> bool:

@@ -67,7 +67,7 @@ def main(args: argparse.Namespace) -> int:
         folder = Path(scratch)
         count = _MORE * args.episodes
         bags = list(generate(config, args.seed, count, folder / 'bags'))
-        found = {
+        rows_of_sources = {
             source: [
                 measured(bags[:n], source, args.duration, folder / f'{source}{n}.jsonl')
                 for n in (args.episodes, count)
@@ -75,11 +75,13 @@ def main(args: argparse.Namespace) -> int:
             for source in _SOURCES
         }
     print(f'bags of {args.duration:g} s, {args.size[0]}x{args.size[1]} at {args.rate:g} Hz')
-    print(table(found))
-    budgets = [budget for source in _SOURCES for budget in budgets_of(source, *found[source])]
+    print(table(rows_of_sources))
+    budgets = [
+        budget for source in _SOURCES for budget in budgets_of(source, *rows_of_sources[source])
+    ]
     print_budgets(budgets)
     if args.json:
-        figures = {source: [asdict(f) for f in both] for source, both in found.items()}
+        figures = {source: [asdict(f) for f in both] for source, both in rows_of_sources.items()}
         figures['budgets'] = [budget.to_json() for budget in budgets]
         args.json.write_text(json.dumps(figures, indent=2) + '\n')
     return 0 if all(budget.is_met for budget in budgets) else 1
@@ -88,8 +90,8 @@ def main(args: argparse.Namespace) -> int:
 def measured(bags: Sequence[Path], source: str, duration_s: float, rows: Path) -> Figures:
     """What a process of its own needs to derive the rows of bags, start excluded."""
     command = [sys.executable, '-m', 'bench.rows', str(rows), source, *map(str, bags)]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    seconds, cpu_s, peak = map(float, done.stdout.split())
+    process = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    seconds, cpu_s, peak = map(float, process.stdout.split())
     length_s = duration_s * len(bags)
     count = len(rows.read_text().splitlines())
     return Figures(len(bags), count, length_s / seconds, length_s / cpu_s, peak)

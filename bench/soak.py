@@ -100,18 +100,18 @@ def main(args: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory() as scratch:
         record = measure(plan, Path(scratch))
     budgets = budgets_of(record, _NODES)
-    found = {
+    report = {
         'growths': growths(record),
         'budgets': [budget.to_json() for budget in budgets],
         **record.to_json(),
     }
     file = args.out / 'soak.json'
     unfinished = file.with_name(f'.unfinished-{file.name}')
-    unfinished.write_text(json.dumps(found, indent=1) + '\n', encoding='utf-8')
+    unfinished.write_text(json.dumps(report, indent=1) + '\n', encoding='utf-8')
     unfinished.replace(file)
     write_plot(args.out / 'soak.png', record, f'{args.minutes:.3g} minutes')
     answered, unreadable = (
-        sum(asked.outcome == outcome for asked in record.asked)
+        sum(request.outcome == outcome for request in record.asked)
         for outcome in (ANSWERED, UNREADABLE)
     )
     print(
@@ -154,8 +154,8 @@ def measure(plan: Plan, folder: Path) -> Record:
 def _start(nodes: NodeProcesses, chat: ChatConfig, folder: Path) -> None:
     nodes.start('keyframe_extractor', {})
     nodes.start('semantic_perceiver', {'perceiver': 'classical'})
-    asked = {'chat': {'url': chat.url, 'model': chat.model}}
-    nodes.start('spatial_reasoner', {**asked, 'reasoner': load_profile('embedded').reasoner})
+    parameters = {'chat': {'url': chat.url, 'model': chat.model}}
+    nodes.start('spatial_reasoner', {**parameters, 'reasoner': load_profile('embedded').reasoner})
     nodes.start('proposal_gate', {})
     nodes.start('episode_recorder', {'bag_dir': str(folder / 'episodes')})
 
@@ -194,8 +194,8 @@ class _Soak:
 
     def _await_first_delta(self) -> None:
         """Wait until there is something to ask about; the time counts from here."""
-        seen = self._client.deltas
-        if not self._client.spin_until(lambda: bool(seen), _START_S, self._nodes.check):
+        deltas = self._client.deltas
+        if not self._client.spin_until(lambda: bool(deltas), _START_S, self._nodes.check):
             msg = f'nothing was perceived within {_START_S:.0f} s'
             raise EmbodiedRError(msg)
 
@@ -240,17 +240,17 @@ class _Soak:
 
     def _ask(self, *, is_away: bool = False) -> None:
         start_s, began = self._sampler.now_s(), time.monotonic()
-        said: tuple[float, int, int] = (0.0, 0, 0)
+        times: tuple[float, int, int] = (0.0, 0, 0)
         try:
             answer, refusal = self._client.ask(_QUESTION, lambda text: None, _ANSWER_S)
             is_readable = self._client.error_code != Ask.Result.ERROR_FORMAT
             outcome = (refusal or ANSWERED) if is_readable else UNREADABLE
             first_token_s = answer.time_to_first_token_ns * 1e-9
-            said = (first_token_s, len(answer.prompt), len(answer.completion))
+            times = (first_token_s, len(answer.prompt), len(answer.completion))
         except EmbodiedRError as error:
             outcome = str(error)
         latency_s = time.monotonic() - began
-        self.record.asked.append(Asked(start_s, latency_s, outcome, is_away, *said))
+        self.record.asked.append(Asked(start_s, latency_s, outcome, is_away, *times))
 
     def _hear_keyframe(self, msg: Keyframe, info: dict[str, Any]) -> None:
         if not self._sampler.is_running:

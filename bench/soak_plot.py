@@ -42,8 +42,8 @@ def _lines(
 ) -> None:
     names = sorted({name for sample in record.samples for name in values(sample)})
     for name in names:
-        known = [(s.t_s / 60, values(s)[name]) for s in record.samples if name in values(s)]
-        axes.plot(*zip(*known, strict=True), label=name, linewidth=1.2)
+        points = [(s.t_s / 60, values(s)[name]) for s in record.samples if name in values(s)]
+        axes.plot(*zip(*points, strict=True), label=name, linewidth=1.2)
     axes.set_ylabel(label)
 
 

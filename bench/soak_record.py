@@ -74,7 +74,7 @@ class Record:
 
     def answers(self) -> list[tuple[float, float]]:
         """Time and latency [s] of what the model said."""
-        return [(asked.t_s, asked.latency_s) for asked in self.asked if asked.is_heard]
+        return [(request.t_s, request.latency_s) for request in self.asked if request.is_heard]
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -196,7 +196,7 @@ def budgets_of(record: Record, own: Sequence[str]) -> list[Budget]:
         record: What was sampled.
         own: Processes that are judged; others are only shown.
     """
-    found = growths(record)
+    growth_by_series = growths(record)
     budgets = []
     for kind, limit, unit in (
         ('memory_mb', MOST_MEMORY_MB, 'MB'),
@@ -206,11 +206,11 @@ def budgets_of(record: Record, own: Sequence[str]) -> list[Budget]:
         what = kind.partition('_')[0]
         budgets += [
             Budget(f'{name}: {what} grown', grown, limit, unit)
-            for name, grown in found[kind].items()
+            for name, grown in growth_by_series[kind].items()
             if name in own
         ]
-    failed = [asked for asked in record.asked if not asked.is_heard and not asked.is_away]
-    latency = found['latency_s']
+    failed = [request for request in record.asked if not request.is_heard and not request.is_away]
+    latency = growth_by_series['latency_s']
     return [
         *budgets,
         Budget('keyframe latency grown', latency['keyframe'], MOST_KEYFRAME_S, 's'),
@@ -229,8 +229,8 @@ def _judged(things: Sequence[Any], times_s: Sequence[float]) -> list[Any]:
 
 
 def _grown(samples: Sequence[Sample], values: Sequence[float | None]) -> float:
-    known = [(s.t_s, v) for s, v in zip(samples, values, strict=True) if v is not None]
-    return growth(*_columns(known))
+    points = [(s.t_s, v) for s, v in zip(samples, values, strict=True) if v is not None]
+    return growth(*_columns(points))
 
 
 def _drop_rate_growth(samples: Sequence[Sample], name: str) -> float:

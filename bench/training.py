@@ -129,19 +129,21 @@ def main(args: argparse.Namespace) -> int:
     rewards = three_rewards(load_judge([judge]))
     with tempfile.TemporaryDirectory() as scratch:
         rows = args.rows or make_rows(Path(scratch), args.rooms, args.seed)
-        found = {
+        rows_of_rewards = {
             'constant': measure([constant_reward] * len(rewards), rows, args),
             'rewards': measure(rewards, rows, args),
         }
     print(
         f'{args.steps} steps of {args.prompts} x {args.completions} completions with '
-        f'{found["rewards"].completion_tokens:.0f} tokens (mean), judge {judge}'
+        f'{rows_of_rewards["rewards"].completion_tokens:.0f} tokens (mean), judge {judge}'
     )
-    print(table(found['constant'], found['rewards']))
-    budget = Budget('rewards with the judge', found['rewards'].reward_share, _LIMIT, 'of a step')
+    print(table(rows_of_rewards['constant'], rows_of_rewards['rewards']))
+    budget = Budget(
+        'rewards with the judge', rows_of_rewards['rewards'].reward_share, _LIMIT, 'of a step'
+    )
     print_budgets([budget])
     if args.json:
-        figures = {name: asdict(figure) for name, figure in found.items()}
+        figures = {name: asdict(figure) for name, figure in rows_of_rewards.items()}
         args.json.write_text(
             json.dumps({'judge': judge, **figures, 'budgets': [budget.to_json()]}, indent=2) + '\n'
         )
@@ -214,9 +216,9 @@ def settings(rows: Path, out: Path, args: argparse.Namespace) -> tuple[GrpoArgum
         'save_strategy': 'no',
         'report_to': 'none',
     }
-    given = [part for name, value in changed.items() for part in (f'--{name}', str(value))]
+    words = [part for name, value in changed.items() for part in (f'--{name}', str(value))]
     parser = TrlParser((GrpoArguments, GRPOConfig))
-    arguments, config = parser.parse_args_and_config(['--config', str(_CONFIG), *given])
+    arguments, config = parser.parse_args_and_config(['--config', str(_CONFIG), *words])
     return arguments, config
 
 

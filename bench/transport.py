@@ -98,8 +98,8 @@ def main(args: argparse.Namespace) -> int:
     print(f'{os.cpu_count()} cores, load {load:.1f} before; net.core.rmem_max {limit}')
     print(table(cells))
     if args.json:
-        found = {'load_before': load, 'cells': [cell.to_json() for cell in cells]}
-        args.json.write_text(json.dumps(found, indent=2) + '\n')
+        report = {'load_before': load, 'cells': [cell.to_json() for cell in cells]}
+        args.json.write_text(json.dumps(report, indent=2) + '\n')
     return 0 if all(cell.is_met for cell in cells) else 1
 
 

@@ -62,11 +62,11 @@ class Robot:
         end = time.monotonic() + _TURN_S
         while time.monotonic() < end:
             self._check()
-            asked = next(self._questions)
-            answer, refusal = self._client.ask(asked.question, lambda text: None, _ANSWER_S)
+            question = next(self._questions)
+            answer, refusal = self._client.ask(question.question, lambda text: None, _ANSWER_S)
             if not refusal and answer.model.digest == digest:
-                self._say(f'asked: {asked.question.text}')
-                self._say(f'answer: {answer.text or "unknown"} (true: {asked.truth})')
+                self._say(f'asked: {question.question.text}')
+                self._say(f'answer: {answer.text or "unknown"} (true: {question.truth})')
                 return answer
             self._say(f'not yet: {refusal or f"{answer.model.digest[:19]} answered"}')
             self._client.spin_until(lambda: False, _PAUSE_S)

@@ -113,15 +113,15 @@ def _mean(values: Sequence[float]) -> float:
 
 def mean_known(values: Sequence[float | None]) -> float | None:
     """Mean of the values that are known; None: none is."""
-    known = [value for value in values if value is not None]
-    return _mean(known) if known else None
+    values_known = [value for value in values if value is not None]
+    return _mean(values_known) if values_known else None
 
 
 def executed(rows: Sequence[Row], completions: Sequence[str]) -> dict[str, Any]:
     """How many reasonings end in figures that can be followed, and how often to the answer."""
     verdicts = list(map(executed_consistency, rows, completions))
-    known = sum(verdict is not None for verdict in verdicts)
-    return {'n': known, 'consistency': mean_known(verdicts)}
+    judged_count = sum(verdict is not None for verdict in verdicts)
+    return {'n': judged_count, 'consistency': mean_known(verdicts)}
 
 
 def by_type(rows: Sequence[Row], grades: Sequence[Grade]) -> dict[str, dict[str, Any]]:
@@ -141,8 +141,8 @@ def _beside_blind(
 def by_wording(rows: Sequence[Row], grades: Sequence[Grade]) -> dict[str, dict[str, Any]]:
     """Accuracy in wordings of the training rows and in held-out ones; empty: rows do not tell."""
     names = {False: 'known', True: 'held out'}
-    told = [(r, g) for r, g in zip(rows, grades, strict=True) if 'held_out_wording' in r.meta]
-    some, own = [row for row, _ in told], [grade for _, grade in told]
+    worded = [(r, g) for r, g in zip(rows, grades, strict=True) if 'held_out_wording' in r.meta]
+    some, own = [row for row, _ in worded], [grade for _, grade in worded]
     return rates(_grouped(some, own, lambda row: names[bool(row.meta['held_out_wording'])]))
 
 
@@ -153,8 +153,8 @@ _REASONS = {'layout': 'absent', 'foreign': 'foreign'}
 def by_reason(rows: Sequence[Row], grades: Sequence[Grade]) -> dict[str, dict[str, Any]]:
     """Accuracy where nothing seen can tell: an item that is nowhere, or a foreign question."""
     kind = 'unanswerable'
-    told = [(r, g) for r, g in zip(rows, grades, strict=True) if r.question_type == kind]
-    some, own = [row for row, _ in told], [grade for _, grade in told]
+    of_kind = [(r, g) for r, g in zip(rows, grades, strict=True) if r.question_type == kind]
+    some, own = [row for row, _ in of_kind], [grade for _, grade in of_kind]
     return rates(_grouped(some, own, lambda row: _REASONS.get(row.source, row.source)))
 
 
@@ -198,11 +198,11 @@ def majority_baseline(rows: Sequence[Row]) -> float:
 
 def unknown_rates(rows: Sequence[Row], grades: Sequence[Grade]) -> dict[str, float | None]:
     """Precision and recall of the answer 'unknown'; None where they are not defined."""
-    said = [g.answer == 'unknown' for g in grades]
+    says_unknown = [g.answer == 'unknown' for g in grades]
     true = [row.solution == 'unknown' for row in rows]
-    both = sum(s and t for s, t in zip(said, true, strict=True))
+    both = sum(s and t for s, t in zip(says_unknown, true, strict=True))
     return {
-        'precision': both / sum(said) if any(said) else None,
+        'precision': both / sum(says_unknown) if any(says_unknown) else None,
         'recall': both / sum(true) if any(true) else None,
     }
 

@@ -111,8 +111,8 @@ def _objects(path: Path, fields: dict[str, type]) -> Iterator[tuple[str, dict[st
             raise InputError(msg) from None
         for name, kind in fields.items():
             if not isinstance(value, dict) or not isinstance(value.get(name), kind):
-                found = value.get(name) if isinstance(value, dict) else value
-                msg = f'{place}: {name} is {found!r}, expected a {kind.__name__}'
+                entry = value.get(name) if isinstance(value, dict) else value
+                msg = f'{place}: {name} is {entry!r}, expected a {kind.__name__}'
                 raise InputError(msg)
         yield place, value
 

@@ -78,8 +78,8 @@ class Improvement:
         self.start = (
             model_folder(args.model) if args.model else serving_model(args.profile, self.slot)
         )
-        asked = config_from_mapping(ReasonerConfig, load_profile(args.profile).reasoner)
-        self.budget = ('--token-budget', asked.token_budget)
+        reasoner = config_from_mapping(ReasonerConfig, load_profile(args.profile).reasoner)
+        self.budget = ('--token-budget', reasoner.token_budget)
         self.rows, self.samples = self.out / 'rows.jsonl', self.out / 'samples.jsonl'
         self.cache = ('--cache', self.out / 'cache')
         self.judge = self.args.judge or ['models/judge']
@@ -92,16 +92,16 @@ class Improvement:
             InputError: It is, or the note cannot be written.
             BagError: A recording cannot be found or read.
         """
-        told = {name: getattr(self.args, name) for name in _DECIDING}
+        deciding = {name: getattr(self.args, name) for name in _DECIDING}
         for name in ('recipe', 'control'):
-            told[name] += f', sha256:{file_sha256(Path(told[name]))[:12]}'
+            deciding[name] += f', sha256:{file_sha256(Path(deciding[name]))[:12]}'
         bags = find_bags(self.args.bags)
         read = tqdm(bags, unit=' bags', desc='compared', leave=False, disable=None)
         content = hashlib.sha256(''.join(bag_digest(bag).sha256 for bag in read).encode())
-        told['recordings'] = f'{len(bags)} bags, sha256:{content.hexdigest()[:12]}'
-        told['model'] = model_identity(str(self.start))
-        told['judge'] = self.judge
-        begin_or_go_on(self.out, told)
+        deciding['recordings'] = f'{len(bags)} bags, sha256:{content.hexdigest()[:12]}'
+        deciding['model'] = model_identity(str(self.start))
+        deciding['judge'] = self.judge
+        begin_or_go_on(self.out, deciding)
 
     def ask(self) -> None:
         """Derive rows, once, and check that there are some to train on and to decide by.
@@ -155,8 +155,8 @@ class Improvement:
             self._evaluate(candidate.folder, 'validation', report)
             right[candidate] = json.loads(report.read_text())['accuracy']
         chosen = max(self.candidates, key=lambda candidate: right[candidate])
-        told = ', '.join(f'{each.name} {right[each]:.1%}' for each in self.candidates)
-        self.say(f'right on rooms of validation: {told}; chosen: {chosen.name}')
+        accuracies = ', '.join(f'{each.name} {right[each]:.1%}' for each in self.candidates)
+        self.say(f'right on rooms of validation: {accuracies}; chosen: {chosen.name}')
         if is_adapter(chosen.folder):
             return chosen.folder
         released = self.out / f'candidate-{chosen.name}'

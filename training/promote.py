@@ -61,9 +61,9 @@ def examined(
     Raises:
         ModelError: A model cannot be loaded or served.
     """
-    asked = _asked(args)
-    memory = asked.memory()
-    sampling = Sampling(asked.temperature, asked.top_p, asked.max_tokens, asked.seed)
+    reasoner = _asked(args)
+    memory = reasoner.memory()
+    sampling = Sampling(reasoner.temperature, reasoner.top_p, reasoner.max_tokens, reasoner.seed)
     cache, judge = opened_cache(args.cache), judge_of(args.judge)
     reports = [
         evaluate(str(folder), rows, memory, sampling, cache, judge)
@@ -90,8 +90,8 @@ def examined(
             'split': args.split,
             'sha256': hashlib.sha256(text.encode()).hexdigest(),
         },
-        'token_budget': asked.token_budget,
-        'max_tokens': asked.max_tokens,
+        'token_budget': reasoner.token_budget,
+        'max_tokens': reasoner.max_tokens,
         'gate': asdict(config),
         'checks': [asdict(check) for check in checks],
         'latency': [asdict(each) for each in latency] if latency else None,
@@ -140,8 +140,8 @@ def _asked(args: argparse.Namespace) -> ReasonerConfig:
     Raises:
         ConfigError: There is no such profile, or a budget is not allowed.
     """
-    asked = config_from_mapping(ReasonerConfig, load_profile(args.profile).reasoner)
-    return replace(asked, token_budget=args.token_budget or asked.token_budget)
+    reasoner = config_from_mapping(ReasonerConfig, load_profile(args.profile).reasoner)
+    return replace(reasoner, token_budget=args.token_budget or reasoner.token_budget)
 
 
 def slot_of(profile: str, named: str) -> Path:
@@ -168,8 +168,8 @@ def serving_model(profile: str, slot: Path) -> Path:
         return serving.folder
     server = load_profile(profile).servers.get('reasoner')
     if server is None or not server.is_path():
-        told = server.model if server else 'none'
-        msg = f'the reasoner of profile {profile} ({told}) is no folder here: give --against'
+        model = server.model if server else 'none'
+        msg = f'the reasoner of profile {profile} ({model}) is no folder here: give --against'
         raise InputError(msg)
     return model_folder(server.model_argument())
 
@@ -186,12 +186,12 @@ def _revision_date() -> str:
     """Date of the revision that runs; empty where it is not known."""
     command = ['git', '-C', str(Path(__file__).parent), 'log', '-1', '--format=%cI']
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             command, capture_output=True, text=True, check=True, timeout=_GIT_TIMEOUT_S
         )
     except (OSError, subprocess.SubprocessError):
         return ''
-    return done.stdout.strip()
+    return process.stdout.strip()
 
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -104,12 +104,12 @@ def _copy(source: Path, target: Path, tokenizer: Any) -> None:
     """Copy what is released; made beside its place and renamed."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f'.{target.name}-') as name:
-        made = Path(name) / target.name
-        made.mkdir()
+        copy = Path(name) / target.name
+        copy.mkdir()
         for file in (*_FILES, _CARD):
             origin = target / file if file == _CARD else source / file
             if origin.exists():
-                shutil.copyfile(origin, made / file)
+                shutil.copyfile(origin, copy / file)
         # Without do_sample, servers ignore the temperature of a request.
         settings = {
             'do_sample': True,
@@ -117,8 +117,8 @@ def _copy(source: Path, target: Path, tokenizer: Any) -> None:
             'pad_token_id': tokenizer.pad_token_id,
             'max_new_tokens': 512,
         }
-        (made / _SETTINGS).write_text(json.dumps(settings, indent=2) + '\n')
-        put_in_place(made, target)
+        (copy / _SETTINGS).write_text(json.dumps(settings, indent=2) + '\n')
+        put_in_place(copy, target)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -78,8 +78,12 @@ def sample(
         for index, (row, prompt) in enumerate(zip(some, prompts, strict=True)):
             own = [texts[index] for texts in tries]
             right = [g.accuracy == 1.0 for g in grades[index :: len(some)]]
-            asked = {'id': row.id, 'prompt_sha256': prompt.sha256(), 'solution': row.solution}
-            yield {**asked, 'completions': own, 'right': right}
+            sample_origin = {
+                'id': row.id,
+                'prompt_sha256': prompt.sha256(),
+                'solution': row.solution,
+            }
+            yield {**sample_origin, 'completions': own, 'right': right}
 
 
 def _add_samples(args: argparse.Namespace) -> None:
@@ -96,22 +100,22 @@ def _add_samples(args: argparse.Namespace) -> None:
     # Who has no need of a judge needs none to be there.
     grader = judge_identity(args.judge) if texts else []
     origin = SampleOrigin(origin_of(args.model, args.count, sampling, memory), grader, texts)
-    done = begun(args.out, origin)
+    finished = begun(args.out, origin)
     rows = drawn(rows, args.limit, args.seed)
     for row in rows:
-        if row.id in done and is_another(row, memory, done[row.id]):
+        if row.id in finished and is_another(row, memory, finished[row.id]):
             msg = (
                 f'{args.out} has samples of row {row.id!r}, which is asked or solved otherwise '
                 f'now in {args.rows}: name another --out, or delete it'
             )
             raise InputError(msg)
-    rows = [row for row in rows if row.id not in done]
+    rows = [row for row in rows if row.id not in finished]
     # Completions of a batch wait for the longest: alike questions over alike histories.
     rows.sort(key=lambda row: (row.question_type, len(row.deltas)))
     judge = judge_of(args.judge) if any(row.id in texts for row in rows) else None
-    made = sample(args.model, rows, args.count, sampling, memory, judge)
+    new_samples = sample(args.model, rows, args.count, sampling, memory, judge)
     with _appended(args.out) as out:
-        for value in tqdm(made, total=len(rows), unit=' rows', disable=None):
+        for value in tqdm(new_samples, total=len(rows), unit=' rows', disable=None):
             line = {**value, 'origin': origin.of(value['id'])}
             out.write(json.dumps(line, ensure_ascii=False) + '\n')
             out.flush()

@@ -49,8 +49,8 @@ def dataset(
 def phrases(arguments: SftArguments, reader: Any, seed: int) -> Dataset:
     """Phrases of all tokens but the special ones; rows have only told what the tokens are."""
     tokens = range(max(reader.all_special_ids) + 1, len(reader))
-    made = phrase_examples(arguments.phrases, arguments.phrase_length, tokens, seed)
-    return Dataset.from_list(list(made))
+    phrase_rows = phrase_examples(arguments.phrases, arguments.phrase_length, tokens, seed)
+    return Dataset.from_list(list(phrase_rows))
 
 
 def shares_prefixes(arguments: SftArguments, config: SFTConfig) -> bool:

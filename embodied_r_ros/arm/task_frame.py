@@ -217,14 +217,14 @@ class Movement:
         Raises:
             InputError: It is no movement in these words.
         """
-        found = _BY_WORDS.get(words)
-        if found is None:
+        axis_movement = _BY_WORDS.get(words)
+        if axis_movement is None:
             msg = (
                 f'movement {words!r}: expected words like "slightly left, down", '
                 'in the order x, y, z, not all of them slightly'
             )
             raise InputError(msg)
-        return found
+        return axis_movement
 
     def words(self) -> str:
         """In words, in the order of the axes.

@@ -234,13 +234,17 @@ class Audit:
         if not matches:
             return [f'{name}: not recorded']
         problems = []
-        for told in (topics[topic] for topic in matches):
-            if not told.messages:
-                problems.append(f'{told.topic}: no message')
-            elif rate_hz and told.rate_hz < self.config.min_rate * rate_hz:
-                problems.append(f'{told.topic}: {told.rate_hz:.2f} Hz instead of {rate_hz:g}')
-            elif rate_hz and told.longest_gap_s > limit_s:
-                problems.append(f'{told.topic}: silent for {told.longest_gap_s:.1f} s')
+        for topic_audit in (topics[topic] for topic in matches):
+            if not topic_audit.messages:
+                problems.append(f'{topic_audit.topic}: no message')
+            elif rate_hz and topic_audit.rate_hz < self.config.min_rate * rate_hz:
+                problems.append(
+                    f'{topic_audit.topic}: {topic_audit.rate_hz:.2f} Hz instead of {rate_hz:g}'
+                )
+            elif rate_hz and topic_audit.longest_gap_s > limit_s:
+                problems.append(
+                    f'{topic_audit.topic}: silent for {topic_audit.longest_gap_s:.1f} s'
+                )
         return problems
 
 

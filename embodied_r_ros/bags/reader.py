@@ -276,11 +276,11 @@ def read_serialized(reader: AnyReader, topics: Iterable[str]) -> Iterator[tuple[
         BagError: A topic is not in the bag, or (while iterating) the bag is damaged.
     """
     wanted = set(topics)
-    known = {connection.topic for connection in reader.connections}
-    if absent := sorted(wanted - known):
+    topics_of_reader = {connection.topic for connection in reader.connections}
+    if absent := sorted(wanted - topics_of_reader):
         msg = (
             f'bag {reader.paths[0]} has no topic {absent[0]!r}: it has '
-            f'{", ".join(sorted(known)) or "none"}'
+            f'{", ".join(sorted(topics_of_reader)) or "none"}'
         )
         raise BagError(msg)
     return _messages(reader, [c for c in reader.connections if c.topic in wanted])

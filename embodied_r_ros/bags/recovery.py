@@ -114,8 +114,8 @@ def mcap_files(folder: Path) -> list[Path]:
     """The files of a bag in the order in which they were written."""
 
     def number(path: Path) -> tuple[int, str]:
-        found = re.search(r'_(\d+)$', path.stem)
-        return (int(found[1]) if found else 0), path.name
+        part_number = re.search(r'_(\d+)$', path.stem)
+        return (int(part_number[1]) if part_number else 0), path.name
 
     return sorted(folder.glob('*.mcap'), key=number)
 

@@ -45,12 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """List the keypoints of a demonstration."""
-    given = ArmSetup.from_yaml(args.setup) if args.setup else None
+    arm_setup = ArmSetup.from_yaml(args.setup) if args.setup else None
     robot = load_robot(args.robot) if args.robot else Robot()
     with open_bag(args.bag) as reader:
-        setup = given or robot.setup or setup_of(reader)
-        if given and given.urdf:  # as it lies beside its setup
-            setup = replace(given, urdf=str(Path(args.setup).parent / given.urdf))
+        setup = arm_setup or robot.setup or setup_of(reader)
+        if arm_setup and arm_setup.urdf:  # as it lies beside its setup
+            setup = replace(arm_setup, urdf=str(Path(args.setup).parent / arm_setup.urdf))
         shown = read_demonstration(reader, setup)
         sampled, keypoints = find_keypoints(shown, args.rule, robot.stops)
         if args.picture:

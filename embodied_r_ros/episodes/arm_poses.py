@@ -173,8 +173,8 @@ def _from_transforms(
     reader: AnyReader, source: TransformPoses, setup: ArmSetup, stamps_ns: NDArray[np.int64]
 ) -> Found:
     wanted = [(int(stamp), setup.tool_frame) for stamp in stamps_ns]
-    found = poses_at(reader, _ToolTransforms(source, setup), wanted)
-    poses = [found[at] for at in wanted]
+    poses_of_tool = poses_at(reader, _ToolTransforms(source, setup), wanted)
+    poses = [poses_of_tool[at] for at in wanted]
     is_pose = np.array([isinstance(pose, Pose) for pose in poses])
     if not is_pose.any():
         reason = next((pose.reason for pose in poses if not isinstance(pose, Pose)), 'no stamps')

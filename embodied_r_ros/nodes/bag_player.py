@@ -72,10 +72,10 @@ class BagPlayer(ManagedNode):
         self._path = Path(config.bag).expanduser()
         with open_bag(self._path) as reader:
             chosen = [c for c in reader.connections if is_chosen(c.topic, config)]
-            known = sorted({c.topic for c in reader.connections})
+            topics_of_bag = sorted({c.topic for c in reader.connections})
         self._outputs = dict(self._announce(chosen))
         if not self._outputs:
-            msg = f'{self._path} has no topic to play: it has {", ".join(known) or "none"}'
+            msg = f'{self._path} has no topic to play: it has {", ".join(topics_of_bag) or "none"}'
             raise BagError(msg)
         self._bag_clock = self.publisher(Clock, '/clock', QoSProfile(depth=1))
         self.serve(Trigger, '~/pause', self._pause)

@@ -161,13 +161,15 @@ class Parameters:
             current = getattr(self._configs[kind], field)
             changed.setdefault(kind, {})[field] = _fitting(parameter.value, current)
         try:
-            made = {
+            new_instances = {
                 kind: replace(self._configs[kind], **{**self._given.get(kind, {}), **new})
                 for kind, new in changed.items()
             }
         except ConfigError as error:
             return SetParametersResult(successful=False, reason=str(error))
-        result = self._take_up(made) if made else SetParametersResult(successful=True)
+        result = (
+            self._take_up(new_instances) if new_instances else SetParametersResult(successful=True)
+        )
         if result.successful and not self._is_suggesting:
             self._chosen.update(parameter.name for parameter in parameters)
         return result

@@ -143,8 +143,8 @@ def read_focus(text: str) -> str:
         ReplyError: The reply is not of the schema.
     """
     value = _json_object(text)
-    said = _bounded(_field(value, 'text', str), _FOCUS_CHARS)
-    return said if _field(value, 'visible', bool) else ''
+    focus_text = _bounded(_field(value, 'text', str), _FOCUS_CHARS)
+    return focus_text if _field(value, 'visible', bool) else ''
 
 
 def _json_object(text: str) -> dict[str, Any]:
@@ -295,7 +295,7 @@ def _measured(earlier: Keyframe, later: Keyframe) -> Motion | None:
 def _action(motion: Motion, by_eye: Sequence[SeenMotion]) -> str:
     if motion.source is not MotionSource.MODEL:
         return action_text(motion)
-    return ', '.join(_step(seen).text() for seen in _steps(by_eye)) or STATIONARY
+    return ', '.join(_step(step_motion).text() for step_motion in _steps(by_eye)) or STATIONARY
 
 
 def _steps(motions: Sequence[SeenMotion]) -> list[SeenMotion]:

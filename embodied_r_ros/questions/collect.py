@@ -68,11 +68,11 @@ def find_bags(paths: Sequence[Path]) -> list[Path]:
         if not path.exists():
             msg = f'{path} does not exist'
             raise BagError(msg)
-        found = [path] if _is_bag(path) else sorted(p for p in path.glob('*') if _is_bag(p))
-        if not found:
+        bag_paths = [path] if _is_bag(path) else sorted(p for p in path.glob('*') if _is_bag(p))
+        if not bag_paths:
             msg = f'{path} is neither a bag nor a folder of bags'
             raise BagError(msg)
-        bags += found
+        bags += bag_paths
     inodes = [(stat.st_dev, stat.st_ino) for stat in (bag.stat() for bag in bags)]
     times = Counter(inodes)
     for bag, inode in zip(bags, inodes, strict=True):

@@ -65,9 +65,9 @@ def rows_of_episode(
     moments = _moments(episode, rng)
     if not moments:
         coverage.unsolved['every kind', f'fewer than {_MIN_DELTAS} deltas'] += 1
-    seen: set[tuple[str, int]] = set()
+    moments_of_kinds: set[tuple[str, int]] = set()
     for count, moment in enumerate(moments):
-        if count >= config.moments and len(seen) >= config.min_rows:
+        if count >= config.moments and len(moments_of_kinds) >= config.min_rows:
             return
         for kind, ask in KINDS.items():
             # Half of the test rows are worded as no training row is.
@@ -79,8 +79,8 @@ def rows_of_episode(
             row = _row(episode, moment, kind, draft, split, rng)
             row.meta['held_out_wording'] = held_out
             key = (row.question, len(moment.deltas))
-            if key not in seen:
-                seen.add(key)
+            if key not in moments_of_kinds:
+                moments_of_kinds.add(key)
                 yield row
 
 

@@ -352,10 +352,12 @@ def unanswerable(moment: Moment, rng: Random, held_out: bool) -> Draft | Unsolve
         return Draft(question, tuple(options), UNKNOWN, source='foreign')
     if not moment.layout:
         return Unsolved('no true layout')
-    seen = {thing.label for thing in moment.layout.objects if thing not in moment.never_seen}
+    visible_labels = {
+        thing.label for thing in moment.layout.objects if thing not in moment.never_seen
+    }
     every = [item_label(colour.name, shape) for colour in COLOURS for shape in SHAPES]
     # What no world of these may have is never anywhere: its label alone would tell the answer.
-    labels = [label for label in moment.layout.labels or every if label not in seen]
+    labels = [label for label in moment.layout.labels or every if label not in visible_labels]
     if not labels:
         return Unsolved('every kind of item was seen')
     label = rng.choice(labels)

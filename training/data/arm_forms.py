@@ -140,12 +140,12 @@ def in_form(
     for row in rows:
         if not row.frame_id or (kinds and row.question_type not in kinds):
             continue
-        asked = row if has_metadata else without_metadata(row)
+        bare_row = row if has_metadata else without_metadata(row)
         # All questions about a moment are told the same.
         rng = Random(f'{row.episode_id}/{row.meta.get("state_index")}')
         if rng.random() < perceived_share:
-            asked = as_perceived(asked, rng)
-        formed = open_ended(asked) if is_open else asked
+            bare_row = as_perceived(bare_row, rng)
+        formed = open_ended(bare_row) if is_open else bare_row
         if formed:
             yield formed
 

@@ -48,9 +48,9 @@ def read_arm(row: Row) -> ArmPrompt | None:
         return None
     state = state_in(row.question)
     looks = [str(look['text']) for look in row.focus]
-    said = looks[-1] if looks else ''
-    on_table = _ON_TABLE.search(said)
-    at_tool = _AT_TOOL.search(said)
+    look_text = looks[-1] if looks else ''
+    on_table = _ON_TABLE.search(look_text)
+    at_tool = _AT_TOOL.search(look_text)
     return ArmPrompt(
         task[1],
         _in_cm(state) if state else None,
@@ -83,8 +83,8 @@ def state_in(question: str) -> Position | None:
 
 def cm_of(text: str) -> Cm | None:
     """The first position in a text, in whole centimetres; None: it has none."""
-    found = position_in(text)
-    return _in_cm(found) if found else None
+    position = position_in(text)
+    return _in_cm(position) if position else None
 
 
 def _position(match: re.Match[str]) -> Position:

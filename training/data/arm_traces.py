@@ -50,26 +50,26 @@ class ArmStep:
 
 def waypoint(row: Row) -> tuple[str, str] | None:
     """Reasoning and option for the next position; None: the prompt does not tell it."""
-    told = read_arm(row)
-    step = next_step(told) if told else None
+    arm = read_arm(row)
+    step = next_step(arm) if arm else None
     places = [place for option in row.options if (place := cm_of(option))]
-    if told is None or step is None or len(places) < len(row.options):
+    if arm is None or step is None or len(places) < len(row.options):
         return None
-    said = [*_start(told), step.why]
+    sentences = [*_start(arm), step.why]
     if not places:
         best = position_text([value / 100 for value in step.ends[0]])
-        return ' '.join([*said, f'Next {cm_text(step.ends[0])}. It is: {best}.']), best
-    found = None
+        return ' '.join([*sentences, f'Next {cm_text(step.ends[0])}. It is: {best}.']), best
+    choice = None
     for word, end in zip(('Next', 'Or', 'Or'), step.ends, strict=False):
-        found = next((i for i, place in enumerate(places) if _is_near(place, end)), None)
-        looked_at = places if found is None else places[: found + 1]
+        choice = next((i for i, place in enumerate(places) if _is_near(place, end)), None)
+        looked_at = places if choice is None else places[: choice + 1]
         listed = [f'{i}. {_compared(place, end)}' for i, place in enumerate(looked_at, 1)]
-        said += [f'{word} {cm_text(end)}:', *listed]
-        if found is not None:
+        sentences += [f'{word} {cm_text(end)}:', *listed]
+        if choice is not None:
             break
-    if found is None:
-        found = closest(step.ends[-1], places)
-    return ' '.join([*said, f'Closest: {found + 1}.']), row.options[found]
+    if choice is None:
+        choice = closest(step.ends[-1], places)
+    return ' '.join([*sentences, f'Closest: {choice + 1}.']), row.options[choice]
 
 
 def closest(end: Cm, places: Sequence[Cm]) -> int:
@@ -80,40 +80,40 @@ def closest(end: Cm, places: Sequence[Cm]) -> int:
 
 def movement(row: Row) -> tuple[str, str] | None:
     """Reasoning and option for the way to the next position; None: the prompt does not tell."""
-    told = read_arm(row)
-    step = next_step(told) if told else None
-    if told is None or step is None or told.state is None:
+    arm = read_arm(row)
+    step = next_step(arm) if arm else None
+    if arm is None or step is None or arm.state is None:
         return None
     # A movement is asked for, so that the hand does not stay where it is.
-    end = next((end for end in step.ends if end != told.state), told.state)
-    x, y, z = (b - a for a, b in zip(told.state, end, strict=True))
+    end = next((end for end in step.ends if end != arm.state), arm.state)
+    x, y, z = (b - a for a, b in zip(arm.state, end, strict=True))
     words = movement_words((x, y, z))
     best = likest(words, row.options)
     if best is None:
         return None
     half = max(map(abs, (x, y, z))) // 2
-    said = [*_start(told), step.why, f'Next {cm_text(end)}.']
-    along = [cm_text((a, b, b - a)) for a, b in zip(told.state, end, strict=True)]
-    said.append(f'From, to, way: {", ".join(along)}.')
-    said += [f'Way {cm_text((x, y, z))}, half {half:02d}: {words}.', f'Most like: {best}.']
-    return ' '.join(said), best
+    sentences = [*_start(arm), step.why, f'Next {cm_text(end)}.']
+    along = [cm_text((a, b, b - a)) for a, b in zip(arm.state, end, strict=True)]
+    sentences.append(f'From, to, way: {", ".join(along)}.')
+    sentences += [f'Way {cm_text((x, y, z))}, half {half:02d}: {words}.', f'Most like: {best}.']
+    return ' '.join(sentences), best
 
 
 def gripper(row: Row) -> tuple[str, str] | None:
     """Reasoning and answer for the gripper at the next position, where it acts on arrival."""
-    told = read_arm(row)
-    step = next_step(told) if told else None
-    if told is None or step is None:
+    arm = read_arm(row)
+    step = next_step(arm) if arm else None
+    if arm is None or step is None:
         return None
     best = 'closed' if step.closed else 'open'
-    return ' '.join([*_start(told), step.why, f'Gripper: {best}.']), best
+    return ' '.join([*_start(arm), step.why, f'Gripper: {best}.']), best
 
 
 def movement_words(way: Cm) -> str:
     """Words for a way in whole centimetres; 'stay' for none."""
     x, y, z = (value / 100 for value in way)
-    found = Movement.between((0.0, 0.0, 0.0), (x, y, z), 0.005)
-    return found.words() if found else 'stay'
+    direction = Movement.between((0.0, 0.0, 0.0), (x, y, z), 0.005)
+    return direction.words() if direction else 'stay'
 
 
 def likest(words: str, options: Sequence[str]) -> str | None:
@@ -232,15 +232,15 @@ def _above(told: ArmPrompt, place: str) -> int:
 def _start(told: ArmPrompt) -> list[str]:
     """What was read, before anything is made of it."""
     colours = dict.fromkeys(colours_of(told.task))
-    said = []
+    sentences = []
     for colour in colours:
         place = told.on_table.get(colour)
         where = (
             'at hand' if colour in told.at_tool else cm_text(place[:2]) if place else 'not seen'
         )
-        said.append(f'{colour} {where};')
+        sentences.append(f'{colour} {where};')
     assert told.state is not None
-    return [*said, f'hand {cm_text(told.state)}.']
+    return [*sentences, f'hand {cm_text(told.state)}.']
 
 
 def _aside(a: Cm, b: Cm) -> int:
@@ -250,12 +250,12 @@ def _aside(a: Cm, b: Cm) -> int:
 
 def _compared(place: Cm, end: Cm) -> str:
     """Place and end, axis by axis until they are not near each other."""
-    said = []
+    comparisons = []
     for axis, a, b in zip('xyz', place, end, strict=True):
-        said.append(f'{axis} {cm_text((a, b))}')
+        comparisons.append(f'{axis} {cm_text((a, b))}')
         if abs(a - b) > _MATCH:
-            return ' '.join([*said, 'no;'])
-    return ' '.join([*said, 'yes.'])
+            return ' '.join([*comparisons, 'no;'])
+    return ' '.join([*comparisons, 'yes.'])
 
 
 def _is_near(a: Cm, b: Cm) -> bool:

@@ -69,9 +69,9 @@ class TextChooser(Chooser):
             UnknownError: One has no answer.
         """
         metadata = self._robot.metadata
-        asked = self._task, metadata.frame_id
-        where = keypoint_question(*asked, view.candidates, (), metadata, view.tool)
-        grip = gripper_question(*asked, metadata, view.tool)
+        context = self._task, metadata.frame_id
+        where = keypoint_question(*context, view.candidates, (), metadata, view.tool)
+        grip = gripper_question(*context, metadata, view.tool)
         index = self._answer('waypoint', where, view)
         return Chosen(index, grip.options[self._answer('gripper', grip, view)] == _CLOSED)
 
@@ -106,8 +106,8 @@ def asked_row(kind: str, question: Question, deltas: Sequence[SemanticDelta]) ->
 
 def careful_reader(kind: str, question: Question, deltas: Sequence[SemanticDelta]) -> int | None:
     """What follows from the text by the rules that a text policy is taught."""
-    said = ARM_READERS[kind](asked_row(kind, question, deltas))
-    return question.options.index(said[1]) if said else None
+    trace = ARM_READERS[kind](asked_row(kind, question, deltas))
+    return question.options.index(trace[1]) if trace else None
 
 
 @dataclass
@@ -227,8 +227,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         robot = load_robot(args.robot)
         shown = tqdm(plans, desc='trials', unit='trial', file=sys.stderr, disable=None)
-        found = (row for plan in shown for row in trial_rows(plan, robot, args.slips, args.wait))
-        if not (count := write_rows(args.out, found)):
+        new_rows = (
+            row for plan in shown for row in trial_rows(plan, robot, args.slips, args.wait)
+        )
+        if not (count := write_rows(args.out, new_rows)):
             args.out.unlink()
             msg = f'none of {len(plans)} trials succeeded: give more --episodes, or fewer --slips'
             raise InputError(msg)

@@ -68,11 +68,11 @@ def degraded(row: Row, rng: Random) -> Row:
 
 def _without_distances(delta: dict[str, Any]) -> dict[str, Any]:
     steps = parse_action(delta['action']) or []
-    told = ', '.join(
+    steps_text = ', '.join(
         MotionStep(s.verb, s.direction, None if s.verb == 'moved' else s.amount).text()
         for s in steps
     )
-    action = told or (STATIONARY if steps == [] and delta['action'] else delta['action'])
+    action = steps_text or (STATIONARY if steps == [] and delta['action'] else delta['action'])
     items = [replace(item, distance_m=math.nan) for item in SemanticDelta.from_row(delta).items]
     return _with_items({**delta, 'action': action}, items)
 
@@ -99,8 +99,8 @@ def retold(row: Row, rng: Random) -> Row:
 
 def _moved_otherwise(delta: dict[str, Any], rng: Random) -> dict[str, Any]:
     steps = parse_action(delta['action'])
-    told = ', '.join(_other_step(step, rng).text() for step in steps or ())
-    return {**delta, 'action': told or delta['action']}
+    motion_text = ', '.join(_other_step(step, rng).text() for step in steps or ())
+    return {**delta, 'action': motion_text or delta['action']}
 
 
 def _other_step(step: MotionStep, rng: Random) -> MotionStep:

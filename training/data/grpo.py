@@ -63,10 +63,10 @@ def examples(arguments: GrpoArguments, split: str, tokenizer: Any) -> Iterator[d
     memory = MemoryConfig(token_budget=arguments.token_budget)
     images = Path(arguments.images) if arguments.images else None
     chooses = split == 'train' and bool(arguments.samples)
-    told = taught(Path(arguments.samples), arguments.anchor_share) if chooses else None
+    samples = taught(Path(arguments.samples), arguments.anchor_share) if chooses else None
     rows = rows_of_kinds(arguments.rows, arguments.kinds, split, arguments.max_scenes)
     for row in rows:
-        if told is not None and row.id not in told:
+        if samples is not None and row.id not in samples:
             continue
         if images and not has_image(row, images):
             continue
@@ -74,7 +74,7 @@ def examples(arguments: GrpoArguments, split: str, tokenizer: Any) -> Iterator[d
         tokens = tokenizer(chat_text(tokenizer, prompt))['input_ids']
         if len(tokens) > arguments.max_prompt_tokens:
             continue
-        own = told[row.id]['completions'] if told else []
+        own = samples[row.id]['completions'] if samples else []
         yield {
             'prompt': prompt_messages(prompt),
             'question': row.question,
@@ -104,10 +104,10 @@ def training_prompts(
     rng.shuffle(rows)
     rows = rows[: arguments.max_rows or None]
     lengths = [row.pop('expected_length') for row in rows]
-    asked = [index for _ in range(epochs) for index in rng.sample(range(len(rows)), len(rows))]
-    order = grouped_by_length([lengths[index] for index in asked], at_once, seed)
-    made = _dataset(rows)
-    return made.select([asked[place] for place in order]) if made else None
+    row_order = [index for _ in range(epochs) for index in rng.sample(range(len(rows)), len(rows))]
+    order = grouped_by_length([lengths[index] for index in row_order], at_once, seed)
+    dataset = _dataset(rows)
+    return dataset.select([row_order[place] for place in order]) if dataset else None
 
 
 def _dataset(rows: list[dict[str, Any]]) -> Dataset | None:

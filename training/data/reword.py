@@ -76,12 +76,12 @@ def is_pushed(task: str) -> bool:
 
 def reworded_task(question: str, rng: Random) -> str:
     """A question about an arm with its task in other words; else as it is."""
-    told = _TOLD.match(question)
-    for known, wordings in MORE_TASKS.items():
-        match = told and re.fullmatch(wording_regex(known), told['task'])
-        if told and match:
+    task_match = _TOLD.match(question)
+    for wordings_of_task, wordings in MORE_TASKS.items():
+        match = task_match and re.fullmatch(wording_regex(wordings_of_task), task_match['task'])
+        if task_match and match:
             text = chosen(rng.choice(wordings), rng).format(**match.groupdict())
-            return f'{_START}{text}{question[told.end("task") :]}'
+            return f'{_START}{text}{question[task_match.end("task") :]}'
     return question
 
 
@@ -205,13 +205,13 @@ def reworded(row: Row, rng: Random) -> Row:
         pattern, options = rng.choice(MORE_FOREIGN)
         return replace(row, question=opener + chosen(pattern, rng), options=options)
     for kind, wordings in WORDINGS.items():
-        for known in wordings:
-            match = re.fullmatch(wording_regex(known), row.question)
+        for wording in wordings:
+            match = re.fullmatch(wording_regex(wording), row.question)
             if match and kind in MORE_WORDINGS:
                 text = opener + chosen(rng.choice(MORE_WORDINGS[kind]), rng)
                 return replace(row, question=text.format(**match.groupdict()))
-    asked = reworded_task(row.question, rng)
-    return row if asked == row.question else replace(row, question=asked)
+    new_question = reworded_task(row.question, rng)
+    return row if new_question == row.question else replace(row, question=new_question)
 
 
 def in_other_words(rows: Iterable[Row], share: float, seed: int = 0) -> Iterator[Row]:

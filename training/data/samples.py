@@ -75,8 +75,8 @@ def origin_of(model: str, count: int, sampling: Sampling, memory: MemoryConfig) 
         InputError: There is no model.
         ModelError: Its server fails.
     """
-    told = {'token_budget': memory.token_budget, 'count': count}
-    return {'model': model_identity(model), **asdict(sampling), **told}
+    origin = {'token_budget': memory.token_budget, 'count': count}
+    return {'model': model_identity(model), **asdict(sampling), **origin}
 
 
 @dataclass(frozen=True)
@@ -94,14 +94,14 @@ class SampleOrigin:
 
     def difference(self, value: dict[str, Any]) -> str:
         """What a line tells of its origin that is not so now; empty: it is of this one."""
-        told = value.get('origin')
-        if not isinstance(told, dict):
+        origin = value.get('origin')
+        if not isinstance(origin, dict):
             return 'none is told'
         own = self.of(value['id'])
         # Who graded rows that are not asked now, with another split, is their own matter.
         free = set() if value['id'] in self.texts else {'judge'}
-        names = [n for n in own | told if n not in free and told.get(n) != own.get(n)]
-        return ', '.join(f'{n} {told.get(n)!r}, not {own.get(n)!r}' for n in names)
+        names = [n for n in own | origin if n not in free and origin.get(n) != own.get(n)]
+        return ', '.join(f'{n} {origin.get(n)!r}, not {own.get(n)!r}' for n in names)
 
 
 def begun(path: Path, origin: SampleOrigin) -> dict[str, dict[str, Any]]:
@@ -115,8 +115,8 @@ def begun(path: Path, origin: SampleOrigin) -> dict[str, dict[str, Any]]:
     if not path.exists():
         return {}
     whole, torn = _read(path)
-    found = list(_parsed(path, whole))
-    for value in found:
+    samples = list(_parsed(path, whole))
+    for value in samples:
         if difference := origin.difference(value):
             msg = (
                 f'{path} has samples of another origin ({difference}): '
@@ -129,7 +129,7 @@ def begun(path: Path, origin: SampleOrigin) -> dict[str, dict[str, Any]]:
         except OSError as error:
             msg = f'{path} cannot be gone on with: {error.strerror}'
             raise InputError(msg) from None
-    return {value['id']: value for value in found}
+    return {value['id']: value for value in samples}
 
 
 def unanimous(samples: dict[str, dict[str, Any]]) -> set[str]:
@@ -152,18 +152,18 @@ def taught(path: Path, anchor_share: float) -> dict[str, dict[str, Any]]:
     """
     sampled = read_samples(path)
     dull = unanimous(sampled)
-    known = sorted(row for row in dull if all(sampled[row]['right']))
-    anchors = Random(0).sample(known, round(anchor_share * len(known)))
+    always_right = sorted(row for row in dull if all(sampled[row]['right']))
+    anchors = Random(0).sample(always_right, round(anchor_share * len(always_right)))
     sys.stderr.write(
         f'{len(dull)} of {len(sampled)} sampled rows are unanimous;'
-        f' {len(anchors)} of the {len(known)} right ones are kept\n'
+        f' {len(anchors)} of the {len(always_right)} right ones are kept\n'
     )
     kept = (sampled.keys() - dull) | set(anchors)
     if not kept:
         msg = (
             f'{path} holds nothing that teaches: {len(sampled)} sampled rows, of which '
-            f'{len(known)} are always answered rightly and {len(dull) - len(known)} never: sample '
-            'others, or each more often (training.rollouts)'
+            f'{len(always_right)} are always answered rightly and '
+            f'{len(dull) - len(always_right)} never: sample others, or each more often (training.rollouts)'
         )
         raise InputError(msg)
     return {row: sampled[row] for row in sampled if row in kept}
@@ -171,5 +171,7 @@ def taught(path: Path, anchor_share: float) -> dict[str, dict[str, Any]]:
 
 def is_another(row: Row, memory: MemoryConfig, told: dict[str, Any]) -> bool:
     """Tell whether samples are of another prompt, or were graded by another solution."""
-    asked = row.prompt(memory).sha256() != told.get('prompt_sha256')
-    return asked or row.solution != told.get('solution', row.solution)  # older lines tell none
+    prompt_row = row.prompt(memory).sha256() != told.get('prompt_sha256')
+    return prompt_row or row.solution != told.get(
+        'solution', row.solution
+    )  # older lines tell none

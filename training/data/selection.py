@@ -61,13 +61,13 @@ def rows_of_kinds(
             'each file, 0 for all of its scenes'
         )
         raise InputError(msg)
-    found = set()
+    kinds_in_rows = set()
     for file, most in zip(files, max_scenes or [0] * len(files), strict=True):
         for row in _of_first_scenes(read_rows(Path(file)), most):
             if row.split == split and (not kinds or row.question_type in kinds):
-                found.add(row.question_type)
+                kinds_in_rows.add(row.question_type)
                 yield row
-    missing = [kind for kind in kinds if kind not in found]
+    missing = [kind for kind in kinds if kind not in kinds_in_rows]
     if split == 'train' and missing:  # few rows may leave a type without any for validation
         msg = (
             f'kinds lists {", ".join(missing)}, of which {", ".join(files)} has no training row: '

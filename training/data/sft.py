@@ -121,13 +121,13 @@ def examples(arguments: SftArguments, split: str, seed: int) -> Iterator[dict[st
         config = MemoryConfig(rng.randint(*_TIGHT_BUDGETS) if tight else arguments.token_budget)
         cut_down = rng.random() < arguments.degraded_share
         elsewhere = rng.random() < arguments.retold_share
-        told = rng.random()
+        draw = rng.random()
         for row in rows:
             own = elsewhere and row.question_type in PATH_KINDS
-            asked = reworded(row, rng) if rng.random() < arguments.reworded_share else row
-            asked = retold(asked, Random(told)) if own else asked
-            asked = degraded(asked, Random(told)) if cut_down else asked
-            trace = read_row(asked, config)
+            worded = reworded(row, rng) if rng.random() < arguments.reworded_share else row
+            worded = retold(worded, Random(draw)) if own else worded
+            worded = degraded(worded, Random(draw)) if cut_down else worded
+            trace = read_row(worded, config)
             if not arguments.reasoning:
                 trace = Trace('', row.solution_text())
             # What is cut away cannot be known any more; what is still told must be the solution,
@@ -135,7 +135,7 @@ def examples(arguments: SftArguments, split: str, seed: int) -> Iterator[dict[st
             right = {row.solution_text()} | ({UNKNOWN} if cut_down or tight else set())
             if trace and (own or trace.answer in right or _is_near(row, trace)):
                 yield {
-                    **_asked(asked, config, arguments.images),
+                    **_asked(worded, config, arguments.images),
                     'completion': [{'role': 'assistant', 'content': trace.completion()}],
                     'scene': 2 * number + own,
                 }
@@ -178,6 +178,6 @@ def right_samples(arguments: SftArguments, split: str) -> Iterator[dict[str, Any
         sampled = kept.get(row.id, {'completions': [], 'right': []})
         for text, right in zip(sampled['completions'], sampled['right'], strict=True):
             if right and parse_completion(text).well_formed:
-                asked = _asked(row, memory, arguments.images)
+                worded = _asked(row, memory, arguments.images)
                 completion = [{'role': 'assistant', 'content': text}]
-                yield {**asked, 'completion': completion, 'scene': number}
+                yield {**worded, 'completion': completion, 'scene': number}

@@ -128,15 +128,15 @@ def revisit(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
         if not walk.move(line):
             return Trace(walk.text(f'So {UNKNOWN}.'), UNKNOWN)
     way = round(math.hypot(walk.x, walk.y), 1)
-    said = f'In all {place(walk.x, walk.y)}, {way:.1f} m off'
+    displacement = f'In all {place(walk.x, walk.y)}, {way:.1f} m off'
     if way > _BACK_M:
         answer = _option_with(row.options, 'away')
     else:
-        said += f', facing {signed_turn(walk.heading)}'
+        displacement += f', facing {signed_turn(walk.heading)}'
         ways = [option for option in row.options if option.startswith('back')]
         is_same = abs(walk.heading) <= _SAME_VIEW_DEG
         answer = next((option for option in ways if option.endswith('same way') is is_same), None)
-    return Trace(walk.text(f'{said}, so {answer}.'), answer) if answer else None
+    return Trace(walk.text(f'{displacement}, so {answer}.'), answer) if answer else None
 
 
 def item_direction(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
@@ -144,10 +144,10 @@ def item_direction(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
     match = _LABEL.search(row.question)
     if not match:
         return None
-    found = last_sight(match[1], lines)
-    if found is None:
+    newest_sight = last_sight(match[1], lines)
+    if newest_sight is None:
         return Trace(f'{match[1]} {NOT_SEEN}, so {UNKNOWN}.', UNKNOWN)
-    index, sight = found
+    index, sight = newest_sight
     if sight is None:
         return Trace(f'{match[1]} [{lines[index].label}], not where, so {UNKNOWN}.', UNKNOWN)
     walk = Walk()
@@ -162,21 +162,21 @@ def item_direction(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
 def _seen_from(walk: Walk, sight: SceneItem) -> tuple[str, str]:
     """Quarter in which an item of an earlier sight lies now, and the last step to it."""
     bearing = round(sight.bearing_deg)
-    said = f'At {signed_turn(bearing)}'
+    bearing_text = f'At {signed_turn(bearing)}'
     if walk.x or walk.y:
         distance = _ASSUMED_M if math.isnan(sight.distance_m) else sight.distance_m
         x, y = turned(distance, 0.0, bearing)
         left_x, left_y = round(x - walk.x, 1), round(y - walk.y, 1)
         bearing = 5 * round(math.degrees(math.atan2(left_y, left_x)) / 5)
-        said = (
+        bearing_text = (
             f'At {place(x, y)}, from {place(walk.x, walk.y)}: {place(left_x, left_y)},'
             f' {signed_turn(bearing)}'
         )
     if walk.heading:
         bearing = wrapped(bearing - walk.heading)
-        said += f', facing {signed_turn(walk.heading)}: {signed_turn(bearing)}'
+        bearing_text += f', facing {signed_turn(walk.heading)}: {signed_turn(bearing)}'
     answer = quarter(bearing)
-    return answer, f'{said}, so {answer}.'
+    return answer, f'{bearing_text}, so {answer}.'
 
 
 def first_sight(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
@@ -184,38 +184,41 @@ def first_sight(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
     first = first_lines(lines)
     if not row.options or any(option not in first for option in row.options):
         return None
-    said = [f'{option} [{lines[first[option]].label}];' for option in row.options]
+    sightings = [f'{option} [{lines[first[option]].label}];' for option in row.options]
     earliest = min(first[option] for option in row.options)
     together = [label for label in first if label in row.options and first[label] == earliest]
     if len(together) > 1:
-        said.append(f'in [{lines[earliest].label}] {", then ".join(together)};')
-    return Trace(' '.join([*said, f'First is {together[0]}.']), together[0])
+        sightings.append(f'in [{lines[earliest].label}] {", then ".join(together)};')
+    return Trace(' '.join([*sightings, f'First is {together[0]}.']), together[0])
 
 
 def how_many(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
     """Look up each shape of the colour, and count those that were seen."""
-    asked = set(re.findall(r'[a-z]+', row.question.lower()))
-    colour = next((c.name for c in COLOURS if c.name in asked), None)
+    words = set(re.findall(r'[a-z]+', row.question.lower()))
+    colour = next((c.name for c in COLOURS if c.name in words), None)
     if colour is None:
         return None
     first = first_lines(lines)
-    said: list[str] = []
+    counts: list[str] = []
     count = 0
     for label in (f'{colour} {shape} object' for shape in SHAPES):
         count += label in first
-        found = f'[{lines[first[label]].label}] {count}' if label in first else NOT_SEEN
-        said.append(f'{label} {found};')
-    return Trace(' '.join([*said, f'{colour} objects: {count}.']), str(count))
+        count_text = f'[{lines[first[label]].label}] {count}' if label in first else NOT_SEEN
+        counts.append(f'{label} {count_text};')
+    return Trace(' '.join([*counts, f'{colour} objects: {count}.']), str(count))
 
 
 def nearest(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
     """Compare the distances that the newest line gives."""
-    seen = {item.label: item for item in lines[-1].items}
-    if any(option not in seen or math.isnan(seen[option].distance_m) for option in row.options):
+    item_by_label = {item.label: item for item in lines[-1].items}
+    if any(
+        option not in item_by_label or math.isnan(item_by_label[option].distance_m)
+        for option in row.options
+    ):
         return None
-    said = [f'{option} {seen[option].told};' for option in row.options]
-    answer = min(row.options, key=lambda option: seen[option].distance_m)
-    return Trace(f'[{lines[-1].label}] {" ".join(said)} nearest is {answer}.', answer)
+    distances = [f'{option} {item_by_label[option].told};' for option in row.options]
+    answer = min(row.options, key=lambda option: item_by_label[option].distance_m)
+    return Trace(f'[{lines[-1].label}] {" ".join(distances)} nearest is {answer}.', answer)
 
 
 def unanswerable(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
@@ -247,12 +250,12 @@ PATH_KINDS = frozenset(
 def read_row(row: Row, config: MemoryConfig) -> Trace | None:
     """What a careful reader of the row's prompt answers, and why; None: the text does not tell."""
     if row.question_type in ARM_READERS:
-        said = ARM_READERS[row.question_type](row)
-        if said is None:
+        trace = ARM_READERS[row.question_type](row)
+        if trace is None:
             return None
         # With three digits of three figures, positions are copied wrong where letters are not.
-        is_place = row.question_type == 'waypoint' and said[1] in row.options
-        return Trace(*said, option_letter(row.options.index(said[1])) if is_place else '')
+        is_place = row.question_type == 'waypoint' and trace[1] in row.options
+        return Trace(*trace, option_letter(row.options.index(trace[1])) if is_place else '')
     reader = READERS.get(row.question_type)
     lines = read_scene(row.prompt(config).user)
     return reader(row, lines) if reader and lines else None

@@ -82,10 +82,10 @@ def shown(rows: Iterable[Row], images: Path) -> list[Row]:
     Raises:
         InputError: A row has no image there.
     """
-    made: list[Row] = [ShownRow(**vars(row), images=images) for row in rows]
-    for row in made:
+    rows_with_images: list[Row] = [ShownRow(**vars(row), images=images) for row in rows]
+    for row in rows_with_images:
         row.prompt(MemoryConfig())
-    return made
+    return rows_with_images
 
 
 def has_image(row: Row, folder: Path) -> bool:
@@ -135,8 +135,8 @@ def image_dataset(rows: list[dict[str, Any]]) -> Dataset:
     """Examples as a data set, whose images are opened when they are wanted."""
     from datasets import Dataset, Image
 
-    made = Dataset.from_list(rows)
-    return made.cast_column('image', Image()) if rows and 'image' in rows[0] else made
+    dataset = Dataset.from_list(rows)
+    return dataset.cast_column('image', Image()) if rows and 'image' in rows[0] else dataset
 
 
 def load_processor(folder: Path, min_pixels: int) -> Any:

@@ -49,9 +49,9 @@ def most_alike(row: Row, memory: MemoryConfig) -> str | None:
     """The option that is most like all others: in their middle, or of most axes in common."""
     del memory
     for read, unlike in ((position_in, math.dist), (_levels, _axes_apart)):
-        known = [value for option in row.options if (value := read(option))]
-        if known and len(known) == len(row.options):
-            sums = [sum(unlike(value, other) for other in known) for value in known]
+        values = [value for option in row.options if (value := read(option))]
+        if values and len(values) == len(row.options):
+            sums = [sum(unlike(value, other) for other in values) for value in values]
             return row.options[sums.index(min(sums))]
     return None
 
@@ -91,9 +91,9 @@ def _of_kind(rows: Sequence[Row], memory: MemoryConfig) -> dict[str, Any]:
         'majority_letter': max(map(letters.count, set(letters))) / len(rows),
     }
     for name, rule in RULES.items():
-        taken = [rule(row, memory) for row in rows]
-        if any(taken):
-            pairs = zip(taken, rows, strict=True)
+        choices = [rule(row, memory) for row in rows]
+        if any(choices):
+            pairs = zip(choices, rows, strict=True)
             right = [float(option == row.solution_text()) for option, row in pairs]
             rates[name] = sum(right) / len(right)
             rates[f'{name}_interval_95'] = bootstrap_interval(right, scenes)
@@ -132,16 +132,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     try:
         rows = [row for file in args.rows for row in read_rows(file)]
-        found = arm_baselines(
+        figures = arm_baselines(
             [row for row in rows if args.split in (None, row.split)], MemoryConfig()
         )
-        if not found:
+        if not figures:
             msg = f'{", ".join(map(str, args.rows))}: no rows about arms of split {args.split!r}'
             raise InputError(msg)
     except EmbodiedRError as error:
         sys.stderr.write(f'training.eval.arm_baselines: error: {error}\n')
         return 2
-    sys.stdout.write((json.dumps(found) if args.json else table(found)) + '\n')
+    sys.stdout.write((json.dumps(figures) if args.json else table(figures)) + '\n')
     return 0
 
 

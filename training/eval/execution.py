@@ -94,7 +94,7 @@ def _bearing(match: re.Match[str], options: Sequence[str], text: str) -> str | N
 
 def _first(match: re.Match[str], options: Sequence[str], text: str) -> str | None:
     del match
-    lines = {found['label']: int(found['line']) for found in _LOOKED_UP.finditer(text)}
+    lines = {lookup['label']: int(lookup['line']) for lookup in _LOOKED_UP.finditer(text)}
     if not lines or set(lines) != set(options):
         return None
     together = _TOGETHER.search(text)
@@ -108,15 +108,21 @@ def _count(match: re.Match[str], options: Sequence[str], text: str) -> str | Non
 
 def _nearest(match: re.Match[str], options: Sequence[str], text: str) -> str | None:
     del match
-    told = {option: _metres(option, text) for option in options}
-    known = {option: metres for option, metres in told.items() if metres is not None}
-    return min(known, key=known.__getitem__) if known.keys() == told.keys() else None
+    metres_by_option = {option: _metres(option, text) for option in options}
+    metres_known = {
+        option: metres for option, metres in metres_by_option.items() if metres is not None
+    }
+    return (
+        min(metres_known, key=metres_known.__getitem__)
+        if metres_known.keys() == metres_by_option.keys()
+        else None
+    )
 
 
 def _metres(label: str, text: str) -> float | None:
     """Distance [m] with which a list ends what it tells of an item."""
-    said = re.search(rf'(?:^|[\];] ){re.escape(label)} (?:[^;]* )?(\d+\.\d) m;', text)
-    return float(said[1]) if said else None
+    mention = re.search(rf'(?:^|[\];] ){re.escape(label)} (?:[^;]* )?(\d+\.\d) m;', text)
+    return float(mention[1]) if mention else None
 
 
 def _next_place(match: re.Match[str], options: Sequence[str], text: str) -> str | None:

@@ -67,21 +67,21 @@ def generate(
     prefix = (model_identity(model), *map(str, astuple(sampling)))
     keys = {prompt.sha256(): cache_key(*prefix, prompt.sha256()) for prompt in prompts}
     different = {prompt.sha256(): prompt for prompt in prompts}
-    said = {name: text for name in different if (text := cache.get(keys[name])) is not None}
+    texts = {name: text for name in different if (text := cache.get(keys[name])) is not None}
     # A sampled completion depends on its batch: batches that began are made again as they were.
-    again = different if sampling.temperature > 0 else different.keys() - said.keys()
+    again = different if sampling.temperature > 0 else different.keys() - texts.keys()
     wanted = [prompt for name, prompt in different.items() if name in again]
 
     def keep(prompt: Prompt, text: str) -> None:
-        said[prompt.sha256()] = text
+        texts[prompt.sha256()] = text
         cache.put(keys[prompt.sha256()], text)
 
     if is_url(model):
-        _from_server(model, [p for p in wanted if p.sha256() not in said], sampling, keep)
-    elif len(said) < len(different):
+        _from_server(model, [p for p in wanted if p.sha256() not in texts], sampling, keep)
+    elif len(texts) < len(different):
         folder = model_folder(model)
-        _from_folder(folder, wanted, sampling, batch_size, keep, said.keys())
-    return [said[prompt.sha256()] for prompt in prompts]
+        _from_folder(folder, wanted, sampling, batch_size, keep, texts.keys())
+    return [texts[prompt.sha256()] for prompt in prompts]
 
 
 def model_identity(model: str) -> str:
@@ -121,8 +121,8 @@ def _from_server(url: str, prompts: Sequence[Prompt], sampling: Sampling, keep: 
         keep(prompt, ''.join(chunk.text for chunk in client.stream(request, _DEADLINE_S)))
 
     with ThreadPoolExecutor(_IN_FLIGHT) as pool:
-        done = pool.map(complete, prompts)
-        list(tqdm(done, total=len(prompts), desc='completions', leave=False, disable=None))
+        replies = pool.map(complete, prompts)
+        list(tqdm(replies, total=len(prompts), desc='completions', leave=False, disable=None))
 
 
 def _from_folder(
@@ -153,8 +153,8 @@ def _from_folder(
             if all(prompt.sha256() in known for _, prompt in batch):
                 continue
             torch.manual_seed(_batch_seed(sampling.seed, [prompt for _, prompt in batch]))
-            said = _complete(model, reader, batch, sampling)
-            for (_, prompt), text in zip(batch, said, strict=True):
+            batch_texts = _complete(model, reader, batch, sampling)
+            for (_, prompt), text in zip(batch, batch_texts, strict=True):
                 keep(prompt, text)
 
 
@@ -251,7 +251,7 @@ def _complete(
         else {'do_sample': False}
     )
     ids = model.generate(**batch.to(model.device), max_new_tokens=sampling.max_tokens, **how)
-    said: list[str] = reader.batch_decode(
+    reply_texts: list[str] = reader.batch_decode(
         ids[:, batch['input_ids'].shape[1] :], skip_special_tokens=True
     )
-    return said
+    return reply_texts

@@ -76,7 +76,7 @@ def graded(
     Raises:
         ModelError: The judge failed.
     """
-    grades = [grade(asked, text) for asked, text in zip(askeds, texts, strict=True)]
+    grades = [grade(question, text) for question, text in zip(askeds, texts, strict=True)]
     return _with_texts_judged(askeds, grades, judge) if judge else grades
 
 
@@ -115,12 +115,12 @@ def consistencies(
     """
     verdicts: list[float | None] = [None] * len(texts)
     cases: dict[int, tuple[JudgeCase, str]] = {}
-    for index, (asked, text) in enumerate(zip(askeds, texts, strict=True)):
+    for index, (question, text) in enumerate(zip(askeds, texts, strict=True)):
         completion = parse_completion(text)
         if completion.answer is not None:
             verdicts[index] = 0.0
             if completion.think:
-                cases[index] = _case(asked, completion)
+                cases[index] = _case(question, completion)
     conclusions = judge.conclusions([case for case, _ in cases.values()])
     for (index, (_, answer)), conclusion in zip(cases.items(), conclusions, strict=True):
         verdicts[index] = float(conclusion == answer)
@@ -159,8 +159,8 @@ def _with_texts_judged(
 
 def is_free_text(asked: Asked) -> bool:
     """Tell whether an answer that is not the solution to the letter needs a judge."""
-    told = asked.options or asked.solution == UNKNOWN or position_in(asked.solution)
-    return not told and number_in(asked.solution) is None
+    is_compared = asked.options or asked.solution == UNKNOWN or position_in(asked.solution)
+    return not is_compared and number_in(asked.solution) is None
 
 
 def _accuracy(asked: Asked, answer: str) -> float | None:

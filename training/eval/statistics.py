@@ -98,9 +98,11 @@ def correlation(
     if not np.isfinite(whole):
         return Correlation(len(x), None, None)
     drawn = np.random.default_rng(seed).integers(len(names), size=(_RESAMPLES, len(names)))
-    found = _pearson(*(part[drawn].sum(axis=1) for part in parts))  # (R,)
-    defined = found[np.isfinite(found)]
-    is_sure = len(names) >= _LEAST_SCENES and len(defined) >= (1 - _MOST_UNDEFINED) * len(found)
+    resampled = _pearson(*(part[drawn].sum(axis=1) for part in parts))  # (R,)
+    defined = resampled[np.isfinite(resampled)]
+    is_sure = len(names) >= _LEAST_SCENES and len(defined) >= (1 - _MOST_UNDEFINED) * len(
+        resampled
+    )
     if not is_sure:
         return Correlation(len(x), whole, None)
     low, high = np.quantile(defined, [0.025, 0.975])

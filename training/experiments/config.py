@@ -79,7 +79,9 @@ class ModelsConfig(ExperimentConfig):
         super().__post_init__()
         _check_named(self, 'models', at_least=1)
         _check_named(self, 'rows', at_least=1)
-        if not self.temperatures or not all(0 <= given <= 2 for given in self.temperatures):
+        if not self.temperatures or not all(
+            0 <= temperature <= 2 for temperature in self.temperatures
+        ):
             msg = f'temperatures is {list(self.temperatures)}: expected one or more from 0 to 2'
             raise ConfigError(msg)
         for recipe, names in self.seeds.items():

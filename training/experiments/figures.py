@@ -81,7 +81,7 @@ def means_of(
     first = next(iter(reports.values()))
     means = {name: _mean([reports[model] for model in models]) for name, models in seeds.items()}
     before = {later: name for name, later in pairwise(means)}
-    found = []
+    mean_rows = []
     for name, models in seeds.items():
         right = [reports[model]['accuracy'] for model in models]
         outcomes = means[name]['outcomes']
@@ -89,7 +89,7 @@ def means_of(
         gains = [[a - b for a, b in zip(run, _scores(first), strict=True)] for run in runs]
         scenes = [outcome['scene_id'] for outcome in outcomes]
         earlier = before.get(name)
-        found.append(
+        mean_rows.append(
             {
                 'rows': rows,
                 'recipe': name,
@@ -107,7 +107,7 @@ def means_of(
                 'against_before': _pair(means[earlier], means[name]) if earlier else None,
             }
         )
-    return found
+    return mean_rows
 
 
 def _mean(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -41,7 +41,7 @@ def run(config: KeyframesConfig) -> dict[str, Any]:
         ModelError: A model or judge fails.
     """
     judge, cache = judge_of(config.judge), opened_cache(config.cache)
-    rows, seen = _looked(config, cache)
+    rows, recordings = _looked(config, cache)
     policies, right = {}, {}
     for name in config.policies:
         report = evaluate(
@@ -50,7 +50,7 @@ def run(config: KeyframesConfig) -> dict[str, Any]:
         read = read_carefully(rows[name], config.memory())
         right[name] = [outcome['accuracy'] or 0.0 for outcome in report['outcomes']]
         policies[name] = {
-            **_cost(seen[name]),
+            **_cost(recordings[name]),
             **{key: report[key] for key in ('n', 'accuracy', 'interval_95', 'by_type', *_KEPT)},
             'reader': accuracy_figures(rows[name], read),
             'merged_share': _merged_share(rows[name], config),
@@ -63,7 +63,7 @@ def run(config: KeyframesConfig) -> dict[str, Any]:
         'title': config.title,
         'config': asdict(config),
         'model': config.model,
-        'episodes': len(next(iter(seen.values()))),
+        'episodes': len(next(iter(recordings.values()))),
         'policies': policies,
     }
 
@@ -73,24 +73,24 @@ def _looked(
 ) -> tuple[dict[str, list[Row]], dict[str, list[PerceivedRecording]]]:
     """For each policy the same questions with its own deltas, and what each recording took."""
     perceiver = perceiver_of(config.profile)
-    asked: list[Row] = []
-    seen: dict[str, list[PerceivedRecording]] = defaultdict(list)
+    rows_of_text: list[Row] = []
+    recordings: dict[str, list[PerceivedRecording]] = defaultdict(list)
     by_episode: dict[str, int] = {}
     worlds = simulated([Path(world) for world in config.worlds], config.episodes)
     for bag, layout in tqdm(worlds, unit=' bags', desc='looked at', leave=False, disable=None):
         by_episode[layout.episode_id] = len(by_episode)
-        asked += questions_at_end(layout, config.draws, config.seed)
+        rows_of_text += questions_at_end(layout, config.draws, config.seed)
         for name, policy in config.policies.items():
-            seen[name].append(look_at(bag, policy, perceiver, cache))
-    if not asked:
+            recordings[name].append(look_at(bag, policy, perceiver, cache))
+    if not rows_of_text:
         msg = f'{", ".join(config.worlds)}: no question has a solution'
         raise InputError(msg)
-    asked = drawn(asked, config.limit, config.seed)
+    rows_of_text = drawn(rows_of_text, config.limit, config.seed)
     rows = {
-        name: [replace(row, deltas=own[by_episode[row.episode_id]].deltas) for row in asked]
-        for name, own in seen.items()
+        name: [replace(row, deltas=own[by_episode[row.episode_id]].deltas) for row in rows_of_text]
+        for name, own in recordings.items()
     }
-    return rows, seen
+    return rows, recordings
 
 
 def _cost(seen: Sequence[PerceivedRecording]) -> dict[str, Any]:

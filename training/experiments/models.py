@@ -59,10 +59,10 @@ def run(config: ModelsConfig) -> dict[str, Any]:
         if not is_url(model):
             model_folder(model)
     cells, means = [], []
-    for (file, asked), temperature in product(rows.items(), config.temperatures):
+    for (file, cell), temperature in product(rows.items(), config.temperatures):
         name = f'{file}, at {temperature:g}' if temperature else file
         for judge_name, judge in judges.items():
-            reports = _reports(config, asked, config.sampling(temperature), judge)
+            reports = _reports(config, cell, config.sampling(temperature), judge)
             cells += _cells(reports, {'rows': name, 'judge': judge_name})
         means += means_of(reports, config.seeds, name)  # do not depend on the judge
     return {
@@ -82,15 +82,15 @@ def _reports(
     cache = opened_cache(config.cache)
     memory = config.memory()
     unseen = [row.without_scene() for row in rows]
-    asked = {name: shown(rows, Path(folder)) for name, folder in config.images.items()}
-    asked |= dict.fromkeys(config.blind, unseen)
+    rows_by_model = {name: shown(rows, Path(folder)) for name, folder in config.images.items()}
+    rows_by_model |= dict.fromkeys(config.blind, unseen)
     reports = {
-        name: evaluate(model, asked.get(name, rows), memory, sampling, cache, judge)
+        name: evaluate(model, rows_by_model.get(name, rows), memory, sampling, cache, judge)
         for name, model in config.models.items()
     }
     # Who is told less, or shown it, is compared on the same rows.
     digests = [row.prompt(memory).sha256() for row in rows]
-    for name in asked:
+    for name in rows_by_model:
         for outcome, digest in zip(reports[name]['outcomes'], digests, strict=True):
             outcome['prompt_sha256'] = digest
     return reports
@@ -140,9 +140,9 @@ def train(training: TrainingConfig) -> None:
         values = value if isinstance(value, list) else [value]
         command += [f'--{name}', *map(str, values)]
     sys.stderr.write(f'experiment: {training.output} is not there yet: {" ".join(command[1:])}\n')
-    done = subprocess.run(tied(command), check=False, stdout=sys.stderr)
-    if done.returncode:
-        msg = f'training run {training.output} ended with exit code {done.returncode}'
+    process = subprocess.run(tied(command), check=False, stdout=sys.stderr)
+    if process.returncode:
+        msg = f'training run {training.output} ended with exit code {process.returncode}'
         raise EmbodiedRError(msg)
 
 

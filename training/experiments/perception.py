@@ -54,9 +54,9 @@ def run(config: PerceptionConfig) -> dict[str, Any]:
     judge, cache = judge_of(config.judge), opened_cache(config.cache)
     pairs = paired(_texts(config, cache))
     indices = drawn(list(range(len(next(iter(pairs.rows.values()))))), config.limit, config.seed)
-    told = {name: [rows[index] for index in indices] for name, rows in pairs.rows.items()}
+    rows_by_text = {name: [rows[index] for index in indices] for name, rows in pairs.rows.items()}
     texts, scores = {}, {}
-    for name, rows in told.items():
+    for name, rows in rows_by_text.items():
         report = evaluate(config.model, rows, config.memory(), config.sampling(), cache, judge)
         read = read_carefully(rows, config.memory())
         answered = [outcome['accuracy'] or 0.0 for outcome in report['outcomes']]
@@ -76,7 +76,7 @@ def run(config: PerceptionConfig) -> dict[str, Any]:
         'left_out': pairs.left_out,
         'at_another_moment': pairs.other_moment,
         'texts': texts,
-        'losses': _losses(told, scores),
+        'losses': _losses(rows_by_text, scores),
     }
 
 
@@ -108,13 +108,16 @@ def _texts(config: PerceptionConfig, cache: ReplyCache) -> dict[str, list[Row]]:
     texts: dict[str, list[Row]] = defaultdict(list)
     worlds = simulated([Path(world) for world in config.worlds], config.episodes)
     for bag, layout in tqdm(worlds, unit=' bags', desc='perceived', leave=False, disable=None):
-        seen = {
+        deltas_by_text = {
             name: look_at(bag, policy, who, cache).deltas for name, (who, policy) in looks.items()
         }
-        stamps = [delta['stamp_ns'] for delta in seen['classical']]
-        seen = {'true': row_deltas(ground_truth_deltas(layout, stamps)), **seen}
+        stamps = [delta['stamp_ns'] for delta in deltas_by_text['classical']]
+        deltas_by_text = {
+            'true': row_deltas(ground_truth_deltas(layout, stamps)),
+            **deltas_by_text,
+        }
         for row in questions_at(layout, stamps, config.moments, config.seed):
-            for name, deltas in seen.items():
+            for name, deltas in deltas_by_text.items():
                 texts[name].append(replace(row, deltas=deltas[: len(row.deltas)]))
     return dict(texts)
 

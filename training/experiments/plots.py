@@ -48,8 +48,8 @@ def charts_of(models: Mapping[str, str]) -> dict[str, dict[str, Curve]]:
     logs = {name: log_of(Path(model)) for name, model in models.items() if not is_url(model)}
     charts: dict[str, dict[str, Curve]] = {}
     for title, key in CHARTS.items():
-        found = {name: _curve(log, key) for name, log in logs.items()}
-        with_values = {name: curve for name, curve in found.items() if len(curve[0]) > 1}
+        curves_by_name = {name: _curve(log, key) for name, log in logs.items()}
+        with_values = {name: curve for name, curve in curves_by_name.items() if len(curve[0]) > 1}
         if with_values:
             charts[title] = with_values
     return charts
@@ -102,10 +102,13 @@ def bars(groups: Mapping[str, Mapping[str, Bar]], *, is_rate: bool = True) -> st
     for number, name in enumerate(series):
         colour = _COLOURS[number % len(_COLOURS)]
         offset = (number - (len(series) - 1) / 2) * height
-        known = [(i, *bar) for i, g in enumerate(groups.values()) if (bar := g.get(name))]
-        places, values = [i + offset for i, _, _ in known], [value for _, value, _ in known]
+        bars_of_series = [(i, *bar) for i, g in enumerate(groups.values()) if (bar := g.get(name))]
+        places, values = (
+            [i + offset for i, _, _ in bars_of_series],
+            [value for _, value, _ in bars_of_series],
+        )
         axes.barh(places, values, color=colour, height=0.9 * height, label=name)
-        for place, (_, _, within) in zip(places, known, strict=True):
+        for place, (_, _, within) in zip(places, bars_of_series, strict=True):
             if within:
                 axes.plot(within, (place, place), color='#222', linewidth=1.2)
     axes.axvline(0, color='#222', linewidth=0.8)

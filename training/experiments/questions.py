@@ -68,11 +68,11 @@ def questions_at_end(layout: Layout, draws: int, seed: int) -> list[Row]:
 
 def once_a_second(stamps_ns: Sequence[int]) -> list[int]:
     """A stamp of each second, and the last one."""
-    found: list[int] = []
+    indices: list[int] = []
     for stamp_ns in stamps_ns:
-        if not found or stamp_ns >= found[-1] + 0.999 * _NS:
-            found.append(stamp_ns)
-    return found if found[-1] == stamps_ns[-1] else [*found, stamps_ns[-1]]
+        if not indices or stamp_ns >= indices[-1] + 0.999 * _NS:
+            indices.append(stamp_ns)
+    return indices if indices[-1] == stamps_ns[-1] else [*indices, stamps_ns[-1]]
 
 
 @dataclass(frozen=True)
@@ -114,8 +114,8 @@ def _why_not(key: str, by_id: Mapping[str, Mapping[str, Row]]) -> str:
     same = [rows[key] for rows in by_id.values() if key in rows]
     if len(same) < len(by_id):
         return 'not asked in every text'
-    asked = {(row.question, row.options, row.solution) for row in same}
-    return 'has another solution elsewhere' if len(asked) > 1 else ''
+    questions = {(row.question, row.options, row.solution) for row in same}
+    return 'has another solution elsewhere' if len(questions) > 1 else ''
 
 
 def _newest_ns(row: Row) -> int:

@@ -91,10 +91,10 @@ def look_at(
     deltas = _perceived(keyframes, perceiver, in_pairs=policy.in_pairs)
     end = time.perf_counter()
     rows = tuple(delta.to_row() for delta in deltas)
-    seen = PerceivedRecording(rows, len(images), len(keyframes), middle - start, end - middle)
+    recording = PerceivedRecording(rows, len(images), len(keyframes), middle - start, end - middle)
     if not any(delta.error for delta in deltas):  # what failed is tried again next time
-        cache.put(key, json.dumps(asdict(seen)))
-    return seen
+        cache.put(key, json.dumps(asdict(recording)))
+    return recording
 
 
 def _digest() -> str:
@@ -116,10 +116,10 @@ def chosen(images: Sequence[StampedImage], policy: PolicyConfig) -> list[Keyfram
     """The images that a policy looks at, as keyframes, and always the last one."""
     if policy.choose == 'keyframes':
         extractor = KeyframeExtractor(KeyframeConfig(max_overlap=policy.max_overlap))
-        found = [keyframe for _, keyframe in map(extractor.process, images) if keyframe]
-        if found[-1].stamp_ns != images[-1].stamp_ns:
-            found.append(_keyframe(images[-1], len(found)))
-        return found
+        keyframes = [keyframe for _, keyframe in map(extractor.process, images) if keyframe]
+        if keyframes[-1].stamp_ns != images[-1].stamp_ns:
+            keyframes.append(_keyframe(images[-1], len(keyframes)))
+        return keyframes
     indices = (
         evenly(len(images), policy.count)
         if policy.choose == 'uniform'
@@ -139,13 +139,13 @@ def at_most(images: Sequence[StampedImage], rate_hz: float) -> list[int]:
     """Positions of the images at a rate, and of the last one; 0: of all."""
     if not rate_hz:
         return list(range(len(images)))
-    found: list[int] = []
+    indices: list[int] = []
     due_ns = 0.0
     for index, image in enumerate(images):
-        if not found or image.stamp_ns >= due_ns:
-            found.append(index)
+        if not indices or image.stamp_ns >= due_ns:
+            indices.append(index)
             due_ns = image.stamp_ns + (1 - 1e-3) * _NS / rate_hz
-    return found if found[-1] == len(images) - 1 else [*found, len(images) - 1]
+    return indices if indices[-1] == len(images) - 1 else [*indices, len(images) - 1]
 
 
 def _keyframe(image: StampedImage, number: int) -> Keyframe:

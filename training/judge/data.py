@@ -97,12 +97,12 @@ def small_talk(rng: Random) -> Solved:
         wrong = rng.choice([option for option in options if option != answer])
         return text.format(subject, other, rng.choice(_PLACES), wrong)
 
-    said = [filled(text) for text in rng.sample(_FILLERS, rng.randint(1, 4))]
+    remarks = [filled(text) for text in rng.sample(_FILLERS, rng.randint(1, 4))]
     return Solved(
         kind=f'talk about a {kind}',
         question=filled(rng.choice(_ASKED[kind])),
         options=options,
-        think=' '.join(said),
+        think=' '.join(remarks),
         end=rng.choice(_ENDS).format(answer, subject=subject),
         answer=answer,
     )
@@ -193,8 +193,8 @@ def samples(
     """
     latest: dict[str, Solved] = {}  # of each kind
     for row in rows:
-        asked = reworded(row, rng) if garble and rng.random() < _REWORDED_SHARE else row
-        solved = [s for s in (_solve(asked, rng),) if s]
+        worded = reworded(row, rng) if garble and rng.random() < _REWORDED_SHARE else row
+        solved = [s for s in (_solve(worded, rng),) if s]
         solved += [small_talk(rng)] if rng.random() < talk_share else []
         for plain in solved:
             garbled = garble and rng.random() < _GARBLED_SHARE
@@ -207,14 +207,14 @@ def samples(
             # Of its own kind half of the time: the hard ones.
             near = one.kind in latest and rng.random() < 0.5
             partner = latest[one.kind if near else rng.choice(list(latest))] if latest else None
-            made = _swapped(one, partner) if partner and rng.random() < _NOWHERE_SHARE else None
-            yield from (made,) if made else ()
+            sample = _swapped(one, partner) if partner and rng.random() < _NOWHERE_SHARE else None
+            yield from (sample,) if sample else ()
             latest[one.kind] = one
 
 
 def _solve(row: Row, rng: Random) -> Solved | None:
-    asked = degraded(row, rng) if rng.random() < _DEGRADED_SHARE else row
-    trace = read_row(asked, MemoryConfig())
+    degraded_row = degraded(row, rng) if rng.random() < _DEGRADED_SHARE else row
+    trace = read_row(degraded_row, MemoryConfig())
     match = _END.search(trace.think) if trace else None
     if trace is None or match is None:
         return None
@@ -249,8 +249,10 @@ def _own(solved: Solved, rng: Random, held_out: bool, colours_renamed: int) -> I
     whole = solved.think + ending(solved.answer)
     yield _sample(solved, whole, solved.answer, 'whole')
     yield _sample(solved, solved.think + ending(other), other, 'flipped')
-    said = rng.choice([solved.answer, other])
-    yield _sample(solved, _wording(rng, held_out).format(said).lstrip('.,;: '), said, 'bare')
+    conclusion = rng.choice([solved.answer, other])
+    yield _sample(
+        solved, _wording(rng, held_out).format(conclusion).lstrip('.,;: '), conclusion, 'bare'
+    )
     topic = _topic(solved.question)
     if topic and topic in whole:
         is_colour = not topic.endswith('object')
@@ -265,8 +267,8 @@ def _own(solved: Solved, rng: Random, held_out: bool, colours_renamed: int) -> I
 
 def _sample(solved: Solved, think: str, conclusion: str, kind: str) -> Sample:
     case = JudgeCase(solved.question, solved.options, think)
-    known = conclusion in (*solved.options, UNKNOWN)
-    return Sample(case, conclusion if known else NONE_OF_THESE, solved.answer, kind)
+    is_conclusion = conclusion in (*solved.options, UNKNOWN)
+    return Sample(case, conclusion if is_conclusion else NONE_OF_THESE, solved.answer, kind)
 
 
 def _swapped(solved: Solved, other: Solved) -> Sample | None:

@@ -83,25 +83,25 @@ class FolderJudge:
         """Log probabilities of the candidates of each text, which itself is read once."""
         counts = [len(names) for names in candidates]
         end = self._tokenizer.eos_token
-        said = [said_text(name) + end for names in candidates for name in names]
-        asked_ids, asked = self._tokens(texts, 'left')  # (B, T)
-        said_ids, spoken = self._tokens(said, 'right')  # (candidates of all, S)
-        own = torch.repeat_interleave(torch.tensor(counts)).to(asked.device)
+        conclusion_texts = [said_text(name) + end for names in candidates for name in names]
+        asked_ids, prompt_ids = self._tokens(texts, 'left')  # (B, T)
+        said_ids, spoken = self._tokens(conclusion_texts, 'right')  # (candidates of all, S)
+        own = torch.repeat_interleave(torch.tensor(counts)).to(prompt_ids.device)
 
         # Without positions the padding would count, and a verdict depend on the rest of its batch.
         read = self._model(
             input_ids=asked_ids,
-            attention_mask=asked,
-            position_ids=(asked.cumsum(1) - 1).clamp(min=0),
+            attention_mask=prompt_ids,
+            position_ids=(prompt_ids.cumsum(1) - 1).clamp(min=0),
             use_cache=True,
             logits_to_keep=1,
         )
         read.past_key_values.batch_select_indices(own)
-        steps = torch.arange(said_ids.shape[1] - 1, device=asked.device)
+        steps = torch.arange(said_ids.shape[1] - 1, device=prompt_ids.device)
         rest = self._model(
             input_ids=said_ids[:, :-1],
-            attention_mask=torch.cat([asked[own], spoken[:, :-1]], dim=1),
-            position_ids=asked.sum(1)[own, None] + steps,
+            attention_mask=torch.cat([prompt_ids[own], spoken[:, :-1]], dim=1),
+            position_ids=prompt_ids.sum(1)[own, None] + steps,
             past_key_values=read.past_key_values,
         )
         logits = torch.cat([read.logits[own], rest.logits], dim=1).float()

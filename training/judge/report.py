@@ -46,8 +46,8 @@ def measure(judge: Judge, made: Sequence[Sample]) -> dict[str, Any]:
 
 def _rates(pairs: Sequence[tuple[Sample, str]]) -> dict[str, float | None]:
     accepted = [(s.conclusion == s.answer, verdict == s.answer) for s, verdict in pairs]
-    wrong = [taken for consistent, taken in accepted if not consistent]
-    right = [taken for consistent, taken in accepted if consistent]
+    wrong = [kind_accepted for consistent, kind_accepted in accepted if not consistent]
+    right = [kind_accepted for consistent, kind_accepted in accepted if consistent]
     return {
         'agreement': _mean([verdict == sample.conclusion for sample, verdict in pairs]),
         'false_accept': _mean(wrong),
@@ -87,8 +87,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         judge = load_judge(args.judge)
         report = {}
         for name, held_out in (('known wordings', False), ('held-out wordings', True)):
-            made = split_samples(args.rows, args.split, args.seed, held_out)
-            report[name] = measure(judge, list(islice(made, args.limit)))
+            sample_list = split_samples(args.rows, args.split, args.seed, held_out)
+            report[name] = measure(judge, list(islice(sample_list, args.limit)))
     except EmbodiedRError as error:
         sys.stderr.write(f'training.judge.report: error: {error}\n')
         return 2 if isinstance(error, InputError) else 1

@@ -80,10 +80,10 @@ def example(sample: Sample) -> dict[str, Any]:
 def dataset(arguments: JudgeArguments, split: str, seed: int, limit: int) -> Dataset:
     """The samples of a split as a dataset."""
     renamed = arguments.colours_renamed
-    made = split_samples(
+    sample_list = split_samples(
         arguments.rows, split, seed, held_out=False, garble=True, colours_renamed=renamed
     )
-    return Dataset.from_list([example(sample) for sample in islice(made, limit)])
+    return Dataset.from_list([example(sample) for sample in islice(sample_list, limit)])
 
 
 def train(arguments: JudgeArguments, config: SFTConfig) -> None:
@@ -99,15 +99,17 @@ def train(arguments: JudgeArguments, config: SFTConfig) -> None:
     beginning = beginning_of(vars(arguments), config.seed)
     checkpoint = checkpoint_of(config.output_dir, beginning, is_main=config.should_save)
     set_seed(config.seed)
-    made = dataset(arguments, 'train', config.seed, arguments.train_samples)
+    train_set = dataset(arguments, 'train', config.seed, arguments.train_samples)
     validation = dataset(arguments, 'validation', config.seed, arguments.max_eval_samples)
-    sys.stderr.write(f'judge: {len(made)} training and {len(validation)} validation samples\n')
+    sys.stderr.write(
+        f'judge: {len(train_set)} training and {len(validation)} validation samples\n'
+    )
     tokenizer = load_tokenizer(folder)
     model = AutoModelForCausalLM.from_pretrained(folder, **SAFELY)
     trainer = SFTTrainer(
         model=model,
         args=config,
-        train_dataset=made,
+        train_dataset=train_set,
         eval_dataset=validation if len(validation) else None,
         processing_class=tokenizer,
         optimizers=(muon(model, config) if arguments.muon else None, None),

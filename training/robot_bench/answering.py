@@ -156,8 +156,8 @@ def each(function: Callable[[Given], Got], things: Sequence[Given], who: str) ->
     """
     try:
         with ThreadPoolExecutor(_IN_FLIGHT) as pool:
-            done = pool.map(function, things)  # a failure cancels what has not begun
-            return list(tqdm(done, total=len(things), desc=who, leave=False, disable=None))
+            results = pool.map(function, things)  # a failure cancels what has not begun
+            return list(tqdm(results, total=len(things), desc=who, leave=False, disable=None))
     except ModelError as error:
         msg = f'{who}: {error}'
         raise ModelError(msg) from None

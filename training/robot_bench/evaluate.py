@@ -78,26 +78,26 @@ def evaluate(
     prompts = [asked_of(item, config.seen, pictures.get(item.id), memory) for item in items]
     completions = respondent.said(prompts)
     alone = respondent.said([asked_of(item, '', None, memory) for item in items])
-    seen = _judged(list(map(_answered, items, completions)), judges)
+    judged = _judged(list(map(_answered, items, completions)), judges)
     blind = _judged(list(map(_answered, items, alone)), judges)
-    given = _judged(_given(items), judges)
+    judged_answers = _judged(_given(items), judges)
     names = [judge.name for judge in judges]
     return {
         'n': len(items),
         'model': respondent.name,
         'identity': respondent.identity,
         'seen': config.seen,
-        'unanswered': sum(each.answer is None for each in seen),
-        'unknown': sum(is_unknown(each.answer or '') for each in seen),
+        'unanswered': sum(each.answer is None for each in judged),
+        'unknown': sum(is_unknown(each.answer or '') for each in judged),
         'judges': [
-            _judge_figures(seen, blind, number)
+            _judge_figures(judged, blind, number)
             | {'name': judge.name, 'identity': judge.identity}
             | {'controls': _controls(items, judge, config)}
             for number, judge in enumerate(judges)
         ],
-        'agreement': agreement_figures([*given, *_others(seen, given)], names),
-        'outcomes': list(map(_outcome, seen, prompts, completions)),
-        'given': [_verdicts(each) for each in given],
+        'agreement': agreement_figures([*judged_answers, *_others(judged, judged_answers)], names),
+        'outcomes': list(map(_outcome, judged, prompts, completions)),
+        'given': [_verdicts(each) for each in judged_answers],
     }
 
 
@@ -116,9 +116,9 @@ def _answered(item: BenchItem, completion: str) -> Scored:
 def _given(items: Sequence[BenchItem]) -> list[Scored]:
     """The answers that items bring along."""
     return [
-        Scored(item, given.answer, (), people=given.scores, by=given.by)
+        Scored(item, answer.answer, (), people=answer.scores, by=answer.by)
         for item in items
-        for given in item.answers
+        for answer in item.answers
     ]
 
 
@@ -133,15 +133,15 @@ def _judged(scored: Sequence[Scored], judges: Sequence[OpenJudge]) -> list[Score
     answered = [(each, each.answer) for each in scored if each.answer is not None]
     cases = [_case(each.item, answer) for each, answer in answered]
     columns = [iter(judge.verdicts(cases)) for judge in judges]
-    found = []
+    results = []
     for each in scored:
         if each.answer is None:
-            found.append(replace(each, scores=(_NO_ANSWER,) * len(judges)))
+            results.append(replace(each, scores=(_NO_ANSWER,) * len(judges)))
             continue
         verdicts = [next(column) for column in columns]
         scores = tuple(verdict.score for verdict in verdicts)
-        found.append(replace(each, scores=scores, reasons=tuple(v.reason for v in verdicts)))
-    return found
+        results.append(replace(each, scores=scores, reasons=tuple(v.reason for v in verdicts)))
+    return results
 
 
 def _case(item: BenchItem, answer: str) -> OpenCase:
@@ -164,9 +164,9 @@ def _controls(
     table = {}
     for name, some in cases.items():
         scores = [verdict.score for verdict in judge.verdicts(some)]
-        known = [score for score in scores if score is not None]
-        mean = sum(known) / len(known) if known else None
-        table[name] = {'n': len(scores), 'mean': mean, 'unreadable': len(scores) - len(known)}
+        readable = [score for score in scores if score is not None]
+        mean = sum(readable) / len(readable) if readable else None
+        table[name] = {'n': len(scores), 'mean': mean, 'unreadable': len(scores) - len(readable)}
     return table
 
 

@@ -61,8 +61,10 @@ def _means(scored: Sequence[Scored], judge: int) -> dict[str, Any]:
 
 
 def _mean(scored: Sequence[Scored], judge: int) -> dict[str, Any]:
-    known = [(s, each.item.scene_id) for each in scored if (s := each.scores[judge]) is not None]
-    scores, scenes = [score for score, _ in known], [scene for _, scene in known]
+    scored_values = [
+        (s, each.item.scene_id) for each in scored if (s := each.scores[judge]) is not None
+    ]
+    scores, scenes = [score for score, _ in scored_values], [scene for _, scene in scored_values]
     return {
         'n': len(scored),
         'mean': sum(scores) / len(scores) if scores else None,
@@ -102,16 +104,16 @@ def agreement_figures(scored: Sequence[Scored], judges: Sequence[str]) -> list[d
     Answers that no judge has read, because there are none, say nothing about judges.
     """
     read = [each for each in scored if each.answer is not None]
-    found = [
+    agreements = [
         _agreement(read, (judges[a], judges[b]), _judge(a), _judge(b))
         for a, b in combinations(range(len(judges)), 2)
     ]
     if any(each.people for each in read):
-        found += [
+        agreements += [
             _agreement(read, (name, PEOPLE), _judge(number), lambda each: each.human)
             for number, name in enumerate(judges)
         ]
-    return found
+    return agreements
 
 
 def _judge(number: int) -> Callable[[Scored], float | None]:
@@ -131,10 +133,10 @@ def _agreement(
             if (a := first(each)) is not None and (b := second(each)) is not None
         ]
         firsts, seconds = [a for a, _, _ in pairs], [b for _, b, _ in pairs]
-        found = correlation(firsts, seconds, [scene for _, _, scene in pairs])
+        correlation_of_pair = correlation(firsts, seconds, [scene for _, _, scene in pairs])
         differences = [a - b for a, b, _ in pairs]
         return {
-            **asdict(found),
+            **asdict(correlation_of_pair),
             'equal': sum(not d for d in differences) / len(pairs) if pairs else None,
             'difference': sum(differences) / len(pairs) if pairs else None,
         }

@@ -111,9 +111,9 @@ class BenchItem:
 
 def _fields_problem(value: dict[str, Any]) -> str:
     """Which fields are missing or unknown; empty: none."""
-    known = [each.name for each in fields(BenchItem)]
-    if unknown := sorted(value.keys() - set(known)):
-        return f'it has {", ".join(unknown)}: expected some of {", ".join(known)}'
+    names = [each.name for each in fields(BenchItem)]
+    if unknown := sorted(value.keys() - set(names)):
+        return f'it has {", ".join(unknown)}: expected some of {", ".join(names)}'
     missing = [name for name in _NEEDED if not str(value.get(name) or '').strip()]
     if missing:
         return f'it lacks {", ".join(missing)}'
@@ -159,8 +159,8 @@ def _checked(value: dict[str, Any]) -> BenchItem:
 
 
 def _given(value: Any) -> GivenAnswer:
-    known = {each.name for each in fields(GivenAnswer)}
-    if not isinstance(value, dict) or not {'answer'} <= value.keys() <= known:
+    names = {each.name for each in fields(GivenAnswer)}
+    if not isinstance(value, dict) or not {'answer'} <= value.keys() <= names:
         msg = f'answer {value!r}: expected answer, and perhaps by and scores'
         raise InputError(msg)
     answer, by, scores = value['answer'], value.get('by', ''), value.get('scores', [])
@@ -263,14 +263,14 @@ def pictures_of(items: Sequence[BenchItem]) -> dict[str, EncodedImage]:
     Raises:
         InputError: A picture is missing or cannot be read; the message names the item.
     """
-    found = {item.id: _from_file(item) for item in items if item.image}
+    pictures = {item.id: _from_file(item) for item in items if item.image}
     by_bag: dict[tuple[str, str], list[BenchItem]] = defaultdict(list)
     for item in items:
         if item.bag:
             by_bag[item.bag, item.topic].append(item)
     for (bag, topic), own in by_bag.items():
-        found |= _from_bag(Path(bag), topic, own)
-    return found
+        pictures |= _from_bag(Path(bag), topic, own)
+    return pictures
 
 
 def _from_file(item: BenchItem) -> EncodedImage:

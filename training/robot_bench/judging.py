@@ -92,8 +92,8 @@ def judge_messages(case: OpenCase) -> tuple[ChatMessage, ...]:
 def again_messages(messages: tuple[ChatMessage, ...], reply: str) -> tuple[ChatMessage, ...]:
     """Ask once more after a reply without a score that can be read."""
     # Tokens of a chat template in it would begin another message.
-    said = ChatMessage('assistant', as_data(reply)[:_REPEATED_CHARS] or '(nothing)')
-    return (*messages, said, ChatMessage('user', _AGAIN))
+    previous_reply = ChatMessage('assistant', as_data(reply)[:_REPEATED_CHARS] or '(nothing)')
+    return (*messages, previous_reply, ChatMessage('user', _AGAIN))
 
 
 def _quoted(text: str) -> str:
@@ -112,8 +112,8 @@ def read_score(reply: str) -> int | None:
     text = _said(reply)
     if '<think>' in text:  # it never came to its score
         return None
-    found = {_stated(match) for match in _SCORE.finditer(text)}
-    return found.pop() if len(found) == 1 else None
+    scores = {_stated(match) for match in _SCORE.finditer(text)}
+    return scores.pop() if len(scores) == 1 else None
 
 
 def _said(reply: str) -> str:
@@ -182,8 +182,8 @@ class OpenJudge:
             ModelError: The judge failed.
         """
         distinct = list(dict.fromkeys(cases))
-        found = each(self._verdict, distinct, f'judge {self.name}')
-        by_case = dict(zip(distinct, found, strict=True))
+        results = each(self._verdict, distinct, f'judge {self.name}')
+        by_case = dict(zip(distinct, results, strict=True))
         return [by_case[case] for case in cases]
 
     def _verdict(self, case: OpenCase) -> JudgeVerdict:

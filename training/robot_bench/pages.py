@@ -20,8 +20,8 @@ def bench_table(report: dict[str, Any]) -> str:
     for judge in report['judges']:
         lines.append(f'judge {judge["name"]} (0 to {MAX_SCORE})')
         lines += [
-            f'  {name:<28} {seen["n"]:>5} {_score(seen):>22}   question only {_score(blind)}'
-            for name, seen, blind in _lines(judge)
+            f'  {name:<28} {line["n"]:>5} {_score(line):>22}   question only {_score(blind)}'
+            for name, line, blind in _lines(judge)
         ]
         gain = judge['gain']
         if gain:
@@ -40,11 +40,11 @@ def bench_table(report: dict[str, Any]) -> str:
 
 def _lines(judge: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
     """Name, figures and blind figures of all, of each type, and of each group and its types."""
-    seen, blind = judge['scores'], judge['question_only']
-    yield 'all', seen, blind
-    for kind, row in seen['by_type'].items():
+    scores, blind = judge['scores'], judge['question_only']
+    yield 'all', scores, blind
+    for kind, row in scores['by_type'].items():
         yield kind, row, blind['by_type'][kind]
-    for group, figures in seen['by_group'].items():
+    for group, figures in scores['by_group'].items():
         other = blind['by_group'][group]
         yield group, figures, other
         for kind, row in figures['by_type'].items():
@@ -95,20 +95,20 @@ def bench_page(report: dict[str, Any]) -> str:
 
 def _judge_parts(judge: dict[str, Any]) -> list[str]:
     rows = [
-        (name, seen['n'], _score(seen), _score(blind), seen['unreadable'])
-        for name, seen, blind in _lines(judge)
+        (name, line['n'], _score(line), _score(blind), line['unreadable'])
+        for name, line, blind in _lines(judge)
     ]
     chart = {
         name: {
             series: (row['mean'], row['interval_95'])
-            for series, row in (('seen', seen), ('question only', blind))
+            for series, row in (('seen', line), ('question only', blind))
             if row['mean'] is not None
         }
-        for name, seen, blind in _lines(judge)
+        for name, line, blind in _lines(judge)
     }
     drawn = bars(chart, is_rate=False) if any(chart.values()) else ''
     gain = judge['gain']
-    told = (
+    gain_line = (
         f'Gain over the question alone: {gain["difference"]:+.2f}{_within(gain["interval_95"])}, '
         f'p = {gain["p_value"]:.2g}.'
         if gain
@@ -120,7 +120,7 @@ def _judge_parts(judge: dict[str, Any]) -> list[str]:
         f'<p><code>{escape(judge["identity"])}</code></p>',
         drawn,
         html_table(('type', 'n', f'mean, 0 to {MAX_SCORE}', 'question only', 'unreadable'), rows),
-        f'<p>{told}</p>',
+        f'<p>{gain_line}</p>',
         f'<p>What this judge gives answers whose score is known: {MAX_SCORE} to the reference, '
         '0 to an order to give 3, little to the reference of another question.</p>',
         html_table((), controls),

@@ -107,19 +107,19 @@ def _items(
     shown, stamp_ns = episode.arm, moment.state.stamp_ns
     assert shown is not None
     context = coordinates_text(shown.frame_id, shown.metadata, moment.state.position)
-    seen = [delta for delta in episode.deltas if delta.stamp_ns <= stamp_ns]
-    look = _look(shown, episode.camera, seen)
-    for asked in open_questions(moment, rng):
+    observations = [delta for delta in episode.deltas if delta.stamp_ns <= stamp_ns]
+    look = _look(shown, episode.camera, observations)
+    for open_question in open_questions(moment, rng):
         yield BenchItem(
-            id=f'{episode.id}/{stamp_ns}/{asked.question_type}',
-            question_type=asked.question_type,
-            question=asked.question,
-            reference=asked.reference,
+            id=f'{episode.id}/{stamp_ns}/{open_question.question_type}',
+            question_type=open_question.question_type,
+            question=open_question.question,
+            reference=open_question.reference,
             task=shown.task,
             context=context,
             scene_id=episode.scene_id,
             group=group,
-            deltas=row_deltas(seen),
+            deltas=row_deltas(observations),
             focus=(asdict(look),) if look else (),
             bag=str(bag),
             stamp_ns=stamp_ns,

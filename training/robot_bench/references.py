@@ -87,11 +87,11 @@ def moments_of(
         if index is not None:
             fitting.setdefault(index, []).append(state)
     chosen = sorted(rng.sample(sorted(fitting), min(count, len(fitting))))
-    found = []
+    moments = []
     for index in chosen:
         state = rng.choice(fitting[index])
         before = steps[index - 1] if index else None
-        found.append(
+        moments.append(
             BenchMoment(
                 state,
                 steps[index:],
@@ -100,7 +100,7 @@ def moments_of(
                 held=before.held if before else '',
             )
         )
-    return found
+    return moments
 
 
 def _next_step(steps: Sequence[ExpertStep], state: ArmState) -> int | None:
@@ -152,16 +152,16 @@ def _spatial(moment: BenchMoment) -> list[tuple[str, str]]:
     """Questions about how things lie, with their references."""
     scene = moment.scene
     held = f', and holds {scene.grip_of(moment.held)}' if moment.held else ', and holds nothing'
-    found = [(_GRIPPER, f'The gripper is {"closed" if moment.closed else "open"}{held}.')]
+    facts = [(_GRIPPER, f'The gripper is {"closed" if moment.closed else "open"}{held}.')]
     things = {scene.grip_of(name): at for name, at in scene.places.items()}
     places = {_HAND: moment.state.position, **things}
-    told = scene.grip_of(moment.held) if moment.held else ''
+    grip = scene.grip_of(moment.held) if moment.held else ''
     for first, second in permutations(places, 2):
-        if second == _HAND or (first, second) == (_HAND, told):
+        if second == _HAND or (first, second) == (_HAND, grip):
             continue
         question = f'Where is {first}, compared with {second}?'
-        found.append((question, _compared(first, second, places)))
-    return found
+        facts.append((question, _compared(first, second, places)))
+    return facts
 
 
 def _compared(first: str, second: str, places: dict[str, Position]) -> str:

@@ -173,8 +173,8 @@ def _side(place: Vector, end: Vector) -> str:
 
 def main_actions(steps: Sequence[ExpertStep]) -> list[str]:
     """What is done, with steps that do the same told once."""
-    told: list[str] = []
+    actions: list[str] = []
     for step in steps:
-        if not told or told[-1] != step.action:
-            told.append(step.action)
-    return told
+        if not actions or actions[-1] != step.action:
+            actions.append(step.action)
+    return actions

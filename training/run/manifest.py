@@ -35,8 +35,10 @@ def newest_checkpoint(folder: str) -> str | None:
     What a killed run left half-written is removed: the trainer would take it for the newest, and
     fail on it.
     """
-    found = sorted(Path(folder).glob('checkpoint-*'), key=lambda path: int(path.name[11:] or 0))
-    for checkpoint in reversed(found):
+    checkpoints = sorted(
+        Path(folder).glob('checkpoint-*'), key=lambda path: int(path.name[11:] or 0)
+    )
+    for checkpoint in reversed(checkpoints):
         if _is_complete(checkpoint):
             return str(checkpoint)
         sys.stderr.write(f'{checkpoint} is half-written: it is removed\n')
@@ -75,10 +77,10 @@ def beginning_of(settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
         InputError: The model to start from is none.
     """
     model = settings.get('model', '')
-    told = {name: value for name, value in settings.items() if name not in _FREE}
+    deciding = {name: value for name, value in settings.items() if name not in _FREE}
     read = [*settings.get('rows', ()), settings.get('samples', '')]
     contents = {f'sha256 of {file}': file_sha256(Path(file)) for file in read if _is_file(file)}
-    return {'model': model_identity(model) if model else '', 'seed': seed, **told, **contents}
+    return {'model': model_identity(model) if model else '', 'seed': seed, **deciding, **contents}
 
 
 def _is_file(name: str) -> bool:
@@ -131,13 +133,13 @@ def refuse_another(folder: Path, beginning: Mapping[str, Any]) -> None:
     """
     if not (folder / _FILE).exists():
         return
-    told = read_yaml(folder / _FILE)
-    if not isinstance(told, dict):
+    recorded = read_yaml(folder / _FILE)
+    if not isinstance(recorded, dict):
         msg = f'{folder / _FILE} does not tell what the run began from: delete {folder}'
         raise InputError(msg)
-    names = [name for name in beginning if told.get(name, beginning[name]) != beginning[name]]
+    names = [name for name in beginning if recorded.get(name, beginning[name]) != beginning[name]]
     if names:
-        other = ', '.join(f'{name} {told[name]!r}, not {beginning[name]!r}' for name in names)
+        other = ', '.join(f'{name} {recorded[name]!r}, not {beginning[name]!r}' for name in names)
         msg = (
             f'{folder} has a run that began otherwise ({other}): name another output folder, or '
             'delete this one'
@@ -161,11 +163,11 @@ def refuse_other_run(folder: Path, recipe: type[Any], config: Path, more: dict[s
     """
     if not (folder / _FILE).exists():
         return
-    given = {**(read_yaml(config) or {}), **more}
-    settings = {field.name: _value(field, given) for field in fields(recipe)}
+    recipe_settings = {**(read_yaml(config) or {}), **more}
+    settings = {field.name: _value(field, recipe_settings) for field in fields(recipe)}
     is_gone = not Path(settings['model']).expanduser().is_dir()
     start = '' if is_gone else settings['model']
-    beginning = beginning_of({**settings, 'model': start}, given.get('seed', _SEED))
+    beginning = beginning_of({**settings, 'model': start}, recipe_settings.get('seed', _SEED))
     if is_gone and settings['model']:
         del beginning['model']
     refuse_another(folder, beginning)

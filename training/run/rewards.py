@@ -120,10 +120,10 @@ def workspace_reward(robot: Robot) -> Reward:
 
     def workspace_reward(completions: Completions, **columns: Any) -> list[float | None]:
         rewards: list[float | None] = []
-        for asked, text in zip(asked_of(columns), completion_texts(completions), strict=True):
+        for question, text in zip(asked_of(columns), completion_texts(completions), strict=True):
             answer = parse_completion(text).answer or ''
-            index = choice_index(answer, asked.options) if asked.options else None
-            place = position_in(answer if index is None else asked.options[index])
+            index = choice_index(answer, question.options) if question.options else None
+            place = position_in(answer if index is None else question.options[index])
             inside = place and all(a <= b <= c for a, b, c in zip(low, place, high, strict=True))
             rewards.append(None if place is None else float(bool(inside)))
         return rewards

@@ -99,8 +99,8 @@ class Walk:
         steps = [s for s in line.steps if s.verb == 'moved' and s.direction in _RISES]
         amount = sum(_RISES[step.direction] * (step.amount or 0.0) for step in steps)
         self.height = round(self.height + amount, 1)
-        said = signed_rise(amount) if steps else '0'
-        self.say(f'[{line.label}] {said}: {signed_rise(self.height)}.')
+        rise_text = signed_rise(amount) if steps else '0'
+        self.say(f'[{line.label}] {rise_text}: {signed_rise(self.height)}.')
         return True
 
     def move(self, line: SceneLine) -> bool:
@@ -135,10 +135,10 @@ class Walk:
             self.say(f'[{line.label}] {CANNOT_TELL}.')
             return False
         for step in line.steps:
-            asked = step.verb in verbs and (
+            is_relevant = step.verb in verbs and (
                 step.verb != 'moved' or not directions or step.direction in directions
             )
-            if asked and step.amount is None:
+            if is_relevant and step.amount is None:
                 self.say(f'[{line.label}] {step.text()}, not how far.')
                 return False
         return True

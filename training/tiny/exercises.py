@@ -52,19 +52,19 @@ def phrase_examples(
 
 
 def _sequence(length: int, tokens: range, rng: Random) -> list[int]:
-    told = rng.randint(_FEWEST, max(_FEWEST, length // 3))
+    count = rng.randint(_FEWEST, max(_FEWEST, length // 3))
     drawn: list[int] | range = tokens
     if rng.random() < _AMBIGUOUS_SHARE:
-        drawn = rng.choices(tokens, k=rng.randint(max(4, told // 8), max(6, told // 2)))
+        drawn = rng.choices(tokens, k=rng.randint(max(4, count // 8), max(6, count // 2)))
     phrases = []
-    while told > 0:
-        phrases.append(rng.choices(drawn, k=min(told, rng.randint(*_PHRASE))))
-        told -= len(phrases[-1])
-    said: list[int] = []
-    while len(said) < length:
+    while count > 0:
+        phrases.append(rng.choices(drawn, k=min(count, rng.randint(*_PHRASE))))
+        count -= len(phrases[-1])
+    sequence: list[int] = []
+    while len(sequence) < length:
         rng.shuffle(phrases)
-        said += [token for phrase in phrases for token in phrase]
-    return said[:length]
+        sequence += [token for phrase in phrases for token in phrase]
+    return sequence[:length]
 
 
 _LABELS = [f'{colour.name} {shape} object' for colour in COLOURS for shape in SHAPES]
@@ -82,14 +82,16 @@ def recall_examples(count: int, seed: int) -> Iterator[dict[str, Any]]:
         scene = scene_text(deltas, frozenset(), _LONG).text
         lines = read_scene(scene)
         absent = [label for label in _LABELS if label not in labels]
-        asked = [*labels, *rng.sample(absent, rng.randint(0, _MOST_ABSENT))]
-        rng.shuffle(asked)
-        when, told = rng.choice([('first', _first), ('last', _last)])
-        question = f'Where was each of these seen {when}: {"; ".join(asked)}?'
-        said = ' '.join(f'{label} {told(label, lines)};' for label in asked)
+        labels_in_question = [*labels, *rng.sample(absent, rng.randint(0, _MOST_ABSENT))]
+        rng.shuffle(labels_in_question)
+        when, sight_of = rng.choice([('first', _first), ('last', _last)])
+        question = f'Where was each of these seen {when}: {"; ".join(labels_in_question)}?'
+        lines_of_answer = ' '.join(
+            f'{label} {sight_of(label, lines)};' for label in labels_in_question
+        )
         yield {
             'prompt': [{'role': 'user', 'content': f'Seen:\n{scene}\nQuestion: {question}'}],
-            'completion': [{'role': 'assistant', 'content': f' {said}'}],
+            'completion': [{'role': 'assistant', 'content': f' {lines_of_answer}'}],
         }
 
 
@@ -99,10 +101,10 @@ def _first(label: str, lines: Sequence[SceneLine]) -> str:
 
 
 def _last(label: str, lines: Sequence[SceneLine]) -> str:
-    found = last_sight(label, lines)
-    if found is None:
+    last_place = last_sight(label, lines)
+    if last_place is None:
         return NOT_SEEN
-    index, sight = found
+    index, sight = last_place
     return f'{sight.told if sight else ""} [{lines[index].label}]'
 
 

@@ -199,10 +199,12 @@ def _running_rows(
     if kwargs.get('position_ids') is not None:
         more['position_ids'] = kwargs['position_ids'].expand(len(input_ids), -1)[rows]
     output = forward(input_ids=input_ids[rows], **more)
-    said = output.logits
-    output.logits = said.new_full((len(input_ids), *said.shape[1:]), torch.finfo(said.dtype).min)
+    logits = output.logits
+    output.logits = logits.new_full(
+        (len(input_ids), *logits.shape[1:]), torch.finfo(logits.dtype).min
+    )
     output.logits[..., model.config.eos_token_id] = 0.0
-    output.logits[rows] = said
+    output.logits[rows] = logits
     return output
 
 
@@ -216,9 +218,9 @@ def _last_shareable(input_ids: Tensor, kwargs: dict[str, Any]) -> int:
     """Columns whose own outputs nobody asks for."""
     labels = kwargs.get('labels')
     if labels is not None:
-        told = (labels != -100).any(0).nonzero()
+        labelled = (labels != -100).any(0).nonzero()
         # The first label is predicted by the column before it.
-        return int(told[0]) - 1 if len(told) else 0
+        return int(labelled[0]) - 1 if len(labelled) else 0
     kept = kwargs.get('logits_to_keep')
     return input_ids.shape[1] - kept if isinstance(kept, int) and kept > 0 else 0
 

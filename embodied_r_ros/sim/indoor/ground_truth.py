@@ -128,11 +128,11 @@ def _keyframes(
             overlap = min(
                 covisibility(reference.depth, reference.pose, look.depth, look.pose, small)
             )
-            found = reason_for(config, overlap, (reference, before, look))
+            keyframe_reason = reason_for(config, overlap, (reference, before, look))
             before = look
-            if found is None:
+            if keyframe_reason is None:
                 continue
-            reason = found
+            reason = keyframe_reason
         reference = before = look
         keyframes.append(_keyframe(scenario, look, len(keyframes), overlap, reason))
     return keyframes
