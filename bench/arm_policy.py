@@ -2,7 +2,7 @@
 """How well a text policy leads the simulated arm: many trials in one process, without ROS.
 
 It is asked what the nodes would ask, of what the classical perceiver sees, with the same
-candidates and controller. Beside it the careful reader, whose rules a text policy learns, the
+candidates and controller. Beside it the oracle, whose rules a text policy learns, the
 oracle (the ceiling), and who needs no model (the floor). The real nodes: `embodied-r sim arm
 --closed-loop`.
 """
@@ -27,7 +27,7 @@ from embodied_r_ros.sim.runs import SimArmConfig
 from embodied_r_ros.types.answers import AnswerKind
 from tqdm import tqdm
 
-from training.data.arm_trials import careful_reader, led
+from training.data.arm_trials import led, oracle
 
 if TYPE_CHECKING:
     import argparse
@@ -46,7 +46,7 @@ BASELINES = ('oracle', 'random', 'nearest')
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add = parser.add_argument
-    add('--model', metavar='DIR_OR_URL', help='the text policy; without, the careful reader alone')
+    add('--model', metavar='DIR_OR_URL', help='the text policy; without, the oracle alone')
     add('--tasks', nargs='+', default=['pick', 'place', 'push'], help='pick, place and push')
     add('--episodes', type=int, default=20, help='trials of each task (%(default)s)')
     add('--seed', type=int, default=41000, help='of the scenes (%(default)s)')
@@ -64,7 +64,7 @@ def main(args: argparse.Namespace) -> int:
     robot = load_robot(args.robot)
     figures: list[dict[str, Any]] = []
     with ExitStack() as stack:
-        answerers: dict[str, Answerer] = {'reader': careful_reader}
+        answerers: dict[str, Answerer] = {'reader': oracle}
         if args.model:
             chat = stack.enter_context(served_model(args.model, lambda line: None))
             config = ReasonerConfig(token_budget=args.token_budget)

@@ -2,7 +2,7 @@
 """Long histories: what the reasoner's prompt still tells after 10, 100 and 1,000 deltas.
 
 Simulated rooms of half an hour each, questions at exactly these lengths, the default token budget.
-A careful reader, who computes what the text tells and says unknown where it does not, shows what
+An oracle, who computes what the text tells and says unknown where it does not, shows what
 memory has kept; the shipped reasoner shows what a model makes of it.
 """
 

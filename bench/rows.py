@@ -67,7 +67,7 @@ def main(args: argparse.Namespace) -> int:
         folder = Path(scratch)
         count = _MORE * args.episodes
         bags = list(generate(config, args.seed, count, folder / 'bags'))
-        rows_of_sources = {
+        by_source = {
             source: [
                 measured(bags[:n], source, args.duration, folder / f'{source}{n}.jsonl')
                 for n in (args.episodes, count)
@@ -75,13 +75,11 @@ def main(args: argparse.Namespace) -> int:
             for source in _SOURCES
         }
     print(f'bags of {args.duration:g} s, {args.size[0]}x{args.size[1]} at {args.rate:g} Hz')
-    print(table(rows_of_sources))
-    budgets = [
-        budget for source in _SOURCES for budget in budgets_of(source, *rows_of_sources[source])
-    ]
+    print(table(by_source))
+    budgets = [budget for source in _SOURCES for budget in budgets_of(source, *by_source[source])]
     print_budgets(budgets)
     if args.json:
-        figures = {source: [asdict(f) for f in both] for source, both in rows_of_sources.items()}
+        figures = {source: [asdict(f) for f in both] for source, both in by_source.items()}
         figures['budgets'] = [budget.to_json() for budget in budgets]
         args.json.write_text(json.dumps(figures, indent=2) + '\n')
     return 0 if all(budget.is_met for budget in budgets) else 1

@@ -129,21 +129,21 @@ def main(args: argparse.Namespace) -> int:
     rewards = three_rewards(load_judge([judge]))
     with tempfile.TemporaryDirectory() as scratch:
         rows = args.rows or make_rows(Path(scratch), args.rooms, args.seed)
-        rows_of_rewards = {
+        by_reward = {
             'constant': measure([constant_reward] * len(rewards), rows, args),
             'rewards': measure(rewards, rows, args),
         }
     print(
         f'{args.steps} steps of {args.prompts} x {args.completions} completions with '
-        f'{rows_of_rewards["rewards"].completion_tokens:.0f} tokens (mean), judge {judge}'
+        f'{by_reward["rewards"].completion_tokens:.0f} tokens (mean), judge {judge}'
     )
-    print(table(rows_of_rewards['constant'], rows_of_rewards['rewards']))
+    print(table(by_reward['constant'], by_reward['rewards']))
     budget = Budget(
-        'rewards with the judge', rows_of_rewards['rewards'].reward_share, _LIMIT, 'of a step'
+        'rewards with the judge', by_reward['rewards'].reward_share, _LIMIT, 'of a step'
     )
     print_budgets([budget])
     if args.json:
-        figures = {name: asdict(figure) for name, figure in rows_of_rewards.items()}
+        figures = {name: asdict(figure) for name, figure in by_reward.items()}
         args.json.write_text(
             json.dumps({'judge': judge, **figures, 'budgets': [budget.to_json()]}, indent=2) + '\n'
         )

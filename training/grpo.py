@@ -21,7 +21,7 @@ from training.data.grpo import GrpoArguments, training_prompts, validation_promp
 from training.data.vision import load_processor
 from training.judge.models import judge_of
 from training.run.command import run_recipe
-from training.run.manifest import beginning_of, checkpoint_of
+from training.run.manifest import checkpoint_of, manifest_of
 from training.run.models import model_folder, SAFELY
 from training.run.monitor import Monitor
 from training.run.rewards import three_rewards, workspace_reward
@@ -99,8 +99,8 @@ def train(arguments: GrpoArguments, config: GRPOConfig) -> None:
     if judge is None and any(stage.weights[2] for stage in parse_stages(arguments.stages)):
         msg = 'consistency counts in a stage, and judge is none: name a judge, or give it weight 0'
         raise InputError(msg)
-    beginning = beginning_of(vars(arguments), config.seed)
-    checkpoint = checkpoint_of(config.output_dir, beginning, is_main=config.should_save)
+    manifest = manifest_of(vars(arguments), config.seed)
+    checkpoint = checkpoint_of(config.output_dir, manifest, is_main=config.should_save)
     trainer = trainer_of(arguments, config, three_rewards(judge))
     trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_model(config.output_dir)

@@ -27,7 +27,7 @@ from training.data.samples import (
     origin_of,
     read_samples,
     SampleOrigin,
-    unanimous,
+    zero_variance_rows,
 )
 from training.data.selection import rows_of_split
 from training.eval.generation import generate
@@ -160,7 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     share = sum(right) / len(right) if right else 0.0
     sys.stdout.write(
         f'{len(samples)} rows, {share:.1%} of the completions right,'
-        f' {len(unanimous(samples))} rows unanimous\n'
+        f' {len(zero_variance_rows(samples))} rows of zero variance\n'
     )
     return 0
 

@@ -22,7 +22,7 @@ from training.data.batches import SceneCollator, scenes_together
 from training.data.sft import examples, SftArguments
 from training.data.vision import image_dataset
 from training.run.command import run_recipe
-from training.run.manifest import beginning_of, checkpoint_of
+from training.run.manifest import checkpoint_of, manifest_of
 from training.run.models import model_folder
 from training.tiny.exercises import phrase_examples, recall_examples
 from training.tiny.model import load_tokenizer, muon
@@ -75,8 +75,8 @@ def train(arguments: SftArguments, config: SFTConfig) -> None:
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     folder = model_folder(arguments.model) if arguments.model else None
-    beginning = beginning_of(vars(arguments), config.seed)
-    checkpoint = checkpoint_of(config.output_dir, beginning, is_main=config.should_save)
+    manifest = manifest_of(vars(arguments), config.seed)
+    checkpoint = checkpoint_of(config.output_dir, manifest, is_main=config.should_save)
     set_seed(config.seed)
     shared = shares_prefixes(arguments, config)
     at_once = config.per_device_train_batch_size if shared else 0

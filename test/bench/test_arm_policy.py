@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.types.deltas import SemanticDelta
 
 
-def test_the_careful_reader_leads_the_arm(tmp_path: Path) -> None:
+def test_the_oracle_leads_the_arm(tmp_path: Path) -> None:
     file = tmp_path / 'a.json'
     run = ['arm_policy', '--tasks', 'pick', 'push', '--episodes', '1', '--seed', '1']
     assert main([*run, '--beside', 'random', '--json', str(file)]) == 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a careful reader writes about arms follows from the prompt, and from nothing else."""
+"""What an oracle writes about arms follows from the prompt, and from nothing else."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def told(row: Row) -> ArmPrompt:
 
 
 @pytest.mark.parametrize('kind', ['waypoint', 'movement'])
-def test_a_careful_reader_is_mostly_right(kind: str) -> None:
+def test_a_oracle_is_mostly_right(kind: str) -> None:
     traces = [(row, read_row(row, MEMORY)) for row in of_kind(kind)]
     right = [trace is not None and trace.answer == row.solution_text() for row, trace in traces]
     assert len(right) > 20

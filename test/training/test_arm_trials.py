@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of trials that a careful reader leads."""
+"""Rows of trials that an oracle leads."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_rows_of_slow_answers_tell_of_what_was_seen_meanwhile() -> None:
     assert len(slow[-1].deltas) > 3 * len(quick[-1].deltas)
 
 
-def test_a_row_reads_as_the_careful_reader_answered() -> None:
+def test_a_row_reads_as_the_oracle_answered() -> None:
     for row in trial_rows(TrialPlan('place', 1, 1), ROBOT, slips=0.2):
         trace = read_row(row, MemoryConfig(200))
         assert trace

@@ -35,7 +35,7 @@ from training.eval.grading import grade
 from training.rollouts import sample
 from training.run.manifest import newest_checkpoint
 from training.run.monitor import RULES
-from training.run.rewards import unanimous_share
+from training.run.rewards import zero_variance_share
 from training.run.schedule import parse_stages, Stage, stage_at
 from training.tiny.model import load_tokenizer
 
@@ -81,7 +81,7 @@ def test_smoke_recipe_trains_through_its_stages_and_saves(folder: Path) -> None:
     assert (folder / 'out' / 'model.safetensors').exists()
     history = json.loads((folder / 'out' / 'checkpoint-2' / 'trainer_state.json').read_text())
     steps = history['log_history'][:2]
-    assert all('unanimous_share' in log for log in steps)
+    assert all('zero_variance_share' in log for log in steps)
     assert all(log['grad_norm'] > 0 for log in steps)
 
 
@@ -138,8 +138,8 @@ def test_half_written_checkpoint_is_not_resumed(tmp_path: Path) -> None:
     assert newest_checkpoint(str(tmp_path)) == str(tmp_path / 'checkpoint-9')
 
 
-def test_unanimous_groups_are_counted_by_prompt() -> None:
-    assert unanimous_share(['p', 'p', 'q', 'q'], [(1, 0), (1, 0), (1, 0), (1, 1)]) == 0.5
+def test_zero_variance_groups_are_counted_by_prompt() -> None:
+    assert zero_variance_share(['p', 'p', 'q', 'q'], [(1, 0), (1, 0), (1, 0), (1, 1)]) == 0.5
 
 
 def logs(**changes: list[float]) -> list[dict[str, float | None]]:
@@ -149,7 +149,7 @@ def logs(**changes: list[float]) -> list[dict[str, float | None]]:
         'rewards/accuracy_reward/mean': [0.5] * 10,
         'rewards/consistency_reward/mean': [0.49] * 10,
         'completions/mean_length': [100.0] * 10,
-        'unanimous_share': [0.5] * 10,
+        'zero_variance_share': [0.5] * 10,
         'eval_rewards/accuracy_reward/mean': [0.5] * 10,
     }
     good.update(dict(changes.items()))
@@ -171,7 +171,7 @@ def names(history: Sequence[dict[str, float | None]]) -> list[str]:
         ),
         ('completions/mean_length', [*[100.0] * 5, *[40.0] * 5], 'length collapse'),
         ('eval_rewards/accuracy_reward/mean', [*[0.5] * 9, 0.4], 'unseen-world accuracy falls'),
-        ('unanimous_share', [0.9] * 10, 'no signal'),
+        ('zero_variance_share', [0.9] * 10, 'no signal'),
         ('rewards/format_reward/mean', [*[1.0] * 5, *[0.8] * 5], 'format is being lost'),
     ],
 )

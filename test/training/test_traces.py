@@ -96,9 +96,7 @@ def test_merged_line_is_read() -> None:
         ('unanswerable', 'Who are you?', ('Ann', 'Bob'), 'unknown'),
     ],
 )
-def test_careful_reader_answers(
-    kind: str, question: str, options: tuple[str, ...], answer: str
-) -> None:
+def test_oracle_answers(kind: str, question: str, options: tuple[str, ...], answer: str) -> None:
     trace = read_row(row(kind, question, options, DELTAS), MEMORY)
     assert trace is not None
     assert trace.answer == answer

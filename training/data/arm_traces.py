@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reasoning traces about arms: what a careful reader of positions, state and task would write.
+"""Reasoning traces about arms: what an oracle of positions, state and task would write.
 
 He knows how things are fetched and put down: the hand goes above a thing, down to it, takes hold,
 lifts, goes above the place, down, and lets go. Which of these comes next he reads from where the

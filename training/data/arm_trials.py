@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of trials that a careful reader leads: `python -m training.data.arm_trials --out FILE`.
+"""Rows of trials that an oracle leads: `python -m training.data.arm_trials --out FILE`.
 
 Demonstrations show the way that an expert goes, and what is seen on it. Who leads the arm comes to
 other places, and sees what the perceiver makes of a picture with an arm in it: colours on the arm
-itself, things that are gone behind it. So the careful reader leads simulated trials, slips now
+itself, things that are gone behind it. So the oracle leads simulated trials, slips now
 and then, and is asked what to do from there (DAgger, Ross et al. 2011). What he was asked on the
 way to success becomes rows, word for word as the nodes would ask it.
 """
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 _CLOSED = 'closed'
 _USUAL = TrialConfig()
 _KINDS = ('waypoint', 'gripper')
-_TASKS = ('pick', 'place', 'push', 'stack')  # whose rules the careful reader knows
+_TASKS = ('pick', 'place', 'push', 'stack')  # whose rules the oracle knows
 
 
 class UnknownError(EmbodiedRError):
@@ -104,7 +104,7 @@ def asked_row(kind: str, question: Question, deltas: Sequence[SemanticDelta]) ->
     )
 
 
-def careful_reader(kind: str, question: Question, deltas: Sequence[SemanticDelta]) -> int | None:
+def oracle(kind: str, question: Question, deltas: Sequence[SemanticDelta]) -> int | None:
     """What follows from the text by the rules that a text policy is taught."""
     trace = ARM_READERS[kind](asked_row(kind, question, deltas))
     return question.options.index(trace[1]) if trace else None
@@ -171,7 +171,7 @@ def led(
 
 
 def trial_rows(plan: TrialPlan, robot: Robot, slips: float, wait_s: float = 0.0) -> list[Row]:
-    """What the careful reader was asked in a trial, with his answers; none where it failed.
+    """What the oracle was asked in a trial, with his answers; none where it failed.
 
     Args:
         plan: Which trial.
@@ -179,7 +179,7 @@ def trial_rows(plan: TrialPlan, robot: Robot, slips: float, wait_s: float = 0.0)
         slips: Share of the choices that are made by lot.
         wait_s: How long answers take at most, by lot for each trial [s]; 0: no time at all.
     """
-    noted = Noted(careful_reader)
+    noted = Noted(oracle)
     config = TrialConfig(wait_s=Random(f'wait:{plan.id}').uniform(0.0, wait_s))
     is_success = led(plan, robot, noted, slips, config).is_success
     return list(_with_answers(noted.said, plan, robot)) if is_success else []

@@ -132,7 +132,7 @@ def begun(path: Path, origin: SampleOrigin) -> dict[str, dict[str, Any]]:
     return {value['id']: value for value in samples}
 
 
-def unanimous(samples: dict[str, dict[str, Any]]) -> set[str]:
+def zero_variance_rows(samples: dict[str, dict[str, Any]]) -> set[str]:
     """Ids of the rows whose samples are all right or all wrong."""
     return {key for key, value in samples.items() if len(set(value['right'])) == 1}
 
@@ -151,11 +151,11 @@ def taught(path: Path, anchor_share: float) -> dict[str, dict[str, Any]]:
         InputError: The file cannot be read, or no row of it is asked.
     """
     sampled = read_samples(path)
-    dull = unanimous(sampled)
+    dull = zero_variance_rows(sampled)
     always_right = sorted(row for row in dull if all(sampled[row]['right']))
     anchors = Random(0).sample(always_right, round(anchor_share * len(always_right)))
     sys.stderr.write(
-        f'{len(dull)} of {len(sampled)} sampled rows are unanimous;'
+        f'{len(dull)} of {len(sampled)} sampled rows have zero variance;'
         f' {len(anchors)} of the {len(always_right)} right ones are kept\n'
     )
     kept = (sampled.keys() - dull) | set(anchors)
@@ -163,7 +163,8 @@ def taught(path: Path, anchor_share: float) -> dict[str, dict[str, Any]]:
         msg = (
             f'{path} holds nothing that teaches: {len(sampled)} sampled rows, of which '
             f'{len(always_right)} are always answered rightly and '
-            f'{len(dull) - len(always_right)} never: sample others, or each more often (training.rollouts)'
+            f'{len(dull) - len(always_right)} never: sample others, or each more often '
+            '(training.rollouts)'
         )
         raise InputError(msg)
     return {row: sampled[row] for row in sampled if row in kept}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Examples for supervised training: the reasoning of a careful reader, or a model's own."""
+"""Examples for supervised training: the reasoning of an oracle, or a model's own."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class SftArguments(AskingArguments):
     )
     reasoning: bool = field(
         default=True,
-        metadata={'help': 'with the reasoning of a careful reader; no: answers alone'},
+        metadata={'help': 'with the reasoning of an oracle; no: answers alone'},
     )
     blind: bool = field(
         default=False, metadata={'help': 'questions alone, with their answers: a blind baseline'}
@@ -106,7 +106,7 @@ def chosen_rows(arguments: SftArguments, split: str) -> Iterator[Row]:
 
 
 def examples(arguments: SftArguments, split: str, seed: int) -> Iterator[dict[str, Any]]:
-    """Prompt, completion and number of the scene of every row that a careful reader can solve."""
+    """Prompt, completion and number of the scene of every row that an oracle can solve."""
     if arguments.samples:
         yield from right_samples(arguments, split)
         return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reasoning traces for supervised training: what a careful reader of the prompt would write.
+"""Reasoning traces for supervised training: what an oracle of the prompt would write.
 
 A trace goes through the lines that matter, one small step at a time, names no option letter, and
 ends with the text of an option. It says unknown where the prompt does not tell.
@@ -248,7 +248,7 @@ PATH_KINDS = frozenset(
 
 
 def read_row(row: Row, config: MemoryConfig) -> Trace | None:
-    """What a careful reader of the row's prompt answers, and why; None: the text does not tell."""
+    """What an oracle of the row's prompt answers, and why; None: the text does not tell."""
     if row.question_type in ARM_READERS:
         trace = ARM_READERS[row.question_type](row)
         if trace is None:

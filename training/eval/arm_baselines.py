@@ -2,7 +2,7 @@
 """What questions about arms give away unread: `python -m training.eval.arm_baselines`.
 
 Rules that see nothing: the option nearest to the state that is told, and the option most like the
-others. A careful reader (`arm_traces.py`) makes no mistake with what the prompt tells; of rows
+others. An oracle (`arm_traces.py`) makes no mistake with what the prompt tells; of rows
 with `--deltas true` he is the ceiling that true positions of things set.
 """
 
@@ -56,7 +56,7 @@ def most_alike(row: Row, memory: MemoryConfig) -> str | None:
     return None
 
 
-def careful_reader(row: Row, memory: MemoryConfig) -> str | None:
+def oracle(row: Row, memory: MemoryConfig) -> str | None:
     """What follows from what the prompt tells."""
     trace = read_row(row, memory)
     return trace.answer if trace else None
@@ -65,7 +65,7 @@ def careful_reader(row: Row, memory: MemoryConfig) -> str | None:
 RULES: dict[str, Rule] = {
     'nearest_to_state': nearest_to_state,
     'most_alike': most_alike,
-    'careful_reader': careful_reader,
+    'careful_reader': oracle,
 }
 
 

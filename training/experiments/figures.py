@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def read_carefully(rows: Sequence[Row], memory: MemoryConfig) -> list[Grade]:
-    """Grades of a careful reader of the prompts; where one tells him nothing, he is wrong."""
+    """Grades of an oracle of the prompts; where one tells him nothing, he is wrong."""
     traces = [read_row(row, memory) for row in rows]
     return graded(rows, [trace.completion() if trace else '' for trace in traces])
 

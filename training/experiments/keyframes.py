@@ -121,7 +121,7 @@ def text(report: dict[str, Any]) -> str:
         against = figures['against_first']
         lines.append(
             f'{name:<16} {_said(figures)}, n = {figures["n"]}, '
-            f'{against["difference"]:+.1%} (p = {against["p_value"]:.2g}), careful reader '
+            f'{against["difference"]:+.1%} (p = {against["p_value"]:.2g}), oracle '
             f'{rate_text(figures["reader"]["accuracy"])}; {figures["frames"]:.1f} frames, '
             f'{figures["choosing_s"]:.2f} s + {figures["perceiving_s"]:.2f} s'
         )
@@ -148,7 +148,7 @@ def page(report: dict[str, Any]) -> str:
         points(places, 'frames looked at', 'accuracy'),
         html_table(
             (
-                'policy', 'n', 'accuracy', 'against the first', 'p', 'careful reader', 'images',
+                'policy', 'n', 'accuracy', 'against the first', 'p', 'oracle', 'images',
                 'frames = calls', 'choosing [s]', 'perceiving [s]', 'merged in the prompt',
                 'format', 'consistency', 'words',
             ),
@@ -157,7 +157,7 @@ def page(report: dict[str, Any]) -> str:
         '<h2>By question type</h2>',
         bars(kinds),
         '<p>p: sign-flip permutation test over whole scenes, against the first policy, not '
-        'corrected for their number. The careful reader makes no mistake with what the prompt '
+        'corrected for their number. The oracle makes no mistake with what the prompt '
         'says.</p>',
     ]  # fmt: skip
     return html_page(report['title'], parts)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What perception loses, and what reasoning: the same questions, told by several perceivers.
 
-A careful reader (`traces.py`) makes no mistake with what a text says. What he cannot answer, the
+An oracle (`traces.py`) makes no mistake with what a text says. What he cannot answer, the
 text does not tell: that is what perception lost. What he can answer and the model cannot,
 reasoning lost.
 """
@@ -45,7 +45,7 @@ _KEPT = ('format', 'consistency', 'execution', 'words', 'unknown', 'question_onl
 
 
 def run(config: PerceptionConfig) -> dict[str, Any]:
-    """Tell the questions by each perceiver, and ask model and careful reader.
+    """Tell the questions by each perceiver, and ask model and oracle.
 
     Raises:
         InputError: A file, bag or model is missing, or no question is in all texts.
@@ -127,8 +127,7 @@ def text(report: dict[str, Any]) -> str:
     lines = [f'{report["asked"]} of {report["pairs"]} paired questions, {report["model"]}']
     for name, figures in report['texts'].items():
         lines.append(
-            f'{name:<12} model {_said(figures["model"])}   careful reader '
-            f'{_said(figures["reader"])}'
+            f'{name:<12} model {_said(figures["model"])}   oracle {_said(figures["reader"])}'
         )
     for name, losses in report['losses'].items():
         for key, figures in losses.items():
@@ -168,7 +167,7 @@ def page(report: dict[str, Any]) -> str:
     }
     parts = [
         f'<p>{report["asked"]} of {report["pairs"]} paired questions, asked of '
-        f'{escape(report["model"])}. The careful reader makes no mistake with what the text says: '
+        f'{escape(report["model"])}. The oracle makes no mistake with what the text says: '
         'what he loses against the first text, perception lost; what the model loses against him, '
         'reasoning lost.</p>',
         *(f'<p>{escape(line)}</p>' for line in _left_out(report)),
@@ -186,7 +185,7 @@ def page(report: dict[str, Any]) -> str:
 
 
 def _texts_table(report: Mapping[str, Any]) -> str:
-    head = ('text', 'careful reader', 'model', 'question only', 'format', 'consistency', 'words')
+    head = ('text', 'oracle', 'model', 'question only', 'format', 'consistency', 'words')
     lines = [
         (
             name,
@@ -204,8 +203,8 @@ def _texts_table(report: Mapping[str, Any]) -> str:
 
 def _losses_table(report: Mapping[str, Any]) -> str:
     words = {
-        'perception': 'perception: the careful reader',
-        'reasoning': 'reasoning: the model, against the careful reader',
+        'perception': 'perception: the oracle',
+        'reasoning': 'reasoning: the model, against the oracle',
         'answers': 'perception: the model',
     }
     lines = [

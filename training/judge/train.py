@@ -24,7 +24,7 @@ from trl import SFTConfig, SFTTrainer
 from training.judge.cases import judge_messages, said_text
 from training.judge.data import COLOURS_RENAMED, samples
 from training.run.command import run_recipe
-from training.run.manifest import beginning_of, checkpoint_of
+from training.run.manifest import checkpoint_of, manifest_of
 from training.run.models import model_folder, SAFELY
 from training.tiny.model import load_tokenizer, muon
 
@@ -96,8 +96,8 @@ def train(arguments: JudgeArguments, config: SFTConfig) -> None:
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     folder = model_folder(arguments.model)
-    beginning = beginning_of(vars(arguments), config.seed)
-    checkpoint = checkpoint_of(config.output_dir, beginning, is_main=config.should_save)
+    manifest = manifest_of(vars(arguments), config.seed)
+    checkpoint = checkpoint_of(config.output_dir, manifest, is_main=config.should_save)
     set_seed(config.seed)
     train_set = dataset(arguments, 'train', config.seed, arguments.train_samples)
     validation = dataset(arguments, 'validation', config.seed, arguments.max_eval_samples)

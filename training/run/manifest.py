@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import fields, MISSING
 import json
 from pathlib import Path
@@ -59,14 +60,15 @@ def _is_complete(checkpoint: Path) -> bool:
 
 
 # No .json: the digest of a model is over those, and releases and promotions copy them.
-_FILE = 'begun.yaml'
+_FILE = 'manifest.yaml'
+_FORMER_FILE = 'begun.yaml'  # of release 0.1
 _SEED = 42  # of a trainer that is told none
 # What of a recipe's own settings does not decide what is learned from the first step on; the model
 # is known by its weights. How long it learns, and how it logs and saves, may change as well.
 _FREE = ('model', 'judge', 'max_eval_rows', 'max_eval_samples', 'threads')
 
 
-def beginning_of(settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
+def manifest_of(settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
     """What a recipe with these settings begins from.
 
     Args:
@@ -87,14 +89,12 @@ def _is_file(name: str) -> bool:
     return bool(name) and Path(name).is_file()  # where there is none, its reader will say so
 
 
-def checkpoint_of(
-    folder: str, beginning: Mapping[str, Any], *, is_main: bool = True
-) -> str | None:
+def checkpoint_of(folder: str, manifest: Mapping[str, Any], *, is_main: bool = True) -> str | None:
     """The newest checkpoint in an output folder, where its run goes on; None: it begins.
 
     Args:
         folder: Output folder of the run, in which is kept what it begins from.
-        beginning: What it would begin from now (`beginning_of`).
+        manifest: What it would begin from now (`manifest_of`).
         is_main: Of several processes, the one that writes.
 
     Raises:
@@ -102,44 +102,54 @@ def checkpoint_of(
     """
     checkpoint = newest_checkpoint(folder)
     if checkpoint or holds_weights(Path(folder)):
-        refuse_another(Path(folder), beginning)
+        refuse_another(Path(folder), manifest)
     elif is_main:
-        _note(Path(folder), beginning)
+        _note(Path(folder), manifest)
     return checkpoint
 
 
-def begin_or_go_on(folder: Path, beginning: Mapping[str, Any]) -> None:
+def begin_or_go_on(folder: Path, manifest: Mapping[str, Any]) -> None:
     """Keep in a folder what is begun there, the first time; after that, refuse anything else.
 
     Raises:
         InputError: Something else was begun there, or it cannot be written.
     """
-    if (folder / _FILE).exists():
-        refuse_another(folder, beginning)
+    if _file_of(folder).exists():
+        refuse_another(folder, manifest)
     else:
-        _note(folder, beginning)
+        _note(folder, manifest)
 
 
-def _note(folder: Path, beginning: Mapping[str, Any]) -> None:
-    text = yaml.safe_dump(dict(beginning), sort_keys=False, allow_unicode=True)
+def _file_of(folder: Path) -> Path:
+    """Where a run keeps its manifest; one that release 0.1 wrote gets its present name."""
+    former = folder / _FORMER_FILE
+    if former.exists():
+        sys.stderr.write(f'{former} is a run manifest of release 0.1: it is now {_FILE}\n')
+        with suppress(FileNotFoundError):  # several processes come here at once
+            former.rename(folder / _FILE)
+    return folder / _FILE
+
+
+def _note(folder: Path, manifest: Mapping[str, Any]) -> None:
+    text = yaml.safe_dump(dict(manifest), sort_keys=False, allow_unicode=True)
     write_text(folder / _FILE, text)
 
 
-def refuse_another(folder: Path, beginning: Mapping[str, Any]) -> None:
-    """Refuse a folder that tells of another beginning; folders from before tell none.
+def refuse_another(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Refuse a folder that tells of another start; folders from before tell none.
 
     Raises:
         InputError: It does, or what it tells cannot be read.
     """
-    if not (folder / _FILE).exists():
+    if not _file_of(folder).exists():
         return
     recorded = read_yaml(folder / _FILE)
     if not isinstance(recorded, dict):
         msg = f'{folder / _FILE} does not tell what the run began from: delete {folder}'
         raise InputError(msg)
-    names = [name for name in beginning if recorded.get(name, beginning[name]) != beginning[name]]
+    names = [name for name in manifest if recorded.get(name, manifest[name]) != manifest[name]]
     if names:
-        other = ', '.join(f'{name} {recorded[name]!r}, not {beginning[name]!r}' for name in names)
+        other = ', '.join(f'{name} {recorded[name]!r}, not {manifest[name]!r}' for name in names)
         msg = (
             f'{folder} has a run that began otherwise ({other}): name another output folder, or '
             'delete this one'
@@ -161,16 +171,16 @@ def refuse_other_run(folder: Path, recipe: type[Any], config: Path, more: dict[s
     Raises:
         InputError: It began otherwise, or a file cannot be read.
     """
-    if not (folder / _FILE).exists():
+    if not _file_of(folder).exists():
         return
     recipe_settings = {**(read_yaml(config) or {}), **more}
     settings = {field.name: _value(field, recipe_settings) for field in fields(recipe)}
     is_gone = not Path(settings['model']).expanduser().is_dir()
     start = '' if is_gone else settings['model']
-    beginning = beginning_of({**settings, 'model': start}, recipe_settings.get('seed', _SEED))
+    manifest = manifest_of({**settings, 'model': start}, recipe_settings.get('seed', _SEED))
     if is_gone and settings['model']:
-        del beginning['model']
-    refuse_another(folder, beginning)
+        del manifest['model']
+    refuse_another(folder, manifest)
 
 
 def _value(field: Field[Any], given: Mapping[str, Any]) -> Any:

@@ -72,7 +72,7 @@ def consistency_reward(judge: Judge | None) -> Reward:
         for i, verdict in zip(right, judged, strict=True):
             rewards[i] = verdict
         _log_right(accuracies, rewards, columns)
-        _log_unanimous(completions, (accuracies, rewards), columns)
+        _log_zero_variance(completions, (accuracies, rewards), columns)
         return rewards
 
     return consistency_reward
@@ -81,7 +81,7 @@ def consistency_reward(judge: Judge | None) -> Reward:
 def _untold(
     completions: Completions, accuracies: Sequence[float | None], columns: dict[str, Any]
 ) -> list[float | None]:
-    _log_unanimous(completions, (accuracies,), columns)
+    _log_zero_variance(completions, (accuracies,), columns)
     return [None] * len(accuracies)
 
 
@@ -97,14 +97,14 @@ def _log_right(
                 log_metric(RIGHT_SHARE, float(accuracy == 1.0))
 
 
-def _log_unanimous(
+def _log_zero_variance(
     completions: Completions,
     rewards: Sequence[Sequence[float | None]],
     columns: dict[str, Any],
 ) -> None:
     if log_metric := columns.get('log_metric'):
         same = zip(format_reward(completions), *rewards, strict=True)
-        log_metric('unanimous_share', unanimous_share(columns['prompts'], list(same)))
+        log_metric('zero_variance_share', zero_variance_share(columns['prompts'], list(same)))
 
 
 def workspace_reward(robot: Robot) -> Reward:
@@ -136,7 +136,7 @@ def three_rewards(judge: Judge | None) -> list[Reward]:
     return [format_reward, accuracy_reward(judge), consistency_reward(judge)]
 
 
-def unanimous_share(prompts: Sequence[Any], rewards: Sequence[Any]) -> float:
+def zero_variance_share(prompts: Sequence[Any], rewards: Sequence[Any]) -> float:
     """Share of the groups (completions of one prompt, which follow each other) of equal rewards.
 
     They teach nothing. TRL's own count compares weighted sums of floats, and misses some.

@@ -21,7 +21,7 @@ from training import sft
 from training.data.grpo import GrpoArguments
 from training.experiments import models
 from training.experiments.config import TrainingConfig
-from training.run.manifest import beginning_of, checkpoint_of
+from training.run.manifest import begin_or_go_on, checkpoint_of, manifest_of
 
 SMOKE = ROOT / 'training' / 'configs' / 'smoke-sft.yaml'
 
@@ -49,7 +49,7 @@ def checkpoint(folder: str, step: int) -> str:
 
 def begun(seed: int = 0, **changes: Any) -> dict[str, Any]:
     told = {'rows': ['rows.jsonl'], 'judge': ['none'], 'stages': ['1 x 7:3:0'], **changes}
-    return beginning_of(vars(GrpoArguments(model='start', **told)), seed)
+    return manifest_of(vars(GrpoArguments(model='start', **told)), seed)
 
 
 def test_run_goes_on_from_what_it_began_from() -> None:
@@ -136,7 +136,7 @@ def test_longer_run_goes_on_and_another_start_is_refused_by_recipe_and_experimen
     assert run_sft(monkeypatch, *longer) == 0
     assert Path('out/checkpoint-2').exists()
     # What a model is known by, and what is copied of it, does not hold the file.
-    assert Path('out/begun.yaml') not in model_files(Path('out'))
+    assert Path('out/manifest.yaml') not in model_files(Path('out'))
 
     settings = {'rows': 'rows.jsonl', 'model': 'start'}
     entry = TrainingConfig('sft', str(SMOKE), 'out', settings)
@@ -151,7 +151,7 @@ def test_longer_run_goes_on_and_another_start_is_refused_by_recipe_and_experimen
     Path('start').rename('moved')  # what is gone cannot be compared
     models.train(entry)
     Path('moved').rename('start')
-    Path('out/begun.yaml').unlink()
+    Path('out/manifest.yaml').unlink()
     models.train(entry)
 
 
@@ -161,7 +161,18 @@ def test_seed_of_the_file_is_compared() -> None:
     Path('out/tokenizer.json').write_text('{}')
     told = {'rows': ['rows.jsonl'], 'model': 'start', 'stages': ['1 x 7:3:0']}
     Path('run.yaml').write_text(yaml.safe_dump(told))
-    Path('out/begun.yaml').write_text(yaml.safe_dump(begun(42)))
+    Path('out/manifest.yaml').write_text(yaml.safe_dump(begun(42)))
     models.train(TrainingConfig('grpo', 'run.yaml', 'out'))
     with pytest.raises(InputError, match='seed 42, not 3'):
         models.train(TrainingConfig('grpo', 'run.yaml', 'out', {'seed': 3}))
+
+
+def test_a_manifest_of_release_0_1_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begin_or_go_on(tmp_path, {'seed': 1})
+    (tmp_path / 'manifest.yaml').rename(tmp_path / 'begun.yaml')
+    with pytest.raises(InputError, match='began otherwise'):
+        begin_or_go_on(tmp_path, {'seed': 2})
+    assert 'run manifest of release 0.1: it is now manifest.yaml' in capsys.readouterr().err
+    assert (tmp_path / 'manifest.yaml').exists()
