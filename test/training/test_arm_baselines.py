@@ -75,7 +75,7 @@ def test_a_file_of_rows_is_judged_without_a_model(
     path = tmp_path / 'rows.jsonl'
     write_rows(path, ROWS)
     assert main([str(path)]) == 0
-    assert 'oracle' in capsys.readouterr().out
+    assert 'careful_reader' in capsys.readouterr().out
     assert main([str(path), '--json']) == 0
     assert json.loads(capsys.readouterr().out)['waypoint']['n'] > 20
     assert main([str(path), '--split', 'nowhere']) == 2
