@@ -37,6 +37,7 @@ def interface_path(*parts: str) -> Path:
     """
     roots = [_CLONE / 'embodied_r_msgs']
     roots += _shares('embodied_r_msgs')
+    roots += [share / 'embodied_r_msgs' for share in _shares('embodied_r_ros')]
     return _first_existing(roots, parts)
 
 
