@@ -293,12 +293,16 @@ def table(figures: Mapping[str, Mapping[str, Any]]) -> str:
         f' {"more than scrambled (95 %)":>28}'
     ]
     for name, f in figures.items():
-        low, high = f['changed_95'] or (0.0, 0.0)
-        least, most = f['wrongly_b_more_95'] or (0.0, 0.0)
-        more = f'{f["wrongly_b_more_than_scrambled"]:+.1%} ({least:+.1%} to {most:+.1%})'
+        changed, more = _interval(f['changed_95']), _interval(f['wrongly_b_more_95'], '+')
+        more = f'{f["wrongly_b_more_than_scrambled"]:+.1%} ({more})'
         lines.append(
-            f'{name:16} {f["n"]:>5} {f["changed"]:>8.1%} {f"{low:.1%} to {high:.1%}":>15}'
+            f'{name:16} {f["n"]:>5} {f["changed"]:>8.1%} {changed:>15}'
             f' {f["right"]:>7.1%} {f["wrongly_b"]:>10.1%}'
             f' {more if ORDERS in name else "":>28}'
         )
     return '\n'.join(lines)
+
+
+def _interval(ends: Sequence[float] | None, sign: str = '') -> str:
+    low_high = [f'{end:{sign}.1%}' for end in ends or ()]
+    return ' to '.join(low_high) or 'no interval'

@@ -133,8 +133,9 @@ def summary(out: Path, spoke: dict[str, str], *, passed: bool) -> str:
     lines = []
     for name in ('start', 'candidate'):
         report = json.loads((out / f'{name}.json').read_text())
-        low, high = report['interval_95']
-        figure = f'{report["accuracy"]:.1%} ({low:.1%} to {high:.1%}, n = {report["n"]})'
+        ends = report['interval_95']
+        interval = f'{ends[0]:.1%} to {ends[1]:.1%}' if ends else 'one scene: no interval'
+        figure = f'{report["accuracy"]:.1%} ({interval}, n = {report["n"]})'
         lines.append(f'{name:<12} {report["identity"][:19]}  {figure}')
     lines += [f'{stage:<12} {digest[:19]}  answered' for stage, digest in spoke.items()]
     lines.append(f'{"gate":<12} {"passed" if passed else "refused; promoted without conditions"}')
