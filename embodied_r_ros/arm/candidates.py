@@ -120,25 +120,23 @@ def propose_candidates(
     rng = Random(f'candidates:{seed}')
     here = _rounded(tool)
     stay = [Candidate(here, 'here')] if config.stay else []
-    candidates = _distinct(_reasoned(things, tool, floor_m, config), [here], box, config)
-    rng.shuffle(candidates)
-    candidates = [*stay, *candidates][: config.most]
-    while len(candidates) < config.fill_to:
+    found = _distinct(_reasoned(things, tool, floor_m, config), [here], box, config)
+    rng.shuffle(found)
+    found = [*stay, *found][: config.most]
+    while len(found) < config.fill_to:
         drawn = (Candidate(_drawn(box, rng), RANDOM) for _ in range(_DRAWS))
-        more = _distinct(
-            drawn, [here, *(each.position for each in candidates)], box, config, most=1
-        )
+        more = _distinct(drawn, [here, *(each.position for each in found)], box, config, most=1)
         if not more:
             break
-        candidates += more
-    if len(candidates) < 2:
+        found += more
+    if len(found) < 2:
         msg = (
-            f'the sampler found {len(candidates)} candidates in the workspace {box}: enlarge it, '
-            'or lower min_distance_m'
+            f'the sampler found {len(found)} candidates in the workspace {box}: enlarge it, or '
+            'lower min_distance_m'
         )
         raise InputError(msg)
-    rng.shuffle(candidates)
-    return tuple(candidates)
+    rng.shuffle(found)
+    return tuple(found)
 
 
 def _distinct(

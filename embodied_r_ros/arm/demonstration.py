@@ -79,14 +79,14 @@ class Demonstration:
         """
         step_ns = round(NS_PER_S / rate_hz)
         stamps = np.arange(self.stamps_ns[0], self.stamps_ns[-1] + 1, step_ns, dtype=np.int64)
-        indices = np.searchsorted(self.stamps_ns, stamps, side='right') - 1
+        taken = np.searchsorted(self.stamps_ns, stamps, side='right') - 1
         return replace(
             self,
             stamps_ns=stamps,
-            positions=self.positions[indices],
-            openings=None if self.openings is None else self.openings[indices],
-            joint_speeds=None if self.joint_speeds is None else self.joint_speeds[indices],
-            orientations=None if self.orientations is None else self.orientations[indices],
+            positions=self.positions[taken],
+            openings=None if self.openings is None else self.openings[taken],
+            joint_speeds=None if self.joint_speeds is None else self.joint_speeds[taken],
+            orientations=None if self.orientations is None else self.orientations[taken],
         )
 
 

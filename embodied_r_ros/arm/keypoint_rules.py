@@ -38,10 +38,10 @@ def arm_keypoints(shown: Demonstration, *, edge_effects: bool = True) -> tuple[K
         )
         raise InputError(msg)
     is_open = None if shown.openings is None else shown.openings > OPEN_SHARE
-    indices = _found(is_open, shown.joint_speeds, edge_effects=edge_effects)
+    found = _found(is_open, shown.joint_speeds, edge_effects=edge_effects)
     # A stop right before the last frame is dropped with it in the code of ARM.
-    if len(indices) >= 2 and indices[-1][0] - 1 == indices[-2][0]:
-        del indices[-2]
+    if len(found) >= 2 and found[-1][0] - 1 == found[-2][0]:
+        del found[-2]
     return tuple(
         Keypoint(
             index,
@@ -50,7 +50,7 @@ def arm_keypoints(shown: Demonstration, *, edge_effects: bool = True) -> tuple[K
             None if is_open is None else bool(is_open[index]),
             reason,
         )
-        for index, reason in indices
+        for index, reason in found
     )
 
 
@@ -61,7 +61,7 @@ def _found(
     count = len(speeds)
     state = np.ones(count, bool) if is_open is None else is_open
     is_slow = np.all(np.abs(speeds) <= STOP_SPEED_RAD_S, axis=1)
-    indices, buffer, before = [], 0, bool(state[0])
+    found, buffer, before = [], 0, bool(state[0])
     for index in range(count):
         is_stop = (
             bool(is_slow[index])
@@ -71,9 +71,9 @@ def _found(
         buffer = _BUFFER_FRAMES if is_stop else buffer - 1
         is_change, is_last = bool(state[index]) != before, index == count - 1
         if index and (is_change or is_last or is_stop):
-            indices.append((index, 'gripper' if is_change else 'last' if is_last else 'stop'))
+            found.append((index, 'gripper' if is_change else 'last' if is_last else 'stop'))
         before = bool(state[index])
-    return indices
+    return found
 
 
 def _is_quiet(state: NDArray[np.bool_], index: int, *, edge_effects: bool) -> bool:
@@ -155,7 +155,7 @@ def seconds_keypoints(shown: Demonstration, rule: SecondsRule) -> tuple[Keypoint
     ]
     opened = None if shown.openings is None else bool(shown.openings[0] >= 0.5)
     events: list[_Stop | _Grip] = sorted([*stops, *grips], key=lambda event: event.told)
-    keypoints: list[Keypoint] = []
+    found: list[Keypoint] = []
     place = shown.positions[0]
     for event in events:
         if isinstance(event, _Grip):
@@ -165,11 +165,11 @@ def seconds_keypoints(shown: Demonstration, rule: SecondsRule) -> tuple[Keypoint
         else:
             reason = 'last' if event.lasts else 'stop'
         place = shown.positions[event.told]
-        keypoints.append(_keypoint(shown, event.told, opened, reason))
+        found.append(_keypoint(shown, event.told, opened, reason))
     is_away = np.linalg.norm(shown.positions[-1] - place) >= rule.min_distance_m
-    if not keypoints or is_away:
-        keypoints.append(_keypoint(shown, len(shown) - 1, opened, 'last'))
-    return tuple(keypoints)
+    if not found or is_away:
+        found.append(_keypoint(shown, len(shown) - 1, opened, 'last'))
+    return tuple(found)
 
 
 def _keypoint(shown: Demonstration, index: int, is_open: bool | None, reason: str) -> Keypoint:
@@ -188,9 +188,9 @@ def _stops(shown: Demonstration, times: NDArray[np.float64], rule: SecondsRule) 
         if begin < 0 and speed < limit:
             begin = index
         elif begin >= 0 and speed > limit * rule.moving_ratio:
-            confirmed_index = int(np.searchsorted(times, times[begin] + rule.min_stop_s - 1e-9))
-            if confirmed_index < index:
-                stops.append(_Stop(begin, confirmed_index, index == len(speeds)))
+            told = int(np.searchsorted(times, times[begin] + rule.min_stop_s - 1e-9))
+            if told < index:
+                stops.append(_Stop(begin, told, index == len(speeds)))
             begin = -1
     return stops
 

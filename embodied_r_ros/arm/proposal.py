@@ -184,18 +184,18 @@ def coordinates_text(
     Raises:
         InputError: The robot's frame is another, or a number is not finite.
     """
-    sentences = [f'Positions are x, y, z in metres in the frame {frame_id}.']
+    said = [f'Positions are x, y, z in metres in the frame {frame_id}.']
     if robot:
         if robot.frame_id != frame_id:
             msg = f"positions are in {frame_id!r}: expected the robot's frame {robot.frame_id!r}"
             raise InputError(msg)
-        sentences.append(robot.text())
+        said.append(robot.text())
     if state:
         if not all(map(math.isfinite, state)):
             msg = f'state {state} is not finite: expected x, y, z [m]'
             raise InputError(msg)
-        sentences.append(f'The end effector is at {position_text(state)}.')
-    return ' '.join(sentences)
+        said.append(f'The end effector is at {position_text(state)}.')
+    return ' '.join(said)
 
 
 def proposal_of(

@@ -183,16 +183,16 @@ class RobotMetadata:
 
     def text(self) -> str:
         """Axes, reference point and size, in sentences."""
-        sentences = [
+        said = [
             ' '.join(self.axes.split()),
             f'{self.reference_name} is at {position_text(self.reference)}.',
         ]
         if self.gripper_size:
             x, y, z = (f'{value:.3f}' for value in self.gripper_size)
-            sentences.append(f'The gripper measures {x} along x, {y} along y and {z} along z.')
+            said.append(f'The gripper measures {x} along x, {y} along y and {z} along z.')
         if self.finger_length_m:
-            sentences.append(f'Its fingers are {self.finger_length_m:.3f} long.')
-        return ' '.join(filter(None, sentences))
+            said.append(f'Its fingers are {self.finger_length_m:.3f} long.')
+        return ' '.join(filter(None, said))
 
 
 @dataclass(frozen=True)
@@ -322,9 +322,9 @@ def robot_from_mapping(name: str, value: Any) -> Robot:
         ConfigError: Something is unknown or not allowed.
     """
     sections = {} if value is None else value
-    settings = [each.name for each in fields(Robot) if each.name != 'name']
-    if not isinstance(sections, dict) or not set(sections) <= set(settings):
-        msg = f'it has {value!r}: expected the sections {", ".join(settings)}'
+    known = [each.name for each in fields(Robot) if each.name != 'name']
+    if not isinstance(sections, dict) or not set(sections) <= set(known):
+        msg = f'it has {value!r}: expected the sections {", ".join(known)}'
         raise ConfigError(msg)
     return Robot(
         name,

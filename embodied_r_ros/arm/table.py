@@ -189,8 +189,8 @@ def place(item: Item, view: TableView) -> Place | None:
     if not math.isfinite(bearing) or not math.isfinite(elevation):
         return None
     eye = np.asarray(view.camera.position)
-    optical_ray = BODY_FROM_OPTICAL.T @ vector_of_direction(bearing, elevation)
-    ray = view.camera.rotation() @ optical_ray
+    seen = BODY_FROM_OPTICAL.T @ vector_of_direction(bearing, elevation)
+    ray = view.camera.rotation() @ seen
     if view.tool and (at_tool := _beside(eye, ray, view.tool, view.touch_m)) is not None:
         return Place(_position(at_tool), is_at_tool=True)
     way = distance if _is_on_table(eye, ray, distance, view) else _way_down(eye, ray, view)
@@ -242,13 +242,13 @@ def seen_things(deltas: Sequence[SemanticDelta], view: TableView) -> tuple[SeenT
     """
     several = len({delta.camera for delta in deltas}) > 1
     own = (delta for delta in reversed(deltas) if delta.camera == view.name or not several)
-    things: list[SeenThing] = []
-    labels: set[str] = set()  # labels of newer deltas
+    found: list[SeenThing] = []
+    known: set[str] = set()  # labels of newer deltas
     for delta in islice(own, _REMEMBERED):
-        visible = [item for item in delta.items if item.status is not ItemStatus.LEFT]
-        for item in visible:
-            at = place(item, view) if item.label not in labels else None
+        seen = [item for item in delta.items if item.status is not ItemStatus.LEFT]
+        for item in seen:
+            at = place(item, view) if item.label not in known else None
             if at and not at.is_at_tool:
-                things.append(SeenThing(item.label, at.position))
-        labels |= {item.label for item in visible}
-    return tuple(things)
+                found.append(SeenThing(item.label, at.position))
+        known |= {item.label for item in seen}
+    return tuple(found)

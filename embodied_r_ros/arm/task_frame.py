@@ -57,10 +57,10 @@ def axis_view(
         reference: Point at which it is judged, x, y, z [m].
         intrinsics: With them, the point must be in the image too; distortion is not applied.
     """
-    reference_in_camera = _in_camera(camera, reference)
-    if reference_in_camera[2] <= 0.0:
+    seen = _in_camera(camera, reference)
+    if seen[2] <= 0.0:
         return AxisView(why_not='the reference point is behind the camera')
-    if intrinsics and not _is_in_image(reference_in_camera, intrinsics):
+    if intrinsics and not _is_in_image(seen, intrinsics):
         return AxisView(why_not='the reference point is not in the image')
     away = np.subtract(camera.position, reference)
     bearing = math.atan2(away[1], away[0])
@@ -217,14 +217,14 @@ class Movement:
         Raises:
             InputError: It is no movement in these words.
         """
-        axis_movement = _BY_WORDS.get(words)
-        if axis_movement is None:
+        found = _BY_WORDS.get(words)
+        if found is None:
             msg = (
                 f'movement {words!r}: expected words like "slightly left, down", '
                 'in the order x, y, z, not all of them slightly'
             )
             raise InputError(msg)
-        return axis_movement
+        return found
 
     def words(self) -> str:
         """In words, in the order of the axes.
@@ -240,14 +240,14 @@ class Movement:
 
     def adjacent(self) -> dict[Movement, str]:
         """Movements that differ from it on one axis, and how: flip, degree, drop or add."""
-        neighbours = {}
+        found = {}
         for axis, before in enumerate(self.levels):
             for after in range(-FULL, FULL + 1):
                 levels = [*self.levels[:axis], after, *self.levels[axis + 1 :]]
                 if (how := _edit(before, after)) and FULL in map(abs, levels):
                     x, y, z = levels
-                    neighbours[Movement((x, y, z))] = how
-        return neighbours
+                    found[Movement((x, y, z))] = how
+        return found
 
 
 def movements() -> Iterator[Movement]:

@@ -67,17 +67,17 @@ class AuditConfig:
         Raises:
             ConfigError: A topic is not written as it should be.
         """
-        rates = {}
+        found = {}
         for text in filter(str.strip, self.topics):
             name, *rate = text.split()
             try:
-                rates[name] = float(rate[0]) if rate else 0.0
+                found[name] = float(rate[0]) if rate else 0.0
             except ValueError:
-                rates[name] = -1.0
-            if len(rate) > 1 or not 0.0 <= rates[name] <= 10_000:
+                found[name] = -1.0
+            if len(rate) > 1 or not 0.0 <= found[name] <= 10_000:
                 msg = f"topics has {text!r}: expected a name, or a name and a rate: 'odom 20'"
                 raise ConfigError(msg)
-        return rates
+        return found
 
     def to_json(self) -> str:
         """One line of JSON."""
@@ -217,34 +217,30 @@ class Audit:
     def _unfit(self, topics: Mapping[str, TopicReport]) -> list[str]:
         """What is wrong with topics whoever expects them."""
         problems = []
-        for name, topic in topics.items():
-            lost = topic.dropped / max(1, topic.dropped + topic.messages)
+        for name, told in topics.items():
+            lost = told.dropped / max(1, told.dropped + told.messages)
             if lost > self.config.max_dropped:
-                problems.append(f'{name}: {topic.dropped} messages dropped ({lost:.0%})')
-            disorder = topic.out_of_order / max(1, topic.messages)
+                problems.append(f'{name}: {told.dropped} messages dropped ({lost:.0%})')
+            disorder = told.out_of_order / max(1, told.messages)
             if self._topics[name].is_in_order and disorder > self.config.max_disorder:
-                problems.append(f'{name}: {topic.out_of_order} stamps out of order')
+                problems.append(f'{name}: {told.out_of_order} stamps out of order')
         return problems
 
     def _missed(
         self, name: str, rate_hz: float, limit_s: float, topics: Mapping[str, TopicReport]
     ) -> list[str]:
         """What is wrong with the topics of an expectation."""
-        matches = [topic for topic in topics if _is_named(topic, name)]
-        if not matches:
+        found = [topic for topic in topics if _is_named(topic, name)]
+        if not found:
             return [f'{name}: not recorded']
         problems = []
-        for topic_audit in (topics[topic] for topic in matches):
-            if not topic_audit.messages:
-                problems.append(f'{topic_audit.topic}: no message')
-            elif rate_hz and topic_audit.rate_hz < self.config.min_rate * rate_hz:
-                problems.append(
-                    f'{topic_audit.topic}: {topic_audit.rate_hz:.2f} Hz instead of {rate_hz:g}'
-                )
-            elif rate_hz and topic_audit.longest_gap_s > limit_s:
-                problems.append(
-                    f'{topic_audit.topic}: silent for {topic_audit.longest_gap_s:.1f} s'
-                )
+        for told in (topics[topic] for topic in found):
+            if not told.messages:
+                problems.append(f'{told.topic}: no message')
+            elif rate_hz and told.rate_hz < self.config.min_rate * rate_hz:
+                problems.append(f'{told.topic}: {told.rate_hz:.2f} Hz instead of {rate_hz:g}')
+            elif rate_hz and told.longest_gap_s > limit_s:
+                problems.append(f'{told.topic}: silent for {told.longest_gap_s:.1f} s')
         return problems
 
 

@@ -190,8 +190,8 @@ class _ImageQueue:
         stamp_ns, msg = self.waiting.popleft()
         index, self._count = self._count, self._count + 1
         pose = self._source.camera_at(_frame(msg), stamp_ns) if self._source else None
-        pose_in_frame = pose if isinstance(pose, Pose) else None
-        about = _About(self._topic, index, stamp_ns, self.intrinsics, pose_in_frame)
+        known = pose if isinstance(pose, Pose) else None
+        about = _About(self._topic, index, stamp_ns, self.intrinsics, known)
         return lambda: _decoded(msg, about)
 
 

@@ -263,10 +263,10 @@ def read_messages(reader: AnyReader, topics: Iterable[str]) -> Iterator[tuple[st
     """
     wanted = tuple(topics)
     types = {c.topic: c.msgtype for c in reader.connections}
-    serialized = read_serialized(reader, wanted)
+    found = read_serialized(reader, wanted)
     for topic in wanted:
         check_definition(reader, topic, types[topic])
-    return _deserialized(reader, serialized, types)
+    return _deserialized(reader, found, types)
 
 
 def read_serialized(reader: AnyReader, topics: Iterable[str]) -> Iterator[tuple[str, int, bytes]]:
@@ -276,11 +276,11 @@ def read_serialized(reader: AnyReader, topics: Iterable[str]) -> Iterator[tuple[
         BagError: A topic is not in the bag, or (while iterating) the bag is damaged.
     """
     wanted = set(topics)
-    topics_of_reader = {connection.topic for connection in reader.connections}
-    if absent := sorted(wanted - topics_of_reader):
+    known = {connection.topic for connection in reader.connections}
+    if absent := sorted(wanted - known):
         msg = (
             f'bag {reader.paths[0]} has no topic {absent[0]!r}: it has '
-            f'{", ".join(sorted(topics_of_reader)) or "none"}'
+            f'{", ".join(sorted(known)) or "none"}'
         )
         raise BagError(msg)
     return _messages(reader, [c for c in reader.connections if c.topic in wanted])

@@ -173,14 +173,14 @@ class Recording:
             )
 
     def _run(self) -> None:
-        batch = _Taken([], [])
+        taken = _Taken([], [])
         try:
             while not self._is_done():
-                batch = self._take()
-                self._write(batch.messages)
-                self._sync_when_due(is_urgent=batch.is_urgent)
-                _tell(batch.wishes, is_safe=True)
-                batch.wishes = []
+                taken = self._take()
+                self._write(taken.messages)
+                self._sync_when_due(is_urgent=taken.is_urgent)
+                _tell(taken.wishes, is_safe=True)
+                taken.wishes = []
             self._end()
         except Exception as error:  # whatever ends the thread must be said
             self._bag.abandon()
@@ -190,7 +190,7 @@ class Recording:
                 self._queued_bytes = 0
         with self._changed:
             self._is_over = True
-            wishes, self._wishes = [*batch.wishes, *self._wishes], []
+            wishes, self._wishes = [*taken.wishes, *self._wishes], []
         _tell(wishes, is_safe=not self._error)
 
     def _end(self) -> None:
@@ -210,10 +210,10 @@ class Recording:
             if self._unsynced_since is not None:
                 wait_s = self._unsynced_since + SYNC_PERIOD_S - time.monotonic()
             self._changed.wait_for(self._has_work, max(0.0, wait_s))
-            batch = _Taken(list(self._queue), self._wishes)
+            taken = _Taken(list(self._queue), self._wishes)
             self._queue.clear()
             self._wishes = []
-            return batch
+            return taken
 
     def _has_work(self) -> bool:
         return bool(self._queue or self._wishes or self._is_closing)

@@ -103,19 +103,19 @@ def find_episodes(path: Path) -> list[Path]:
         what = 'is no folder' if path.exists() else 'does not exist'
         msg = f'{path} {what}: expected an episode, or a folder of episodes'
         raise BagError(msg)
-    paths = episodes_in(path)
-    if not paths:
+    found = episodes_in(path)
+    if not found:
         msg = f'{path} is neither an episode nor a folder of episodes'
         raise BagError(msg)
-    return paths
+    return found
 
 
 def mcap_files(folder: Path) -> list[Path]:
     """The files of a bag in the order in which they were written."""
 
     def number(path: Path) -> tuple[int, str]:
-        part_number = re.search(r'_(\d+)$', path.stem)
-        return (int(part_number[1]) if part_number else 0), path.name
+        found = re.search(r'_(\d+)$', path.stem)
+        return (int(found[1]) if found else 0), path.name
 
     return sorted(folder.glob('*.mcap'), key=number)
 
@@ -178,11 +178,11 @@ def _recover(episode: Path, is_wanted: Callable[[], bool]) -> Recovery:
     for path in mcap_files(episode):
         content = read_content(path)
         if content is None:
-            recovery = _recover_file(path, is_wanted)
-            content = recovery.content
-            lost_bytes += recovery.lost_bytes
-            damaged_chunks += recovery.damaged_chunks
-            if not recovery.was_only_cut:
+            done = _recover_file(path, is_wanted)
+            content = done.content
+            lost_bytes += done.lost_bytes
+            damaged_chunks += done.damaged_chunks
+            if not done.was_only_cut:
                 kept.append(path.with_suffix(_KEPT))
         contents.append(content)
     _describe(episode, contents)
@@ -202,18 +202,18 @@ def _recover_file(path: Path, is_wanted: Callable[[], bool]) -> Salvage:
         raise BagError(msg)
     new = path.with_suffix(_TEMPORARY)
     try:
-        salvaged = salvage(path, new, is_wanted)
+        done = salvage(path, new, is_wanted)
         after = path.stat()
         if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
             msg = f'{path} is still being written: wait for its end'
             raise BagError(msg)
-        if not salvaged.was_only_cut:
+        if not done.was_only_cut:
             _keep(path)
         new.replace(path)
         sync_folder(path.parent)
     finally:
         new.unlink(missing_ok=True)
-    return salvaged
+    return done
 
 
 def _keep(path: Path) -> None:

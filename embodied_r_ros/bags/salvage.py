@@ -222,17 +222,17 @@ class _Copy:
             self._writer.add_metadata(record.name, record.metadata)
             self.content.records[record.name] = dict(record.metadata)
         elif isinstance(record, Attachment):
-            description = record.create_time, record.log_time, record.name, record.media_type
-            self._writer.add_attachment(*description, record.data)
+            told = record.create_time, record.log_time, record.name, record.media_type
+            self._writer.add_attachment(*told, record.data)
 
     def finish(self, result: Salvage) -> None:
         """Say what is missing, and close the file."""
-        record = {
+        said = {
             'lost_bytes': str(result.lost_bytes),
             'damaged_chunks': str(result.damaged_chunks),
             'orphans': str(result.orphans),
         }
-        self._writer.add_metadata(RECOVERY_RECORD, record)
+        self._writer.add_metadata(RECOVERY_RECORD, said)
         content = self.content
         information = bag_information([content.file], content.channels.values(), content.notes)
         text = information_text(information)

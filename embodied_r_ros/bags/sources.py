@@ -198,8 +198,8 @@ def _video_images(capture: cv2.VideoCapture, rate_hz: float | None) -> Iterator[
     index, stamp_ns = 0, 0
     # The stream ends where decoding ends; the container's frame count is not trusted.
     while True:
-        is_read, image = capture.read()
-        if not is_read:
+        done, image = capture.read()
+        if not done:
             return
         own_ms = math.nan if rate_hz else capture.get(cv2.CAP_PROP_POS_MSEC)
         if index:

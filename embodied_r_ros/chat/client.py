@@ -139,8 +139,8 @@ class HttpChatClient:
                 raise
             yield from self._ask(request, watch, reader, lacking | optional)
             self._lacking = lacking | optional
-        served, spoke = self._served, _plain(reader.model)
-        if served and spoke and spoke != (served.adapter or served.name):
+        known, spoke = self._served, _plain(reader.model)
+        if known and spoke and spoke != (known.adapter or known.name):
             # Adapters come and go while others speak; any other change is one of the server.
             self._served = self._adapters.get(spoke)
 
@@ -198,8 +198,8 @@ class HttpChatClient:
                 f'set {variable}, or {variable}_FILE'
             )
             raise ModelError(msg)
-        wanted = f', asked for model {self._config.model!r}' if self._config.model else ''
-        msg = f'{self._base} failed with status {reply.status}{wanted}: {detail}'
+        asked = f', asked for model {self._config.model!r}' if self._config.model else ''
+        msg = f'{self._base} failed with status {reply.status}{asked}: {detail}'
         kinds = {**dict.fromkeys(_PASSING, _PassingError), **dict.fromkeys(REFUSALS, RefusedError)}
         raise kinds.get(reply.status, ModelError)(msg)
 
@@ -238,8 +238,8 @@ class HttpChatClient:
         newest = [name for name in listed if prefix and name.startswith(prefix)][-1:]
         name = wanted if wanted in listed else self._probe(watch) if not newest else ''
         if wanted and name and not _same_model(wanted, name):
-            names = ', '.join(listed) or name
-            msg = f'{self._base} serves {names}, not {wanted!r}: correct the model or the URL'
+            known = ', '.join(listed) or name
+            msg = f'{self._base} serves {known}, not {wanted!r}: correct the model or the URL'
             raise ModelError(msg)
         name = newest[0] if newest else name
         entry = listed.get(name, {})

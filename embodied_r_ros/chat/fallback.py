@@ -261,8 +261,8 @@ class LatestModels:
         if model.rung in _NOBODY or not model.name:
             return False
         with self._lock:
-            info = self._models.get(model.rung)
-            if info and _identity(info, model) == _identity(model, info):
+            known = self._models.get(model.rung)
+            if known and _identity(known, model) == _identity(model, known):
                 return False
             self._models[model.rung] = model
             return True
@@ -270,8 +270,8 @@ class LatestModels:
     def name(self, rung: Rung) -> str:
         """Name of the model on a rung."""
         with self._lock:
-            info = self._models.get(rung)
-        return info.name if info else f'{rung.name.lower()}, not heard yet'
+            known = self._models.get(rung)
+        return known.name if known else f'{rung.name.lower()}, not heard yet'
 
     def record(self) -> list[dict[str, Any]]:
         """The models for the record, best first."""

@@ -55,8 +55,8 @@ def _list(episodes: list[Path], args: argparse.Namespace) -> int:
         print(f'{"episode":<{width}}  {"state":<8}  {"start (UTC)":<19}  ', end='')
         print(f'{"s":>7}  {"messages":>8}  {"MB":>7}  audit')
     for episode in episodes:
-        summary = summarize(episode)
-        print(_json(asdict(summary)) if args.json else _row(summary, width))
+        found = summarize(episode)
+        print(_json(asdict(found)) if args.json else _row(found, width))
     return 0
 
 
@@ -102,13 +102,13 @@ def _print_topics(report: AuditReport) -> None:
 
 def _recover(episodes: list[Path], args: argparse.Namespace) -> int:
     bad = unclosed = 0
-    for recovery in recover_all(episodes):
-        unclosed += not recovery.was_closed
-        bad += not recovery.is_good
+    for done in recover_all(episodes):
+        unclosed += not done.was_closed
+        bad += not done.is_good
         if args.json:
-            print(_json(asdict(recovery)), flush=True)
-        elif not recovery.was_closed:
-            print(f'{recovery.episode.name}: {recovery.text()}', flush=True)
+            print(_json(asdict(done)), flush=True)
+        elif not done.was_closed:
+            print(f'{done.episode.name}: {done.text()}', flush=True)
     print(f'{unclosed} of {len(episodes)} episodes were not closed', file=sys.stderr)
     return 1 if bad else 0
 

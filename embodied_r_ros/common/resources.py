@@ -101,9 +101,9 @@ def _git_revision() -> str:
     command = ['git', '-C', str(_CLONE), 'describe', '--always', '--abbrev=40', '--dirty']
     command += ['--exclude', '*']
     try:
-        process = subprocess.run(
+        done = subprocess.run(
             command, capture_output=True, text=True, check=True, timeout=_GIT_TIMEOUT_S
         )
     except (OSError, subprocess.SubprocessError):
         return ''
-    return process.stdout.strip()
+    return done.stdout.strip()

@@ -40,8 +40,8 @@ def setting(
     """Declare a field of a config dataclass: its default, its meaning and what is allowed."""
     low, high = between if between else (None, None)
     info = SettingInfo(description, low, high, tuple(choices), read_only)
-    settings_field: Value = field(default=default, metadata={'setting': info})
-    return settings_field
+    made: Value = field(default=default, metadata={'setting': info})
+    return made
 
 
 def setting_infos(config: type[Any]) -> dict[str, SettingInfo]:
@@ -87,11 +87,11 @@ def config_from_mapping(kind: type[Config], values: Mapping[str, Any]) -> Config
     Raises:
         ConfigError: A name is unknown (the nearest known one is suggested), or a value refused.
     """
-    names = [f.name for f in fields(kind)]  # type: ignore[arg-type]
+    known = [f.name for f in fields(kind)]  # type: ignore[arg-type]
     for name in values:
-        if name not in names:
-            near = difflib.get_close_matches(name, names, n=1)
-            hint = f'did you mean {near[0]!r}?' if near else f'known: {", ".join(names)}'
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f'did you mean {near[0]!r}?' if near else f'known: {", ".join(known)}'
             msg = f'{kind.__name__} has no setting {name!r}: {hint}'
             raise ConfigError(msg)
     return kind(**values)

@@ -83,11 +83,11 @@ def read_arm_episode(reader: AnyReader, robot: Robot | None) -> ArmEpisode:
     setup = (robot and robot.setup) or setup_of(reader)
     rule = robot.questions.keypoint_rule if robot else 'seconds'
     stops = robot.stops if robot else None
-    samples, keypoints = find_keypoints(read_demonstration(reader, setup), rule, stops)
+    samples, found = find_keypoints(read_demonstration(reader, setup), rule, stops)
     camera, intrinsics = _camera(reader, setup)
     return arm_episode(
         samples,
-        keypoints,
+        found,
         _orientations(samples),
         (camera, intrinsics),
         RobotMetadata(
@@ -107,10 +107,10 @@ def _camera(reader: AnyReader, setup: ArmSetup) -> tuple[Pose | None, Intrinsics
     topic = choose_image_topic(reader, setup.image_topic or None)
     frame = _first(reader, topic, lambda msg: str(msg.header.frame_id))
     # A camera that moves has no words for axes, so only static transforms count.
-    camera = TransformPoses(reader, '').pose_in(setup.frame_id, frame, 0) if frame else None
+    found = TransformPoses(reader, '').pose_in(setup.frame_id, frame, 0) if frame else None
     about = camera_info_topic(reader, topic)
     intrinsics = _first(reader, about, intrinsics_from_camera_info) if about else None
-    return camera if isinstance(camera, Pose) else None, intrinsics
+    return found if isinstance(found, Pose) else None, intrinsics
 
 
 def _first(reader: AnyReader, topic: str, convert: Any) -> Any:

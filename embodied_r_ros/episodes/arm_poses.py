@@ -36,9 +36,9 @@ class Series:
 
     def at(self, stamps_ns: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """The newest values (N, K) not later than each stamp, and which of them are fresh (N,)."""
-        indices = np.searchsorted(self.stamps_ns, stamps_ns, side='right') - 1
-        is_fresh = (indices >= 0) & (stamps_ns - self.stamps_ns[indices] <= MAX_AGE_NS)
-        return self.values[indices], is_fresh
+        taken = np.searchsorted(self.stamps_ns, stamps_ns, side='right') - 1
+        is_fresh = (taken >= 0) & (stamps_ns - self.stamps_ns[taken] <= MAX_AGE_NS)
+        return self.values[taken], is_fresh
 
 
 def read_series(
@@ -173,10 +173,10 @@ def _from_transforms(
     reader: AnyReader, source: TransformPoses, setup: ArmSetup, stamps_ns: NDArray[np.int64]
 ) -> Found:
     wanted = [(int(stamp), setup.tool_frame) for stamp in stamps_ns]
-    poses_of_tool = poses_at(reader, _ToolTransforms(source, setup), wanted)
-    poses = [poses_of_tool[at] for at in wanted]
-    is_pose = np.array([isinstance(pose, Pose) for pose in poses])
-    if not is_pose.any():
+    found = poses_at(reader, _ToolTransforms(source, setup), wanted)
+    poses = [found[at] for at in wanted]
+    known = np.array([isinstance(pose, Pose) for pose in poses])
+    if not known.any():
         reason = next((pose.reason for pose in poses if not isinstance(pose, Pose)), 'no stamps')
         msg = f'transforms of {reader.paths[0]} do not tell where the end effector is: {reason}'
         raise BagError(msg)
@@ -185,15 +185,15 @@ def _from_transforms(
         (*pose.position, *pose.orientation) if isinstance(pose, Pose) else nowhere
         for pose in poses
     ]
-    return np.array(numbers, np.float64), is_pose
+    return np.array(numbers, np.float64), known
 
 
 def _from_joints(reader: AnyReader, setup: ArmSetup, joints: Series) -> Series:
     """Forward kinematics by the URDF of the robot."""
     robot = _robot(reader, setup)
     for link in (setup.tool_frame, *(f'joint {name}' for name in setup.joints)):
-        names = robot.joint_map if link.startswith('joint ') else robot.link_map
-        if (name := link.removeprefix('joint ')) not in names:
+        known = robot.joint_map if link.startswith('joint ') else robot.link_map
+        if (name := link.removeprefix('joint ')) not in known:
             msg = f'the URDF has no {name!r}: set tool_frame and joints to what it has'
             raise ConfigError(msg)
     base = _base(reader, setup, str(robot.base_link))

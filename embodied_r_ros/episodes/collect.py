@@ -110,8 +110,8 @@ class Copies:
             text = f'an image of topic {self._raw!r} cannot be decoded: {error}'
             raise SourceError(text) from None
         stamp_ns = stamp_ns_from_msg(msg.header.stamp) or received_ns
-        encoded = encoded_image_to_msg(BagMessageFactory(), stamp_ns, msg.header.frame_id, image)
-        return bytes(embodied_typestore().serialize_cdr(encoded, _COMPRESSED))
+        made = encoded_image_to_msg(BagMessageFactory(), stamp_ns, msg.header.frame_id, image)
+        return bytes(embodied_typestore().serialize_cdr(made, _COMPRESSED))
 
 
 def _offered(topic: str, kind: str) -> Qos:
@@ -247,8 +247,8 @@ class _Events:
             _cdr(mark_to_msg(_FACTORY, self._start), _MARK),
         )
         for text in notes:
-            text_msg = _FACTORY.make(_STRING, data=text)
-            yield self._start.stamp_ns, '/provenance', _cdr(text_msg, _STRING)
+            said = _FACTORY.make(_STRING, data=text)
+            yield self._start.stamp_ns, '/provenance', _cdr(said, _STRING)
 
     def seen(self) -> Iterator[tuple[int, str, bytes]]:
         """Each keyframe and its delta, at the time at which their image was received.

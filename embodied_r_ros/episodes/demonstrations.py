@@ -132,13 +132,13 @@ def _openings(reader: AnyReader, topic: str | None, setup: ArmSetup) -> Series |
     """Opening of the gripper over time, 0 closed to 1 open; None: it is not recorded."""
     if not setup.gripper_joints or not topic:
         return None
-    joints = only_topic(reader, _JOINTS, topic, 'gripper_topic')
-    assert joints is not None
+    known = only_topic(reader, _JOINTS, topic, 'gripper_topic')
+    assert known is not None
 
     def numbers(msg: Any, places: Sequence[int]) -> list[float]:
         return [setup.opening(sum(float(msg.position[place]) for place in places))]
 
-    return _joint_series(reader, joints, setup.gripper_joints, numbers)
+    return _joint_series(reader, known, setup.gripper_joints, numbers)
 
 
 def _joint_series(
@@ -168,14 +168,14 @@ def _joint_series(
         places = [listed.index(name) for name in names]
         return stamp_ns_from_msg(msg.header.stamp), numbers(msg, places)
 
-    series = read_series(reader, topic, convert)
-    if not len(series.stamps_ns):
+    found = read_series(reader, topic, convert)
+    if not len(found.stamps_ns):
         text = (
             f'no message of {topic} has all of the joints {", ".join(names)}: they have '
             f'{", ".join(sorted(others)) or "none"}'
         )
         raise BagError(text)
-    return series
+    return found
 
 
 def _orientations(turns: NDArray[np.float64]) -> NDArray[np.float64] | None:

@@ -91,7 +91,7 @@ def read_episode(
                 raise BagError(msg)
             deltas = _perceived(path, source, perceive)
         deltas = sorted(deltas, key=lambda delta: delta.stamp_ns)
-        poses = camera_poses(
+        found = camera_poses(
             reader, deltas, is_recorded=source == 'recorded', is_simulated=layout is not None
         )
     return Episode(
@@ -100,10 +100,10 @@ def read_episode(
         camera=deltas[0].camera if deltas else 'camera',
         deltas=tuple(deltas),
         delta_source=source,
-        poses=poses.poses,
+        poses=found.poses,
         layout=layout,
-        no_poses=poses.why_none,
-        pose_source=poses.source,
+        no_poses=found.why_none,
+        pose_source=found.source,
         log=log,
         arm=arm,
         outcome=stop.outcome if stop else EpisodeOutcome.UNSET,
@@ -138,8 +138,8 @@ def read_answers(path: Path) -> AnswerLog:
         BagError: It is not a readable bag.
     """
     with open_bag(path) as reader:
-        heard_deltas = _read(reader, _delta_topics(reader)[0], delta_from_msg)
-        return read_answer_log(reader, tuple(heard_deltas))
+        heard = _read(reader, _delta_topics(reader)[0], delta_from_msg)
+        return read_answer_log(reader, tuple(heard))
 
 
 def has_deltas(reader: AnyReader) -> bool:

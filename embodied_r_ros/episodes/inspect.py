@@ -177,7 +177,7 @@ def summarize(episode: Path) -> EpisodeSummary:
     files = [content.file for content in contents if content.file.counts]
     start_ns = min((file.first_ns for file in files), default=0)
     end_ns = max((file.last_ns for file in files), default=0)
-    records = [c.records[AUDIT_RECORD] for c in contents if AUDIT_RECORD in c.records]
+    said = [c.records[AUDIT_RECORD] for c in contents if AUDIT_RECORD in c.records]
     return EpisodeSummary(
         episode,
         state,
@@ -185,7 +185,7 @@ def summarize(episode: Path) -> EpisodeSummary:
         sum(file.counts.total() for file in files),
         start_ns,
         (end_ns - start_ns) / 1e9,
-        _verdict(records[-1]) if records else '',
+        _verdict(said[-1]) if said else '',
     )
 
 

@@ -149,13 +149,9 @@ class EpisodeWriter:
 
     def write(self, topic: str, data: bytes, stamp_ns: int) -> bool:
         """Record a serialised message; False where it was dropped."""
-        recorded_topic = self._topics[topic]
+        told = self._topics[topic]
         is_in = self._recording.write(
-            topic,
-            data,
-            stamp_ns,
-            is_bulk=recorded_topic.is_bulk,
-            is_urgent=recorded_topic.is_urgent,
+            topic, data, stamp_ns, is_bulk=told.is_bulk, is_urgent=told.is_urgent
         )
         if is_in:
             self._audit.take(topic, data, stamp_ns)

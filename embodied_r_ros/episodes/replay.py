@@ -61,10 +61,10 @@ def prepared(log: AnswerLog) -> list[Replay]:
     """The recorded questions that a model was asked, with their prompts."""
     replays = []
     for answer in log.answers:
-        inputs = find_inputs(answer, log)
-        prompt = inputs.prompt if isinstance(inputs, Inputs) else inputs.instead
+        found = find_inputs(answer, log)
+        prompt = found.prompt if isinstance(found, Inputs) else found.instead
         if prompt:
-            source = _source(answer, prompt, is_built=isinstance(inputs, Inputs))
+            source = _source(answer, prompt, is_built=isinstance(found, Inputs))
             replays.append(Replay(answer, log.labels.get(answer.id), prompt, source))
     return replays
 
@@ -98,23 +98,23 @@ def ask_again(replays: Iterable[Replay], chat: ChatConfig, deadline_s: float) ->
 
 
 def _asked(replay: Replay, client: HttpChatClient, deadline_s: float) -> Replay:
-    question = replay.recorded
+    asked = replay.recorded
     answer = Answer(
-        question.id,
-        question.question,
+        asked.id,
+        asked.question,
         AnswerKind.UNKNOWN,
-        question.options,
+        asked.options,
         prompt=replay.prompt.user,
         prompt_sha256=replay.prompt.sha256(),
-        sampling=question.sampling,
+        sampling=asked.sampling,
     )
     error = ''
     try:
-        request = ChatRequest(replay.prompt.messages(), question.sampling)
-        text = ''.join(chunk.text for chunk in client.stream(request, deadline_s))
+        request = ChatRequest(replay.prompt.messages(), asked.sampling)
+        said = ''.join(chunk.text for chunk in client.stream(request, deadline_s))
         # After the text: only now the server's model is sure to be the one that spoke.
         model = replace(client.info(_INFO_S), prompt_version=REASON_PROMPT_VERSION)
-        answer = _read(replace(answer, completion=text, model=model))
+        answer = _read(replace(answer, completion=said, model=model))
     except ModelError as failure:
         error = str(failure)
     return replace(replay, answers=(*replay.answers, answer), errors=(*replay.errors, error))
@@ -217,8 +217,8 @@ def replay_table(replays: list[Replay], models: list[str]) -> str:
             continue
         right = truth(replay)
         lines.append(f'{number}. {replay.recorded.question}')
-        outcomes_by_model = [outcome(replay.recorded), *outcomes(replay)]
-        for name, text, error in zip(names, outcomes_by_model, ('', *replay.errors), strict=True):
+        said = [outcome(replay.recorded), *outcomes(replay)]
+        for name, text, error in zip(names, said, ('', *replay.errors), strict=True):
             is_graded = right is not None and not error
             mark = ('  right' if text == right else '  wrong') if is_graded else ''
             lines.append(f'   {name:<{width}}  {text}{mark}')

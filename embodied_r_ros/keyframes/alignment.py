@@ -214,8 +214,8 @@ def align(first: View, second: View, offsets: NDArray[np.float32], passes: int =
     """
     for _ in range(passes - 1):
         offsets = _continued(first, judged(first, second, _flowed(first, second, offsets)))
-    alignment = judged(first, second, _flowed(first, second, offsets))
-    return replace(alignment, offsets=_continued(first, alignment))
+    found = judged(first, second, _flowed(first, second, offsets))
+    return replace(found, offsets=_continued(first, found))
 
 
 def judged(first: View, second: View, offsets: NDArray[np.float32]) -> Alignment:
@@ -251,15 +251,15 @@ def seen_cells(first: View, second: View, alignment: Alignment) -> NDArray[np.fl
 
 def shares(first: View, second: View, alignment: Alignment) -> tuple[float, float]:
     """Share of the first view that the second sees, and the reverse, each 0..1."""
-    visible_cells = seen_cells(first, second, alignment)
+    seen = seen_cells(first, second, alignment)
     # Area in the second view of what a cell shows there: the determinant of the mesh's gradient.
     places = cell_centres(first.width, first.height) + alignment.offsets
     along_x = np.gradient(places, axis=1) / CELL_PX
     along_y = np.gradient(places, axis=0) / CELL_PX
     growth = along_x[..., 0] * along_y[..., 1] - along_x[..., 1] * along_y[..., 0]
     ratio = first.width * first.height / (second.width * second.height)
-    covered = float(np.mean(visible_cells * np.clip(growth, 0.0, _MAX_GROWTH))) * ratio
-    return float(np.mean(visible_cells)), min(1.0, covered)
+    covered = float(np.mean(seen * np.clip(growth, 0.0, _MAX_GROWTH))) * ratio
+    return float(np.mean(seen)), min(1.0, covered)
 
 
 def roll(first: View, alignment: Alignment) -> float:

@@ -50,11 +50,11 @@ class Kept(Generic[Item]):
         """
         if self.view.textured_share < BLANK_SHARE:
             return 0.0
-        shared_cells = [cells for cells in (self.in_previous, self.in_next) if cells is not None]
-        if not shared_cells:
+        seen = [cells for cells in (self.in_previous, self.in_next) if cells is not None]
+        if not seen:
             return 1.0
-        together = float(np.max(shared_cells, axis=0).mean())
-        return 1.0 - (together + max(float(cells.mean()) for cells in shared_cells)) / 2
+        together = float(np.max(seen, axis=0).mean())
+        return 1.0 - (together + max(float(cells.mean()) for cells in seen)) / 2
 
 
 class KeyframeBudget(Generic[Item]):

@@ -171,17 +171,17 @@ class KeyframeSelector:
             self.reset()
         self._last_stamp_ns = image.stamp_ns
         self._blank_images = self._blank_images + 1 if self._is_blank(view) else 0
-        comparison = self._compare(view)
-        reason = self._decide(image.stamp_ns, comparison)
+        found = self._compare(view)
+        reason = self._decide(image.stamp_ns, found)
         reference = self._reference
-        self._update(image, view, comparison, reason)
+        self._update(image, view, found, reason)
         return Evaluation(
             image.index,
             image.stamp_ns,
             reason is not None,
             reference.index if reference else None,
-            comparison.overlap,
-            comparison.inliers,
+            found.overlap,
+            found.inliers,
             reason,
         )
 

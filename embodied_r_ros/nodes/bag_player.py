@@ -72,10 +72,10 @@ class BagPlayer(ManagedNode):
         self._path = Path(config.bag).expanduser()
         with open_bag(self._path) as reader:
             chosen = [c for c in reader.connections if is_chosen(c.topic, config)]
-            topics_of_bag = sorted({c.topic for c in reader.connections})
+            known = sorted({c.topic for c in reader.connections})
         self._outputs = dict(self._announce(chosen))
         if not self._outputs:
-            msg = f'{self._path} has no topic to play: it has {", ".join(topics_of_bag) or "none"}'
+            msg = f'{self._path} has no topic to play: it has {", ".join(known) or "none"}'
             raise BagError(msg)
         self._bag_clock = self.publisher(Clock, '/clock', QoSProfile(depth=1))
         self.serve(Trigger, '~/pause', self._pause)
@@ -108,7 +108,7 @@ class BagPlayer(ManagedNode):
         return Health(level, state, values)
 
     def _announce(self, connections: Sequence[Connection]) -> list[tuple[str, Publisher]]:
-        offers = []
+        found = []
         for connection in connections:
             try:
                 kind = message_class(connection.msgtype)
@@ -118,8 +118,8 @@ class BagPlayer(ManagedNode):
                 )
                 continue
             profile = playing_qos(connection)
-            offers.append((connection.topic, self.publisher(kind, connection.topic, profile)))
-        return offers
+            found.append((connection.topic, self.publisher(kind, connection.topic, profile)))
+        return found
 
     def _publish(self, topic: str, data: bytes) -> None:
         self._outputs[topic].publish(data)

@@ -85,16 +85,16 @@ def values(context: LaunchContext) -> dict[str, str]:
     Raises:
         ConfigError: There is no such file or profile.
     """
-    argument_values = {name: LaunchConfiguration(name).perform(context) for name in _ARGUMENTS}
-    if argument_values['params_file']:
-        file = Path(argument_values['params_file']).expanduser()
+    given = {name: LaunchConfiguration(name).perform(context) for name in _ARGUMENTS}
+    if given['params_file']:
+        file = Path(given['params_file']).expanduser()
         if not file.is_file():
             msg = f'params_file is {str(file)!r}: expected a YAML file of parameters'
             raise ConfigError(msg)
-        argument_values['params_file'] = str(file)
-    if argument_values['profile'] and not argument_values['model_server_url']:
-        load_profile(argument_values['profile'])
-    return argument_values
+        given['params_file'] = str(file)
+    if given['profile'] and not given['model_server_url']:
+        load_profile(given['profile'])
+    return given
 
 
 def is_true(given: Mapping[str, str], name: str) -> bool:

@@ -47,7 +47,7 @@ def look_for_camera(wanted: str = '') -> dict[str, Any]:
     try:
         topics = _topics(node, executor, wanted)
         topic = next((name for name in topics if name == wanted or not wanted), '')
-        images = _listen(node, executor, topic, topics[topic]) if topic else []
+        heard = _listen(node, executor, topic, topics[topic]) if topic else []
         is_one = bool(topic) and node.count_publishers(topic) == 1
     finally:
         executor.shutdown()
@@ -56,9 +56,9 @@ def look_for_camera(wanted: str = '') -> dict[str, Any]:
     return {
         'topics': list(topics),
         'topic': topic,
-        'rate_hz': round(len(images) / _LISTEN_S, 1),
-        'age_s': round(images[-1].age_s, 3) if images else None,
-        'lost': lost([image.number for image in images]) if is_one else None,
+        'rate_hz': round(len(heard) / _LISTEN_S, 1),
+        'age_s': round(heard[-1].age_s, 3) if heard else None,
+        'lost': lost([image.number for image in heard]) if is_one else None,
     }
 
 
@@ -72,38 +72,38 @@ def lost(numbers: Sequence[int | None]) -> int | None:
     Returns:
         None where it cannot be told.
     """
-    sequence = [number for number in numbers if number is not None]
-    if not sequence or len(sequence) < len(numbers):
+    known = [number for number in numbers if number is not None]
+    if not known or len(known) < len(numbers):
         return None
     # A publisher that was started again counts from one again.
-    return sum(max(0, after - before - 1) for before, after in pairwise(sequence))
+    return sum(max(0, after - before - 1) for before, after in pairwise(known))
 
 
 def _topics(node: Node, executor: SingleThreadedExecutor, wanted: str) -> dict[str, str]:
     end = time.monotonic() + _LOOK_S
     while True:
-        kinds_by_topic = {
+        found = {
             name: kind
             for name, kinds in sorted(node.get_topic_names_and_types())
             for kind in kinds
             if kind in _KINDS and node.count_publishers(name)
         }
-        if time.monotonic() > end or wanted in kinds_by_topic or (kinds_by_topic and not wanted):
-            return kinds_by_topic
+        if time.monotonic() > end or wanted in found or (found and not wanted):
+            return found
         executor.spin_once(timeout_sec=0.1)
 
 
 def _listen(node: Node, executor: SingleThreadedExecutor, topic: str, kind: str) -> list[_Image]:
     """The images that come, in order."""
-    images: list[_Image] = []
+    heard: list[_Image] = []
 
     def take(msg: Any, info: dict[str, int | None]) -> None:
         now_ns = node.get_clock().now().nanoseconds
         age_s = (now_ns - stamp_ns_from_msg(msg.header.stamp)) / 1e9
-        images.append(_Image(age_s, info.get('publication_sequence_number')))
+        heard.append(_Image(age_s, info.get('publication_sequence_number')))
 
     node.create_subscription(message_class(kind), topic, take, topics.SENSOR)
     end = time.monotonic() + _LISTEN_S
     while (left_s := end - time.monotonic()) > 0:
         executor.spin_once(timeout_sec=left_s)
-    return images
+    return heard

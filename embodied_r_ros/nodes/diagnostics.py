@@ -53,13 +53,13 @@ def fallback_health(
         values: The node's other figures.
     """
     left_out = {f'{rung.name.lower()}_problem': text for rung, text in problems.items()}
-    all_values = {**values, **left_out}
+    told = {**values, **left_out}
     if last_problem:
-        return Health(Level.ERROR, last_problem, all_values)
+        return Health(Level.ERROR, last_problem, told)
     if left_out:
         name, text = next(iter(left_out.items()))
-        return Health(Level.WARN, f'a lower rung stands in; {name[:-8]}: {text}', all_values)
-    return Health(Level.OK, 'ready', all_values)
+        return Health(Level.WARN, f'a lower rung stands in; {name[:-8]}: {text}', told)
+    return Health(Level.OK, 'ready', told)
 
 
 class Meter:

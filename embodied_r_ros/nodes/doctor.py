@@ -80,11 +80,9 @@ def _rmw() -> Check:
     try:
         name = import_module('rclpy').get_rmw_implementation_identifier()
     except (ImportError, RuntimeError) as error:
-        middleware = os.environ.get('RMW_IMPLEMENTATION') or 'the default middleware'
+        asked = os.environ.get('RMW_IMPLEMENTATION') or 'the default middleware'
         why = ' '.join(str(error).split())[:200]
-        return Check(
-            False, f'{middleware} does not load ({why})', 'install it, or unset the variable'
-        )
+        return Check(False, f'{asked} does not load ({why})', 'install it, or unset the variable')
     reach = os.environ.get('ROS_AUTOMATIC_DISCOVERY_RANGE') or 'SUBNET'
     return Check(True, f'{name}, domain {os.environ.get("ROS_DOMAIN_ID") or 0}, reaches {reach}')
 
@@ -112,12 +110,8 @@ def _model() -> Check:
 
 def _program(name: str, remedy: str) -> Check:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get('PATH', '')])
-    program_path = shutil.which(name, path=path)
-    return Check(
-        bool(program_path),
-        program_path or f'{name} is not installed',
-        '' if program_path else remedy,
-    )
+    found = shutil.which(name, path=path)
+    return Check(bool(found), found or f'{name} is not installed', '' if found else remedy)
 
 
 def _simulator() -> Check:
@@ -143,10 +137,8 @@ def _clock() -> Check:
     if state == _UNSYNCHRONISED:
         remedy = 'run chrony on every host where cameras, models and nodes are on several'
         return Check(True, 'no time service keeps this clock', remedy, values)
-    clock_state = (
-        'kept by a time service' if state >= 0 else 'not known to be kept by a time service'
-    )
-    return Check(True, clock_state, '', values)
+    known = 'kept by a time service' if state >= 0 else 'not known to be kept by a time service'
+    return Check(True, known, '', values)
 
 
 def server_check(url: str, *, is_wanted: bool) -> Check:

@@ -53,7 +53,7 @@ class FocusClient:
             CancelledError: `cancel` was set.
         """
         end = time.monotonic() + deadline_s
-        texts: list[FocusText] = []
+        found: list[FocusText] = []
         ordered = sorted(deltas, key=lambda delta: delta.camera)
         for camera, group in groupby(ordered, key=lambda delta: delta.camera):
             request = Focus.Request(
@@ -62,8 +62,8 @@ class FocusClient:
                 keyframe_ids=[delta.to_id for delta in group],
                 camera=camera,
             )
-            texts += self._call(request, end, cancel)
-        return texts
+            found += self._call(request, end, cancel)
+        return found
 
     def _call(
         self, request: Focus.Request, end: float, cancel: threading.Event | None
@@ -72,11 +72,11 @@ class FocusClient:
         if left_s <= 0 or not self._client.service_is_ready():
             return []
         request.deadline_s = left_s
-        is_called = threading.Event()
+        done = threading.Event()
         future = self._client.call_async(request)
-        future.add_done_callback(lambda _: is_called.set())
+        future.add_done_callback(lambda _: done.set())
         try:
-            while not is_called.wait(_POLL_S):
+            while not done.wait(_POLL_S):
                 if cancel is not None and cancel.is_set():
                     msg = 'the look was cancelled'
                     raise CancelledError(msg)

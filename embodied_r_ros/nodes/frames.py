@@ -54,15 +54,15 @@ class Frames:
 
     def pose_in(self, source: str, wanted: str, stamp_ns: int) -> Pose | NoPose:
         """Pose of the frame `source` in the frame `wanted` at a stamp; 0: the newest."""
-        pose = self._found(source, wanted, stamp_ns)
-        return pose if isinstance(pose, NoPose) else transform_from_msg(pose)
+        found = self._found(source, wanted, stamp_ns)
+        return found if isinstance(found, NoPose) else transform_from_msg(found)
 
     def newest(self, source: str, wanted: str) -> tuple[Pose, int] | NoPose:
         """The newest pose of the frame `source` in the frame `wanted`, and its stamp [ns]."""
-        pose = self._found(source, wanted, 0)
-        if isinstance(pose, NoPose):
-            return pose
-        return transform_from_msg(pose), stamp_ns_from_msg(pose.header.stamp)
+        found = self._found(source, wanted, 0)
+        if isinstance(found, NoPose):
+            return found
+        return transform_from_msg(found), stamp_ns_from_msg(found.header.stamp)
 
     def _found(self, source: str, wanted: str, stamp_ns: int) -> Any | NoPose:
         """The TransformStamped that tf2 has."""
@@ -174,12 +174,12 @@ def follow_tool(
 
     def look() -> None:
         nonlocal taken_ns
-        newest_pose = frames.newest(tool_frame, task_frame)
-        if isinstance(newest_pose, NoPose):
-            msg = f'where the end effector is, is not known: {newest_pose.reason}'
+        found = frames.newest(tool_frame, task_frame)
+        if isinstance(found, NoPose):
+            msg = f'where the end effector is, is not known: {found.reason}'
             node.log_problem(InputError(msg))
             return
-        pose, stamp_ns = newest_pose
+        pose, stamp_ns = found
         if stamp_ns != taken_ns:
             taken_ns = stamp_ns
             take(pose_stamped_to_msg(ROS_MESSAGES, stamp_ns, pose))

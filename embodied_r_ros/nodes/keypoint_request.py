@@ -98,8 +98,8 @@ class KeypointOutcome(Outcome):
         """
         assert self.request
         task, frame_id = self.request.task, self.request.frame_id
-        proposal = proposal_of(self.answer, task, frame_id, self.request.candidates)
-        return with_gripper(proposal, self.gripper) if self.gripper else proposal
+        made = proposal_of(self.answer, task, frame_id, self.request.candidates)
+        return with_gripper(made, self.gripper) if self.gripper else made
 
 
 PoseIn = Callable[[str, str, int], 'Pose | NoPose']  # of a frame in another one, at a stamp [ns]
@@ -161,14 +161,14 @@ class Arm:
                 not known, or words for axes do not hold for the camera.
             ConfigError: Candidates cannot be sampled with the file of the robot.
         """
-        description = self._told(goal.frame_id, deltas[-1].stamp_ns if deltas else 0)
+        told = self._told(goal.frame_id, deltas[-1].stamp_ns if deltas else 0)
         if not goal.candidates:
-            sampled = self._sampled(goal.frame_id, now_ns, deltas, seed, description)
+            sampled = self._sampled(goal.frame_id, now_ns, deltas, seed, told)
             goal = PredictKeypoint.Goal(
                 task=goal.task,
                 frame_id=goal.frame_id,
                 candidates=[
-                    vector_to_msg(ROS_MESSAGES, 'Point', description.meant(each.position))
+                    vector_to_msg(ROS_MESSAGES, 'Point', told.meant(each.position))
                     for each in sampled
                 ],
                 max_age_s=goal.max_age_s,
@@ -176,18 +176,14 @@ class Arm:
             )
             if self._robot and self._robot.candidates.labels:
                 goal.candidate_labels = [each.label for each in sampled]
-        question = self._question(goal, now_ns, description)
-        gripper_query = None
+        question = self._question(goal, now_ns, told)
+        asked = None
         if gripper:
-            state = self._told_state(goal.frame_id, now_ns, description)
-            gripper_query = gripper_question(
-                goal.task, description.frame(goal.frame_id), description.metadata, state
-            )
-            gripper_query = replace(
-                gripper_query, max_age_s=question.max_age_s, view=question.view
-            )
+            state = self._told_state(goal.frame_id, now_ns, told)
+            asked = gripper_question(goal.task, told.frame(goal.frame_id), told.metadata, state)
+            asked = replace(asked, max_age_s=question.max_age_s, view=question.view)
         candidates = tuple(vector_from_msg(point) for point in goal.candidates)
-        return KeypointRequest(goal.task, goal.frame_id, candidates, question, gripper_query)
+        return KeypointRequest(goal.task, goal.frame_id, candidates, question, asked)
 
     def question_of(self, goal: Any, now_ns: int, seen_ns: int = 0) -> Question:
         """Make the question that a goal or request with candidates means.
@@ -244,17 +240,14 @@ class Arm:
         if frame_id != task_frame:
             msg = f"positions are in {frame_id!r}: expected the robot's frame {task_frame!r}"
             raise InputError(msg)
-        known_pose = self.pose_in(frame, task_frame, 0) if frame and self.pose_in else None
-        camera = known_pose if isinstance(known_pose, Pose) else None
+        known = self.pose_in(frame, task_frame, 0) if frame and self.pose_in else None
+        camera = known if isinstance(known, Pose) else None
         if frame and camera is None:
             return ArmDescription(self._robot)
         then = self._poses.at(seen_ns)
         tool = then.position if then and then.frame_id == task_frame else None
-        description = describe_arm(self._robot, camera, tool, self._intrinsics)
-        return replace(
-            description,
-            view=description.view and replace(description.view, name=self._config.camera),
-        )
+        told = describe_arm(self._robot, camera, tool, self._intrinsics)
+        return replace(told, view=told.view and replace(told.view, name=self._config.camera))
 
     def _told_state(self, frame_id: str, now_ns: int, told: ArmDescription) -> Position | None:
         """Where the end effector is now, in the frame that is told [m]; None: it is not told."""

@@ -199,10 +199,10 @@ class KeypointServer:
         self, ticket: _QueuedKeypoint, request: KeypointRequest, outcome: Outcome, done: Done
     ) -> None:
         """Ask for the gripper where a position was chosen. Runs in a thread of the desk."""
-        whole_outcome = KeypointOutcome(**vars(outcome), request=request)
+        made = KeypointOutcome(**vars(outcome), request=request)
         chosen = outcome.is_completed and outcome.answer.kind is AnswerKind.CHOICE
         if request.gripper is None or not chosen:
-            done(whole_outcome)
+            done(made)
             return
         allowed_s = request.question.deadline_s or self._reasoner().deadline_s
         left_s = max(_LEAST_S, allowed_s - outcome.answer.latency_ns / NS_PER_S)
@@ -210,7 +210,7 @@ class KeypointServer:
 
         def finish(gripper: Outcome) -> None:
             if gripper.is_completed:
-                done(replace(whole_outcome, gripper=gripper.answer))
+                done(replace(made, gripper=gripper.answer))
             else:
                 done(KeypointOutcome(**vars(gripper), request=request))
 

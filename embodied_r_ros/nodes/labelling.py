@@ -55,12 +55,12 @@ class Labelling:
                 refused, or the disk has not taken it yet.
             timeout_s: How long the disk is waited for [s].
         """
-        refusal = _checked(episode, request, response)
-        if not episode or not refusal:
+        said = _checked(episode, request, response)
+        if not episode or not said:
             return response
-        is_safe = await in_time(self._node, self._written(episode, refusal), timeout_s)
+        is_safe = await in_time(self._node, self._written(episode, said), timeout_s)
         if is_safe:
-            response.answer_id = refusal.answer_id
+            response.answer_id = said.answer_id
             return response
         response.error_code = response.ERROR_BAD_LABEL
         response.error_msg = episode.stats().error or _NOT_RECORDED
@@ -100,8 +100,8 @@ def _checked(
         response.error_code = response.ERROR_NOT_RECORDING
         response.error_msg = 'no episode is running: labels belong to the bag of their answer'
         return None
-    answer = episode.answers.find(request.answer_id)
-    if answer is None:
+    found = episode.answers.find(request.answer_id)
+    if found is None:
         response.error_code = response.ERROR_NO_SUCH_ANSWER
         wanted = repr(request.answer_id) if request.answer_id else 'any'
         response.error_msg = f'this episode has no answer {wanted}'
@@ -111,7 +111,7 @@ def _checked(
     except InputError as error:
         response.error_code, response.error_msg = response.ERROR_BAD_LABEL, str(error)
         return None
-    return AnswerLabel(0, answer, verdict, request.correction, request.operator_name)
+    return AnswerLabel(0, found, verdict, request.correction, request.operator_name)
 
 
 _STOP_TIMEOUT_S = 5.0
@@ -142,7 +142,7 @@ class Recovering:
 
     def values(self) -> dict[str, Any]:
         """How far it is, for the diagnostics."""
-        good = sum(not recovery.reason for recovery in tuple(self._done))
+        good = sum(not done.reason for done in tuple(self._done))
         return {
             'recovering': self._thread.is_alive(),
             'recovered': good,
@@ -151,7 +151,7 @@ class Recovering:
 
     def problem(self) -> str:
         """What is left to people; empty: nothing is."""
-        bad = [recovery for recovery in tuple(self._done) if not recovery.is_good]
+        bad = [done for done in tuple(self._done) if not done.is_good]
         return self._failure or (f'{bad[0].episode.name}: {bad[0].text()}' if bad else '')
 
     def _run(self) -> None:
@@ -160,17 +160,17 @@ class Recovering:
         except OSError as error:
             self._failure = f'episodes cannot be read: {error}'
             return
-        for recovery in recover_all(episodes, lambda: not self._is_stopped.is_set()):
-            if recovery.was_closed:
+        for done in recover_all(episodes, lambda: not self._is_stopped.is_set()):
+            if done.was_closed:
                 continue
-            if self._is_stopped.is_set() and recovery.reason:
+            if self._is_stopped.is_set() and done.reason:
                 return
-            self._done.append(recovery)
-            report = f'episode {recovery.episode.name} was not closed: {recovery.text()}'
-            if recovery.is_good:  # a place in the code may log at one level only
-                self._log.info(report)
+            self._done.append(done)
+            said = f'episode {done.episode.name} was not closed: {done.text()}'
+            if done.is_good:  # a place in the code may log at one level only
+                self._log.info(said)
             else:
-                self._log.error(report)
+                self._log.error(said)
 
 
 def _is_left_behind(episode: Path) -> bool:

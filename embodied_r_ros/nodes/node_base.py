@@ -115,11 +115,11 @@ class ManagedNode(LifecycleNode):
 
     def publisher(self, kind: type[Any], topic: str, profile: QoSProfile) -> Publisher:
         """Make a publisher that lives while the node is configured and speaks while active."""
-        new_publisher = self.create_lifecycle_publisher(
+        made = self.create_lifecycle_publisher(
             kind, topic, copy(profile), qos_overriding_options=topics.overridable()
         )
-        self.while_configured.callback(self.destroy_lifecycle_publisher, new_publisher)
-        return new_publisher
+        self.while_configured.callback(self.destroy_lifecycle_publisher, made)
+        return made
 
     def subscribe(
         self,
@@ -131,7 +131,7 @@ class ManagedNode(LifecycleNode):
         raw: bool = False,
     ) -> None:
         """Subscribe while the node is active."""
-        subscription = self.create_subscription(
+        made = self.create_subscription(
             kind,
             topic,
             callback,
@@ -140,18 +140,18 @@ class ManagedNode(LifecycleNode):
             qos_overriding_options=topics.overridable(),
             event_callbacks=topics.subscription_events(partial(self._note_bad_qos, topic)),
         )
-        self.while_active.callback(self.destroy_subscription, subscription)
+        self.while_active.callback(self.destroy_subscription, made)
 
     def serve(self, kind: type[Any], name: str, callback: Any, group: Any = None) -> None:
         """Offer a service while the node is configured."""
-        service = self.create_service(kind, name, callback, callback_group=group)
-        self.while_configured.callback(self.destroy_service, service)
+        made = self.create_service(kind, name, callback, callback_group=group)
+        self.while_configured.callback(self.destroy_service, made)
 
     def every(self, period_s: float, callback: Callable[[], None]) -> Timer:
         """Call back regularly while the node is active, by the steady clock."""
-        timer = self.create_timer(period_s, callback, clock=STEADY)
-        self.while_active.callback(self.destroy_timer, timer)
-        return timer
+        made = self.create_timer(period_s, callback, clock=STEADY)
+        self.while_active.callback(self.destroy_timer, made)
+        return made
 
     def when_clock_jumps_back(self, callback: Callable[[], None]) -> None:
         """Call back while active when ROS time jumps back: a bag starts again, a simulation."""
@@ -179,20 +179,20 @@ class ManagedNode(LifecycleNode):
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Configure, or say in one line why not."""
         del state
-        is_configured = self._attempt('configured', self._configure, self.while_configured)
-        self.parameters.is_configured = is_configured == SUCCESS
-        return is_configured
+        done = self._attempt('configured', self._configure, self.while_configured)
+        self.parameters.is_configured = done == SUCCESS
+        return done
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Activate, or say in one line why not."""
         super().on_activate(state)
-        is_activated = self._attempt('activated', self.activate, self.while_active)
-        self.is_active = is_activated == SUCCESS
-        if is_activated == SUCCESS:
+        done = self._attempt('activated', self.activate, self.while_active)
+        self.is_active = done == SUCCESS
+        if done == SUCCESS:
             self.publish_provenance()
         else:
             super().on_deactivate(state)
-        return is_activated
+        return done
 
     def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """End what runs while active."""

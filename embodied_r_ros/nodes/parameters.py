@@ -59,14 +59,12 @@ class Parameters:
         self._owners: dict[str, tuple[type[Any], str]] = {}
         self.warnings: list[str] = []
         # rclpy has no public way to see a value before it is declared.
-        overrides = {
-            name: p.value for name, p in getattr(node, '_parameter_overrides', {}).items()
-        }
-        self._chosen = set(overrides)  # by the user, at start or since
+        given = {name: p.value for name, p in getattr(node, '_parameter_overrides', {}).items()}
+        self._chosen = set(given)  # by the user, at start or since
         self._is_suggesting = False
         for kind, prefix in groups.items():
-            self._declare(node, prefix, kind, overrides)
-        self._warn_of_unused(overrides, [prefix for prefix in groups.values() if prefix])
+            self._declare(node, prefix, kind, given)
+        self._warn_of_unused(given, [prefix for prefix in groups.values() if prefix])
         node.add_on_set_parameters_callback(self._change)
 
     def config(self, kind: type[Config]) -> Config:
@@ -77,8 +75,8 @@ class Parameters:
         """
         if kind in self._problems:
             raise ConfigError(self._problems[kind])
-        instance: Config = self._configs[kind]
-        return instance
+        made: Config = self._configs[kind]
+        return made
 
     def suggest(self, kind: type[Any], values: Mapping[str, Any]) -> None:
         """Set what the user has not chosen in a group: to these values, or to its default.
@@ -143,8 +141,8 @@ class Parameters:
             if near:
                 hint = f'did you mean {near[0]!r}?'
             elif group:
-                owners = sorted(owner for owner in self._owners if owner.startswith(group))
-                hint = f'known: {", ".join(owners)}'
+                known = sorted(owner for owner in self._owners if owner.startswith(group))
+                hint = f'known: {", ".join(known)}'
             if near or group:
                 self.warnings.append(f'parameter {name!r} is not used: {hint}')
 
@@ -161,15 +159,13 @@ class Parameters:
             current = getattr(self._configs[kind], field)
             changed.setdefault(kind, {})[field] = _fitting(parameter.value, current)
         try:
-            new_instances = {
+            made = {
                 kind: replace(self._configs[kind], **{**self._given.get(kind, {}), **new})
                 for kind, new in changed.items()
             }
         except ConfigError as error:
             return SetParametersResult(successful=False, reason=str(error))
-        result = (
-            self._take_up(new_instances) if new_instances else SetParametersResult(successful=True)
-        )
+        result = self._take_up(made) if made else SetParametersResult(successful=True)
         if result.successful and not self._is_suggesting:
             self._chosen.update(parameter.name for parameter in parameters)
         return result

@@ -51,8 +51,8 @@ class RecorderWatch:
         if not self._episode_id:
             self._outside += 1
             return
-        text = f'answer {answer.id} to {as_data(answer.question)!r}: {as_data(answer.text)!r}'
-        self._said.append((time.monotonic(), text))
+        said = f'answer {answer.id} to {as_data(answer.question)!r}: {as_data(answer.text)!r}'
+        self._said.append((time.monotonic(), said))
 
     def told(self, health: Health) -> Health:
         """How the node is, with what is known here."""
@@ -84,11 +84,11 @@ class RecorderWatch:
         """Let go of the answers whose fate is known; those that are lost go to the log."""
         before = time.monotonic() - _UNNOTICED_S
         while self._said and (is_lost or self._said[0][0] < before):
-            _, text = self._said.popleft()
+            _, said = self._said.popleft()
             if is_lost:
-                self._node.get_logger().warning(f'may be in no recording: {text}')
+                self._node.get_logger().warning(f'may be in no recording: {said}')
                 self._not_recorded += 1
 
     def _publishers(self) -> set[bytes]:
-        infos = self._node.get_publishers_info_by_topic(self._topic)
-        return {bytes(info.endpoint_gid) for info in infos}
+        found = self._node.get_publishers_info_by_topic(self._topic)
+        return {bytes(info.endpoint_gid) for info in found}

@@ -246,9 +246,9 @@ class SpatialReasoner(ManagedNode):
                 self.log_problem(error)
             done(outcome)
 
-        tagged = replace(question, episode_id=self._memory.episode_id)
+        asked = replace(question, episode_id=self._memory.episode_id)
         answer_id = f'{self._run_id}-{next(self._counter)}'
-        return self._desk.ask(tagged, answer_id, finish, listener)
+        return self._desk.ask(asked, answer_id, finish, listener)
 
     def _ask_goal(
         self, goal: Any, done: Callable[[Outcome], None], listener: Listener
@@ -259,8 +259,8 @@ class SpatialReasoner(ManagedNode):
 
     def _publish(self, outcome: Outcome) -> None:
         """Publish and count an outcome. Runs in a thread of the desk."""
-        reason = outcome.code.name.lower() if outcome.code else outcome.termination.value
-        self._outcomes[reason] += 1
+        said = outcome.code.name.lower() if outcome.code else outcome.termination.value
+        self._outcomes[said] += 1
         if outcome.termination in _SILENT_ENDS or outcome.code in _SILENT_CODES:
             return
         is_error = outcome.termination is Termination.ERROR

@@ -196,8 +196,8 @@ def _transforms() -> list[RecordedTopic]:
 def topic_values(audit: AuditReport) -> dict[str, str]:
     """How each topic comes, for the diagnostics; the topics that come."""
     return {
-        f'{topic.topic} [Hz]': f'{topic.rate_hz:.2f}, longest gap {topic.longest_gap_s:.2f} s, '
-        f'{topic.out_of_order} out of order'
-        for topic in audit.topics
-        if topic.messages
+        f'{told.topic} [Hz]': f'{told.rate_hz:.2f}, longest gap {told.longest_gap_s:.2f} s, '
+        f'{told.out_of_order} out of order'
+        for told in audit.topics
+        if told.messages
     }

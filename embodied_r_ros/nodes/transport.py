@@ -197,8 +197,8 @@ def _result(process: subprocess.Popen[str], timeout_s: float) -> dict[str, Any]:
         reason = (err.strip().splitlines() or ['no reason given'])[-1]
         msg = f'the transport check failed: {reason}'
         raise EmbodiedRError(msg)
-    result: dict[str, Any] = json.loads(out.splitlines()[-1])
-    return result
+    found: dict[str, Any] = json.loads(out.splitlines()[-1])
+    return found
 
 
 def _profile(reliability: str) -> QoSProfile:
@@ -265,11 +265,11 @@ def main() -> None:
     rclpy.init()
     node = rclpy.create_node(f'embodied_r_transport_{role}')
     try:
-        result = (_publish if role == 'publish' else _receive)(node, settings)
+        found = (_publish if role == 'publish' else _receive)(node, settings)
     finally:
         node.destroy_node()
         rclpy.try_shutdown()
-    sys.stdout.write(json.dumps(result) + '\n')
+    sys.stdout.write(json.dumps(found) + '\n')
 
 
 if __name__ == '__main__':

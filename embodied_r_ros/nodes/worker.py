@@ -35,16 +35,16 @@ def in_time(node: Node, future: Any, timeout_s: float) -> Any:
         future: What is waited for; it is left as it is.
         timeout_s: How long, by the steady clock [s].
     """
-    reply = deferred(node)
+    told = deferred(node)
 
     def tell(result: Any) -> None:
-        if not reply.done():
+        if not told.done():
             node.destroy_timer(timer)
-            reply.set_result(result)
+            told.set_result(result)
 
     timer = node.create_timer(timeout_s, lambda: tell(None), clock=STEADY)
     future.add_done_callback(lambda done: tell(done.result()))
-    return reply
+    return told
 
 
 Item = TypeVar('Item')

@@ -151,7 +151,7 @@ def find_objects(
     colours = _colour_indices(image)
     lab = cv2.cvtColor(image, cv2.COLOR_BGR2LAB).astype(np.float32)
     up = matrix_from_quaternion(orientation)[2]  # (3,), in body axes
-    objects: list[tuple[float, ColouredObject]] = []
+    found: list[tuple[float, ColouredObject]] = []
     for index, colour in enumerate(COLOURS):
         mask = colours == index
         patches = list(_patches(mask, hidden=(colours >= 0) & ~mask))
@@ -159,8 +159,8 @@ def find_objects(
             continue
         for patch in patches:
             if not _is_scenery(patch) and _stands_out(lab, patch):
-                objects.append((patch.mean(), _object(patch, intrinsics, colour.name, up)))
-    return [item for _, item in sorted(objects, key=lambda pair: -pair[0])]
+                found.append((patch.mean(), _object(patch, intrinsics, colour.name, up)))
+    return [item for _, item in sorted(found, key=lambda pair: -pair[0])]
 
 
 def _colour_indices(image: NDArray[np.uint8]) -> NDArray[np.int8]:

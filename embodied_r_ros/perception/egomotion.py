@@ -211,12 +211,12 @@ def _rays(points: NDArray[np.float64]) -> NDArray[np.float64]:
 def _homography(
     first: NDArray[np.float64], second: NDArray[np.float64], tolerance: float
 ) -> NDArray[np.float64] | None:
-    homography, _ = cv2.findHomography(
+    found, _ = cv2.findHomography(
         first * _PIXELS, second * _PIXELS, cv2.USAC_MAGSAC, tolerance * _PIXELS
     )
-    if homography is None or not np.all(np.isfinite(homography)):
+    if found is None or not np.all(np.isfinite(found)):
         return None
-    return np.asarray(np.linalg.inv(_CAMERA) @ homography @ _CAMERA, np.float64)
+    return np.asarray(np.linalg.inv(_CAMERA) @ found @ _CAMERA, np.float64)
 
 
 def _nearest_rotation(matrix: NDArray[np.float64]) -> NDArray[np.float64]:

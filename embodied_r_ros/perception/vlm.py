@@ -137,8 +137,8 @@ def repair_prompt(
 ) -> tuple[ChatMessage, ...]:
     """Ask again after a reply that cannot be used."""
     # Tokens of a chat template in it would begin another message.
-    previous_reply = ChatMessage('assistant', as_data(reply[:_MAX_REPEATED_CHARS]))
-    return (*messages, previous_reply, ChatMessage('user', _REPAIR.format(problem=problem)))
+    said = ChatMessage('assistant', as_data(reply[:_MAX_REPEATED_CHARS]))
+    return (*messages, said, ChatMessage('user', _REPAIR.format(problem=problem)))
 
 
 def without_options(question: str) -> str:

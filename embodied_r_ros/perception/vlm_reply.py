@@ -143,8 +143,8 @@ def read_focus(text: str) -> str:
         ReplyError: The reply is not of the schema.
     """
     value = _json_object(text)
-    focus_text = _bounded(_field(value, 'text', str), _FOCUS_CHARS)
-    return focus_text if _field(value, 'visible', bool) else ''
+    said = _bounded(_field(value, 'text', str), _FOCUS_CHARS)
+    return said if _field(value, 'visible', bool) else ''
 
 
 def _json_object(text: str) -> dict[str, Any]:
@@ -196,19 +196,19 @@ def _item(entry: Any, two_views: bool) -> ReplyItem:
 
 
 def _field(value: Any, name: str, kind: type) -> Any:
-    content = value.get(name) if isinstance(value, dict) else None
-    if not isinstance(content, kind):
-        msg = f'{name} is {as_data(str(content)[:40])!r}: expected a {kind.__name__}'
+    found = value.get(name) if isinstance(value, dict) else None
+    if not isinstance(found, kind):
+        msg = f'{name} is {as_data(str(found)[:40])!r}: expected a {kind.__name__}'
         raise ReplyError(msg)
-    return content
+    return found
 
 
 def _choice(entry: Any, name: str, allowed: Mapping[str, Any] | Sequence[str]) -> str:
-    choice: str = _field(entry, name, str)
-    if choice not in allowed:
-        msg = f'{name} is {as_data(choice[:40])!r}: expected one of {", ".join(allowed)}'
+    found: str = _field(entry, name, str)
+    if found not in allowed:
+        msg = f'{name} is {as_data(found[:40])!r}: expected one of {", ".join(allowed)}'
         raise ReplyError(msg)
-    return choice
+    return found
 
 
 def _bounded(text: Any, most: int) -> str:
@@ -295,13 +295,11 @@ def _measured(earlier: Keyframe, later: Keyframe) -> Motion | None:
 def _action(motion: Motion, by_eye: Sequence[SeenMotion]) -> str:
     if motion.source is not MotionSource.MODEL:
         return action_text(motion)
-    return ', '.join(_step(step_motion).text() for step_motion in _steps(by_eye)) or STATIONARY
+    return ', '.join(_step(seen).text() for seen in _steps(by_eye)) or STATIONARY
 
 
 def _steps(motions: Sequence[SeenMotion]) -> list[SeenMotion]:
-    return sorted(
-        (motion for motion in motions if motion.kind in MOTIONS), key=lambda s: _ORDER[s.kind]
-    )
+    return sorted((seen for seen in motions if seen.kind in MOTIONS), key=lambda s: _ORDER[s.kind])
 
 
 def _step(seen: SeenMotion) -> MotionStep:
@@ -312,9 +310,9 @@ def _step(seen: SeenMotion) -> MotionStep:
 def _change(reply: SceneReply, items: Sequence[Item], *, by_eye: bool) -> str:
     """What is new, in sentences: the summary, the items, rough amounts, writing in view."""
     rough = [
-        f'{_step(motion).text()} {_AMOUNT_WORDS[motion.amount]}'
-        for motion in _steps(reply.motions)
-        if by_eye and motion.amount in _AMOUNT_WORDS
+        f'{_step(seen).text()} {_AMOUNT_WORDS[seen.amount]}'
+        for seen in _steps(reply.motions)
+        if by_eye and seen.amount in _AMOUNT_WORDS
     ]
     quoted = ['"{}"'.format(text.replace('"', "'")) for text in reply.visible_text]
     sentences = [

@@ -93,10 +93,10 @@ ArmKind = Callable[[ArmMoment, Robot, Random], 'Draft | Unsolved']
 
 def waypoint(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | Unsolved:
     """Which position comes next; the prompt is that of the action PredictKeypoint."""
-    options_and_wrong = _waypoint_options(moment, robot, rng)
-    if isinstance(options_and_wrong, Unsolved):
-        return options_and_wrong
-    right, wrong = options_and_wrong
+    found = _waypoint_options(moment, robot, rng)
+    if isinstance(found, Unsolved):
+        return found
+    right, wrong = found
     question = keypoint_question(
         moment.shown.task,
         moment.shown.frame_id,
@@ -128,17 +128,13 @@ def proposed(
         return Unsolved('candidates are sampled where things are seen, and nothing is placed')
     things = seen_things(moment.deltas, view)
     try:
-        candidates = propose_candidates(
-            things, state, robot.metadata, robot.candidates, moment.seed
-        )
+        found = propose_candidates(things, state, robot.metadata, robot.candidates, moment.seed)
     except InputError as error:
         return Unsolved(str(error))
-    right = min(candidates, key=lambda each: math.dist(each.position, keypoint))
+    right = min(found, key=lambda each: math.dist(each.position, keypoint))
     if math.dist(right.position, keypoint) > _CANDIDATE_NEAR_M:
         return Unsolved('no candidate is near the keypoint')
-    others = [
-        WrongPosition(each.position, 'candidate') for each in candidates if each is not right
-    ]
+    others = [WrongPosition(each.position, 'candidate') for each in found if each is not right]
     return right.position, others
 
 
@@ -263,13 +259,13 @@ def _yaw_text(step_deg: int) -> str:
 
 def _quarter_turns() -> list[NDArray[np.float64]]:
     """All rotations that map axes onto axes."""
-    rotations: list[NDArray[np.float64]] = []
+    found: list[NDArray[np.float64]] = []
     for order, signs in product(permutations(range(3)), product((1.0, -1.0), repeat=3)):
         turn = np.zeros((3, 3))
         turn[range(3), order] = signs
         if np.linalg.det(turn) > 0:
-            rotations.append(turn)
-    return rotations
+            found.append(turn)
+    return found
 
 
 def _quaternion_text(turn: NDArray[np.float64]) -> str:

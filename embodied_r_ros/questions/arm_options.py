@@ -60,16 +60,16 @@ def wrong_positions(
     ranks = (
         _Ranks(right, state, rng.randrange(config.options)) if _balances(config, state) else None
     )
-    positions: list[WrongPosition] = []
+    found: list[WrongPosition] = []
     for _ in range(_DRAWS):
-        if len(positions) == config.options - 1:
-            return positions
-        drawn = ranks.near(rng) if ranks and ranks.wants_near(len(positions)) else None
+        if len(found) == config.options - 1:
+            return found
+        drawn = ranks.near(rng) if ranks and ranks.wants_near(len(found)) else None
         drawn = drawn or _draw(pools, box, config, rng)
-        others = [rounded(right), *(wrong.position for wrong in positions)]
+        others = [rounded(right), *(wrong.position for wrong in found)]
         fits = _fits(drawn.position, others, config)
-        if fits and (ranks is None or ranks.takes(drawn, len(positions), box)):
-            positions.append(drawn)
+        if fits and (ranks is None or ranks.takes(drawn, len(found), box)):
+            found.append(drawn)
     return []
 
 

@@ -68,11 +68,11 @@ def find_bags(paths: Sequence[Path]) -> list[Path]:
         if not path.exists():
             msg = f'{path} does not exist'
             raise BagError(msg)
-        bag_paths = [path] if _is_bag(path) else sorted(p for p in path.glob('*') if _is_bag(p))
-        if not bag_paths:
+        found = [path] if _is_bag(path) else sorted(p for p in path.glob('*') if _is_bag(p))
+        if not found:
             msg = f'{path} is neither a bag nor a folder of bags'
             raise BagError(msg)
-        bags += bag_paths
+        bags += found
     inodes = [(stat.st_dev, stat.st_ino) for stat in (bag.stat() for bag in bags)]
     times = Counter(inodes)
     for bag, inode in zip(bags, inodes, strict=True):
@@ -201,9 +201,9 @@ def _derived(
 
 def _why_none(bags: Sequence[BagNote]) -> str:
     """Why no bag can be used, of the first ones."""
-    reasons = [f'{bag.name}: {bag.left_out}' for bag in bags[:_TOLD]]
-    reasons += [f'and {len(bags) - _TOLD} others'] if len(bags) > _TOLD else []
-    return f'no bag can be used: {"; ".join(reasons)}'
+    told = [f'{bag.name}: {bag.left_out}' for bag in bags[:_TOLD]]
+    told += [f'and {len(bags) - _TOLD} others'] if len(bags) > _TOLD else []
+    return f'no bag can be used: {"; ".join(told)}'
 
 
 def _rows_of(episode: Episode, config: QuestionsConfig, coverage: Coverage) -> Iterator[Row]:

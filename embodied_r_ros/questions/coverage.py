@@ -185,10 +185,10 @@ def write_manifest(
 
 def _nested(counts: Counter[Any]) -> dict[str, Any]:
     """Counts by tuples as objects in objects, in alphabetical order."""
-    nested: dict[str, Any] = {}
+    made: dict[str, Any] = {}
     for (*outer, last), count in sorted(counts.items()):
-        place = nested
+        place = made
         for name in outer:
             place = place.setdefault(name, {})
         place[last] = count
-    return nested
+    return made

@@ -65,9 +65,9 @@ def rows_of_episode(
     moments = _moments(episode, rng)
     if not moments:
         coverage.unsolved['every kind', f'fewer than {_MIN_DELTAS} deltas'] += 1
-    moments_of_kinds: set[tuple[str, int]] = set()
+    seen: set[tuple[str, int]] = set()
     for count, moment in enumerate(moments):
-        if count >= config.moments and len(moments_of_kinds) >= config.min_rows:
+        if count >= config.moments and len(seen) >= config.min_rows:
             return
         for kind, ask in KINDS.items():
             # Half of the test rows are worded as no training row is.
@@ -79,8 +79,8 @@ def rows_of_episode(
             row = _row(episode, moment, kind, draft, split, rng)
             row.meta['held_out_wording'] = held_out
             key = (row.question, len(moment.deltas))
-            if key not in moments_of_kinds:
-                moments_of_kinds.add(key)
+            if key not in seen:
+                seen.add(key)
                 yield row
 
 
@@ -179,8 +179,8 @@ def _arm_moments(
     shown = shown.gripping_on_arrival() if on_arrival else shown
     for index, keypoint_index in shown.asked(robot.questions.stride):
         stamp_ns = shown.states[index].stamp_ns
-        earlier_deltas = tuple(delta for delta in episode.deltas if delta.stamp_ns <= stamp_ns)
-        moment = ArmMoment(shown, index, keypoint_index, earlier_deltas, f'{episode.id}/{index}')
+        seen = tuple(delta for delta in episode.deltas if delta.stamp_ns <= stamp_ns)
+        moment = ArmMoment(shown, index, keypoint_index, seen, f'{episode.id}/{index}')
         off_m = math.dist(moment.state.position, moment.keypoint.position)
         if on_arrival and off_m < robot.candidates.min_distance_m:
             coverage.unsolved[EVERY_KIND, 'the arm is where its keypoint is'] += 1

@@ -86,12 +86,12 @@ class SplitGuard:
     def layout_twin_of(self, shown: ArmEpisode, scene_id: str, split: str) -> str:
         """Scene of another split where the same task has the same keypoints; empty: none."""
         places = [shown.states[index].position for index in shown.keypoints]
-        twins = self._layouts.setdefault((shown.task, len(places)), [])
-        for scene, other_split, others in twins:
+        known = self._layouts.setdefault((shown.task, len(places)), [])
+        for scene, other_split, others in known:
             pairs = zip(places, others, strict=True)
             if other_split != split and all(math.dist(*pair) < _SAME_LAYOUT_M for pair in pairs):
                 return scene
-        twins.append((scene_id, split, places))
+        known.append((scene_id, split, places))
         return ''
 
     def clash_of(self, row: Row) -> str:
@@ -102,9 +102,9 @@ class SplitGuard:
 
 def _asked(row: Row) -> bytes:
     """What a row asks of what was seen."""
-    scene = [_words(delta) for delta in row.deltas]
-    question = [row.question, *sorted(row.options), *(str(look['text']) for look in row.focus)]
-    return _digest([*question, *scene])
+    told = [_words(delta) for delta in row.deltas]
+    asked = [row.question, *sorted(row.options), *(str(look['text']) for look in row.focus)]
+    return _digest([*asked, *told])
 
 
 def _pieces(deltas: Sequence[dict[str, Any]]) -> Iterable[bytes]:

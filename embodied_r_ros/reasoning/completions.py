@@ -59,14 +59,14 @@ def parse_completion(text: str) -> Completion:
 def _contents(text: str, tag: str) -> list[str]:
     """What stands between an opening and the next closing tag, each time."""
     # A pattern would look for the end once more from every opening that has none.
-    contents: list[str] = []
+    found: list[str] = []
     at = 0
     while True:
         start = text.find(f'<{tag}>', at)
         end = text.find(f'</{tag}>', start) if start >= 0 else -1
         if end < 0:
-            return contents
-        contents.append(text[start + len(tag) + 2 : end])
+            return found
+        found.append(text[start + len(tag) + 2 : end])
         at = end + len(tag) + 3
 
 

@@ -127,10 +127,10 @@ def question_problem(text: str, options: Sequence[str]) -> str:
     """Say what is wrong with a question; empty: nothing."""
     if not text.strip():
         return 'the question is empty'
-    for text_part in (text, *options):
+    for said in (text, *options):
         # Bytes of the command line that are no UTF-8 arrive as surrogates.
-        if any('\ud800' <= character <= '\udfff' for character in text_part):
-            return f'{text_part!r} is not text in UTF-8: write it anew'
+        if any('\ud800' <= character <= '\udfff' for character in said):
+            return f'{said!r} is not text in UTF-8: write it anew'
     return _options_problem(options)
 
 

@@ -125,9 +125,9 @@ class Reasoner:
             question.text, question.options, deltas, focus, self._config.memory()
         )
         draft = self._with_prompt(draft, prompt, deltas, focus)
-        pending = _PendingQuestion(question, deltas, prompt, start, now_ns, listener, cancel)
+        asked = _PendingQuestion(question, deltas, prompt, start, now_ns, listener, cancel)
         return ask_with_fallback(
-            self._ladder, end, lambda step, until: self._ask(step, until, pending, draft), draft
+            self._ladder, end, lambda step, until: self._ask(step, until, asked, draft), draft
         )
 
     def _ask(self, step: ChatStep, end: int, asked: _PendingQuestion, draft: Answer) -> Answer:
@@ -137,30 +137,30 @@ class Reasoner:
             Refusal: It gave no answer that can be read.
             CancelledError: The asker does not wait any more.
         """
-        generation = _Generation()
-        with _refusing(lambda: replace(draft, completion=generation.text)):
+        said = _Generation()
+        with _refusing(lambda: replace(draft, completion=said.text)):
             draft = self._with_model(draft, step, end)
-            self._generate(step, end, asked, generation)
+            self._generate(step, end, asked, said)
             # Another model may have been promoted since: the client knows now which one spoke.
             draft = self._with_model(draft, step, end)
         now_ns = asked.now_ns()
         draft = replace(
             draft,
-            completion=generation.text,
+            completion=said.text,
             observation_age_ns=age_ns(draft.observation_stamp_ns, now_ns),
-            time_to_first_token_ns=max(0, generation.first_token_ns - asked.start_ns),
+            time_to_first_token_ns=max(0, said.first_token_ns - asked.start_ns),
             latency_ns=time.monotonic_ns() - asked.start_ns,
         )
         max_age_s = asked.question.max_age_s or self._config.max_age_s
         freshness = freshness_of(draft, asked.deltas, now_ns, max_age_s)
-        return self._read(draft, generation, freshness)
+        return self._read(draft, said, freshness)
 
     def _draft(
         self, question: Question, deltas: Sequence[SemanticDelta], answer_id: str
     ) -> Answer:
         # A keyframe that could not be perceived is no observation.
-        observations = [delta for delta in deltas if delta.kind is not DeltaKind.FAILED]
-        newest = max(observations, key=lambda delta: delta.stamp_ns, default=None)
+        seen = [delta for delta in deltas if delta.kind is not DeltaKind.FAILED]
+        newest = max(seen, key=lambda delta: delta.stamp_ns, default=None)
         return Answer(
             id=answer_id,
             question=question.text,
@@ -186,10 +186,10 @@ class Reasoner:
         if problem:
             raise Refusal(RefusalCode.BAD_QUESTION, problem, draft)
         if all(delta.kind is DeltaKind.FAILED for delta in deltas):
-            reason = (
+            seen = (
                 f'perception failed for all {len(deltas)} keyframes' if deltas else 'no keyframe'
             )
-            message = f'nothing was seen yet ({reason}): check the camera and the perceiver'
+            message = f'nothing was seen yet ({seen}): check the camera and the perceiver'
             raise Refusal(RefusalCode.NO_OBSERVATION, message, draft)
         limit_s = question.max_age_s or self._config.max_age_s
         problem = staleness(draft.observation_stamp_ns, now_ns, limit_s)
@@ -217,10 +217,10 @@ class Reasoner:
         listener(Phase.FOCUS, '')
         newest = deltas[-self._config.focus_keyframes :]
         # Half of what is left: the answer itself needs time too.
-        texts = self._look(
+        found = self._look(
             question.text, question.options, newest, left_s(end / NS_PER_S) / 2, cancel
         )
-        return [*first, *(text for text in texts if text.text.strip())]
+        return [*first, *(text for text in found if text.text.strip())]
 
     def _with_model(self, draft: Answer, step: ChatStep, end: int) -> Answer:
         model = model_of(step, left_s(end / NS_PER_S))
@@ -328,21 +328,21 @@ def models_at_start(ladder: ChatFallback, timeout_s: float) -> list[ModelInfo]:
     Raises:
         ModelError: What the config wants to answer at the start does not, in time.
     """
-    infos: list[ModelInfo] = []
+    found: list[ModelInfo] = []
     problems: list[str] = []
     with ThreadPoolExecutor(len(ladder.steps), 'rungs') as pool:
-        futures = [pool.submit(model_of, step, timeout_s) for step in ladder.steps]
-    for step, future in zip(ladder.steps, futures, strict=True):
+        told = [pool.submit(model_of, step, timeout_s) for step in ladder.steps]
+    for step, future in zip(ladder.steps, told, strict=True):
         try:
-            infos.append(future.result())
+            found.append(future.result())
         except (ModelError, ConfigError) as error:
             problems.append(str(error))
-            if not infos and ladder.config.start == 'primary':
+            if not found and ladder.config.start == 'primary':
                 raise
             ladder.failed(step, str(error))
-    if not infos:
+    if not found:
         raise ModelError('; '.join(problems))
-    return infos
+    return found
 
 
 def ask_with_fallback(
@@ -378,6 +378,6 @@ def _refusal_of_all(refusals: Sequence[tuple[ChatStep, Refusal]], before: Answer
     last = refusals[-1][1]
     nobody = replace(last.answer.model, rung=Rung.REFUSE)
     answer = replace(last.answer, model=nobody, freshness=Freshness.REFUSED)
-    reasons = [f'{step.rung.name.lower()}: {refusal}' for step, refusal in refusals]
-    message = str(last) if len(reasons) == 1 else f'no rung could answer; {"; ".join(reasons)}'
+    said = [f'{step.rung.name.lower()}: {refusal}' for step, refusal in refusals]
+    message = str(last) if len(said) == 1 else f'no rung could answer; {"; ".join(said)}'
     return Refusal(last.code, message, answer)

@@ -168,13 +168,11 @@ class _Lines:
     def text(self, index: int) -> str:
         delta = self._deltas[index]
         action = CANNOT_TELL if delta.kind is DeltaKind.FAILED else delta.action
-        sentence = ' '.join(
-            part for part in (f'{action}.' if action else '', delta.change) if part
-        )
+        said = ' '.join(part for part in (f'{action}.' if action else '', delta.change) if part)
         # One delta may not take the whole prompt, whatever a model wrote (spec b.6.2).
-        sentence = _cut(as_data(sentence), self._config.token_budget * 2)
+        said = _cut(as_data(said), self._config.token_budget * 2)
         camera = f', {as_data(delta.camera)}' if self._several else ''
-        return f'[{index + 1}] {_seconds(self._deltas, index)} s{camera}: {sentence}'
+        return f'[{index + 1}] {_seconds(self._deltas, index)} s{camera}: {said}'
 
     def cost(self, index: int) -> int:
         if index not in self._costs:
@@ -275,7 +273,7 @@ def _merged_line(deltas: Sequence[SemanticDelta], first: int, last: int, *, seve
     shown = as_data('; '.join(labels[:_MERGED_ITEMS]))
     more = f' and {len(labels) - _MERGED_ITEMS} more' if len(labels) > _MERGED_ITEMS else ''
     head = f'[{first + 1}-{last + 1}] {_seconds(deltas, first)}-{_seconds(deltas, last)} s:'
-    view_text = f'Seen: {shown}{more}.' if labels else ''
+    seen = f'Seen: {shown}{more}.' if labels else ''
     # Cameras of one robot move together, each in its own direction: the motion of one cannot be
     # added to that of another.
     motions = []
@@ -284,7 +282,7 @@ def _merged_line(deltas: Sequence[SemanticDelta], first: int, last: int, *, seve
         action = compose_actions([action for action in actions if action])
         if action:
             motions.append(f'{as_data(camera)}: {action}.' if several else f'{action}.')
-    return ' '.join(part for part in (head, *motions, view_text) if part)
+    return ' '.join(part for part in (head, *motions, seen) if part)
 
 
 def replace_failed(delta: SemanticDelta) -> SemanticDelta:

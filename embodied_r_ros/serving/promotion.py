@@ -91,9 +91,9 @@ def in_force(slot: Path) -> Promoted | None:
     if not path.exists():
         return None
     promoted = _read(slot, path)
-    digest = model_digest(promoted.folder)
-    if digest != promoted.digest:
-        msg = f'{promoted.folder} is not what was promoted ({digest}): {_ROLL_BACK}'
+    found = model_digest(promoted.folder)
+    if found != promoted.digest:
+        msg = f'{promoted.folder} is not what was promoted ({found}): {_ROLL_BACK}'
         raise ConfigError(msg)
     return promoted
 
@@ -186,12 +186,12 @@ def _copied(slot: Path, model: Path, digest: str) -> Path:
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix='.') as unfinished:
-        copy_path = Path(unfinished) / name
-        copy_path.mkdir()
+        made = Path(unfinished) / name
+        made.mkdir()
         card = model / _CARD
         for path in (*model_files(model), *([card] if card.exists() else [])):
-            shutil.copyfile(path, copy_path / path.name)
-        put_in_place(copy_path, folder)
+            shutil.copyfile(path, made / path.name)
+        put_in_place(made, folder)
     return folder
 
 

@@ -63,7 +63,7 @@ class ModelProcess:
         """
         url = self.config.client().base_url() + self.config.health
         limit_s = self.config.start_timeout_s
-        start = last_report = time.monotonic()
+        start = said = time.monotonic()
         while not _is_healthy(url):
             self.check()
             now = time.monotonic()
@@ -73,8 +73,8 @@ class ModelProcess:
                     f'start_timeout_s, or see {self.log} {self._last_words()}'
                 )
                 raise ModelError(msg)
-            if now - last_report > _SAY_EVERY_S:
-                last_report = now
+            if now - said > _SAY_EVERY_S:
+                said = now
                 say(f'{self.role}: loading for {now - start:.0f} s {self._last_words()}'.rstrip())
             time.sleep(_POLL_S)
         # Its port was free, but another server may have taken it since, and be what answers.

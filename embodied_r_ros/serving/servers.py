@@ -342,8 +342,8 @@ def _program(command: tuple[str, ...]) -> tuple[str, ...]:
     """
     here = str(Path(sys.executable).parent)
     path = os.pathsep.join([here, os.environ.get('PATH', '')])
-    program_path = shutil.which(command[0], path=path)
-    if program_path is None:
+    found = shutil.which(command[0], path=path)
+    if found is None:
         msg = f'{command[0]} is not installed: install it, or put its folder on PATH'
         raise ConfigError(msg)
-    return (program_path, *command[1:])
+    return (found, *command[1:])

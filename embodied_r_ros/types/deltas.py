@@ -293,8 +293,8 @@ def change_text(items: Iterable[Item]) -> str:
     for item in items:
         text = item.label if item.status is ItemStatus.LEFT else item_text(item)
         groups[_HEADINGS[item.status]].append(text)
-    sentences = [f'{heading}: {"; ".join(texts)}.' for heading, texts in groups.items() if texts]
-    return ' '.join(sentences) or NOTHING_SEEN
+    said = [f'{heading}: {"; ".join(texts)}.' for heading, texts in groups.items() if texts]
+    return ' '.join(said) or NOTHING_SEEN
 
 
 # Unit vector (forward, left, up) of each direction of a move, and sign of each turn.

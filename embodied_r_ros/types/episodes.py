@@ -86,13 +86,13 @@ def check_label(verdict: int, correction: str) -> LabelVerdict:
         InputError: It is none, or a correction is missing or contradicts it.
     """
     try:
-        label = LabelVerdict(verdict)
+        found = LabelVerdict(verdict)
     except ValueError:
-        values = ', '.join(f'{v.value} {v.name.lower()}' for v in LabelVerdict)
-        msg = f'verdict {verdict} is none: expected one of {values}'
+        known = ', '.join(f'{v.value} {v.name.lower()}' for v in LabelVerdict)
+        msg = f'verdict {verdict} is none: expected one of {known}'
         raise InputError(msg) from None
-    if (label is LabelVerdict.CORRECTED) != bool(correction.strip()):
-        msg = f'verdict {label.name.lower()} with correction {correction!r}: a correction goes '
+    if (found is LabelVerdict.CORRECTED) != bool(correction.strip()):
+        msg = f'verdict {found.name.lower()} with correction {correction!r}: a correction goes '
         msg += 'with the verdict corrected, and only with it'
         raise InputError(msg)
-    return label
+    return found

@@ -43,17 +43,17 @@ def images_at(
         return {}
     topic = choose_image_topic(reader, setup.image_topic or None)
     waiting = sorted(stamps_ns, reverse=True)
-    images: dict[int, NDArray[np.uint8]] = {}
+    found: dict[int, NDArray[np.uint8]] = {}
     newest = None
     for _, _, msg in read_messages(reader, [topic]):
         while waiting and stamp_ns_from_msg(msg.header.stamp) > waiting[-1]:
             stamp_ns = waiting.pop()
             if newest is not None:
-                images[stamp_ns] = _decoded(newest, topic)
+                found[stamp_ns] = _decoded(newest, topic)
         newest = msg
     if newest is not None and waiting:
-        images.update(dict.fromkeys(waiting, _decoded(newest, topic)))
-    return images
+        found.update(dict.fromkeys(waiting, _decoded(newest, topic)))
+    return found
 
 
 def write_keypoint_sheet(

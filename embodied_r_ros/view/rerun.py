@@ -248,9 +248,9 @@ def _in_full(answer: Answer) -> str:
     """A question with its reasoning and answer."""
     options = f'({" / ".join(answer.options)})' if answer.options else ''
     age = f'observed {answer.observation_age_ns / 1e9:.1f} s before'
-    summary = f'-> {_verdict(answer)} {answer.model.name}, {age}'
+    said = f'-> {_verdict(answer)} {answer.model.name}, {age}'
     thought = answer.think or answer.completion
-    return '\n'.join(part for part in (answer.question, options, summary, thought) if part)
+    return '\n'.join(part for part in (answer.question, options, said, thought) if part)
 
 
 def _verdict(answer: Answer) -> str:
@@ -337,8 +337,8 @@ class _View:
         """Show what a keyframe added, and the rung that saw it."""
         failed, at = delta.kind is DeltaKind.FAILED, delta.stamp_ns
         parts = [part for part in (delta.action, delta.change, delta.error) if part]
-        line = f'delta {delta.to_id}: {". ".join(parts) or delta.kind.name}'
-        self.note(f'deltas/{delta.camera}', at, line, 'ERROR' if failed else 'INFO')
+        told = f'delta {delta.to_id}: {". ".join(parts) or delta.kind.name}'
+        self.note(f'deltas/{delta.camera}', at, told, 'ERROR' if failed else 'INFO')
         self._write('delta', at, '\n'.join([f'{delta.camera}, keyframe {delta.to_id}', *parts]))
         self._change('rung/perception', at, delta.model.rung)
 
@@ -349,9 +349,9 @@ class _View:
         options = f' ({", ".join(answer.options)})' if answer.options else ''
         self.say('questions', at, answer.question + options)
         self.say('reasoning', at, answer.think or answer.completion)
-        line = f'{answer.question} -> {_verdict(answer)}'
+        told = f'{answer.question} -> {_verdict(answer)}'
         is_fresh = answer.freshness.value == 0
-        self.note('answers', at, line, 'INFO' if is_fresh else 'WARN')
+        self.note('answers', at, told, 'INFO' if is_fresh else 'WARN')
         before, texts = self._newest
         self._newest = at, [*(texts if at == before else []), _in_full(answer)]
         self._write('answer', at, '\n\n'.join(self._newest[1]))

@@ -257,11 +257,11 @@ def _keyframe_lines(keyframe: Keyframe, delta: SemanticDelta | None, start_ns: i
 
 def _question_lines(question: AnsweredQuestion) -> list[Line]:
     answer = question.answer
-    answer_text = 'none' if question.refusal else answer.text or 'unknown'
+    said = 'none' if question.refusal else answer.text or 'unknown'
     verdict = {True: 'right', False: f'wrong, true is: {question.truth}', None: ''}
     colour = {True: _GOOD, False: _BAD, None: INK}[question.is_right]
     options = '   '.join(f'{chr(65 + i)}. {text}' for i, text in enumerate(answer.options))
-    result = f'Answer: {answer_text}' + (
+    result = f'Answer: {said}' + (
         f'  ({verdict[question.is_right]})' if verdict[question.is_right] else ''
     )
     model = (

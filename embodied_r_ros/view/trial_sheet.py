@@ -120,9 +120,9 @@ def _pixel(
     position: Position, camera: Intrinsics, camera_pose: Pose, scale: float
 ) -> tuple[int, int] | None:
     """Where a position is in the scaled image; None: behind the camera."""
-    position_in_camera = camera_pose.rotation().T @ np.subtract(position, camera_pose.position)
-    if position_in_camera[2] <= 0 or not math.isfinite(position_in_camera[2]):
+    seen = camera_pose.rotation().T @ np.subtract(position, camera_pose.position)
+    if seen[2] <= 0 or not math.isfinite(seen[2]):
         return None
-    u = camera.fx * position_in_camera[0] / position_in_camera[2] + camera.cx
-    v = camera.fy * position_in_camera[1] / position_in_camera[2] + camera.cy
+    u = camera.fx * seen[0] / seen[2] + camera.cx
+    v = camera.fy * seen[1] / seen[2] + camera.cy
     return round(float(u) * scale), round(float(v) * scale)

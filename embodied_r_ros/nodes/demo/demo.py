@@ -63,29 +63,29 @@ def questions_about(
         seed: Of wording, options and choice of items.
     """
     if layout is None:
-        candidates = [Question(WORDINGS[kind][0], options) for kind, options in _ANYWHERE.items()]
-        return [DemoQuestion(question) for question in candidates[:count]]
+        asked = [Question(WORDINGS[kind][0], options) for kind, options in _ANYWHERE.items()]
+        return [DemoQuestion(question) for question in asked[:count]]
     moment = _moment(deltas, layout)
     rng = Random(seed)
-    questions: list[DemoQuestion] = []
+    found: list[DemoQuestion] = []
     for kind in _WANTED:
         drafts = (KINDS[kind](moment, rng, False) for _ in range(_ATTEMPTS))
         solved = [draft for draft in drafts if isinstance(draft, Draft) and draft.options]
         # What is out of view has to be remembered: that is the more interesting question.
         solved.sort(key=lambda draft: draft.truth.get('in_view', False))
-        if solved and len(questions) < count:
+        if solved and len(found) < count:
             options = list(solved[0].options)
             rng.shuffle(options)
             question = Question(solved[0].question, tuple(options))
-            questions.append(DemoQuestion(question, solved[0].solution))
-    return questions
+            found.append(DemoQuestion(question, solved[0].solution))
+    return found
 
 
 def _moment(deltas: Sequence[SemanticDelta], layout: Layout) -> Moment:
-    truth_by_stamp = {image.stamp_ns: image for image in layout.images}
-    earlier_deltas = tuple(delta for delta in deltas if delta.stamp_ns in truth_by_stamp)
-    poses = tuple(truth_by_stamp[delta.stamp_ns].pose(layout.frame_id) for delta in earlier_deltas)
-    return Moment(earlier_deltas, poses, layout)
+    known = {image.stamp_ns: image for image in layout.images}
+    seen = tuple(delta for delta in deltas if delta.stamp_ns in known)
+    poses = tuple(known[delta.stamp_ns].pose(layout.frame_id) for delta in seen)
+    return Moment(seen, poses, layout)
 
 
 _PIPELINE = (

@@ -218,8 +218,8 @@ def play(
         _let_pass(arm, arm.now_s + config.wait_s, sight, every_s)
         tool, things = arm.tool().position, sight(arm)
         seed = f'{episode_id}/{len(steps)}'
-        proposed = propose_candidates(things, tool, robot.metadata, robot.candidates, seed)
-        candidates = tuple(each.position for each in proposed)
+        found = propose_candidates(things, tool, robot.metadata, robot.candidates, seed)
+        candidates = tuple(each.position for each in found)
         chosen = chooser.choose(Choice(things, tool, candidates))
         image = arm.image() if arm.camera else None
         step = TrialStep(arm.now_s, tool, candidates, chosen.index, chosen.closed, image)

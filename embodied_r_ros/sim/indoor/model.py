@@ -315,10 +315,8 @@ def _add_material(spec: Any, name: str, texture: NDArray[np.uint8], cube: bool =
     """Add a material that shows the texture once on a plane, or on each face of a box."""
     kind = mujoco.mjtTexture.mjTEXTURE_CUBE if cube else mujoco.mjtTexture.mjTEXTURE_2D
     height, width, channels = texture.shape
-    new_texture = spec.add_texture(
-        name=name, type=kind, width=width, height=height, nchannel=channels
-    )
-    new_texture.data = texture.tobytes()
+    made = spec.add_texture(name=name, type=kind, width=width, height=height, nchannel=channels)
+    made.data = texture.tobytes()
     material = spec.add_material(name=name)
     material.textures[mujoco.mjtTextureRole.mjTEXROLE_RGB] = name
 

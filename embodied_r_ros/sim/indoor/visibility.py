@@ -146,21 +146,19 @@ def views_of(
     cosines = -np.einsum('ij,ij->i', offsets, normals) / lengths
     solid = np.maximum(cosines, 0.0) * areas / lengths**2  # solid angle of each sample [sr]
     optical = offsets @ (pose.rotation() @ BODY_FROM_OPTICAL)
-    is_visible = (solid > 0) & _is_inside(optical, camera)
-    rays = offsets[is_visible] / lengths[is_visible, None]
+    seen = (solid > 0) & _is_inside(optical, camera)
+    rays = offsets[seen] / lengths[seen, None]
     distances, met = world.cast(pose.position, rays)
-    is_visible[is_visible] = (met == owner[is_visible]) | (
-        distances > lengths[is_visible] - _TOUCH_M
-    )
+    seen[seen] = (met == owner[seen]) | (distances > lengths[seen] - _TOUCH_M)
     # A solid angle fills more pixels the further from the axis it lies.
     axis = np.maximum(optical[:, 2] / lengths, 1e-3)
     filled = solid / axis**3 * camera.fx * camera.fy / (camera.width * camera.height)
     views = []
     for index, surface, position in present:
         mine = owner == index
-        share = float(solid[mine & is_visible].sum() / solid[mine].sum())
+        share = float(solid[mine & seen].sum() / solid[mine].sum())
         if share > 0:
-            area = float(filled[mine & is_visible].sum())
+            area = float(filled[mine & seen].sum())
             views.append(_view(index, surface, position, pose, (share, area)))
     return tuple(views)
 
