@@ -9,7 +9,7 @@ from enum import Enum
 import math
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.arm.gate_rules import Accepted, ProposalCase, RULES, shown, Stamped, target
+from embodied_r_ros.arm.gate_rules import Accepted, excerpt, ProposalCase, RULES, Stamped, target
 from embodied_r_ros.common.errors import ConfigError, InputError
 from embodied_r_ros.common.settings import check_settings, setting
 from embodied_r_ros.common.untrusted import as_data
@@ -155,7 +155,7 @@ class Gate:
         if not self.config.confirm:
             return self._accept(case)
         if self.waiting is not None:
-            reason = f'another proposal waits for its operator: {shown(self.waiting.id)}'
+            reason = f'another proposal waits for its operator: {excerpt(self.waiting.id)}'
             return _refused(proposal, CONFIRMATION, reason)
         self.waiting, self._since_ns = proposal, now_ns
         reason = f'an operator has {self.config.confirm_within_s:g} s to confirm it'
@@ -174,9 +174,10 @@ class Gate:
         """
         proposal = self.waiting
         if proposal is None or proposal.id != proposal_id:
-            waits = shown(proposal.id) if proposal else 'none'
+            waits = excerpt(proposal.id) if proposal else 'none'
             msg = (
-                f'proposal {shown(proposal_id)!r} does not wait for an operator; waiting: {waits}'
+                f'proposal {excerpt(proposal_id)!r} does not wait for an operator; '
+                f'waiting: {waits}'
             )
             raise InputError(msg)
         if late := self.expire(now_ns):

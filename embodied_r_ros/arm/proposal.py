@@ -26,37 +26,37 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ArmDescription:
-    """What is told of an arm, in a frame of its own: the task frame, turned where need be."""
+    """The description of an arm, in a frame of its own: the task frame, turned if necessary."""
 
-    robot: Robot | None = None  # None: nothing is told of one
-    view: TableView | None = None  # its table; None: where the camera is, is not known
+    robot: Robot | None = None  # None: no robot is described
+    view: TableView | None = None  # its table; None: the camera's pose is unknown
     quarters: int = 0  # turns of the task frame about z by 90 degrees
 
     @property
     def metadata(self) -> RobotMetadata | None:
-        """What is told of the robot, in that frame."""
+        """The robot's metadata in the description frame."""
         return self.robot.metadata if self.robot else None
 
     def frame(self, frame_id: str) -> str:
         """Name of that frame, for positions of the frame that is named."""
         return self.robot.metadata.frame_id if self.robot else frame_id
 
-    def told(self, position: Position) -> Position:
-        """A position of the task frame in that frame [m]."""
+    def to_description_frame(self, position: Position) -> Position:
+        """Turn a position of the task frame into the description frame [m]."""
         return turned(position, self.quarters) if self.quarters else position
 
-    def meant(self, position: Position) -> Position:
-        """A position of that frame in the task frame [m]."""
+    def to_task_frame(self, position: Position) -> Position:
+        """Turn a position of the description frame into the task frame [m]."""
         return turned(position, -self.quarters) if self.quarters else position
 
 
 def describe_arm(
     robot: Robot, camera: Pose | None, tool: Position | None = None
 ) -> ArmDescription:
-    """How an arm is told, by how its camera stands.
+    """Describe an arm, by the place of its camera.
 
     Args:
-        robot: What its file tells; `questions.camera` says which cameras are allowed.
+        robot: The robot of its file; `questions.camera` says which cameras are allowed.
         camera: Pose of the optical frame in the task frame; None: as the file places it. Where
             that is unknown too, nothing can be checked.
         tool: Where the end effector was when the image was taken [m]; None: not known.
@@ -78,22 +78,22 @@ def _quarters(camera: Pose, robot: Robot) -> int:
     allowed = robot.questions.camera
     if allowed == 'declared':
         return 0
-    seen = axis_view(camera, robot.metadata.reference)
-    if seen.why_not:
+    view = axis_view(camera, robot.metadata.reference)
+    if view.why_not:
         msg = (
-            f'no words for axes hold for the camera: {seen.why_not}. Correct its pose '
+            f'no words for axes hold for the camera: {view.why_not}. Correct its pose '
             "(camera_position in the robot's file, or tf), or set `camera: declared` in the "
             "file's questions where it faces the robot"
         )
         raise InputError(msg)
-    if seen.quarters and allowed == 'facing':
+    if view.quarters and allowed == 'facing':
         msg = (
-            f'the camera does not face the robot, but stands {90 * seen.quarters} degrees round '
+            f'the camera does not face the robot, but stands {90 * view.quarters} degrees round '
             "from there: `camera: any` in the questions of the robot's file asks in a frame that "
             'is turned so far'
         )
         raise InputError(msg)
-    return seen.quarters
+    return view.quarters
 
 
 _NEXT = 'Which position should the end effector go to next?'
@@ -118,8 +118,8 @@ def keypoint_question(
         frame_id: Frame of the positions.
         candidates: Positions to choose from [m].
         labels: What is at each of them; as many as candidates, or none.
-        robot: What is told of the robot; None: nothing.
-        state: Where the end effector is [m]; None: not told.
+        robot: The robot to describe; None: no robot.
+        state: Where the end effector is [m]; None: not stated.
 
     Raises:
         InputError: There is nothing to choose from, or the request contradicts itself.
@@ -145,8 +145,8 @@ def gripper_question(
     Args:
         task: The task, in words.
         frame_id: Frame of all positions.
-        robot: What is told of the robot; None: nothing.
-        state: Where the end effector is [m]; None: not told.
+        robot: The robot to describe; None: no robot.
+        state: Where the end effector is [m]; None: not stated.
 
     Raises:
         InputError: As for `keypoint_question`.
@@ -156,19 +156,19 @@ def gripper_question(
 
 def task_text(
     task: str,
-    asked: str,
+    question: str,
     frame_id: str,
     robot: RobotMetadata | None = None,
     state: Position | None = None,
 ) -> str:
-    """What is asked about a task, and what is told of coordinates, robot and end effector.
+    """The text of a task: task, question, coordinates, robot and end effector.
 
     Args:
         task: The task, in words.
-        asked: The question itself.
+        question: The question itself.
         frame_id: Frame of all positions.
-        robot: What is told of the robot; None: nothing.
-        state: Where the end effector is [m]; None: not told.
+        robot: The robot to describe; None: no robot.
+        state: Where the end effector is [m]; None: not stated.
 
     Raises:
         InputError: Task or frame are empty, the robot's frame is another, or a number not finite.
@@ -177,7 +177,7 @@ def task_text(
     if not words or not frame_id:
         msg = f'task {task!r} in frame {frame_id!r}: expected both'
         raise InputError(msg)
-    return f'{task_sentence(words)} {asked} {coordinates_text(frame_id, robot, state)}'
+    return f'{task_sentence(words)} {question} {coordinates_text(frame_id, robot, state)}'
 
 
 def task_sentence(task: str) -> str:
@@ -189,23 +189,23 @@ def task_sentence(task: str) -> str:
 def coordinates_text(
     frame_id: str, robot: RobotMetadata | None = None, state: Position | None = None
 ) -> str:
-    """What is told of coordinates, robot and end effector (see `task_text`).
+    """The sentences about coordinates, robot and end effector (see `task_text`).
 
     Raises:
         InputError: The robot's frame is another, or a number is not finite.
     """
-    said = [f'Positions are x, y, z in metres in the frame {frame_id}.']
+    sentences = [f'Positions are x, y, z in metres in the frame {frame_id}.']
     if robot:
         if robot.frame_id != frame_id:
             msg = f"positions are in {frame_id!r}: expected the robot's frame {robot.frame_id!r}"
             raise InputError(msg)
-        said.append(robot.text())
+        sentences.append(robot.text())
     if state:
         if not all(map(math.isfinite, state)):
             msg = f'state {state} is not finite: expected x, y, z [m]'
             raise InputError(msg)
-        said.append(f'The end effector is at {position_text(state)}.')
-    return ' '.join(said)
+        sentences.append(f'The end effector is at {position_text(state)}.')
+    return ' '.join(sentences)
 
 
 def proposal_of(

@@ -79,7 +79,7 @@ class StandingTask:
 
         Args:
             now_ns: The time.
-            seen_ns: When the newest thing was seen; 0: nothing was.
+            seen_ns: Stamp of the newest observation; 0: there is none.
         """
         config = self.config
         if not config.task or not seen_ns:
@@ -93,12 +93,12 @@ class StandingTask:
         is_fresh = seen_ns >= self._seen_after_ns
         return is_fresh or now_ns - self._seen_after_ns > config.look_s * NS_PER_S
 
-    def asked(self, now_ns: int) -> None:
-        """Take that the next keypoint is being asked for."""
+    def note_request(self, now_ns: int) -> None:
+        """Note that the next keypoint was requested."""
         self._phase, self._since_ns, self._asked_ns = _Phase.ASKED, now_ns, now_ns
 
-    def answered(self, proposal_id: str, now_ns: int) -> None:
-        """Take what was proposed; an empty id: nothing was."""
+    def note_answer(self, proposal_id: str, now_ns: int) -> None:
+        """Note the proposal that came; an empty id: there is none."""
         if self._phase is _Phase.ASKED:
             self._phase = _Phase.PROPOSED if proposal_id else _Phase.FREE
             self._id, self._since_ns = proposal_id, now_ns

@@ -45,10 +45,10 @@ class Health:
 def fallback_health(
     problems: Mapping[Rung, str], last_problem: str, values: Mapping[str, Any]
 ) -> Health:
-    """Health of a node whose models stand on a ladder.
+    """Health of a node whose models have fallbacks.
 
     Args:
-        problems: Why rungs are left out now.
+        problems: Why models are left out now.
         last_problem: Why the newest piece of work failed on all of them; empty: it did not.
         values: The node's other figures.
     """
@@ -58,7 +58,7 @@ def fallback_health(
         return Health(Level.ERROR, last_problem, told)
     if left_out:
         name, text = next(iter(left_out.items()))
-        return Health(Level.WARN, f'a lower rung stands in; {name[:-8]}: {text}', told)
+        return Health(Level.WARN, f'a fallback stands in; {name[:-8]}: {text}', told)
     return Health(Level.OK, 'ready', told)
 
 

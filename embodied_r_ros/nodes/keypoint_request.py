@@ -162,7 +162,7 @@ class Arm:
                 task=goal.task,
                 frame_id=goal.frame_id,
                 candidates=[
-                    vector_to_msg(ROS_MESSAGES, 'Point', told.meant(each.position))
+                    vector_to_msg(ROS_MESSAGES, 'Point', told.to_task_frame(each.position))
                     for each in sampled
                 ],
                 max_age_s=goal.max_age_s,
@@ -194,7 +194,9 @@ class Arm:
         return self._question(goal, now_ns, self._told(goal.frame_id, seen_ns))
 
     def _question(self, goal: Any, now_ns: int, told: ArmDescription) -> Question:
-        candidates = [told.told(vector_from_msg(point)) for point in goal.candidates]
+        candidates = [
+            told.to_description_frame(vector_from_msg(point)) for point in goal.candidates
+        ]
         state = self._told_state(goal.frame_id, now_ns, told)
         frame_id, labels = told.frame(goal.frame_id), goal.candidate_labels
         question = keypoint_question(goal.task, frame_id, candidates, labels, told.metadata, state)
@@ -222,7 +224,7 @@ class Arm:
                 "is not known: set camera_position in the robot's file, or arm.camera_frame"
             )
             raise InputError(msg)
-        tool = told.told(self._state(frame_id, now_ns))
+        tool = told.to_description_frame(self._state(frame_id, now_ns))
         things = seen_things(deltas, view)
         return propose_candidates(things, tool, robot.metadata, robot.candidates, seed)
 
@@ -245,7 +247,7 @@ class Arm:
 
     def _told_state(self, frame_id: str, now_ns: int, told: ArmDescription) -> Position | None:
         """Where the end effector is now, in the frame that is told [m]; None: it is not told."""
-        return told.told(self._state(frame_id, now_ns)) if told.robot else None
+        return told.to_description_frame(self._state(frame_id, now_ns)) if told.robot else None
 
     def _state(self, frame_id: str, now_ns: int) -> Position:
         """Where the end effector is now, in the frame of the candidates [m]."""

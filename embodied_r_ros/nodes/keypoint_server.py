@@ -148,7 +148,7 @@ class KeypointServer:
         newest_ns = deltas[-1].stamp_ns if deltas else 0
         if not self._asker.is_idle() or not self._task.wants(now_ns, newest_ns):
             return
-        self._task.asked(now_ns)
+        self._task.note_request(now_ns)
         goal = PredictKeypoint.Goal(task=self._task.config.task, frame_id=self._arm.frame_id)
         this_round = self._round
 
@@ -169,7 +169,7 @@ class KeypointServer:
         result = PredictKeypoint.Result()
         fill_keypoint(goal, result, outcome)
         # Before it is published: the gate may be quick.
-        self._task.answered(result.proposal.id, self._node.now_ns())
+        self._task.note_answer(result.proposal.id, self._node.now_ns())
         if result.proposal.id:
             self._proposals.publish(result.proposal)
         elif outcome.termination not in _ENDED:

@@ -177,7 +177,7 @@ def _arm_moments(
     """The moments that are asked about, with what had been seen until then."""
     on_arrival = robot.questions.grip == 'arrival'
     shown = shown.gripping_on_arrival() if on_arrival else shown
-    for index, keypoint_index in shown.asked(robot.questions.stride):
+    for index, keypoint_index in shown.keypoint_pairs(robot.questions.stride):
         stamp_ns = shown.states[index].stamp_ns
         seen = tuple(delta for delta in episode.deltas if delta.stamp_ns <= stamp_ns)
         moment = ArmMoment(shown, index, keypoint_index, seen, f'{episode.id}/{index}')
