@@ -72,10 +72,10 @@ class BagPlayer(ManagedNode):
         self._path = Path(config.bag).expanduser()
         with open_bag(self._path) as reader:
             chosen = [c for c in reader.connections if is_chosen(c.topic, config)]
-            known = sorted({c.topic for c in reader.connections})
+            topics = sorted({c.topic for c in reader.connections})
         self._outputs = dict(self._announce(chosen))
         if not self._outputs:
-            msg = f'{self._path} has no topic to play: it has {", ".join(known) or "none"}'
+            msg = f'{self._path} has no topic to play: it has {", ".join(topics) or "none"}'
             raise BagError(msg)
         self._bag_clock = self.publisher(Clock, '/clock', QoSProfile(depth=1))
         self.serve(Trigger, '~/pause', self._pause)
@@ -108,7 +108,7 @@ class BagPlayer(ManagedNode):
         return Health(level, state, values)
 
     def _announce(self, connections: Sequence[Connection]) -> list[tuple[str, Publisher]]:
-        found = []
+        outputs = []
         for connection in connections:
             try:
                 kind = message_class(connection.msgtype)
@@ -118,8 +118,8 @@ class BagPlayer(ManagedNode):
                 )
                 continue
             profile = playing_qos(connection)
-            found.append((connection.topic, self.publisher(kind, connection.topic, profile)))
-        return found
+            outputs.append((connection.topic, self.publisher(kind, connection.topic, profile)))
+        return outputs
 
     def _publish(self, topic: str, data: bytes) -> None:
         self._outputs[topic].publish(data)
@@ -152,8 +152,8 @@ class BagPlayer(ManagedNode):
 
 def is_chosen(topic: str, config: BagPlayerConfig) -> bool:
     """Tell whether a topic is to be played."""
-    wanted = any(fnmatchcase(topic, pattern) for pattern in config.topics)
-    return wanted and not any(fnmatchcase(topic, p) for p in config.exclude_topics)
+    is_included = any(fnmatchcase(topic, pattern) for pattern in config.topics)
+    return is_included and not any(fnmatchcase(topic, p) for p in config.exclude_topics)
 
 
 def playing_qos(connection: Connection) -> QoSProfile:

@@ -53,13 +53,13 @@ def fallback_health(
         values: The node's other figures.
     """
     left_out = {f'{rung.name.lower()}_problem': text for rung, text in problems.items()}
-    told = {**values, **left_out}
+    details = {**values, **left_out}
     if last_problem:
-        return Health(Level.ERROR, last_problem, told)
+        return Health(Level.ERROR, last_problem, details)
     if left_out:
         name, text = next(iter(left_out.items()))
-        return Health(Level.WARN, f'a fallback stands in; {name[:-8]}: {text}', told)
-    return Health(Level.OK, 'ready', told)
+        return Health(Level.WARN, f'a fallback stands in; {name[:-8]}: {text}', details)
+    return Health(Level.OK, 'ready', details)
 
 
 class Meter:

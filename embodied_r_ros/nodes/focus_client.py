@@ -53,7 +53,7 @@ class FocusClient:
             CancelledError: `cancel` was set.
         """
         end = time.monotonic() + deadline_s
-        found: list[FocusText] = []
+        texts: list[FocusText] = []
         ordered = sorted(deltas, key=lambda delta: delta.camera)
         for camera, group in groupby(ordered, key=lambda delta: delta.camera):
             request = Focus.Request(
@@ -62,8 +62,8 @@ class FocusClient:
                 keyframe_ids=[delta.to_id for delta in group],
                 camera=camera,
             )
-            found += self._call(request, end, cancel)
-        return found
+            texts += self._call(request, end, cancel)
+        return texts
 
     def _call(
         self, request: Focus.Request, end: float, cancel: threading.Event | None
@@ -72,11 +72,11 @@ class FocusClient:
         if left_s <= 0 or not self._client.service_is_ready():
             return []
         request.deadline_s = left_s
-        done = threading.Event()
+        arrival = threading.Event()
         future = self._client.call_async(request)
-        future.add_done_callback(lambda _: done.set())
+        future.add_done_callback(lambda _: arrival.set())
         try:
-            while not done.wait(_POLL_S):
+            while not arrival.wait(_POLL_S):
                 if cancel is not None and cancel.is_set():
                     msg = 'the look was cancelled'
                     raise CancelledError(msg)

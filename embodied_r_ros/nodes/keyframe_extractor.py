@@ -200,17 +200,18 @@ class KeyframeExtractorNode(ManagedNode):
             self._latency_s = (self.now_ns() - keyframe.stamp_ns) / NS_PER_S
 
     def _completed(self, image: StampedImage) -> StampedImage:
-        """The image with what is known of its camera."""
+        """The image with the intrinsics and the pose of its camera, where known."""
         height, width = image.image.shape[:2]
-        known = self._intrinsics
-        fits = known is not None and (known.width, known.height) == (width, height)
-        if known is not None and not fits:
-            text = f'camera_info is of {known.width}x{known.height}, the image {width}x{height}'
+        intrinsics = self._intrinsics
+        fits = intrinsics is not None and (intrinsics.width, intrinsics.height) == (width, height)
+        if intrinsics is not None and not fits:
+            size = f'{intrinsics.width}x{intrinsics.height}'
+            text = f'camera_info is of {size}, the image {width}x{height}'
             self._note_problem(ImageError(text))
         if not image.stamp_ns:
             self._note_problem(ImageError('images have no stamp: set it in the camera driver'))
         pose = self._pose_at(image.stamp_ns)
-        return replace(image, intrinsics=known if fits else None, pose=pose)
+        return replace(image, intrinsics=intrinsics if fits else None, pose=pose)
 
     def _pose_at(self, stamp_ns: int) -> Pose | None:
         if not self._expects_odometry():

@@ -131,8 +131,8 @@ class ProposalGate(ManagedNode):
         except InputError as error:
             return _not_done(response, response.ERROR_NO_SUCH_ANSWER, str(error))
         who = excerpt(request.operator_name) or 'not stated'
-        said = 'confirmed' if let_through else 'refused'
-        self.get_logger().info(f'{_place(judgement.proposal)}: {said} by operator: {who}')
+        decision = 'confirmed' if let_through else 'refused'
+        self.get_logger().info(f'{_place(judgement.proposal)}: {decision} by operator: {who}')
         self._tell(judgement, self._waiting)
         if let_through and judgement.decision is Decision.REFUSED:
             reason = f'it is refused now: {judgement.rule}: {judgement.reason}'

@@ -135,9 +135,9 @@ class SemanticPerceiver(ManagedNode):
     def report(self) -> Health:
         """Say how the perceiving goes."""
         stats = self._worker.stats()
-        ladder = self._perceiver if isinstance(self._perceiver, FallbackPerceiver) else None
+        fallback = self._perceiver if isinstance(self._perceiver, FallbackPerceiver) else None
         values: dict[str, Any] = {
-            'model': self._models.name(ladder.rung if ladder else Rung.PRIMARY),
+            'model': self._models.name(fallback.rung if fallback else Rung.PRIMARY),
             'keyframes': stats.submitted,
             'deltas': stats.published,
             'failed': stats.failed,
@@ -147,9 +147,9 @@ class SemanticPerceiver(ManagedNode):
             'waiting': stats.waiting,
             'latency_s': stats.last_latency_ns / NS_PER_S,
         }
-        if ladder:
-            values['stood_in'] = ladder.stood_in
-            problems = ladder.problems()
+        if fallback:
+            values['stood_in'] = fallback.stood_in
+            problems = fallback.problems()
             if problems and not self._last_error:
                 return fallback_health(problems, '', values)
         if self._last_error:
@@ -208,7 +208,7 @@ class SemanticPerceiver(ManagedNode):
         """Publish a delta. Runs in a thread of the worker."""
         self._last_error = delta.error if delta.kind is DeltaKind.FAILED else ''
         self._output.publish(delta_to_msg(ROS_MESSAGES, delta))
-        if self._models.heard(delta.model):
+        if self._models.note(delta.model):
             self.publish_provenance()
 
     async def _focus(self, request: Focus.Request, response: Focus.Response) -> Focus.Response:

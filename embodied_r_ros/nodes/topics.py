@@ -100,12 +100,14 @@ def playing_remappings(
         New name of each topic that gets one.
     """
     inside = full_name('', namespace).rstrip('/') + '/'
-    named = {topic for name in listened if name for topic in (name, f'{name}/compressed')}
-    left = _GLOBAL | named
+    remapped_topics = {
+        topic for name in listened if name for topic in (name, f'{name}/compressed')
+    }
+    excluded = _GLOBAL | remapped_topics
     return {
         topic: full_name(topic.lstrip('/'), namespace)
         for topic in topics
-        if topic not in left and not topic.startswith(inside)
+        if topic not in excluded and not topic.startswith(inside)
     }
 
 
@@ -196,8 +198,8 @@ def _transforms() -> list[RecordedTopic]:
 def topic_values(audit: AuditReport) -> dict[str, str]:
     """How each topic comes, for the diagnostics; the topics that come."""
     return {
-        f'{told.topic} [Hz]': f'{told.rate_hz:.2f}, longest gap {told.longest_gap_s:.2f} s, '
-        f'{told.out_of_order} out of order'
-        for told in audit.topics
-        if told.messages
+        f'{entry.topic} [Hz]': f'{entry.rate_hz:.2f}, longest gap {entry.longest_gap_s:.2f} s, '
+        f'{entry.out_of_order} out of order'
+        for entry in audit.topics
+        if entry.messages
     }

@@ -81,9 +81,9 @@ class ArmStage:
             kind = message_class('tf2_msgs/msg/TFMessage')
             self._frames = publish(kind, '/tf', topics.TRANSFORMS)
         subscribe = node.create_subscription
-        self._heard: list[KeypointProposal] = []
+        self._proposals: list[KeypointProposal] = []
         self._refusals: list[str] = []
-        subscribe(KeypointProposal, 'keypoint_accepted', self._heard.append, topics.RESULT)
+        subscribe(KeypointProposal, 'keypoint_accepted', self._proposals.append, topics.RESULT)
         subscribe(DiagnosticStatus, 'keypoint_refused', self._take_refusal, topics.RESULT)
 
     def play(
@@ -105,7 +105,7 @@ class ArmStage:
             reached: Called where a keypoint is reached.
             check: Called now and then; what it raises ends the trial.
         """
-        self._heard.clear()
+        self._proposals.clear()
         self._refusals.clear()
         self._mark(arm, episode_id, EpisodeEvent.START)
         self._show(arm)
@@ -151,7 +151,7 @@ class ArmStage:
     def _obey(self, arm: TrialArm, episode_id: str, image: NDArray[Any]) -> list[TrialStep]:
         """Go to what was accepted; returns the steps that this is."""
         steps = []
-        for msg in self._heard:
+        for msg in self._proposals:
             if msg.episode_id != episode_id or msg.pose.header.frame_id != self._frame_id:
                 continue
             closed = msg.gripper == msg.GRIPPER_CLOSED if msg.gripper_valid else None
@@ -160,7 +160,7 @@ class ArmStage:
             chosen = int(msg.candidate_index)
             steps.append(TrialStep(arm.now_s, tool, candidates, chosen, closed, image))
             arm.go(vector_from_msg(msg.pose.pose.position), closed=closed)
-        self._heard.clear()
+        self._proposals.clear()
         return steps
 
     def _tell(self, arm: TrialArm) -> None:

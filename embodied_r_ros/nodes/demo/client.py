@@ -56,17 +56,20 @@ class DemoClient:
         self._ask = ActionClient(self.node, Ask, 'ask')
 
     def spin_until(
-        self, done: Callable[[], bool], timeout_s: float, check: Callable[[], None] | None = None
+        self,
+        condition: Callable[[], bool],
+        timeout_s: float,
+        check: Callable[[], None] | None = None,
     ) -> bool:
         """Run callbacks until something is so; tells whether it came to be in time.
 
         Args:
-            done: Whether it is so.
+            condition: Whether it is so.
             timeout_s: How long to wait [s].
             check: Called now and then; what it raises ends the wait.
         """
         end = time.monotonic() + timeout_s
-        while not done():
+        while not condition():
             if time.monotonic() > end:
                 return False
             self._executor.spin_once(timeout_sec=0.05)
@@ -106,10 +109,10 @@ class DemoClient:
             EmbodiedRError: They do not have them in time.
         """
 
-        def found() -> bool:
+        def is_ready() -> bool:
             return all(self.node.count_subscribers(t) >= count for t, count in counts.items())
 
-        if not self.spin_until(found, timeout_s):
+        if not self.spin_until(is_ready, timeout_s):
             msg = f'not every node listens after {timeout_s:.0f} s: {", ".join(counts)}'
             raise EmbodiedRError(msg)
         # What this node has discovered, the others discover at about the same time.
@@ -168,7 +171,7 @@ class DemoClient:
         self.call(Trigger, 'bag_player/resume', Trigger.Request())
 
     def ask(
-        self, question: Question, heard: Callable[[str], None], timeout_s: float
+        self, question: Question, on_text: Callable[[str], None], timeout_s: float
     ) -> tuple[Answer, str]:
         """Ask, and hear the text as it is generated.
 
@@ -182,14 +185,14 @@ class DemoClient:
         goal.deadline_s = timeout_s
 
         def hear(feedback: Any) -> None:
-            heard(feedback.feedback.text)
+            on_text(feedback.feedback.text)
 
         self.spin_until(self._ask.server_is_ready, _REPLY_S)
-        sent = self._ask.send_goal_async(goal, feedback_callback=hear)
-        if not self.spin_until(sent.done, _REPLY_S) or not sent.result().accepted:
+        sending = self._ask.send_goal_async(goal, feedback_callback=hear)
+        if not self.spin_until(sending.done, _REPLY_S) or not sending.result().accepted:
             msg = 'the reasoner did not take the question'
             raise EmbodiedRError(msg)
-        result = sent.result().get_result_async()
+        result = sending.result().get_result_async()
         if not self.spin_until(result.done, timeout_s + _REPLY_S):
             msg = f'no answer within {timeout_s:.0f} s'
             raise EmbodiedRError(msg)
