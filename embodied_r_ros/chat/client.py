@@ -93,17 +93,17 @@ class HttpChatClient:
         """
         watch = Watch(deadline_s, cancel, self._base)
         for attempt in range(self._config.retries + 1):
-            begun = False
+            has_text = False
             try:
                 if self._config.adapters:
                     self._served = self._identify(watch)
                 for chunk in self._attempt(request, watch, EventReader()):
-                    begun = True
+                    has_text = True
                     yield chunk
                 return
             except _PassingError:
                 self._served = None
-                if begun or attempt == self._config.retries:
+                if has_text or attempt == self._config.retries:
                     raise
             watch.sleep(self._config.backoff_s * 2**attempt)
 
@@ -129,18 +129,18 @@ class HttpChatClient:
         """Ask once; once more without its optional parts where the server refuses them."""
         lacking = self._lacking
         optional = optional_parts(request) - lacking
-        begun = False
+        has_text = False
         try:
             for chunk in self._ask(request, watch, reader, lacking):
-                begun = True
+                has_text = True
                 yield chunk
         except RefusedError:
-            if begun or not optional:
+            if has_text or not optional:
                 raise
             yield from self._ask(request, watch, reader, lacking | optional)
             self._lacking = lacking | optional
-        known, spoke = self._served, _plain(reader.model)
-        if known and spoke and spoke != (known.adapter or known.name):
+        served, spoke = self._served, _plain(reader.model)
+        if served and spoke and spoke != (served.adapter or served.name):
             # Adapters come and go while others speak; any other change is one of the server.
             self._served = self._adapters.get(spoke)
 
@@ -162,7 +162,7 @@ class HttpChatClient:
                         msg = f'{self._base} ignores max_tokens {request.sampling.max_tokens}'
                         raise ModelError(msg)
                     yield chunk
-                if reader.done:
+                if reader.is_complete:
                     return
         msg = f'{self._base} ended the reply before the completion was complete'
         raise _PassingError(msg)
@@ -198,8 +198,8 @@ class HttpChatClient:
                 f'set {variable}, or {variable}_FILE'
             )
             raise ModelError(msg)
-        asked = f', asked for model {self._config.model!r}' if self._config.model else ''
-        msg = f'{self._base} failed with status {reply.status}{asked}: {detail}'
+        request = f', asked for model {self._config.model!r}' if self._config.model else ''
+        msg = f'{self._base} failed with status {reply.status}{request}: {detail}'
         kinds = {**dict.fromkeys(_PASSING, _PassingError), **dict.fromkeys(REFUSALS, RefusedError)}
         raise kinds.get(reply.status, ModelError)(msg)
 
@@ -232,14 +232,14 @@ class HttpChatClient:
 
     def _identify(self, watch: Watch) -> _Served:
         """Ask the server what it serves, and refuse another model than the config names."""
-        wanted = self._config.model
+        model = self._config.model
         listed = self._listed(watch)
         prefix = self._config.adapters
         newest = [name for name in listed if prefix and name.startswith(prefix)][-1:]
-        name = wanted if wanted in listed else self._probe(watch) if not newest else ''
-        if wanted and name and not _same_model(wanted, name):
-            known = ', '.join(listed) or name
-            msg = f'{self._base} serves {known}, not {wanted!r}: correct the model or the URL'
+        name = model if model in listed else self._probe(watch) if not newest else ''
+        if model and name and not _same_model(model, name):
+            names = ', '.join(listed) or name
+            msg = f'{self._base} serves {names}, not {model!r}: correct the model or the URL'
             raise ModelError(msg)
         name = newest[0] if newest else name
         entry = listed.get(name, {})
@@ -284,9 +284,9 @@ def _is_at_hand(folder: Path) -> bool:
         return False
 
 
-def _same_model(wanted: str, name: str) -> bool:
+def _same_model(model: str, name: str) -> bool:
     # Servers add a version or a path to the name that they were asked for.
-    return name.startswith(wanted) or Path(name).name == Path(wanted).name
+    return name.startswith(model) or Path(name).name == Path(model).name
 
 
 Value = TypeVar('Value')

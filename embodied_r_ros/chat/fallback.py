@@ -61,7 +61,7 @@ class FallbackConfig:
 
 @dataclass
 class _State:
-    """How a rung is."""
+    """State of a model."""
 
     problem: str = ''  # why it is not asked; empty: it is
     failures: int = 0  # since it last worked
@@ -70,7 +70,7 @@ class _State:
 
 @dataclass(frozen=True)
 class FallbackStep(Generic[Model]):
-    """One rung and what stands on it."""
+    """One rung and its model."""
 
     rung: Rung
     model: Model
@@ -138,10 +138,10 @@ class Fallback(Generic[Model]):
             # Where there is nothing else to ask, it is asked anyway.
             if len(self.steps) > 1 and not self._is_watched and not self._is_closed:
                 self._is_watched = True
-                threading.Thread(target=self._watch, name='ladder', daemon=True).start()
+                threading.Thread(target=self._watch, name='fallback', daemon=True).start()
 
     def problems(self) -> dict[Rung, str]:
-        """Why rungs are left out now, best first."""
+        """Why models are left out now, best first."""
         with self._changed:
             return {r: state.problem for r, state in self._states.items() if state.problem}
 
@@ -194,7 +194,7 @@ _NOBODY = {Rung.UNSET, Rung.REFUSE}
 
 
 class LatestModels:
-    """The models of a ladder. Its methods may be called from several threads."""
+    """The newest model of each rung. Its methods may be called from several threads."""
 
     def __init__(self, role: str, at_start: Iterable[ModelInfo]) -> None:
         """Take what the models are for, and those that answered at the start."""
@@ -202,13 +202,13 @@ class LatestModels:
         self._lock = threading.Lock()
         self._models: dict[Rung, ModelInfo] = {model.rung: model for model in at_start}
 
-    def heard(self, model: ModelInfo) -> bool:
-        """Take who spoke; True: it is another model than was known of its rung."""
+    def note(self, model: ModelInfo) -> bool:
+        """Note the model that spoke; True: another one spoke on its rung before."""
         if model.rung in _NOBODY or not model.name:
             return False
         with self._lock:
-            known = self._models.get(model.rung)
-            if known and _identity(known, model) == _identity(model, known):
+            before = self._models.get(model.rung)
+            if before and _identity(before, model) == _identity(model, before):
                 return False
             self._models[model.rung] = model
             return True
@@ -216,8 +216,8 @@ class LatestModels:
     def name(self, rung: Rung) -> str:
         """Name of the model on a rung."""
         with self._lock:
-            known = self._models.get(rung)
-        return known.name if known else f'{rung.name.lower()}, not heard yet'
+            model = self._models.get(rung)
+        return model.name if model else f'{rung.name.lower()}, not heard yet'
 
     def record(self) -> list[dict[str, Any]]:
         """The models for the record, best first."""

@@ -100,9 +100,9 @@ def _git_revision() -> str:
     command = ['git', '-C', str(_CLONE), 'describe', '--always', '--abbrev=40', '--dirty']
     command += ['--exclude', '*']
     try:
-        done = subprocess.run(
+        run = subprocess.run(
             command, capture_output=True, text=True, check=True, timeout=_GIT_TIMEOUT_S
         )
     except (OSError, subprocess.SubprocessError):
         return ''
-    return done.stdout.strip()
+    return run.stdout.strip()

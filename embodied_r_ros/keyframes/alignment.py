@@ -213,12 +213,12 @@ def align(first: View, second: View, offsets: NDArray[np.float32], passes: int =
             matches takes three.
     """
     for _ in range(passes - 1):
-        offsets = _continued(first, judged(first, second, _flowed(first, second, offsets)))
-    found = judged(first, second, _flowed(first, second, offsets))
-    return replace(found, offsets=_continued(first, found))
+        offsets = _continued(first, alignment_at(first, second, _flowed(first, second, offsets)))
+    alignment = alignment_at(first, second, _flowed(first, second, offsets))
+    return replace(alignment, offsets=_continued(first, alignment))
 
 
-def judged(first: View, second: View, offsets: NDArray[np.float32]) -> Alignment:
+def alignment_at(first: View, second: View, offsets: NDArray[np.float32]) -> Alignment:
     """Say where two views look alike, given where the cells of the first lie in the second.
 
     Likeness is normalised cross-correlation, which exposure and most of the lighting leave alone.
@@ -251,15 +251,15 @@ def seen_cells(first: View, second: View, alignment: Alignment) -> NDArray[np.fl
 
 def shares(first: View, second: View, alignment: Alignment) -> tuple[float, float]:
     """Share of the first view that the second sees, and the reverse, each 0..1."""
-    seen = seen_cells(first, second, alignment)
+    cells = seen_cells(first, second, alignment)
     # Area in the second view of what a cell shows there: the determinant of the mesh's gradient.
     places = cell_centres(first.width, first.height) + alignment.offsets
     along_x = np.gradient(places, axis=1) / CELL_PX
     along_y = np.gradient(places, axis=0) / CELL_PX
     growth = along_x[..., 0] * along_y[..., 1] - along_x[..., 1] * along_y[..., 0]
     ratio = first.width * first.height / (second.width * second.height)
-    covered = float(np.mean(seen * np.clip(growth, 0.0, _MAX_GROWTH))) * ratio
-    return float(np.mean(seen)), min(1.0, covered)
+    covered = float(np.mean(cells * np.clip(growth, 0.0, _MAX_GROWTH))) * ratio
+    return float(np.mean(cells)), min(1.0, covered)
 
 
 def roll(first: View, alignment: Alignment) -> float:
@@ -311,18 +311,18 @@ def _inside(view: View, places: NDArray[np.float32], rim_px: float = -0.5) -> ND
     return np.asarray(((places >= rim_px) & (places <= last)).all(axis=-1))
 
 
-def _continued(first: View, found: Alignment) -> NDArray[np.float32]:
+def _continued(first: View, alignment: Alignment) -> NDArray[np.float32]:
     """Offsets in which untrusted cells follow the trusted ones around them."""
-    trusted = found.trusted
+    trusted = alignment.trusted
     if int(trusted.sum()) < _MIN_TRUSTED:
-        return found.offsets
+        return alignment.offsets
     centres = cell_centres(first.width, first.height)
     step = max(1, int(trusted.sum()) // _FITTED_CELLS)
-    before, moves = centres[trusted][::step], found.offsets[trusted][::step]
+    before, moves = centres[trusted][::step], alignment.offsets[trusted][::step]
     homography = _fitted_homography(before, before + moves)
     trend = homography_offsets(first, homography)
     weight = trusted.astype(np.float32)[..., None]
-    layers = np.concatenate([(found.offsets - trend) * weight, weight], axis=-1)
+    layers = np.concatenate([(alignment.offsets - trend) * weight, weight], axis=-1)
     total = sum(
         share * cv2.blur(layers, (size, size), borderType=cv2.BORDER_CONSTANT)
         for size, share in _SURROUNDINGS

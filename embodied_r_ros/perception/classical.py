@@ -160,15 +160,15 @@ class ClassicalPerceiver:
         Raises:
             ModelError: The keyframe cannot be looked at.
         """
-        asked = set(re.findall('[a-z]+', ' '.join([question, *options]).lower()))
+        terms = set(re.findall('[a-z]+', ' '.join([question, *options]).lower()))
         try:
             view = self._view(keyframe)
         except _UNUSABLE as error:
             msg = f'keyframe {keyframe.id} cannot be looked at: {error}'
             raise ModelError(msg) from error
-        by_colour = bool(asked & _COLOURS)
-        named = [f for f in view.objects if (f.colour if by_colour else f.shape) in asked]
-        items = items_in_view(replace(view, objects=named))[: self.config.max_items]
+        by_colour = bool(terms & _COLOURS)
+        matches = [f for f in view.objects if (f.colour if by_colour else f.shape) in terms]
+        items = items_in_view(replace(view, objects=matches))[: self.config.max_items]
         text = change_text(items) if items else ''
         return FocusText(keyframe.id, keyframe.stamp_ns, text, keyframe.camera)
 

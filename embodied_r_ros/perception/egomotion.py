@@ -70,8 +70,8 @@ def match_features(first: Features, second: Features) -> NDArray[np.intp]:
     second_best = similarity.max(axis=1)
     # Squared distances of unit vectors are 2 - 2 s.
     is_clear = 1.0 - top < _MAX_RATIO**2 * (1.0 - second_best)
-    kept = rows[is_mutual & is_clear]
-    return np.stack([kept, best[kept]], axis=1)
+    indices = rows[is_mutual & is_clear]
+    return np.stack([indices, best[indices]], axis=1)
 
 
 UNKNOWN = Motion()
@@ -151,8 +151,8 @@ def relative_pose(
         return still
     best = general[0]
     if still:
-        needed = max(_TRANSLATION_LEAD, _TRANSLATION_SHARE * (len(first) - still.support))
-        if best.support < still.support + needed:
+        least_lead = max(_TRANSLATION_LEAD, _TRANSLATION_SHARE * (len(first) - still.support))
+        if best.support < still.support + least_lead:
             return still
     limit = best.support - _MIN_LEAD
     if any(pose.support > limit and _differ(pose, best) for pose in general[1:]):
@@ -211,12 +211,12 @@ def _rays(points: NDArray[np.float64]) -> NDArray[np.float64]:
 def _homography(
     first: NDArray[np.float64], second: NDArray[np.float64], tolerance: float
 ) -> NDArray[np.float64] | None:
-    found, _ = cv2.findHomography(
+    homography, _ = cv2.findHomography(
         first * _PIXELS, second * _PIXELS, cv2.USAC_MAGSAC, tolerance * _PIXELS
     )
-    if found is None or not np.all(np.isfinite(found)):
+    if homography is None or not np.all(np.isfinite(homography)):
         return None
-    return np.asarray(np.linalg.inv(_CAMERA) @ found @ _CAMERA, np.float64)
+    return np.asarray(np.linalg.inv(_CAMERA) @ homography @ _CAMERA, np.float64)
 
 
 def _nearest_rotation(matrix: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -127,9 +127,9 @@ def perceive_all(
 
 
 class FallbackPerceiver:
-    """Perceives with the best rung that works, and with the next one what that one cannot.
+    """Perceives with the best model that works, and with the next one what that one cannot.
 
-    Where all of them fail, the keyframe is to blame, and no rung is left out for it.
+    Where all of them fail, the keyframe is to blame, and no model is left out for it.
     """
 
     def __init__(
@@ -137,33 +137,33 @@ class FallbackPerceiver:
     ) -> None:
         """Take the perceivers by rung; the best one has the lowest number."""
         steps = [FallbackStep(r, perceivers[r]) for r in sorted(perceivers, key=lambda r: r.value)]
-        self._ladder = Fallback(steps, _check, config or FallbackConfig())
+        self._fallback = Fallback(steps, _check, config or FallbackConfig())
         self._first = steps[0]
         self._stood_in = 0
         self._lock = threading.Lock()
 
     @property
     def stood_in(self) -> int:
-        """How many deltas a lower rung gave."""
+        """How many deltas a fallback gave."""
         with self._lock:
             return self._stood_in
 
     @property
     def rung(self) -> Rung:
-        """The rung that is asked first now."""
-        return self._ladder.order()[0].rung
+        """The rung of the model that comes first now."""
+        return self._fallback.order()[0].rung
 
     def problems(self) -> dict[Rung, str]:
-        """Why rungs are left out now."""
-        return self._ladder.problems()
+        """Why models are left out now."""
+        return self._fallback.problems()
 
     def perceive(self, earlier: Keyframe | None, later: Keyframe) -> SemanticDelta:
         """Say what the later keyframe adds; its `model` says who said so."""
         failed: list[tuple[FallbackStep[Perceiver], SemanticDelta]] = []
-        for step in self._ladder.order():
+        for step in self._fallback.order():
             delta = _perceived(step.model, earlier, later)
             if delta.kind is not DeltaKind.FAILED:
-                self._note(step, [(other, told.error, None) for other, told in failed])
+                self._note(step, [(other, failure.error, None) for other, failure in failed])
                 with self._lock:
                     self._stood_in += step is not self._first
                 return delta
@@ -176,11 +176,11 @@ class FallbackPerceiver:
         """Say what a keyframe shows about a question.
 
         Raises:
-            ModelError: No rung could.
+            ModelError: No model could.
         """
         failed: list[tuple[FallbackStep[Perceiver], str, float | None]] = []
         problem = ModelError(f'no time left to look at keyframe {keyframe.id}')
-        for step, given_s in self._ladder.turns(deadline_s):
+        for step, given_s in self._fallback.turns(deadline_s):
             try:
                 text = step.model.focus(question, options, keyframe, given_s)
             except ModelError as error:
@@ -201,13 +201,13 @@ class FallbackPerceiver:
         return self._first.model.info()
 
     def start(self) -> ModelInfo:
-        """Which model perceives now: that of the best rung that answers.
+        """Which model perceives now: the best one that answers.
 
         Raises:
             ModelError: None does.
         """
         failed: list[tuple[FallbackStep[Perceiver], str, None]] = []
-        for step in self._ladder.order():
+        for step in self._fallback.order():
             try:
                 info = step.model.info()
             except ModelError as error:
@@ -218,7 +218,7 @@ class FallbackPerceiver:
         raise ModelError('; '.join(problem for _, problem, _ in failed))
 
     def check(self, deadline_s: float) -> None:
-        """See that the best rung works.
+        """Check that the best model works.
 
         Raises:
             ModelError: It does not.
@@ -226,8 +226,8 @@ class FallbackPerceiver:
         self._first.model.check(deadline_s)
 
     def close(self) -> None:
-        """Look no more at rungs that failed."""
-        self._ladder.close()
+        """Look no more at models that failed."""
+        self._fallback.close()
 
     def _note(
         self,
@@ -236,8 +236,8 @@ class FallbackPerceiver:
     ) -> None:
         """Note who worked, and who did not: why, and in which time where it was late [s]."""
         for step, problem, late_after_s in failed:
-            self._ladder.failed(step, problem, late_after_s)
-        self._ladder.worked(worked)
+            self._fallback.failed(step, problem, late_after_s)
+        self._fallback.worked(worked)
 
 
 def _check(perceiver: Perceiver, deadline_s: float) -> None:
@@ -247,6 +247,6 @@ def _check(perceiver: Perceiver, deadline_s: float) -> None:
 def _perceived(perceiver: Perceiver, earlier: Keyframe | None, later: Keyframe) -> SemanticDelta:
     try:
         return perceiver.perceive(earlier, later)
-    except Exception as error:  # the rung below is there for what nobody foresaw, too
+    except Exception as error:  # the fallback is there for what nobody foresaw, too
         _log.exception('perceiver failed on keyframe %d', later.id)
         return failed_delta(earlier, later, f'{type(error).__name__}: {error}')

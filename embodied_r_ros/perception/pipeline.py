@@ -127,14 +127,14 @@ def delta_to_json(delta: SemanticDelta) -> dict[str, Any]:
 
 
 def _motion_to_json(motion: Motion) -> dict[str, Any]:
-    known = {
+    figures = {
         name: round(value, 4)
         for name in ('yaw_rad', 'pitch_rad', 'roll_rad', 'confidence')
         if math.isfinite(value := getattr(motion, name))
     }
     if all(math.isfinite(value) for value in motion.translation):
-        known['translation'] = [round(value, 4) for value in motion.translation]
-    return {'source': motion.source.name, 'is_metric': motion.is_metric, **known}
+        figures['translation'] = [round(value, 4) for value in motion.translation]
+    return {'source': motion.source.name, 'is_metric': motion.is_metric, **figures}
 
 
 def _learned(perceiver: ClassicalPerceiver, keyframes: Iterator[Keyframe]) -> Iterator[Keyframe]:

@@ -137,8 +137,8 @@ def repair_prompt(
 ) -> tuple[ChatMessage, ...]:
     """Ask again after a reply that cannot be used."""
     # Tokens of a chat template in it would begin another message.
-    said = ChatMessage('assistant', as_data(reply[:_MAX_REPEATED_CHARS]))
-    return (*messages, said, ChatMessage('user', _REPAIR.format(problem=problem)))
+    answer = ChatMessage('assistant', as_data(reply[:_MAX_REPEATED_CHARS]))
+    return (*messages, answer, ChatMessage('user', _REPAIR.format(problem=problem)))
 
 
 def without_options(question: str) -> str:
@@ -198,7 +198,7 @@ class VlmPerceiver:
     def __init__(
         self, client: ChatClient, config: VlmConfig | None = None, rung: Rung = Rung.PRIMARY
     ) -> None:
-        """Prepare; nothing is asked yet.
+        """Prepare; no request is sent yet.
 
         Raises:
             ConfigError: The cache's folder cannot be made.
@@ -212,7 +212,7 @@ class VlmPerceiver:
         except OSError as error:
             msg = f'cache_dir is {config.cache_dir!r}, which cannot be made: {error}'
             raise ConfigError(msg) from None
-        self._shown = lru_cache(_SHRUNK_IMAGES)(self._shrunk)
+        self._small_image = lru_cache(_SHRUNK_IMAGES)(self._shrunk)
 
     def perceive(self, earlier: Keyframe | None, later: Keyframe) -> SemanticDelta:
         """Say what the later keyframe adds (see `Perceiver.perceive`)."""
@@ -220,10 +220,12 @@ class VlmPerceiver:
         model = ModelInfo()
         try:
             model = self._model(end)
-            images = [self._shown(keyframe.image) for keyframe in (earlier, later) if keyframe]
+            images = [
+                self._small_image(keyframe.image) for keyframe in (earlier, later) if keyframe
+            ]
             two_views = earlier is not None
             messages = vlm.later_prompt(*images) if two_views else vlm.first_prompt(*images)
-            reply = self._asked(
+            reply = self._reply(
                 messages,
                 scene_schema(two_views=two_views),
                 lambda text: read_scene(text, two_views=two_views),
@@ -244,11 +246,11 @@ class VlmPerceiver:
         """
         end = time.monotonic() + deadline_s
         try:
-            messages = vlm.focus_prompt(question, self._shown(keyframe.image))
+            messages = vlm.focus_prompt(question, self._small_image(keyframe.image))
         except ImageError as error:
             msg = f'keyframe {keyframe.id} cannot be looked at: {error}'
             raise ModelError(msg) from error
-        text = self._asked(messages, focus_schema(), read_focus, self._model(end), end)
+        text = self._reply(messages, focus_schema(), read_focus, self._model(end), end)
         return FocusText(keyframe.id, keyframe.stamp_ns, text, keyframe.camera)
 
     def info(self) -> ModelInfo:
@@ -280,7 +282,7 @@ class VlmPerceiver:
             return image
         return encode_image(picture, _JPEG_QUALITY, max(1, int(max(height, width) * scale)))
 
-    def _asked(
+    def _reply(
         self,
         messages: tuple[ChatMessage, ...],
         schema: dict[str, Any],
@@ -297,11 +299,11 @@ class VlmPerceiver:
         sampling = Sampling(config.temperature, 1.0, config.max_tokens, config.seed)
         request = ChatRequest(messages, sampling, schema)
         key = _key(request, model)
-        kept = self._cache.get(key)
-        if kept is not None:
+        reply = self._cache.get(key)
+        if reply is not None:
             # What an older version kept may not be what is accepted now.
             with suppress(ReplyError):
-                return read(kept)
+                return read(reply)
         text, value = self._generated(request, read, end)
         self._cache.put(key, text)
         return value

@@ -27,7 +27,7 @@ class Freshness(Enum):
 
     FRESH = 0  # newest observation within the asked maximum age
     STALE = 1  # older than that
-    DEGRADED = 2  # fresh, but from a lower rung or with failed perception in between
+    DEGRADED = 2  # fresh, but from a fallback or with failed perception in between
     REFUSED = 3  # nothing to answer from, or nothing that could answer
 
 

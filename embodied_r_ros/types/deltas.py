@@ -19,7 +19,7 @@ CANNOT_TELL = 'cannot tell'  # the action of a motion that is not known
 
 
 class Rung(Enum):
-    """Rung of the model ladder that produced a result; lower is better."""
+    """Place of a model among its fallbacks; lower is better."""
 
     UNSET = 0
     PRIMARY = 1
@@ -293,8 +293,8 @@ def change_text(items: Iterable[Item]) -> str:
     for item in items:
         text = item.label if item.status is ItemStatus.LEFT else item_text(item)
         groups[_HEADINGS[item.status]].append(text)
-    said = [f'{heading}: {"; ".join(texts)}.' for heading, texts in groups.items() if texts]
-    return ' '.join(said) or NOTHING_SEEN
+    sentences = [f'{heading}: {"; ".join(texts)}.' for heading, texts in groups.items() if texts]
+    return ' '.join(sentences) or NOTHING_SEEN
 
 
 # Unit vector (forward, left, up) of each direction of a move, and sign of each turn.

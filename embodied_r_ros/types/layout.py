@@ -192,13 +192,13 @@ def truth_from_json(
     """
     try:
         value = json.loads(text)
-        found = value['version']
-        truth = read(value) if found == version else None
+        actual = value['version']
+        truth = read(value) if actual == version else None
     except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
         msg = f'{name} {text[:60]!r}... is not readable ({error}): {advice}'
         raise InputError(msg) from None
     if truth is None:
-        msg = f'{name} has version {found!r}: expected {version}'
+        msg = f'{name} has version {actual!r}: expected {version}'
         raise InputError(msg)
     return truth
 
