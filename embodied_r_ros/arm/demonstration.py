@@ -135,7 +135,7 @@ class Samples(Protocol):
         """The task frame."""
 
 
-class Found(Protocol):
+class KeypointLike(Protocol):
     """What is read of a keypoint."""
 
     @property
@@ -238,7 +238,7 @@ class ArmEpisode:
 
 def arm_episode(
     samples: Samples,
-    keypoints: Sequence[Found],
+    keypoints: Sequence[KeypointLike],
     orientations: Sequence[tuple[float, float, float, float]] = (),
     camera: tuple[Pose | None, Intrinsics | None] = (None, None),
     metadata: RobotMetadata | None = None,

@@ -124,11 +124,11 @@ def choose_image_topic(reader: AnyReader, topic: str | None) -> str:
         )
         raise SourceError(msg)
     # Topics are absolute in a bag; users write them either way.
-    named = next((name for name in topics if name.lstrip('/') == topic.lstrip('/')), None)
-    if named is None:
+    match = next((name for name in topics if name.lstrip('/') == topic.lstrip('/')), None)
+    if match is None:
         msg = f'{reader.paths[0]} has no image topic {topic!r}: it has {listed}'
         raise SourceError(msg)
-    return named
+    return match
 
 
 def bag_images(reader: AnyReader, topic: str) -> Iterator[StampedImage]:
@@ -190,8 +190,8 @@ class _ImageQueue:
         stamp_ns, msg = self.waiting.popleft()
         index, self._count = self._count, self._count + 1
         pose = self._source.camera_at(_frame(msg), stamp_ns) if self._source else None
-        known = pose if isinstance(pose, Pose) else None
-        about = _About(self._topic, index, stamp_ns, self.intrinsics, known)
+        camera_pose = pose if isinstance(pose, Pose) else None
+        about = _About(self._topic, index, stamp_ns, self.intrinsics, camera_pose)
         return lambda: _decoded(msg, about)
 
 

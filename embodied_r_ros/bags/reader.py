@@ -111,13 +111,13 @@ def _check_part(path: Any, chunks: list[Any]) -> None:
     """Sweep over the chunks of one file in time, counting what is open."""
     steps = [(chunk.message_start_time, chunk.uncompressed_size) for chunk in chunks]
     steps += [(chunk.message_end_time + 1, -chunk.uncompressed_size) for chunk in chunks]
-    held = 0
+    total = 0
     for _, size in sorted(steps):
-        held += size
+        total += size
         if size > MAX_UNPACKED:
             what = f'a chunk of bag {path}'
             raise _too_large(what, MAX_UNPACKED)
-        if held > MAX_HELD:
+        if total > MAX_HELD:
             what = f'what bag {path} says was recorded at one time'
             raise _too_large(what, MAX_HELD)
 
@@ -261,12 +261,12 @@ def read_messages(reader: AnyReader, topics: Iterable[str]) -> Iterator[tuple[st
         BagError: A topic is not in the bag or has other messages than its type says, or (while
             iterating) a message is damaged.
     """
-    wanted = tuple(topics)
+    names = tuple(topics)
     types = {c.topic: c.msgtype for c in reader.connections}
-    found = read_serialized(reader, wanted)
-    for topic in wanted:
+    messages = read_serialized(reader, names)
+    for topic in names:
         check_definition(reader, topic, types[topic])
-    return _deserialized(reader, found, types)
+    return _deserialized(reader, messages, types)
 
 
 def read_serialized(reader: AnyReader, topics: Iterable[str]) -> Iterator[tuple[str, int, bytes]]:
@@ -275,15 +275,15 @@ def read_serialized(reader: AnyReader, topics: Iterable[str]) -> Iterator[tuple[
     Raises:
         BagError: A topic is not in the bag, or (while iterating) the bag is damaged.
     """
-    wanted = set(topics)
-    known = {connection.topic for connection in reader.connections}
-    if absent := sorted(wanted - known):
+    names = set(topics)
+    own_names = {connection.topic for connection in reader.connections}
+    if absent := sorted(names - own_names):
         msg = (
             f'bag {reader.paths[0]} has no topic {absent[0]!r}: it has '
-            f'{", ".join(sorted(known)) or "none"}'
+            f'{", ".join(sorted(own_names)) or "none"}'
         )
         raise BagError(msg)
-    return _messages(reader, [c for c in reader.connections if c.topic in wanted])
+    return _messages(reader, [c for c in reader.connections if c.topic in names])
 
 
 def _messages(
@@ -299,9 +299,9 @@ def _messages(
 
 
 def _deserialized(
-    reader: AnyReader, found: Iterator[tuple[str, int, bytes]], types: Mapping[str, str]
+    reader: AnyReader, messages: Iterator[tuple[str, int, bytes]], types: Mapping[str, str]
 ) -> Iterator[tuple[str, int, Any]]:
-    for topic, stamp_ns, data in found:
+    for topic, stamp_ns, data in messages:
         try:
             msg = reader.deserialize(data, types[topic])
         except Exception as error:  # whatever a damaged message makes of the parser

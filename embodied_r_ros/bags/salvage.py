@@ -97,8 +97,8 @@ def salvage(path: Path, new: Path, is_wanted: Callable[[], bool] = lambda: True)
                 msg = f'{path} was not recovered: the work was ended'
                 raise StoppedError(msg)
             copy.take(record)
-        lost = records.lost_bytes, records.damaged, copy.orphans, records.ends_in_record
-        result = Salvage(copy.content, *lost)
+        damage = records.lost_bytes, records.damaged, copy.orphans, records.ends_in_record
+        result = Salvage(copy.content, *damage)
         copy.finish(result)
         target.flush()
         os.fsync(target.fileno())
@@ -222,17 +222,17 @@ class _Copy:
             self._writer.add_metadata(record.name, record.metadata)
             self.content.records[record.name] = dict(record.metadata)
         elif isinstance(record, Attachment):
-            told = record.create_time, record.log_time, record.name, record.media_type
-            self._writer.add_attachment(*told, record.data)
+            header = record.create_time, record.log_time, record.name, record.media_type
+            self._writer.add_attachment(*header, record.data)
 
     def finish(self, result: Salvage) -> None:
         """Say what is missing, and close the file."""
-        said = {
+        losses = {
             'lost_bytes': str(result.lost_bytes),
             'damaged_chunks': str(result.damaged_chunks),
             'orphans': str(result.orphans),
         }
-        self._writer.add_metadata(RECOVERY_RECORD, said)
+        self._writer.add_metadata(RECOVERY_RECORD, losses)
         content = self.content
         information = bag_information([content.file], content.channels.values(), content.notes)
         text = information_text(information)
@@ -280,9 +280,9 @@ def _verify(new: Path, copy: _Copy) -> None:
     except Exception as error:  # whatever a damaged file makes of the parser
         msg = f'{new} was written and cannot be read ({error}): check the disk'
         raise BagError(msg) from None
-    wanted = copy.content.file.counts.total()
-    if digest.digest() != copy.digest.digest() or count != wanted:
-        msg = f'{new} holds {count} messages that are not the {wanted} written: check the disk'
+    expected = copy.content.file.counts.total()
+    if digest.digest() != copy.digest.digest() or count != expected:
+        msg = f'{new} holds {count} messages that are not the {expected} written: check the disk'
         raise BagError(msg)
 
 

@@ -73,7 +73,7 @@ def read_demonstration(reader: AnyReader, setup: ArmSetup | None = None) -> Demo
         msg = f'{reader.paths[0]} has no stamp at which pose, joints and gripper are all known'
         raise BagError(msg)
     joint_speeds, opening = (None if values is None else values[fresh] for values in sampled)
-    episode_id, task = _told(reader, marks)
+    episode_id, task = _name_and_task(reader, marks)
     return Demonstration(
         stamps_ns=stamps[fresh],
         positions=poses[fresh, :3],
@@ -132,13 +132,13 @@ def _openings(reader: AnyReader, topic: str | None, setup: ArmSetup) -> Series |
     """Opening of the gripper over time, 0 closed to 1 open; None: it is not recorded."""
     if not setup.gripper_joints or not topic:
         return None
-    known = only_topic(reader, _JOINTS, topic, 'gripper_topic')
-    assert known is not None
+    joint_topic = only_topic(reader, _JOINTS, topic, 'gripper_topic')
+    assert joint_topic is not None
 
     def numbers(msg: Any, places: Sequence[int]) -> list[float]:
         return [setup.opening(sum(float(msg.position[place]) for place in places))]
 
-    return _joint_series(reader, known, setup.gripper_joints, numbers)
+    return _joint_series(reader, joint_topic, setup.gripper_joints, numbers)
 
 
 def _joint_series(
@@ -168,14 +168,14 @@ def _joint_series(
         places = [listed.index(name) for name in names]
         return stamp_ns_from_msg(msg.header.stamp), numbers(msg, places)
 
-    found = read_series(reader, topic, convert)
-    if not len(found.stamps_ns):
+    series = read_series(reader, topic, convert)
+    if not len(series.stamps_ns):
         text = (
             f'no message of {topic} has all of the joints {", ".join(names)}: they have '
             f'{", ".join(sorted(others)) or "none"}'
         )
         raise BagError(text)
-    return found
+    return series
 
 
 def _orientations(turns: NDArray[np.float64]) -> NDArray[np.float64] | None:
@@ -192,15 +192,15 @@ def _within(
         [mark.stamp_ns for mark in marks if mark.event is event]
         for event in (EpisodeEvent.START, EpisodeEvent.STOP)
     )
-    kept = stamps[stamps >= begin[0]] if begin else stamps
-    kept = kept[kept <= end[-1]] if end else kept
-    if not len(kept):
+    inside = stamps[stamps >= begin[0]] if begin else stamps
+    inside = inside[inside <= end[-1]] if end else inside
+    if not len(inside):
         msg = (
             f'{reader.paths[0]} has nothing between the start and the stop of its episode: '
             'expected marks and messages by one clock'
         )
         raise BagError(msg)
-    return kept
+    return inside
 
 
 def _clock(reader: AnyReader, setup: ArmSetup, joints: Series | None) -> NDArray[np.int64]:
@@ -219,7 +219,7 @@ def _clock(reader: AnyReader, setup: ArmSetup, joints: Series | None) -> NDArray
     ).stamps_ns
 
 
-def _told(reader: AnyReader, marks: Sequence[EpisodeMark]) -> tuple[str, str]:
+def _name_and_task(reader: AnyReader, marks: Sequence[EpisodeMark]) -> tuple[str, str]:
     """Name of the episode and its task in words, by its marks; empty: not told.
 
     Raises:

@@ -36,7 +36,7 @@ MOVED_M = 0.1  # what moved by less between two images is said to be in view onl
 
 
 def ground_truth_deltas(layout: Layout, stamps_ns: Sequence[int]) -> list[SemanticDelta]:
-    """True deltas of some images, one each, every one against the image before it.
+    """Ground-truth deltas of some images, one each, every one against the image before it.
 
     Args:
         layout: What is true of the episode.
@@ -122,7 +122,7 @@ ARM_MOVED_M = 0.03  # what moved by less between two images is said to be in vie
 def ground_truth_arm_deltas(
     truth: DemonstrationTruth, camera: Pose, interval_s: float, episode_id: str = ''
 ) -> list[SemanticDelta]:
-    """True deltas of images of a still camera, which sees everything all the time.
+    """Ground-truth deltas of images of a still camera, which sees everything all the time.
 
     Args:
         truth: Where things are at each stamp.
