@@ -194,9 +194,9 @@ def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _watch(made: Iterator[Made], episodes: int) -> list[Made]:
+def _watch(results: Iterator[Made], episodes: int) -> list[Made]:
     quiet = not sys.stderr.isatty()
-    return list(tqdm(made, total=episodes, unit=' episodes', disable=quiet))
+    return list(tqdm(results, total=episodes, unit=' episodes', disable=quiet))
 
 
 def _size(text: str) -> tuple[int, int]:

@@ -68,11 +68,11 @@ def find_bags(paths: Sequence[Path]) -> list[Path]:
         if not path.exists():
             msg = f'{path} does not exist'
             raise BagError(msg)
-        found = [path] if _is_bag(path) else sorted(p for p in path.glob('*') if _is_bag(p))
-        if not found:
+        inside = [path] if _is_bag(path) else sorted(p for p in path.glob('*') if _is_bag(p))
+        if not inside:
             msg = f'{path} is neither a bag nor a folder of bags'
             raise BagError(msg)
-        bags += found
+        bags += inside
     inodes = [(stat.st_dev, stat.st_ino) for stat in (bag.stat() for bag in bags)]
     times = Counter(inodes)
     for bag, inode in zip(bags, inodes, strict=True):
@@ -192,8 +192,8 @@ def _derived(
     if twin := guard.twin_of(episode, split):
         why = f'shows what scene {twin!r} of another split shows'
         return replace(note, left_out=why), []
-    shown = episode.arm
-    if shown and (twin := guard.layout_twin_of(shown, episode.scene_id, split)):
+    demonstration = episode.arm
+    if demonstration and (twin := guard.layout_twin_of(demonstration, episode.scene_id, split)):
         why = f'has the layout of scene {twin!r} of another split'
         return replace(note, left_out=why), []
     return note, list(_rows_of(episode, config, coverage))
@@ -201,9 +201,9 @@ def _derived(
 
 def _why_none(bags: Sequence[BagNote]) -> str:
     """Why no bag can be used, of the first ones."""
-    told = [f'{bag.name}: {bag.left_out}' for bag in bags[:_TOLD]]
-    told += [f'and {len(bags) - _TOLD} others'] if len(bags) > _TOLD else []
-    return f'no bag can be used: {"; ".join(told)}'
+    reasons = [f'{bag.name}: {bag.left_out}' for bag in bags[:_TOLD]]
+    reasons += [f'and {len(bags) - _TOLD} others'] if len(bags) > _TOLD else []
+    return f'no bag can be used: {"; ".join(reasons)}'
 
 
 def _rows_of(episode: Episode, config: QuestionsConfig, coverage: Coverage) -> Iterator[Row]:

@@ -51,10 +51,10 @@ class Distances:
 
     def quantile(self, share: float) -> float:
         """Distance that this share of them does not exceed, to the next centimetre [m]."""
-        left = share * self.steps.total()
+        remainder = share * self.steps.total()
         for step, count in sorted(self.steps.items()):
-            left -= count
-            if left <= 0:
+            remainder -= count
+            if remainder <= 0:
                 return (step + 1) / 100
         return math.nan
 
@@ -185,10 +185,10 @@ def write_manifest(
 
 def _nested(counts: Counter[Any]) -> dict[str, Any]:
     """Counts by tuples as objects in objects, in alphabetical order."""
-    made: dict[str, Any] = {}
+    tree: dict[str, Any] = {}
     for (*outer, last), count in sorted(counts.items()):
-        place = made
+        place = tree
         for name in outer:
             place = place.setdefault(name, {})
         place[last] = count
-    return made
+    return tree

@@ -98,18 +98,18 @@ class Row:
         Raises:
             InputError: A field is missing, has the wrong type or is not allowed.
         """
-        known = [name for name in cls.__dataclass_fields__ if name != 'extra']
-        missing = [name for name in known if name not in value and name not in _OPTIONAL]
+        names = [name for name in cls.__dataclass_fields__ if name != 'extra']
+        missing = [name for name in names if name not in value and name not in _OPTIONAL]
         if missing:
             msg = f'row {value.get("id", "?")!r} lacks {", ".join(missing)}'
             raise InputError(msg)
-        own = {name: value[name] for name in known if name in value}
+        own = {name: value[name] for name in names if name in value}
         for name in ('options', 'deltas', 'focus', 'state', 'keypoint'):
             if not isinstance(own.get(name, []), (list, tuple)):
                 msg = f'row {value["id"]!r}: {name} is {own[name]!r}, expected a list'
                 raise InputError(msg)
             own[name] = tuple(own.get(name, ()))
-        row = cls(**own, extra={k: v for k, v in value.items() if k not in known})
+        row = cls(**own, extra={k: v for k, v in value.items() if k not in names})
         _check(row)
         # Answers are graded in these very letters.
         return replace(row, solution=UNKNOWN) if is_unknown(row.solution) else row
@@ -193,15 +193,15 @@ def _parts_problem(row: Row) -> str:
 
 def _robot_problem(row: Row) -> str:
     """What is wrong with what a row tells of an arm; empty: nothing, or it tells nothing."""
-    told: dict[str, Any] = {name: getattr(row, name) for name in _ROBOT_FIELDS}
-    if all(value in ((), '', None) for value in told.values()):
+    values: dict[str, Any] = {name: getattr(row, name) for name in _ROBOT_FIELDS}
+    if all(value in ((), '', None) for value in values.values()):
         return ''
     for name in ('state', 'keypoint'):
-        if len(told[name]) != 3 or not all(map(_is_finite, told[name])):
-            return f'{name} is {list(told[name])}, expected x, y, z [m]'
+        if len(values[name]) != 3 or not all(map(_is_finite, values[name])):
+            return f'{name} is {list(values[name])}, expected x, y, z [m]'
     if not isinstance(row.frame_id, str) or not row.frame_id:
         return f'frame_id is {row.frame_id!r}, expected the frame of state and keypoint'
-    if not _is_finite(row.deadband_m) or told['deadband_m'] < 0:
+    if not _is_finite(row.deadband_m) or values['deadband_m'] < 0:
         return f'deadband_m is {row.deadband_m!r}, expected metres from 0'
     return ''
 

@@ -63,7 +63,7 @@ class SplitGuard:
         self._scenes.setdefault(row.scene_id, split)
         for piece in _pieces(row.deltas):
             self._pieces.setdefault(piece, row.scene_id)
-        self._rows.setdefault(_asked(row), split)
+        self._rows.setdefault(_question_digest(row), split)
 
     def twin_of(self, episode: Episode, split: str) -> str:
         """Scene of another split that much of an episode shows too; empty: there is none.
@@ -83,28 +83,28 @@ class SplitGuard:
             self._pieces.setdefault(piece, episode.scene_id)
         return ''
 
-    def layout_twin_of(self, shown: ArmEpisode, scene_id: str, split: str) -> str:
+    def layout_twin_of(self, demonstration: ArmEpisode, scene_id: str, split: str) -> str:
         """Scene of another split where the same task has the same keypoints; empty: none."""
-        places = [shown.states[index].position for index in shown.keypoints]
-        known = self._layouts.setdefault((shown.task, len(places)), [])
-        for scene, other_split, others in known:
+        places = [demonstration.states[index].position for index in demonstration.keypoints]
+        layouts = self._layouts.setdefault((demonstration.task, len(places)), [])
+        for scene, other_split, others in layouts:
             pairs = zip(places, others, strict=True)
             if other_split != split and all(math.dist(*pair) < _SAME_LAYOUT_M for pair in pairs):
                 return scene
-        known.append((scene_id, split, places))
+        layouts.append((scene_id, split, places))
         return ''
 
     def clash_of(self, row: Row) -> str:
         """Split that already asks the same of the same deltas; empty: no other one does."""
-        before = self._rows.setdefault(_asked(row), row.split)
+        before = self._rows.setdefault(_question_digest(row), row.split)
         return '' if before == row.split else before
 
 
-def _asked(row: Row) -> bytes:
+def _question_digest(row: Row) -> bytes:
     """What a row asks of what was seen."""
-    told = [_words(delta) for delta in row.deltas]
-    asked = [row.question, *sorted(row.options), *(str(look['text']) for look in row.focus)]
-    return _digest([*asked, *told])
+    words = [_words(delta) for delta in row.deltas]
+    parts = [row.question, *sorted(row.options), *(str(look['text']) for look in row.focus)]
+    return _digest([*parts, *words])
 
 
 def _pieces(deltas: Sequence[dict[str, Any]]) -> Iterable[bytes]:

@@ -151,8 +151,8 @@ class Profile:
             ConfigError: The profile has none.
         """
         if role not in self.clients:
-            known = ', '.join(self.clients) or 'none'
-            msg = f'profile {self.name} has no {role}: it has {known}'
+            roles = ', '.join(self.clients) or 'none'
+            msg = f'profile {self.name} has no {role}: it has {roles}'
             raise ConfigError(msg)
         return self.clients[role]
 
@@ -228,10 +228,10 @@ def profile_from_mapping(name: str, value: Any) -> Profile:
         ConfigError: Something is missing, unknown or not allowed.
     """
     sections = _mapping('the file', value)
-    known = [each.name for each in fields(Profile) if each.name != 'name']
+    names = [each.name for each in fields(Profile) if each.name != 'name']
     for section in sections:
-        if section not in known:
-            msg = f'unknown section {section!r}: expected {", ".join(known)}'
+        if section not in names:
+            msg = f'unknown section {section!r}: expected {", ".join(names)}'
             raise ConfigError(msg)
     servers = {
         role: _server(role, _mapping(role, entry))

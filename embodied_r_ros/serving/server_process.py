@@ -75,7 +75,7 @@ class ModelProcess:
         """
         url = self.config.client().base_url() + self.config.health
         limit_s = self.config.start_timeout_s
-        start = said = time.monotonic()
+        start = last_report = time.monotonic()
         while not _is_healthy(url):
             self.check()
             now = time.monotonic()
@@ -85,8 +85,8 @@ class ModelProcess:
                     f'start_timeout_s, or see {self.log} {self._last_words()}'
                 )
                 raise ModelError(msg)
-            if now - said > _SAY_EVERY_S:
-                said = now
+            if now - last_report > _SAY_EVERY_S:
+                last_report = now
                 say(f'{self.role}: loading for {now - start:.0f} s {self._last_words()}'.rstrip())
             time.sleep(_POLL_S)
         # Its port was free, but another server may have taken it since, and be what answers.
@@ -141,8 +141,8 @@ class ModelProcess:
         lines = [line.strip() for line in data.decode(errors='replace').splitlines()]
         lines = [line for line in lines if line]
         errors = [line for line in lines[-20:] if 'error' in line.lower()]
-        said = (errors or lines or [''])[-1][-_TAIL_CHARS:]
-        return f'({said})' if said else ''
+        last_line = (errors or lines or [''])[-1][-_TAIL_CHARS:]
+        return f'({last_line})' if last_line else ''
 
 
 def _is_healthy(url: str) -> bool:

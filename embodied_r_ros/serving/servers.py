@@ -57,20 +57,20 @@ class Adapter:
             ConfigError: The server takes no adapters.
             ModelError: The server does not take this one.
         """
-        wanted = ''
+        name = ''
         if promoted and promoted.is_adapter:
-            wanted = ADAPTERS + promoted.digest.removeprefix('sha256:')[:12]
-        if wanted == self._loaded:
+            name = ADAPTERS + promoted.digest.removeprefix('sha256:')[:12]
+        if name == self._loaded:
             return False
-        if promoted and wanted:
+        if promoted and name:
             if not self._config.takes_adapters():
                 msg = (
                     f'{self._config.command[0]} takes no adapters: give --enable-lora to its '
                     'command, or promote a merged one'
                 )
                 raise ConfigError(msg)
-            self._post('load', {'lora_name': wanted, 'lora_path': str(promoted.folder)})
-        before, self._loaded = self._loaded, wanted
+            self._post('load', {'lora_name': name, 'lora_path': str(promoted.folder)})
+        before, self._loaded = self._loaded, name
         if before:
             self._post('unload', {'lora_name': before})
         return True
@@ -342,8 +342,8 @@ def _program(command: tuple[str, ...]) -> tuple[str, ...]:
     """
     here = str(Path(sys.executable).parent)
     path = os.pathsep.join([here, os.environ.get('PATH', '')])
-    found = shutil.which(command[0], path=path)
-    if found is None:
+    program = shutil.which(command[0], path=path)
+    if program is None:
         msg = f'{command[0]} is not installed: install it, or put its folder on PATH'
         raise ConfigError(msg)
-    return (found, *command[1:])
+    return (program, *command[1:])

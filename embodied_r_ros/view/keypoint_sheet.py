@@ -43,22 +43,22 @@ def images_at(
         return {}
     topic = choose_image_topic(reader, setup.image_topic or None)
     waiting = sorted(stamps_ns, reverse=True)
-    found: dict[int, NDArray[np.uint8]] = {}
+    images: dict[int, NDArray[np.uint8]] = {}
     newest = None
     for _, _, msg in read_messages(reader, [topic]):
         while waiting and stamp_ns_from_msg(msg.header.stamp) > waiting[-1]:
             stamp_ns = waiting.pop()
             if newest is not None:
-                found[stamp_ns] = _decoded(newest, topic)
+                images[stamp_ns] = _decoded(newest, topic)
         newest = msg
     if newest is not None and waiting:
-        found.update(dict.fromkeys(waiting, _decoded(newest, topic)))
-    return found
+        images.update(dict.fromkeys(waiting, _decoded(newest, topic)))
+    return images
 
 
 def write_keypoint_sheet(
     path: Path,
-    shown: Demonstration,
+    demonstration: Demonstration,
     keypoints: Sequence[Keypoint],
     images: dict[int, NDArray[np.uint8]],
 ) -> None:
@@ -66,7 +66,7 @@ def write_keypoint_sheet(
 
     Args:
         path: The file.
-        shown: The demonstration.
+        demonstration: The demonstration.
         keypoints: Its keypoints; at most 16, the first ones, get a card. The last line says how
             many there are besides.
         images: BGR image by stamp of a keypoint; (H, W, 3). A card without one has text alone.
@@ -74,17 +74,20 @@ def write_keypoint_sheet(
     Raises:
         InputError: The file cannot be written.
     """
-    head = f'{len(keypoints)} keypoints in {shown.seconds()[-1]:.1f} s, {len(shown)} samples'
-    title = [Line(shown.task or shown.episode_id, 0.9), Line(head, 0.5, _FAINT)]
+    duration_s = demonstration.seconds()[-1]
+    head = f'{len(keypoints)} keypoints in {duration_s:.1f} s, {len(demonstration)} samples'
+    title = [Line(demonstration.task or demonstration.episode_id, 0.9), Line(head, 0.5, _FAINT)]
     parts = [_padded(text_block(title, _WIDTH_PX - 2 * _MARGIN_PX))]
-    if shown.joint_speeds is None:
-        parts.append(_plot(shown, keypoints, shown.tool_speeds(), 'tool speed', 'm/s'))
+    if demonstration.joint_speeds is None:
+        parts.append(
+            _plot(demonstration, keypoints, demonstration.tool_speeds(), 'tool speed', 'm/s')
+        )
     else:
-        fastest = np.abs(shown.joint_speeds).max(axis=1)
-        parts.append(_plot(shown, keypoints, fastest, 'fastest joint', 'rad/s'))
-    if shown.openings is not None:
-        parts.append(_plot(shown, keypoints, shown.openings, 'gripper', 'open'))
-    start_ns = int(shown.stamps_ns[0])
+        fastest = np.abs(demonstration.joint_speeds).max(axis=1)
+        parts.append(_plot(demonstration, keypoints, fastest, 'fastest joint', 'rad/s'))
+    if demonstration.openings is not None:
+        parts.append(_plot(demonstration, keypoints, demonstration.openings, 'gripper', 'open'))
+    start_ns = int(demonstration.stamps_ns[0])
     numbered = enumerate(keypoints[:_MAX_CARDS], 1)
     cards = [_card(k, n, images.get(k.stamp_ns), start_ns) for n, k in numbered]
     for row in range(0, len(cards), _COLUMNS):
@@ -106,7 +109,7 @@ def _decoded(msg: object, topic: str) -> NDArray[np.uint8]:
 
 
 def _plot(
-    shown: Demonstration,
+    demonstration: Demonstration,
     keypoints: Sequence[Keypoint],
     values: NDArray[np.float64],
     name: str,
@@ -115,7 +118,7 @@ def _plot(
     """A line over time, with a mark at each keypoint. Shape (H, W, 3)."""
     page = np.full((_PLOT_PX, _WIDTH_PX, 3), PAPER, np.uint8)
     left, right, top, bottom = _LABEL_PX + _MARGIN_PX, _WIDTH_PX - _MARGIN_PX, 22, _PLOT_PX - 26
-    seconds = shown.seconds()
+    seconds = demonstration.seconds()
     most = max(1e-6, float(values.max()))
     x = left + seconds / seconds[-1] * (right - left)
     y = bottom - np.clip(values / most, 0.0, 1.0) * (bottom - top)

@@ -74,8 +74,8 @@ def _wrap(line: Line, width: int) -> list[str]:
 
 def _width_px(text: str, scale: float) -> int:
     pieces = text.split('°')
-    drawn = sum(cv2.getTextSize(_plain(piece), _FONT, scale, 1)[0][0] for piece in pieces)
-    return int(drawn + (len(pieces) - 1) * _degree_px(scale))
+    width = sum(cv2.getTextSize(_plain(piece), _FONT, scale, 1)[0][0] for piece in pieces)
+    return int(width + (len(pieces) - 1) * _degree_px(scale))
 
 
 def _degree_px(scale: float) -> int:
@@ -165,10 +165,10 @@ def write_contact_sheet(
         InputError: The file cannot be written.
     """
     width = _COLUMNS * (_CARD_PX + _MARGIN_PX) + _MARGIN_PX
-    shown = _evenly(keyframes, _MAX_CARDS)
+    chosen = _evenly(keyframes, _MAX_CARDS)
     start_ns = keyframes[0].stamp_ns if keyframes else 0
     texts = {delta.to_id: delta for delta in deltas}
-    cards = [_card(keyframe, texts.get(keyframe.id), start_ns) for keyframe in shown]
+    cards = [_card(keyframe, texts.get(keyframe.id), start_ns) for keyframe in chosen]
     head = f'{len(keyframes)} keyframes, {len(deltas)} semantic deltas'
     parts = [_paragraph([Line(title, 0.9), Line(head, 0.5, _FAINT)], width)]
     for row in range(0, len(cards), _COLUMNS):
@@ -205,11 +205,11 @@ def _card(keyframe: Keyframe, delta: SemanticDelta | None, start_ns: int) -> NDA
 
 def _question_lines(question: AnsweredQuestion) -> list[Line]:
     answer = question.answer
-    said = 'none' if question.refusal else answer.text or 'unknown'
+    answer_text = 'none' if question.refusal else answer.text or 'unknown'
     verdict = {True: 'right', False: f'wrong, true is: {question.truth}', None: ''}
     colour = {True: _GOOD, False: _BAD, None: INK}[question.is_right]
     options = '   '.join(f'{chr(65 + i)}. {text}' for i, text in enumerate(answer.options))
-    result = f'Answer: {said}' + (
+    result = f'Answer: {answer_text}' + (
         f'  ({verdict[question.is_right]})' if verdict[question.is_right] else ''
     )
     model = (

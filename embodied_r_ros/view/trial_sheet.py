@@ -121,11 +121,11 @@ def _pixel(
     position: Position, camera: Intrinsics, camera_pose: Pose, scale: float
 ) -> tuple[int, int] | None:
     """Where a position is in the scaled image; None: behind the camera."""
-    seen = camera_pose.rotation().T @ np.subtract(position, camera_pose.position)
-    if seen[2] <= 0 or not math.isfinite(seen[2]):
+    point = camera_pose.rotation().T @ np.subtract(position, camera_pose.position)
+    if point[2] <= 0 or not math.isfinite(point[2]):
         return None
-    u = camera.fx * seen[0] / seen[2] + camera.cx
-    v = camera.fy * seen[1] / seen[2] + camera.cy
+    u = camera.fx * point[0] / point[2] + camera.cx
+    v = camera.fy * point[1] / point[2] + camera.cy
     return round(float(u) * scale), round(float(v) * scale)
 
 

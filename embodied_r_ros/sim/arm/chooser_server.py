@@ -69,7 +69,7 @@ class ChooserServer:
         with self._lock:
             if GRIPPER_NEXT in prompt:
                 return _answer('B' if self._closed else 'A')
-            candidates = tuple(_position(found[1]) for found in _OPTION.finditer(prompt))
+            candidates = tuple(_position(match[1]) for match in _OPTION.finditer(prompt))
             if self._chooser is None or not candidates:
                 return _UNKNOWN
             chosen = self._chooser.choose(Choice(self._view.things, self._view.tool, candidates))

@@ -89,7 +89,7 @@ class OracleChooser(Chooser):
 
     def __init__(self, waypoints: Sequence[Waypoint]) -> None:
         """Follow waypoints, in order."""
-        self._left = list(waypoints)
+        self._waypoints = list(waypoints)
 
     @classmethod
     def of_scene(cls, scene: ArmScene, *, stay: bool) -> OracleChooser:
@@ -99,15 +99,15 @@ class OracleChooser(Chooser):
 
     def choose(self, view: Choice) -> Chosen:
         """Choose the candidate nearest to the next waypoint; after the last one, that again."""
-        waypoint = self._left[0]
+        waypoint = self._waypoints[0]
         return Chosen(_nearest(view.candidates, waypoint.position), waypoint.closed)
 
     def reached(self, position: Position, *, closed: bool) -> None:
         """Go on to the next waypoint where this one is reached."""
-        now = self._left[0]
+        now = self._waypoints[0]
         is_there = math.dist(position, now.position) < _REACHED_M and closed == now.closed
-        if is_there and len(self._left) > 1:
-            self._left.pop(0)
+        if is_there and len(self._waypoints) > 1:
+            self._waypoints.pop(0)
 
 
 def gripping_on_arrival(waypoints: Sequence[Waypoint]) -> tuple[Waypoint, ...]:
@@ -218,8 +218,8 @@ def play(
         _let_pass(arm, arm.now_s + config.wait_s, sight, every_s)
         tool, things = arm.tool().position, sight(arm)
         seed = f'{episode_id}/{len(steps)}'
-        found = propose_candidates(things, tool, robot.metadata, robot.candidates, seed)
-        candidates = tuple(each.position for each in found)
+        proposals = propose_candidates(things, tool, robot.metadata, robot.candidates, seed)
+        candidates = tuple(each.position for each in proposals)
         chosen = chooser.choose(Choice(things, tool, candidates))
         image = arm.image() if arm.camera else None
         step = TrialStep(arm.now_s, tool, candidates, chosen.index, chosen.closed, image)

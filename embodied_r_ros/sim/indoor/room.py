@@ -246,9 +246,9 @@ def _appearances(rng: np.random.Generator, count: int, kinds: str) -> list[tuple
         for index in rng.choice(np.arange(1, count), int(rng.integers(1, 3)), replace=False):
             colours[index] = colours[0]
     twins = rng.random() < _TWIN_SHARE
-    drawn: list[tuple[str, str]] = []
+    appearances: list[tuple[str, str]] = []
     for colour in colours:
-        free = [shape for shape in SHAPES if twins or (colour, shape) not in drawn]
+        free = [shape for shape in SHAPES if twins or (colour, shape) not in appearances]
         rare = [shape for shape in free if (colour, shape) in RARE]
         if kinds == 'common':
             free = [shape for shape in free if shape not in rare]
@@ -257,8 +257,8 @@ def _appearances(rng: np.random.Generator, count: int, kinds: str) -> list[tuple
         if not free:
             msg = f'no kind of {colour} things is left'
             raise UnfitError(msg)
-        drawn.append((colour, str(rng.choice(free))))
-    return drawn
+        appearances.append((colour, str(rng.choice(free))))
+    return appearances
 
 
 def _thing(

@@ -90,11 +90,11 @@ def _times(
     length_s = (stage.end_ns - stage.start_ns) / NS_PER_S
     times = rng.uniform(*_WHEN, _TIMES) * length_s
     first, second = (stage.path.states(t) for t in (times, times + _LOOK_ON_S))
-    seen = [
+    visibilities = [
         is_before_eyes(a, thing.position) and is_before_eyes(b, thing.position)
         for a, b in zip(first, second, strict=True)
     ]
-    return [float(time) for time, eyes in zip(times, seen, strict=True) if eyes == is_seen]
+    return [float(time) for time, eyes in zip(times, visibilities, strict=True) if eyes == is_seen]
 
 
 def _event(

@@ -146,27 +146,27 @@ def views_of(
     cosines = -np.einsum('ij,ij->i', offsets, normals) / lengths
     solid = np.maximum(cosines, 0.0) * areas / lengths**2  # solid angle of each sample [sr]
     optical = offsets @ (pose.rotation() @ BODY_FROM_OPTICAL)
-    seen = (solid > 0) & _is_inside(optical, camera)
-    rays = offsets[seen] / lengths[seen, None]
-    distances, met = world.cast(pose.position, rays)
-    seen[seen] = (met == owner[seen]) | (distances > lengths[seen] - _TOUCH_M)
+    visible = (solid > 0) & _is_inside(optical, camera)
+    rays = offsets[visible] / lengths[visible, None]
+    distances, owners = world.cast(pose.position, rays)
+    visible[visible] = (owners == owner[visible]) | (distances > lengths[visible] - _TOUCH_M)
     # A solid angle fills more pixels the further from the axis it lies.
     axis = np.maximum(optical[:, 2] / lengths, 1e-3)
     filled = solid / axis**3 * camera.fx * camera.fy / (camera.width * camera.height)
     views = []
     for index, surface, position in present:
         mine = owner == index
-        share = float(solid[mine & seen].sum() / solid[mine].sum())
+        share = float(solid[mine & visible].sum() / solid[mine].sum())
         if share > 0:
-            area = float(filled[mine & seen].sum())
+            area = float(filled[mine & visible].sum())
             views.append(_view(index, surface, position, pose, (share, area)))
     return tuple(views)
 
 
 def _view(
-    index: int, surface: SurfaceSamples, position: Vector, pose: Pose, seen: tuple[float, float]
+    index: int, surface: SurfaceSamples, position: Vector, pose: Pose, shares: tuple[float, float]
 ) -> ObjectView:
-    share, area = seen
+    share, area = shares
     rotation = pose.rotation()
     centre = np.subtract(position, pose.position) @ rotation
     bearing, elevation = direction_of_vector(centre)
