@@ -118,9 +118,11 @@ def propose_candidates(
     """
     box, floor_m = metadata.workspace(), metadata.reference[2]
     rng = Random(f'candidates:{seed}')
-    here = _rounded(tool)
+    here = _round(tool)
     stay = [Candidate(here, 'here')] if config.stay else []
-    candidates = _distinct(_reasoned(things, tool, floor_m, config), [here], box, config)
+    candidates = _distinct(
+        _candidates_with_reasons(things, tool, floor_m, config), [here], box, config
+    )
     rng.shuffle(candidates)
     candidates = [*stay, *candidates][: config.most]
     while len(candidates) < config.fill_to:
@@ -160,7 +162,7 @@ def _distinct(
     return distinct
 
 
-def _reasoned(
+def _candidates_with_reasons(
     things: Sequence[SeenThing], tool: Position, floor_m: float, config: CandidatesConfig
 ) -> Iterator[Candidate]:
     """Positions for which there is a reason, the most specific first."""
@@ -220,15 +222,15 @@ def _is_over(tool: Position, place: Position, config: CandidatesConfig) -> bool:
 
 
 def _candidate(x: float, y: float, z: float, label: str) -> Candidate:
-    return Candidate(_rounded((x, y, z)), label)
+    return Candidate(_round((x, y, z)), label)
 
 
 def _draw(box: Box, rng: Random) -> Position:
     x, y, z = (rng.uniform(low, high) for low, high in zip(*box, strict=True))
-    return _rounded((x, y, z))
+    return _round((x, y, z))
 
 
-def _rounded(position: Position) -> Position:
+def _round(position: Position) -> Position:
     x, y, z = (round(value, 3) + 0.0 for value in position)
     return x, y, z
 

@@ -156,7 +156,7 @@ class Gate:
             return self._accept(case)
         if self.waiting is not None:
             reason = f'another proposal waits for its operator: {excerpt(self.waiting.id)}'
-            return _refused(proposal, CONFIRMATION, reason)
+            return _refuse(proposal, CONFIRMATION, reason)
         self.waiting, self._since_ns = proposal, now_ns
         reason = f'an operator has {self.config.confirm_within_s:g} s to confirm it'
         return Judgement(proposal, Decision.WAITING, CONFIRMATION, reason)
@@ -184,7 +184,7 @@ class Gate:
             return late
         self.waiting = None
         if not let_through:
-            return _refused(proposal, CONFIRMATION, 'the operator refused it')
+            return _refuse(proposal, CONFIRMATION, 'the operator refused it')
         case = replace(self._case(proposal, now_ns), waited_ns=now_ns - self._since_ns)
         return _refusal(case) or self._accept(case)
 
@@ -198,7 +198,7 @@ class Gate:
     def dismiss(self, reason: str) -> Judgement | None:
         """Refuse what waits; None where nothing does."""
         proposal, self.waiting = self.waiting, None
-        return _refused(proposal, CONFIRMATION, reason) if proposal else None
+        return _refuse(proposal, CONFIRMATION, reason) if proposal else None
 
     def forget(self) -> None:
         """Forget the pose and what was accepted: time begins anew. Ids stay known."""
@@ -233,7 +233,7 @@ def _refusal(case: ProposalCase) -> Judgement | None:
         except Exception as error:
             reason = f'the rule failed: {type(error).__name__}: {_words(error)}'
         if reason:
-            return _refused(case.proposal, name, reason)
+            return _refuse(case.proposal, name, reason)
     return None
 
 
@@ -242,5 +242,5 @@ def _words(error: Exception) -> str:
     return as_data(' '.join(str(error).split()))[:_REASON_CHARS] or type(error).__name__
 
 
-def _refused(proposal: KeypointProposal, rule: str, reason: str) -> Judgement:
+def _refuse(proposal: KeypointProposal, rule: str, reason: str) -> Judgement:
     return Judgement(proposal, Decision.REFUSED, rule, reason)

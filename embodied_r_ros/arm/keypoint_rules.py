@@ -188,7 +188,7 @@ def _stops(
         speeds, limit = demonstration.tool_speeds(), rule.stop_speed_m_s
     else:
         speeds, limit = np.abs(demonstration.joint_speeds).max(axis=1), rule.stop_speed_rad_s
-    speeds = _smoothed(times, speeds, rule.smooth_s)
+    speeds = _smooth(times, speeds, rule.smooth_s)
     stops, begin = [], -1
     for index, speed in enumerate([*speeds, np.inf]):
         if begin < 0 and speed < limit:
@@ -201,7 +201,7 @@ def _stops(
     return stops
 
 
-def _smoothed(
+def _smooth(
     times: NDArray[np.float64], values: NDArray[np.float64], window_s: float
 ) -> NDArray[np.float64]:
     """Mean over a window around each sample. Shapes (N,)."""
@@ -225,7 +225,7 @@ def _grips(
     grips = []
     for index in turns:
         is_open = not is_open
-        grips.append(_Grip(index, _settled(times, openings, index, rule), is_open))
+        grips.append(_Grip(index, _rest_index(times, openings, index, rule), is_open))
     return grips
 
 
@@ -242,7 +242,7 @@ def _turns(openings: NDArray[np.float64], step: float) -> list[int]:
     return turns
 
 
-def _settled(
+def _rest_index(
     times: NDArray[np.float64], openings: NDArray[np.float64], begin: int, rule: SecondsRule
 ) -> int:
     """First sample after which the fingers stand, or that at which waiting ends."""

@@ -103,13 +103,13 @@ class StandingTask:
             self._phase = _Phase.PROPOSED if proposal_id else _Phase.FREE
             self._id, self._since_ns = proposal_id, now_ns
 
-    def accepted(self, proposal_id: str, position: Position, now_ns: int) -> None:
+    def note_acceptance(self, proposal_id: str, position: Position, now_ns: int) -> None:
         """Take that the gate let a proposal through."""
         if proposal_id and proposal_id == self._id and self._phase is _Phase.PROPOSED:
             self._phase, self._since_ns = _Phase.ACCEPTED, now_ns
             self._target, self._near_ns = position, None
 
-    def refused(self, proposal_id: str, now_ns: int) -> None:
+    def note_refusal(self, proposal_id: str, now_ns: int) -> None:
         """Take that the gate refused a proposal."""
         if proposal_id and proposal_id == self._id and self._phase is _Phase.PROPOSED:
             self._phase, self._since_ns = _Phase.FREE, now_ns

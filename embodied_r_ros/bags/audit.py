@@ -59,9 +59,9 @@ class AuditConfig:
 
     def __post_init__(self) -> None:
         check_settings(self)
-        self.expected()
+        self.expected_rates()
 
-    def expected(self) -> dict[str, float]:
+    def expected_rates(self) -> dict[str, float]:
         """Rate of each topic that must come [Hz]; 0: none is stated.
 
         Raises:
@@ -164,7 +164,7 @@ class Audit:
             store: Knows the fields of the type, where it is known at all.
         """
         stamp_of = stamp_from_cdr if _has_header(store, type_name) else None
-        is_expected = any(_is_named(topic, name) for name in self.config.expected())
+        is_expected = any(_is_named(topic, name) for name in self.config.expected_rates())
         is_in_order = type_name in _IN_ORDER or (
             type_name in _IN_ORDER_IF_EXPECTED and is_expected
         )
@@ -196,10 +196,10 @@ class Audit:
         topics = {name: self._report(name, topic, now_ns) for name, topic in self._topics.items()}
         duration_s = _seconds(now_ns - self.begin_ns)
         problems = [*self._unfit(topics)]
-        for name, rate_hz in self.config.expected().items():
+        for name, rate_hz in self.config.expected_rates().items():
             limit_s = max(self.config.max_gap_s, _PERIODS / rate_hz if rate_hz else 0.0)
             if is_over or duration_s > limit_s:
-                problems += self._missed(name, rate_hz, limit_s, topics)
+                problems += self._rate_problems(name, rate_hz, limit_s, topics)
         return AuditReport(duration_s, tuple(topics.values()), tuple(problems))
 
     def _report(self, name: str, topic: _Topic, now_ns: int) -> TopicReport:
@@ -226,7 +226,7 @@ class Audit:
                 problems.append(f'{name}: {report.out_of_order} stamps out of order')
         return problems
 
-    def _missed(
+    def _rate_problems(
         self, name: str, rate_hz: float, limit_s: float, topics: Mapping[str, TopicReport]
     ) -> list[str]:
         """What is wrong with the topics of an expectation."""

@@ -192,7 +192,7 @@ class _ImageQueue:
         pose = self._source.camera_at(_frame(msg), stamp_ns) if self._source else None
         camera_pose = pose if isinstance(pose, Pose) else None
         about = _About(self._topic, index, stamp_ns, self.intrinsics, camera_pose)
-        return lambda: _decoded(msg, about)
+        return lambda: _decode(msg, about)
 
 
 def _frame(msg: Any) -> str:
@@ -210,7 +210,7 @@ class _About:
     pose: Pose | None
 
 
-def _decoded(msg: Any, about: _About) -> StampedImage:
+def _decode(msg: Any, about: _About) -> StampedImage:
     encoded = encoded_image_from_msg(msg) if hasattr(msg, 'format') else None
     try:
         image = encoded.decode() if encoded else raw_image(msg)

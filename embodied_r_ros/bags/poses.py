@@ -211,7 +211,7 @@ def camera_poses(
     own = [seen_from.get((delta.camera, delta.stamp_ns)) for delta in deltas]
     if all(own) and not is_simulated:
         is_tf = odometry_source(reader) is None and transform_source(reader) is not None
-        return _checked(own, 'tf' if is_tf else 'odometry')
+        return _check(own, 'tf' if is_tf else 'odometry')
     if is_recorded and not is_simulated:
         why = 'not every keyframe is recorded with the pose of its camera'
         camera = _from_transforms(reader, deltas)
@@ -249,7 +249,7 @@ def _from_odometry(
     poses = poses_at(reader, source, keys)
     if any(_looks_aside(pose, poses[at, '']) for (_, at), pose in seen_from.items()):
         return CameraPoses(why_none='the odometry is not that of the camera')
-    return _checked([poses[stamp_ns, ''] for stamp_ns in stamps], source.name)
+    return _check([poses[stamp_ns, ''] for stamp_ns in stamps], source.name)
 
 
 def _from_transforms(reader: AnyReader, deltas: Sequence[SemanticDelta]) -> CameraPoses | None:
@@ -259,10 +259,10 @@ def _from_transforms(reader: AnyReader, deltas: Sequence[SemanticDelta]) -> Came
         return None
     keys = [(delta.stamp_ns, delta.frame_id) for delta in deltas]
     poses = poses_at(reader, source, keys)
-    return _checked([poses[at] for at in keys], source.name)
+    return _check([poses[at] for at in keys], source.name)
 
 
-def _checked(poses: Iterable[Pose | NoPose | None], source: str) -> CameraPoses:
+def _check(poses: Iterable[Pose | NoPose | None], source: str) -> CameraPoses:
     """Poses that are all known and in one frame, or why not."""
     valid = []
     for pose in poses:

@@ -74,7 +74,7 @@ def unpack_lz4(data: bytes, limit: int = MAX_UNPACKED) -> bytes:
 
 
 @contextmanager
-def _opened(packed: BinaryIO, mode: str) -> Iterator[_Counted]:
+def _open(packed: BinaryIO, mode: str) -> Iterator[_Counted]:
     size = os.fstat(packed.fileno()).st_size
     with _zstd.open(packed, mode) as file:
         yield _Counted(file, max(MAX_UNPACKED, size * _MAX_FILE_RATIO))
@@ -122,13 +122,13 @@ def _check_part(path: Any, chunks: list[Any]) -> None:
             raise _too_large(what, MAX_HELD)
 
 
-def _bounded(unpack: Any) -> Any:
+def _with_limit(unpack: Any) -> Any:
     # What claims its size may not become larger than that either.
     return lambda data, size: unpack(data, min(size, MAX_UNPACKED))
 
 
-storage_mcap.DECOMPRESSORS.update(lz4=_bounded(unpack_lz4), zstd=_bounded(unpack_zstd))
-vars(rosbag2_reader)['zstd'] = SimpleNamespace(decompress=unpack_zstd, open=_opened)
+storage_mcap.DECOMPRESSORS.update(lz4=_with_limit(unpack_lz4), zstd=_with_limit(unpack_zstd))
+vars(rosbag2_reader)['zstd'] = SimpleNamespace(decompress=unpack_zstd, open=_open)
 _STORAGE_SUFFIXES = ('.mcap', '.db3')
 _ONLY_MCAP = 'only MCAP files that were cut off can be repaired: copy it again, or record again'
 
@@ -266,7 +266,7 @@ def read_messages(reader: AnyReader, topics: Iterable[str]) -> Iterator[tuple[st
     messages = read_serialized(reader, names)
     for topic in names:
         check_definition(reader, topic, types[topic])
-    return _deserialized(reader, messages, types)
+    return _deserialize(reader, messages, types)
 
 
 def read_serialized(reader: AnyReader, topics: Iterable[str]) -> Iterator[tuple[str, int, bytes]]:
@@ -295,21 +295,21 @@ def _messages(
         for connection, stamp_ns, data in reader.messages(connections):
             yield connection.topic, stamp_ns, data
     except Exception as error:  # whatever a damaged file makes of the parser
-        raise _damaged(reader, error) from None
+        raise _damage_error(reader, error) from None
 
 
-def _deserialized(
+def _deserialize(
     reader: AnyReader, messages: Iterator[tuple[str, int, bytes]], types: Mapping[str, str]
 ) -> Iterator[tuple[str, int, Any]]:
     for topic, stamp_ns, data in messages:
         try:
             msg = reader.deserialize(data, types[topic])
         except Exception as error:  # whatever a damaged message makes of the parser
-            raise _damaged(reader, error) from None
+            raise _damage_error(reader, error) from None
         yield topic, stamp_ns, msg
 
 
-def _damaged(reader: AnyReader, error: Exception) -> BagError:
+def _damage_error(reader: AnyReader, error: Exception) -> BagError:
     return BagError(f'bag {reader.paths[0]} has a damaged message ({_reason(error)})')
 
 

@@ -159,7 +159,7 @@ class _Records:
         try:
             if opcode == Opcode.CHUNK:
                 chunk = Chunk.read(stream)
-                return [chunk, *breakup_chunk(_unpacked(chunk), validate_crc=True)]
+                return [chunk, *breakup_chunk(_unpack(chunk), validate_crc=True)]
             if opcode == Opcode.MESSAGE:
                 return [Message.read(stream, length)]
             return [_PLAIN[opcode].read(stream)] if opcode in _PLAIN else []
@@ -182,7 +182,7 @@ def _is_plausible(opcode: int, length: int, start: bytes) -> bool:
     return opcode in _KNOWN
 
 
-def _unpacked(chunk: Any) -> Any:
+def _unpack(chunk: Any) -> Any:
     """A chunk without compression, so that a small file cannot fill the memory.
 
     Raises:

@@ -152,10 +152,10 @@ class HttpChatClient:
         adapter = self._served.adapter if self._served and self._config.adapters else ''
         body = request_body(request, adapter or self._config.model, without)
         call = self._call('POST', '/v1/chat/completions', body)
-        with self._translated(), Reply(call, watch) as reply:
+        with self._translate(), Reply(call, watch) as reply:
             self._require_stream(reply)
             for line in reply.lines():
-                chunk = reader.read(self._blotted(line))
+                chunk = reader.read(self._blot(line))
                 if chunk is not None:
                     most -= max(1, len(chunk.text))
                     if most < 0:
@@ -183,9 +183,9 @@ class HttpChatClient:
         """Raise what a reply says that is no stream of events."""
         if reply.status == _OK and reply.content_type.startswith('text/event-stream'):
             return
-        detail = error_detail(self._blotted(reply.text()))
+        detail = error_detail(self._blot(reply.text()))
         if reply.status == _OK:
-            kind = self._blotted(reply.content_type) or 'no type'
+            kind = self._blot(reply.content_type) or 'no type'
             msg = (
                 f'{self._base} answers with {kind} instead of a '
                 f'stream of events: is it a model server? It says: {detail}'
@@ -203,12 +203,12 @@ class HttpChatClient:
         kinds = {**dict.fromkeys(_PASSING, _PassingError), **dict.fromkeys(REFUSALS, RefusedError)}
         raise kinds.get(reply.status, ModelError)(msg)
 
-    def _blotted(self, text: str) -> str:
+    def _blot(self, text: str) -> str:
         """What a server says, without the token: it is told and recorded, and some repeat it."""
         return text.replace(self._token, '...') if self._token else text
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translate(self) -> Iterator[None]:
         """Turn what the connection does into errors that say what to do."""
         try:
             yield
@@ -233,7 +233,7 @@ class HttpChatClient:
     def _identify(self, watch: Watch) -> _Served:
         """Ask the server what it serves, and refuse another model than the config names."""
         model = self._config.model
-        listed = self._listed(watch)
+        listed = self._list_models(watch)
         prefix = self._config.adapters
         newest = [name for name in listed if prefix and name.startswith(prefix)][-1:]
         name = model if model in listed else self._probe(watch) if not newest else ''
@@ -253,11 +253,11 @@ class HttpChatClient:
             self._adapters[served.adapter] = served
         return served
 
-    def _listed(self, watch: Watch) -> dict[str, dict[str, Any]]:
+    def _list_models(self, watch: Watch) -> dict[str, dict[str, Any]]:
         """Entries of the server's list of models by id; empty where it has none to give."""
         # `transformers serve` lists a download cache instead, and fails where there is none.
-        with self._translated(), Reply(self._call('GET', '/v1/models'), watch) as reply:
-            text = self._blotted(reply.text()) if reply.status == _OK else ''
+        with self._translate(), Reply(self._call('GET', '/v1/models'), watch) as reply:
+            text = self._blot(reply.text()) if reply.status == _OK else ''
         try:
             return {str(entry['id']): entry for entry in json.loads(text)['data']}
         except (ValueError, KeyError, TypeError, RecursionError):

@@ -197,7 +197,7 @@ class EventReader:
         if data == '[DONE]':
             self.is_complete = True
             return None
-        event = _parsed(data)
+        event = _parse(data)
         self.model = str(event.get('model') or self.model)
         choices = event.get('choices') or []
         if not choices:
@@ -212,13 +212,13 @@ class EventReader:
         delta = choice.get('delta') or {}
         self.is_complete = self.is_complete or choice.get('finish_reason') is not None
         thinking = delta.get('reasoning_content') or delta.get('reasoning') or ''
-        text = self._tagged(thinking, delta.get('content') or '')
+        text = self._tag(thinking, delta.get('content') or '')
         # Half of a surrogate pair is legal in JSON, and in no message.
         text = text.encode(errors='replace').decode()
         tokens = _alternatives(choice.get('logprobs'))
         return ChatChunk(text, tokens) if text or tokens else None
 
-    def _tagged(self, thinking: str, text: str) -> str:
+    def _tag(self, thinking: str, text: str) -> str:
         """Join both kinds of text, with the tags at the changes between them."""
         tagged = ''
         if thinking:
@@ -230,7 +230,7 @@ class EventReader:
         return tagged
 
 
-def _parsed(data: str) -> dict[str, Any]:
+def _parse(data: str) -> dict[str, Any]:
     """JSON object of an event.
 
     Raises:

@@ -85,7 +85,7 @@ class Copies:
         return [
             BagTopic(topic + _SUFFIX, _COMPRESSED, SENSOR_DATA_QOS)
             if topic == self._raw
-            else BagTopic(topic, kind, _offered(topic, kind))
+            else BagTopic(topic, kind, _qos_to_offer(topic, kind))
             for topic, kind in self._types.items()
         ]
 
@@ -98,11 +98,11 @@ class Copies:
         """
         for topic, received_ns, data in read_serialized(self._reader, self._topics):
             if topic == self._raw:
-                yield received_ns, topic + _SUFFIX, self._compressed(data, received_ns)
+                yield received_ns, topic + _SUFFIX, self._compress(data, received_ns)
             else:
                 yield received_ns, topic, data
 
-    def _compressed(self, data: bytes, received_ns: int) -> bytes:
+    def _compress(self, data: bytes, received_ns: int) -> bytes:
         msg: Any = self._reader.deserialize(data, _RAW)
         try:
             image = encode_image(raw_image(msg))
@@ -116,7 +116,7 @@ class Copies:
         return bytes(embodied_typestore().serialize_cdr(compressed, _COMPRESSED))
 
 
-def _offered(topic: str, kind: str) -> Qos:
+def _qos_to_offer(topic: str, kind: str) -> Qos:
     """How a player is to offer a topic again: as its publisher most likely did."""
     if topic.endswith(_LATCHED):
         return LATCHED_QOS

@@ -219,7 +219,7 @@ def _death(code: int | None) -> str:
     return f'its process died (exit code {code})'
 
 
-def _collected(job: _Job) -> Result:
+def _collect_one(job: _Job) -> Result:
     """Collect a bag that is fit for it.
 
     Raises:
@@ -236,7 +236,7 @@ def _in_process(result: Connection[Any, Any], job: _Job) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     cv2.setNumThreads(job.threads)
     try:
-        reply = _collected(job)
+        reply = _collect_one(job)
     except EmbodiedRError as error:
         reply = Result(job.bag, reason=str(error))
     except Exception as error:  # one bag, however odd, never ends the others

@@ -89,7 +89,7 @@ def read_episode(
             if is_blind and true and source not in {'recorded', 'true'}:
                 msg = f'bag {path} has true deltas and no images: use --deltas true'
                 raise BagError(msg)
-            deltas = _perceived(path, source, perceive)
+            deltas = _perceive(path, source, perceive)
         deltas = sorted(deltas, key=lambda delta: delta.stamp_ns)
         camera = camera_poses(
             reader, deltas, is_recorded=source == 'recorded', is_simulated=layout is not None
@@ -173,7 +173,7 @@ def _layout(reader: AnyReader) -> Layout | None:
     return Layout.from_json(texts[0]) if texts else None
 
 
-def _perceived(
+def _perceive(
     path: Path, source: str, perceive: Callable[[Path], Sequence[SemanticDelta]] | None
 ) -> Sequence[SemanticDelta]:
     if source in {'recorded', 'true'}:

@@ -71,10 +71,10 @@ def _delta(
         episode_id=layout.episode_id,
         model=MODEL,
     )
-    return _moved(delta, layout, earlier, later) if earlier else delta
+    return _with_motion(delta, layout, earlier, later) if earlier else delta
 
 
-def _moved(
+def _with_motion(
     delta: SemanticDelta, layout: Layout, earlier: ImageTruth, later: ImageTruth
 ) -> SemanticDelta:
     """A delta with the motion from the image before, and the kind that this makes it."""

@@ -57,7 +57,7 @@ class Replay:
     errors: tuple[str, ...] = ()  # likewise; empty: there is an answer
 
 
-def prepared(log: AnswerLog) -> list[Replay]:
+def prepare_replays(log: AnswerLog) -> list[Replay]:
     """The recorded questions that a model was asked, with their prompts."""
     replays = []
     for answer in log.answers:

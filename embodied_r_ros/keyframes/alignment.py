@@ -48,9 +48,9 @@ class View:
         if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or not image.size:
             msg = f'array of shape {image.shape}, {image.dtype} is not a BGR image (H, W, 3) uint8'
             raise ImageError(msg)
-        grey = cv2.cvtColor(_thinned(image), cv2.COLOR_BGR2GRAY)
-        self._detailed = _resized(grey, _CORNER_PX)
-        self.grey = _resized(self._detailed, WORK_PX)  # (h, w)
+        grey = cv2.cvtColor(_thin(image), cv2.COLOR_BGR2GRAY)
+        self._detailed = _resize(grey, _CORNER_PX)
+        self.grey = _resize(self._detailed, WORK_PX)  # (h, w)
 
     @property
     def width(self) -> int:
@@ -126,7 +126,7 @@ def cell_centres(width: int, height: int) -> NDArray[np.float32]:
     return np.asarray(centres, np.float32)
 
 
-def _thinned(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def _thin(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Shrink a large image by a whole factor, quickly rather than well."""
     height, width = image.shape[:2]
     factor = max(height, width) // (2 * _CORNER_PX)
@@ -136,7 +136,7 @@ def _thinned(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_LINEAR), np.uint8)
 
 
-def _resized(image: NDArray[Any], longer_px: int) -> NDArray[np.uint8]:
+def _resize(image: NDArray[Any], longer_px: int) -> NDArray[np.uint8]:
     """Resize so that the longer side is `longer_px` and both are whole numbers of cells."""
     scale = longer_px / max(image.shape)
     # Optical flow needs a few cells in each direction, however narrow the image is.
@@ -213,9 +213,11 @@ def align(first: View, second: View, offsets: NDArray[np.float32], passes: int =
             matches takes three.
     """
     for _ in range(passes - 1):
-        offsets = _continued(first, alignment_at(first, second, _flowed(first, second, offsets)))
-    alignment = alignment_at(first, second, _flowed(first, second, offsets))
-    return replace(alignment, offsets=_continued(first, alignment))
+        offsets = _continue(
+            first, alignment_at(first, second, _follow_flow(first, second, offsets))
+        )
+    alignment = alignment_at(first, second, _follow_flow(first, second, offsets))
+    return replace(alignment, offsets=_continue(first, alignment))
 
 
 def alignment_at(first: View, second: View, offsets: NDArray[np.float32]) -> Alignment:
@@ -223,7 +225,7 @@ def alignment_at(first: View, second: View, offsets: NDArray[np.float32]) -> Ali
 
     Likeness is normalised cross-correlation, which exposure and most of the lighting leave alone.
     """
-    warped = _warped(first, second, offsets).astype(np.float32)
+    warped = _warp(first, second, offsets).astype(np.float32)
     mean = around_cells(warped)
     variance = np.maximum(around_cells(warped * warped) - mean * mean, 0.0)
     covariance = around_cells(first.brightness * warped) - first.mean * mean
@@ -282,24 +284,24 @@ class _OpticalFlow(threading.local):
 _FLOW = _OpticalFlow()
 
 
-def _warped(first: View, second: View, offsets: NDArray[np.float32]) -> NDArray[np.uint8]:
+def _warp(first: View, second: View, offsets: NDArray[np.float32]) -> NDArray[np.uint8]:
     """The second view as the first camera would see it, given the offsets."""
     size = first.width, first.height
     moves = np.asarray(cv2.resize(offsets, size, interpolation=cv2.INTER_LINEAR), np.float32)
-    return _sampled(second.grey, moves + pixel_grid(*size))
+    return _sample(second.grey, moves + pixel_grid(*size))
 
 
-def _flowed(first: View, second: View, offsets: NDArray[np.float32]) -> NDArray[np.float32]:
+def _follow_flow(first: View, second: View, offsets: NDArray[np.float32]) -> NDArray[np.float32]:
     """Offsets corrected by the optical flow that is left after warping."""
     # None: no flow to start from.
-    flow = _FLOW.dense.calc(first.grey, _warped(first, second, offsets), None)  # type: ignore[call-overload]
+    flow = _FLOW.dense.calc(first.grey, _warp(first, second, offsets), None)  # type: ignore[call-overload]
     size = offsets.shape[1], offsets.shape[0]
     cells = cv2.resize(flow, size, interpolation=cv2.INTER_AREA)
     there = pixel_grid(*size) + cells / CELL_PX
-    return np.asarray(_sampled(offsets, there) + cells, np.float32)
+    return np.asarray(_sample(offsets, there) + cells, np.float32)
 
 
-def _sampled(values: NDArray[Any], places: NDArray[np.float32]) -> NDArray[Any]:
+def _sample(values: NDArray[Any], places: NDArray[np.float32]) -> NDArray[Any]:
     """Values (h, w, ...) at places (..., 2) between its pixels; outside, those of the rim."""
     rim = cv2.BORDER_REPLICATE
     return np.asarray(cv2.remap(values, places, None, cv2.INTER_LINEAR, borderMode=rim))  # type: ignore[call-overload]
@@ -311,7 +313,7 @@ def _inside(view: View, places: NDArray[np.float32], rim_px: float = -0.5) -> ND
     return np.asarray(((places >= rim_px) & (places <= last)).all(axis=-1))
 
 
-def _continued(first: View, alignment: Alignment) -> NDArray[np.float32]:
+def _continue(first: View, alignment: Alignment) -> NDArray[np.float32]:
     """Offsets in which untrusted cells follow the trusted ones around them."""
     trusted = alignment.trusted
     if int(trusted.sum()) < _MIN_TRUSTED:
@@ -335,8 +337,8 @@ def _fitted_homography(
     before: NDArray[np.float32], after: NDArray[np.float32]
 ) -> NDArray[np.float64]:
     """Least-squares homography (3, 3) between points (N, 2): direct linear transform."""
-    to_before, (x, y) = _normalised(before)
-    to_after, (u, v) = _normalised(after)
+    to_before, (x, y) = _normalise(before)
+    to_after, (u, v) = _normalise(after)
     one, zero = np.ones_like(x), np.zeros_like(x)
     rows = np.concatenate(
         [
@@ -351,7 +353,7 @@ def _fitted_homography(
     return np.asarray(np.linalg.inv(to_after) @ homography @ to_before, np.float64)
 
 
-def _normalised(
+def _normalise(
     points: NDArray[np.float32],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Transform (3, 3) to zero mean and unit spread, and the transformed points (2, N)."""

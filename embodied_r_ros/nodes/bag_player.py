@@ -91,7 +91,7 @@ class BagPlayer(ManagedNode):
         self._player.start()
         self.every(0.2, self._look_for_the_end)
 
-    def changed(self) -> None:
+    def reconfigure(self) -> None:
         """Take another rate, loop or clock while playing."""
         if self.is_active:
             self._player.configure(self.parameters.config(PlaybackConfig))

@@ -99,7 +99,7 @@ class EpisodeRecorder(ManagedNode):
             self.subscribe(message_class(topic.type_name), name, take, topic.listen, raw=True)
         self.every(1.0, self._watch_the_disk)
 
-    def changed(self) -> None:
+    def reconfigure(self) -> None:
         """Take another limit of free space."""
         self._storage = self.parameters.config(StorageConfig)
 

@@ -135,7 +135,7 @@ class KeyframeExtractorNode(ManagedNode):
         self.while_active.callback(self._worker.close)
         self._listen(config)
 
-    def changed(self) -> None:
+    def reconfigure(self) -> None:
         """Take other selection settings from the next image on."""
         if self.is_active:
             self._extractor.selector.config = self.parameters.config(KeyframeConfig)
@@ -192,14 +192,14 @@ class KeyframeExtractorNode(ManagedNode):
         if arrival.episode_id != self._stream_episode_id:
             self._stream_episode_id = arrival.episode_id
             self._extractor.reset(arrival.episode_id)
-        image = self._completed(stamped_image(arrival.msg, arrival.count))
+        image = self._complete(stamped_image(arrival.msg, arrival.count))
         _, keyframe = self._extractor.process(image, dropped)
         if keyframe:
             self._output.publish(keyframe_to_msg(ROS_MESSAGES, keyframe))
             self._keyframes.tick()
             self._latency_s = (self.now_ns() - keyframe.stamp_ns) / NS_PER_S
 
-    def _completed(self, image: StampedImage) -> StampedImage:
+    def _complete(self, image: StampedImage) -> StampedImage:
         """The image with the intrinsics and the pose of its camera, where known."""
         height, width = image.image.shape[:2]
         intrinsics = self._intrinsics

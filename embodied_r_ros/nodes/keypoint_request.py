@@ -157,7 +157,7 @@ class Arm:
         """
         description = self._describe(goal.frame_id, deltas[-1].stamp_ns if deltas else 0)
         if not goal.candidates:
-            sampled = self._sampled(goal.frame_id, now_ns, deltas, seed, description)
+            sampled = self._sample(goal.frame_id, now_ns, deltas, seed, description)
             goal = PredictKeypoint.Goal(
                 task=goal.task,
                 frame_id=goal.frame_id,
@@ -209,7 +209,7 @@ class Arm:
         max_age_s, deadline_s = seconds(goal.max_age_s), seconds(goal.deadline_s)
         return replace(question, max_age_s=max_age_s, deadline_s=deadline_s, view=description.view)
 
-    def _sampled(
+    def _sample(
         self,
         frame_id: str,
         now_ns: int,

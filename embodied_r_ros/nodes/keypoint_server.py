@@ -111,7 +111,7 @@ class KeypointServer:
         self._round += 1
         self._task.reset()
 
-    def changed(self) -> None:
+    def reconfigure(self) -> None:
         """Take up another task.
 
         Raises:
@@ -136,11 +136,13 @@ class KeypointServer:
             self._task.see_pose(position, stamp_ns_from_msg(msg.header.stamp))
 
     def _take_accepted(self, msg: KeypointProposal) -> None:
-        self._task.accepted(msg.id, vector_from_msg(msg.pose.pose.position), self._node.now_ns())
+        self._task.note_acceptance(
+            msg.id, vector_from_msg(msg.pose.pose.position), self._node.now_ns()
+        )
 
     def _take_refused(self, msg: DiagnosticStatus) -> None:
         refused = next((value.value for value in msg.values if value.key == 'id'), '')
-        self._task.refused(refused, self._node.now_ns())
+        self._task.note_refusal(refused, self._node.now_ns())
 
     def _look(self) -> None:
         """Publish the answers to the task, and ask for the next keypoint of it."""

@@ -55,7 +55,7 @@ class Labelling:
                 refused, or the disk has not taken it yet.
             timeout_s: How long the disk is waited for [s].
         """
-        label = _checked(episode, request, response)
+        label = _check(episode, request, response)
         if not episode or not label:
             return response
         is_safe = await in_time(self._node, self._write(episode, label), timeout_s)
@@ -92,7 +92,7 @@ class Labelling:
             self._node.get_logger().error(f'the label on {label.answer_id} was not recorded')
 
 
-def _checked(
+def _check(
     episode: EpisodeWriter | None, request: LabelAnswer.Request, response: LabelAnswer.Response
 ) -> AnswerLabel | None:
     """An operator's label, without a stamp; None: it is refused, and the response says why."""

@@ -88,7 +88,7 @@ class ManagedNode(LifecycleNode):
             EmbodiedRError: It cannot run; the message says what to do.
         """
 
-    def changed(self) -> None:
+    def reconfigure(self) -> None:
         """Take up parameters that changed while configured."""
 
     def report(self) -> Health:
@@ -249,7 +249,7 @@ class ManagedNode(LifecycleNode):
         service = self._service_change_state
         change_state = service.callback
 
-        def guarded(request: Any, response: Any) -> Any:
+        def guard(request: Any, response: Any) -> Any:
             try:
                 return change_state(request, response)
             except Exception as error:
@@ -257,11 +257,11 @@ class ManagedNode(LifecycleNode):
                 response.success = False
                 return response
 
-        service.callback = guarded
+        service.callback = guard
 
     def _parameters_changed(self) -> None:
         if self.parameters.is_configured:
-            self.changed()
+            self.reconfigure()
             self.publish_provenance()
 
     def _note_bad_qos(self, topic: str) -> None:

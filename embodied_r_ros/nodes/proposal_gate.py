@@ -67,7 +67,7 @@ class ProposalGate(ManagedNode):
         self.every(_LOOK_S, self._expire)
         self.when_clock_jumps_back(self._begin_anew)
 
-    def changed(self) -> None:
+    def reconfigure(self) -> None:
         """Judge by other rules from now on; what waits, when it is confirmed."""
         if self.is_active:
             self._gate.config = self.parameters.config(GateConfig)

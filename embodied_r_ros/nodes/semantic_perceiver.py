@@ -112,7 +112,7 @@ class SemanticPerceiver(ManagedNode):
         """
         self._worker_config = self.parameters.config(WorkerConfig)
         self._perceiver: Perceiver = self._choose()
-        self._models = LatestModels('perceiver', [self._started()])
+        self._models = LatestModels('perceiver', [self._start()])
         self._output = self.publisher(SemanticDelta, 'semantic_delta', topics.RESULT)
         self.serve(Focus, 'focus', self._focus, ReentrantCallbackGroup())
 
@@ -185,7 +185,7 @@ class SemanticPerceiver(ManagedNode):
             rungs[Rung.LOCAL] = ClassicalPerceiver(classical, Rung.LOCAL)
         return FallbackPerceiver(rungs, self.parameters.config(FallbackConfig))
 
-    def _started(self) -> deltas.ModelInfo:
+    def _start(self) -> deltas.ModelInfo:
         """Which model perceives, now that it was reached.
 
         Raises:

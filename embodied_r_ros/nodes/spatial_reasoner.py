@@ -161,9 +161,9 @@ class SpatialReasoner(ManagedNode):
         self._standing.start()
         self._keypoints.start()
 
-    def changed(self) -> None:
+    def reconfigure(self) -> None:
         """Answer with other settings from the next question on."""
-        self._keypoints.changed()
+        self._keypoints.reconfigure()
         deadline_s = self.parameters.config(ReasonerConfig).deadline_s
         self._queue.reconfigure(self._reasoner(), deadline_s)
         self._standing.news()

@@ -170,7 +170,7 @@ def recorded_topics(config: RecorderConfig) -> list[RecordedTopic]:
         info = camera_topic(camera, 'camera_info')
         topics.append(_sensor(info, 'sensor_msgs/msg/CameraInfo'))
         if config.images == 'compressed':
-            topics.append(_compressed(camera_topic(camera, 'image')))
+            topics.append(_compressed_topic(camera_topic(camera, 'image')))
     return topics
 
 
@@ -178,7 +178,7 @@ def _sensor(name: str, type_name: str) -> RecordedTopic:
     return RecordedTopic(name, type_name, SENSOR, SENSOR_DATA_QOS)
 
 
-def _compressed(name: str) -> RecordedTopic:
+def _compressed_topic(name: str) -> RecordedTopic:
     kind = 'sensor_msgs/msg/CompressedImage'
     return RecordedTopic(name, kind, SENSOR, SENSOR_DATA_QOS, is_bulk=True, transport='compressed')
 

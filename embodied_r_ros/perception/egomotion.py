@@ -195,7 +195,7 @@ def _models(
     x1, x2 = _rays(first), _rays(second)
     homography = _homography(first, second, tolerance)
     candidates = _general_candidates(first, second, homography, tolerance)
-    general = [_scored(pose, x1, x2, tolerance) for pose in candidates]
+    general = [_score(pose, x1, x2, tolerance) for pose in candidates]
     general.sort(key=lambda pose: -pose.support)
     starts = [pose.rotation for pose in general[:1]]
     if homography is not None:
@@ -273,7 +273,7 @@ def _general_candidates(
     ]
 
 
-def _scored(
+def _score(
     pose: RelativePose, x1: NDArray[np.float64], x2: NDArray[np.float64], tolerance: float
 ) -> RelativePose:
     """The pose with the number of matches near their epipolar line and ahead of both views."""
@@ -371,14 +371,14 @@ class FieldOfView:
         pairs = match_features(earlier, later)
         if len(pairs) < _MIN_MATCHES:
             return
-        counts = _explained(earlier, later, pairs, (width, height))
+        counts = _count_explained(earlier, later, pairs, (width, height))
         with self._lock:
             self._counts += counts
             self._pairs += 1
             self._found_rad = self._found_rad or leading(self._counts)
 
 
-def _explained(
+def _count_explained(
     earlier: Features, later: Features, pairs: NDArray[np.intp], size: tuple[int, int]
 ) -> NDArray[np.float64]:
     """Matches that the best motion explains under each candidate. Shape (C,)."""

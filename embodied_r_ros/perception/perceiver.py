@@ -161,7 +161,7 @@ class FallbackPerceiver:
         """Say what the later keyframe adds; its `model` says who said so."""
         failed: list[tuple[FallbackStep[Perceiver], SemanticDelta]] = []
         for step in self._fallback.order():
-            delta = _perceived(step.model, earlier, later)
+            delta = _perceive(step.model, earlier, later)
             if delta.kind is not DeltaKind.FAILED:
                 self._note(step, [(other, failure.error, None) for other, failure in failed])
                 with self._lock:
@@ -244,7 +244,7 @@ def _check(perceiver: Perceiver, deadline_s: float) -> None:
     perceiver.check(deadline_s)
 
 
-def _perceived(perceiver: Perceiver, earlier: Keyframe | None, later: Keyframe) -> SemanticDelta:
+def _perceive(perceiver: Perceiver, earlier: Keyframe | None, later: Keyframe) -> SemanticDelta:
     try:
         return perceiver.perceive(earlier, later)
     except Exception as error:  # the fallback is there for what nobody foresaw, too

@@ -88,7 +88,7 @@ def perceive_keyframes(
     """Perceive the keyframes of one camera: one delta each, in order."""
     if isinstance(perceiver, ClassicalPerceiver):
         # One pair at a time: what it learns of a camera must not depend on which thread is first.
-        return perceive_all(perceiver, _learned(perceiver, iter(keyframes)), in_flight=1)
+        return perceive_all(perceiver, _learn_first(perceiver, iter(keyframes)), in_flight=1)
     return perceive_all(perceiver, keyframes, in_flight)
 
 
@@ -137,7 +137,9 @@ def _motion_to_json(motion: Motion) -> dict[str, Any]:
     return {'source': motion.source.name, 'is_metric': motion.is_metric, **figures}
 
 
-def _learned(perceiver: ClassicalPerceiver, keyframes: Iterator[Keyframe]) -> Iterator[Keyframe]:
+def _learn_first(
+    perceiver: ClassicalPerceiver, keyframes: Iterator[Keyframe]
+) -> Iterator[Keyframe]:
     """The same keyframes, after a look at the first ones to learn the camera's field of view."""
     first = list(islice(keyframes, 1))
     if first and not first[0].intrinsics:

@@ -212,7 +212,7 @@ class VlmPerceiver:
         except OSError as error:
             msg = f'cache_dir is {config.cache_dir!r}, which cannot be made: {error}'
             raise ConfigError(msg) from None
-        self._small_image = lru_cache(_SHRUNK_IMAGES)(self._shrunk)
+        self._small_image = lru_cache(_SHRUNK_IMAGES)(self._shrink)
 
     def perceive(self, earlier: Keyframe | None, later: Keyframe) -> SemanticDelta:
         """Say what the later keyframe adds (see `Perceiver.perceive`)."""
@@ -273,7 +273,7 @@ class VlmPerceiver:
         info = self._client.info(left_s(end))
         return replace(info, rung=self._rung, prompt_version=vlm.PROMPT_VERSION)
 
-    def _shrunk(self, image: EncodedImage) -> EncodedImage:
+    def _shrink(self, image: EncodedImage) -> EncodedImage:
         """The image as it is, or encoded anew where it has more pixels than are wanted."""
         picture = image.decode()
         height, width = picture.shape[:2]
@@ -304,11 +304,11 @@ class VlmPerceiver:
             # What an older version kept may not be what is accepted now.
             with suppress(ReplyError):
                 return read(reply)
-        text, value = self._generated(request, read, end)
+        text, value = self._generate(request, read, end)
         self._cache.put(key, text)
         return value
 
-    def _generated(
+    def _generate(
         self, request: ChatRequest, read: Callable[[str], Read], end: float
     ) -> tuple[str, Read]:
         """A usable reply and what was read from it, after as many attempts as it takes.

@@ -131,8 +131,8 @@ def read_scene(text: str, *, two_views: bool) -> SceneReply:
     value = _json_object(text)
     items = [_item(entry, two_views) for entry in _field(value, 'items', list)[:_MAX_ITEMS]]
     motions = _motions(_field(value, 'motions', list)) if two_views else ()
-    texts = [_bounded(entry, _TEXT_CHARS) for entry in _field(value, 'visible_text', list)]
-    summary = _bounded(_field(value, 'summary', str), _SUMMARY_CHARS)
+    texts = [_bound(entry, _TEXT_CHARS) for entry in _field(value, 'visible_text', list)]
+    summary = _bound(_field(value, 'summary', str), _SUMMARY_CHARS)
     return SceneReply(summary, tuple(items), tuple(filter(None, texts[:_MAX_TEXTS])), motions)
 
 
@@ -143,7 +143,7 @@ def read_focus(text: str) -> str:
         ReplyError: The reply is not of the schema.
     """
     value = _json_object(text)
-    description = _bounded(_field(value, 'text', str), _FOCUS_CHARS)
+    description = _bound(_field(value, 'text', str), _FOCUS_CHARS)
     return description if _field(value, 'visible', bool) else ''
 
 
@@ -182,7 +182,7 @@ def _opposites() -> list[set[str]]:
 
 
 def _item(entry: Any, two_views: bool) -> ReplyItem:
-    label = _bounded(_field(entry, 'label', str), _LABEL_CHARS)
+    label = _bound(_field(entry, 'label', str), _LABEL_CHARS)
     if not label:
         msg = 'an item has an empty label'
         raise ReplyError(msg)
@@ -211,7 +211,7 @@ def _choice(entry: Any, name: str, allowed: Mapping[str, Any] | Sequence[str]) -
     return choice
 
 
-def _bounded(text: Any, most: int) -> str:
+def _bound(text: Any, most: int) -> str:
     """One harmless line of at most `most` characters."""
     line = ' '.join(as_data(str(text)).split())
     return line if len(line) <= most else line[: most - 1].rstrip() + '…'
@@ -261,7 +261,7 @@ def scene_delta(
     """
     half_angles = _half_angles(later, assumed_hfov_rad)
     items = tuple(_item_of_reply(item, half_angles) for item in reply.items)
-    motion = _measured(earlier, later) if earlier else None
+    motion = _odometry_motion(earlier, later) if earlier else None
     by_eye = motion is None
     if motion is None:
         unknown = not reply.motions or reply.motions[0].kind == MOTION_UNKNOWN
@@ -285,7 +285,7 @@ def scene_delta(
     )
 
 
-def _measured(earlier: Keyframe, later: Keyframe) -> Motion | None:
+def _odometry_motion(earlier: Keyframe, later: Keyframe) -> Motion | None:
     """Motion from odometry; None where a pose is missing or in another frame."""
     if not earlier.pose or not later.pose or earlier.pose.frame_id != later.pose.frame_id:
         return None

@@ -104,7 +104,7 @@ def waypoint(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | Unsolved:
         robot=robot.metadata,
         state=moment.state.position,
     )
-    truth = {'distractors': [_measured(each.source, each.position, moment) for each in wrong]}
+    truth = {'distractors': [_distances(each.source, each.position, moment) for each in wrong]}
     return _draft(question.text, question.options, truth)
 
 
@@ -114,12 +114,12 @@ def _waypoint_options(
     """The right position and the wrong ones."""
     right, state = moment.keypoint.position, moment.state.position
     if robot.questions.distractors == 'candidates':
-        return proposed(right, moment, robot)
+        return propose_options(right, moment, robot)
     wrong = wrong_positions(right, moment.demonstration, robot, rng, state)
     return (right, wrong) if wrong else Unsolved(_NO_DISTRACTORS)
 
 
-def proposed(
+def propose_options(
     keypoint: Position, moment: ArmMoment, robot: Robot
 ) -> tuple[Position, list[WrongPosition]] | Unsolved:
     """What the sampler of candidates proposes: the one nearest to the keypoint, and the others."""
@@ -149,7 +149,7 @@ def current_state(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | Unsol
     if not wrong:
         return Unsolved(_NO_DISTRACTORS)
     options = [position_text(right), *(position_text(each.position) for each in wrong)]
-    truth = {'distractors': [_measured(each.source, each.position, moment) for each in wrong]}
+    truth = {'distractors': [_distances(each.source, each.position, moment) for each in wrong]}
     return _draft(_text(moment, _STATE, robot, with_state=False), options, truth)
 
 
@@ -243,7 +243,7 @@ def _text(
     return task_text(demonstration.task, question, demonstration.frame_id, metadata, state)
 
 
-def _measured(source: str, wrong: Position, moment: ArmMoment) -> dict[str, Any]:
+def _distances(source: str, wrong: Position, moment: ArmMoment) -> dict[str, Any]:
     """Where a wrong position comes from, and how far it is from what matters [m]."""
     to_keypoint = math.dist(wrong, rounded(moment.keypoint.position))
     to_state = math.dist(wrong, rounded(moment.state.position))

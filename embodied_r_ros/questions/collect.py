@@ -129,7 +129,7 @@ def rows_of_bags(
             note = _fitness(bag, note, guard, is_forced=is_forced)
             if not note.left_out:
                 episode = read_episode(bag, delta_source, perceive, config.robot)
-                note, rows = _derived(episode, note, config, guard, coverage)
+                note, rows = _derive(episode, note, config, guard, coverage)
         except (InputError, ImageError) as error:  # hours of work on the others would be lost
             note = replace(note, left_out=str(error))
             is_any_damaged = True
@@ -137,7 +137,7 @@ def rows_of_bags(
             coverage.leave_out(note, note.left_out)
             continue
         before_it = coverage.splits.total()
-        yield from _admitted(rows, guard, even, coverage)
+        yield from _admit(rows, guard, even, coverage)
         coverage.bags.append(replace(note, rows=coverage.splits.total() - before_it))
     if is_any_damaged and all(note.left_out for note in coverage.bags):
         raise BagError(_why_none(coverage.bags))
@@ -173,7 +173,7 @@ def _fitness(bag: Path, note: BagNote, guard: SplitGuard, *, is_forced: bool) ->
     return replace(note, forced=why) if is_forced else replace(note, left_out=why)
 
 
-def _derived(
+def _derive(
     episode: Episode, note: BagNote, config: QuestionsConfig, guard: SplitGuard, coverage: Coverage
 ) -> tuple[BagNote, list[Row]]:
     """What is to be said of a bag that was read, and its rows, where it is not to be left out.
@@ -213,7 +213,7 @@ def _rows_of(episode: Episode, config: QuestionsConfig, coverage: Coverage) -> I
         yield from rows_of_arm(episode.arm, episode, config, coverage)
 
 
-def _admitted(
+def _admit(
     rows: Iterable[Row], guard: SplitGuard, even: BalancedAnswers | None, coverage: Coverage
 ) -> Iterator[Row]:
     """Rows that no other split has already, and whose answers are not too common."""

@@ -159,10 +159,10 @@ def write_manifest(
             'file': rows.name,
             'sha256': file_sha256(rows),
             'count': coverage.splits.total(),
-            'counts': _nested(coverage.splits),
-            'left_out': _nested(coverage.left_out),
-            'no_solution': _nested(coverage.unsolved),
-            'wrong_options': _nested(coverage.wrong),
+            'counts': _nest(coverage.splits),
+            'left_out': _nest(coverage.left_out),
+            'no_solution': _nest(coverage.unsolved),
+            'wrong_options': _nest(coverage.wrong),
             'wrong_options_by_cm': {
                 f'{kind} to {what}': dict(sorted(distances.steps.items()))
                 for (kind, what), distances in sorted(coverage.distances.items())
@@ -183,7 +183,7 @@ def write_manifest(
     return path
 
 
-def _nested(counts: Counter[Any]) -> dict[str, Any]:
+def _nest(counts: Counter[Any]) -> dict[str, Any]:
     """Counts by tuples as objects in objects, in alphabetical order."""
     tree: dict[str, Any] = {}
     for (*outer, last), count in sorted(counts.items()):

@@ -74,13 +74,15 @@ def _row_of(episode: Episode, answer: Answer, kind: str, split: str) -> Row | Un
     if isinstance(inputs, Lost):
         return Unsolved(inputs.reason)
     label = episode.log.labels.get(answer.id)
-    proof = _labelled(answer, label) if label else _moved(episode, inputs, answer, kind)
+    proof = (
+        _proof_of_label(answer, label) if label else _proof_of_poses(episode, inputs, answer, kind)
+    )
     if isinstance(proof, Unsolved):
         return proof
     return _row(episode, answer, inputs, kind, split, proof)
 
 
-def _labelled(answer: Answer, label: AnswerLabel) -> _Proof | Unsolved:
+def _proof_of_label(answer: Answer, label: AnswerLabel) -> _Proof | Unsolved:
     """The solution that an operator gave."""
     if label.verdict is LabelVerdict.WRONG:
         return Unsolved('labelled wrong, without the right answer')
@@ -104,7 +106,9 @@ def _as_proof(right: str, options: Sequence[str]) -> _Proof | Unsolved:
     return _Proof(option_letter(index), 'label')
 
 
-def _moved(episode: Episode, inputs: Inputs, answer: Answer, kind: str) -> _Proof | Unsolved:
+def _proof_of_poses(
+    episode: Episode, inputs: Inputs, answer: Answer, kind: str
+) -> _Proof | Unsolved:
     """The solution that the camera's poses prove."""
     if kind == ASKED:
         return Unsolved('never labelled, and nothing else proves it')

@@ -117,7 +117,7 @@ class ServerConfig:
             ConfigError: There is no model at its path.
         """
         values = {'{model}': self.model_argument(), '{host}': self.host, '{port}': str(self.port)}
-        return tuple(_filled(word, values) for word in self.command)
+        return tuple(_fill(word, values) for word in self.command)
 
 
 @dataclass(frozen=True)
@@ -291,7 +291,7 @@ def _mapping(what: str, value: Any) -> Mapping[str, Any]:
     return value
 
 
-def _filled(word: str, values: Mapping[str, str]) -> str:
+def _fill(word: str, values: Mapping[str, str]) -> str:
     # Not str.format: command lines hold JSON.
     for name, value in values.items():
         word = word.replace(name, value)

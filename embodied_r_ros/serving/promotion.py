@@ -111,7 +111,7 @@ def promote(slot: Path, model: Path, record: Mapping[str, Any]) -> Promoted:
     """
     try:
         digest = model_digest(model)
-        folder = _copied(slot, model, digest)
+        folder = _copy(slot, model, digest)
         before = in_force_number(slot)
         number = max((int(path.stem) for path in _manifests(slot)), default=0) + 1
         own = {'number': number, 'previous': before, 'model': folder.name, 'digest': digest}
@@ -178,7 +178,7 @@ def _read(slot: Path, path: Path) -> Promoted:
         raise ConfigError(msg) from None
 
 
-def _copied(slot: Path, model: Path, digest: str) -> Path:
+def _copy(slot: Path, model: Path, digest: str) -> Path:
     """The model's copy; made beside its place and renamed, so that no half of one is there."""
     name = f'{model.resolve().name}-{digest.removeprefix("sha256:")[:12]}'
     folder = slot / 'models' / name

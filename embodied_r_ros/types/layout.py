@@ -172,7 +172,7 @@ Truth = TypeVar('Truth')
 
 def truth_to_json(value: dict[str, Any], digits: int) -> str:
     """One line of JSON, its numbers rounded to so many decimal places."""
-    return json.dumps(_rounded(value, digits), separators=(',', ':'))
+    return json.dumps(_round(value, digits), separators=(',', ':'))
 
 
 def truth_from_json(
@@ -213,12 +213,12 @@ def as_vector(value: Any) -> tuple[float, float, float]:
     return x, y, z
 
 
-def _rounded(value: Any, digits: int) -> Any:
+def _round(value: Any, digits: int) -> Any:
     if isinstance(value, float):
         # Adding zero turns -0.0 into 0.0.
         return round(value, digits) + 0.0 if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {key: _rounded(item, digits) for key, item in value.items()}
+        return {key: _round(item, digits) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_rounded(item, digits) for item in value]
+        return [_round(item, digits) for item in value]
     return value

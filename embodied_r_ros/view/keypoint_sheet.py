@@ -49,10 +49,10 @@ def images_at(
         while waiting and stamp_ns_from_msg(msg.header.stamp) > waiting[-1]:
             stamp_ns = waiting.pop()
             if newest is not None:
-                images[stamp_ns] = _decoded(newest, topic)
+                images[stamp_ns] = _decode(newest, topic)
         newest = msg
     if newest is not None and waiting:
-        images.update(dict.fromkeys(waiting, _decoded(newest, topic)))
+        images.update(dict.fromkeys(waiting, _decode(newest, topic)))
     return images
 
 
@@ -77,7 +77,7 @@ def write_keypoint_sheet(
     duration_s = demonstration.seconds()[-1]
     head = f'{len(keypoints)} keypoints in {duration_s:.1f} s, {len(demonstration)} samples'
     title = [Line(demonstration.task or demonstration.episode_id, 0.9), Line(head, 0.5, _FAINT)]
-    parts = [_padded(text_block(title, _WIDTH_PX - 2 * _MARGIN_PX))]
+    parts = [_pad(text_block(title, _WIDTH_PX - 2 * _MARGIN_PX))]
     if demonstration.joint_speeds is None:
         parts.append(
             _plot(demonstration, keypoints, demonstration.tool_speeds(), 'tool speed', 'm/s')
@@ -91,14 +91,14 @@ def write_keypoint_sheet(
     numbered = enumerate(keypoints[:_MAX_CARDS], 1)
     cards = [_card(k, n, images.get(k.stamp_ns), start_ns) for n, k in numbered]
     for row in range(0, len(cards), _COLUMNS):
-        parts.append(_padded(_row(cards[row : row + _COLUMNS])))
+        parts.append(_pad(_row(cards[row : row + _COLUMNS])))
     if more := len(keypoints) - len(cards):
         rest = f'{more} more without a card, from number {_MAX_CARDS + 1} on: marked above.'
-        parts.append(_padded(text_block([Line(rest, 0.5)], _WIDTH_PX - 2 * _MARGIN_PX)))
+        parts.append(_pad(text_block([Line(rest, 0.5)], _WIDTH_PX - 2 * _MARGIN_PX)))
     write_sheet(path, parts)
 
 
-def _decoded(msg: object, topic: str) -> NDArray[np.uint8]:
+def _decode(msg: object, topic: str) -> NDArray[np.uint8]:
     try:
         if hasattr(msg, 'format'):
             return decode_image(encoded_image_from_msg(msg).data)
@@ -170,7 +170,7 @@ def _row(cards: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:
     return row
 
 
-def _padded(block: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def _pad(block: NDArray[np.uint8]) -> NDArray[np.uint8]:
     page = np.full((block.shape[0] + _MARGIN_PX, _WIDTH_PX, 3), PAPER, np.uint8)
     top = _MARGIN_PX // 2
     page[top : top + block.shape[0], _MARGIN_PX : _MARGIN_PX + block.shape[1]] = block

@@ -226,7 +226,7 @@ def _question_lines(question: AnsweredQuestion) -> list[Line]:
 
 def _paragraph(lines: Sequence[Line], width: int) -> NDArray[np.uint8]:
     block = text_block(lines, width - 2 * _MARGIN_PX)
-    return _padded(block, width)
+    return _pad(block, width)
 
 
 def _side_by_side(cards: Sequence[NDArray[np.uint8]], width: int) -> NDArray[np.uint8]:
@@ -235,10 +235,10 @@ def _side_by_side(cards: Sequence[NDArray[np.uint8]], width: int) -> NDArray[np.
     for column, card in enumerate(cards):
         left = column * (_CARD_PX + _MARGIN_PX)
         row[: card.shape[0], left : left + _CARD_PX] = card
-    return _padded(row, width)
+    return _pad(row, width)
 
 
-def _padded(block: NDArray[np.uint8], width: int) -> NDArray[np.uint8]:
+def _pad(block: NDArray[np.uint8], width: int) -> NDArray[np.uint8]:
     page = np.full((block.shape[0] + _MARGIN_PX, width, 3), PAPER, np.uint8)
     top = _MARGIN_PX // 2
     page[top : top + block.shape[0], _MARGIN_PX : _MARGIN_PX + block.shape[1]] = block

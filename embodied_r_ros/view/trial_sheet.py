@@ -50,13 +50,13 @@ def write_trial_sheet(
     lines = [Line(trial.task, 0.9), Line(head, 0.55), Line(legend, 0.45, _FAINT)]
     if trial.refusals:
         lines.append(Line(f'{len(trial.refusals)} refused, last: {trial.refusals[-1]}', 0.45))
-    parts = [_padded(text_block(lines, width - 2 * _MARGIN_PX), width)]
+    parts = [_pad(text_block(lines, width - 2 * _MARGIN_PX), width)]
     cards = [
         _card(number, step, camera, camera_pose)
         for number, step in enumerate(trial.steps[:_MAX_CARDS], 1)
     ]
     for first in range(0, len(cards), _COLUMNS):
-        parts.append(_padded(_row(cards[first : first + _COLUMNS]), width))
+        parts.append(_pad(_row(cards[first : first + _COLUMNS]), width))
     write_sheet(path, parts)
 
 
@@ -139,7 +139,7 @@ def _row(cards: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:
     return row
 
 
-def _padded(block: NDArray[np.uint8], width: int) -> NDArray[np.uint8]:
+def _pad(block: NDArray[np.uint8], width: int) -> NDArray[np.uint8]:
     page = np.full((block.shape[0] + _MARGIN_PX, width, 3), PAPER, np.uint8)
     page[_MARGIN_PX // 2 :][: block.shape[0], _MARGIN_PX : _MARGIN_PX + block.shape[1]] = block
     return page

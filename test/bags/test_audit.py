@@ -131,7 +131,9 @@ def test_expectation_that_makes_no_sense_is_refused(text: str) -> None:
 
 
 def test_nothing_is_expected_where_no_name_is_given() -> None:
-    assert AuditConfig(topics=('',)).expected() == AuditConfig(topics=()).expected() == {}
+    assert (
+        AuditConfig(topics=('',)).expected_rates() == AuditConfig(topics=()).expected_rates() == {}
+    )
 
 
 def test_settings_survive_as_json() -> None:

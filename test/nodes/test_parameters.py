@@ -49,7 +49,7 @@ class Example(ManagedNode):
         super().__init__('example', **options)
         self.seen: list[Nested] = []
 
-    def changed(self) -> None:
+    def reconfigure(self) -> None:
         self.seen.append(self.parameters.config(Nested))
 
 

@@ -189,10 +189,10 @@ def play_to_end(nodes: NodeProcesses, play: Playable, client: DemoClient) -> Non
         raise EmbodiedRError(msg)
     nodes.check()
 
-    def perceived() -> bool:
+    def is_perceived() -> bool:
         return bool(client.deltas) and client.deltas[-1].to_id == client.keyframes[-1].id
 
-    if not client.spin_until(perceived, _DRAIN_S, nodes.check):
+    if not client.spin_until(is_perceived, _DRAIN_S, nodes.check):
         msg = f'{len(client.keyframes)} keyframes came, but {len(client.deltas)} deltas'
         raise EmbodiedRError(msg)
 

@@ -105,7 +105,7 @@ def demonstrate(config: SimArmConfig, origin: EpisodeOrigin) -> ExpertAttempt:
     world = ArmWorld(scene)
     places: list[dict[str, Vector]] = []
     frames = []
-    for frame in _recorded(world, legs, config, noise_rng):
+    for frame in _record(world, legs, config, noise_rng):
         frames.append(frame)
         places.append(world.places())
     things = tuple(
@@ -126,7 +126,7 @@ def demonstrate(config: SimArmConfig, origin: EpisodeOrigin) -> ExpertAttempt:
     )
 
 
-def _recorded(
+def _record(
     world: ArmWorld, legs: Sequence[Leg], config: SimArmConfig, rng: np.random.Generator
 ) -> Iterator[ArmFrame]:
     """What is recorded while the expert goes its way."""

@@ -92,10 +92,10 @@ def report_of(run: ClosedLoopRun, trials: list[Trial]) -> dict[str, Any]:
         )
         for key, name in _BASELINES.items()
     }
-    return {**_led(run, trials), **rates}
+    return {**_trial_figures(run, trials), **rates}
 
 
-def _led(run: ClosedLoopRun, trials: list[Trial]) -> dict[str, Any]:
+def _trial_figures(run: ClosedLoopRun, trials: list[Trial]) -> dict[str, Any]:
     """What is known once the trials were led."""
     return {
         'task': run.config.task,
@@ -113,7 +113,7 @@ def finish(run: ClosedLoopRun, trials: list[Trial]) -> dict[str, Any]:
         run: The trials, as they were led.
         trials: How they went.
     """
-    write_report(run, _led(run, trials), trials)
+    write_report(run, _trial_figures(run, trials), trials)
     report = report_of(run, trials)
     write_report(run, report, trials)
     return report

@@ -113,7 +113,7 @@ def _event(
             return (_rest(thing.position, when_ns, stage.end_ns),)
         if kind == 'go':
             return (_rest(thing.position, stage.start_ns, when_ns),)
-        track = _moved(rng, stage, tracks, index, when_ns)
+        track = _draw_move(rng, stage, tracks, index, when_ns)
         if track:
             return track
     return None
@@ -123,7 +123,7 @@ def _rest(position: Vector, from_ns: int, to_ns: int) -> Span:
     return Span(from_ns, to_ns, position, position)
 
 
-def _moved(
+def _draw_move(
     rng: np.random.Generator, stage: _Stage, tracks: Sequence[Track], index: int, when_ns: int
 ) -> Track | None:
     """Draw a straight move on what the thing stands on; None: it cannot move."""

@@ -68,7 +68,7 @@ def _drum(half: NDArray[np.float64]) -> SurfaceSamples:
     angles = np.linspace(0, 2 * math.pi, 3 * _PER_SIDE, endpoint=False)
     rim = np.stack([np.cos(angles), np.sin(angles), np.zeros_like(angles)], axis=1)
     levels = _cells(height)
-    points = [_raised(rim * radius, level) for level in levels]
+    points = [_raise(rim * radius, level) for level in levels]
     normals = [rim] * len(levels)
     areas = [
         np.full(len(rim) * len(levels), 4 * math.pi * radius * height / len(rim) / len(levels))
@@ -76,16 +76,16 @@ def _drum(half: NDArray[np.float64]) -> SurfaceSamples:
     # Rings at these radii stand for equal areas of a lid.
     lid = np.concatenate([rim * radius * math.sqrt((ring + 0.5) / 3) for ring in range(3)])
     for end in (-1.0, 1.0):
-        points.append(_raised(lid, end * height))
+        points.append(_raise(lid, end * height))
         normals.append(np.tile([0.0, 0.0, end], (len(lid), 1)))
         areas.append(np.full(len(lid), math.pi * radius**2 / len(lid)))
-    corners = np.concatenate([_raised(rim * radius, end * height) for end in (-1, 1)])
+    corners = np.concatenate([_raise(rim * radius, end * height) for end in (-1, 1)])
     return SurfaceSamples(
         np.concatenate(points), np.concatenate(normals), np.concatenate(areas), corners
     )
 
 
-def _raised(points: NDArray[np.float64], z: float) -> NDArray[np.float64]:
+def _raise(points: NDArray[np.float64], z: float) -> NDArray[np.float64]:
     return np.add(points, [0.0, 0.0, z])
 
 
