@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Candidates for the next keypoint: a stated sampler over what is seen and where the arm is.
+"""Candidates for the next keypoint: a stated sampler over the things in view and the arm.
 
 From above (the tool at least as high as the clearance): above each thing, and behind it where it
 could be pushed towards another; down to a thing, or onto it, only where the tool is over it. From
 below: up to the clearance, along a push, and slides. Random positions of the workspace fill up.
-The same input and seed give the same candidates, in an order that tells nothing.
+The same input and seed give the same candidates, in an order that betrays nothing.
 """
 
 from __future__ import annotations

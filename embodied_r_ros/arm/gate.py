@@ -112,7 +112,7 @@ class Decision(Enum):
 
 @dataclass(frozen=True)
 class Judgement:
-    """What the gate says of a proposal."""
+    """The gate's decision on a proposal."""
 
     proposal: KeypointProposal
     decision: Decision
@@ -238,7 +238,7 @@ def _refusal(case: ProposalCase) -> Judgement | None:
 
 
 def _words(error: Exception) -> str:
-    """What an error says, on one line, and never nothing: that would let through."""
+    """An error's text on one line, and never empty: that would let through."""
     return as_data(' '.join(str(error).split()))[:_REASON_CHARS] or type(error).__name__
 
 

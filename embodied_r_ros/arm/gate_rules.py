@@ -2,7 +2,7 @@
 """The rules of the gate: each says why a proposal is refused, or nothing.
 
 They read numbers, names of frames and enumerations. No rule reads what a model wrote in words:
-what a proposal's task or reasoning says cannot open the gate.
+the text of a proposal's task or reasoning cannot open the gate.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ def _is_finite(values: Collection[float]) -> bool:
     return all(map(math.isfinite, values))
 
 
-# In the order in which they are asked. Each returns why the case is refused, or nothing, or
+# In the order in which they apply. Each returns why the case is refused, or nothing, or
 # raises ValueError with why it cannot be judged, which refuses too.
 RULES: dict[str, Rule] = {
     'settings': _settings,

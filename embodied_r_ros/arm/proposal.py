@@ -237,7 +237,7 @@ def proposal_of(
 
 
 def with_gripper(proposal: KeypointProposal, answer: Answer) -> KeypointProposal:
-    """The proposal with what an answer to `gripper_question` says; nothing, where it is unknown.
+    """The proposal with the answer to `gripper_question`; nothing, where it is unknown.
 
     It is as sure, and as fresh, as the less sure and less fresh one of both answers.
     """

@@ -3,7 +3,7 @@
 
 One proposal at a time. The next one comes when the keypoint that was accepted is reached, when the
 gate refuses one, when the question had no answer, or when nothing of this happens for long; at
-most at a given rate, and then from something that was seen since. It is never a command.
+most at a given rate, and then from an observation since. It is never a command.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class StandingTask:
         self._since_ns = 0  # of the phase
         self._asked_ns: int | None = None
         self._near_ns: int | None = None  # since when the end effector is at the target
-        self._seen_after_ns = 0  # what was seen earlier does not count
+        self._seen_after_ns = 0  # earlier observations do not count
 
     def wants(self, now_ns: int, seen_ns: int) -> bool:
         """Tell whether to ask for the next keypoint now.

@@ -113,7 +113,7 @@ class TopicReport:
 
 @dataclass(frozen=True)
 class AuditReport:
-    """What was found of an episode."""
+    """The findings about an episode."""
 
     duration_s: float
     topics: tuple[TopicReport, ...]
@@ -215,7 +215,7 @@ class Audit:
         )
 
     def _unfit(self, topics: Mapping[str, TopicReport]) -> list[str]:
-        """What is wrong with topics whoever expects them."""
+        """What is wrong with topics, expected or not."""
         problems = []
         for name, report in topics.items():
             drop_share = report.dropped / max(1, report.dropped + report.messages)

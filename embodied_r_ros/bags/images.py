@@ -107,7 +107,7 @@ _MAX_WAITING = 8
 
 
 def choose_image_topic(reader: AnyReader, topic: str | None) -> str:
-    """Name of the topic to read: the one asked for, else the only one with images.
+    """Name of the topic to read: the chosen one, else the only one with images.
 
     Raises:
         SourceError: There is no such topic, or there are several; the message lists them.

@@ -179,7 +179,7 @@ def encoded_image_to_msg(
 
 
 def encoded_image_from_msg(msg: Any) -> EncodedImage:
-    """Bytes of a sensor_msgs CompressedImage, not decoded; the format is told by the bytes."""
+    """Bytes of a sensor_msgs CompressedImage, not decoded; its first bytes give the format."""
     data = bytes(memoryview(msg.data))
     return EncodedImage(data, image_format(data) or str(msg.format))
 

@@ -29,7 +29,7 @@ _PATIENCE_NS = 2_000_000_000
 
 
 class PoseSource(Protocol):
-    """Poses of a camera, as the messages of a bag tell them one by one."""
+    """Poses of a camera, taken from the messages of a bag one by one."""
 
     name: str  # as `source` of a row: 'odometry' or 'tf'
     topics: tuple[str, ...]  # to be read
@@ -135,7 +135,7 @@ def transform_source(reader: AnyReader) -> TransformPoses | None:
 
 
 def pose_source(reader: AnyReader) -> PoseSource | None:
-    """What tells of the camera's pose: odometry where there is one, else transforms.
+    """The source of the camera's pose: odometry where there is one, else transforms.
 
     Raises:
         BagError: A message is damaged.
@@ -198,8 +198,8 @@ def camera_poses(
 
     Args:
         reader: The bag of the episode.
-        deltas: What was seen.
-        is_recorded: The deltas were perceived live, from poses that only their keyframes tell.
+        deltas: The deltas.
+        is_recorded: The deltas were perceived live, from poses that only their keyframes hold.
         is_simulated: The odometry is the camera's.
 
     Raises:

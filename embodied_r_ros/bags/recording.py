@@ -52,7 +52,7 @@ class _Taken:
     """What the thread works on next."""
 
     messages: list[_Message]
-    wishes: list[Callable[[bool], None]]  # to be told when all before is on the disk
+    wishes: list[Callable[[bool], None]]  # called when all before is on the disk
 
     @property
     def is_urgent(self) -> bool:
@@ -82,7 +82,7 @@ class Recording:
         self._longest_unsynced_s = 0.0
         self._error = ''
         self._is_closing = False
-        self._is_over = False  # the thread ends, and nobody takes wishes any more
+        self._is_over = False  # the thread ends, and takes no more wishes
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name='recording', daemon=True)
         self._thread.start()
@@ -182,7 +182,7 @@ class Recording:
                 _tell(batch.wishes, is_safe=True)
                 batch.wishes = []
             self._end()
-        except Exception as error:  # whatever ends the thread must be said
+        except Exception as error:  # whatever ends the thread must be reported
             self._bag.abandon()
             with self._changed:
                 self._error = str(error) or type(error).__name__

@@ -126,7 +126,7 @@ def bag_state(episode: Path) -> BagState:
     Raises:
         OSError: It cannot be read.
     """
-    # Asked first: a recorder lets go of its bag after closing it.
+    # Checked first: a recorder lets go of its bag after closing it.
     if is_locked(episode):
         return BagState.BUSY
     return BagState.CLOSED if _is_closed(episode) else BagState.UNCLOSED
@@ -139,7 +139,7 @@ def recover_all(
 
     Args:
         episodes: Folders of bags.
-        is_wanted: Asked now and then; False ends the work.
+        is_wanted: Called now and then; False ends the work.
     """
     for episode in episodes:
         if is_wanted():
@@ -154,7 +154,7 @@ def recover(episode: Path, is_wanted: Callable[[], bool] = lambda: True) -> Reco
 
     Args:
         episode: Folder of the bag.
-        is_wanted: Asked now and then; False ends the work.
+        is_wanted: Called now and then; False ends the work.
 
     Raises:
         BagError: It is in use, is no MCAP file, or the disk is full; it was left as it was.

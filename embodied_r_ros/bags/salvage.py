@@ -63,7 +63,7 @@ class Salvage:
     content: McapContent
     lost_bytes: int = 0  # behind the last whole record
     damaged_chunks: int = 0  # left out between whole ones
-    orphans: int = 0  # messages whose topic was told in a damaged chunk
+    orphans: int = 0  # messages whose topic was declared in a damaged chunk
     ends_in_record: bool = True  # what was lost is the begin of one record, or empty
 
     @property
@@ -79,7 +79,7 @@ def salvage(path: Path, new: Path, is_wanted: Callable[[], bool] = lambda: True)
     Args:
         path: MCAP file; it is only read.
         new: File to write; on the disk when this returns.
-        is_wanted: Asked now and then; False ends the work.
+        is_wanted: Called now and then; False ends the work.
 
     Returns:
         What the new file holds, and what it lacks.
@@ -171,7 +171,7 @@ class _Records:
 def _is_plausible(opcode: int, length: int, start: bytes) -> bool:
     """Tell whether a record begins as one whose opcode and length are not damaged.
 
-    Chunks and their indexes tell their length once more.
+    Chunks and their indexes hold their length once more.
     """
     if opcode == Opcode.CHUNK and len(start) == _START:
         (name,) = struct.unpack_from('<I', start, 28)  # length of the compression's name

@@ -55,10 +55,10 @@ class BagLock:
 
         Args:
             folder: Of a bag.
-            kind: LOCK_EX to work on it, LOCK_SH to see whether somebody does.
+            kind: LOCK_EX to work on it, LOCK_SH to see whether another process does.
 
         Raises:
-            BlockingIOError: Somebody else holds it.
+            BlockingIOError: Another process holds it.
             OSError: It is not there, or its disk knows no locks.
         """
         self._descriptor: int | None = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

@@ -48,7 +48,7 @@ class _PassingError(ModelError):
 
 @dataclass(frozen=True)
 class _Served:
-    """What a server says it serves."""
+    """The model and adapter that a server serves, by its own words."""
 
     name: str
     adapter: str = ''
@@ -76,7 +76,7 @@ class HttpChatClient:
         self._verify: ssl.SSLContext | bool = tls_context() if secure else False
         self._lacking: frozenset[str] = frozenset()  # optional parts that the server refused
         self._served: _Served | None = None
-        self._adapters: dict[str, _Served] = {}  # those that were asked, by name
+        self._adapters: dict[str, _Served] = {}  # those that served so far, by name
 
     def stream(
         self, request: ChatRequest, deadline_s: float, cancel: threading.Event | None = None
@@ -110,8 +110,8 @@ class HttpChatClient:
     def info(self, deadline_s: float) -> ModelInfo:
         """Name and digest of the model that serves (see `ChatClient.info`).
 
-        The server is asked the first time and after a failure; the digest is that of the files as
-        they are now, and empty where they are not on this machine.
+        The server is queried the first time and after a failure. The digest is that of the files
+        as they are now, and empty where they are not on this machine.
 
         Raises:
             ModelError: The server is not reachable or serves another model.
@@ -180,7 +180,7 @@ class HttpChatClient:
         )
 
     def _require_stream(self, reply: Reply) -> None:
-        """Raise what a reply says that is no stream of events."""
+        """Raise the error in a reply that is no stream of events."""
         if reply.status == _OK and reply.content_type.startswith('text/event-stream'):
             return
         detail = error_detail(self._blot(reply.text()))
@@ -204,7 +204,7 @@ class HttpChatClient:
         raise kinds.get(reply.status, ModelError)(msg)
 
     def _blot(self, text: str) -> str:
-        """What a server says, without the token: it is told and recorded, and some repeat it."""
+        """A server's text without the token: texts are shown and recorded, and some repeat it."""
         return text.replace(self._token, '...') if self._token else text
 
     @contextmanager
@@ -264,7 +264,7 @@ class HttpChatClient:
             return {}
 
     def _probe(self, watch: Watch) -> str:
-        """Have one token generated, and read from the reply who generated it."""
+        """Have one token generated, and read from the reply which model generated it."""
         message = ChatMessage('user', 'Say yes.')
         reader = EventReader()
         for _ in self._attempt(ChatRequest((message,), Sampling(max_tokens=1)), watch, reader):
@@ -285,7 +285,7 @@ def _is_at_hand(folder: Path) -> bool:
 
 
 def _same_model(model: str, name: str) -> bool:
-    # Servers add a version or a path to the name that they were asked for.
+    # Servers add a version or a path to the name in the request.
     return name.startswith(model) or Path(name).name == Path(model).name
 
 
@@ -426,7 +426,7 @@ class Reply:
         try:
             self._loop.run_until_complete(asyncio.wait_for(self._hang_up(), _CLOSE_S))
         except (httpx.HTTPError, OSError, asyncio.TimeoutError):
-            pass  # Nobody is interested any more in what this connection did.
+            pass  # The outcome of this connection no longer matters.
         finally:
             self._loop.close()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fallback: the best model that works is asked, and one that failed is tried again later."""
+"""Fallback: the best model that works answers, and one that failed is tried again later."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class FallbackConfig:
 class _State:
     """State of a model."""
 
-    problem: str = ''  # why it is not asked; empty: it is
+    problem: str = ''  # why it is left out; empty: it is in use
     failures: int = 0  # since it last worked
     next_look: float = 0.0  # monotonic time [s]
 
@@ -93,7 +93,7 @@ class Fallback(Generic[Model]):
     def order(self) -> list[FallbackStep[Model]]:
         """The steps to ask, one after the other: those that work, or all where none is known to.
 
-        Where none works, work is as good a look as any, and its failure has a reason to tell.
+        Where none works, work is as good a look as any, and its failure comes with a reason.
         """
         with self._changed:
             return [s for s in self.steps if not self._states[s.rung].problem] or list(self.steps)
@@ -113,14 +113,14 @@ class Fallback(Generic[Model]):
             yield step, left_s if index == len(steps) - 1 else left_s / 2
 
     def worked(self, step: FallbackStep[Model]) -> None:
-        """Note that a step did what was asked."""
+        """Note that a step worked."""
         with self._changed:
             self._states[step.rung] = _State()
 
     def failed(
         self, step: FallbackStep[Model], problem: str, late_after_s: float | None = None
     ) -> None:
-        """Note that a step did not do what was asked, and leave it out until it is well again.
+        """Note that a step failed, and leave it out until it is well again.
 
         Args:
             step: The step.
@@ -135,7 +135,7 @@ class Fallback(Generic[Model]):
                 self._states[step.rung].problem = problem
                 return
             self._put_off(step, problem)
-            # Where there is nothing else to ask, it is asked anyway.
+            # Where no other model is left, it is used anyway.
             if len(self.steps) > 1 and not self._is_watched and not self._is_closed:
                 self._is_watched = True
                 threading.Thread(target=self._watch, name='fallback', daemon=True).start()
@@ -231,5 +231,5 @@ class LatestModels:
 
 
 def _identity(model: ModelInfo, other: ModelInfo) -> tuple[str, str, str]:
-    """What makes it this model; a digest that only one of two tells is no difference."""
+    """What makes it this model; a digest that only one of two has is no difference."""
     return model.name, model.adapter, model.digest if other.digest else ''

@@ -178,7 +178,7 @@ class EventReader:
     """Reads the lines of a server-sent event stream, one completion from its start to its end.
 
     Some servers take the text inside `<think>` out of the completion and send it as a field of its
-    own. It is put back, so that a completion reads the same whoever served it.
+    own. It is put back, so that a completion reads the same from every server.
     """
 
     is_complete: bool = False  # the server said that the completion is complete

@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Collect; each episode is told on stdout, and at the end on stderr what failed."""
+    """Collect; each episode is a line on stdout, and at the end stderr has the failures."""
     config = CollectConfig(args.images, args.perceiver, args.profile, args.topic)
     bags = find_bags(args.bags)
     failures = []

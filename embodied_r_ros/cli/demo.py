@@ -62,7 +62,7 @@ def _questions(words: Iterable[tuple[str, str]]) -> tuple[Question, ...]:
     """The questions with their options, from the arguments in their order.
 
     Raises:
-        InputError: One of them cannot be asked, or there are options alone.
+        InputError: One of them is not allowed, or there are options alone.
     """
     requests: list[tuple[str, list[str]]] = []
     early: list[str] = []  # options before the first question, which are its own

@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Do what is asked with each episode; what became of it goes to stdout."""
+    """Run the action on each episode; its result goes to stdout."""
     episodes = find_episodes(args.dir)
     return int(_DO[args.action](episodes, args))
 

@@ -138,7 +138,7 @@ def parse_yaml(text: str) -> Any:
 
 
 def _count(node: Any, counts: dict[int, int]) -> int:
-    """Number of values below a node, as often as they are told; itself within itself: endless."""
+    """Number of values below a node, as often as written; itself within itself: endless."""
     if id(node) not in counts:
         counts[id(node)] = _MAX_VALUES + 1  # until it is known: where it holds itself
         inner = node.value if isinstance(node, yaml.CollectionNode) else []

@@ -36,7 +36,7 @@ class AnswerLog:
     answers: tuple[Answer, ...] = ()
     labels: dict[str, AnswerLabel] = field(default_factory=dict)  # newest one, by answer id
     deltas: tuple[SemanticDelta, ...] = ()  # recorded deltas in the order of their receipt
-    # What prompts could hold of the scene: as reasoners told it, newest first, then the default.
+    # Budgets of the scene in prompts: as reasoners published them, newest first, then the default.
     memories: tuple[MemoryConfig, ...] = (MemoryConfig(),)
 
 
@@ -63,7 +63,7 @@ def read_answer_log(reader: AnyReader, deltas: tuple[SemanticDelta, ...]) -> Ans
 
 
 def _memories(reader: AnyReader) -> Iterator[MemoryConfig]:
-    """What reasoners have told of their memory, with their provenance; oldest first."""
+    """Memory settings that reasoners published with their provenance; oldest first."""
     topics = [t for t in topics_of_type(reader, _STRING) if t.endswith('/provenance')]
     for _, _, msg in read_messages(reader, topics):
         budget = _parameters(msg.data).get(_BUDGET, 0)
@@ -128,7 +128,7 @@ def _candidates(
 ) -> Iterator[tuple[SemanticDelta, ...]]:
     """Deltas with the ids that the prompt read, and the omitted ones before them; newest first.
 
-    The answer came some time after its question, so deltas that were heard last may be too new.
+    The answer came some time after its question, so the last deltas may be too new.
     """
     for newest in reversed(range(len(recorded))):
         if (recorded[newest].to_id,) != answer.delta_ids[-1:]:
@@ -162,7 +162,7 @@ def _inputs(answer: Answer, deltas: tuple[SemanticDelta, ...], memory: MemoryCon
 
 
 def _unlikeness(answer: Answer, inputs: Inputs) -> tuple[bool, bool]:
-    """How far inputs are from what the answer says of its own; the least is the likeliest."""
+    """How far inputs are from those that the answer states; the least is the likeliest."""
     scene = inputs.prompt.scene
     others = all(delta.stamp_ns != answer.observation_stamp_ns for delta in inputs.deltas)
     counts = (scene.merged, scene.omitted)

@@ -57,10 +57,10 @@ def keyframes_of_arm(path: Path, robot: Robot | None) -> KeyframeConfig | None:
 def ground_truth_deltas_of_arm(
     reader: AnyReader, robot: Robot | None, arm: ArmEpisode, episode_id: str
 ) -> list[SemanticDelta]:
-    """What is true of a simulated demonstration, as deltas; empty: the bag does not tell.
+    """Ground-truth deltas of a simulated demonstration; empty: the bag holds no truth.
 
     Raises:
-        InputError: What it tells cannot be read.
+        InputError: The truth cannot be read.
     """
     if TRUTH_TOPIC not in reader.topics or arm.camera is None:
         return []
@@ -114,7 +114,7 @@ def _camera(reader: AnyReader, setup: ArmSetup) -> tuple[Pose | None, Intrinsics
 
 
 def _first(reader: AnyReader, topic: str, convert: Any) -> Any:
-    """What the first message of a topic says; None: there is none."""
+    """A value of the first message of a topic; None: there is none."""
     return next(iter(read_values(reader, [topic], convert)), None)
 
 

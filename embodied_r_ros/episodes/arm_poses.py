@@ -105,7 +105,7 @@ def tool_poses(
     """Poses of the end effector in the task frame (N, 7), and which are known (N,).
 
     A pose is a position x, y, z [m] and a quaternion x, y, z, w: as recorded, so all zeros where
-    whoever published it knew the position alone.
+    its publisher knew the position alone.
 
     Args:
         reader: The bag.
@@ -114,7 +114,7 @@ def tool_poses(
         joints: Positions of `setup.joints` over time; None: there are none.
 
     Raises:
-        BagError: The bag has nothing that tells, or poses in another frame.
+        BagError: The bag has no pose of it, or poses in another frame.
         ConfigError: The library for joints, or the URDF, is missing.
     """
     is_asked = setup.poses in ('auto', 'topic')

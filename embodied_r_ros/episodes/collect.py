@@ -185,7 +185,7 @@ def collect_episode(
     Args:
         bag: Rosbag2 folder, or bare .mcap or .db3 file, with images.
         folder: Folder of the episode, whose name is its id; its parent exists.
-        config: What is kept, and who perceives.
+        config: What is kept, and which perceiver perceives.
         digest: Of the bag, for the record.
 
     Raises:
@@ -232,7 +232,7 @@ def _write(folder: Path, notes: dict[str, str], events: _Events, copies: Copies)
 
 
 class _Events:
-    """What the recorder and the nodes would have said: time [ns], topic and serialised message."""
+    """The messages of recorder and nodes, made offline: time [ns], topic, serialised message."""
 
     def __init__(self, reader: AnyReader, topic: str, config: CollectConfig, name: str) -> None:
         self.perceiver = config.make_perceiver()
@@ -297,7 +297,7 @@ class _Events:
 
 
 def _start_mark(reader: AnyReader, name: str) -> EpisodeMark:
-    """The start that the bag tells, as that of a simulation does; else one of our own."""
+    """The start mark of the bag, as that of a simulation has one; else one of our own."""
     topics = topics_of_type(reader, _MARK)
     for mark in read_values(reader, topics, mark_from_msg):
         if mark.event is EpisodeEvent.START:

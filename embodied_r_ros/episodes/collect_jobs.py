@@ -74,7 +74,7 @@ def collect(
     Args:
         bags: Camera bags.
         out: Folder of the episodes: new, empty, or one in which the same was begun before.
-        config: What is kept, and who perceives.
+        config: What is kept, and which perceiver perceives.
         jobs: Bags at the same time, each in a process of its own.
         is_forced: Collect bags that fail their audit too.
 

@@ -30,10 +30,10 @@ _USUAL_JOINTS = '/joint_states'
 
 
 def setup_of(reader: AnyReader) -> ArmSetup:
-    """How a bag says that it is to be read; the defaults where it says nothing.
+    """The setup that a bag states; the defaults where it states none.
 
     Raises:
-        ConfigError: What it says is no setup.
+        ConfigError: The stated value is no setup.
         BagError: A message is damaged.
     """
     if SETUP_TOPIC in reader.topics:
@@ -51,7 +51,7 @@ def read_demonstration(reader: AnyReader, setup: ArmSetup | None = None) -> Demo
 
     Args:
         reader: The bag.
-        setup: What things are called in it; None: as the bag says.
+        setup: The names of topics and joints in it; None: as the bag states.
 
     Raises:
         BagError: A topic is missing, there are several, or a message is damaged.
@@ -95,7 +95,7 @@ def _joint_topic(reader: AnyReader, setup: ArmSetup) -> str | None:
 
 
 def _joints(reader: AnyReader, topic: str, setup: ArmSetup) -> tuple[Series | None, Series | None]:
-    """Positions and speeds of the arm's joints over time; None: it tells of no joints."""
+    """Positions and speeds of the arm's joints over time; None: it records no joints."""
     names = setup.joints or _arm_joints(reader, topic, setup)
     if not names:
         return None, None
@@ -179,7 +179,7 @@ def _joint_series(
 
 
 def _orientations(turns: NDArray[np.float64]) -> NDArray[np.float64] | None:
-    """Quaternions (N, 4), if all are some; zeros are said where none is known."""
+    """Quaternions (N, 4), if all are some; zeros stand where none is known."""
     lengths = np.linalg.norm(turns, axis=1)
     return turns if ((lengths > 0.5) & (lengths < 2.0)).all() else None
 
@@ -220,7 +220,7 @@ def _clock(reader: AnyReader, setup: ArmSetup, joints: Series | None) -> NDArray
 
 
 def _name_and_task(reader: AnyReader, marks: Sequence[EpisodeMark]) -> tuple[str, str]:
-    """Name of the episode and its task in words, by its marks; empty: not told.
+    """Name of the episode and its task in words, by its marks; empty: not stated.
 
     Raises:
         BagError: The bag holds several episodes.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An episode, read from its bag: what was seen, where the camera was, and what was true."""
+"""An episode, read from its bag: its deltas, the camera's poses, and the ground truth."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def read_episode(
         robot: How a demonstration of an arm is to be read; None: as the bag says.
 
     Raises:
-        BagError: It is not a readable bag, or does not have the deltas that are asked for.
+        BagError: It is not a readable bag, or does not have the requested deltas.
     """
     with open_bag(path) as reader:
         recorded, true = _delta_topics(reader)

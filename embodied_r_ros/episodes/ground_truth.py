@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 MODEL = ModelInfo(name='simulation')
 MAX_ITEMS = 8  # of a delta, the largest first
-MOVED_M = 0.1  # what moved by less between two images is said to be in view only
+MOVED_M = 0.1  # what moved by less between two images counts as in view only
 
 
 def ground_truth_deltas(layout: Layout, stamps_ns: Sequence[int]) -> list[SemanticDelta]:
@@ -116,7 +116,7 @@ def _items(
     )
 
 
-ARM_MOVED_M = 0.03  # what moved by less between two images is said to be in view only
+ARM_MOVED_M = 0.03  # what moved by less between two images counts as in view only
 
 
 def ground_truth_arm_deltas(
@@ -127,7 +127,7 @@ def ground_truth_arm_deltas(
     Args:
         truth: Where things are at each stamp.
         camera: Pose of the optical frame in the frame of the truth.
-        interval_s: Between two images that are told of [s]; 0: all are.
+        interval_s: Between two images with a delta [s]; 0: all have one.
         episode_id: Of the recording.
     """
     chosen: list[int] = []

@@ -82,7 +82,7 @@ class DemoMapping:
     joints: Numbers | None = None
     velocities: Numbers | None = None  # of the joints
     gripper: Numbers | None = None  # added up, they are its opening
-    closed: float = 0.0  # that sum when the gripper is closed; tells the polarity too
+    closed: float = 0.0  # that sum when the gripper is closed; gives the polarity too
     open: float = 1.0
     image: str = ''  # key of the camera, or its folder; empty: no images
     rate_hz: float = 0.0  # of rows, where the dataset does not say; 0: it does
@@ -201,7 +201,7 @@ class SourceEpisode:
     """An episode as a dataset has it."""
 
     name: str
-    task: str  # in words; empty: not told
+    task: str  # in words; empty: not stated
     seconds: NDArray[np.float64]  # (N,) of each row
     table: dict[str, NDArray[np.float64]]  # numbers by column, (N, …)
     images: Callable[[], Iterable[EncodedImage]] | None  # one for each row; None: there are none
@@ -243,7 +243,7 @@ def write_episode(
 
 
 def outcome_of(episode: SourceEpisode, mapping: DemoMapping) -> EpisodeOutcome:
-    """How it ended, by the last row of what tells of success, where something does.
+    """How it ended, by the last row of the success column, where there is one.
 
     Raises:
         InputError: The mapping does not fit.

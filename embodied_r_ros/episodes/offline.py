@@ -74,7 +74,7 @@ def see(
         deadline_s: float,
         cancel: threading.Event | None,
     ) -> list[FocusText]:
-        del cancel  # nobody can
+        del cancel  # nothing sets it offline
         ids = {delta.to_id for delta in deltas}
         chosen = [keyframe for keyframe in recent if keyframe.id in ids]
         return [perceiver.focus(question, options, k, deadline_s) for k in chosen]
@@ -124,7 +124,7 @@ def ask_about(
     config: ReasonerConfig,
     listener: Listener,
 ) -> Answer:
-    """Answer a question about what was seen; the newest observation is now.
+    """Answer a question about a recording; the newest observation is now.
 
     Raises:
         InputError: The model server does not answer.

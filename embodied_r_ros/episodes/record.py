@@ -203,7 +203,7 @@ class EpisodeWriter:
         return is_in
 
     def _record(self, result: AuditReport) -> dict[str, str]:
-        """What the bag says of the episode: the audit, and the room that is left on the disk."""
+        """The records of the bag about the episode: the audit, and the free space of the disk."""
         try:
             left_mb = shutil.disk_usage(self.folder).free // _MB
         except OSError:

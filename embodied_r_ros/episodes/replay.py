@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counterfactual replay: what other models say to the questions of a recording.
 
-Every question is asked again from the inputs that were recorded with its answer, so that only the
+Every question is put again from the inputs that were recorded with its answer, so that only the
 model differs.
 """
 
@@ -50,7 +50,7 @@ class Replay:
     """What models say to one recorded question."""
 
     recorded: Answer
-    label: AnswerLabel | None  # what an operator said of it
+    label: AnswerLabel | None  # an operator's verdict
     prompt: Prompt
     source: PromptSource
     answers: tuple[Answer, ...] = ()  # of each model, in the order of asking
@@ -58,7 +58,7 @@ class Replay:
 
 
 def prepare_replays(log: AnswerLog) -> list[Replay]:
-    """The recorded questions that a model was asked, with their prompts."""
+    """The recorded questions that went to a model, with their prompts."""
     replays = []
     for answer in log.answers:
         inputs = find_inputs(answer, log)
@@ -164,7 +164,7 @@ def never_answered(replays: list[Replay], models: list[str]) -> list[str]:
 
 
 def truth(replay: Replay) -> str | None:
-    """The right answer, where an operator said it; None: nobody did."""
+    """The right answer, where an operator gave it; None: none did."""
     label, recorded = replay.label, outcome(replay.recorded)
     if label is None or label.verdict is LabelVerdict.WRONG:
         return None

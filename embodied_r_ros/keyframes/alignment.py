@@ -34,7 +34,7 @@ class Corners:
 
 
 class View:
-    """One image at work size. What is costly is computed when it is first asked for."""
+    """One image at work size. What is costly is computed when it is first needed."""
 
     def __init__(self, image: NDArray[np.uint8]) -> None:
         """Shrink an image.

@@ -30,7 +30,7 @@ _RANSAC_PX = 1.5
 # Scores of unrelated views stay below 0.42 (measured), unless one follows a known alignment.
 _MIN_SCORE = 0.45
 _MIN_SCORE_FOLLOWED = 0.35
-# From here on corners are not asked; nor are they when the score hardly fell since last time.
+# From here on corners are not matched; nor are they when the score hardly fell since last time.
 _SURE_SCORE = 0.8
 _SURE_SCORE_FOLLOWED = 0.6
 _HARDLY_FELL = 0.85
@@ -45,7 +45,7 @@ class TwoView:
     overlap: float | None  # smaller of the two directed shares, 0..1; None: one is blank
     inliers: int = 0  # cells of the first view that are found in the second; 0: unrelated
     roll_rad: float = 0.0  # rotation of the second view about its axis
-    shift: float = 1.0  # median movement of what is found, as a share of the width
+    shift: float = 1.0  # median movement of the matches, as a share of the width
     changed: float = 0.0  # share of the first view that looks different, for a still camera
     alignment: Alignment | None = None  # None: blank or unrelated
 

@@ -100,7 +100,7 @@ class KeyframeConfig:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What was found about one image, and whether it is a keyframe."""
+    """The comparison of one image, and whether it is a keyframe."""
 
     index: int  # 0-based position in its source
     stamp_ns: int

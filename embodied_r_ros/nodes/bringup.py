@@ -98,7 +98,7 @@ def values(context: LaunchContext) -> dict[str, str]:
 
 
 def is_true(arguments: Mapping[str, str], name: str) -> bool:
-    """Tell what a launch argument means that is true or false.
+    """Read a launch argument that is true or false.
 
     Raises:
         ConfigError: It is neither.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a node says of its own health: one task per node on `/diagnostics`, once a second."""
+"""A node's report of its own health: one task per node on `/diagnostics`, once a second."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Check:
     """The outcome of one check."""
 
     ok: bool
-    detail: str  # what was found
+    detail: str  # the result, in words
     remedy: str = ''  # what to do; empty where all is well
     values: dict[str, Any] = field(default_factory=dict)  # what was measured
 
@@ -154,7 +154,7 @@ def server_check(url: str, *, is_wanted: bool) -> Check:
     try:
         info = HttpChatClient(config).info(_SERVER_S)
     except (ConfigError, ModelError) as error:
-        # What the environment says of tokens and certificates is wrong whoever is asked.
+        # A wrong variable for tokens or certificates is wrong for every server.
         is_setting = isinstance(error, ConfigError)
         remedy = 'embodied-r serve, or give --server URL'
         remedy = 'correct the variable, or unset it' if is_setting else remedy
@@ -179,7 +179,7 @@ def _digest_in_force() -> str:
 
 
 def camera_check(report: dict[str, Any], topic: str) -> Check:
-    """Judge what `nodes.camera_check.look_for_camera` heard."""
+    """Judge the report of `nodes.camera_check.look_for_camera`."""
     listed = ', '.join(report['topics']) or 'none'
     if not report['topic']:
         detail = f'nobody publishes {topic or "images"} (topics with images: {listed})'

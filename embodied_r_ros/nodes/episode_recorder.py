@@ -215,7 +215,7 @@ class EpisodeRecorder(ManagedNode):
         return episode
 
     def _notes(self) -> dict[str, str]:
-        """Provenance of every node that has told it, this one first."""
+        """Provenance of every node that has published it, this one first."""
         notes = {
             self.get_fully_qualified_name(): self.provenance(),
             AUDIT_NOTE: self.parameters.config(AuditConfig).to_json(),

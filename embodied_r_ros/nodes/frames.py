@@ -164,7 +164,7 @@ def follow_tool(
         node: The node; everything is called in its executor.
         frames: What tf knows; None: nothing, and no frame is named.
         tool_frame: Frame of the end effector; empty: the poses are those of `current_pose`.
-        task_frame: Frame in which tf is to tell where it is.
+        task_frame: Frame in which tf gives its pose.
         take: Takes a pose.
     """
     if frames is None or not tool_frame:

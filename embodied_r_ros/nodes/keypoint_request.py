@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Between the action PredictKeypoint and the question that it means, with what an arm tells."""
+"""From a goal of PredictKeypoint to its question, with the description of the arm."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ PoseIn = Callable[[str, str, int], 'Pose | NoPose']  # of a frame in another one
 
 
 class Arm:
-    """An arm: what its file tells, where it was, and how a camera sees its table."""
+    """An arm: its file, its poses, and how a camera sees its table."""
 
     def __init__(self, config: ArmConfig, pose_in: PoseIn | None = None) -> None:
         """Read its file, and take what knows frames (None: only the file does).

@@ -3,7 +3,7 @@
 
 A request is one question, or two: the position, then the gripper. The standing task follows what
 becomes of its proposals at the gate and at the end effector, and puts the next one then. Whatever
-is said here is a proposal, never a command.
+is published here is a proposal, never a command.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ _NOT_RECORDED = 'the label was not recorded: the disk is too slow, or full'
 
 
 class Labelling:
-    """Brings labels to the disk and tells of them, once each.
+    """Brings labels to the disk and reports them, once each.
 
     A label that the disk does not take in time waits for it. The same label, given again by
     somebody who was told so, waits with the first one and is not written twice.
@@ -37,7 +37,7 @@ class Labelling:
     def __init__(self, node: ManagedNode, tell: Callable[[AnswerLabel], None]) -> None:
         """Take the recorder, and what is called with every label that is on the disk."""
         self._node, self._tell = node, tell
-        self._on_the_way: dict[tuple[str, AnswerLabel], Any] = {}  # futures, by what was said
+        self._on_the_way: dict[tuple[str, AnswerLabel], Any] = {}  # futures, by label
 
     async def take(
         self,

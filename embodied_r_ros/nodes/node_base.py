@@ -41,7 +41,7 @@ def seconds(value: float) -> float:
 
 _AUTOSTART = 'configure and activate at start, where nothing manages the lifecycle'
 _SAY_AGAIN_S = 5.0
-_FAILED_S = 60.0  # so long a callback that failed is told on diagnostics
+_FAILED_S = 60.0  # so long diagnostics show a callback that failed
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
 
 

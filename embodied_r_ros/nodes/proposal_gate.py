@@ -2,7 +2,7 @@
 """Node `proposal_gate`: lets those keypoint proposals through that its rules allow.
 
 Whatever acts listens to `keypoint_accepted` only, where a proposal comes out as it came in. What
-is refused is told on `keypoint_refused` with the rule and the reason. Where the node does not run,
+is refused goes to `keypoint_refused` with the rule and the reason. Where the node does not run,
 is not active or is not set up, nothing comes out.
 """
 
@@ -182,7 +182,7 @@ def _lets_through(request: LabelAnswer.Request) -> bool:
     """Tell whether an operator confirms.
 
     Raises:
-        InputError: The verdict says neither yes nor no.
+        InputError: The verdict is neither yes nor no.
     """
     verdict = check_label(request.verdict, request.correction)
     if verdict is LabelVerdict.CORRECTED:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A ROS action and its service twin, both answered by the queue.
 
-A goal is always accepted, so that what is wrong with it is said in its result. Coroutines wait for
+A goal is always accepted, so that its result can say what is wrong with it. Coroutines wait for
 the outcome, which a thread of the queue delivers; the executor is never blocked. Feedback leaves
 from that thread too, as the text comes.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.reasoning.queue import Outcome
     from rclpy.action.server import ServerGoalHandle
 
-    # Takes a goal or request, and tells later how it ended; returns what cancels it, and None
+    # Takes a goal or request, and delivers its outcome later; returns what cancels it, and None
     # where it ended at once.
     Ask = Callable[[Any, Callable[[Outcome], None], Listener], Any]
 

@@ -77,7 +77,7 @@ class RecorderWatch:
         self._recorders = self._recorders or there
         is_lost = self._is_lost(there)
         self._settle(is_lost=is_lost)
-        self._is_gone = is_lost  # told once its answers are counted
+        self._is_gone = is_lost  # reported once its answers are counted
 
     def _is_lost(self, there: set[bytes]) -> bool:
         return bool(self._episode_id and self._recorders) and not self._recorders & there

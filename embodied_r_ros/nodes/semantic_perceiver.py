@@ -49,7 +49,7 @@ _FOCUS_IN_LINE = 8
 
 @dataclass(frozen=True)
 class PerceiverConfig:
-    """Who perceives, and for which cameras."""
+    """Which model perceives, and for which cameras."""
 
     cameras: tuple[str, ...] = setting(
         ('.',), "namespaces of the cameras; '.' is this node's own", read_only=True

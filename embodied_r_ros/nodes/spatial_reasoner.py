@@ -106,7 +106,7 @@ _SILENT_ENDS = {Termination.CANCELLED, Termination.DEACTIVATED}
 
 
 class SpatialReasoner(ManagedNode):
-    """Answers questions about what was seen."""
+    """Answers questions about the deltas."""
 
     groups: ClassVar = {
         ReasonerNodeConfig: '',

@@ -57,7 +57,7 @@ def overridable() -> QoSOverridingOptions:
 
 
 def subscription_events(on_incompatible: Callable[[], None]) -> Any:
-    """Event callbacks that tell of a publisher whose quality of service does not match."""
+    """Event callbacks that report a publisher whose quality of service does not match."""
     return SubscriptionEventCallbacks(incompatible_qos=lambda event: on_incompatible())
 
 

@@ -81,7 +81,7 @@ def remedy_for_lost_images(environ: Mapping[str, str]) -> str:
     """What to do where images are lost between two processes: one line, the best way first.
 
     Args:
-        environ: The environment as it is; it tells which middleware is in use.
+        environ: The environment as it is; it names the middleware in use.
     """
     ways = []
     if _is_fast_dds(environ):

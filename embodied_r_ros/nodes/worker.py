@@ -66,7 +66,7 @@ class Worker(Generic[Item]):
             handle: Called with each item, and with how many were dropped since the last one that
                 was handled.
             capacity: Items that may wait.
-            on_error: Told what `handle` raised; the thread goes on with the next item.
+            on_error: Gets what `handle` raised; the thread goes on with the next item.
             name: Name of the thread.
         """
         self.dropped = 0
@@ -116,6 +116,6 @@ class Worker(Generic[Item]):
             try:
                 self._handle(item, dropped)
             except Exception as error:
-                with self._changed:  # nobody has told of them
+                with self._changed:  # they were not reported yet
                     self._dropped_since += dropped
                 self._on_error(error)

@@ -74,7 +74,7 @@ def associate(
 
 
 def _by_colour(olds: list[int], news: list[int]) -> dict[int, Pairing]:
-    """Without a motion: what has a colour that was seen before is in view, and no more is said."""
+    """Without a motion: an object of a colour seen before counts as in view, and no more."""
     if not olds:
         return {}
     same = olds[0] if len(olds) == len(news) == 1 else None

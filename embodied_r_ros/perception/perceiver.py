@@ -33,7 +33,7 @@ class Perceiver(Protocol):
         """Say what the later keyframe adds; `earlier` None describes the first one.
 
         Blocks for at most the perceiver's own deadline and never raises for what a model or an
-        image does: what cannot be told is a delta of kind FAILED with its error. `latency_ns` and
+        image does: a failure is a delta of kind FAILED with its error. `latency_ns` and
         `skipped` are the caller's to fill.
         """
 
@@ -81,7 +81,7 @@ def perceive_pair(
 
 
 def failed_delta(earlier: Keyframe | None, later: Keyframe, error: str) -> SemanticDelta:
-    """Delta that says that nothing could be told, and why."""
+    """A failed delta with its reason."""
     first = earlier or later
     return SemanticDelta(
         stamp_ns=later.stamp_ns,
@@ -158,7 +158,7 @@ class FallbackPerceiver:
         return self._fallback.problems()
 
     def perceive(self, earlier: Keyframe | None, later: Keyframe) -> SemanticDelta:
-        """Say what the later keyframe adds; its `model` says who said so."""
+        """Describe what the later keyframe adds; the delta's `model` names the perceiver."""
         failed: list[tuple[FallbackStep[Perceiver], SemanticDelta]] = []
         for step in self._fallback.order():
             delta = _perceive(step.model, earlier, later)
@@ -234,7 +234,7 @@ class FallbackPerceiver:
         worked: FallbackStep[Perceiver],
         failed: Sequence[tuple[FallbackStep[Perceiver], str, float | None]],
     ) -> None:
-        """Note who worked, and who did not: why, and in which time where it was late [s]."""
+        """Note the step that worked and those that failed: why, and after how long if late [s]."""
         for step, problem, late_after_s in failed:
             self._fallback.failed(step, problem, late_after_s)
         self._fallback.worked(worked)
@@ -247,6 +247,6 @@ def _check(perceiver: Perceiver, deadline_s: float) -> None:
 def _perceive(perceiver: Perceiver, earlier: Keyframe | None, later: Keyframe) -> SemanticDelta:
     try:
         return perceiver.perceive(earlier, later)
-    except Exception as error:  # the fallback is there for what nobody foresaw, too
+    except Exception as error:  # the fallback is there for unforeseen failures, too
         _log.exception('perceiver failed on keyframe %d', later.id)
         return failed_delta(earlier, later, f'{type(error).__name__}: {error}')

@@ -36,7 +36,7 @@ _LOOK_AHEAD = 16  # keyframes from which a camera without intrinsics is learned 
 
 
 def classical_perceiver(config: ClassicalConfig | None = None) -> Perceiver:
-    """The perceiver that needs no model, as the one that was asked for."""
+    """The perceiver that needs no model, as the primary one."""
     return ClassicalPerceiver(config, Rung.PRIMARY)
 
 
@@ -77,7 +77,7 @@ def perceive_images(
         images: Of one camera, in order.
         perceiver: What perceives.
         config: When an image becomes a keyframe.
-        in_flight: Pairs that a model is asked about at the same time.
+        in_flight: Pairs that a model gets at the same time.
     """
     return perceive_keyframes(keyframes_of(images, config), perceiver, in_flight)
 

@@ -110,24 +110,24 @@ _FOCUS = (
     '{{"visible": true|false, "text": "one to three sentences"}}'
 )
 _REPAIR = 'That reply cannot be used: {problem}. Reply again, with one JSON object as described.'
-# Where options begin that somebody wrote into the question itself.
+# Where options begin that are written into the question itself.
 _OPTIONS = re.compile(r'\b(?:choices?|options?|choose)\b[^:\n]{0,20}:|(?:^|\s)\(?A[.)]\s', re.I)
 _MAX_QUESTION_CHARS = 500
 _MAX_REPEATED_CHARS = 500
 
 
 def first_prompt(image: EncodedImage) -> tuple[ChatMessage, ...]:
-    """What is asked about the first keyframe."""
+    """The prompt about the first keyframe."""
     return _conversation(_FIRST, (image,))
 
 
 def later_prompt(before: EncodedImage, after: EncodedImage) -> tuple[ChatMessage, ...]:
-    """What is asked about a keyframe and the one before it."""
+    """The prompt about a keyframe and the one before it."""
     return _conversation(_LATER, (before, after))
 
 
 def focus_prompt(question: str, image: EncodedImage) -> tuple[ChatMessage, ...]:
-    """What is asked about a keyframe for a question, whose options are kept back."""
+    """The prompt about a keyframe for a question, whose options are kept back."""
     text = _FOCUS.format(question=without_options(question))
     return _conversation(text, (image,))
 

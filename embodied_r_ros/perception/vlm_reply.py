@@ -87,7 +87,7 @@ class ReplyItem:
 
 @dataclass(frozen=True)
 class SceneReply:
-    """What a model says of one view, or of two."""
+    """A model's description of one view, or of two."""
 
     summary: str
     items: tuple[ReplyItem, ...]
@@ -250,10 +250,10 @@ def scene_delta(
     assumed_hfov_rad: float,
     model: ModelInfo,
 ) -> SemanticDelta:
-    """Build the delta of a pair of keyframes, or of a first one, from what a model said.
+    """Build the delta of a pair of keyframes, or of a first one, from a model's reply.
 
     Args:
-        reply: What the model said.
+        reply: The model's reply.
         earlier: The earlier keyframe; None: there is none.
         later: The newer keyframe.
         assumed_hfov_rad: Horizontal angle of view where the keyframe has no intrinsics [rad].

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keyframes become deltas off the caller's thread: several pairs at once, told in order.
+"""Keyframes become deltas off the caller's thread: several pairs at once, published in order.
 
 Each camera is a stream of its own. A keyframe is paired with the one that was taken before it;
 when perception is slower than keyframes, those that wait are coalesced into the newest, and the
@@ -229,7 +229,7 @@ class PerceptionWorker:
         with self._changed:
             while not self._closing:
                 for camera, stream in self._streams.items():
-                    # What waits for an older pair to be told counts too, or it could pile up.
+                    # What waits behind an older pair counts too, or it could pile up.
                     if stream.waiting and len(stream.pairs) < self._config.in_flight:
                         self._streams.move_to_end(camera)
                         self._running += 1

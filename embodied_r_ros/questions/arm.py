@@ -67,7 +67,7 @@ class ArmMoment:
     demonstration: ArmEpisode
     index: int  # of the state
     keypoint_index: int  # of the state at the keypoint
-    deltas: tuple[SemanticDelta, ...] = ()  # what had been seen until then
+    deltas: tuple[SemanticDelta, ...] = ()  # the deltas until then
     seed: str = ''  # of candidates
 
     @property
@@ -81,7 +81,7 @@ class ArmMoment:
         return self.demonstration.states[self.keypoint_index]
 
     def view(self, *, is_tool_told: bool = True) -> TableView | None:
-        """The table as the camera saw it last; None: nothing is placed, or nothing was seen."""
+        """The table as the camera saw it last; None: nothing is placed, or there is no delta."""
         if self.demonstration.view is None or not self.deltas:
             return None
         then = self.demonstration.state_at(self.deltas[-1].stamp_ns) if is_tool_told else None
@@ -143,7 +143,7 @@ def propose_options(
 
 
 def current_state(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | Unsolved:
-    """Where the end effector is now; the state is not told."""
+    """Where the end effector is now; the state is not stated."""
     right = moment.state.position
     wrong = wrong_positions(right, moment.demonstration, robot, rng)
     if not wrong:
@@ -209,7 +209,7 @@ def quaternion(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | Unsolved
 
 
 def arm_kinds(robot: Robot) -> dict[str, ArmKind]:
-    """The kinds that are asked of a robot, by question type."""
+    """The kinds of question about a robot, by question type."""
     config = robot.questions
     kinds: dict[str, ArmKind] = {name: _PAPER_KINDS[name] for name in config.kinds}
     if config.gripper:

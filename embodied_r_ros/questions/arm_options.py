@@ -128,7 +128,7 @@ def wrong_movements(
 def _corners(right: Movement, options: int, rng: Random) -> list[Movement]:
     """The other corners of a square or cube with the right movement at one of them.
 
-    From every corner the others look alike, so that the options alone do not tell the right one.
+    From every corner the others look alike, so that the options alone do not betray the right one.
     """
     edges = next(count for count in (1, 2, 3) if 2**count >= options)
     while True:

@@ -34,7 +34,7 @@ _AHEAD = 2  # an answer may have come so many times more often than any other of
 class BalancedAnswers:
     """Counts answers by split and kind of question, as rows come.
 
-    Robots mostly stay at one height and look ahead: who knows only that is right far more often
+    Robots mostly stay at one height and look ahead: a guess by that alone is right far more often
     than one option in three or four is. Questions about arms choose their options themselves.
     """
 
@@ -115,7 +115,7 @@ def rows_of_bags(
 
     Raises:
         InputError: A file of `config.apart_from` cannot be read.
-        BagError: No bag is readable and has the deltas that are asked for.
+        BagError: No bag is readable and has the requested deltas.
     """
     guard = _apart_from(config.apart_from)
     even = BalancedAnswers() if config.even_answers else None
@@ -158,7 +158,7 @@ def _note_of(bag: Path) -> BagNote:
 
 
 def _fitness(bag: Path, note: BagNote, guard: SplitGuard, *, is_forced: bool) -> BagNote:
-    """What tells why a bag is left out without being read, or used all the same.
+    """The reason why a bag is left out without being read, or used all the same.
 
     Raises:
         BagError: It cannot be read.
@@ -176,10 +176,10 @@ def _fitness(bag: Path, note: BagNote, guard: SplitGuard, *, is_forced: bool) ->
 def _derive(
     episode: Episode, note: BagNote, config: QuestionsConfig, guard: SplitGuard, coverage: Coverage
 ) -> tuple[BagNote, list[Row]]:
-    """What is to be said of a bag that was read, and its rows, where it is not to be left out.
+    """The note on a bag that was read, and its rows, where it is not left out.
 
     Raises:
-        InputError: It is not of the robot that is asked about.
+        InputError: It is not of the requested robot.
     """
     split = split_of(episode.scene_id, config)
     note = replace(

@@ -142,7 +142,7 @@ def write_manifest(
     Args:
         rows: The file of rows.
         config: How its questions were derived.
-        delta_source: The deltas that were asked for; None: recorded where a bag has them.
+        delta_source: The requested deltas; None: recorded where a bag has them.
         coverage: What was derived.
 
     Raises:

@@ -49,7 +49,7 @@ class QuestionsConfig:
     even_answers: bool = setting(
         False, 'leave out rows whose answer has come more often than their other options'
     )
-    robot: Robot | None = None  # whose demonstrations are asked about; None: as recorded
+    robot: Robot | None = None  # whose demonstrations the questions are about; None: as recorded
     apart_from: tuple[str, ...] = ()  # files of rows that nothing is shared with
 
     def __post_init__(self) -> None:

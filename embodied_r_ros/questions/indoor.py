@@ -104,7 +104,7 @@ class Moment:
     def direction_now(self, thing: LayoutObject) -> tuple[float, float] | None:
         """Bearing [rad] and distance [m] of a seen object now; None where it may have gone.
 
-        An object that went or moved while nobody looked cannot be told from what was seen.
+        The deltas cannot show an object that went or moved out of view.
         """
         last = self.sights[thing.id][-1]
         then, now = (thing.position_at(self.images[i].stamp_ns) for i in (last, -1))
@@ -132,7 +132,7 @@ class Draft:
     """A question with its solution; options are shuffled later."""
 
     question: str
-    options: tuple[str, ...]  # empty: a number or a text is asked for
+    options: tuple[str, ...]  # empty: the answer is a number or a text
     solution: str  # text of the option, a number, or 'unknown'
     answer_kind: str = 'choice'
     source: str = 'layout'  # what proves the solution
@@ -147,7 +147,7 @@ class Unsolved:
 
 
 def settled(draft: Draft, rng: Random) -> tuple[tuple[str, ...], str, str]:
-    """Shuffle the options of a draft: options, solution and a digest of what is asked."""
+    """Shuffle the options of a draft: options, solution and a digest of the question."""
     options = list(draft.options)
     rng.shuffle(options)
     solution = draft.solution
@@ -240,7 +240,7 @@ def revisit(moment: Moment, rng: Random, held_out: bool) -> Draft | Unsolved:
 
 
 def _no_return(moment: Moment) -> str:
-    """Why it cannot be asked whether the robot came back; empty: it can."""
+    """Why there is no question whether the robot came back; empty: there can be."""
     if not moment.poses:
         return moment.no_poses
     x, y, rise_m = moment.displacement
@@ -346,7 +346,7 @@ def nearest(moment: Moment, rng: Random, held_out: bool) -> Draft | Unsolved:
 
 
 def unanswerable(moment: Moment, rng: Random, held_out: bool) -> Draft | Unsolved:
-    """What nothing seen can tell: an item that was never seen, or a question of another kind."""
+    """What no delta answers: an item that was never seen, or a question of another kind."""
     if rng.random() < 0.4:
         question, options = rng.choice(FOREIGN[held_out])
         return Draft(question, tuple(options), UNKNOWN, source='foreign')

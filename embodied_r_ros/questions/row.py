@@ -2,8 +2,8 @@
 """Rows: questions with their solutions, one JSON line each, for training and evaluation.
 
 A row keeps of each delta `stamp_ns`, `action`, `change` and `items`, and, where the deltas are of
-several cameras, the name of its `camera`. Questions about a robot's arm also tell where it was and
-where it went next, so that their solutions can be checked.
+several cameras, the name of its `camera`. Questions about a robot's arm also state where it was
+and where it went next, so that their solutions can be checked.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _FOCUS_FIELDS = {'keyframe_id': int, 'stamp_ns': int, 'text': str, 'camera': str
 
 @dataclass(frozen=True)
 class Row:
-    """A question about what was seen, and its solution."""
+    """A question about deltas, and its solution."""
 
     id: str
     episode_id: str
@@ -121,7 +121,7 @@ class Row:
     def prompt(self, config: MemoryConfig) -> Prompt:
         """The prompt that the reasoner reads for this row, as it would live.
 
-        A question that was asked live is told within the budget that it was answered with.
+        A question from a live run keeps the budget that it was answered with.
         """
         if budget := self.meta.get('token_budget'):
             config = replace(config, token_budget=budget)
@@ -129,7 +129,7 @@ class Row:
         return build_prompt(self.question, self.options, self.semantic_deltas(), focus, config)
 
     def without_scene(self) -> Row:
-        """The same question for who has seen nothing: a blind baseline."""
+        """The same question without observations: a blind baseline."""
         return replace(self, deltas=(), focus=())
 
     def solution_text(self) -> str:
@@ -192,7 +192,7 @@ def _parts_problem(row: Row) -> str:
 
 
 def _robot_problem(row: Row) -> str:
-    """What is wrong with what a row tells of an arm; empty: nothing, or it tells nothing."""
+    """What is wrong with a row's fields of an arm; empty: nothing, or there are none."""
     values: dict[str, Any] = {name: getattr(row, name) for name in _ROBOT_FIELDS}
     if all(value in ((), '', None) for value in values.values()):
         return ''
@@ -211,7 +211,7 @@ def _is_finite(value: Any) -> bool:
 
 
 def _movement_problem(row: Row) -> str:
-    """Why the words of a solution are not those of the way that the row tells; empty: they are."""
+    """Why the words of a solution do not fit the movement of the row; empty: they do."""
     way = Movement.between(row.state, row.keypoint, row.deadband_m or 0.0)
     words = way.words() if way else UNKNOWN
     if row.solution_text() == words:

@@ -49,7 +49,7 @@ class SplitGuard:
         self._bags: dict[str, str] = {}  # name by digest
         self._scenes: dict[str, str] = {}  # split by scene
         self._pieces: dict[bytes, str] = {}  # scene by piece
-        self._rows: dict[bytes, str] = {}  # split by what is asked of what was seen
+        self._rows: dict[bytes, str] = {}  # split by question and deltas
         # Scene, split and keypoints by task and their number.
         self._layouts: dict[tuple[str, int], list[tuple[str, str, list[Position]]]] = {}
 
@@ -68,7 +68,7 @@ class SplitGuard:
     def twin_of(self, episode: Episode, split: str) -> str:
         """Scene of another split that much of an episode shows too; empty: there is none.
 
-        Only pieces in which something was seen count: an empty corridor looks like any other.
+        Only pieces with items count: an empty corridor looks like any other.
         """
         if self._scenes.setdefault(episode.scene_id, split) != split:
             return episode.scene_id
@@ -101,7 +101,7 @@ class SplitGuard:
 
 
 def _question_digest(row: Row) -> bytes:
-    """What a row asks of what was seen."""
+    """Digest of a row's question and deltas."""
     words = [_words(delta) for delta in row.deltas]
     parts = [row.question, *sorted(row.options), *(str(look['text']) for look in row.focus)]
     return _digest([*parts, *words])
@@ -115,7 +115,7 @@ def _pieces(deltas: Sequence[dict[str, Any]]) -> Iterable[bytes]:
 
 
 def _words(delta: dict[str, Any]) -> str:
-    """What a prompt tells of a delta, but for its time."""
+    """What a prompt holds of a delta, but for its time."""
     return f'{delta.get("camera", "")}|{delta["action"]}|{delta["change"]}'
 
 

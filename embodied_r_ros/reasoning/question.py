@@ -86,7 +86,7 @@ class Question:
     seed: int = 0
     episode_id: str = ''
     standing: bool = False
-    view: SceneView | None = None  # says where items of the scene are; None: nothing does
+    view: SceneView | None = None  # places the items of the scene; None: nothing does
 
 
 class Phase(Enum):

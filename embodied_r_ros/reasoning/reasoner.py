@@ -181,7 +181,7 @@ class Reasoner:
     def _check(
         self, question: Question, deltas: Sequence[SemanticDelta], draft: Answer, now_ns: int
     ) -> None:
-        """Refuse what cannot be answered, before any model is asked."""
+        """Refuse what cannot be answered, before any model gets it."""
         problem = question_problem(question.text, question.options)
         if problem:
             raise Refusal(RefusalCode.BAD_QUESTION, problem, draft)
@@ -247,7 +247,7 @@ class Reasoner:
     def _generate(
         self, step: ChatStep, end: int, pending: _PendingQuestion, generation: _Generation
     ) -> None:
-        """Fill in what a model says, as it comes."""
+        """Fill in a model's text, as it comes."""
         top_logprobs = self._config.top_logprobs if pending.question.options else 0
         sampling = self._draft(pending.question, (), '').sampling
         request = ChatRequest(pending.prompt.messages(), sampling, top_logprobs=top_logprobs)
@@ -323,7 +323,7 @@ def model_of(step: ChatStep, deadline_s: float) -> ModelInfo:
 def models_at_start(fallback: ChatFallback, timeout_s: float) -> list[ModelInfo]:
     """The models of the fallback that answer, best first.
 
-    All are asked at once. One that does not answer is left out until it does.
+    All are queried at once. One that does not answer is left out until it does.
 
     Raises:
         ModelError: What the config wants to answer at the start does not, in time.

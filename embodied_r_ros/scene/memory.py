@@ -43,7 +43,7 @@ _COMMON = frozenset(_COMMON_WORDS.split())
 
 @dataclass(frozen=True)
 class MemoryConfig:
-    """How much of what was seen a prompt holds."""
+    """How much of the scene a prompt holds."""
 
     token_budget: int = setting(
         1200, 'tokens that the scene may take in a prompt', between=(200, 100_000)
@@ -91,7 +91,7 @@ class SceneMemory:
         return jumped
 
     def _jumped_back(self, delta: SemanticDelta) -> bool:
-        # Cameras are not in step, so only a camera's own stamps tell of a jump.
+        # Cameras are not in step, so only a camera's own stamps show a jump.
         own = next((d for d in reversed(self._deltas) if d.camera == delta.camera), None)
         return own is not None and delta.stamp_ns < own.stamp_ns
 
@@ -125,7 +125,7 @@ def _piece_tokens(piece: str) -> int:
 
 
 def question_terms(question: str, options: Sequence[str] = ()) -> frozenset[str]:
-    """Words of a question that tell what it is about, in lower case."""
+    """Words of a question that name its subject, in lower case."""
     words = _WORD.findall(' '.join([question, *options]).lower())
     return frozenset(word for word in words if len(word) > 2 and word not in _COMMON)
 
@@ -331,7 +331,7 @@ class LiveMemory:
             return forgotten
 
     def stop_episode(self) -> None:
-        """Go on without an episode; what was seen in it stays known."""
+        """Go on without an episode; its deltas stay known."""
         with self._lock:
             if self._episode_id:
                 self._stopped_id, self._episode_id = self._episode_id, ''

@@ -87,7 +87,7 @@ class ServerConfig:
 
     def client(self) -> ChatConfig:
         """How this machine reaches it."""
-        # Who listens at every address is reached at the one of this machine.
+        # A server at every address is reached at the one of this machine.
         host = '127.0.0.1' if self.host in {'0.0.0.0', '::'} else self.host
         host = f'[{host}]' if ':' in host else host
         # A path is not a name everywhere, and a server of one model needs none.
@@ -157,7 +157,7 @@ class Profile:
         return self.clients[role]
 
     def promotions(self) -> dict[str, tuple[int, int] | None]:
-        """What tells a change of the promotions that servers follow, by role."""
+        """What shows a change of the promotions that servers follow, by role."""
         return {
             role: manifest_stamp(slot_folder(server.promoted))
             for role, server in self.servers.items()

@@ -68,7 +68,7 @@ class ModelProcess:
         return self._process.pid
 
     def await_health(self, say: Callable[[str], None]) -> None:
-        """Wait until the server can be used; `say` is told every few seconds.
+        """Wait until the server can be used; `say` gets a line every few seconds.
 
         Raises:
             ModelError: It ended, or is not healthy within its start timeout.

@@ -111,7 +111,7 @@ class ModelServers:
             profile: What to serve.
             log_dir: Folder of the logs; None: `default_log_dir()`.
             allow_remote: Whether a server may listen at an address that others reach.
-            say: Told what is going on, a line at a time.
+            say: Gets the progress, a line at a time.
 
         Raises:
             ConfigError: A model, a program or a token is missing, or a port is taken.
@@ -145,7 +145,7 @@ class ModelServers:
     def clients(self) -> dict[str, ChatConfig]:
         """How to reach the models, by role; those that other machines serve included."""
         local = {role: config.client() for role, config in self._configs.items()}
-        # What the profile says of a client wins, but not over a port that was chosen just now.
+        # The client's settings in the profile win, but not over a port that was chosen just now.
         return {
             **self._profile.clients,
             **{r: c for r, c in local.items() if self._profile.servers[r].port == 0},
@@ -174,7 +174,7 @@ class ModelServers:
     def follow(self) -> None:
         """Serve what was promoted since the start or the last call; it may take the start's time.
 
-        What cannot be served is said, and the model from before goes on.
+        What cannot be served is reported, and the model from before goes on.
 
         Raises:
             ModelError: The model from before does not start again.

@@ -32,7 +32,7 @@ class Rung(Enum):
 class ModelInfo:
     """Which model spoke."""
 
-    name: str = ''  # as its server knows it, or 'classical'; empty: none was asked
+    name: str = ''  # as its server names it, or 'classical'; empty: no model
     digest: str = ''  # 'sha256:<hex>'; empty: unknown
     adapter: str = ''  # LoRA adapter; empty: none
     rung: Rung = Rung.UNSET
@@ -324,12 +324,12 @@ class NetMotion:
     turn_deg: float = 0.0  # positive left, not wrapped
     tilt_deg: float = 0.0  # positive down
     roll_deg: float = 0.0  # positive clockwise
-    unmeasured: tuple[str, ...] = ()  # moves and turns whose amount is not told, in words
-    unknown: int = 0  # actions that cannot be told, or are not of the grammar
+    unmeasured: tuple[str, ...] = ()  # moves and turns whose amount is not stated, in words
+    unknown: int = 0  # actions that are unknown, or are not of the grammar
 
     @property
     def is_measured(self) -> bool:
-        """True where every move and turn was told with its amount."""
+        """True where every move and turn is stated with its amount."""
         return not self.unmeasured and not self.unknown
 
 

@@ -39,7 +39,7 @@ class EpisodeMark:
 
 
 class LabelVerdict(Enum):
-    """What an operator says of an answer."""
+    """An operator's verdict on an answer."""
 
     RIGHT = 0
     WRONG = 1  # and the right answer is not given

@@ -96,7 +96,7 @@ def decode_image(data: bytes) -> NDArray[np.uint8]:
     if width * height > MAX_PIXELS:
         msg = f'image claims {width}x{height} pixels; at most {MAX_PIXELS} are decoded'
         raise ImageError(msg)
-    # What does not say its size is not decoded: nobody knows how large it would be. Nor is a PNG
+    # What does not state its size is not decoded: it could be of any size. Nor is a PNG
     # without its end: libpng complains on stderr, beside the one line that users get.
     is_sound = width * height > 0 and (image_format(data) != 'png' or _PNG_END in data)
     image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR) if is_sound else None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One picture of a demonstration: speed, gripper and keypoints over time, and what was seen."""
+"""One picture of a demonstration: speed, gripper and keypoints over time, and the images."""
 
 from __future__ import annotations
 

@@ -261,7 +261,7 @@ def _verdict(answer: Answer) -> str:
 
 
 class _View:
-    """What the viewer is told, by entity and time."""
+    """What the viewer gets, by entity and time."""
 
     def __init__(self, rr: Any, name: str) -> None:
         self._rr = rr
@@ -336,7 +336,7 @@ class _View:
             self._log(f'{place}/image', stamp_ns, encoded)
 
     def tell_delta(self, delta: SemanticDelta) -> None:
-        """Show what a keyframe added, and the rung that saw it."""
+        """Show what a keyframe added, and the rung of its model."""
         failed, at = delta.kind is DeltaKind.FAILED, delta.stamp_ns
         parts = [part for part in (delta.action, delta.change, delta.error) if part]
         line = f'delta {delta.to_id}: {". ".join(parts) or delta.kind.name}'
@@ -346,7 +346,7 @@ class _View:
 
     def tell_answer(self, answer: Answer) -> None:
         """Show a question, its reasoning and its answer, when it was complete."""
-        # What was refused because nothing was seen yet has no time of its own.
+        # A refusal without any observation has no time of its own.
         at = answer.observation_stamp_ns + answer.observation_age_ns or self._first_ns
         options = f' ({", ".join(answer.options)})' if answer.options else ''
         self.say('questions', at, answer.question + options)

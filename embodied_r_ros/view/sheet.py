@@ -126,7 +126,7 @@ _MAX_CARDS = 16
 
 @dataclass(frozen=True)
 class AnsweredQuestion:
-    """A question as it was asked, its answer, and the truth where it is known."""
+    """A question, its answer, and the truth where it is known."""
 
     answer: Answer
     truth: str = ''  # text of the true answer; empty: not known

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One picture of a trial: what was seen at each keypoint, the candidates, and the chosen one."""
+"""One picture of a trial: the image at each keypoint, the candidates, and the chosen one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def write_trial_sheet(
 
     Args:
         path: The file.
-        title: Who chose.
+        title: The policy that chose.
         trial: The trial; its first 24 steps get a card each.
         camera: The camera of its images.
         camera_pose: Pose of the optical frame in the frame of the positions.

@@ -139,7 +139,7 @@ class ArmStage:
         return self._tick % _IMAGE_EVERY == 0
 
     def _pass_time(self, arm: TrialArm, due: float, check: Callable[[], None]) -> float:
-        """Let a tick pass for the arm, tell its state, and hear what comes meanwhile."""
+        """Let a tick pass for the arm, publish its state, and take the messages that come."""
         arm.advance(arm.now_s + _TICK_S)
         self._tell(arm)
         # What was late is not made up for: the arm would hurry.
@@ -164,7 +164,7 @@ class ArmStage:
         return steps
 
     def _tell(self, arm: TrialArm) -> None:
-        """Tell time and state."""
+        """Publish time and state."""
         now_ns = self._now_ns(arm)
         self._clock_out.publish(Clock(clock=stamp_to_msg(ROS_MESSAGES, now_ns)))
         self._pose.publish(pose_stamped_to_msg(ROS_MESSAGES, now_ns, arm.tool()))
@@ -211,7 +211,7 @@ _GATE_HZ = 5.0
 
 @dataclass(frozen=True)
 class LoopSettings:
-    """What the nodes are told, and when a trial ends."""
+    """The settings of the nodes, and when a trial ends."""
 
     robot_file: str  # name in config/robots, or path
     robot: Robot
@@ -264,9 +264,9 @@ def closed_loop(
     """Start the nodes in a domain of their own, and end them.
 
     Args:
-        settings: What they are told.
+        settings: The settings of the nodes.
         server: The model server that the reasoner asks.
-        say: Told what happens, a line at a time.
+        say: Gets the progress, a line at a time.
 
     Raises:
         EmbodiedRError: A node failed, or is not active in time.

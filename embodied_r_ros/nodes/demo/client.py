@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the demonstration says to the nodes, and hears from them. Everything runs in one thread."""
+"""The demonstration's client of the nodes. Everything runs in one thread."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 _REPLY_S = 20.0
 _DISCOVERY_S = 1.5
-_CLOCK_TICKS = 25  # by then the other nodes have heard it too
+_CLOCK_TICKS = 25  # by then the other nodes have it too
 
 
 class DemoClient:
     """A node that drives the others."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
-        """Take what is told of each keyframe and delta as it comes."""
+        """Take each keyframe and delta as it comes."""
         self.node = rclpy.create_node('embodied_r_demo')
         self._executor = SingleThreadedExecutor()
         self._executor.add_node(self.node)
@@ -61,7 +61,7 @@ class DemoClient:
         timeout_s: float,
         check: Callable[[], None] | None = None,
     ) -> bool:
-        """Run callbacks until something is so; tells whether it came to be in time.
+        """Run callbacks until a condition holds; returns whether it held in time.
 
         Args:
             condition: Whether it is so.
@@ -93,7 +93,7 @@ class DemoClient:
                     raise EmbodiedRError(msg)
 
     def await_clock(self, timeout_s: float, check: Callable[[], None]) -> None:
-        """Wait until the time of the recording is told, and was told for a while.
+        """Wait until the recording's clock is published, and was for a while.
 
         Raises:
             EmbodiedRError: It is not in time.
@@ -228,7 +228,7 @@ class DemoClient:
 
 
 def in_words(delta: Delta) -> str:
-    """What a delta says, each part as a sentence of its own."""
+    """The text of a delta, each part as a sentence of its own."""
     parts = (delta.action, delta.change, delta.error)
     return ' '.join(part if part.endswith('.') else f'{part}.' for part in parts if part)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The main job in one go: a recording is played to the real nodes, and questions are asked."""
+"""The main job in one go: play a recording to the real nodes, and ask them questions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 # In the order in which they are wanted; the others stand in where one has no solution.
 _WANTED = ('item_direction', 'net_turn', 'first_sight', 'height_change', 'how_many', 'nearest')
 _ATTEMPTS = 20
-# What can be asked of any recording.
+# Questions that suit any recording.
 _ANYWHERE = {
     'net_turn': tuple(FACINGS.values()),
     'net_displacement': tuple(PLACES.values()),
@@ -112,7 +112,7 @@ class DemoRequest:
 
 
 class Audience(NamedTuple):
-    """Who is told what happens."""
+    """Where progress and text go."""
 
     say: Callable[[str], None]  # a line at a time
     hear: Callable[[str], None]  # text of the answers as it is generated
@@ -162,7 +162,7 @@ def running_pipeline(
         play: The recording.
         server: The server of the reasoner's model.
         scratch: Folder for parameters, logs and episodes.
-        say: Told what happens, a line at a time.
+        say: Gets the progress, a line at a time.
 
     Raises:
         EmbodiedRError: A node failed, or is not active in time.

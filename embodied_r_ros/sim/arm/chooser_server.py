@@ -43,7 +43,7 @@ class ChooserServer:
 
     @property
     def chat(self) -> ChatConfig:
-        """How it is asked."""
+        """How it chooses."""
         return ChatConfig(f'http://127.0.0.1:{self._http.server_address[1]}', self._name)
 
     def serve(self, chooser: Chooser, arm: SimulatedArm) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulated arm as a robot: it is told keypoints, time passes, and its sensors are read."""
+"""The simulated arm as a robot: it gets keypoints, time passes, and its sensors are read."""
 
 from __future__ import annotations
 

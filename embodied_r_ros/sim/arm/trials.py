@@ -52,7 +52,7 @@ class Chosen:
 
 
 class Chooser(ABC):
-    """Chooses, and is told where the tool has come to."""
+    """Chooses, and gets the place that the tool has come to."""
 
     @abstractmethod
     def choose(self, view: Choice) -> Chosen:
@@ -156,7 +156,7 @@ class TrialPlan:
         return SimulatedArm(draw_scene(self.task, self.seed, self.index), camera)
 
     def chooser(self, name: str, robot: Robot) -> Chooser:
-        """Who chooses: oracle, random or nearest."""
+        """The policy that chooses: oracle, random or nearest."""
         scene = draw_scene(self.task, self.seed, self.index)
         return choosers(scene, self.id, stay=robot.candidates.stay)[name]()
 
@@ -165,7 +165,7 @@ class ClassicalSight:
     """What the classical perceiver sees of the table, in one image for each keypoint."""
 
     def __init__(self, robot: Robot) -> None:
-        """Take the robot, whose file tells where the camera is and how things are placed."""
+        """Take the robot, whose file states where the camera is and how things are placed."""
         self._robot = robot
         self._perceiver = ClassicalPerceiver()
         self._deltas: list[SemanticDelta] = []
@@ -173,11 +173,11 @@ class ClassicalSight:
 
     @property
     def deltas(self) -> tuple[SemanticDelta, ...]:
-        """What was seen so far, oldest first."""
+        """The deltas so far, oldest first."""
         return tuple(self._deltas)
 
     def __call__(self, arm: SimulatedArm) -> tuple[SeenThing, ...]:
-        """Look, and tell where things are."""
+        """Look, and return where things are."""
         number = len(self._deltas)
         later = Keyframe(
             id=number,
@@ -207,9 +207,9 @@ def play(
     Args:
         arm: The arm before its scene, at its start.
         chooser: Chooses between candidates.
-        robot: Tells the workspace, and which candidates there are.
+        robot: States the workspace, and which candidates there are.
         episode_id: With the number of the keypoint it seeds the candidates.
-        sight: Tells what is seen.
+        sight: Gives the things in view.
         config: When it ends.
     """
     steps: list[TrialStep] = []
