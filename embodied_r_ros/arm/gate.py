@@ -70,7 +70,7 @@ class GateConfig:
     )
     degraded: bool = setting(
         False,
-        'take proposals of a lower rung, from observations of one, or with failed ones in between',
+        'take proposals of a fallback, from observations of one, or with failed ones in between',
     )
     max_rate_hz: float = setting(
         1.0, 'keypoints are accepted at most this often [Hz]', between=(0.001, 1000)

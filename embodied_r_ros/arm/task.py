@@ -70,7 +70,7 @@ class StandingTask:
         self._id = ''
         self._target: Position | None = None
         self._since_ns = 0  # of the phase
-        self._asked_ns: int | None = None
+        self._request_ns: int | None = None
         self._near_ns: int | None = None  # since when the end effector is at the target
         self._seen_after_ns = 0  # earlier observations do not count
 
@@ -88,14 +88,17 @@ class StandingTask:
             if now_ns - self._since_ns > config.give_up_s * NS_PER_S:
                 self._free(now_ns)
             return False
-        if self._asked_ns is not None and now_ns - self._asked_ns < NS_PER_S / config.task_rate_hz:
+        if (
+            self._request_ns is not None
+            and now_ns - self._request_ns < NS_PER_S / config.task_rate_hz
+        ):
             return False
         is_fresh = seen_ns >= self._seen_after_ns
         return is_fresh or now_ns - self._seen_after_ns > config.look_s * NS_PER_S
 
     def note_request(self, now_ns: int) -> None:
         """Note that the next keypoint was requested."""
-        self._phase, self._since_ns, self._asked_ns = _Phase.ASKED, now_ns, now_ns
+        self._phase, self._since_ns, self._request_ns = _Phase.ASKED, now_ns, now_ns
 
     def note_answer(self, proposal_id: str, now_ns: int) -> None:
         """Note the proposal that came; an empty id: there is none."""

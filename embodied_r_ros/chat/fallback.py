@@ -26,21 +26,21 @@ class FallbackConfig:
 
     start: str = setting(
         'primary',
-        'what must answer before the node is configured: the primary rung, or any of them',
+        'what must answer before the node is configured: the primary model, or any of them',
         choices=('primary', 'any'),
     )
     first_wait_s: float = setting(
-        0.5, 'wait before a rung that failed is looked at again [s]', between=(0.01, 600)
+        0.5, 'wait before a model that failed is looked at again [s]', between=(0.01, 600)
     )
     longest_wait_s: float = setting(
         10.0, 'bound of that wait, which doubles with every failure [s]', between=(0.01, 3600)
     )
     look_s: float = setting(
-        5.0, 'time in which a rung that failed must generate one token [s]', between=(0.05, 600)
+        5.0, 'time in which a model that failed must generate one token [s]', between=(0.05, 600)
     )
     patience_s: float = setting(
         2.0,
-        'a question that runs out of time counts against a rung that had at least so long [s]',
+        'a question that runs out of time counts against a model that had at least so long [s]',
         between=(0, 600),
     )
 

@@ -117,8 +117,8 @@ def tool_poses(
         BagError: The bag has no pose of it, or poses in another frame.
         ConfigError: The library for joints, or the URDF, is missing.
     """
-    is_asked = setup.poses in ('auto', 'topic')
-    topic = only_topic(reader, _POSES, setup.pose_topic, 'pose_topic') if is_asked else None
+    may_use_topic = setup.poses in ('auto', 'topic')
+    topic = only_topic(reader, _POSES, setup.pose_topic, 'pose_topic') if may_use_topic else None
     if topic:
         return _from_topic(reader, topic, setup).at(stamps_ns)
     source = transform_source(reader) if setup.poses in ('auto', 'tf') else None

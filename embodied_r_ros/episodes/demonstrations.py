@@ -101,8 +101,8 @@ def _joints(reader: AnyReader, topic: str, setup: ArmSetup) -> tuple[Series | No
         return None, None
 
     def numbers(msg: Any, places: Sequence[int]) -> list[float]:
-        is_told = len(msg.velocity) == len(msg.name)
-        speeds = [float(msg.velocity[place]) if is_told else np.nan for place in places]
+        has_speeds = len(msg.velocity) == len(msg.name)
+        speeds = [float(msg.velocity[place]) if has_speeds else np.nan for place in places]
         return [float(msg.position[place]) for place in places] + speeds
 
     both = _joint_series(reader, topic, names, numbers)

@@ -86,7 +86,7 @@ class BagPlayer(ManagedNode):
         config = self.parameters.config(PlaybackConfig)
         topics = self._outputs.keys()
         self._player = Player(self._path, topics, config, self._publish, self._tick)
-        self._late_told = 0
+        self._noted_late = 0
         self.while_active.callback(self._player.close)
         self._player.start()
         self.every(0.2, self._look_for_the_end)
@@ -103,8 +103,8 @@ class BagPlayer(ManagedNode):
         if stats.error:
             return Health(Level.ERROR, stats.error, values)
         state = 'finished' if stats.is_finished else 'paused' if stats.is_paused else 'playing'
-        level = Level.WARN if stats.late > self._late_told else Level.OK
-        self._late_told = stats.late
+        level = Level.WARN if stats.late > self._noted_late else Level.OK
+        self._noted_late = stats.late
         return Health(level, state, values)
 
     def _announce(self, connections: Sequence[Connection]) -> list[tuple[str, Publisher]]:

@@ -177,13 +177,13 @@ class SemanticPerceiver(ManagedNode):
             return ClassicalPerceiver(classical, Rung.PRIMARY)
         if config.secondary:
             vlm = replace(vlm, deadline_s=max(0.1, vlm.deadline_s / 2))
-        rungs: dict[Rung, Perceiver] = {Rung.PRIMARY: VlmPerceiver(HttpChatClient(chat), vlm)}
+        perceivers: dict[Rung, Perceiver] = {Rung.PRIMARY: VlmPerceiver(HttpChatClient(chat), vlm)}
         if config.secondary:
             other = HttpChatClient(stand_in_server(config.secondary, 'perceiver', 'secondary'))
-            rungs[Rung.SECONDARY] = VlmPerceiver(other, vlm, Rung.SECONDARY)
+            perceivers[Rung.SECONDARY] = VlmPerceiver(other, vlm, Rung.SECONDARY)
         if config.stand_in:
-            rungs[Rung.LOCAL] = ClassicalPerceiver(classical, Rung.LOCAL)
-        return FallbackPerceiver(rungs, self.parameters.config(FallbackConfig))
+            perceivers[Rung.LOCAL] = ClassicalPerceiver(classical, Rung.LOCAL)
+        return FallbackPerceiver(perceivers, self.parameters.config(FallbackConfig))
 
     def _start(self) -> deltas.ModelInfo:
         """Which model perceives, now that it was reached.

@@ -145,7 +145,7 @@ class SpatialReasoner(ManagedNode):
         self._last_problem = ''
         self._focus = FocusClient(self)
         self._answers = self.publisher(Answer, 'answer', topics.RESULT)
-        self._open_desk()
+        self._open_queue()
         self._queue.close(Termination.DEACTIVATED)
         self._offer()
 
@@ -153,7 +153,7 @@ class SpatialReasoner(ManagedNode):
         """Listen and answer, remembering nothing from before."""
         self._memory.reset()
         self._recorder = RecorderWatch(self)
-        self._open_desk()
+        self._open_queue()
         self.while_active.callback(self._queue.close, Termination.DEACTIVATED)
         self.subscribe(SemanticDelta, 'semantic_delta', self._take_delta, topics.RESULT)
         self.subscribe(EpisodeMark, 'episode_mark', self._take_mark, topics.LATCHED)
@@ -186,7 +186,7 @@ class SpatialReasoner(ManagedNode):
         problems = self._fallback.problems()
         return self._recorder.extend_health(fallback_health(problems, self._last_problem, values))
 
-    def _open_desk(self) -> None:
+    def _open_queue(self) -> None:
         config = self.parameters.config(ReasonerConfig)
         self._queue = QuestionQueue(
             self._reasoner(),

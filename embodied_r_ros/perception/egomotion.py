@@ -345,17 +345,17 @@ class FieldOfView:
         self._lock = threading.Lock()
         self._counts = np.zeros(len(_CANDIDATES))
         self._pairs = 0
-        self._found_rad: float | None = None
+        self._fov_rad: float | None = None
 
     @property
     def radians(self) -> float | None:
         """The field of view [rad]; None: not known (yet)."""
-        return self._found_rad
+        return self._fov_rad
 
     @property
     def is_settled(self) -> bool:
         """Whether more pairs would change nothing."""
-        return self._found_rad is not None or self._pairs >= _MAX_PAIRS
+        return self._fov_rad is not None or self._pairs >= _MAX_PAIRS
 
     def learn(self, earlier: Features, later: Features, width: int, height: int) -> None:
         """Take two views of the camera into account; after the answer is found, do nothing.
@@ -375,7 +375,7 @@ class FieldOfView:
         with self._lock:
             self._counts += counts
             self._pairs += 1
-            self._found_rad = self._found_rad or leading(self._counts)
+            self._fov_rad = self._fov_rad or leading(self._counts)
 
 
 def _count_explained(

@@ -80,11 +80,11 @@ class ArmMoment:
         """The arm at its next keypoint."""
         return self.demonstration.states[self.keypoint_index]
 
-    def view(self, *, is_tool_told: bool = True) -> TableView | None:
+    def view(self, *, with_tool: bool = True) -> TableView | None:
         """The table as the camera saw it last; None: nothing is placed, or there is no delta."""
         if self.demonstration.view is None or not self.deltas:
             return None
-        then = self.demonstration.state_at(self.deltas[-1].stamp_ns) if is_tool_told else None
+        then = self.demonstration.state_at(self.deltas[-1].stamp_ns) if with_tool else None
         return replace(self.demonstration.view, tool=then.position if then else None)
 
 

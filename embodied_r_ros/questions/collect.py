@@ -53,7 +53,7 @@ class BalancedAnswers:
 
 
 _BAG_SUFFIXES = ('.mcap', '.db3')
-_TOLD = 3  # bags, of those of which none can be used
+_MAX_LISTED = 3  # bags, of those of which none can be used
 _COMMON = 'its answer has come more often than its other options'
 
 
@@ -201,8 +201,8 @@ def _derive(
 
 def _why_none(bags: Sequence[BagNote]) -> str:
     """Why no bag can be used, of the first ones."""
-    reasons = [f'{bag.name}: {bag.left_out}' for bag in bags[:_TOLD]]
-    reasons += [f'and {len(bags) - _TOLD} others'] if len(bags) > _TOLD else []
+    reasons = [f'{bag.name}: {bag.left_out}' for bag in bags[:_MAX_LISTED]]
+    reasons += [f'and {len(bags) - _MAX_LISTED} others'] if len(bags) > _MAX_LISTED else []
     return f'no bag can be used: {"; ".join(reasons)}'
 
 

@@ -229,7 +229,7 @@ def _arm_row(
     robot, stamp_ns = config.robot, moment.state.stamp_ns
     assert robot is not None
     options, solution, digest = settled(draft, rng)
-    view = moment.view(is_tool_told=has_state(kind, robot))
+    view = moment.view(with_tool=has_state(kind, robot))
     look = view.describe(moment.deltas) if view else None
     return Row(
         id=f'{episode.id}/{moment.index}/{kind}/{digest}',

@@ -123,7 +123,7 @@ def _text_views(make: Any, contents: Shown) -> tuple[list[Any], list[int]]:
         views.append((lines, 4))
     if contents.has_deltas or contents.has_answers:
         lanes = make.StateTimelineView(
-            origin='/', contents=list(STATES), name='freshness and rungs'
+            origin='/', contents=list(STATES), name='freshness and models'
         )
         views.append((make.Tabs(lanes, _ages(make)) if contents.has_answers else lanes, 3))
     return [view for view, _ in views], [share for _, share in views]
