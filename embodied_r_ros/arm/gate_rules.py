@@ -74,15 +74,15 @@ class ProposalCase:
         if not name:
             msg = 'the frame has no name'
             raise ValueError(msg)
-        moved = position if name == target else self.position_in(position, name, target, stamp_ns)
-        if isinstance(moved, NoPose):
-            raise ValueError(moved.reason)  # noqa: TRY004 - it is no wrong type
-        if not _is_finite(moved):
+        place = position if name == target else self.position_in(position, name, target, stamp_ns)
+        if isinstance(place, NoPose):
+            raise ValueError(place.reason)  # noqa: TRY004 - it is no wrong type
+        if not _is_finite(place):
             msg = (
-                f'a position of {excerpt(name)} is {list(moved)} in {excerpt(target)}: not finite'
+                f'a position of {excerpt(name)} is {list(place)} in {excerpt(target)}: not finite'
             )
             raise ValueError(msg)
-        return moved
+        return place
 
 
 def excerpt(text: str) -> str:

@@ -72,5 +72,5 @@ def _truth(value: dict[str, Any]) -> DemonstrationTruth:
         for item in value['keypoints']
     )
     stamps = tuple(int(stamp) for stamp in value['stamps_ns'])
-    listed = {'stamps_ns': stamps, 'things': things, 'keypoints': keypoints}
-    return DemonstrationTruth(**{**value, **listed})
+    values = {'stamps_ns': stamps, 'things': things, 'keypoints': keypoints}
+    return DemonstrationTruth(**{**value, **values})

@@ -155,22 +155,22 @@ def seconds_keypoints(demonstration: Demonstration, rule: SecondsRule) -> tuple[
         for stop in _stops(demonstration, times, rule)
         if not _is_of_grip(stop, grips, times, rule.gripper_quiet_s)
     ]
-    opened = None if demonstration.openings is None else bool(demonstration.openings[0] >= 0.5)
+    is_open = None if demonstration.openings is None else bool(demonstration.openings[0] >= 0.5)
     events: list[_Stop | _Grip] = sorted([*stops, *grips], key=lambda event: event.index)
     keypoints: list[Keypoint] = []
     place = demonstration.positions[0]
     for event in events:
         if isinstance(event, _Grip):
-            opened, reason = event.is_open, 'gripper'
+            is_open, reason = event.is_open, 'gripper'
         elif np.linalg.norm(demonstration.positions[event.index] - place) < rule.min_distance_m:
             continue
         else:
             reason = 'last' if event.lasts else 'stop'
         place = demonstration.positions[event.index]
-        keypoints.append(_keypoint(demonstration, event.index, opened, reason))
+        keypoints.append(_keypoint(demonstration, event.index, is_open, reason))
     is_away = np.linalg.norm(demonstration.positions[-1] - place) >= rule.min_distance_m
     if not keypoints or is_away:
-        keypoints.append(_keypoint(demonstration, len(demonstration) - 1, opened, 'last'))
+        keypoints.append(_keypoint(demonstration, len(demonstration) - 1, is_open, 'last'))
     return tuple(keypoints)
 
 

@@ -75,8 +75,8 @@ def describe_arm(
 
 def _quarters(camera: Pose, robot: Robot) -> int:
     """Quarters by which the task frame is turned, so that its words hold."""
-    allowed = robot.questions.camera
-    if allowed == 'declared':
+    stance = robot.questions.camera
+    if stance == 'declared':
         return 0
     view = axis_view(camera, robot.metadata.reference)
     if view.why_not:
@@ -86,7 +86,7 @@ def _quarters(camera: Pose, robot: Robot) -> int:
             "file's questions where it faces the robot"
         )
         raise InputError(msg)
-    if view.quarters and allowed == 'facing':
+    if view.quarters and stance == 'facing':
         msg = (
             f'the camera does not face the robot, but stands {90 * view.quarters} degrees round '
             "from there: `camera: any` in the questions of the robot's file asks in a frame that "

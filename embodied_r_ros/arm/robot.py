@@ -342,8 +342,8 @@ def _section(kind: type[Section], name: str, sections: dict[str, Any]) -> Sectio
     if not isinstance(values, dict):
         msg = f'{name} is {values!r}: expected names and values'
         raise ConfigError(msg)
-    listed = {key: tuple(v) if isinstance(v, list) else v for key, v in values.items()}
-    return config_from_mapping(kind, listed)
+    settings = {key: tuple(v) if isinstance(v, list) else v for key, v in values.items()}
+    return config_from_mapping(kind, settings)
 
 
 def _robot_path(name: str) -> Path:

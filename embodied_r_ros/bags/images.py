@@ -113,12 +113,12 @@ def choose_image_topic(reader: AnyReader, topic: str | None) -> str:
         SourceError: There is no such topic, or there are several; the message lists them.
     """
     topics = topics_of_type(reader, *IMAGE_TYPES)
-    listed = ', '.join(topics) or 'none'
+    names = ', '.join(topics) or 'none'
     if topic is None:
         if len(topics) == 1:
             return topics[0]
         msg = (
-            f'{reader.paths[0]} has {len(topics)} image topics ({listed}): choose one with --topic'
+            f'{reader.paths[0]} has {len(topics)} image topics ({names}): choose one with --topic'
             if topics
             else f'{reader.paths[0]} has no image topic: expected {" or ".join(IMAGE_TYPES)}'
         )
@@ -126,7 +126,7 @@ def choose_image_topic(reader: AnyReader, topic: str | None) -> str:
     # Topics are absolute in a bag; users write them either way.
     match = next((name for name in topics if name.lstrip('/') == topic.lstrip('/')), None)
     if match is None:
-        msg = f'{reader.paths[0]} has no image topic {topic!r}: it has {listed}'
+        msg = f'{reader.paths[0]} has no image topic {topic!r}: it has {names}'
         raise SourceError(msg)
     return match
 

@@ -280,9 +280,9 @@ def _verify(new: Path, copy: _Copy) -> None:
     except Exception as error:  # whatever a damaged file makes of the parser
         msg = f'{new} was written and cannot be read ({error}): check the disk'
         raise BagError(msg) from None
-    expected = copy.content.file.counts.total()
-    if digest.digest() != copy.digest.digest() or count != expected:
-        msg = f'{new} holds {count} messages that are not the {expected} written: check the disk'
+    total = copy.content.file.counts.total()
+    if digest.digest() != copy.digest.digest() or count != total:
+        msg = f'{new} holds {count} messages that are not the {total} written: check the disk'
         raise BagError(msg)
 
 

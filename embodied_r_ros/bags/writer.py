@@ -363,8 +363,8 @@ class GrowingBag:
 
     def _register(self, topic: str, type_name: str, qos: str) -> None:
         schema_id, type_hash = self._schema(type_name)
-        described = {'offered_qos_profiles': qos, 'topic_type_hash': type_hash}
-        self._ids[topic] = self._writer.register_channel(topic, 'cdr', schema_id, described)
+        description = {'offered_qos_profiles': qos, 'topic_type_hash': type_hash}
+        self._ids[topic] = self._writer.register_channel(topic, 'cdr', schema_id, description)
         self._channels[topic] = Channel(topic, type_name, type_hash, qos)
 
     def _schema(self, type_name: str) -> tuple[int, str]:

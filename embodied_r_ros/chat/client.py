@@ -117,11 +117,11 @@ class HttpChatClient:
             ModelError: The server is not reachable or serves another model.
         """
         watch = Watch(deadline_s, None, self._base)
-        served = self._served = self._served or self._identify(watch)
-        digest = model_digest(*served.folders, check=watch.left_s) if served.folders else ''
+        model = self._served = self._served or self._identify(watch)
+        digest = model_digest(*model.folders, check=watch.left_s) if model.folders else ''
         # A folder is known by its own name: where it lies differs from machine to machine.
-        name = Path(served.name).name if served.folders else served.name
-        return ModelInfo(name, digest, served.adapter)
+        name = Path(model.name).name if model.folders else model.name
+        return ModelInfo(name, digest, model.adapter)
 
     def _attempt(
         self, request: ChatRequest, watch: Watch, reader: EventReader
@@ -233,18 +233,18 @@ class HttpChatClient:
     def _identify(self, watch: Watch) -> _Served:
         """Ask the server what it serves, and refuse another model than the config names."""
         model = self._config.model
-        listed = self._list_models(watch)
+        models = self._list_models(watch)
         prefix = self._config.adapters
-        newest = [name for name in listed if prefix and name.startswith(prefix)][-1:]
-        name = model if model in listed else self._probe(watch) if not newest else ''
+        newest = [name for name in models if prefix and name.startswith(prefix)][-1:]
+        name = model if model in models else self._probe(watch) if not newest else ''
         if model and name and not _same_model(model, name):
-            names = ', '.join(listed) or name
+            names = ', '.join(models) or name
             msg = f'{self._base} serves {names}, not {model!r}: correct the model or the URL'
             raise ModelError(msg)
         name = newest[0] if newest else name
-        entry = listed.get(name, {})
+        entry = models.get(name, {})
         base = str(entry.get('parent') or '')
-        roots = [listed.get(base, {}).get('root') or base] if base else []
+        roots = [models.get(base, {}).get('root') or base] if base else []
         folders = [Path(str(root)) for root in (*roots, entry.get('root') or name)]
         if not self._config.is_loopback() or not all(map(_is_at_hand, folders)):
             folders = []

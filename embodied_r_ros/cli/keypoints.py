@@ -52,10 +52,10 @@ def main(args: argparse.Namespace) -> int:
         if chosen_setup and chosen_setup.urdf:  # as it lies beside its setup
             setup = replace(chosen_setup, urdf=str(Path(args.setup).parent / chosen_setup.urdf))
         demonstration = read_demonstration(reader, setup)
-        sampled, keypoints = find_keypoints(demonstration, args.rule, robot.stops)
+        samples, keypoints = find_keypoints(demonstration, args.rule, robot.stops)
         if args.picture:
             images = images_at(reader, setup, [keypoint.stamp_ns for keypoint in keypoints])
-            write_keypoint_sheet(args.picture, sampled, keypoints, images)
+            write_keypoint_sheet(args.picture, samples, keypoints, images)
     if not args.json:
         print(_HEADING)
     for keypoint in keypoints:

@@ -57,9 +57,9 @@ def _first_existing(roots: list[Path], parts: tuple[str, ...]) -> Path:
     for candidate in candidates:
         if candidate.exists():
             return candidate
-    looked = ', '.join(map(str, candidates)) or 'nowhere'
+    places = ', '.join(map(str, candidates)) or 'nowhere'
     msg = (
-        f'{Path(*parts)} is not installed (looked at {looked}): build the workspace, or source it'
+        f'{Path(*parts)} is not installed (looked at {places}): build the workspace, or source it'
     )
     raise ConfigError(msg)
 

@@ -108,19 +108,19 @@ def find_inputs(answer: Answer, log: AnswerLog) -> Inputs | Lost:
     """
     if not answer.prompt_sha256:
         return Lost('no prompt was sent to a model')
-    tried: list[Inputs] = []
+    attempts: list[Inputs] = []
     for deltas in _candidates(log.deltas, answer):
         for memory in log.memories:
-            tried.append(_inputs(answer, deltas, memory))
-            if tried[-1].prompt.sha256() == answer.prompt_sha256:
-                return tried[-1]
+            attempts.append(_inputs(answer, deltas, memory))
+            if attempts[-1].prompt.sha256() == answer.prompt_sha256:
+                return attempts[-1]
     recorded = Prompt(SYSTEM, answer.prompt, SceneText(''))
-    if not tried:
+    if not attempts:
         return Lost('not all deltas of its prompt are recorded', recorded)
     reason = 'its prompt cannot be built again: another digest'
     if recorded.sha256() == answer.prompt_sha256:
         return Lost(reason, recorded)
-    return Lost(reason, min(tried, key=lambda inputs: _unlikeness(answer, inputs)).prompt)
+    return Lost(reason, min(attempts, key=lambda inputs: _unlikeness(answer, inputs)).prompt)
 
 
 def _candidates(

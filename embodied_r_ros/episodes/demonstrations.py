@@ -64,15 +64,15 @@ def read_demonstration(reader: AnyReader, setup: ArmSetup | None = None) -> Demo
     marks = list(read_values(reader, topics_of_type(reader, _MARKS), mark_from_msg))
     stamps = _within(_clock(reader, setup, joints), marks, reader)
     poses, fresh = tool_poses(reader, setup, stamps, joints)
-    sampled: list[NDArray[np.float64] | None] = []
+    columns: list[NDArray[np.float64] | None] = []
     for part in (speeds, openings):
         values, is_fresh = part.at(stamps) if part else (None, fresh)
         fresh = fresh & is_fresh
-        sampled.append(values)
+        columns.append(values)
     if not fresh.any():
         msg = f'{reader.paths[0]} has no stamp at which pose, joints and gripper are all known'
         raise BagError(msg)
-    joint_speeds, opening = (None if values is None else values[fresh] for values in sampled)
+    joint_speeds, opening = (None if values is None else values[fresh] for values in columns)
     episode_id, task = _name_and_task(reader, marks)
     return Demonstration(
         stamps_ns=stamps[fresh],
@@ -155,17 +155,17 @@ def _joint_series(
     others: set[str] = set()
 
     def convert(msg: Any) -> tuple[int, list[float]] | None:
-        listed = list(map(str, msg.name))
-        if not set(names) <= set(listed):
-            others.update(listed)
+        joints = list(map(str, msg.name))
+        if not set(names) <= set(joints):
+            others.update(joints)
             return None
-        if len(msg.position) != len(listed):
+        if len(msg.position) != len(joints):
             text = (
                 f'a message of {topic} has {len(msg.position)} positions for joints '
-                f'{", ".join(listed)}: expected one for each'
+                f'{", ".join(joints)}: expected one for each'
             )
             raise BagError(text)
-        places = [listed.index(name) for name in names]
+        places = [joints.index(name) for name in names]
         return stamp_ns_from_msg(msg.header.stamp), numbers(msg, places)
 
     series = read_series(reader, topic, convert)

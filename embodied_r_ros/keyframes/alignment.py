@@ -86,8 +86,8 @@ class View:
         """
         slope_x = cv2.Sobel(self.mean, cv2.CV_32F, 1, 0, scale=1 / 8)
         slope_y = cv2.Sobel(self.mean, cv2.CV_32F, 0, 1, scale=1 / 8)
-        sloped = cv2.magnitude(slope_x, slope_y) > _SLOPE
-        return float(np.mean(sloped | (self.variance > _TEXTURE_STD**2)))
+        has_slope = cv2.magnitude(slope_x, slope_y) > _SLOPE
+        return float(np.mean(has_slope | (self.variance > _TEXTURE_STD**2)))
 
     @cached_property
     def corners(self) -> Corners:
@@ -245,9 +245,9 @@ def alignment_at(first: View, second: View, offsets: NDArray[np.float32]) -> Ali
 def seen_cells(first: View, second: View, alignment: Alignment) -> NDArray[np.float32]:
     """Chance that the second view shows each cell of the first, 0..1. (rows, columns)."""
     places = cell_centres(first.width, first.height) + alignment.offsets
-    replaced = cv2.morphologyEx(alignment.unlike.astype(np.uint8), cv2.MORPH_OPEN, _BLOCK)
+    blocks = cv2.morphologyEx(alignment.unlike.astype(np.uint8), cv2.MORPH_OPEN, _BLOCK)
     chance = 1.0 - (1.0 - _SEEN_THOUGH_UNLIKE) * (1.0 - alignment.likeness)
-    there = _inside(second, places) & (replaced == 0)
+    there = _inside(second, places) & (blocks == 0)
     return np.where(there, np.clip(chance, 0.0, 1.0), np.float32(0.0))
 
 

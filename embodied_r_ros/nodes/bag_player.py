@@ -161,12 +161,12 @@ def playing_qos(connection: Connection) -> QoSProfile:
 
     A topic that was latched is latched again.
     """
-    offered = getattr(connection.ext, 'offered_qos_profiles', [])
-    latched = any(profile.durability == QosDurability.TRANSIENT_LOCAL for profile in offered)
+    profiles = getattr(connection.ext, 'offered_qos_profiles', [])
+    is_latched = any(profile.durability == QosDurability.TRANSIENT_LOCAL for profile in profiles)
     return QoSProfile(
-        depth=topics.LATCHED_OF_MANY.depth if latched else topics.RESULT.depth,
+        depth=topics.LATCHED_OF_MANY.depth if is_latched else topics.RESULT.depth,
         reliability=ReliabilityPolicy.RELIABLE,
-        durability=DurabilityPolicy.TRANSIENT_LOCAL if latched else DurabilityPolicy.VOLATILE,
+        durability=DurabilityPolicy.TRANSIENT_LOCAL if is_latched else DurabilityPolicy.VOLATILE,
     )
 
 

@@ -139,25 +139,25 @@ def pipeline(arguments: Mapping[str, str]) -> dict[str, LifecycleNode]:
     url = arguments['model_server_url']
     profile = {} if url else {'profile': arguments['profile']}
     cameras = [name for part in arguments['cameras'].split(',') if (name := part.strip())]
-    listed = {'cameras': cameras} if cameras else {}
+    camera_list = {'cameras': cameras} if cameras else {}
     robot = {'odom': arguments['odom_topic'], 'current_pose': arguments['pose_topic']}
-    remapped = robot | {
+    remappings = robot | {
         camera_topic(camera, name): camera_topic(camera, topic)
         for name, topic in _camera_remappings(arguments).items()
         for camera in cameras or ['.']
     }
     extra: dict[str, dict[str, Any]] = {
-        'semantic_perceiver': {**profile, **listed},
+        'semantic_perceiver': {**profile, **camera_list},
         'spatial_reasoner': {**profile, 'chat.url': url},
     }
     if is_true(arguments, 'gate'):
         extra['proposal_gate'] = {}
     if is_true(arguments, 'record'):
-        extra['episode_recorder'] = {'bag_dir': arguments['bag_dir'], **listed}
-    nodes = {name: node(name, arguments, own, remapped) for name, own in extra.items()}
+        extra['episode_recorder'] = {'bag_dir': arguments['bag_dir'], **camera_list}
+    nodes = {name: node(name, arguments, own, remappings) for name, own in extra.items()}
     transport = {'image_transport': arguments['image_transport']}
     if not cameras:
-        return {_EXTRACTOR: node(_EXTRACTOR, arguments, transport, remapped), **nodes}
+        return {_EXTRACTOR: node(_EXTRACTOR, arguments, transport, remappings), **nodes}
     return {**{camera: _extractor(camera, arguments, transport) for camera in cameras}, **nodes}
 
 
@@ -166,11 +166,11 @@ def _extractor(
 ) -> LifecycleNode:
     """The extractor of one of several cameras, in the camera's namespace."""
     namespace = arguments['namespace']
-    remapped = {**robot_remappings(namespace), **_camera_remappings(arguments)}
+    remappings = {**robot_remappings(namespace), **_camera_remappings(arguments)}
     if arguments['odom_topic']:
-        remapped['odom'] = full_name(arguments['odom_topic'], namespace)
+        remappings['odom'] = full_name(arguments['odom_topic'], namespace)
     own = {**arguments, 'namespace': full_name(camera, namespace)}
-    return node(_EXTRACTOR, own, {**parameters, 'camera': camera.strip('/')}, remapped)
+    return node(_EXTRACTOR, own, {**parameters, 'camera': camera.strip('/')}, remappings)
 
 
 def _camera_remappings(arguments: Mapping[str, str]) -> dict[str, str]:
@@ -237,16 +237,16 @@ def managed(
         TimerAction(period=_TRY_AGAIN_S, actions=[configure]),
     ]
     # Configuring may fail until a model server is there.
-    failed = _on(lifecycle_node, 'configuring', 'unconfigured', again)
-    configured = _on(lifecycle_node, 'configuring', 'inactive', [activate], once=True)
+    on_failure = _on(lifecycle_node, 'configuring', 'unconfigured', again)
+    on_configured = _on(lifecycle_node, 'configuring', 'inactive', [activate], once=True)
     first = (
         configure if after is None else _on(after, 'activating', 'active', [configure], once=True)
     )
     return [
         RegisterEventHandler(
-            OnProcessStart(target_action=lifecycle_node, on_start=[configured, first])
+            OnProcessStart(target_action=lifecycle_node, on_start=[on_configured, first])
         ),
-        failed,
+        on_failure,
         lifecycle_node,
     ]
 

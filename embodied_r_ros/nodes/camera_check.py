@@ -72,11 +72,11 @@ def lost_count(numbers: Sequence[int | None]) -> int | None:
     Returns:
         None where it is unknown.
     """
-    counted = [number for number in numbers if number is not None]
-    if not counted or len(counted) < len(numbers):
+    valid = [number for number in numbers if number is not None]
+    if not valid or len(valid) < len(numbers):
         return None
     # A publisher that was started again counts from one again.
-    return sum(max(0, after - before - 1) for before, after in pairwise(counted))
+    return sum(max(0, after - before - 1) for before, after in pairwise(valid))
 
 
 def _topics(node: Node, executor: SingleThreadedExecutor, wanted_topic: str) -> dict[str, str]:

@@ -93,11 +93,11 @@ def _messages() -> Check:
     remedy = 'colcon build --packages-select embodied_r_msgs, and source the workspace'
     try:
         # In a clone, the folder of its definitions can be imported too: a package without a file.
-        compiled = import_module('embodied_r_msgs').__file__ is not None
+        has_messages = import_module('embodied_r_msgs').__file__ is not None
         definitions = interface_path('msg')
     except (ImportError, EmbodiedRError) as error:
         return Check(False, f'embodied_r_msgs is not there ({error})', remedy)
-    if not compiled:
+    if not has_messages:
         return Check(False, f'embodied_r_msgs is not compiled: only {definitions}', remedy)
     return Check(True, f'embodied_r_msgs, definitions in {definitions}')
 
@@ -163,13 +163,13 @@ def server_check(url: str, *, is_wanted: bool) -> Check:
     if not info.digest:
         return Check(True, f'{url} serves {info.name}; its files are not here', '', values)
     try:
-        expected = _digest_in_force()
+        digest = _digest_in_force()
     except (EmbodiedRError, OSError) as error:
         return Check(False, str(error), 'promote a model anew, or roll back', values)
     detail = f'{url} serves {info.name}, {info.digest}'
-    if info.digest == expected:
+    if info.digest == digest:
         return Check(True, detail, '', values)
-    remedy = f'this is not the model of profile embedded ({expected}): start its server again'
+    remedy = f'this is not the model of profile embedded ({digest}): start its server again'
     return Check(not is_wanted, detail, remedy, values)
 
 
@@ -180,9 +180,9 @@ def _digest_in_force() -> str:
 
 def camera_check(report: dict[str, Any], topic: str) -> Check:
     """Judge the report of `nodes.camera_check.look_for_camera`."""
-    listed = ', '.join(report['topics']) or 'none'
+    topics = ', '.join(report['topics']) or 'none'
     if not report['topic']:
-        detail = f'nobody publishes {topic or "images"} (topics with images: {listed})'
+        detail = f'nobody publishes {topic or "images"} (topics with images: {topics})'
         return Check(not topic, detail, 'start the camera, then run doctor again', report)
     if report['age_s'] is None:
         remedy = 'embodied-r doctor --json: see transport; or the camera publishes nothing'

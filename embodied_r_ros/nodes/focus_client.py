@@ -54,8 +54,8 @@ class FocusClient:
         """
         end = time.monotonic() + deadline_s
         texts: list[FocusText] = []
-        ordered = sorted(deltas, key=lambda delta: delta.camera)
-        for camera, group in groupby(ordered, key=lambda delta: delta.camera):
+        by_camera = sorted(deltas, key=lambda delta: delta.camera)
+        for camera, group in groupby(by_camera, key=lambda delta: delta.camera):
             request = Focus.Request(
                 question=question,
                 options=list(options),

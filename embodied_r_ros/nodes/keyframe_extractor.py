@@ -187,13 +187,13 @@ class KeyframeExtractorNode(ManagedNode):
     def _take_mark(self, msg: EpisodeMark) -> None:
         self._episode_id = msg.episode_id if msg.event == EpisodeMark.EVENT_START else ''
 
-    def _evaluate(self, arrival: _Arrival, dropped: int) -> None:
+    def _evaluate(self, arrival: _Arrival, drops: int) -> None:
         """Evaluate an image and publish it where it is a keyframe. Runs in the worker thread."""
         if arrival.episode_id != self._stream_episode_id:
             self._stream_episode_id = arrival.episode_id
             self._extractor.reset(arrival.episode_id)
         image = self._complete(stamped_image(arrival.msg, arrival.count))
-        _, keyframe = self._extractor.process(image, dropped)
+        _, keyframe = self._extractor.process(image, drops)
         if keyframe:
             self._output.publish(keyframe_to_msg(ROS_MESSAGES, keyframe))
             self._keyframes.tick()

@@ -141,8 +141,8 @@ class KeypointServer:
         )
 
     def _take_refused(self, msg: DiagnosticStatus) -> None:
-        refused = next((value.value for value in msg.values if value.key == 'id'), '')
-        self._task.note_refusal(refused, self._node.now_ns())
+        proposal_id = next((value.value for value in msg.values if value.key == 'id'), '')
+        self._task.note_refusal(proposal_id, self._node.now_ns())
 
     def _look(self) -> None:
         """Publish the answers to the task, and ask for the next keypoint of it."""
@@ -251,12 +251,12 @@ class _QueuedKeypoint:
 
     def put(self, question: Question, deliver: Deliver, listener: Listener) -> None:
         """Put a question, which is cancelled at once where the request was."""
-        queued = self._asker.put(question, deliver, listener)
+        request = self._asker.put(question, deliver, listener)
         with self._lock:
-            self._questions.append(queued)
+            self._questions.append(request)
             is_cancelled = self._is_cancelled
         if is_cancelled:
-            self._asker.cancel(queued)
+            self._asker.cancel(request)
 
     def cancel(self) -> None:
         """Cancel them."""

@@ -152,7 +152,7 @@ class Parameters:
 
     def _change(self, parameters: Sequence[Parameter]) -> SetParametersResult:
         """Take a change of some parameters as a whole, or refuse it."""
-        changed: dict[type[Any], dict[str, Any]] = {}
+        changes: dict[type[Any], dict[str, Any]] = {}
         for parameter in parameters:
             if parameter.name not in self._owners:
                 continue
@@ -161,11 +161,11 @@ class Parameters:
                 reason = f'{parameter.name} {_AT_CONFIGURE}: deactivate, cleanup, set, configure'
                 return SetParametersResult(successful=False, reason=reason)
             current = getattr(self._configs[kind], field)
-            changed.setdefault(kind, {})[field] = _fitting(parameter.value, current)
+            changes.setdefault(kind, {})[field] = _fitting(parameter.value, current)
         try:
             configs = {
                 kind: replace(self._configs[kind], **{**self._invalid_values.get(kind, {}), **new})
-                for kind, new in changed.items()
+                for kind, new in changes.items()
             }
         except ConfigError as error:
             return SetParametersResult(successful=False, reason=str(error))

@@ -217,17 +217,17 @@ class SemanticPerceiver(ManagedNode):
             response.error = busy if self.is_active else 'the perceiver is not active'
             return response
         self._looking += 1
-        looked = deferred(self)
+        look_future = deferred(self)
 
         def look() -> None:
             try:
                 self._look(request, response)
             except Exception as error:  # the asker must hear of it, whatever it was
                 response.error = f'the look failed: {type(error).__name__}: {error}'
-            looked.set_result(None)
+            look_future.set_result(None)
 
         self._pool.submit(look)
-        await looked
+        await look_future
         self._looking -= 1
         return response
 

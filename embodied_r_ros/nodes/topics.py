@@ -87,21 +87,21 @@ def robot_remappings(namespace: str) -> dict[str, str]:
 
 
 def playing_remappings(
-    topics: Iterable[str], namespace: str, listened: Collection[str] = ()
+    topics: Iterable[str], namespace: str, own_topics: Collection[str] = ()
 ) -> dict[str, str]:
     """Remappings of a recording's topics to where the nodes in a namespace listen.
 
     Args:
         topics: Full names, as they are in the recording.
         namespace: Namespace of the nodes; topics that are in it already are left.
-        listened: What nodes were remapped to; topics of these full names are left too.
+        own_topics: What nodes were remapped to; topics of these full names are left too.
 
     Returns:
         New name of each topic that gets one.
     """
     inside = full_name('', namespace).rstrip('/') + '/'
     remapped_topics = {
-        topic for name in listened if name for topic in (name, f'{name}/compressed')
+        topic for name in own_topics if name for topic in (name, f'{name}/compressed')
     }
     excluded = _GLOBAL | remapped_topics
     return {

@@ -250,12 +250,12 @@ def _receive(node: Node, settings: Mapping[str, Any]) -> dict[str, Any]:
         rclpy.spin_once(node, timeout_sec=_SILENCE_S)
         if latencies and len(latencies) == before:
             break
-    ordered = sorted(latencies)
+    ascending = sorted(latencies)
     return {
         'count': len(latencies),
         'pid': os.getpid(),
-        'latency_p50_s': ordered[len(ordered) // 2] if ordered else None,
-        'latency_p99_s': ordered[len(ordered) * 99 // 100] if ordered else None,
+        'latency_p50_s': ascending[len(ascending) // 2] if ascending else None,
+        'latency_p99_s': ascending[len(ascending) * 99 // 100] if ascending else None,
     }
 
 

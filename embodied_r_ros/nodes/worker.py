@@ -35,16 +35,16 @@ def in_time(node: Node, future: Any, timeout_s: float) -> Any:
         future: What is waited for; it is left as it is.
         timeout_s: How long, by the steady clock [s].
     """
-    bounded = deferred(node)
+    later = deferred(node)
 
     def tell(result: Any) -> None:
-        if not bounded.done():
+        if not later.done():
             node.destroy_timer(timer)
-            bounded.set_result(result)
+            later.set_result(result)
 
     timer = node.create_timer(timeout_s, lambda: tell(None), clock=STEADY)
     future.add_done_callback(lambda original: tell(original.result()))
-    return bounded
+    return later
 
 
 Item = TypeVar('Item')

@@ -224,8 +224,8 @@ class ClassicalPerceiver:
         if keyframe.intrinsics:
             return keyframe.intrinsics
         height, width = self._image(keyframe.image).shape[:2]
-        learned = self._fields[keyframe.camera].radians
-        return Intrinsics.from_fov(width, height, learned or self.config.assumed_hfov_rad)
+        fov_rad = self._fields[keyframe.camera].radians
+        return Intrinsics.from_fov(width, height, fov_rad or self.config.assumed_hfov_rad)
 
     def _find_objects(
         self, encoded: EncodedImage, intrinsics: Intrinsics, orientation: Quaternion

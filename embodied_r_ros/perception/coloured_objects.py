@@ -189,8 +189,8 @@ def _is_strewn(mask: NDArray[np.bool_], patches: Sequence[NDArray[np.bool_]]) ->
 
     What is no compact patch, but thick everywhere, is one piece: the arm of a robot, say.
     """
-    gathered = sum(patch.mean() for patch in patches)
-    if gathered >= _MIN_GATHERED * mask.mean():
+    area = sum(patch.mean() for patch in patches)
+    if area >= _MIN_GATHERED * mask.mean():
         return False
     side = 2 * round(_THICK * mask.shape[1] / 2) + 1
     kernel = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (side, side))

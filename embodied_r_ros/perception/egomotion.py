@@ -264,8 +264,8 @@ def _general_candidates(
         candidates += [(np.asarray(r), np.asarray(s * t)) for r in (r1, r2) for s in (1.0, -1.0)]
     if homography is not None:
         _, rotations, translations, _ = cv2.decomposeHomographyMat(homography, np.eye(3))
-        decomposed = zip(rotations, translations, strict=True)
-        candidates += [(np.asarray(r), np.asarray(t)) for r, t in decomposed]
+        motions = zip(rotations, translations, strict=True)
+        candidates += [(np.asarray(r), np.asarray(t)) for r, t in motions]
     return [
         RelativePose(r, t.ravel() / np.linalg.norm(t))
         for r, t in candidates

@@ -95,15 +95,15 @@ def _by_direction(
         (_cost(earlier[old], later[new], motion), old, new) for old in olds for new in news
     )
     partners: dict[int, Pairing] = {}
-    partnered: set[int] = set()
+    olds_in_use: set[int] = set()
     for _, old, new in costs:
         off = off_arc(earlier[old], later[new], motion)
         at_rest = off <= _tolerance(earlier[old], later[new]) + slack_rad
         moved = is_single and off <= _REACH_RAD
-        if old not in partnered and new not in partners and (at_rest or moved):
+        if old not in olds_in_use and new not in partners and (at_rest or moved):
             status = ItemStatus.VISIBLE if at_rest else ItemStatus.MOVED
             partners[new] = Pairing(status, old, new)
-            partnered.add(old)
+            olds_in_use.add(old)
     return partners
 
 

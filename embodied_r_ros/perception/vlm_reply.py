@@ -203,10 +203,10 @@ def _field(value: Any, name: str, kind: type) -> Any:
     return field
 
 
-def _choice(entry: Any, name: str, allowed: Mapping[str, Any] | Sequence[str]) -> str:
+def _choice(entry: Any, name: str, choices: Mapping[str, Any] | Sequence[str]) -> str:
     choice: str = _field(entry, name, str)
-    if choice not in allowed:
-        msg = f'{name} is {as_data(choice[:40])!r}: expected one of {", ".join(allowed)}'
+    if choice not in choices:
+        msg = f'{name} is {as_data(choice[:40])!r}: expected one of {", ".join(choices)}'
         raise ReplyError(msg)
     return choice
 

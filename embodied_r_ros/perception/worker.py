@@ -209,10 +209,10 @@ class PerceptionWorker:
             self._changed.notify_all()
         for thread in self._threads:
             thread.join(max(0.0, end - time.monotonic()))
-        ended = not any(thread.is_alive() for thread in self._threads)
-        if not ended:
+        is_over = not any(thread.is_alive() for thread in self._threads)
+        if not is_over:
             self.reset(0.0)
-        return ended
+        return is_over
 
     def _work(self) -> None:
         """Perceive until closed. Runs in every thread."""

@@ -141,8 +141,8 @@ def rows_of_arm(
     Raises:
         InputError: The robot's task frame is not that of the demonstration.
     """
-    recorded = demonstration.metadata or RobotMetadata(frame_id=demonstration.frame_id)
-    robot = config.robot or Robot(metadata=recorded)
+    own_metadata = demonstration.metadata or RobotMetadata(frame_id=demonstration.frame_id)
+    robot = config.robot or Robot(metadata=own_metadata)
     if demonstration.frame_id != robot.metadata.frame_id:
         msg = (
             f'episode {episode.id!r} is in frame {demonstration.frame_id!r}, robot '
@@ -196,8 +196,8 @@ def _camera(demonstration: ArmEpisode) -> Pose | None:
 
 def _facing(demonstration: ArmEpisode, robot: Robot) -> tuple[int, Robot] | Unsolved:
     """Quarters by which the task frame is turned, so that its words hold, and the robot in it."""
-    allowed = robot.questions.camera
-    if allowed == 'declared':
+    stance = robot.questions.camera
+    if stance == 'declared':
         return 0, robot
     camera = _camera(demonstration)
     if camera is None and robot.placing.camera_position:
@@ -210,7 +210,7 @@ def _facing(demonstration: ArmEpisode, robot: Robot) -> tuple[int, Robot] | Unso
     view = axis_view(camera, robot.metadata.reference, demonstration.intrinsics)
     if view.why_not:
         return Unsolved(f'no words for axes hold for the camera: {view.why_not}')
-    if view.quarters and allowed == 'facing':
+    if view.quarters and stance == 'facing':
         return Unsolved(
             f'the camera does not face the robot, but stands {90 * view.quarters} degrees round '
             'from there: `camera: any` asks in a frame that is turned so far'

@@ -158,9 +158,9 @@ def _check(row: Row) -> None:
 
 def _solution_problem(row: Row) -> str:
     """What is wrong with a solution; empty: nothing."""
-    allowed = [*(option_letter(index) for index in range(len(row.options))), UNKNOWN]
-    if row.answer_kind == 'choice' and row.solution not in allowed:
-        return f'solution is {row.solution!r}, expected one of {", ".join(allowed)}'
+    letters = [*(option_letter(index) for index in range(len(row.options))), UNKNOWN]
+    if row.answer_kind == 'choice' and row.solution not in letters:
+        return f'solution is {row.solution!r}, expected one of {", ".join(letters)}'
     is_number = is_unknown(row.solution) or number_in(row.solution) is not None
     if row.answer_kind == 'number' and not is_number:
         return f'solution is {row.solution!r}, expected a number or {UNKNOWN}'

@@ -74,8 +74,8 @@ class SplitGuard:
             return episode.scene_id
         pieces = set(_pieces(row_deltas(episode.deltas)))
         owners = Counter(self._pieces[piece] for piece in pieces if piece in self._pieces)
-        for scene, shared in owners.most_common():
-            if shared < max(_MIN_PIECES, _MIN_SHARE * len(pieces)):
+        for scene, count in owners.most_common():
+            if count < max(_MIN_PIECES, _MIN_SHARE * len(pieces)):
                 break
             if self._scenes[scene] != split:
                 return scene

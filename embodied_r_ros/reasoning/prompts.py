@@ -74,12 +74,12 @@ def build_prompt(
         config: How much of the scene the prompt may hold.
     """
     scene = scene_text(deltas, question_terms(question, options), config)
-    looked = [
+    looks = [
         f'{_seconds(deltas, text)} s: {as_data(text.text)}' for text in focus if text.text.strip()
     ]
     parts = ['Seen:', scene.text or NOTHING_SEEN]
-    if looked:
-        parts += ['Looked at again for the question:', *looked]
+    if looks:
+        parts += ['Looked at again for the question:', *looks]
     parts.append(f'Question: {as_data(question)}')
     parts += [f'{option_letter(i)}. {as_data(option)}' for i, option in enumerate(options)]
     return Prompt(SYSTEM, '\n'.join(parts), scene)

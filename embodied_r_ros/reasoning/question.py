@@ -139,9 +139,9 @@ def _options_problem(options: Sequence[str]) -> str:
         return f'one option alone ({options[0]!r}): give at least two, or none for a free answer'
     if len(options) > 26:
         return f'{len(options)} options: at most 26 have a letter'
-    stripped = [option.strip() for option in options]
-    if len(set(stripped)) < len(stripped) or '' in stripped:
-        return f'options must differ and not be empty: {stripped}'
+    texts = [option.strip() for option in options]
+    if len(set(texts)) < len(texts) or '' in texts:
+        return f'options must differ and not be empty: {texts}'
     return ''
 
 

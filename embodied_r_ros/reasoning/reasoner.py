@@ -205,8 +205,8 @@ class Reasoner:
         cancel: threading.Event | None,
     ) -> Sequence[FocusText]:
         """Look at keyframes again, where that is wanted; a failed look is no look."""
-        placed = question.view.describe(deltas) if question.view else None
-        first = [placed] if placed else []
+        view_text = question.view.describe(deltas) if question.view else None
+        first = [view_text] if view_text else []
         terms = question_terms(question.text, question.options)
         missing = bool(terms) and not any(mentions(delta, terms) for delta in deltas)
         must_look = self._config.focus == 'always' or (

@@ -76,9 +76,9 @@ class ServerConfig:
         """
         if not self.is_path():
             return self.model
-        shipped = self.model.startswith(_SHARE)
+        is_shipped = self.model.startswith(_SHARE)
         name = self.model.removeprefix(_SHARE)
-        path = shared_path(*Path(name).parts) if shipped else Path(name).expanduser().resolve()
+        path = shared_path(*Path(name).parts) if is_shipped else Path(name).expanduser().resolve()
         if not path.is_file() and not (path / 'config.json').is_file():
             msg = f'{path} holds no model: expected config.json and *.safetensors in it, or a file'
             raise ConfigError(msg)

@@ -120,12 +120,12 @@ class ModelProcess:
         """
         try:
             self._process.wait(max(0.0, grace_s))
-            ended = True
+            has_ended = True
         except subprocess.TimeoutExpired:
-            ended = False
+            has_ended = False
         self._signal(signal.SIGKILL)
         self._process.wait()
-        return ended
+        return has_ended
 
     def _signal(self, number: signal.Signals) -> None:
         # No such group: the server and all that it started have ended.

@@ -302,8 +302,8 @@ def served_model(
             'or the URL of a model server'
         )
         raise ConfigError(msg)
-    embedded = load_profile('embedded').servers['reasoner']
-    config = replace(embedded, model=str(folder), port=0, promoted='')
+    template = load_profile('embedded').servers['reasoner']
+    config = replace(template, model=str(folder), port=0, promoted='')
     profile = Profile(f'folder-{folder.name}', servers={'reasoner': config})
     with ModelServers(profile, say=say) as servers:
         yield servers.clients()['reasoner']

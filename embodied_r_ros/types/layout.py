@@ -150,8 +150,8 @@ def _layout(value: dict[str, Any]) -> Layout:
     objects = tuple(_object(item) for item in value['objects'])
     images = tuple(_image(item) for item in value['images'])
     room_size = as_vector(value['room_size'])
-    typed = {'room_size': room_size, 'objects': objects, 'images': images}
-    return Layout(**{**value, **typed, 'labels': tuple(value.get('labels', ()))})
+    values = {'room_size': room_size, 'objects': objects, 'images': images}
+    return Layout(**{**value, **values, 'labels': tuple(value.get('labels', ()))})
 
 
 def _object(value: dict[str, Any]) -> LayoutObject:

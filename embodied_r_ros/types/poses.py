@@ -57,8 +57,8 @@ def mounted(base: Pose, xyz: tuple[float, float, float], rpy: tuple[float, float
     roll, pitch, yaw = rpy
     rotation = base.rotation()
     x, y, z = (float(value) for value in np.asarray(base.position) + rotation @ np.asarray(xyz))
-    turned = quaternion_from_matrix(rotation @ rotation_from_ypr(yaw, pitch, roll))
-    return replace(base, position=(x, y, z), orientation=turned)
+    orientation = quaternion_from_matrix(rotation @ rotation_from_ypr(yaw, pitch, roll))
+    return replace(base, position=(x, y, z), orientation=orientation)
 
 
 class PoseBuffer:

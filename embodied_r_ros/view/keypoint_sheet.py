@@ -88,8 +88,8 @@ def write_keypoint_sheet(
     if demonstration.openings is not None:
         parts.append(_plot(demonstration, keypoints, demonstration.openings, 'gripper', 'open'))
     start_ns = int(demonstration.stamps_ns[0])
-    numbered = enumerate(keypoints[:_MAX_CARDS], 1)
-    cards = [_card(k, n, images.get(k.stamp_ns), start_ns) for n, k in numbered]
+    entries = enumerate(keypoints[:_MAX_CARDS], 1)
+    cards = [_card(k, n, images.get(k.stamp_ns), start_ns) for n, k in entries]
     for row in range(0, len(cards), _COLUMNS):
         parts.append(_pad(_row(cards[row : row + _COLUMNS])))
     if more := len(keypoints) - len(cards):

@@ -49,13 +49,11 @@ def text_block(lines: Sequence[Line], width: int) -> NDArray[np.uint8]:
     Returns:
         A BGR picture of that width, as high as the text needs. Shape (H, width, 3).
     """
-    wrapped = [
-        Line(part, line.scale, line.colour) for line in lines for part in _wrap(line, width)
-    ]
-    height = sum(line.height_px for line in wrapped) + 8
+    rows = [Line(part, line.scale, line.colour) for line in lines for part in _wrap(line, width)]
+    height = sum(line.height_px for line in rows) + 8
     block = np.full((height, width, 3), PAPER, np.uint8)
     y = 0
-    for line in wrapped:
+    for line in rows:
         y += line.height_px
         _put(block, line, y)
     return block

@@ -92,7 +92,7 @@ class ArmStage:
         episode_id: str,
         config: TrialConfig,
         begin: Callable[[str], None],
-        reached: Callable[[], None],
+        on_arrival: Callable[[], None],
         check: Callable[[], None],
     ) -> Trial:
         """Show an arm, and do what is accepted until its task succeeds, or for long enough.
@@ -102,7 +102,7 @@ class ArmStage:
             episode_id: Id of the trial.
             config: When it ends.
             begin: Given the task in words, asks for keypoints of it; empty: for none.
-            reached: Called where a keypoint is reached.
+            on_arrival: Called where a keypoint is reached.
             check: Called now and then; what it raises ends the trial.
         """
         self._proposals.clear()
@@ -118,7 +118,7 @@ class ArmStage:
             image = self._show(arm) if self._is_image_due() else image
             is_busy = arm.is_busy()
             if was_busy and not is_busy:
-                reached()
+                on_arrival()
             was_busy = is_busy
             if not is_busy and (arm.is_done() or len(steps) == config.max_keypoints):
                 break

@@ -70,14 +70,14 @@ def questions_about(
     demo_questions: list[DemoQuestion] = []
     for kind in _WANTED:
         drafts = (KINDS[kind](moment, rng, False) for _ in range(_ATTEMPTS))
-        solved = [draft for draft in drafts if isinstance(draft, Draft) and draft.options]
+        solvable = [draft for draft in drafts if isinstance(draft, Draft) and draft.options]
         # What is out of view has to be remembered: that is the more interesting question.
-        solved.sort(key=lambda draft: draft.truth.get('in_view', False))
-        if solved and len(demo_questions) < count:
-            options = list(solved[0].options)
+        solvable.sort(key=lambda draft: draft.truth.get('in_view', False))
+        if solvable and len(demo_questions) < count:
+            options = list(solvable[0].options)
             rng.shuffle(options)
-            question = Question(solved[0].question, tuple(options))
-            demo_questions.append(DemoQuestion(question, solved[0].solution))
+            question = Question(solvable[0].question, tuple(options))
+            demo_questions.append(DemoQuestion(question, solvable[0].solution))
     return demo_questions
 
 

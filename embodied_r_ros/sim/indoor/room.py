@@ -265,12 +265,12 @@ def _thing(
     rng: np.random.Generator, room: Room, others: Sequence[RoomThing], colour: str, shape: str
 ) -> RoomThing:
     surfaces = room.surfaces()
-    elevated = rng.random() < 0.5
+    is_elevated = rng.random() < 0.5
     rgb = _rgb(rng, next(c for c in COLOURS if c.name == colour))
     widths, heights = _EXTENTS_M[shape]
     for attempt in range(_ATTEMPTS):
         # Furniture that is full gives way to the floor.
-        on_floor = not elevated or attempt >= _ATTEMPTS // 2
+        on_floor = not is_elevated or attempt >= _ATTEMPTS // 2
         surface = surfaces[0 if on_floor else int(rng.integers(1, len(surfaces)))]
         width = float(rng.uniform(*widths)) * (1.0 if on_floor else _ON_FURNITURE)
         height = width * float(rng.uniform(*heights))

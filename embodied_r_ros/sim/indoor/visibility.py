@@ -152,13 +152,13 @@ def views_of(
     visible[visible] = (owners == owner[visible]) | (distances > lengths[visible] - _TOUCH_M)
     # A solid angle fills more pixels the further from the axis it lies.
     axis = np.maximum(optical[:, 2] / lengths, 1e-3)
-    filled = solid / axis**3 * camera.fx * camera.fy / (camera.width * camera.height)
+    image_share = solid / axis**3 * camera.fx * camera.fy / (camera.width * camera.height)
     views = []
     for index, surface, position in present:
         mine = owner == index
         share = float(solid[mine & visible].sum() / solid[mine].sum())
         if share > 0:
-            area = float(filled[mine & visible].sum())
+            area = float(image_share[mine & visible].sum())
             views.append(_view(index, surface, position, pose, (share, area)))
     return tuple(views)
 
