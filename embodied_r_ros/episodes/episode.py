@@ -87,7 +87,7 @@ def read_episode(
         is_blind = not topics_of_type(reader, *IMAGE_TYPES)
         if not topics and not deltas and not (arm and is_blind):
             if is_blind and true and source not in {'recorded', 'true'}:
-                msg = f'bag {path} has true deltas and no images: use --deltas true'
+                msg = f'bag {path} has ground-truth deltas and no images: use --deltas true'
                 raise BagError(msg)
             deltas = _perceive(path, source, perceive)
         deltas = sorted(deltas, key=lambda delta: delta.stamp_ns)
