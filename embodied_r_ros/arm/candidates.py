@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Candidates for the next keypoint: a stated sampler over what is seen and where the arm is.
+"""Candidates for the next keypoint: a stated sampler over the things in view and the arm.
 
 From above (the tool at least as high as the clearance): above each thing, and behind it where it
 could be pushed towards another; down to a thing, or onto it, only where the tool is over it. From
 below: up to the clearance, along a push, and slides. Random positions of the workspace fill up.
-The same input and seed give the same candidates, in an order that tells nothing.
+The same input and seed give the same candidates, in an order that betrays nothing.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class CandidatesConfig:
 
 @dataclass(frozen=True)
 class SeenThing:
-    """Something that is seen, where it is in the task frame."""
+    """A thing in view, with its place in the task frame."""
 
     label: str
     position: Position  # [m]
@@ -105,60 +105,64 @@ def propose_candidates(
     """Propose where the end effector could go next.
 
     Args:
-        things: What is seen.
+        things: The things in view.
         tool: Where the end effector is [m].
-        metadata: Tells the workspace, outside of which nothing is proposed, and the height of
+        metadata: States the workspace, outside of which nothing is proposed, and the height of
             its reference point, over which heights are.
         config: Which ones.
         seed: Decides all that chance decides; the id of a question, for example.
 
     Raises:
-        ConfigError: The workspace is not told.
+        ConfigError: The workspace is not stated.
         InputError: There are fewer than two positions to choose from.
     """
     box, floor_m = metadata.workspace(), metadata.reference[2]
     rng = Random(f'candidates:{seed}')
-    here = _rounded(tool)
+    here = _round(tool)
     stay = [Candidate(here, 'here')] if config.stay else []
-    found = _distinct(_reasoned(things, tool, floor_m, config), [here], box, config)
-    rng.shuffle(found)
-    found = [*stay, *found][: config.most]
-    while len(found) < config.fill_to:
-        drawn = (Candidate(_drawn(box, rng), RANDOM) for _ in range(_DRAWS))
-        more = _distinct(drawn, [here, *(each.position for each in found)], box, config, most=1)
+    candidates = _distinct(
+        _candidates_with_reasons(things, tool, floor_m, config), [here], box, config
+    )
+    rng.shuffle(candidates)
+    candidates = [*stay, *candidates][: config.most]
+    while len(candidates) < config.fill_to:
+        draws = (Candidate(_draw(box, rng), RANDOM) for _ in range(_DRAWS))
+        more = _distinct(
+            draws, [here, *(each.position for each in candidates)], box, config, most=1
+        )
         if not more:
             break
-        found += more
-    if len(found) < 2:
+        candidates += more
+    if len(candidates) < 2:
         msg = (
-            f'the sampler found {len(found)} candidates in the workspace {box}: enlarge it, or '
-            'lower min_distance_m'
+            f'the sampler found {len(candidates)} candidates in the workspace {box}: enlarge '
+            'it, or lower min_distance_m'
         )
         raise InputError(msg)
-    rng.shuffle(found)
-    return tuple(found)
+    rng.shuffle(candidates)
+    return tuple(candidates)
 
 
 def _distinct(
     proposed: Sequence[Candidate] | Iterator[Candidate],
-    taken: Sequence[Position],
+    occupied: Sequence[Position],
     box: Box,
     config: CandidatesConfig,
     most: int = 26,
 ) -> list[Candidate]:
-    """The first ones that are in the workspace and not too near each other or what is taken."""
-    kept: list[Candidate] = []
+    """The first ones in the workspace that are not too near each other or an occupied place."""
+    distinct: list[Candidate] = []
     for each in proposed:
-        others = [*taken, *(other.position for other in kept)]
+        others = [*occupied, *(other.position for other in distinct)]
         near = min(math.dist(each.position, other) for other in others)
         if near >= config.min_distance_m and _is_in(each.position, box):
-            kept.append(each)
-            if len(kept) == most:
+            distinct.append(each)
+            if len(distinct) == most:
                 break
-    return kept
+    return distinct
 
 
-def _reasoned(
+def _candidates_with_reasons(
     things: Sequence[SeenThing], tool: Position, floor_m: float, config: CandidatesConfig
 ) -> Iterator[Candidate]:
     """Positions for which there is a reason, the most specific first."""
@@ -218,15 +222,15 @@ def _is_over(tool: Position, place: Position, config: CandidatesConfig) -> bool:
 
 
 def _candidate(x: float, y: float, z: float, label: str) -> Candidate:
-    return Candidate(_rounded((x, y, z)), label)
+    return Candidate(_round((x, y, z)), label)
 
 
-def _drawn(box: Box, rng: Random) -> Position:
+def _draw(box: Box, rng: Random) -> Position:
     x, y, z = (rng.uniform(low, high) for low, high in zip(*box, strict=True))
-    return _rounded((x, y, z))
+    return _round((x, y, z))
 
 
-def _rounded(position: Position) -> Position:
+def _round(position: Position) -> Position:
     x, y, z = (round(value, 3) + 0.0 for value in position)
     return x, y, z
 

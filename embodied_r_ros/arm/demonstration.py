@@ -79,14 +79,14 @@ class Demonstration:
         """
         step_ns = round(NS_PER_S / rate_hz)
         stamps = np.arange(self.stamps_ns[0], self.stamps_ns[-1] + 1, step_ns, dtype=np.int64)
-        taken = np.searchsorted(self.stamps_ns, stamps, side='right') - 1
+        indices = np.searchsorted(self.stamps_ns, stamps, side='right') - 1
         return replace(
             self,
             stamps_ns=stamps,
-            positions=self.positions[taken],
-            openings=None if self.openings is None else self.openings[taken],
-            joint_speeds=None if self.joint_speeds is None else self.joint_speeds[taken],
-            orientations=None if self.orientations is None else self.orientations[taken],
+            positions=self.positions[indices],
+            openings=None if self.openings is None else self.openings[indices],
+            joint_speeds=None if self.joint_speeds is None else self.joint_speeds[indices],
+            orientations=None if self.orientations is None else self.orientations[indices],
         )
 
 
@@ -135,7 +135,7 @@ class Samples(Protocol):
         """The task frame."""
 
 
-class Found(Protocol):
+class KeypointLike(Protocol):
     """What is read of a keypoint."""
 
     @property
@@ -172,7 +172,7 @@ class ArmEpisode:
     keypoints: tuple[int, ...]  # indices of states, rising
     camera: Pose | None = None  # optical frame in the task frame; None: not known
     intrinsics: Intrinsics | None = None
-    metadata: RobotMetadata | None = None  # as the recording tells it; None: it does not
+    metadata: RobotMetadata | None = None  # as the recording states it; None: it does not
     view: TableView | None = None  # how things on the table are placed; None: they are not
 
     def __post_init__(self) -> None:
@@ -193,11 +193,11 @@ class ArmEpisode:
             )
             raise InputError(msg)
 
-    def asked(self, stride: int) -> Iterator[tuple[int, int]]:
-        """Every so many-th state with the keypoint after it, as indices of states.
+    def keypoint_pairs(self, stride: int) -> Iterator[tuple[int, int]]:
+        """Every `stride`-th state with the keypoint after it, as indices of states.
 
-        As in ARM and Robot-R1: the next keypoint is the first one that comes strictly later, and
-        where none is left, nothing is asked.
+        As in ARM and Robot-R1, the next keypoint is the first one that comes strictly later.
+        A state with no later keypoint is left out.
         """
         for index in range(0, len(self.states), stride):
             later = next((keypoint for keypoint in self.keypoints if keypoint > index), None)
@@ -210,16 +210,16 @@ class ArmEpisode:
         A keypoint at which only the gripper moves goes away; the one before it, at which the arm
         came to that place, has the gripper as it is afterwards.
         """
-        kept: list[int] = []
+        keypoints: list[int] = []
         states = list(self.states)
         for index in self.keypoints:
-            now, before = states[index], states[kept[-1]] if kept else None
+            now, before = states[index], states[keypoints[-1]] if keypoints else None
             is_there = before and math.dist(before.position, now.position) < _SAME_PLACE_M
             if before and is_there and before.closed is not now.closed:
-                states[kept[-1]] = replace(before, closed=now.closed)
+                states[keypoints[-1]] = replace(before, closed=now.closed)
             else:
-                kept.append(index)
-        return replace(self, states=tuple(states), keypoints=tuple(kept))
+                keypoints.append(index)
+        return replace(self, states=tuple(states), keypoints=tuple(keypoints))
 
     def state_at(self, stamp_ns: int) -> ArmState | None:
         """The newest state that is not later than a stamp; None: there is none."""
@@ -238,7 +238,7 @@ class ArmEpisode:
 
 def arm_episode(
     samples: Samples,
-    keypoints: Sequence[Found],
+    keypoints: Sequence[KeypointLike],
     orientations: Sequence[tuple[float, float, float, float]] = (),
     camera: tuple[Pose | None, Intrinsics | None] = (None, None),
     metadata: RobotMetadata | None = None,
@@ -250,7 +250,7 @@ def arm_episode(
         keypoints: Where it came to, in order.
         orientations: Of the end effector, as quaternions x, y, z, w; as many as samples, or none.
         camera: Pose of its optical frame in the task frame, and intrinsics, where known.
-        metadata: What the recording tells of the robot; None: nothing.
+        metadata: What the recording states about the robot; None: nothing.
 
     Raises:
         InputError: It contradicts itself.

@@ -9,7 +9,7 @@ from enum import Enum
 import math
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.arm.gate_rules import Accepted, ProposalCase, RULES, shown, Stamped, target
+from embodied_r_ros.arm.gate_rules import Accepted, excerpt, ProposalCase, RULES, Stamped, target
 from embodied_r_ros.common.errors import ConfigError, InputError
 from embodied_r_ros.common.settings import check_settings, setting
 from embodied_r_ros.common.untrusted import as_data
@@ -70,7 +70,7 @@ class GateConfig:
     )
     degraded: bool = setting(
         False,
-        'take proposals of a lower rung, from observations of one, or with failed ones in between',
+        'take proposals of a fallback, from observations of one, or with failed ones in between',
     )
     max_rate_hz: float = setting(
         1.0, 'keypoints are accepted at most this often [Hz]', between=(0.001, 1000)
@@ -112,7 +112,7 @@ class Decision(Enum):
 
 @dataclass(frozen=True)
 class Judgement:
-    """What the gate says of a proposal."""
+    """The gate's decision on a proposal."""
 
     proposal: KeypointProposal
     decision: Decision
@@ -155,8 +155,8 @@ class Gate:
         if not self.config.confirm:
             return self._accept(case)
         if self.waiting is not None:
-            reason = f'another proposal waits for its operator: {shown(self.waiting.id)}'
-            return _refused(proposal, CONFIRMATION, reason)
+            reason = f'another proposal waits for its operator: {excerpt(self.waiting.id)}'
+            return _refuse(proposal, CONFIRMATION, reason)
         self.waiting, self._since_ns = proposal, now_ns
         reason = f'an operator has {self.config.confirm_within_s:g} s to confirm it'
         return Judgement(proposal, Decision.WAITING, CONFIRMATION, reason)
@@ -174,16 +174,17 @@ class Gate:
         """
         proposal = self.waiting
         if proposal is None or proposal.id != proposal_id:
-            waits = shown(proposal.id) if proposal else 'none'
+            waits = excerpt(proposal.id) if proposal else 'none'
             msg = (
-                f'proposal {shown(proposal_id)!r} does not wait for an operator; waiting: {waits}'
+                f'proposal {excerpt(proposal_id)!r} does not wait for an operator; '
+                f'waiting: {waits}'
             )
             raise InputError(msg)
         if late := self.expire(now_ns):
             return late
         self.waiting = None
         if not let_through:
-            return _refused(proposal, CONFIRMATION, 'the operator refused it')
+            return _refuse(proposal, CONFIRMATION, 'the operator refused it')
         case = replace(self._case(proposal, now_ns), waited_ns=now_ns - self._since_ns)
         return _refusal(case) or self._accept(case)
 
@@ -197,7 +198,7 @@ class Gate:
     def dismiss(self, reason: str) -> Judgement | None:
         """Refuse what waits; None where nothing does."""
         proposal, self.waiting = self.waiting, None
-        return _refused(proposal, CONFIRMATION, reason) if proposal else None
+        return _refuse(proposal, CONFIRMATION, reason) if proposal else None
 
     def forget(self) -> None:
         """Forget the pose and what was accepted: time begins anew. Ids stay known."""
@@ -232,14 +233,14 @@ def _refusal(case: ProposalCase) -> Judgement | None:
         except Exception as error:
             reason = f'the rule failed: {type(error).__name__}: {_words(error)}'
         if reason:
-            return _refused(case.proposal, name, reason)
+            return _refuse(case.proposal, name, reason)
     return None
 
 
 def _words(error: Exception) -> str:
-    """What an error says, on one line, and never nothing: that would let through."""
+    """An error's text on one line, and never empty: that would let through."""
     return as_data(' '.join(str(error).split()))[:_REASON_CHARS] or type(error).__name__
 
 
-def _refused(proposal: KeypointProposal, rule: str, reason: str) -> Judgement:
+def _refuse(proposal: KeypointProposal, rule: str, reason: str) -> Judgement:
     return Judgement(proposal, Decision.REFUSED, rule, reason)

@@ -2,7 +2,7 @@
 """The rules of the gate: each says why a proposal is refused, or nothing.
 
 They read numbers, names of frames and enumerations. No rule reads what a model wrote in words:
-what a proposal's task or reasoning says cannot open the gate.
+the text of a proposal's task or reasoning cannot open the gate.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ProposalCase:
     now_ns: int
     config: GateConfig
     position_in: PositionIn
-    pose: Stamped | None = None  # the newest one heard
+    pose: Stamped | None = None  # the newest one
     accepted: Accepted | None = None
     known_ids: Collection[str] = ()  # of proposals that were accepted
     waited_ns: int = 0  # for the operator
@@ -69,22 +69,24 @@ class ProposalCase:
         Raises:
             ValueError: It cannot be given there.
         """
-        wanted = self.config.workspace_frame.lstrip('/')
+        target = self.config.workspace_frame.lstrip('/')
         name = frame_id.lstrip('/')
         if not name:
             msg = 'the frame has no name'
             raise ValueError(msg)
-        moved = position if name == wanted else self.position_in(position, name, wanted, stamp_ns)
-        if isinstance(moved, NoPose):
-            raise ValueError(moved.reason)  # noqa: TRY004 - it is no wrong type
-        if not _is_finite(moved):
-            msg = f'a position of {shown(name)} is {list(moved)} in {shown(wanted)}: not finite'
+        place = position if name == target else self.position_in(position, name, target, stamp_ns)
+        if isinstance(place, NoPose):
+            raise ValueError(place.reason)  # noqa: TRY004 - it is no wrong type
+        if not _is_finite(place):
+            msg = (
+                f'a position of {excerpt(name)} is {list(place)} in {excerpt(target)}: not finite'
+            )
             raise ValueError(msg)
-        return moved
+        return place
 
 
-def shown(text: str) -> str:
-    """What somebody else wrote, short and harmless, for a line of ours."""
+def excerpt(text: str) -> str:
+    """A foreign text, shortened and made harmless for a log line."""
     return as_data(text)[:_SHOWN_CHARS]
 
 
@@ -142,7 +144,9 @@ def _rung(case: ProposalCase) -> str:
     if name not in case.config.rungs:
         return f'rung {name} proposes, allowed: {", ".join(case.config.rungs)}'
     if case.proposal.freshness is Freshness.DEGRADED and not case.config.degraded:
-        return 'a lower rung said or saw it, or perception failed in between (setting: degraded)'
+        return (
+            'a fallback answered or perceived, or perception failed in between (setting: degraded)'
+        )
     return ''
 
 
@@ -160,7 +164,7 @@ def _workspace(case: ProposalCase) -> str:
     low, high = case.config.workspace_min, case.config.workspace_max
     for axis, value, least, most in zip('xyz', position, low, high, strict=True):
         if not least <= value <= most:
-            frame = shown(case.config.workspace_frame)
+            frame = excerpt(case.config.workspace_frame)
             return f'{axis} is {value:.3f} m in {frame}: expected {least:.3f} to {most:.3f}'
     return ''
 
@@ -198,7 +202,7 @@ def _start(case: ProposalCase) -> Position:
     """Where the step begins, in the workspace frame.
 
     Raises:
-        ValueError: That is not known.
+        ValueError: The state is unknown.
     """
     config, accepted, pose = case.config, case.accepted, case.pose
     if config.step_from == 'accepted' and accepted is not None:
@@ -217,7 +221,7 @@ def _is_finite(values: Collection[float]) -> bool:
     return all(map(math.isfinite, values))
 
 
-# In the order in which they are asked. Each returns why the case is refused, or nothing, or
+# In the order in which they apply. Each returns why the case is refused, or nothing, or
 # raises ValueError with why it cannot be judged, which refuses too.
 RULES: dict[str, Rule] = {
     'settings': _settings,

@@ -22,7 +22,7 @@ TRUTH_VERSION = 1
 class TrueKeypoint:
     """A waypoint of the expert, and from when to when the arm is there."""
 
-    stamp_ns: int  # the motion to it ends, or the gripper is told to move
+    stamp_ns: int  # the motion to it ends, or the gripper gets its command
     until_ns: int  # the next motion begins
     position: Vector  # of the tool, as it was commanded [m]
     closed: bool  # the gripper, at its end
@@ -72,5 +72,5 @@ def _truth(value: dict[str, Any]) -> DemonstrationTruth:
         for item in value['keypoints']
     )
     stamps = tuple(int(stamp) for stamp in value['stamps_ns'])
-    listed = {'stamps_ns': stamps, 'things': things, 'keypoints': keypoints}
-    return DemonstrationTruth(**{**value, **listed})
+    values = {'stamps_ns': stamps, 'things': things, 'keypoints': keypoints}
+    return DemonstrationTruth(**{**value, **values})

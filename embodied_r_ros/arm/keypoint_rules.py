@@ -21,47 +21,49 @@ OPEN_SHARE = 0.9  # a gripper that is less open than that is closed
 _BUFFER_FRAMES = 4
 
 
-def arm_keypoints(shown: Demonstration, *, edge_effects: bool = True) -> tuple[Keypoint, ...]:
+def arm_keypoints(
+    demonstration: Demonstration, *, edge_effects: bool = True
+) -> tuple[Keypoint, ...]:
     """Find the keypoints of a demonstration.
 
     Args:
-        shown: At 20 Hz, where the result is to be that of the paper.
+        demonstration: At 20 Hz, where the result is to be that of the paper.
         edge_effects: As in the code of ARM; False: no frame before the first one is looked at.
 
     Raises:
         InputError: It has no joint speeds.
     """
-    if shown.joint_speeds is None:
+    if demonstration.joint_speeds is None:
         msg = (
-            f'demonstration {shown.episode_id!r} has no joint speeds, which the rule of ARM '
-            'needs: use --rule seconds'
+            f'demonstration {demonstration.episode_id!r} has no joint speeds, which the rule of '
+            'ARM needs: use --rule seconds'
         )
         raise InputError(msg)
-    is_open = None if shown.openings is None else shown.openings > OPEN_SHARE
-    found = _found(is_open, shown.joint_speeds, edge_effects=edge_effects)
+    is_open = None if demonstration.openings is None else demonstration.openings > OPEN_SHARE
+    events = _arm_events(is_open, demonstration.joint_speeds, edge_effects=edge_effects)
     # A stop right before the last frame is dropped with it in the code of ARM.
-    if len(found) >= 2 and found[-1][0] - 1 == found[-2][0]:
-        del found[-2]
+    if len(events) >= 2 and events[-1][0] - 1 == events[-2][0]:
+        del events[-2]
     return tuple(
         Keypoint(
             index,
-            int(shown.stamps_ns[index]),
-            shown.position(index),
+            int(demonstration.stamps_ns[index]),
+            demonstration.position(index),
             None if is_open is None else bool(is_open[index]),
             reason,
         )
-        for index, reason in found
+        for index, reason in events
     )
 
 
-def _found(
+def _arm_events(
     is_open: NDArray[np.bool_] | None, speeds: NDArray[np.float64], *, edge_effects: bool
 ) -> list[tuple[int, str]]:
     """Index and reason of each keypoint, before the last two are looked at."""
     count = len(speeds)
     state = np.ones(count, bool) if is_open is None else is_open
     is_slow = np.all(np.abs(speeds) <= STOP_SPEED_RAD_S, axis=1)
-    found, buffer, before = [], 0, bool(state[0])
+    events, buffer, before = [], 0, bool(state[0])
     for index in range(count):
         is_stop = (
             bool(is_slow[index])
@@ -71,9 +73,9 @@ def _found(
         buffer = _BUFFER_FRAMES if is_stop else buffer - 1
         is_change, is_last = bool(state[index]) != before, index == count - 1
         if index and (is_change or is_last or is_stop):
-            found.append((index, 'gripper' if is_change else 'last' if is_last else 'stop'))
+            events.append((index, 'gripper' if is_change else 'last' if is_last else 'stop'))
         before = bool(state[index])
-    return found
+    return events
 
 
 def _is_quiet(state: NDArray[np.bool_], index: int, *, edge_effects: bool) -> bool:
@@ -128,74 +130,78 @@ class SecondsRule:
 @dataclass(frozen=True)
 class _Stop:
     begin: int  # first sample
-    told: int  # sample at which it has its least length
+    index: int  # sample at which it has its least length
     lasts: bool  # until the end of the demonstration
 
 
 @dataclass(frozen=True)
 class _Grip:
     begin: int  # sample at which it is noticed
-    told: int  # sample at which the fingers stand
+    index: int  # sample at which the fingers stand
     is_open: bool  # after it
 
 
-def seconds_keypoints(shown: Demonstration, rule: SecondsRule) -> tuple[Keypoint, ...]:
+def seconds_keypoints(demonstration: Demonstration, rule: SecondsRule) -> tuple[Keypoint, ...]:
     """Find the keypoints of a demonstration.
 
     Args:
-        shown: At any rate. Without joint speeds, those of the end effector count.
+        demonstration: At any rate. Without joint speeds, those of the end effector count.
         rule: What counts.
     """
-    times = shown.seconds()
-    grips = [] if shown.openings is None else _grips(times, shown.openings, rule)
+    times = demonstration.seconds()
+    grips = [] if demonstration.openings is None else _grips(times, demonstration.openings, rule)
     stops = [
         stop
-        for stop in _stops(shown, times, rule)
+        for stop in _stops(demonstration, times, rule)
         if not _is_of_grip(stop, grips, times, rule.gripper_quiet_s)
     ]
-    opened = None if shown.openings is None else bool(shown.openings[0] >= 0.5)
-    events: list[_Stop | _Grip] = sorted([*stops, *grips], key=lambda event: event.told)
-    found: list[Keypoint] = []
-    place = shown.positions[0]
+    is_open = None if demonstration.openings is None else bool(demonstration.openings[0] >= 0.5)
+    events: list[_Stop | _Grip] = sorted([*stops, *grips], key=lambda event: event.index)
+    keypoints: list[Keypoint] = []
+    place = demonstration.positions[0]
     for event in events:
         if isinstance(event, _Grip):
-            opened, reason = event.is_open, 'gripper'
-        elif np.linalg.norm(shown.positions[event.told] - place) < rule.min_distance_m:
+            is_open, reason = event.is_open, 'gripper'
+        elif np.linalg.norm(demonstration.positions[event.index] - place) < rule.min_distance_m:
             continue
         else:
             reason = 'last' if event.lasts else 'stop'
-        place = shown.positions[event.told]
-        found.append(_keypoint(shown, event.told, opened, reason))
-    is_away = np.linalg.norm(shown.positions[-1] - place) >= rule.min_distance_m
-    if not found or is_away:
-        found.append(_keypoint(shown, len(shown) - 1, opened, 'last'))
-    return tuple(found)
+        place = demonstration.positions[event.index]
+        keypoints.append(_keypoint(demonstration, event.index, is_open, reason))
+    is_away = np.linalg.norm(demonstration.positions[-1] - place) >= rule.min_distance_m
+    if not keypoints or is_away:
+        keypoints.append(_keypoint(demonstration, len(demonstration) - 1, is_open, 'last'))
+    return tuple(keypoints)
 
 
-def _keypoint(shown: Demonstration, index: int, is_open: bool | None, reason: str) -> Keypoint:
-    stamp_ns = int(shown.stamps_ns[index])
-    return Keypoint(index, stamp_ns, shown.position(index), is_open, reason)
+def _keypoint(
+    demonstration: Demonstration, index: int, is_open: bool | None, reason: str
+) -> Keypoint:
+    stamp_ns = int(demonstration.stamps_ns[index])
+    return Keypoint(index, stamp_ns, demonstration.position(index), is_open, reason)
 
 
-def _stops(shown: Demonstration, times: NDArray[np.float64], rule: SecondsRule) -> list[_Stop]:
-    if shown.joint_speeds is None:
-        speeds, limit = shown.tool_speeds(), rule.stop_speed_m_s
+def _stops(
+    demonstration: Demonstration, times: NDArray[np.float64], rule: SecondsRule
+) -> list[_Stop]:
+    if demonstration.joint_speeds is None:
+        speeds, limit = demonstration.tool_speeds(), rule.stop_speed_m_s
     else:
-        speeds, limit = np.abs(shown.joint_speeds).max(axis=1), rule.stop_speed_rad_s
-    speeds = _smoothed(times, speeds, rule.smooth_s)
+        speeds, limit = np.abs(demonstration.joint_speeds).max(axis=1), rule.stop_speed_rad_s
+    speeds = _smooth(times, speeds, rule.smooth_s)
     stops, begin = [], -1
     for index, speed in enumerate([*speeds, np.inf]):
         if begin < 0 and speed < limit:
             begin = index
         elif begin >= 0 and speed > limit * rule.moving_ratio:
-            told = int(np.searchsorted(times, times[begin] + rule.min_stop_s - 1e-9))
-            if told < index:
-                stops.append(_Stop(begin, told, index == len(speeds)))
+            stop_index = int(np.searchsorted(times, times[begin] + rule.min_stop_s - 1e-9))
+            if stop_index < index:
+                stops.append(_Stop(begin, stop_index, index == len(speeds)))
             begin = -1
     return stops
 
 
-def _smoothed(
+def _smooth(
     times: NDArray[np.float64], values: NDArray[np.float64], window_s: float
 ) -> NDArray[np.float64]:
     """Mean over a window around each sample. Shapes (N,)."""
@@ -209,17 +215,17 @@ def _grips(
     times: NDArray[np.float64], openings: NDArray[np.float64], rule: SecondsRule
 ) -> list[_Grip]:
     """Motions of the gripper, those left out that are undone at once."""
-    kept: list[int] = []
+    turns: list[int] = []
     for index in _turns(openings, rule.gripper_step):
-        if kept and times[index] - times[kept[-1]] < rule.gripper_hold_s:
-            kept.pop()
+        if turns and times[index] - times[turns[-1]] < rule.gripper_hold_s:
+            turns.pop()
         else:
-            kept.append(index)
+            turns.append(index)
     is_open = bool(openings[0] >= 0.5)
     grips = []
-    for index in kept:
+    for index in turns:
         is_open = not is_open
-        grips.append(_Grip(index, _settled(times, openings, index, rule), is_open))
+        grips.append(_Grip(index, _rest_index(times, openings, index, rule), is_open))
     return grips
 
 
@@ -236,7 +242,7 @@ def _turns(openings: NDArray[np.float64], step: float) -> list[int]:
     return turns
 
 
-def _settled(
+def _rest_index(
     times: NDArray[np.float64], openings: NDArray[np.float64], begin: int, rule: SecondsRule
 ) -> int:
     """First sample after which the fingers stand, or that at which waiting ends."""
@@ -252,21 +258,21 @@ def _settled(
 def _is_of_grip(
     stop: _Stop, grips: list[_Grip], times: NDArray[np.float64], quiet_s: float
 ) -> bool:
-    """Tell whether a stop is told while the gripper moves, or right before or after."""
-    at = times[stop.told]
-    return any(times[grip.begin] - quiet_s <= at <= times[grip.told] + quiet_s for grip in grips)
+    """Tell whether a stop comes while the gripper moves, or right before or after."""
+    at = times[stop.index]
+    return any(times[grip.begin] - quiet_s <= at <= times[grip.index] + quiet_s for grip in grips)
 
 
 RULES = ('seconds', 'arm', 'arm-clean')
 
 
 def find_keypoints(
-    shown: Demonstration, rule: str, seconds: SecondsRule | None = None
+    demonstration: Demonstration, rule: str, seconds: SecondsRule | None = None
 ) -> tuple[Demonstration, tuple[Keypoint, ...]]:
     """Find the keypoints of a demonstration.
 
     Args:
-        shown: As it was recorded.
+        demonstration: As it was recorded.
         rule: One of `RULES`; those of ARM look at frames of 20 Hz.
         seconds: What counts for the rule in seconds; None: the defaults.
 
@@ -277,6 +283,6 @@ def find_keypoints(
         InputError: The demonstration lacks what the rule needs.
     """
     if rule == 'seconds':
-        return shown, seconds_keypoints(shown, seconds or SecondsRule())
-    frames = shown.at_rate(FRAME_RATE_HZ)
+        return demonstration, seconds_keypoints(demonstration, seconds or SecondsRule())
+    frames = demonstration.at_rate(FRAME_RATE_HZ)
     return frames, arm_keypoints(frames, edge_effects=rule == 'arm')

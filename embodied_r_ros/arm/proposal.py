@@ -26,27 +26,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ArmDescription:
-    """What is told of an arm, in a frame of its own: the task frame, turned where need be."""
+    """The description of an arm, in a frame of its own: the task frame, turned if necessary."""
 
-    robot: Robot | None = None  # None: nothing is told of one
-    view: TableView | None = None  # its table; None: where the camera is, is not known
+    robot: Robot | None = None  # None: no robot is described
+    view: TableView | None = None  # its table; None: the camera's pose is unknown
     quarters: int = 0  # turns of the task frame about z by 90 degrees
 
     @property
     def metadata(self) -> RobotMetadata | None:
-        """What is told of the robot, in that frame."""
+        """The robot's metadata in the description frame."""
         return self.robot.metadata if self.robot else None
 
     def frame(self, frame_id: str) -> str:
         """Name of that frame, for positions of the frame that is named."""
         return self.robot.metadata.frame_id if self.robot else frame_id
 
-    def told(self, position: Position) -> Position:
-        """A position of the task frame in that frame [m]."""
+    def to_description_frame(self, position: Position) -> Position:
+        """Turn a position of the task frame into the description frame [m]."""
         return turned(position, self.quarters) if self.quarters else position
 
-    def meant(self, position: Position) -> Position:
-        """A position of that frame in the task frame [m]."""
+    def to_task_frame(self, position: Position) -> Position:
+        """Turn a position of the description frame into the task frame [m]."""
         return turned(position, -self.quarters) if self.quarters else position
 
 
@@ -108,8 +108,8 @@ def keypoint_question(
         frame_id: Frame of the positions.
         candidates: Positions to choose from [m].
         labels: What is at each of them; as many as candidates, or none.
-        robot: What is told of the robot; None: nothing.
-        state: Where the end effector is [m]; None: not told.
+        robot: The robot to describe; None: no robot.
+        state: Where the end effector is [m]; None: not stated.
 
     Raises:
         InputError: There is nothing to choose from, or the request contradicts itself.
@@ -135,8 +135,8 @@ def gripper_question(
     Args:
         task: The task, in words.
         frame_id: Frame of all positions.
-        robot: What is told of the robot; None: nothing.
-        state: Where the end effector is [m]; None: not told.
+        robot: The robot to describe; None: no robot.
+        state: Where the end effector is [m]; None: not stated.
 
     Raises:
         InputError: As for `keypoint_question`.
@@ -146,19 +146,19 @@ def gripper_question(
 
 def task_text(
     task: str,
-    asked: str,
+    question: str,
     frame_id: str,
     robot: RobotMetadata | None = None,
     state: Position | None = None,
 ) -> str:
-    """What is asked about a task, and what is told of coordinates, robot and end effector.
+    """The text of a task: task, question, coordinates, robot and end effector.
 
     Args:
         task: The task, in words.
-        asked: The question itself.
+        question: The question itself.
         frame_id: Frame of all positions.
-        robot: What is told of the robot; None: nothing.
-        state: Where the end effector is [m]; None: not told.
+        robot: The robot to describe; None: no robot.
+        state: Where the end effector is [m]; None: not stated.
 
     Raises:
         InputError: Task or frame are empty, the robot's frame is another, or a number not finite.
@@ -167,7 +167,7 @@ def task_text(
     if not words or not frame_id:
         msg = f'task {task!r} in frame {frame_id!r}: expected both'
         raise InputError(msg)
-    return f'{task_sentence(words)} {asked} {coordinates_text(frame_id, robot, state)}'
+    return f'{task_sentence(words)} {question} {coordinates_text(frame_id, robot, state)}'
 
 
 def task_sentence(task: str) -> str:
@@ -179,23 +179,23 @@ def task_sentence(task: str) -> str:
 def coordinates_text(
     frame_id: str, robot: RobotMetadata | None = None, state: Position | None = None
 ) -> str:
-    """What is told of coordinates, robot and end effector (see `task_text`).
+    """The sentences about coordinates, robot and end effector (see `task_text`).
 
     Raises:
         InputError: The robot's frame is another, or a number is not finite.
     """
-    said = [f'Positions are x, y, z in metres in the frame {frame_id}.']
+    sentences = [f'Positions are x, y, z in metres in the frame {frame_id}.']
     if robot:
         if robot.frame_id != frame_id:
             msg = f"positions are in {frame_id!r}: expected the robot's frame {robot.frame_id!r}"
             raise InputError(msg)
-        said.append(robot.text())
+        sentences.append(robot.text())
     if state:
         if not all(map(math.isfinite, state)):
             msg = f'state {state} is not finite: expected x, y, z [m]'
             raise InputError(msg)
-        said.append(f'The end effector is at {position_text(state)}.')
-    return ' '.join(said)
+        sentences.append(f'The end effector is at {position_text(state)}.')
+    return ' '.join(sentences)
 
 
 def proposal_of(
@@ -227,7 +227,7 @@ def proposal_of(
 
 
 def with_gripper(proposal: KeypointProposal, answer: Answer) -> KeypointProposal:
-    """The proposal with what an answer to `gripper_question` says; nothing, where it is unknown.
+    """The proposal with the answer to `gripper_question`; nothing, where it is unknown.
 
     It is as sure, and as fresh, as the less sure and less fresh one of both answers.
     """

@@ -120,7 +120,7 @@ _NUMBERS = ('reference', 'gripper_size', 'workspace_low', 'workspace_high')
 
 @dataclass(frozen=True)
 class RobotMetadata:
-    """What a prompt tells of a robot and of its coordinates."""
+    """What a prompt states about a robot and its coordinates."""
 
     frame_id: str = setting('table_center', 'task frame; positions are in it')
     axes: str = setting(
@@ -158,7 +158,7 @@ class RobotMetadata:
         """Least and greatest x, y, z at which the end effector may be [m].
 
         Raises:
-            ConfigError: They are not told.
+            ConfigError: They are not stated.
         """
         if not self.workspace_low:
             msg = 'the workspace is not told: set workspace_low and workspace_high of the metadata'
@@ -183,16 +183,16 @@ class RobotMetadata:
 
     def text(self) -> str:
         """Axes, reference point and size, in sentences."""
-        said = [
+        sentences = [
             ' '.join(self.axes.split()),
             f'{self.reference_name} is at {position_text(self.reference)}.',
         ]
         if self.gripper_size:
             x, y, z = (f'{value:.3f}' for value in self.gripper_size)
-            said.append(f'The gripper measures {x} along x, {y} along y and {z} along z.')
+            sentences.append(f'The gripper measures {x} along x, {y} along y and {z} along z.')
         if self.finger_length_m:
-            said.append(f'Its fingers are {self.finger_length_m:.3f} long.')
-        return ' '.join(filter(None, said))
+            sentences.append(f'Its fingers are {self.finger_length_m:.3f} long.')
+        return ' '.join(filter(None, sentences))
 
 
 @dataclass(frozen=True)
@@ -282,7 +282,7 @@ class RobotQuestionsConfig:
 
 @dataclass(frozen=True)
 class Robot:
-    """A robot, as its file tells of it."""
+    """A robot, as its file describes it."""
 
     name: str = 'robot'
     metadata: RobotMetadata = field(default_factory=RobotMetadata)
@@ -322,9 +322,9 @@ def robot_from_mapping(name: str, value: Any) -> Robot:
         ConfigError: Something is unknown or not allowed.
     """
     sections = {} if value is None else value
-    known = [each.name for each in fields(Robot) if each.name != 'name']
-    if not isinstance(sections, dict) or not set(sections) <= set(known):
-        msg = f'it has {value!r}: expected the sections {", ".join(known)}'
+    names = [each.name for each in fields(Robot) if each.name != 'name']
+    if not isinstance(sections, dict) or not set(sections) <= set(names):
+        msg = f'it has {value!r}: expected the sections {", ".join(names)}'
         raise ConfigError(msg)
     return Robot(
         name,
@@ -342,8 +342,8 @@ def _section(kind: type[Section], name: str, sections: dict[str, Any]) -> Sectio
     if not isinstance(values, dict):
         msg = f'{name} is {values!r}: expected names and values'
         raise ConfigError(msg)
-    listed = {key: tuple(v) if isinstance(v, list) else v for key, v in values.items()}
-    return config_from_mapping(kind, listed)
+    settings = {key: tuple(v) if isinstance(v, list) else v for key, v in values.items()}
+    return config_from_mapping(kind, settings)
 
 
 def _robot_path(name: str) -> Path:

@@ -39,7 +39,7 @@ _BELOW_M = 0.02  # what is further below the table is not meant: its distance is
 
 @dataclass(frozen=True)
 class PlacingConfig:
-    """How what is seen on a table is placed, and from where, if no transforms tell."""
+    """How items on a table are placed, and the camera's pose where no transforms give it."""
 
     item_height_m: float = setting(
         0.04,
@@ -181,7 +181,7 @@ def table_view(
 
 
 def place(item: Item, view: TableView) -> Place | None:
-    """Where an item is; None: its direction is not known, or does not lead to the table."""
+    """Where an item is; None: its direction is unknown, or does not lead to the table."""
     bearing, elevation, distance = (
         round(value, _DECIMALS)
         for value in (item.bearing_rad, item.elevation_rad, item.distance_m)
@@ -189,8 +189,8 @@ def place(item: Item, view: TableView) -> Place | None:
     if not math.isfinite(bearing) or not math.isfinite(elevation):
         return None
     eye = np.asarray(view.camera.position)
-    seen = BODY_FROM_OPTICAL.T @ vector_of_direction(bearing, elevation)
-    ray = view.camera.rotation() @ seen
+    ray_in_camera = BODY_FROM_OPTICAL.T @ vector_of_direction(bearing, elevation)
+    ray = view.camera.rotation() @ ray_in_camera
     if view.tool and (at_tool := _beside(eye, ray, view.tool, view.touch_m)) is not None:
         return Place(_position(at_tool), is_at_tool=True)
     way = distance if _is_on_table(eye, ray, distance, view) else _way_down(eye, ray, view)
@@ -234,21 +234,21 @@ _REMEMBERED = 20  # deltas
 
 
 def seen_things(deltas: Sequence[SemanticDelta], view: TableView) -> tuple[SeenThing, ...]:
-    """Where things are that were seen.
+    """Place the things in the deltas.
 
     Args:
-        deltas: What was seen, oldest first.
+        deltas: The deltas, oldest first.
         view: How the camera sees the table, with the end effector as of the newest delta.
     """
     several = len({delta.camera for delta in deltas}) > 1
     own = (delta for delta in reversed(deltas) if delta.camera == view.name or not several)
-    found: list[SeenThing] = []
-    known: set[str] = set()  # labels of newer deltas
+    things: list[SeenThing] = []
+    labels: set[str] = set()  # labels of newer deltas
     for delta in islice(own, _REMEMBERED):
-        seen = [item for item in delta.items if item.status is not ItemStatus.LEFT]
-        for item in seen:
-            at = place(item, view) if item.label not in known else None
+        items = [item for item in delta.items if item.status is not ItemStatus.LEFT]
+        for item in items:
+            at = place(item, view) if item.label not in labels else None
             if at and not at.is_at_tool:
-                found.append(SeenThing(item.label, at.position))
-        known |= {item.label for item in seen}
-    return tuple(found)
+                things.append(SeenThing(item.label, at.position))
+        labels |= {item.label for item in items}
+    return tuple(things)

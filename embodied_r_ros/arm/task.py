@@ -3,7 +3,7 @@
 
 One proposal at a time. The next one comes when the keypoint that was accepted is reached, when the
 gate refuses one, when the question had no answer, or when nothing of this happens for long; at
-most at a given rate, and then from something that was seen since. It is never a command.
+most at a given rate, and then from an observation since. It is never a command.
 """
 
 from __future__ import annotations
@@ -70,16 +70,16 @@ class StandingTask:
         self._id = ''
         self._target: Position | None = None
         self._since_ns = 0  # of the phase
-        self._asked_ns: int | None = None
+        self._request_ns: int | None = None
         self._near_ns: int | None = None  # since when the end effector is at the target
-        self._seen_after_ns = 0  # what was seen earlier does not count
+        self._seen_after_ns = 0  # earlier observations do not count
 
     def wants(self, now_ns: int, seen_ns: int) -> bool:
         """Tell whether to ask for the next keypoint now.
 
         Args:
             now_ns: The time.
-            seen_ns: When the newest thing was seen; 0: nothing was.
+            seen_ns: Stamp of the newest observation; 0: there is none.
         """
         config = self.config
         if not config.task or not seen_ns:
@@ -88,28 +88,31 @@ class StandingTask:
             if now_ns - self._since_ns > config.give_up_s * NS_PER_S:
                 self._free(now_ns)
             return False
-        if self._asked_ns is not None and now_ns - self._asked_ns < NS_PER_S / config.task_rate_hz:
+        if (
+            self._request_ns is not None
+            and now_ns - self._request_ns < NS_PER_S / config.task_rate_hz
+        ):
             return False
         is_fresh = seen_ns >= self._seen_after_ns
         return is_fresh or now_ns - self._seen_after_ns > config.look_s * NS_PER_S
 
-    def asked(self, now_ns: int) -> None:
-        """Take that the next keypoint is being asked for."""
-        self._phase, self._since_ns, self._asked_ns = _Phase.ASKED, now_ns, now_ns
+    def note_request(self, now_ns: int) -> None:
+        """Note that the next keypoint was requested."""
+        self._phase, self._since_ns, self._request_ns = _Phase.ASKED, now_ns, now_ns
 
-    def answered(self, proposal_id: str, now_ns: int) -> None:
-        """Take what was proposed; an empty id: nothing was."""
+    def note_answer(self, proposal_id: str, now_ns: int) -> None:
+        """Note the proposal that came; an empty id: there is none."""
         if self._phase is _Phase.ASKED:
             self._phase = _Phase.PROPOSED if proposal_id else _Phase.FREE
             self._id, self._since_ns = proposal_id, now_ns
 
-    def accepted(self, proposal_id: str, position: Position, now_ns: int) -> None:
+    def note_acceptance(self, proposal_id: str, position: Position, now_ns: int) -> None:
         """Take that the gate let a proposal through."""
         if proposal_id and proposal_id == self._id and self._phase is _Phase.PROPOSED:
             self._phase, self._since_ns = _Phase.ACCEPTED, now_ns
             self._target, self._near_ns = position, None
 
-    def refused(self, proposal_id: str, now_ns: int) -> None:
+    def note_refusal(self, proposal_id: str, now_ns: int) -> None:
         """Take that the gate refused a proposal."""
         if proposal_id and proposal_id == self._id and self._phase is _Phase.PROPOSED:
             self._phase, self._since_ns = _Phase.FREE, now_ns

@@ -57,10 +57,10 @@ def axis_view(
         reference: Point at which it is judged, x, y, z [m].
         intrinsics: With them, the point must be in the image too; distortion is not applied.
     """
-    seen = _in_camera(camera, reference)
-    if seen[2] <= 0.0:
+    point = _in_camera(camera, reference)
+    if point[2] <= 0.0:
         return AxisView(why_not='the reference point is behind the camera')
-    if intrinsics and not _is_in_image(seen, intrinsics):
+    if intrinsics and not _is_in_image(point, intrinsics):
         return AxisView(why_not='the reference point is not in the image')
     away = np.subtract(camera.position, reference)
     bearing = math.atan2(away[1], away[0])
@@ -141,8 +141,8 @@ def _in_camera(camera: Pose, point: Sequence[float] | NDArray[np.float64]) -> ND
     return np.asarray(camera.rotation().T @ np.subtract(point, camera.position))
 
 
-def _is_in_image(seen: NDArray[np.float64], camera: Intrinsics) -> bool:
-    u, v = camera.fx * seen[0] / seen[2] + camera.cx, camera.fy * seen[1] / seen[2] + camera.cy
+def _is_in_image(point: NDArray[np.float64], camera: Intrinsics) -> bool:
+    u, v = camera.fx * point[0] / point[2] + camera.cx, camera.fy * point[1] / point[2] + camera.cy
     return bool(0 <= u < camera.width and 0 <= v < camera.height)
 
 
@@ -162,22 +162,22 @@ def _problem(camera: Pose, reference: NDArray[np.float64], quarters: int) -> str
     return ''
 
 
-def _tilt(way: NDArray[np.float64], wanted: tuple[float, float]) -> float:
+def _tilt(way: NDArray[np.float64], direction: tuple[float, float]) -> float:
     """Angle between a way in the image and where it should go [rad]."""
-    cross = wanted[0] * way[1] - wanted[1] * way[0]
-    return abs(math.atan2(cross, float(np.dot(wanted, way))))
+    cross = direction[0] * way[1] - direction[1] * way[0]
+    return abs(math.atan2(cross, float(np.dot(direction, way))))
 
 
 # Of each axis: the word for its negative and for its positive direction.
 AXIS_WORDS = (('backward', 'forward'), ('left', 'right'), ('down', 'up'))
 SLIGHTLY = 'slightly '
-FULL, SLIGHT, SILENT = 2, 1, 0  # how much of a component is told
+FULL, SLIGHT, SILENT = 2, 1, 0  # how much of a component is stated
 _SLIGHT_PARTS = 2  # a component of which the largest holds so many is 'slightly'
 
 
 @dataclass(frozen=True)
 class Movement:
-    """A way in words: of each axis x, y, z, how much is told of it, with its sign."""
+    """A way in words: of each axis x, y, z, how much of it is stated, with its sign."""
 
     levels: tuple[int, int, int]  # FULL, SLIGHT or SILENT, negative for negative directions
 
@@ -217,14 +217,14 @@ class Movement:
         Raises:
             InputError: It is no movement in these words.
         """
-        found = _BY_WORDS.get(words)
-        if found is None:
+        movement = _BY_WORDS.get(words)
+        if movement is None:
             msg = (
                 f'movement {words!r}: expected words like "slightly left, down", '
                 'in the order x, y, z, not all of them slightly'
             )
             raise InputError(msg)
-        return found
+        return movement
 
     def words(self) -> str:
         """In words, in the order of the axes.
@@ -240,14 +240,14 @@ class Movement:
 
     def adjacent(self) -> dict[Movement, str]:
         """Movements that differ from it on one axis, and how: flip, degree, drop or add."""
-        found = {}
+        edits = {}
         for axis, before in enumerate(self.levels):
             for after in range(-FULL, FULL + 1):
                 levels = [*self.levels[:axis], after, *self.levels[axis + 1 :]]
                 if (how := _edit(before, after)) and FULL in map(abs, levels):
                     x, y, z = levels
-                    found[Movement((x, y, z))] = how
-        return found
+                    edits[Movement((x, y, z))] = how
+        return edits
 
 
 def movements() -> Iterator[Movement]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trials: an arm is told keypoints until its task succeeds, and how that went.
+"""Trials: an arm gets keypoints until its task succeeds, and how that went.
 
 The arm is a simulated one, or whatever else has these methods; this module knows no simulator.
 """
@@ -43,7 +43,7 @@ class TrialArm(Protocol):
         """Tell whether it is still on its way to a keypoint."""
 
     def is_closed(self) -> bool:
-        """Tell whether the gripper was told to close."""
+        """Tell whether the gripper was commanded to close."""
 
     def is_done(self) -> bool:
         """Tell whether the task has succeeded."""
@@ -86,12 +86,12 @@ class TrialConfig:
 class TrialStep:
     """One keypoint of a trial."""
 
-    at_s: float  # when it was told
+    at_s: float  # when it was sent
     tool: Position  # where the tool was then [m]
     candidates: tuple[Position, ...]  # [m]
     chosen: int  # of the candidates
     closed: bool | None  # the gripper there; None: as before
-    image: NDArray[Any] | None = None  # what was seen then, BGR; None: not kept
+    image: NDArray[Any] | None = None  # the camera's image then, BGR; None: not kept
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values, without the image."""

@@ -59,25 +59,25 @@ class AuditConfig:
 
     def __post_init__(self) -> None:
         check_settings(self)
-        self.expected()
+        self.expected_rates()
 
-    def expected(self) -> dict[str, float]:
+    def expected_rates(self) -> dict[str, float]:
         """Rate of each topic that must come [Hz]; 0: none is stated.
 
         Raises:
             ConfigError: A topic is not written as it should be.
         """
-        found = {}
+        rates = {}
         for text in filter(str.strip, self.topics):
             name, *rate = text.split()
             try:
-                found[name] = float(rate[0]) if rate else 0.0
+                rates[name] = float(rate[0]) if rate else 0.0
             except ValueError:
-                found[name] = -1.0
-            if len(rate) > 1 or not 0.0 <= found[name] <= 10_000:
+                rates[name] = -1.0
+            if len(rate) > 1 or not 0.0 <= rates[name] <= 10_000:
                 msg = f"topics has {text!r}: expected a name, or a name and a rate: 'odom 20'"
                 raise ConfigError(msg)
-        return found
+        return rates
 
     def to_json(self) -> str:
         """One line of JSON."""
@@ -113,7 +113,7 @@ class TopicReport:
 
 @dataclass(frozen=True)
 class AuditReport:
-    """What was found of an episode."""
+    """The findings about an episode."""
 
     duration_s: float
     topics: tuple[TopicReport, ...]
@@ -164,7 +164,7 @@ class Audit:
             store: Knows the fields of the type, where it is known at all.
         """
         stamp_of = stamp_from_cdr if _has_header(store, type_name) else None
-        is_expected = any(_is_named(topic, name) for name in self.config.expected())
+        is_expected = any(_is_named(topic, name) for name in self.config.expected_rates())
         is_in_order = type_name in _IN_ORDER or (
             type_name in _IN_ORDER_IF_EXPECTED and is_expected
         )
@@ -180,7 +180,7 @@ class Audit:
         """
         self._topics[topic].take(data, time_ns)
 
-    def lost(self, dropped: Mapping[str, int]) -> None:
+    def note_drops(self, dropped: Mapping[str, int]) -> None:
         """Say how many messages of each topic the disk was too slow for."""
         for topic, count in dropped.items():
             if topic in self._topics:
@@ -193,16 +193,16 @@ class Audit:
             now_ns: Now, or the end of the episode [ns].
             is_over: While it runs, a topic has `max_gap_s` to come.
         """
-        topics = {name: self._told(name, topic, now_ns) for name, topic in self._topics.items()}
+        topics = {name: self._report(name, topic, now_ns) for name, topic in self._topics.items()}
         duration_s = _seconds(now_ns - self.begin_ns)
         problems = [*self._unfit(topics)]
-        for name, rate_hz in self.config.expected().items():
+        for name, rate_hz in self.config.expected_rates().items():
             limit_s = max(self.config.max_gap_s, _PERIODS / rate_hz if rate_hz else 0.0)
             if is_over or duration_s > limit_s:
-                problems += self._missed(name, rate_hz, limit_s, topics)
+                problems += self._rate_problems(name, rate_hz, limit_s, topics)
         return AuditReport(duration_s, tuple(topics.values()), tuple(problems))
 
-    def _told(self, name: str, topic: _Topic, now_ns: int) -> TopicReport:
+    def _report(self, name: str, topic: _Topic, now_ns: int) -> TopicReport:
         duration_s = max(_seconds(now_ns - self.begin_ns), 1e-3)
         gap_ns = max(topic.longest_gap_ns, now_ns - topic.last_ns)
         return TopicReport(
@@ -215,32 +215,32 @@ class Audit:
         )
 
     def _unfit(self, topics: Mapping[str, TopicReport]) -> list[str]:
-        """What is wrong with topics whoever expects them."""
+        """What is wrong with topics, expected or not."""
         problems = []
-        for name, told in topics.items():
-            lost = told.dropped / max(1, told.dropped + told.messages)
-            if lost > self.config.max_dropped:
-                problems.append(f'{name}: {told.dropped} messages dropped ({lost:.0%})')
-            disorder = told.out_of_order / max(1, told.messages)
+        for name, report in topics.items():
+            drop_share = report.dropped / max(1, report.dropped + report.messages)
+            if drop_share > self.config.max_dropped:
+                problems.append(f'{name}: {report.dropped} messages dropped ({drop_share:.0%})')
+            disorder = report.out_of_order / max(1, report.messages)
             if self._topics[name].is_in_order and disorder > self.config.max_disorder:
-                problems.append(f'{name}: {told.out_of_order} stamps out of order')
+                problems.append(f'{name}: {report.out_of_order} stamps out of order')
         return problems
 
-    def _missed(
+    def _rate_problems(
         self, name: str, rate_hz: float, limit_s: float, topics: Mapping[str, TopicReport]
     ) -> list[str]:
         """What is wrong with the topics of an expectation."""
-        found = [topic for topic in topics if _is_named(topic, name)]
-        if not found:
+        matches = [topic for topic in topics if _is_named(topic, name)]
+        if not matches:
             return [f'{name}: not recorded']
         problems = []
-        for told in (topics[topic] for topic in found):
-            if not told.messages:
-                problems.append(f'{told.topic}: no message')
-            elif rate_hz and told.rate_hz < self.config.min_rate * rate_hz:
-                problems.append(f'{told.topic}: {told.rate_hz:.2f} Hz instead of {rate_hz:g}')
-            elif rate_hz and told.longest_gap_s > limit_s:
-                problems.append(f'{told.topic}: silent for {told.longest_gap_s:.1f} s')
+        for report in (topics[topic] for topic in matches):
+            if not report.messages:
+                problems.append(f'{report.topic}: no message')
+            elif rate_hz and report.rate_hz < self.config.min_rate * rate_hz:
+                problems.append(f'{report.topic}: {report.rate_hz:.2f} Hz instead of {rate_hz:g}')
+            elif rate_hz and report.longest_gap_s > limit_s:
+                problems.append(f'{report.topic}: silent for {report.longest_gap_s:.1f} s')
         return problems
 
 

@@ -107,28 +107,28 @@ _MAX_WAITING = 8
 
 
 def choose_image_topic(reader: AnyReader, topic: str | None) -> str:
-    """Name of the topic to read: the one asked for, else the only one with images.
+    """Name of the topic to read: the chosen one, else the only one with images.
 
     Raises:
         SourceError: There is no such topic, or there are several; the message lists them.
     """
     topics = topics_of_type(reader, *IMAGE_TYPES)
-    listed = ', '.join(topics) or 'none'
+    names = ', '.join(topics) or 'none'
     if topic is None:
         if len(topics) == 1:
             return topics[0]
         msg = (
-            f'{reader.paths[0]} has {len(topics)} image topics ({listed}): choose one with --topic'
+            f'{reader.paths[0]} has {len(topics)} image topics ({names}): choose one with --topic'
             if topics
             else f'{reader.paths[0]} has no image topic: expected {" or ".join(IMAGE_TYPES)}'
         )
         raise SourceError(msg)
     # Topics are absolute in a bag; users write them either way.
-    named = next((name for name in topics if name.lstrip('/') == topic.lstrip('/')), None)
-    if named is None:
-        msg = f'{reader.paths[0]} has no image topic {topic!r}: it has {listed}'
+    match = next((name for name in topics if name.lstrip('/') == topic.lstrip('/')), None)
+    if match is None:
+        msg = f'{reader.paths[0]} has no image topic {topic!r}: it has {names}'
         raise SourceError(msg)
-    return named
+    return match
 
 
 def bag_images(reader: AnyReader, topic: str) -> Iterator[StampedImage]:
@@ -190,9 +190,9 @@ class _ImageQueue:
         stamp_ns, msg = self.waiting.popleft()
         index, self._count = self._count, self._count + 1
         pose = self._source.camera_at(_frame(msg), stamp_ns) if self._source else None
-        known = pose if isinstance(pose, Pose) else None
-        about = _About(self._topic, index, stamp_ns, self.intrinsics, known)
-        return lambda: _decoded(msg, about)
+        camera_pose = pose if isinstance(pose, Pose) else None
+        about = _About(self._topic, index, stamp_ns, self.intrinsics, camera_pose)
+        return lambda: _decode(msg, about)
 
 
 def _frame(msg: Any) -> str:
@@ -210,7 +210,7 @@ class _About:
     pose: Pose | None
 
 
-def _decoded(msg: Any, about: _About) -> StampedImage:
+def _decode(msg: Any, about: _About) -> StampedImage:
     encoded = encoded_image_from_msg(msg) if hasattr(msg, 'format') else None
     try:
         image = encoded.decode() if encoded else raw_image(msg)

@@ -232,9 +232,9 @@ def sync_folder(folder: Path) -> None:
 
 
 def _span(files: Sequence[FileContent]) -> dict[str, Any]:
-    filled = [file for file in files if file.counts]
-    first_ns = min((file.first_ns for file in filled), default=0)
-    last_ns = max((file.last_ns for file in filled), default=0)
+    parts = [file for file in files if file.counts]
+    first_ns = min((file.first_ns for file in parts), default=0)
+    last_ns = max((file.last_ns for file in parts), default=0)
     return {
         'starting_time': {'nanoseconds_since_epoch': first_ns},
         'duration': {'nanoseconds': last_ns - first_ns},

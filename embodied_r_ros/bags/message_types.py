@@ -65,21 +65,21 @@ def check_definition(reader: AnyReader, topic: str, type_name: str) -> None:
     Raises:
         BagError: A field, at any depth, is missing, added, or of another kind.
     """
-    known, found = embodied_typestore().fielddefs, reader.typestore.fielddefs
-    waiting, seen = [type_name], set()
+    own_fields, bag_fields = embodied_typestore().fielddefs, reader.typestore.fielddefs
+    waiting, visited = [type_name], set()
     while waiting:
         name = waiting.pop()
-        if name in seen or name not in known:
+        if name in visited or name not in own_fields:
             continue
-        seen.add(name)
-        if name not in found or known[name][1] != found[name][1]:
+        visited.add(name)
+        if name not in bag_fields or own_fields[name][1] != bag_fields[name][1]:
             msg = (
                 f'topic {topic} of bag {reader.paths[0]} has messages {type_name} in which {name} '
                 'is not as this version defines it: it was recorded with another version, or is '
                 'no recording'
             )
             raise BagError(msg)
-        waiting += [inner for field in known[name][1] for inner in _names(field)]
+        waiting += [inner for field in own_fields[name][1] for inner in _names(field)]
 
 
 def _names(field: Any) -> Iterator[str]:

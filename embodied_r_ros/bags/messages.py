@@ -130,8 +130,8 @@ def intrinsics_from_camera_info(msg: Any) -> Intrinsics | None:
     None where it is not calibrated (K all zero), or has a lens of another kind (fisheye, or a
     number of coefficients that no model has).
     """
-    known = msg.distortion_model in _PLUMB_BOB and len(msg.d) in _DISTORTION_SIZES
-    if any(msg.d) and not known:
+    is_supported = msg.distortion_model in _PLUMB_BOB and len(msg.d) in _DISTORTION_SIZES
+    if any(msg.d) and not is_supported:
         return None
     return _intrinsics(int(msg.width), int(msg.height), msg.k, msg.d)
 
@@ -179,7 +179,7 @@ def encoded_image_to_msg(
 
 
 def encoded_image_from_msg(msg: Any) -> EncodedImage:
-    """Bytes of a sensor_msgs CompressedImage, not decoded; the format is told by the bytes."""
+    """Bytes of a sensor_msgs CompressedImage, not decoded; its first bytes give the format."""
     data = bytes(memoryview(msg.data))
     return EncodedImage(data, image_format(data) or str(msg.format))
 
@@ -315,11 +315,11 @@ def read_calibration(path: Path) -> Intrinsics:
         what = ' '.join(str(error).split())
         msg = f'calibration {path} is none: {what}: expected YAML of camera_calibration'
         raise ConfigError(msg) from None
-    found = intrinsics_from_camera_info(camera)
-    if found is None:
+    intrinsics = intrinsics_from_camera_info(camera)
+    if intrinsics is None:
         msg = f'calibration {path} has no camera matrix, or is not of a plumb_bob lens'
         raise ConfigError(msg)
-    return found
+    return intrinsics
 
 
 def _numbers(entry: Any, count: int = 0) -> list[float]:

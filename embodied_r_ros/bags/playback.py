@@ -192,8 +192,8 @@ class Player:
                     return False
                 now = time.monotonic_ns()
                 if self._pace is None:
-                    paused = self._stats.is_paused
-                    self._pace = Pace(stamp_ns, now, self._config.rate, paused)
+                    was_paused = self._stats.is_paused
+                    self._pace = Pace(stamp_ns, now, self._config.rate, was_paused)
                 wait_s = self._pace.wait_s(stamp_ns, now)
                 if wait_s <= 0:
                     late = self._stats.late + (-wait_s > self._config.late_s)

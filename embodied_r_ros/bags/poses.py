@@ -29,7 +29,7 @@ _PATIENCE_NS = 2_000_000_000
 
 
 class PoseSource(Protocol):
-    """Poses of a camera, as the messages of a bag tell them one by one."""
+    """Poses of a camera, taken from the messages of a bag one by one."""
 
     name: str  # as `source` of a row: 'odometry' or 'tf'
     topics: tuple[str, ...]  # to be read
@@ -135,7 +135,7 @@ def transform_source(reader: AnyReader) -> TransformPoses | None:
 
 
 def pose_source(reader: AnyReader) -> PoseSource | None:
-    """What tells of the camera's pose: odometry where there is one, else transforms.
+    """The source of the camera's pose: odometry where there is one, else transforms.
 
     Raises:
         BagError: A message is damaged.
@@ -144,19 +144,19 @@ def pose_source(reader: AnyReader) -> PoseSource | None:
 
 
 def poses_at(
-    reader: AnyReader, source: PoseSource, wanted: Iterable[tuple[int, str]]
+    reader: AnyReader, source: PoseSource, keys: Iterable[tuple[int, str]]
 ) -> dict[tuple[int, str], Pose | NoPose]:
     """Look up the pose at each stamp [ns] and frame of images.
 
     Raises:
         BagError: A message is damaged.
     """
-    waiting = deque(sorted(set(wanted)))
-    found: dict[tuple[int, str], Pose | NoPose] = {}
+    waiting = deque(sorted(set(keys)))
+    poses: dict[tuple[int, str], Pose | NoPose] = {}
 
     def look_up() -> None:
         stamp_ns, frame_id = waiting.popleft()
-        found[stamp_ns, frame_id] = source.camera_at(frame_id, stamp_ns)
+        poses[stamp_ns, frame_id] = source.camera_at(frame_id, stamp_ns)
 
     for _, _, msg in read_messages(reader, source.topics):
         newest_ns = source.take(msg)
@@ -169,7 +169,7 @@ def poses_at(
             break
     while waiting:
         look_up()
-    return found
+    return poses
 
 
 def _with_messages(reader: AnyReader, type_name: str) -> list[str]:
@@ -198,8 +198,8 @@ def camera_poses(
 
     Args:
         reader: The bag of the episode.
-        deltas: What was seen.
-        is_recorded: The deltas were perceived live, from poses that only their keyframes tell.
+        deltas: The deltas.
+        is_recorded: The deltas were perceived live, from poses that only their keyframes hold.
         is_simulated: The odometry is the camera's.
 
     Raises:
@@ -211,11 +211,11 @@ def camera_poses(
     own = [seen_from.get((delta.camera, delta.stamp_ns)) for delta in deltas]
     if all(own) and not is_simulated:
         is_tf = odometry_source(reader) is None and transform_source(reader) is not None
-        return _checked(own, 'tf' if is_tf else 'odometry')
+        return _check(own, 'tf' if is_tf else 'odometry')
     if is_recorded and not is_simulated:
         why = 'not every keyframe is recorded with the pose of its camera'
-        found = _from_transforms(reader, deltas)
-        return found if found and found.poses else CameraPoses(why_none=why)
+        camera = _from_transforms(reader, deltas)
+        return camera if camera and camera.poses else CameraPoses(why_none=why)
     return (
         _from_odometry(reader, deltas, {} if is_simulated else seen_from)
         or _from_transforms(reader, deltas)
@@ -245,11 +245,11 @@ def _from_odometry(
     if source is None:
         return None
     stamps = [delta.stamp_ns for delta in deltas]
-    wanted = [(stamp_ns, '') for stamp_ns in (*stamps, *(at for _, at in seen_from))]
-    found = poses_at(reader, source, wanted)
-    if any(_looks_aside(pose, found[at, '']) for (_, at), pose in seen_from.items()):
+    keys = [(stamp_ns, '') for stamp_ns in (*stamps, *(at for _, at in seen_from))]
+    poses = poses_at(reader, source, keys)
+    if any(_looks_aside(pose, poses[at, '']) for (_, at), pose in seen_from.items()):
         return CameraPoses(why_none='the odometry is not that of the camera')
-    return _checked([found[stamp_ns, ''] for stamp_ns in stamps], source.name)
+    return _check([poses[stamp_ns, ''] for stamp_ns in stamps], source.name)
 
 
 def _from_transforms(reader: AnyReader, deltas: Sequence[SemanticDelta]) -> CameraPoses | None:
@@ -257,22 +257,22 @@ def _from_transforms(reader: AnyReader, deltas: Sequence[SemanticDelta]) -> Came
     source = transform_source(reader)
     if source is None:
         return None
-    wanted = [(delta.stamp_ns, delta.frame_id) for delta in deltas]
-    found = poses_at(reader, source, wanted)
-    return _checked([found[at] for at in wanted], source.name)
+    keys = [(delta.stamp_ns, delta.frame_id) for delta in deltas]
+    poses = poses_at(reader, source, keys)
+    return _check([poses[at] for at in keys], source.name)
 
 
-def _checked(poses: Iterable[Pose | NoPose | None], source: str) -> CameraPoses:
+def _check(poses: Iterable[Pose | NoPose | None], source: str) -> CameraPoses:
     """Poses that are all known and in one frame, or why not."""
-    known = []
+    valid = []
     for pose in poses:
         if not isinstance(pose, Pose):
             why = pose.reason if pose else NO_POSES
             return CameraPoses(source=source, why_none=why)
-        known.append(pose)
-    if len({pose.frame_id for pose in known}) > 1:
+        valid.append(pose)
+    if len({pose.frame_id for pose in valid}) > 1:
         return CameraPoses(source=source, why_none='the fixed frame of the poses changes')
-    return CameraPoses(tuple(known), source)
+    return CameraPoses(tuple(valid), source)
 
 
 def _looks_aside(camera: Pose, body: Pose | NoPose) -> bool:

@@ -74,7 +74,7 @@ def unpack_lz4(data: bytes, limit: int = MAX_UNPACKED) -> bytes:
 
 
 @contextmanager
-def _opened(packed: BinaryIO, mode: str) -> Iterator[_Counted]:
+def _open(packed: BinaryIO, mode: str) -> Iterator[_Counted]:
     size = os.fstat(packed.fileno()).st_size
     with _zstd.open(packed, mode) as file:
         yield _Counted(file, max(MAX_UNPACKED, size * _MAX_FILE_RATIO))
@@ -111,24 +111,24 @@ def _check_part(path: Any, chunks: list[Any]) -> None:
     """Sweep over the chunks of one file in time, counting what is open."""
     steps = [(chunk.message_start_time, chunk.uncompressed_size) for chunk in chunks]
     steps += [(chunk.message_end_time + 1, -chunk.uncompressed_size) for chunk in chunks]
-    held = 0
+    total = 0
     for _, size in sorted(steps):
-        held += size
+        total += size
         if size > MAX_UNPACKED:
             what = f'a chunk of bag {path}'
             raise _too_large(what, MAX_UNPACKED)
-        if held > MAX_HELD:
+        if total > MAX_HELD:
             what = f'what bag {path} says was recorded at one time'
             raise _too_large(what, MAX_HELD)
 
 
-def _bounded(unpack: Any) -> Any:
+def _with_limit(unpack: Any) -> Any:
     # What claims its size may not become larger than that either.
     return lambda data, size: unpack(data, min(size, MAX_UNPACKED))
 
 
-storage_mcap.DECOMPRESSORS.update(lz4=_bounded(unpack_lz4), zstd=_bounded(unpack_zstd))
-vars(rosbag2_reader)['zstd'] = SimpleNamespace(decompress=unpack_zstd, open=_opened)
+storage_mcap.DECOMPRESSORS.update(lz4=_with_limit(unpack_lz4), zstd=_with_limit(unpack_zstd))
+vars(rosbag2_reader)['zstd'] = SimpleNamespace(decompress=unpack_zstd, open=_open)
 _STORAGE_SUFFIXES = ('.mcap', '.db3')
 _ONLY_MCAP = 'only MCAP files that were cut off can be repaired: copy it again, or record again'
 
@@ -261,12 +261,12 @@ def read_messages(reader: AnyReader, topics: Iterable[str]) -> Iterator[tuple[st
         BagError: A topic is not in the bag or has other messages than its type says, or (while
             iterating) a message is damaged.
     """
-    wanted = tuple(topics)
+    names = tuple(topics)
     types = {c.topic: c.msgtype for c in reader.connections}
-    found = read_serialized(reader, wanted)
-    for topic in wanted:
+    messages = read_serialized(reader, names)
+    for topic in names:
         check_definition(reader, topic, types[topic])
-    return _deserialized(reader, found, types)
+    return _deserialize(reader, messages, types)
 
 
 def read_serialized(reader: AnyReader, topics: Iterable[str]) -> Iterator[tuple[str, int, bytes]]:
@@ -275,15 +275,15 @@ def read_serialized(reader: AnyReader, topics: Iterable[str]) -> Iterator[tuple[
     Raises:
         BagError: A topic is not in the bag, or (while iterating) the bag is damaged.
     """
-    wanted = set(topics)
-    known = {connection.topic for connection in reader.connections}
-    if absent := sorted(wanted - known):
+    names = set(topics)
+    own_names = {connection.topic for connection in reader.connections}
+    if absent := sorted(names - own_names):
         msg = (
             f'bag {reader.paths[0]} has no topic {absent[0]!r}: it has '
-            f'{", ".join(sorted(known)) or "none"}'
+            f'{", ".join(sorted(own_names)) or "none"}'
         )
         raise BagError(msg)
-    return _messages(reader, [c for c in reader.connections if c.topic in wanted])
+    return _messages(reader, [c for c in reader.connections if c.topic in names])
 
 
 def _messages(
@@ -295,21 +295,21 @@ def _messages(
         for connection, stamp_ns, data in reader.messages(connections):
             yield connection.topic, stamp_ns, data
     except Exception as error:  # whatever a damaged file makes of the parser
-        raise _damaged(reader, error) from None
+        raise _damage_error(reader, error) from None
 
 
-def _deserialized(
-    reader: AnyReader, found: Iterator[tuple[str, int, bytes]], types: Mapping[str, str]
+def _deserialize(
+    reader: AnyReader, messages: Iterator[tuple[str, int, bytes]], types: Mapping[str, str]
 ) -> Iterator[tuple[str, int, Any]]:
-    for topic, stamp_ns, data in found:
+    for topic, stamp_ns, data in messages:
         try:
             msg = reader.deserialize(data, types[topic])
         except Exception as error:  # whatever a damaged message makes of the parser
-            raise _damaged(reader, error) from None
+            raise _damage_error(reader, error) from None
         yield topic, stamp_ns, msg
 
 
-def _damaged(reader: AnyReader, error: Exception) -> BagError:
+def _damage_error(reader: AnyReader, error: Exception) -> BagError:
     return BagError(f'bag {reader.paths[0]} has a damaged message ({_reason(error)})')
 
 

@@ -52,7 +52,7 @@ class _Taken:
     """What the thread works on next."""
 
     messages: list[_Message]
-    wishes: list[Callable[[bool], None]]  # to be told when all before is on the disk
+    wishes: list[Callable[[bool], None]]  # called when all before is on the disk
 
     @property
     def is_urgent(self) -> bool:
@@ -75,14 +75,14 @@ class Recording:
         self._wishes: list[Callable[[bool], None]] = []
         self._records: Mapping[str, Mapping[str, str]] = {}  # of the end
         self._queued_bytes = 0
-        self._written: Counter[str] = Counter()
-        self._dropped: Counter[str] = Counter()
-        self._told_dropped = 0  # of them the bag knows
+        self._write_counts: Counter[str] = Counter()
+        self._drop_counts: Counter[str] = Counter()
+        self._noted_drops = 0  # of them the bag knows
         self._unsynced_since: float | None = None
         self._longest_unsynced_s = 0.0
         self._error = ''
         self._is_closing = False
-        self._is_over = False  # the thread ends, and nobody takes wishes any more
+        self._is_over = False  # the thread ends, and takes no more wishes
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name='recording', daemon=True)
         self._thread.start()
@@ -113,7 +113,7 @@ class Recording:
             room = self._limit // 2 if is_bulk else self._limit
             full = not is_urgent and self._queued_bytes + len(data) > room
             if full or self._error or self._is_closing:
-                self._dropped[topic] += 1
+                self._drop_counts[topic] += 1
                 return False
             self._queue.append(message)
             self._queued_bytes += len(data)
@@ -165,24 +165,24 @@ class Recording:
         now_s = 0.0 if since is None else time.monotonic() - since
         with self._changed:
             return RecordingStats(
-                dict(self._written),
-                dict(self._dropped),
+                dict(self._write_counts),
+                dict(self._drop_counts),
                 self._queued_bytes,
                 max(self._longest_unsynced_s, now_s),
                 self._error,
             )
 
     def _run(self) -> None:
-        taken = _Taken([], [])
+        batch = _Taken([], [])
         try:
             while not self._is_done():
-                taken = self._take()
-                self._write(taken.messages)
-                self._sync_when_due(is_urgent=taken.is_urgent)
-                _tell(taken.wishes, is_safe=True)
-                taken.wishes = []
+                batch = self._take()
+                self._write(batch.messages)
+                self._sync_when_due(is_urgent=batch.is_urgent)
+                _tell(batch.wishes, is_safe=True)
+                batch.wishes = []
             self._end()
-        except Exception as error:  # whatever ends the thread must be said
+        except Exception as error:  # whatever ends the thread must be reported
             self._bag.abandon()
             with self._changed:
                 self._error = str(error) or type(error).__name__
@@ -190,7 +190,7 @@ class Recording:
                 self._queued_bytes = 0
         with self._changed:
             self._is_over = True
-            wishes, self._wishes = [*taken.wishes, *self._wishes], []
+            wishes, self._wishes = [*batch.wishes, *self._wishes], []
         _tell(wishes, is_safe=not self._error)
 
     def _end(self) -> None:
@@ -210,10 +210,10 @@ class Recording:
             if self._unsynced_since is not None:
                 wait_s = self._unsynced_since + SYNC_PERIOD_S - time.monotonic()
             self._changed.wait_for(self._has_work, max(0.0, wait_s))
-            taken = _Taken(list(self._queue), self._wishes)
+            batch = _Taken(list(self._queue), self._wishes)
             self._queue.clear()
             self._wishes = []
-            return taken
+            return batch
 
     def _has_work(self) -> bool:
         return bool(self._queue or self._wishes or self._is_closing)
@@ -225,7 +225,7 @@ class Recording:
                 self._unsynced_since = message.arrived_s
             with self._changed:
                 self._queued_bytes -= len(message.data)
-                self._written[message.topic] += 1
+                self._write_counts[message.topic] += 1
 
     def _sync_when_due(self, *, is_urgent: bool) -> None:
         since = self._unsynced_since
@@ -240,9 +240,9 @@ class Recording:
     def _note_drops(self) -> None:
         """Say in the bag what was lost, so that it is known even if the bag is never closed."""
         with self._changed:
-            dropped = dict(self._dropped)
-        if sum(dropped.values()) > self._told_dropped:
-            self._told_dropped = sum(dropped.values())
+            dropped = dict(self._drop_counts)
+        if sum(dropped.values()) > self._noted_drops:
+            self._noted_drops = sum(dropped.values())
             record = {topic: str(count) for topic, count in dropped.items()}
             self._bag.add_record(DROPS_RECORD, record)
 

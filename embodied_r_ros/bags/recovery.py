@@ -103,19 +103,19 @@ def find_episodes(path: Path) -> list[Path]:
         what = 'is no folder' if path.exists() else 'does not exist'
         msg = f'{path} {what}: expected an episode, or a folder of episodes'
         raise BagError(msg)
-    found = episodes_in(path)
-    if not found:
+    episodes = episodes_in(path)
+    if not episodes:
         msg = f'{path} is neither an episode nor a folder of episodes'
         raise BagError(msg)
-    return found
+    return episodes
 
 
 def mcap_files(folder: Path) -> list[Path]:
     """The files of a bag in the order in which they were written."""
 
     def number(path: Path) -> tuple[int, str]:
-        found = re.search(r'_(\d+)$', path.stem)
-        return (int(found[1]) if found else 0), path.name
+        match = re.search(r'_(\d+)$', path.stem)
+        return (int(match[1]) if match else 0), path.name
 
     return sorted(folder.glob('*.mcap'), key=number)
 
@@ -126,7 +126,7 @@ def bag_state(episode: Path) -> BagState:
     Raises:
         OSError: It cannot be read.
     """
-    # Asked first: a recorder lets go of its bag after closing it.
+    # Checked first: a recorder lets go of its bag after closing it.
     if is_locked(episode):
         return BagState.BUSY
     return BagState.CLOSED if _is_closed(episode) else BagState.UNCLOSED
@@ -139,7 +139,7 @@ def recover_all(
 
     Args:
         episodes: Folders of bags.
-        is_wanted: Asked now and then; False ends the work.
+        is_wanted: Called now and then; False ends the work.
     """
     for episode in episodes:
         if is_wanted():
@@ -154,7 +154,7 @@ def recover(episode: Path, is_wanted: Callable[[], bool] = lambda: True) -> Reco
 
     Args:
         episode: Folder of the bag.
-        is_wanted: Asked now and then; False ends the work.
+        is_wanted: Called now and then; False ends the work.
 
     Raises:
         BagError: It is in use, is no MCAP file, or the disk is full; it was left as it was.
@@ -173,21 +173,21 @@ def recover(episode: Path, is_wanted: Callable[[], bool] = lambda: True) -> Reco
 
 
 def _recover(episode: Path, is_wanted: Callable[[], bool]) -> Recovery:
-    contents, kept = [], []
+    contents, backups = [], []
     lost_bytes = damaged_chunks = 0
     for path in mcap_files(episode):
         content = read_content(path)
         if content is None:
-            done = _recover_file(path, is_wanted)
-            content = done.content
-            lost_bytes += done.lost_bytes
-            damaged_chunks += done.damaged_chunks
-            if not done.was_only_cut:
-                kept.append(path.with_suffix(_KEPT))
+            salvaged = _recover_file(path, is_wanted)
+            content = salvaged.content
+            lost_bytes += salvaged.lost_bytes
+            damaged_chunks += salvaged.damaged_chunks
+            if not salvaged.was_only_cut:
+                backups.append(path.with_suffix(_KEPT))
         contents.append(content)
     _describe(episode, contents)
     messages = sum(content.file.counts.total() for content in contents)
-    return Recovery(episode, False, messages, lost_bytes, damaged_chunks, tuple(kept))
+    return Recovery(episode, False, messages, lost_bytes, damaged_chunks, tuple(backups))
 
 
 def _recover_file(path: Path, is_wanted: Callable[[], bool]) -> Salvage:
@@ -202,28 +202,28 @@ def _recover_file(path: Path, is_wanted: Callable[[], bool]) -> Salvage:
         raise BagError(msg)
     new = path.with_suffix(_TEMPORARY)
     try:
-        done = salvage(path, new, is_wanted)
+        result = salvage(path, new, is_wanted)
         after = path.stat()
         if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
             msg = f'{path} is still being written: wait for its end'
             raise BagError(msg)
-        if not done.was_only_cut:
+        if not result.was_only_cut:
             _keep(path)
         new.replace(path)
         sync_folder(path.parent)
     finally:
         new.unlink(missing_ok=True)
-    return done
+    return result
 
 
 def _keep(path: Path) -> None:
     """Give a broken file a second name, before another takes its place."""
-    kept = path.with_suffix(_KEPT)
-    kept.unlink(missing_ok=True)
+    backup = path.with_suffix(_KEPT)
+    backup.unlink(missing_ok=True)
     try:
-        kept.hardlink_to(path)
+        backup.hardlink_to(path)
     except OSError:  # a disk that knows no links
-        shutil.copy2(path, kept)
+        shutil.copy2(path, backup)
 
 
 def _describe(episode: Path, contents: Sequence[McapContent]) -> None:

@@ -63,7 +63,7 @@ class Salvage:
     content: McapContent
     lost_bytes: int = 0  # behind the last whole record
     damaged_chunks: int = 0  # left out between whole ones
-    orphans: int = 0  # messages whose topic was told in a damaged chunk
+    orphans: int = 0  # messages whose topic was declared in a damaged chunk
     ends_in_record: bool = True  # what was lost is the begin of one record, or empty
 
     @property
@@ -79,7 +79,7 @@ def salvage(path: Path, new: Path, is_wanted: Callable[[], bool] = lambda: True)
     Args:
         path: MCAP file; it is only read.
         new: File to write; on the disk when this returns.
-        is_wanted: Asked now and then; False ends the work.
+        is_wanted: Called now and then; False ends the work.
 
     Returns:
         What the new file holds, and what it lacks.
@@ -97,8 +97,8 @@ def salvage(path: Path, new: Path, is_wanted: Callable[[], bool] = lambda: True)
                 msg = f'{path} was not recovered: the work was ended'
                 raise StoppedError(msg)
             copy.take(record)
-        lost = records.lost_bytes, records.damaged, copy.orphans, records.ends_in_record
-        result = Salvage(copy.content, *lost)
+        damage = records.lost_bytes, records.damaged, copy.orphans, records.ends_in_record
+        result = Salvage(copy.content, *damage)
         copy.finish(result)
         target.flush()
         os.fsync(target.fileno())
@@ -159,7 +159,7 @@ class _Records:
         try:
             if opcode == Opcode.CHUNK:
                 chunk = Chunk.read(stream)
-                return [chunk, *breakup_chunk(_unpacked(chunk), validate_crc=True)]
+                return [chunk, *breakup_chunk(_unpack(chunk), validate_crc=True)]
             if opcode == Opcode.MESSAGE:
                 return [Message.read(stream, length)]
             return [_PLAIN[opcode].read(stream)] if opcode in _PLAIN else []
@@ -171,7 +171,7 @@ class _Records:
 def _is_plausible(opcode: int, length: int, start: bytes) -> bool:
     """Tell whether a record begins as one whose opcode and length are not damaged.
 
-    Chunks and their indexes tell their length once more.
+    Chunks and their indexes hold their length once more.
     """
     if opcode == Opcode.CHUNK and len(start) == _START:
         (name,) = struct.unpack_from('<I', start, 28)  # length of the compression's name
@@ -182,7 +182,7 @@ def _is_plausible(opcode: int, length: int, start: bytes) -> bool:
     return opcode in _KNOWN
 
 
-def _unpacked(chunk: Any) -> Any:
+def _unpack(chunk: Any) -> Any:
     """A chunk without compression, so that a small file cannot fill the memory.
 
     Raises:
@@ -222,17 +222,17 @@ class _Copy:
             self._writer.add_metadata(record.name, record.metadata)
             self.content.records[record.name] = dict(record.metadata)
         elif isinstance(record, Attachment):
-            told = record.create_time, record.log_time, record.name, record.media_type
-            self._writer.add_attachment(*told, record.data)
+            header = record.create_time, record.log_time, record.name, record.media_type
+            self._writer.add_attachment(*header, record.data)
 
     def finish(self, result: Salvage) -> None:
         """Say what is missing, and close the file."""
-        said = {
+        losses = {
             'lost_bytes': str(result.lost_bytes),
             'damaged_chunks': str(result.damaged_chunks),
             'orphans': str(result.orphans),
         }
-        self._writer.add_metadata(RECOVERY_RECORD, said)
+        self._writer.add_metadata(RECOVERY_RECORD, losses)
         content = self.content
         information = bag_information([content.file], content.channels.values(), content.notes)
         text = information_text(information)
@@ -280,9 +280,9 @@ def _verify(new: Path, copy: _Copy) -> None:
     except Exception as error:  # whatever a damaged file makes of the parser
         msg = f'{new} was written and cannot be read ({error}): check the disk'
         raise BagError(msg) from None
-    wanted = copy.content.file.counts.total()
-    if digest.digest() != copy.digest.digest() or count != wanted:
-        msg = f'{new} holds {count} messages that are not the {wanted} written: check the disk'
+    total = copy.content.file.counts.total()
+    if digest.digest() != copy.digest.digest() or count != total:
+        msg = f'{new} holds {count} messages that are not the {total} written: check the disk'
         raise BagError(msg)
 
 

@@ -105,8 +105,8 @@ def open_source(
         with _video(path) as capture:
             frames = capture.get(cv2.CAP_PROP_FRAME_COUNT)
             # Containers lie about their length, so that it is good for a progress bar only.
-            claimed = int(frames) if 0 < frames < 1e9 else None
-            yield ImageSource(path.name, kind, claimed, _video_images(capture, rate_hz))
+            frame_count = int(frames) if 0 < frames < 1e9 else None
+            yield ImageSource(path.name, kind, frame_count, _video_images(capture, rate_hz))
 
 
 def _kind(path: Path) -> str:
@@ -198,8 +198,8 @@ def _video_images(capture: cv2.VideoCapture, rate_hz: float | None) -> Iterator[
     index, stamp_ns = 0, 0
     # The stream ends where decoding ends; the container's frame count is not trusted.
     while True:
-        done, image = capture.read()
-        if not done:
+        is_frame, image = capture.read()
+        if not is_frame:
             return
         own_ms = math.nan if rate_hz else capture.get(cv2.CAP_PROP_POS_MSEC)
         if index:

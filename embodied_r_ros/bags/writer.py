@@ -55,10 +55,10 @@ class BagLock:
 
         Args:
             folder: Of a bag.
-            kind: LOCK_EX to work on it, LOCK_SH to see whether somebody does.
+            kind: LOCK_EX to work on it, LOCK_SH to see whether another process does.
 
         Raises:
-            BlockingIOError: Somebody else holds it.
+            BlockingIOError: Another process holds it.
             OSError: It is not there, or its disk knows no locks.
         """
         self._descriptor: int | None = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -363,8 +363,8 @@ class GrowingBag:
 
     def _register(self, topic: str, type_name: str, qos: str) -> None:
         schema_id, type_hash = self._schema(type_name)
-        described = {'offered_qos_profiles': qos, 'topic_type_hash': type_hash}
-        self._ids[topic] = self._writer.register_channel(topic, 'cdr', schema_id, described)
+        description = {'offered_qos_profiles': qos, 'topic_type_hash': type_hash}
+        self._ids[topic] = self._writer.register_channel(topic, 'cdr', schema_id, description)
         self._channels[topic] = Channel(topic, type_name, type_hash, qos)
 
     def _schema(self, type_name: str) -> tuple[int, str]:

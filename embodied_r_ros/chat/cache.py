@@ -40,7 +40,7 @@ class ReplyCache:
         """
         self._entries = entries
         self._folder = folder
-        self._kept: OrderedDict[str, str] = OrderedDict()
+        self._texts: OrderedDict[str, str] = OrderedDict()
         self._lock = threading.Lock()
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
@@ -48,9 +48,9 @@ class ReplyCache:
     def get(self, key: str) -> str | None:
         """The text of a key, if it is there."""
         with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key]
+            if key in self._texts:
+                self._texts.move_to_end(key)
+                return self._texts[key]
         text = self._read(key)
         if text is not None:
             self._keep(key, text)
@@ -72,10 +72,10 @@ class ReplyCache:
 
     def _keep(self, key: str, text: str) -> None:
         with self._lock:
-            self._kept[key] = text
-            self._kept.move_to_end(key)
-            while len(self._kept) > self._entries:
-                self._kept.popitem(last=False)
+            self._texts[key] = text
+            self._texts.move_to_end(key)
+            while len(self._texts) > self._entries:
+                self._texts.popitem(last=False)
 
     def _read(self, key: str) -> str | None:
         if self._folder is None:

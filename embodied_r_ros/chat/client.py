@@ -48,7 +48,7 @@ class _PassingError(ModelError):
 
 @dataclass(frozen=True)
 class _Served:
-    """What a server says it serves."""
+    """The model and adapter that a server serves, by its own words."""
 
     name: str
     adapter: str = ''
@@ -76,7 +76,7 @@ class HttpChatClient:
         self._verify: ssl.SSLContext | bool = tls_context() if secure else False
         self._lacking: frozenset[str] = frozenset()  # optional parts that the server refused
         self._served: _Served | None = None
-        self._adapters: dict[str, _Served] = {}  # those that were asked, by name
+        self._adapters: dict[str, _Served] = {}  # those that served so far, by name
 
     def stream(
         self, request: ChatRequest, deadline_s: float, cancel: threading.Event | None = None
@@ -93,35 +93,35 @@ class HttpChatClient:
         """
         watch = Watch(deadline_s, cancel, self._base)
         for attempt in range(self._config.retries + 1):
-            begun = False
+            has_text = False
             try:
                 if self._config.adapters:
                     self._served = self._identify(watch)
                 for chunk in self._attempt(request, watch, EventReader()):
-                    begun = True
+                    has_text = True
                     yield chunk
                 return
             except _PassingError:
                 self._served = None
-                if begun or attempt == self._config.retries:
+                if has_text or attempt == self._config.retries:
                     raise
             watch.sleep(self._config.backoff_s * 2**attempt)
 
     def info(self, deadline_s: float) -> ModelInfo:
         """Name and digest of the model that serves (see `ChatClient.info`).
 
-        The server is asked the first time and after a failure; the digest is that of the files as
-        they are now, and empty where they are not on this machine.
+        The server is queried the first time and after a failure. The digest is that of the files
+        as they are now, and empty where they are not on this machine.
 
         Raises:
             ModelError: The server is not reachable or serves another model.
         """
         watch = Watch(deadline_s, None, self._base)
-        served = self._served = self._served or self._identify(watch)
-        digest = model_digest(*served.folders, check=watch.left_s) if served.folders else ''
+        model = self._served = self._served or self._identify(watch)
+        digest = model_digest(*model.folders, check=watch.left_s) if model.folders else ''
         # A folder is known by its own name: where it lies differs from machine to machine.
-        name = Path(served.name).name if served.folders else served.name
-        return ModelInfo(name, digest, served.adapter)
+        name = Path(model.name).name if model.folders else model.name
+        return ModelInfo(name, digest, model.adapter)
 
     def _attempt(
         self, request: ChatRequest, watch: Watch, reader: EventReader
@@ -129,18 +129,18 @@ class HttpChatClient:
         """Ask once; once more without its optional parts where the server refuses them."""
         lacking = self._lacking
         optional = optional_parts(request) - lacking
-        begun = False
+        has_text = False
         try:
             for chunk in self._ask(request, watch, reader, lacking):
-                begun = True
+                has_text = True
                 yield chunk
         except RefusedError:
-            if begun or not optional:
+            if has_text or not optional:
                 raise
             yield from self._ask(request, watch, reader, lacking | optional)
             self._lacking = lacking | optional
-        known, spoke = self._served, _plain(reader.model)
-        if known and spoke and spoke != (known.adapter or known.name):
+        served, spoke = self._served, _plain(reader.model)
+        if served and spoke and spoke != (served.adapter or served.name):
             # Adapters come and go while others speak; any other change is one of the server.
             self._served = self._adapters.get(spoke)
 
@@ -152,17 +152,17 @@ class HttpChatClient:
         adapter = self._served.adapter if self._served and self._config.adapters else ''
         body = request_body(request, adapter or self._config.model, without)
         call = self._call('POST', '/v1/chat/completions', body)
-        with self._translated(), Reply(call, watch) as reply:
+        with self._translate(), Reply(call, watch) as reply:
             self._require_stream(reply)
             for line in reply.lines():
-                chunk = reader.read(self._blotted(line))
+                chunk = reader.read(self._blot(line))
                 if chunk is not None:
                     most -= max(1, len(chunk.text))
                     if most < 0:
                         msg = f'{self._base} ignores max_tokens {request.sampling.max_tokens}'
                         raise ModelError(msg)
                     yield chunk
-                if reader.done:
+                if reader.is_complete:
                     return
         msg = f'{self._base} ended the reply before the completion was complete'
         raise _PassingError(msg)
@@ -180,12 +180,12 @@ class HttpChatClient:
         )
 
     def _require_stream(self, reply: Reply) -> None:
-        """Raise what a reply says that is no stream of events."""
+        """Raise the error in a reply that is no stream of events."""
         if reply.status == _OK and reply.content_type.startswith('text/event-stream'):
             return
-        detail = error_detail(self._blotted(reply.text()))
+        detail = error_detail(self._blot(reply.text()))
         if reply.status == _OK:
-            kind = self._blotted(reply.content_type) or 'no type'
+            kind = self._blot(reply.content_type) or 'no type'
             msg = (
                 f'{self._base} answers with {kind} instead of a '
                 f'stream of events: is it a model server? It says: {detail}'
@@ -198,17 +198,17 @@ class HttpChatClient:
                 f'set {variable}, or {variable}_FILE'
             )
             raise ModelError(msg)
-        asked = f', asked for model {self._config.model!r}' if self._config.model else ''
-        msg = f'{self._base} failed with status {reply.status}{asked}: {detail}'
+        request = f', asked for model {self._config.model!r}' if self._config.model else ''
+        msg = f'{self._base} failed with status {reply.status}{request}: {detail}'
         kinds = {**dict.fromkeys(_PASSING, _PassingError), **dict.fromkeys(REFUSALS, RefusedError)}
         raise kinds.get(reply.status, ModelError)(msg)
 
-    def _blotted(self, text: str) -> str:
-        """What a server says, without the token: it is told and recorded, and some repeat it."""
+    def _blot(self, text: str) -> str:
+        """A server's text without the token: texts are shown and recorded, and some repeat it."""
         return text.replace(self._token, '...') if self._token else text
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translate(self) -> Iterator[None]:
         """Turn what the connection does into errors that say what to do."""
         try:
             yield
@@ -232,19 +232,19 @@ class HttpChatClient:
 
     def _identify(self, watch: Watch) -> _Served:
         """Ask the server what it serves, and refuse another model than the config names."""
-        wanted = self._config.model
-        listed = self._listed(watch)
+        model = self._config.model
+        models = self._list_models(watch)
         prefix = self._config.adapters
-        newest = [name for name in listed if prefix and name.startswith(prefix)][-1:]
-        name = wanted if wanted in listed else self._probe(watch) if not newest else ''
-        if wanted and name and not _same_model(wanted, name):
-            known = ', '.join(listed) or name
-            msg = f'{self._base} serves {known}, not {wanted!r}: correct the model or the URL'
+        newest = [name for name in models if prefix and name.startswith(prefix)][-1:]
+        name = model if model in models else self._probe(watch) if not newest else ''
+        if model and name and not _same_model(model, name):
+            names = ', '.join(models) or name
+            msg = f'{self._base} serves {names}, not {model!r}: correct the model or the URL'
             raise ModelError(msg)
         name = newest[0] if newest else name
-        entry = listed.get(name, {})
+        entry = models.get(name, {})
         base = str(entry.get('parent') or '')
-        roots = [listed.get(base, {}).get('root') or base] if base else []
+        roots = [models.get(base, {}).get('root') or base] if base else []
         folders = [Path(str(root)) for root in (*roots, entry.get('root') or name)]
         if not self._config.is_loopback() or not all(map(_is_at_hand, folders)):
             folders = []
@@ -253,18 +253,18 @@ class HttpChatClient:
             self._adapters[served.adapter] = served
         return served
 
-    def _listed(self, watch: Watch) -> dict[str, dict[str, Any]]:
+    def _list_models(self, watch: Watch) -> dict[str, dict[str, Any]]:
         """Entries of the server's list of models by id; empty where it has none to give."""
         # `transformers serve` lists a download cache instead, and fails where there is none.
-        with self._translated(), Reply(self._call('GET', '/v1/models'), watch) as reply:
-            text = self._blotted(reply.text()) if reply.status == _OK else ''
+        with self._translate(), Reply(self._call('GET', '/v1/models'), watch) as reply:
+            text = self._blot(reply.text()) if reply.status == _OK else ''
         try:
             return {str(entry['id']): entry for entry in json.loads(text)['data']}
         except (ValueError, KeyError, TypeError, RecursionError):
             return {}
 
     def _probe(self, watch: Watch) -> str:
-        """Have one token generated, and read from the reply who generated it."""
+        """Have one token generated, and read from the reply which model generated it."""
         message = ChatMessage('user', 'Say yes.')
         reader = EventReader()
         for _ in self._attempt(ChatRequest((message,), Sampling(max_tokens=1)), watch, reader):
@@ -284,9 +284,9 @@ def _is_at_hand(folder: Path) -> bool:
         return False
 
 
-def _same_model(wanted: str, name: str) -> bool:
-    # Servers add a version or a path to the name that they were asked for.
-    return name.startswith(wanted) or Path(name).name == Path(wanted).name
+def _same_model(model: str, name: str) -> bool:
+    # Servers add a version or a path to the name in the request.
+    return name.startswith(model) or Path(name).name == Path(model).name
 
 
 Value = TypeVar('Value')
@@ -426,7 +426,7 @@ class Reply:
         try:
             self._loop.run_until_complete(asyncio.wait_for(self._hang_up(), _CLOSE_S))
         except (httpx.HTTPError, OSError, asyncio.TimeoutError):
-            pass  # Nobody is interested any more in what this connection did.
+            pass  # The outcome of this connection no longer matters.
         finally:
             self._loop.close()
 

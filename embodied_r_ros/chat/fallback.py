@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fallback: the best model that works is asked, and one that failed is tried again later."""
+"""Fallback: the best model that works answers, and one that failed is tried again later."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ class FallbackConfig:
 
     start: str = setting(
         'primary',
-        'what must answer before the node is configured: the primary rung, or any of them',
+        'what must answer before the node is configured: the primary model, or any of them',
         choices=('primary', 'any'),
     )
     first_wait_s: float = setting(
-        0.5, 'wait before a rung that failed is looked at again [s]', between=(0.01, 600)
+        0.5, 'wait before a model that failed is looked at again [s]', between=(0.01, 600)
     )
     longest_wait_s: float = setting(
         10.0, 'bound of that wait, which doubles with every failure [s]', between=(0.01, 3600)
     )
     look_s: float = setting(
-        5.0, 'time in which a rung that failed must generate one token [s]', between=(0.05, 600)
+        5.0, 'time in which a model that failed must generate one token [s]', between=(0.05, 600)
     )
     patience_s: float = setting(
         2.0,
-        'a question that runs out of time counts against a rung that had at least so long [s]',
+        'a question that runs out of time counts against a model that had at least so long [s]',
         between=(0, 600),
     )
 
@@ -72,16 +72,16 @@ class NoReplyError(Exception):
 
 @dataclass
 class _State:
-    """How a rung is."""
+    """State of a model."""
 
-    problem: str = ''  # why it is not asked; empty: it is
+    problem: str = ''  # why it is left out; empty: it is in use
     failures: int = 0  # since it last worked
     next_look: float = 0.0  # monotonic time [s]
 
 
 @dataclass(frozen=True)
 class FallbackStep(Generic[Model]):
-    """One rung and what stands on it."""
+    """One rung and its model."""
 
     rung: Rung
     model: Model
@@ -104,7 +104,7 @@ class Fallback(Generic[Model]):
     def order(self) -> list[FallbackStep[Model]]:
         """The steps to ask, one after the other: those that work, or all where none is known to.
 
-        Where none works, work is as good a look as any, and its failure has a reason to tell.
+        Where none works, work is as good a look as any, and its failure comes with a reason.
         """
         with self._changed:
             return [s for s in self.steps if not self._states[s.rung].problem] or list(self.steps)
@@ -167,14 +167,14 @@ class Fallback(Generic[Model]):
             self.failed(*failures.pop(0))
 
     def worked(self, step: FallbackStep[Model]) -> None:
-        """Note that a step did what was asked."""
+        """Note that a step worked."""
         with self._changed:
             self._states[step.rung] = _State()
 
     def failed(
         self, step: FallbackStep[Model], problem: str, late_after_s: float | None = None
     ) -> None:
-        """Note that a step did not do what was asked, and leave it out until it is well again.
+        """Note that a step failed, and leave it out until it is well again.
 
         Args:
             step: The step.
@@ -189,13 +189,13 @@ class Fallback(Generic[Model]):
                 self._states[step.rung].problem = problem
                 return
             self._put_off(step, problem)
-            # Where there is nothing else to ask, it is asked anyway.
+            # Where no other model is left, it is used anyway.
             if len(self.steps) > 1 and not self._is_watched and not self._is_closed:
                 self._is_watched = True
-                threading.Thread(target=self._watch, name='ladder', daemon=True).start()
+                threading.Thread(target=self._watch, name='fallback', daemon=True).start()
 
     def problems(self) -> dict[Rung, str]:
-        """Why rungs are left out now, best first."""
+        """Why models are left out now, best first."""
         with self._changed:
             return {r: state.problem for r, state in self._states.items() if state.problem}
 
@@ -248,7 +248,7 @@ _NOBODY = {Rung.UNSET, Rung.REFUSE}
 
 
 class LatestModels:
-    """The models of a ladder. Its methods may be called from several threads."""
+    """The newest model of each rung. Its methods may be called from several threads."""
 
     def __init__(self, role: str, at_start: Iterable[ModelInfo]) -> None:
         """Take what the models are for, and those that answered at the start."""
@@ -256,13 +256,13 @@ class LatestModels:
         self._lock = threading.Lock()
         self._models: dict[Rung, ModelInfo] = {model.rung: model for model in at_start}
 
-    def heard(self, model: ModelInfo) -> bool:
-        """Take who spoke; True: it is another model than was known of its rung."""
+    def note(self, model: ModelInfo) -> bool:
+        """Note the model that spoke; True: another one spoke on its rung before."""
         if model.rung in _NOBODY or not model.name:
             return False
         with self._lock:
-            known = self._models.get(model.rung)
-            if known and _identity(known, model) == _identity(model, known):
+            before = self._models.get(model.rung)
+            if before and _identity(before, model) == _identity(model, before):
                 return False
             self._models[model.rung] = model
             return True
@@ -270,8 +270,8 @@ class LatestModels:
     def name(self, rung: Rung) -> str:
         """Name of the model on a rung."""
         with self._lock:
-            known = self._models.get(rung)
-        return known.name if known else f'{rung.name.lower()}, not heard yet'
+            model = self._models.get(rung)
+        return model.name if model else f'{rung.name.lower()}, not heard yet'
 
     def record(self) -> list[dict[str, Any]]:
         """The models for the record, best first."""
@@ -285,5 +285,5 @@ class LatestModels:
 
 
 def _identity(model: ModelInfo, other: ModelInfo) -> tuple[str, str, str]:
-    """What makes it this model; a digest that only one of two tells is no difference."""
+    """What makes it this model; a digest that only one of two has is no difference."""
     return model.name, model.adapter, model.digest if other.digest else ''

@@ -94,10 +94,10 @@ def left_s(end: float) -> float:
     Raises:
         DeadlineError: It has passed.
     """
-    left = end - time.monotonic()
-    if left <= 0:
+    remaining_s = end - time.monotonic()
+    if remaining_s <= 0:
         raise DeadlineError(NO_TIME)
-    return left
+    return remaining_s
 
 
 def see_that_it_speaks(client: ChatClient, deadline_s: float) -> None:
@@ -178,10 +178,10 @@ class EventReader:
     """Reads the lines of a server-sent event stream, one completion from its start to its end.
 
     Some servers take the text inside `<think>` out of the completion and send it as a field of its
-    own. It is put back, so that a completion reads the same whoever served it.
+    own. It is put back, so that a completion reads the same from every server.
     """
 
-    done: bool = False  # the server said that the completion is complete
+    is_complete: bool = False  # the server said that the completion is complete
     model: str = ''  # what the server says it is
     _thinking: bool = False
 
@@ -195,9 +195,9 @@ class EventReader:
             return None
         data = line[len('data:') :].strip()
         if data == '[DONE]':
-            self.done = True
+            self.is_complete = True
             return None
-        event = _parsed(data)
+        event = _parse(data)
         self.model = str(event.get('model') or self.model)
         choices = event.get('choices') or []
         if not choices:
@@ -210,19 +210,19 @@ class EventReader:
 
     def _choice(self, choice: dict[str, Any]) -> ChatChunk | None:
         delta = choice.get('delta') or {}
-        self.done = self.done or choice.get('finish_reason') is not None
-        thought = delta.get('reasoning_content') or delta.get('reasoning') or ''
-        text = self._tagged(thought, delta.get('content') or '')
+        self.is_complete = self.is_complete or choice.get('finish_reason') is not None
+        thinking = delta.get('reasoning_content') or delta.get('reasoning') or ''
+        text = self._tag(thinking, delta.get('content') or '')
         # Half of a surrogate pair is legal in JSON, and in no message.
         text = text.encode(errors='replace').decode()
         tokens = _alternatives(choice.get('logprobs'))
         return ChatChunk(text, tokens) if text or tokens else None
 
-    def _tagged(self, thought: str, text: str) -> str:
+    def _tag(self, thinking: str, text: str) -> str:
         """Join both kinds of text, with the tags at the changes between them."""
         tagged = ''
-        if thought:
-            tagged += thought if self._thinking else '<think>' + thought
+        if thinking:
+            tagged += thinking if self._thinking else '<think>' + thinking
             self._thinking = True
         if text:
             tagged += '</think>' + text if self._thinking else text
@@ -230,7 +230,7 @@ class EventReader:
         return tagged
 
 
-def _parsed(data: str) -> dict[str, Any]:
+def _parse(data: str) -> dict[str, Any]:
     """JSON object of an event.
 
     Raises:

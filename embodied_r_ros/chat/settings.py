@@ -123,14 +123,14 @@ def token_from_environment(variable: str) -> str:
         try:
             token = Path(path).read_text().strip()
         except (OSError, UnicodeDecodeError) as error:
-            # Not `error` itself: of bytes that are no text it would tell some.
+            # Not `error` itself: of bytes that are no text it would show some.
             why = error.strerror if isinstance(error, OSError) else 'it is not text'
             msg = f'{where}, which cannot be read: {why}'
             raise ConfigError(msg) from None
         if not token:
             msg = f'{where}, which is empty: expected a token'
             raise ConfigError(msg)
-    # Anything else is no HTTP header, and what refuses it would tell the token.
+    # Anything else is no HTTP header, and what refuses it would show the token.
     if not all('!' <= char <= '~' for char in token):
         msg = f'{where if path else variable} holds no token: expected one word of ASCII'
         raise ConfigError(msg)
@@ -138,7 +138,7 @@ def token_from_environment(variable: str) -> str:
 
 
 def tls_context() -> ssl.SSLContext:
-    """Whom to trust as a model server: who the system trusts, and EMBODIED_R_CA_FILE.
+    """Which certificates to trust: those that the system trusts, and EMBODIED_R_CA_FILE.
 
     Raises:
         ConfigError: The file holds no certificates.

@@ -47,13 +47,13 @@ def main(args: argparse.Namespace) -> int:
     model = args.model or str(shared_path('models', 'nano'))
     check_source(args.source, args.topic, args.rate)
     with served_model(model, _say) as chat:
-        seen = see(
+        scene = see(
             args.source,
             args.topic,
             args.rate,
             lambda images, length: tqdm(images, total=length, unit=' images', disable=None),
         )
-        answer = ask_about(seen, question, chat, config, _hear)
+        answer = ask_about(scene, question, chat, config, _hear)
     print(file=sys.stderr)
     values = answer_to_json(answer)
     print(json.dumps(values, ensure_ascii=False) if args.json else values['answer'])

@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Collect; each episode is told on stdout, and at the end on stderr what failed."""
+    """Collect; each episode is a line on stdout, and at the end stderr has the failures."""
     config = CollectConfig(args.images, args.perceiver, args.profile, args.topic)
     bags = find_bags(args.bags)
     failures = []
@@ -53,14 +53,14 @@ def main(args: argparse.Namespace) -> int:
         if result.reason:
             failures.append(result)
         else:
-            print(f'{result.bag}\t{args.out / result.episode}\t{_said(result)}', flush=True)
+            print(f'{result.bag}\t{args.out / result.episode}\t{_result_text(result)}', flush=True)
     for failure in sorted(failures, key=lambda result: result.bag):
         print(f'failed: {failure.bag}: {failure.reason}', file=sys.stderr)
     print(f'{len(bags) - len(failures)} of {len(bags)} bags are episodes', file=sys.stderr)
     return 1 if failures else 0
 
 
-def _said(result: Result) -> str:
+def _result_text(result: Result) -> str:
     if result.was_there:
         return 'was there'
     failed = f', {result.failed} not perceived' if result.failed else ''

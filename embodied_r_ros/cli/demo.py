@@ -53,8 +53,8 @@ def main(args: argparse.Namespace) -> int:
     source = args.source or shared_path('samples', 'indoor', 'episode_00000')
     report = run_demo(DemoRequest(source, args.out, questions, args.topic), Audience(_say, _hear))
     right = [entry['right'] for entry in report['questions'] if entry['right'] is not None]
-    known = f', {sum(right)} of {len(right)} right' if right else ''
-    _say(f'done: {len(report["questions"])} questions{known}; see {args.out}/contact_sheet.png')
+    score = f', {sum(right)} of {len(right)} right' if right else ''
+    _say(f'done: {len(report["questions"])} questions{score}; see {args.out}/contact_sheet.png')
     return 0
 
 
@@ -62,22 +62,22 @@ def _questions(words: Iterable[tuple[str, str]]) -> tuple[Question, ...]:
     """The questions with their options, from the arguments in their order.
 
     Raises:
-        InputError: One of them cannot be asked, or there are options alone.
+        InputError: One of them is not allowed, or there are options alone.
     """
-    asked: list[tuple[str, list[str]]] = []
+    requests: list[tuple[str, list[str]]] = []
     early: list[str] = []  # options before the first question, which are its own
     for kind, text in words:
         if kind == 'question':
-            asked.append((text, [] if asked else early))
+            requests.append((text, [] if requests else early))
         else:
-            (asked[-1][1] if asked else early).append(text)
-    if early and not asked:
+            (requests[-1][1] if requests else early).append(text)
+    if early and not requests:
         msg = 'options without a question: give --question too'
         raise InputError(msg)
-    for text, options in asked:
+    for text, options in requests:
         if problem := question_problem(text, options):
             raise InputError(problem)
-    return tuple(Question(text, tuple(options)) for text, options in asked)
+    return tuple(Question(text, tuple(options)) for text, options in requests)
 
 
 def _say(line: str) -> None:

@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Do what is asked with each episode; what became of it goes to stdout."""
+    """Run the action on each episode; its result goes to stdout."""
     episodes = find_episodes(args.dir)
     return int(_DO[args.action](episodes, args))
 
@@ -55,18 +55,20 @@ def _list(episodes: list[Path], args: argparse.Namespace) -> int:
         print(f'{"episode":<{width}}  {"state":<8}  {"start (UTC)":<19}  ', end='')
         print(f'{"s":>7}  {"messages":>8}  {"MB":>7}  audit')
     for episode in episodes:
-        found = summarize(episode)
-        print(_json(asdict(found)) if args.json else _row(found, width))
+        summary = summarize(episode)
+        print(_json(asdict(summary)) if args.json else _row(summary, width))
     return 0
 
 
-def _row(found: EpisodeSummary, width: int) -> str:
-    start = datetime.fromtimestamp(found.start_ns / 1e9, timezone.utc) if found.start_ns else None
+def _row(summary: EpisodeSummary, width: int) -> str:
+    start = (
+        datetime.fromtimestamp(summary.start_ns / 1e9, timezone.utc) if summary.start_ns else None
+    )
     return (
-        f'{found.episode.name:<{width}}  {found.state.value:<8}  '
+        f'{summary.episode.name:<{width}}  {summary.state.value:<8}  '
         f'{start.strftime("%Y-%m-%d %H:%M:%S") if start else "-":<19}  '
-        f'{found.duration_s:>7.1f}  {found.messages:>8}  {found.bytes / _MB:>7.1f}  '
-        f'{found.audit or "-"}'
+        f'{summary.duration_s:>7.1f}  {summary.messages:>8}  {summary.bytes / _MB:>7.1f}  '
+        f'{summary.audit or "-"}'
     )
 
 
@@ -102,13 +104,13 @@ def _print_topics(report: AuditReport) -> None:
 
 def _recover(episodes: list[Path], args: argparse.Namespace) -> int:
     bad = unclosed = 0
-    for done in recover_all(episodes):
-        unclosed += not done.was_closed
-        bad += not done.is_good
+    for recovery in recover_all(episodes):
+        unclosed += not recovery.was_closed
+        bad += not recovery.is_good
         if args.json:
-            print(_json(asdict(done)), flush=True)
-        elif not done.was_closed:
-            print(f'{done.episode.name}: {done.text()}', flush=True)
+            print(_json(asdict(recovery)), flush=True)
+        elif not recovery.was_closed:
+            print(f'{recovery.episode.name}: {recovery.text()}', flush=True)
     print(f'{unclosed} of {len(episodes)} episodes were not closed', file=sys.stderr)
     return 1 if bad else 0
 
@@ -118,16 +120,16 @@ def _delete(episodes: list[Path], args: argparse.Namespace) -> int:
         names = ', '.join(episode.name for episode in episodes)
         msg = f'would delete {len(episodes)} episodes ({names}): add --yes to do it'
         raise InputError(msg)
-    kept = 0
+    failures = 0
     for episode in episodes:
         try:
             delete_episode(episode)
         except BagError as error:
-            kept += 1
+            failures += 1
             print(f'kept: {error}', file=sys.stderr)
         else:
             print(f'deleted {episode}', flush=True)
-    return 1 if kept else 0
+    return 1 if failures else 0
 
 
 def _json(value: dict[str, Any]) -> str:

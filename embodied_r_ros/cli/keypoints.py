@@ -45,21 +45,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """List the keypoints of a demonstration."""
-    given = ArmSetup.from_yaml(args.setup) if args.setup else None
+    chosen_setup = ArmSetup.from_yaml(args.setup) if args.setup else None
     robot = load_robot(args.robot) if args.robot else Robot()
     with open_bag(args.bag) as reader:
-        setup = given or robot.setup or setup_of(reader)
-        if given and given.urdf:  # as it lies beside its setup
-            setup = replace(given, urdf=str(Path(args.setup).parent / given.urdf))
-        shown = read_demonstration(reader, setup)
-        sampled, found = find_keypoints(shown, args.rule, robot.stops)
+        setup = chosen_setup or robot.setup or setup_of(reader)
+        if chosen_setup and chosen_setup.urdf:  # as it lies beside its setup
+            setup = replace(chosen_setup, urdf=str(Path(args.setup).parent / chosen_setup.urdf))
+        demonstration = read_demonstration(reader, setup)
+        samples, keypoints = find_keypoints(demonstration, args.rule, robot.stops)
         if args.picture:
-            images = images_at(reader, setup, [keypoint.stamp_ns for keypoint in found])
-            write_keypoint_sheet(args.picture, sampled, found, images)
+            images = images_at(reader, setup, [keypoint.stamp_ns for keypoint in keypoints])
+            write_keypoint_sheet(args.picture, samples, keypoints, images)
     if not args.json:
         print(_HEADING)
-    for keypoint in found:
-        line = _row(keypoint, int(shown.stamps_ns[0]))
+    for keypoint in keypoints:
+        line = _row(keypoint, int(demonstration.stamps_ns[0]))
         print(json.dumps(keypoint.to_json()) if args.json else line)
     return 0
 

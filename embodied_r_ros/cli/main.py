@@ -61,7 +61,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb and return the exit code."""
-    # Being told to end is like an interrupt from the keyboard: what is begun is tidied up.
+    # A signal to end is like an interrupt from the keyboard: what is begun is tidied up.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         args = _parse(sys.argv[1:] if arguments is None else list(arguments))

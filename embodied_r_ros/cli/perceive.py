@@ -131,5 +131,5 @@ def _classical_config(args: argparse.Namespace) -> ClassicalConfig:
 
 def _paragraph(delta: SemanticDelta) -> str:
     heading = f'{delta.from_id} -> {delta.to_id}  {delta.stamp_ns / 1e9:.3f} s  {delta.kind.name}'
-    said = [line for line in (delta.action, delta.change, delta.error) if line]
-    return '\n    '.join([heading, *said])
+    lines = [line for line in (delta.action, delta.change, delta.error) if line]
+    return '\n    '.join([heading, *lines])

@@ -13,7 +13,7 @@ from embodied_r_ros.episodes.episode import read_answers
 from embodied_r_ros.episodes.replay import (
     ask_again,
     never_answered,
-    prepared,
+    prepare_replays,
     replay_table,
     replay_to_json,
 )
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Ask every recorded question again, and print what changed; 1: a model failed them all."""
-    replays = prepared(read_answers(args.bag))
+    replays = prepare_replays(read_answers(args.bag))
     if not replays:
         msg = f'{args.bag} holds no answer that a model was asked for: record with the reasoner'
         raise InputError(msg)

@@ -41,7 +41,7 @@ def main(args: argparse.Namespace) -> int:
         for command in servers.commands.values():
             print(shlex.join(command))
         return 0
-    # Being told to end is the normal end.
+    # A signal to end is the normal end.
     with suppress(KeyboardInterrupt), servers:
         for role, client in servers.clients().items():
             line = {'role': role, 'url': client.url, 'model': client.model}

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Made = TypeVar('Made')
 
-# Who leads the arm in a closed loop where nobody is named, and the robot on whose rows it learned.
+# The default policy of the arm in a closed loop, and the robot on whose rows it learned.
 _ARM_PROFILE, _ARM_ROBOT = 'embedded-arm', 'sawyer_sim_loop'
 _ROBOT = 'sawyer_sim'  # of anybody else
 
@@ -172,7 +172,7 @@ def _closed_loop(args: argparse.Namespace, config: SimArmConfig) -> int:
 
 
 def _leader(args: argparse.Namespace) -> tuple[str, str, int]:
-    """Model, robot and token budget: the shipped policy for arms where nobody is named."""
+    """Model, robot and token budget: the shipped policy for arms by default."""
     model, robot = args.model or '', _ROBOT
     reasoner: dict[str, Any] = {}
     if not args.model and not args.chooser:
@@ -194,9 +194,9 @@ def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _watch(made: Iterator[Made], episodes: int) -> list[Made]:
+def _watch(results: Iterator[Made], episodes: int) -> list[Made]:
     quiet = not sys.stderr.isatty()
-    return list(tqdm(made, total=episodes, unit=' episodes', disable=quiet))
+    return list(tqdm(results, total=episodes, unit=' episodes', disable=quiet))
 
 
 def _size(text: str) -> tuple[int, int]:

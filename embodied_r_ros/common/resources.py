@@ -58,9 +58,9 @@ def _first_existing(roots: list[Path], parts: tuple[str, ...]) -> Path:
     for candidate in candidates:
         if candidate.exists():
             return candidate
-    looked = ', '.join(map(str, candidates)) or 'nowhere'
+    places = ', '.join(map(str, candidates)) or 'nowhere'
     msg = (
-        f'{Path(*parts)} is not installed (looked at {looked}): build the workspace, or source it'
+        f'{Path(*parts)} is not installed (looked at {places}): build the workspace, or source it'
     )
     raise ConfigError(msg)
 
@@ -101,9 +101,9 @@ def _git_revision() -> str:
     command = ['git', '-C', str(_CLONE), 'describe', '--always', '--abbrev=40', '--dirty']
     command += ['--exclude', '*']
     try:
-        done = subprocess.run(
+        run = subprocess.run(
             command, capture_output=True, text=True, check=True, timeout=_GIT_TIMEOUT_S
         )
     except (OSError, subprocess.SubprocessError):
         return ''
-    return done.stdout.strip()
+    return run.stdout.strip()

@@ -40,8 +40,8 @@ def setting(
     """Declare a field of a config dataclass: its default, its meaning and what is allowed."""
     low, high = between if between else (None, None)
     info = SettingInfo(description, low, high, tuple(choices), read_only)
-    made: Value = field(default=default, metadata={'setting': info})
-    return made
+    value: Value = field(default=default, metadata={'setting': info})
+    return value
 
 
 def setting_infos(config: type[Any]) -> dict[str, SettingInfo]:
@@ -58,11 +58,11 @@ def check_settings(config: Any) -> None:
     defaults: dict[str, Any] = {f.name: f.default for f in fields(config)}
     for name, info in setting_infos(type(config)).items():
         value = getattr(config, name)
-        wanted, parts = type(defaults[name]), defaults[name]
-        if not _is_a(value, wanted):
-            msg = f'{name} is {value!r}: expected a value of type {wanted.__name__}'
+        kind, parts = type(defaults[name]), defaults[name]
+        if not _is_a(value, kind):
+            msg = f'{name} is {value!r}: expected a value of type {kind.__name__}'
             raise ConfigError(msg)
-        if wanted is tuple and parts and not all(_is_a(v, type(parts[0])) for v in value):
+        if kind is tuple and parts and not all(_is_a(v, type(parts[0])) for v in value):
             msg = f'{name} is {value!r}: expected values of type {type(parts[0]).__name__}'
             raise ConfigError(msg)
         if info.choices and value not in info.choices:
@@ -75,10 +75,10 @@ def check_settings(config: Any) -> None:
             raise ConfigError(msg)
 
 
-def _is_a(value: Any, wanted: type) -> bool:
+def _is_a(value: Any, kind: type) -> bool:
     # An int is a fine float; a bool is never a number.
-    fits = isinstance(value, wanted) or (wanted is float and type(value) is int)
-    return fits and (wanted is bool or not isinstance(value, bool))
+    fits = isinstance(value, kind) or (kind is float and type(value) is int)
+    return fits and (kind is bool or not isinstance(value, bool))
 
 
 def config_from_mapping(kind: type[Config], values: Mapping[str, Any]) -> Config:
@@ -87,11 +87,11 @@ def config_from_mapping(kind: type[Config], values: Mapping[str, Any]) -> Config
     Raises:
         ConfigError: A name is unknown (the nearest known one is suggested), or a value refused.
     """
-    known = [f.name for f in fields(kind)]  # type: ignore[arg-type]
+    names = [f.name for f in fields(kind)]  # type: ignore[arg-type]
     for name in values:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f'did you mean {near[0]!r}?' if near else f'known: {", ".join(known)}'
+        if name not in names:
+            near = difflib.get_close_matches(name, names, n=1)
+            hint = f'did you mean {near[0]!r}?' if near else f'known: {", ".join(names)}'
             msg = f'{kind.__name__} has no setting {name!r}: {hint}'
             raise ConfigError(msg)
     return kind(**values)
@@ -138,7 +138,7 @@ def parse_yaml(text: str) -> Any:
 
 
 def _count(node: Any, counts: dict[int, int]) -> int:
-    """Number of values below a node, as often as they are told; itself within itself: endless."""
+    """Number of values below a node, as often as written; itself within itself: endless."""
     if id(node) not in counts:
         counts[id(node)] = _MAX_VALUES + 1  # until it is known: where it holds itself
         inner = node.value if isinstance(node, yaml.CollectionNode) else []

@@ -35,17 +35,17 @@ class AnswerLog:
 
     answers: tuple[Answer, ...] = ()
     labels: dict[str, AnswerLabel] = field(default_factory=dict)  # newest one, by answer id
-    heard: tuple[SemanticDelta, ...] = ()  # recorded deltas in the order of their receipt
-    # What prompts could hold of the scene: as reasoners told it, newest first, then the default.
+    deltas: tuple[SemanticDelta, ...] = ()  # recorded deltas in the order of their receipt
+    # Budgets of the scene in prompts: as reasoners published them, newest first, then the default.
     memories: tuple[MemoryConfig, ...] = (MemoryConfig(),)
 
 
-def read_answer_log(reader: AnyReader, heard: tuple[SemanticDelta, ...]) -> AnswerLog:
+def read_answer_log(reader: AnyReader, deltas: tuple[SemanticDelta, ...]) -> AnswerLog:
     """Read the answers of a bag.
 
     Args:
         reader: The open bag.
-        heard: Its recorded deltas, in the order of their receipt.
+        deltas: Its recorded deltas, in the order of their receipt.
 
     Raises:
         BagError: A message is damaged.
@@ -57,11 +57,13 @@ def read_answer_log(reader: AnyReader, heard: tuple[SemanticDelta, ...]) -> Answ
     topics = topics_of_type(reader, _LABEL)
     labels = list(read_values(reader, topics, label_from_msg))
     memories = dict.fromkeys([*reversed([*_memories(reader)]), MemoryConfig()])
-    return AnswerLog(answers, {label.answer_id: label for label in labels}, heard, tuple(memories))
+    return AnswerLog(
+        answers, {label.answer_id: label for label in labels}, deltas, tuple(memories)
+    )
 
 
 def _memories(reader: AnyReader) -> Iterator[MemoryConfig]:
-    """What reasoners have told of their memory, with their provenance; oldest first."""
+    """Memory settings that reasoners published with their provenance; oldest first."""
     topics = [t for t in topics_of_type(reader, _STRING) if t.endswith('/provenance')]
     for _, _, msg in read_messages(reader, topics):
         budget = _parameters(msg.data).get(_BUDGET, 0)
@@ -106,46 +108,46 @@ def find_inputs(answer: Answer, log: AnswerLog) -> Inputs | Lost:
     """
     if not answer.prompt_sha256:
         return Lost('no prompt was sent to a model')
-    tried: list[Inputs] = []
-    for deltas in _candidates(log.heard, answer):
+    attempts: list[Inputs] = []
+    for deltas in _candidates(log.deltas, answer):
         for memory in log.memories:
-            tried.append(_inputs(answer, deltas, memory))
-            if tried[-1].prompt.sha256() == answer.prompt_sha256:
-                return tried[-1]
+            attempts.append(_inputs(answer, deltas, memory))
+            if attempts[-1].prompt.sha256() == answer.prompt_sha256:
+                return attempts[-1]
     recorded = Prompt(SYSTEM, answer.prompt, SceneText(''))
-    if not tried:
+    if not attempts:
         return Lost('not all deltas of its prompt are recorded', recorded)
     reason = 'its prompt cannot be built again: another digest'
     if recorded.sha256() == answer.prompt_sha256:
         return Lost(reason, recorded)
-    return Lost(reason, min(tried, key=lambda inputs: _unlikeness(answer, inputs)).prompt)
+    return Lost(reason, min(attempts, key=lambda inputs: _unlikeness(answer, inputs)).prompt)
 
 
 def _candidates(
-    heard: Sequence[SemanticDelta], answer: Answer
+    recorded: Sequence[SemanticDelta], answer: Answer
 ) -> Iterator[tuple[SemanticDelta, ...]]:
     """Deltas with the ids that the prompt read, and the omitted ones before them; newest first.
 
-    The answer came some time after its question, so deltas that were heard last may be too new.
+    The answer came some time after its question, so the last deltas may be too new.
     """
-    for newest in reversed(range(len(heard))):
-        if (heard[newest].to_id,) != answer.delta_ids[-1:]:
+    for newest in reversed(range(len(recorded))):
+        if (recorded[newest].to_id,) != answer.delta_ids[-1:]:
             continue
-        read = _positions(heard, answer.delta_ids, newest + 1)
+        read = _positions(recorded, answer.delta_ids, newest + 1)
         if not read or read[0] < answer.deltas_omitted:
             return  # nor can there be older ones
-        omitted = heard[read[0] - answer.deltas_omitted : read[0]]
-        yield (*omitted, *(heard[position] for position in read))
+        omitted = recorded[read[0] - answer.deltas_omitted : read[0]]
+        yield (*omitted, *(recorded[position] for position in read))
 
 
-def _positions(heard: Sequence[SemanticDelta], ids: Sequence[int], end: int) -> list[int]:
+def _positions(recorded: Sequence[SemanticDelta], ids: Sequence[int], end: int) -> list[int]:
     """The last positions before `end` of deltas with these ids, in this order; empty: none.
 
     Others may stand in between: the reasoner leaves out what comes late, the recorder does not.
     """
     positions: list[int] = []
-    for wanted in reversed(ids):
-        end = next((i for i in reversed(range(end)) if heard[i].to_id == wanted), -1)
+    for delta_id in reversed(ids):
+        end = next((i for i in reversed(range(end)) if recorded[i].to_id == delta_id), -1)
         if end < 0:
             return []
         positions.insert(0, end)
@@ -160,7 +162,7 @@ def _inputs(answer: Answer, deltas: tuple[SemanticDelta, ...], memory: MemoryCon
 
 
 def _unlikeness(answer: Answer, inputs: Inputs) -> tuple[bool, bool]:
-    """How far inputs are from what the answer says of its own; the least is the likeliest."""
+    """How far inputs are from those that the answer states; the least is the likeliest."""
     scene = inputs.prompt.scene
     others = all(delta.stamp_ns != answer.observation_stamp_ns for delta in inputs.deltas)
     counts = (scene.merged, scene.omitted)

@@ -54,13 +54,13 @@ def keyframes_of_arm(path: Path, robot: Robot | None) -> KeyframeConfig | None:
     return KeyframeConfig(max_interval_s=placing.look_every_s)
 
 
-def true_deltas_of_arm(
+def ground_truth_deltas_of_arm(
     reader: AnyReader, robot: Robot | None, arm: ArmEpisode, episode_id: str
 ) -> list[SemanticDelta]:
-    """What is true of a simulated demonstration, as deltas; empty: the bag does not tell.
+    """Ground-truth deltas of a simulated demonstration; empty: the bag holds no truth.
 
     Raises:
-        InputError: What it tells cannot be read.
+        InputError: The truth cannot be read.
     """
     if TRUTH_TOPIC not in reader.topics or arm.camera is None:
         return []
@@ -83,11 +83,11 @@ def read_arm_episode(reader: AnyReader, robot: Robot | None) -> ArmEpisode:
     setup = (robot and robot.setup) or setup_of(reader)
     rule = robot.questions.keypoint_rule if robot else 'seconds'
     stops = robot.stops if robot else None
-    samples, found = find_keypoints(read_demonstration(reader, setup), rule, stops)
+    samples, keypoints = find_keypoints(read_demonstration(reader, setup), rule, stops)
     camera, intrinsics = _camera(reader, setup)
     return arm_episode(
         samples,
-        found,
+        keypoints,
         _orientations(samples),
         (camera, intrinsics),
         RobotMetadata(
@@ -107,14 +107,14 @@ def _camera(reader: AnyReader, setup: ArmSetup) -> tuple[Pose | None, Intrinsics
     topic = choose_image_topic(reader, setup.image_topic or None)
     frame = _first(reader, topic, lambda msg: str(msg.header.frame_id))
     # A camera that moves has no words for axes, so only static transforms count.
-    found = TransformPoses(reader, '').pose_in(setup.frame_id, frame, 0) if frame else None
+    pose = TransformPoses(reader, '').pose_in(setup.frame_id, frame, 0) if frame else None
     about = camera_info_topic(reader, topic)
     intrinsics = _first(reader, about, intrinsics_from_camera_info) if about else None
-    return found if isinstance(found, Pose) else None, intrinsics
+    return pose if isinstance(pose, Pose) else None, intrinsics
 
 
 def _first(reader: AnyReader, topic: str, convert: Any) -> Any:
-    """What the first message of a topic says; None: there is none."""
+    """A value of the first message of a topic; None: there is none."""
     return next(iter(read_values(reader, [topic], convert)), None)
 
 

@@ -36,9 +36,9 @@ class Series:
 
     def at(self, stamps_ns: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """The newest values (N, K) not later than each stamp, and which of them are fresh (N,)."""
-        taken = np.searchsorted(self.stamps_ns, stamps_ns, side='right') - 1
-        is_fresh = (taken >= 0) & (stamps_ns - self.stamps_ns[taken] <= MAX_AGE_NS)
-        return self.values[taken], is_fresh
+        indices = np.searchsorted(self.stamps_ns, stamps_ns, side='right') - 1
+        is_fresh = (indices >= 0) & (stamps_ns - self.stamps_ns[indices] <= MAX_AGE_NS)
+        return self.values[indices], is_fresh
 
 
 def read_series(
@@ -77,14 +77,14 @@ def only_topic(reader: AnyReader, type_name: str, chosen: str, setting: str) -> 
     """
     topics = topics_of_type(reader, type_name)
     if chosen:
-        named = next((name for name in topics if name.lstrip('/') == chosen.lstrip('/')), None)
-        if named is None:
+        match = next((name for name in topics if name.lstrip('/') == chosen.lstrip('/')), None)
+        if match is None:
             msg = (
                 f'{reader.paths[0]} has no topic {chosen!r} of {type_name}: it has '
                 f'{", ".join(topics) or "none"} (setting {setting})'
             )
             raise BagError(msg)
-        return named
+        return match
     if len(topics) > 1:
         msg = (
             f'{reader.paths[0]} has {len(topics)} topics of {type_name} ({", ".join(topics)}): '
@@ -96,16 +96,16 @@ def only_topic(reader: AnyReader, type_name: str, chosen: str, setting: str) -> 
 
 _POSES = 'geometry_msgs/msg/PoseStamped'
 _DESCRIPTION = '/robot_description'
-Found = tuple['NDArray[np.float64]', 'NDArray[np.bool_]']
+PoseTable = tuple['NDArray[np.float64]', 'NDArray[np.bool_]']
 
 
 def tool_poses(
     reader: AnyReader, setup: ArmSetup, stamps_ns: NDArray[np.int64], joints: Series | None
-) -> Found:
+) -> PoseTable:
     """Poses of the end effector in the task frame (N, 7), and which are known (N,).
 
     A pose is a position x, y, z [m] and a quaternion x, y, z, w: as recorded, so all zeros where
-    whoever published it knew the position alone.
+    its publisher knew the position alone.
 
     Args:
         reader: The bag.
@@ -114,11 +114,11 @@ def tool_poses(
         joints: Positions of `setup.joints` over time; None: there are none.
 
     Raises:
-        BagError: The bag has nothing that tells, or poses in another frame.
+        BagError: The bag has no pose of it, or poses in another frame.
         ConfigError: The library for joints, or the URDF, is missing.
     """
-    is_asked = setup.poses in ('auto', 'topic')
-    topic = only_topic(reader, _POSES, setup.pose_topic, 'pose_topic') if is_asked else None
+    may_use_topic = setup.poses in ('auto', 'topic')
+    topic = only_topic(reader, _POSES, setup.pose_topic, 'pose_topic') if may_use_topic else None
     if topic:
         return _from_topic(reader, topic, setup).at(stamps_ns)
     source = transform_source(reader) if setup.poses in ('auto', 'tf') else None
@@ -171,12 +171,12 @@ class _ToolTransforms:
 
 def _from_transforms(
     reader: AnyReader, source: TransformPoses, setup: ArmSetup, stamps_ns: NDArray[np.int64]
-) -> Found:
-    wanted = [(int(stamp), setup.tool_frame) for stamp in stamps_ns]
-    found = poses_at(reader, _ToolTransforms(source, setup), wanted)
-    poses = [found[at] for at in wanted]
-    known = np.array([isinstance(pose, Pose) for pose in poses])
-    if not known.any():
+) -> PoseTable:
+    keys = [(int(stamp), setup.tool_frame) for stamp in stamps_ns]
+    poses_by_key = poses_at(reader, _ToolTransforms(source, setup), keys)
+    poses = [poses_by_key[at] for at in keys]
+    is_known = np.array([isinstance(pose, Pose) for pose in poses])
+    if not is_known.any():
         reason = next((pose.reason for pose in poses if not isinstance(pose, Pose)), 'no stamps')
         msg = f'transforms of {reader.paths[0]} do not tell where the end effector is: {reason}'
         raise BagError(msg)
@@ -185,15 +185,15 @@ def _from_transforms(
         (*pose.position, *pose.orientation) if isinstance(pose, Pose) else nowhere
         for pose in poses
     ]
-    return np.array(numbers, np.float64), known
+    return np.array(numbers, np.float64), is_known
 
 
 def _from_joints(reader: AnyReader, setup: ArmSetup, joints: Series) -> Series:
     """Forward kinematics by the URDF of the robot."""
     robot = _robot(reader, setup)
     for link in (setup.tool_frame, *(f'joint {name}' for name in setup.joints)):
-        known = robot.joint_map if link.startswith('joint ') else robot.link_map
-        if (name := link.removeprefix('joint ')) not in known:
+        names = robot.joint_map if link.startswith('joint ') else robot.link_map
+        if (name := link.removeprefix('joint ')) not in names:
             msg = f'the URDF has no {name!r}: set tool_frame and joints to what it has'
             raise ConfigError(msg)
     base = _base(reader, setup, str(robot.base_link))

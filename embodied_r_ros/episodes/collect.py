@@ -72,20 +72,20 @@ class Copies:
         self._reader = reader
         self._raw = ''  # topic whose images have to be compressed first
         types = {c.topic: c.msgtype for c in reader.connections}
-        kept = [*topics_of_type(reader, *_MOTION), camera_info_topic(reader, image_topic)]
-        kept += [topic for topic in types if '/truth/' in topic or topic.endswith('/provenance')]
+        names = [*topics_of_type(reader, *_MOTION), camera_info_topic(reader, image_topic)]
+        names += [topic for topic in types if '/truth/' in topic or topic.endswith('/provenance')]
         if with_images:
-            kept.append(image_topic)
+            names.append(image_topic)
             self._raw = image_topic if types[image_topic] == _RAW else ''
-        self._kept = dict.fromkeys(topic for topic in kept if topic)
-        self._types = {topic: types[topic] for topic in self._kept}
+        self._topics = dict.fromkeys(topic for topic in names if topic)
+        self._types = {topic: types[topic] for topic in self._topics}
 
     def topics(self) -> list[BagTopic]:
         """Topics of the episode that are written from here."""
         return [
             BagTopic(topic + _SUFFIX, _COMPRESSED, SENSOR_DATA_QOS)
             if topic == self._raw
-            else BagTopic(topic, kind, _offered(topic, kind))
+            else BagTopic(topic, kind, _qos_to_offer(topic, kind))
             for topic, kind in self._types.items()
         ]
 
@@ -96,13 +96,13 @@ class Copies:
             BagError: The bag is damaged.
             SourceError: An image cannot be decoded.
         """
-        for topic, received_ns, data in read_serialized(self._reader, self._kept):
+        for topic, received_ns, data in read_serialized(self._reader, self._topics):
             if topic == self._raw:
-                yield received_ns, topic + _SUFFIX, self._compressed(data, received_ns)
+                yield received_ns, topic + _SUFFIX, self._compress(data, received_ns)
             else:
                 yield received_ns, topic, data
 
-    def _compressed(self, data: bytes, received_ns: int) -> bytes:
+    def _compress(self, data: bytes, received_ns: int) -> bytes:
         msg: Any = self._reader.deserialize(data, _RAW)
         try:
             image = encode_image(raw_image(msg))
@@ -110,11 +110,13 @@ class Copies:
             text = f'an image of topic {self._raw!r} cannot be decoded: {error}'
             raise SourceError(text) from None
         stamp_ns = stamp_ns_from_msg(msg.header.stamp) or received_ns
-        made = encoded_image_to_msg(BagMessageFactory(), stamp_ns, msg.header.frame_id, image)
-        return bytes(embodied_typestore().serialize_cdr(made, _COMPRESSED))
+        compressed = encoded_image_to_msg(
+            BagMessageFactory(), stamp_ns, msg.header.frame_id, image
+        )
+        return bytes(embodied_typestore().serialize_cdr(compressed, _COMPRESSED))
 
 
-def _offered(topic: str, kind: str) -> Qos:
+def _qos_to_offer(topic: str, kind: str) -> Qos:
     """How a player is to offer a topic again: as its publisher most likely did."""
     if topic.endswith(_LATCHED):
         return LATCHED_QOS
@@ -183,7 +185,7 @@ def collect_episode(
     Args:
         bag: Rosbag2 folder, or bare .mcap or .db3 file, with images.
         folder: Folder of the episode, whose name is its id; its parent exists.
-        config: What is kept, and who perceives.
+        config: What is kept, and which perceiver perceives.
         digest: Of the bag, for the record.
 
     Raises:
@@ -217,7 +219,9 @@ def _write(folder: Path, notes: dict[str, str], events: _Events, copies: Copies)
             bag.add_topic(topic.name, topic.type_name, topic.qos)
         for time_ns, name, data in events.begin(notes.values()):
             bag.write(name, data, time_ns)
-        for time_ns, name, data in heapq.merge(copies.messages(), events.seen(), key=_TIME):
+        for time_ns, name, data in heapq.merge(
+            copies.messages(), events.perceived_messages(), key=_TIME
+        ):
             bag.write(name, data, time_ns)
         time_ns, name, data = events.end()
         bag.write(name, data, time_ns)
@@ -228,7 +232,7 @@ def _write(folder: Path, notes: dict[str, str], events: _Events, copies: Copies)
 
 
 class _Events:
-    """What the recorder and the nodes would have said: time [ns], topic and serialised message."""
+    """The messages of recorder and nodes, made offline: time [ns], topic, serialised message."""
 
     def __init__(self, reader: AnyReader, topic: str, config: CollectConfig, name: str) -> None:
         self.perceiver = config.make_perceiver()
@@ -237,7 +241,7 @@ class _Events:
         self._topic = topic
         self._keeps_images = config.images != 'none'
         self._start = _start_mark(reader, name)
-        self._held: deque[Keyframe] = deque()  # whose deltas are to come
+        self._pending: deque[Keyframe] = deque()  # whose deltas are to come
 
     def begin(self, notes: Iterable[str]) -> Iterator[tuple[int, str, bytes]]:
         """The mark of the start, and provenance."""
@@ -247,10 +251,10 @@ class _Events:
             _cdr(mark_to_msg(_FACTORY, self._start), _MARK),
         )
         for text in notes:
-            said = _FACTORY.make(_STRING, data=text)
-            yield self._start.stamp_ns, '/provenance', _cdr(said, _STRING)
+            note = _FACTORY.make(_STRING, data=text)
+            yield self._start.stamp_ns, '/provenance', _cdr(note, _STRING)
 
-    def seen(self) -> Iterator[tuple[int, str, bytes]]:
+    def perceived_messages(self) -> Iterator[tuple[int, str, bytes]]:
         """Each keyframe and its delta, at the time at which their image was received.
 
         Raises:
@@ -259,7 +263,7 @@ class _Events:
         """
         late_ns = self._delay_ns()
         for delta in perceive_keyframes(self._holding(), self.perceiver):
-            keyframe = self._held.popleft()
+            keyframe = self._pending.popleft()
             self.keyframes += 1
             self.failed += delta.kind is DeltaKind.FAILED
             time_ns = keyframe.stamp_ns + late_ns
@@ -279,7 +283,9 @@ class _Events:
         for chosen in keyframes_of(bag_images(self._reader, self._topic)):
             keyframe = replace(chosen, episode_id=self._start.episode_id)
             empty = EncodedImage(b'', keyframe.image.format)
-            self._held.append(keyframe if self._keeps_images else replace(keyframe, image=empty))
+            self._pending.append(
+                keyframe if self._keeps_images else replace(keyframe, image=empty)
+            )
             yield keyframe
 
     def _delay_ns(self) -> int:
@@ -291,7 +297,7 @@ class _Events:
 
 
 def _start_mark(reader: AnyReader, name: str) -> EpisodeMark:
-    """The start that the bag tells, as that of a simulation does; else one of our own."""
+    """The start mark of the bag, as that of a simulation has one; else one of our own."""
     topics = topics_of_type(reader, _MARK)
     for mark in read_values(reader, topics, mark_from_msg):
         if mark.event is EpisodeEvent.START:

@@ -74,7 +74,7 @@ def collect(
     Args:
         bags: Camera bags.
         out: Folder of the episodes: new, empty, or one in which the same was begun before.
-        config: What is kept, and who perceives.
+        config: What is kept, and which perceiver perceives.
         jobs: Bags at the same time, each in a process of its own.
         is_forced: Collect bags that fail their audit too.
 
@@ -146,8 +146,8 @@ def _claim(file: TextIO, out: Path, settings: str) -> None:
     file.seek(0)
     before = file.read()
     if before and before != settings:
-        said = ' '.join(before.split())
-        msg = f'{out} was collected with other settings, {said}: use them, or another folder'
+        others = ' '.join(before.split())
+        msg = f'{out} was collected with other settings, {others}: use them, or another folder'
         raise InputError(msg)
     if not before:
         file.write(settings)
@@ -194,7 +194,7 @@ class _Running:
             self._processes.add(process)
         theirs.close()
         try:
-            said: Result = ours.recv()
+            result: Result = ours.recv()
         except EOFError:
             process.join()
             return Result(job.bag, reason=_death(process.exitcode))
@@ -203,7 +203,7 @@ class _Running:
         process.join()
         with self._lock:
             self._processes.discard(process)
-        return said
+        return result
 
     def end(self) -> None:
         """End what is still at work; what it left is removed with the hidden folders."""
@@ -219,7 +219,7 @@ def _death(code: int | None) -> str:
     return f'its process died (exit code {code})'
 
 
-def _collected(job: _Job) -> Result:
+def _collect_one(job: _Job) -> Result:
     """Collect a bag that is fit for it.
 
     Raises:
@@ -227,8 +227,8 @@ def _collected(job: _Job) -> Result:
     """
     if not job.is_forced and (why := why_unfit(job.bag)):
         return Result(job.bag, reason=why)
-    made = collect_episode(job.bag, job.folder, job.config, job.digest)
-    return Result(job.bag, job.folder.name, made.keyframes, made.failed)
+    summary = collect_episode(job.bag, job.folder, job.config, job.digest)
+    return Result(job.bag, job.folder.name, summary.keyframes, summary.failed)
 
 
 def _in_process(result: Connection[Any, Any], job: _Job) -> None:
@@ -236,10 +236,10 @@ def _in_process(result: Connection[Any, Any], job: _Job) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     cv2.setNumThreads(job.threads)
     try:
-        said = _collected(job)
+        reply = _collect_one(job)
     except EmbodiedRError as error:
-        said = Result(job.bag, reason=str(error))
+        reply = Result(job.bag, reason=str(error))
     except Exception as error:  # one bag, however odd, never ends the others
-        said = Result(job.bag, reason=f'{type(error).__name__}: {error}')
-    result.send(said)
+        reply = Result(job.bag, reason=f'{type(error).__name__}: {error}')
+    result.send(reply)
     result.close()

@@ -111,7 +111,7 @@ class _Writer:
         self._bag = bag
         self._head = head
         self._make = BagMessageFactory()
-        self._known: set[str] = set()
+        self._topics: set[str] = set()
 
     def begin(self, stamp_ns: int) -> None:
         head = self._head
@@ -160,7 +160,7 @@ class _Writer:
         self._write(topic, self._make.make(_STRING, data=text), stamp_ns)
 
     def _write(self, topic: str, msg: Any, stamp_ns: int) -> None:
-        if topic not in self._known:
+        if topic not in self._topics:
             self._bag.add_topic(topic, *_TOPICS.get(topic, (_STRING, LATCHED_QOS)))
-            self._known.add(topic)
+            self._topics.add(topic)
         self._bag.write(topic, msg, stamp_ns)

@@ -30,10 +30,10 @@ _USUAL_JOINTS = '/joint_states'
 
 
 def setup_of(reader: AnyReader) -> ArmSetup:
-    """How a bag says that it is to be read; the defaults where it says nothing.
+    """The setup that a bag states; the defaults where it states none.
 
     Raises:
-        ConfigError: What it says is no setup.
+        ConfigError: The stated value is no setup.
         BagError: A message is damaged.
     """
     if SETUP_TOPIC in reader.topics:
@@ -51,7 +51,7 @@ def read_demonstration(reader: AnyReader, setup: ArmSetup | None = None) -> Demo
 
     Args:
         reader: The bag.
-        setup: What things are called in it; None: as the bag says.
+        setup: The names of topics and joints in it; None: as the bag states.
 
     Raises:
         BagError: A topic is missing, there are several, or a message is damaged.
@@ -64,16 +64,16 @@ def read_demonstration(reader: AnyReader, setup: ArmSetup | None = None) -> Demo
     marks = list(read_values(reader, topics_of_type(reader, _MARKS), mark_from_msg))
     stamps = _within(_clock(reader, setup, joints), marks, reader)
     poses, fresh = tool_poses(reader, setup, stamps, joints)
-    sampled: list[NDArray[np.float64] | None] = []
+    columns: list[NDArray[np.float64] | None] = []
     for part in (speeds, openings):
         values, is_fresh = part.at(stamps) if part else (None, fresh)
         fresh = fresh & is_fresh
-        sampled.append(values)
+        columns.append(values)
     if not fresh.any():
         msg = f'{reader.paths[0]} has no stamp at which pose, joints and gripper are all known'
         raise BagError(msg)
-    joint_speeds, opening = (None if values is None else values[fresh] for values in sampled)
-    episode_id, task = _told(reader, marks)
+    joint_speeds, opening = (None if values is None else values[fresh] for values in columns)
+    episode_id, task = _name_and_task(reader, marks)
     return Demonstration(
         stamps_ns=stamps[fresh],
         positions=poses[fresh, :3],
@@ -95,14 +95,14 @@ def _joint_topic(reader: AnyReader, setup: ArmSetup) -> str | None:
 
 
 def _joints(reader: AnyReader, topic: str, setup: ArmSetup) -> tuple[Series | None, Series | None]:
-    """Positions and speeds of the arm's joints over time; None: it tells of no joints."""
+    """Positions and speeds of the arm's joints over time; None: it records no joints."""
     names = setup.joints or _arm_joints(reader, topic, setup)
     if not names:
         return None, None
 
     def numbers(msg: Any, places: Sequence[int]) -> list[float]:
-        is_told = len(msg.velocity) == len(msg.name)
-        speeds = [float(msg.velocity[place]) if is_told else np.nan for place in places]
+        has_speeds = len(msg.velocity) == len(msg.name)
+        speeds = [float(msg.velocity[place]) if has_speeds else np.nan for place in places]
         return [float(msg.position[place]) for place in places] + speeds
 
     both = _joint_series(reader, topic, names, numbers)
@@ -132,13 +132,13 @@ def _openings(reader: AnyReader, topic: str | None, setup: ArmSetup) -> Series |
     """Opening of the gripper over time, 0 closed to 1 open; None: it is not recorded."""
     if not setup.gripper_joints or not topic:
         return None
-    known = only_topic(reader, _JOINTS, topic, 'gripper_topic')
-    assert known is not None
+    joint_topic = only_topic(reader, _JOINTS, topic, 'gripper_topic')
+    assert joint_topic is not None
 
     def numbers(msg: Any, places: Sequence[int]) -> list[float]:
         return [setup.opening(sum(float(msg.position[place]) for place in places))]
 
-    return _joint_series(reader, known, setup.gripper_joints, numbers)
+    return _joint_series(reader, joint_topic, setup.gripper_joints, numbers)
 
 
 def _joint_series(
@@ -155,31 +155,31 @@ def _joint_series(
     others: set[str] = set()
 
     def convert(msg: Any) -> tuple[int, list[float]] | None:
-        listed = list(map(str, msg.name))
-        if not set(names) <= set(listed):
-            others.update(listed)
+        joints = list(map(str, msg.name))
+        if not set(names) <= set(joints):
+            others.update(joints)
             return None
-        if len(msg.position) != len(listed):
+        if len(msg.position) != len(joints):
             text = (
                 f'a message of {topic} has {len(msg.position)} positions for joints '
-                f'{", ".join(listed)}: expected one for each'
+                f'{", ".join(joints)}: expected one for each'
             )
             raise BagError(text)
-        places = [listed.index(name) for name in names]
+        places = [joints.index(name) for name in names]
         return stamp_ns_from_msg(msg.header.stamp), numbers(msg, places)
 
-    found = read_series(reader, topic, convert)
-    if not len(found.stamps_ns):
+    series = read_series(reader, topic, convert)
+    if not len(series.stamps_ns):
         text = (
             f'no message of {topic} has all of the joints {", ".join(names)}: they have '
             f'{", ".join(sorted(others)) or "none"}'
         )
         raise BagError(text)
-    return found
+    return series
 
 
 def _orientations(turns: NDArray[np.float64]) -> NDArray[np.float64] | None:
-    """Quaternions (N, 4), if all are some; zeros are said where none is known."""
+    """Quaternions (N, 4), if all are some; zeros stand where none is known."""
     lengths = np.linalg.norm(turns, axis=1)
     return turns if ((lengths > 0.5) & (lengths < 2.0)).all() else None
 
@@ -192,15 +192,15 @@ def _within(
         [mark.stamp_ns for mark in marks if mark.event is event]
         for event in (EpisodeEvent.START, EpisodeEvent.STOP)
     )
-    kept = stamps[stamps >= begin[0]] if begin else stamps
-    kept = kept[kept <= end[-1]] if end else kept
-    if not len(kept):
+    inside = stamps[stamps >= begin[0]] if begin else stamps
+    inside = inside[inside <= end[-1]] if end else inside
+    if not len(inside):
         msg = (
             f'{reader.paths[0]} has nothing between the start and the stop of its episode: '
             'expected marks and messages by one clock'
         )
         raise BagError(msg)
-    return kept
+    return inside
 
 
 def _clock(reader: AnyReader, setup: ArmSetup, joints: Series | None) -> NDArray[np.int64]:
@@ -219,8 +219,8 @@ def _clock(reader: AnyReader, setup: ArmSetup, joints: Series | None) -> NDArray
     ).stamps_ns
 
 
-def _told(reader: AnyReader, marks: Sequence[EpisodeMark]) -> tuple[str, str]:
-    """Name of the episode and its task in words, by its marks; empty: not told.
+def _name_and_task(reader: AnyReader, marks: Sequence[EpisodeMark]) -> tuple[str, str]:
+    """Name of the episode and its task in words, by its marks; empty: not stated.
 
     Raises:
         BagError: The bag holds several episodes.

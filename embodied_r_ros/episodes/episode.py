@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An episode, read from its bag: what was seen, where the camera was, and what was true."""
+"""An episode, read from its bag: its deltas, the camera's poses, and the ground truth."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from embodied_r_ros.bags.poses import camera_poses, NO_POSES
 from embodied_r_ros.bags.reader import open_bag, read_values, topics_of_type
 from embodied_r_ros.common.errors import BagError, InputError
 from embodied_r_ros.episodes.answers import AnswerLog, read_answer_log
-from embodied_r_ros.episodes.arm import has_arm, read_arm_episode, true_deltas_of_arm
+from embodied_r_ros.episodes.arm import ground_truth_deltas_of_arm, has_arm, read_arm_episode
 from embodied_r_ros.types.deltas import DeltaKind
 from embodied_r_ros.types.episodes import EpisodeEvent, EpisodeOutcome
 from embodied_r_ros.types.layout import Layout
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rosbags.highlevel import AnyReader
 
 DELTA_SOURCES = ('recorded', 'true', 'classical', 'vlm')
-TRUE_DELTAS = '/truth/semantic_delta'
+GROUND_TRUTH_DELTAS = '/truth/semantic_delta'
 TRUE_LAYOUT = '/truth/layout'
 _DELTA = 'embodied_r_msgs/msg/SemanticDelta'
 _MARK = 'embodied_r_msgs/msg/EpisodeMark'
@@ -68,7 +68,7 @@ def read_episode(
         robot: How a demonstration of an arm is to be read; None: as the bag says.
 
     Raises:
-        BagError: It is not a readable bag, or does not have the deltas that are asked for.
+        BagError: It is not a readable bag, or does not have the requested deltas.
     """
     with open_bag(path) as reader:
         recorded, true = _delta_topics(reader)
@@ -83,15 +83,15 @@ def read_episode(
         stop = _first(marks[::-1], EpisodeEvent.STOP)
         episode_id = start.episode_id if start else path.stem
         if arm and source == 'true' and not true:
-            deltas = true_deltas_of_arm(reader, robot, arm, episode_id)
+            deltas = ground_truth_deltas_of_arm(reader, robot, arm, episode_id)
         is_blind = not topics_of_type(reader, *IMAGE_TYPES)
         if not topics and not deltas and not (arm and is_blind):
             if is_blind and true and source not in {'recorded', 'true'}:
-                msg = f'bag {path} has true deltas and no images: use --deltas true'
+                msg = f'bag {path} has ground-truth deltas and no images: use --deltas true'
                 raise BagError(msg)
-            deltas = _perceived(path, source, perceive)
+            deltas = _perceive(path, source, perceive)
         deltas = sorted(deltas, key=lambda delta: delta.stamp_ns)
-        found = camera_poses(
+        camera = camera_poses(
             reader, deltas, is_recorded=source == 'recorded', is_simulated=layout is not None
         )
     return Episode(
@@ -100,10 +100,10 @@ def read_episode(
         camera=deltas[0].camera if deltas else 'camera',
         deltas=tuple(deltas),
         delta_source=source,
-        poses=found.poses,
+        poses=camera.poses,
         layout=layout,
-        no_poses=found.why_none,
-        pose_source=found.source,
+        no_poses=camera.why_none,
+        pose_source=camera.source,
         log=log,
         arm=arm,
         outcome=stop.outcome if stop else EpisodeOutcome.UNSET,
@@ -138,8 +138,8 @@ def read_answers(path: Path) -> AnswerLog:
         BagError: It is not a readable bag.
     """
     with open_bag(path) as reader:
-        heard = _read(reader, _delta_topics(reader)[0], delta_from_msg)
-        return read_answer_log(reader, tuple(heard))
+        deltas = _read(reader, _delta_topics(reader)[0], delta_from_msg)
+        return read_answer_log(reader, tuple(deltas))
 
 
 def has_deltas(reader: AnyReader) -> bool:
@@ -148,9 +148,9 @@ def has_deltas(reader: AnyReader) -> bool:
 
 
 def _delta_topics(reader: AnyReader) -> tuple[list[str], list[str]]:
-    """Topics of recorded and of true deltas."""
+    """Topics of recorded and of ground-truth deltas."""
     topics = topics_of_type(reader, _DELTA)
-    true = [topic for topic in topics if topic.endswith(TRUE_DELTAS)]
+    true = [topic for topic in topics if topic.endswith(GROUND_TRUTH_DELTAS)]
     return [topic for topic in topics if topic not in true], true
 
 
@@ -173,7 +173,7 @@ def _layout(reader: AnyReader) -> Layout | None:
     return Layout.from_json(texts[0]) if texts else None
 
 
-def _perceived(
+def _perceive(
     path: Path, source: str, perceive: Callable[[Path], Sequence[SemanticDelta]] | None
 ) -> Sequence[SemanticDelta]:
     if source in {'recorded', 'true'}:

@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 MODEL = ModelInfo(name='simulation')
 MAX_ITEMS = 8  # of a delta, the largest first
-MOVED_M = 0.1  # what moved by less between two images is said to be in view only
+MOVED_M = 0.1  # what moved by less between two images counts as in view only
 
 
 def ground_truth_deltas(layout: Layout, stamps_ns: Sequence[int]) -> list[SemanticDelta]:
-    """True deltas of some images, one each, every one against the image before it.
+    """Ground-truth deltas of some images, one each, every one against the image before it.
 
     Args:
         layout: What is true of the episode.
@@ -71,10 +71,10 @@ def _delta(
         episode_id=layout.episode_id,
         model=MODEL,
     )
-    return _moved(delta, layout, earlier, later) if earlier else delta
+    return _with_motion(delta, layout, earlier, later) if earlier else delta
 
 
-def _moved(
+def _with_motion(
     delta: SemanticDelta, layout: Layout, earlier: ImageTruth, later: ImageTruth
 ) -> SemanticDelta:
     """A delta with the motion from the image before, and the kind that this makes it."""
@@ -116,18 +116,18 @@ def _items(
     )
 
 
-ARM_MOVED_M = 0.03  # what moved by less between two images is said to be in view only
+ARM_MOVED_M = 0.03  # what moved by less between two images counts as in view only
 
 
 def ground_truth_arm_deltas(
     truth: DemonstrationTruth, camera: Pose, interval_s: float, episode_id: str = ''
 ) -> list[SemanticDelta]:
-    """True deltas of images of a still camera, which sees everything all the time.
+    """Ground-truth deltas of images of a still camera, which sees everything all the time.
 
     Args:
         truth: Where things are at each stamp.
         camera: Pose of the optical frame in the frame of the truth.
-        interval_s: Between two images that are told of [s]; 0: all are.
+        interval_s: Between two images with a delta [s]; 0: all have one.
         episode_id: Of the recording.
     """
     chosen: list[int] = []

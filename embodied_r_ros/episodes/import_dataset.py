@@ -28,7 +28,7 @@ def import_dataset(
         root: Folder of a LeRobot dataset (it has meta/info.json), or one as RLBench writes them.
         mapping_file: YAML that says what its numbers mean.
         out: Folder for the bags; it does not exist yet, or is empty.
-        on_failed: Told the name of each episode that did not succeed, which is left out.
+        on_failed: Gets the name of each episode that did not succeed, which is left out.
 
     Raises:
         InputError: Something cannot be read, or does not fit.

@@ -169,13 +169,13 @@ def _video_images(path: Path, seconds: NDArray[np.float64], fps: float) -> Itera
     try:
         with av.open(str(path)) as container:
             frames = container.decode(video=0)
-            shown, coming = None, next(frames, None)
+            current, coming = None, next(frames, None)
             for second in seconds:
                 while coming is not None and coming.time <= second + 0.5 / fps:
-                    shown, coming = coming, next(frames, None)
-                if shown is None or (coming is None and second - shown.time > 1.5 / fps):
+                    current, coming = coming, next(frames, None)
+                if current is None or (coming is None and second - current.time > 1.5 / fps):
                     return
-                yield encode_image(np.asarray(shown.to_ndarray(format='bgr24'), np.uint8))
+                yield encode_image(np.asarray(current.to_ndarray(format='bgr24'), np.uint8))
     except (av.FFmpegError, OSError) as error:
         msg = f'{path} cannot be read as a video: {error}'
         raise InputError(msg) from None

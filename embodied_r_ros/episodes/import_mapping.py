@@ -82,7 +82,7 @@ class DemoMapping:
     joints: Numbers | None = None
     velocities: Numbers | None = None  # of the joints
     gripper: Numbers | None = None  # added up, they are its opening
-    closed: float = 0.0  # that sum when the gripper is closed; tells the polarity too
+    closed: float = 0.0  # that sum when the gripper is closed; gives the polarity too
     open: float = 1.0
     image: str = ''  # key of the camera, or its folder; empty: no images
     rate_hz: float = 0.0  # of rows, where the dataset does not say; 0: it does
@@ -106,11 +106,11 @@ class DemoMapping:
             ConfigError: It cannot be read, or is none.
         """
         value = read_yaml(path)
-        known = {field.name for field in fields(cls)}
-        if not isinstance(value, dict) or set(value) - known:
-            wrong = sorted(map(str, set(value) - known)) if isinstance(value, dict) else [value]
+        names = {field.name for field in fields(cls)}
+        if not isinstance(value, dict) or set(value) - names:
+            wrong = sorted(map(str, set(value) - names)) if isinstance(value, dict) else [value]
             msg = (
-                f'{path}: {wrong[0]!r} is no part of a mapping: known: {", ".join(sorted(known))}'
+                f'{path}: {wrong[0]!r} is no part of a mapping: known: {", ".join(sorted(names))}'
             )
             raise ConfigError(msg)
         try:
@@ -148,9 +148,9 @@ def _numbers(name: str, item: Any) -> Numbers:
         msg = f'{name} is {item!r}: expected column, at (positions), unit (m, mm, rad or deg)'
         raise ValueError(msg)
     at = tuple(int(place) for place in item['at'])
-    wanted = _COUNTS.get(name, len(at))
-    if min(at) < 0 or len(at) != wanted:
-        msg = f'{name} is at {list(at)}: expected {wanted} positions'
+    count = _COUNTS.get(name, len(at))
+    if min(at) < 0 or len(at) != count:
+        msg = f'{name} is at {list(at)}: expected {count} positions'
         raise ValueError(msg)
     names = tuple(str(text) for text in item.get('names', ())) or tuple(
         f'{name}_{place}' for place in at
@@ -167,9 +167,9 @@ def _camera(item: Any) -> MappedCamera:
     Raises:
         ValueError: It is none.
     """
-    told = [name for name in _IN_IMAGE if isinstance(item, dict) and name in item]
+    lens_keys = [name for name in _IN_IMAGE if isinstance(item, dict) and name in item]
     is_known = isinstance(item, dict) and set(item) <= {'position', 'orientation', *_IN_IMAGE}
-    if not is_known or len(told) not in (0, len(_IN_IMAGE)):
+    if not is_known or len(lens_keys) not in (0, len(_IN_IMAGE)):
         msg = (
             f'camera is {item!r}: expected position [x, y, z], orientation [x, y, z, w], and all '
             f'of {", ".join(_IN_IMAGE)} or none'
@@ -180,7 +180,7 @@ def _camera(item: Any) -> MappedCamera:
     if not any((a, b, c, d)):
         msg = 'the orientation of camera is all zeros: expected a quaternion x, y, z, w'
         raise ValueError(msg)
-    return MappedCamera((x, y, z), (a, b, c, d), _intrinsics(item) if told else None)
+    return MappedCamera((x, y, z), (a, b, c, d), _intrinsics(item) if lens_keys else None)
 
 
 def _intrinsics(item: dict[str, Any]) -> Intrinsics:
@@ -201,7 +201,7 @@ class SourceEpisode:
     """An episode as a dataset has it."""
 
     name: str
-    task: str  # in words; empty: not told
+    task: str  # in words; empty: not stated
     seconds: NDArray[np.float64]  # (N,) of each row
     table: dict[str, NDArray[np.float64]]  # numbers by column, (N, …)
     images: Callable[[], Iterable[EncodedImage]] | None  # one for each row; None: there are none
@@ -243,7 +243,7 @@ def write_episode(
 
 
 def outcome_of(episode: SourceEpisode, mapping: DemoMapping) -> EpisodeOutcome:
-    """How it ended, by the last row of what tells of success, where something does.
+    """How it ended, by the last row of the success column, where there is one.
 
     Raises:
         InputError: The mapping does not fit.

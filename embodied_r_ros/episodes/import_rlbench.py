@@ -56,8 +56,8 @@ def _numbers(folder: Path) -> dict[str, NDArray[np.float64]]:
     arrays, text = folder / 'low_dim.npz', folder / 'low_dim.json'
     try:
         if arrays.exists():
-            with np.load(arrays, allow_pickle=False) as loaded:
-                return {name: _array(loaded[name]) for name in loaded.files}
+            with np.load(arrays, allow_pickle=False) as archive:
+                return {name: _array(archive[name]) for name in archive.files}
         if text.exists():
             return {str(name): _array(rows) for name, rows in json.loads(text.read_text()).items()}
     except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:

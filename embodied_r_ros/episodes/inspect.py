@@ -125,7 +125,7 @@ def _audit(reader: AnyReader, records: Mapping[str, Mapping[str, str]]) -> Audit
         audit.add_topic(topic, type_name, reader.typestore)
     for topic, time_ns, data in read_serialized(reader, types):
         audit.take(topic, data, time_ns)
-    audit.lost(drops_from_record(records.get(DROPS_RECORD, {})))
+    audit.note_drops(drops_from_record(records.get(DROPS_RECORD, {})))
     return audit.report(end_ns, is_over=True)
 
 
@@ -177,7 +177,7 @@ def summarize(episode: Path) -> EpisodeSummary:
     files = [content.file for content in contents if content.file.counts]
     start_ns = min((file.first_ns for file in files), default=0)
     end_ns = max((file.last_ns for file in files), default=0)
-    said = [c.records[AUDIT_RECORD] for c in contents if AUDIT_RECORD in c.records]
+    audits = [c.records[AUDIT_RECORD] for c in contents if AUDIT_RECORD in c.records]
     return EpisodeSummary(
         episode,
         state,
@@ -185,7 +185,7 @@ def summarize(episode: Path) -> EpisodeSummary:
         sum(file.counts.total() for file in files),
         start_ns,
         (end_ns - start_ns) / 1e9,
-        _verdict(said[-1]) if said else '',
+        _verdict(audits[-1]) if audits else '',
     )
 
 

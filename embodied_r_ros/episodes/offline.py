@@ -60,11 +60,11 @@ def see(
     if _has_recorded_deltas(path):
         return RecordingScene(read_episode(path, 'recorded').deltas)
     perceiver = classical_perceiver()
-    held: deque[Keyframe] = deque(maxlen=_HELD_KEYFRAMES)
+    recent: deque[Keyframe] = deque(maxlen=_HELD_KEYFRAMES)
 
     def holding(keyframes: Iterable[Keyframe]) -> Iterator[Keyframe]:
         for keyframe in keyframes:
-            held.append(keyframe)
+            recent.append(keyframe)
             yield keyframe
 
     def look(
@@ -74,9 +74,9 @@ def see(
         deadline_s: float,
         cancel: threading.Event | None,
     ) -> list[FocusText]:
-        del cancel  # nobody can
-        wanted = {delta.to_id for delta in deltas}
-        chosen = [keyframe for keyframe in held if keyframe.id in wanted]
+        del cancel  # nothing sets it offline
+        ids = {delta.to_id for delta in deltas}
+        chosen = [keyframe for keyframe in recent if keyframe.id in ids]
         return [perceiver.focus(question, options, k, deadline_s) for k in chosen]
 
     with open_source(path, topic, rate_hz) as source:
@@ -118,13 +118,13 @@ def _has_recorded_deltas(path: Path) -> bool:
 
 
 def ask_about(
-    seen: RecordingScene,
+    scene: RecordingScene,
     question: Question,
     chat: ChatConfig,
     config: ReasonerConfig,
     listener: Listener,
 ) -> Answer:
-    """Answer a question about what was seen; the newest observation is now.
+    """Answer a question about a recording; the newest observation is now.
 
     Raises:
         InputError: The model server does not answer.
@@ -135,9 +135,9 @@ def ask_about(
         client.info(_INFO_S)
     except ModelError as error:
         raise InputError(str(error)) from None
-    newest_ns = max((delta.stamp_ns for delta in seen.deltas), default=0)
-    return Reasoner(client, config, seen.look).answer(
-        question, seen.deltas, answer_id='offline-1', now_ns=lambda: newest_ns, listener=listener
+    newest_ns = max((delta.stamp_ns for delta in scene.deltas), default=0)
+    return Reasoner(client, config, scene.look).answer(
+        question, scene.deltas, answer_id='offline-1', now_ns=lambda: newest_ns, listener=listener
     )
 
 

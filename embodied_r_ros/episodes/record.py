@@ -149,9 +149,13 @@ class EpisodeWriter:
 
     def write(self, topic: str, data: bytes, stamp_ns: int) -> bool:
         """Record a serialised message; False where it was dropped."""
-        told = self._topics[topic]
+        recorded_topic = self._topics[topic]
         is_in = self._recording.write(
-            topic, data, stamp_ns, is_bulk=told.is_bulk, is_urgent=told.is_urgent
+            topic,
+            data,
+            stamp_ns,
+            is_bulk=recorded_topic.is_bulk,
+            is_urgent=recorded_topic.is_urgent,
         )
         if is_in:
             self._audit.take(topic, data, stamp_ns)
@@ -199,7 +203,7 @@ class EpisodeWriter:
         return is_in
 
     def _record(self, result: AuditReport) -> dict[str, str]:
-        """What the bag says of the episode: the audit, and the room that is left on the disk."""
+        """The records of the bag about the episode: the audit, and the free space of the disk."""
         try:
             left_mb = shutil.disk_usage(self.folder).free // _MB
         except OSError:
@@ -207,7 +211,7 @@ class EpisodeWriter:
         return {'report': result.to_json(), 'disk_left_mb': str(left_mb)}
 
     def _report(self, now_ns: int, *, is_over: bool) -> AuditReport:
-        self._audit.lost(self._recording.stats().dropped)
+        self._audit.note_drops(self._recording.stats().dropped)
         return self._audit.report(now_ns, is_over=is_over)
 
 

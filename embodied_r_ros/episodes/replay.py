@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counterfactual replay: what other models say to the questions of a recording.
 
-Every question is asked again from the inputs that were recorded with its answer, so that only the
+Every question is put again from the inputs that were recorded with its answer, so that only the
 model differs.
 """
 
@@ -50,21 +50,21 @@ class Replay:
     """What models say to one recorded question."""
 
     recorded: Answer
-    label: AnswerLabel | None  # what an operator said of it
+    label: AnswerLabel | None  # an operator's verdict
     prompt: Prompt
     source: PromptSource
     answers: tuple[Answer, ...] = ()  # of each model, in the order of asking
     errors: tuple[str, ...] = ()  # likewise; empty: there is an answer
 
 
-def prepared(log: AnswerLog) -> list[Replay]:
-    """The recorded questions that a model was asked, with their prompts."""
+def prepare_replays(log: AnswerLog) -> list[Replay]:
+    """The recorded questions that went to a model, with their prompts."""
     replays = []
     for answer in log.answers:
-        found = find_inputs(answer, log)
-        prompt = found.prompt if isinstance(found, Inputs) else found.instead
+        inputs = find_inputs(answer, log)
+        prompt = inputs.prompt if isinstance(inputs, Inputs) else inputs.instead
         if prompt:
-            source = _source(answer, prompt, is_built=isinstance(found, Inputs))
+            source = _source(answer, prompt, is_built=isinstance(inputs, Inputs))
             replays.append(Replay(answer, log.labels.get(answer.id), prompt, source))
     return replays
 
@@ -94,27 +94,27 @@ def ask_again(replays: Iterable[Replay], chat: ChatConfig, deadline_s: float) ->
         client.info(_INFO_S)
     except ModelError as error:
         raise InputError(str(error)) from None
-    return [_asked(replay, client, deadline_s) for replay in replays]
+    return [_ask(replay, client, deadline_s) for replay in replays]
 
 
-def _asked(replay: Replay, client: HttpChatClient, deadline_s: float) -> Replay:
-    asked = replay.recorded
+def _ask(replay: Replay, client: HttpChatClient, deadline_s: float) -> Replay:
+    recorded = replay.recorded
     answer = Answer(
-        asked.id,
-        asked.question,
+        recorded.id,
+        recorded.question,
         AnswerKind.UNKNOWN,
-        asked.options,
+        recorded.options,
         prompt=replay.prompt.user,
         prompt_sha256=replay.prompt.sha256(),
-        sampling=asked.sampling,
+        sampling=recorded.sampling,
     )
     error = ''
     try:
-        request = ChatRequest(replay.prompt.messages(), asked.sampling)
-        said = ''.join(chunk.text for chunk in client.stream(request, deadline_s))
+        request = ChatRequest(replay.prompt.messages(), recorded.sampling)
+        completion = ''.join(chunk.text for chunk in client.stream(request, deadline_s))
         # After the text: only now the server's model is sure to be the one that spoke.
         model = replace(client.info(_INFO_S), prompt_version=REASON_PROMPT_VERSION)
-        answer = _read(replace(answer, completion=said, model=model))
+        answer = _read(replace(answer, completion=completion, model=model))
     except ModelError as failure:
         error = str(failure)
     return replace(replay, answers=(*replay.answers, answer), errors=(*replay.errors, error))
@@ -164,7 +164,7 @@ def never_answered(replays: list[Replay], models: list[str]) -> list[str]:
 
 
 def truth(replay: Replay) -> str | None:
-    """The right answer, where an operator said it; None: nobody did."""
+    """The right answer, where an operator gave it; None: none did."""
     label, recorded = replay.label, outcome(replay.recorded)
     if label is None or label.verdict is LabelVerdict.WRONG:
         return None
@@ -217,8 +217,8 @@ def replay_table(replays: list[Replay], models: list[str]) -> str:
             continue
         right = truth(replay)
         lines.append(f'{number}. {replay.recorded.question}')
-        said = [outcome(replay.recorded), *outcomes(replay)]
-        for name, text, error in zip(names, said, ('', *replay.errors), strict=True):
+        texts = [outcome(replay.recorded), *outcomes(replay)]
+        for name, text, error in zip(names, texts, ('', *replay.errors), strict=True):
             is_graded = right is not None and not error
             mark = ('  right' if text == right else '  wrong') if is_graded else ''
             lines.append(f'   {name:<{width}}  {text}{mark}')

@@ -34,7 +34,7 @@ class Corners:
 
 
 class View:
-    """One image at work size. What is costly is computed when it is first asked for."""
+    """One image at work size. What is costly is computed when it is first needed."""
 
     def __init__(self, image: NDArray[np.uint8]) -> None:
         """Shrink an image.
@@ -48,9 +48,9 @@ class View:
         if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or not image.size:
             msg = f'array of shape {image.shape}, {image.dtype} is not a BGR image (H, W, 3) uint8'
             raise ImageError(msg)
-        grey = cv2.cvtColor(_thinned(image), cv2.COLOR_BGR2GRAY)
-        self._detailed = _resized(grey, _CORNER_PX)
-        self.grey = _resized(self._detailed, WORK_PX)  # (h, w)
+        grey = cv2.cvtColor(_thin(image), cv2.COLOR_BGR2GRAY)
+        self._detailed = _resize(grey, _CORNER_PX)
+        self.grey = _resize(self._detailed, WORK_PX)  # (h, w)
 
     @property
     def width(self) -> int:
@@ -86,8 +86,8 @@ class View:
         """
         slope_x = cv2.Sobel(self.mean, cv2.CV_32F, 1, 0, scale=1 / 8)
         slope_y = cv2.Sobel(self.mean, cv2.CV_32F, 0, 1, scale=1 / 8)
-        sloped = cv2.magnitude(slope_x, slope_y) > _SLOPE
-        return float(np.mean(sloped | (self.variance > _TEXTURE_STD**2)))
+        has_slope = cv2.magnitude(slope_x, slope_y) > _SLOPE
+        return float(np.mean(has_slope | (self.variance > _TEXTURE_STD**2)))
 
     @cached_property
     def corners(self) -> Corners:
@@ -126,7 +126,7 @@ def cell_centres(width: int, height: int) -> NDArray[np.float32]:
     return np.asarray(centres, np.float32)
 
 
-def _thinned(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def _thin(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Shrink a large image by a whole factor, quickly rather than well."""
     height, width = image.shape[:2]
     factor = max(height, width) // (2 * _CORNER_PX)
@@ -136,7 +136,7 @@ def _thinned(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_LINEAR), np.uint8)
 
 
-def _resized(image: NDArray[Any], longer_px: int) -> NDArray[np.uint8]:
+def _resize(image: NDArray[Any], longer_px: int) -> NDArray[np.uint8]:
     """Resize so that the longer side is `longer_px` and both are whole numbers of cells."""
     scale = longer_px / max(image.shape)
     # Optical flow needs a few cells in each direction, however narrow the image is.
@@ -213,17 +213,19 @@ def align(first: View, second: View, offsets: NDArray[np.float32], passes: int =
             matches takes three.
     """
     for _ in range(passes - 1):
-        offsets = _continued(first, judged(first, second, _flowed(first, second, offsets)))
-    found = judged(first, second, _flowed(first, second, offsets))
-    return replace(found, offsets=_continued(first, found))
+        offsets = _continue(
+            first, alignment_at(first, second, _follow_flow(first, second, offsets))
+        )
+    alignment = alignment_at(first, second, _follow_flow(first, second, offsets))
+    return replace(alignment, offsets=_continue(first, alignment))
 
 
-def judged(first: View, second: View, offsets: NDArray[np.float32]) -> Alignment:
+def alignment_at(first: View, second: View, offsets: NDArray[np.float32]) -> Alignment:
     """Say where two views look alike, given where the cells of the first lie in the second.
 
     Likeness is normalised cross-correlation, which exposure and most of the lighting leave alone.
     """
-    warped = _warped(first, second, offsets).astype(np.float32)
+    warped = _warp(first, second, offsets).astype(np.float32)
     mean = around_cells(warped)
     variance = np.maximum(around_cells(warped * warped) - mean * mean, 0.0)
     covariance = around_cells(first.brightness * warped) - first.mean * mean
@@ -243,23 +245,23 @@ def judged(first: View, second: View, offsets: NDArray[np.float32]) -> Alignment
 def seen_cells(first: View, second: View, alignment: Alignment) -> NDArray[np.float32]:
     """Chance that the second view shows each cell of the first, 0..1. (rows, columns)."""
     places = cell_centres(first.width, first.height) + alignment.offsets
-    replaced = cv2.morphologyEx(alignment.unlike.astype(np.uint8), cv2.MORPH_OPEN, _BLOCK)
+    blocks = cv2.morphologyEx(alignment.unlike.astype(np.uint8), cv2.MORPH_OPEN, _BLOCK)
     chance = 1.0 - (1.0 - _SEEN_THOUGH_UNLIKE) * (1.0 - alignment.likeness)
-    there = _inside(second, places) & (replaced == 0)
+    there = _inside(second, places) & (blocks == 0)
     return np.where(there, np.clip(chance, 0.0, 1.0), np.float32(0.0))
 
 
 def shares(first: View, second: View, alignment: Alignment) -> tuple[float, float]:
     """Share of the first view that the second sees, and the reverse, each 0..1."""
-    seen = seen_cells(first, second, alignment)
+    cells = seen_cells(first, second, alignment)
     # Area in the second view of what a cell shows there: the determinant of the mesh's gradient.
     places = cell_centres(first.width, first.height) + alignment.offsets
     along_x = np.gradient(places, axis=1) / CELL_PX
     along_y = np.gradient(places, axis=0) / CELL_PX
     growth = along_x[..., 0] * along_y[..., 1] - along_x[..., 1] * along_y[..., 0]
     ratio = first.width * first.height / (second.width * second.height)
-    covered = float(np.mean(seen * np.clip(growth, 0.0, _MAX_GROWTH))) * ratio
-    return float(np.mean(seen)), min(1.0, covered)
+    covered = float(np.mean(cells * np.clip(growth, 0.0, _MAX_GROWTH))) * ratio
+    return float(np.mean(cells)), min(1.0, covered)
 
 
 def roll(first: View, alignment: Alignment) -> float:
@@ -282,24 +284,24 @@ class _OpticalFlow(threading.local):
 _FLOW = _OpticalFlow()
 
 
-def _warped(first: View, second: View, offsets: NDArray[np.float32]) -> NDArray[np.uint8]:
+def _warp(first: View, second: View, offsets: NDArray[np.float32]) -> NDArray[np.uint8]:
     """The second view as the first camera would see it, given the offsets."""
     size = first.width, first.height
     moves = np.asarray(cv2.resize(offsets, size, interpolation=cv2.INTER_LINEAR), np.float32)
-    return _sampled(second.grey, moves + pixel_grid(*size))
+    return _sample(second.grey, moves + pixel_grid(*size))
 
 
-def _flowed(first: View, second: View, offsets: NDArray[np.float32]) -> NDArray[np.float32]:
+def _follow_flow(first: View, second: View, offsets: NDArray[np.float32]) -> NDArray[np.float32]:
     """Offsets corrected by the optical flow that is left after warping."""
     # None: no flow to start from.
-    flow = _FLOW.dense.calc(first.grey, _warped(first, second, offsets), None)  # type: ignore[call-overload]
+    flow = _FLOW.dense.calc(first.grey, _warp(first, second, offsets), None)  # type: ignore[call-overload]
     size = offsets.shape[1], offsets.shape[0]
     cells = cv2.resize(flow, size, interpolation=cv2.INTER_AREA)
     there = pixel_grid(*size) + cells / CELL_PX
-    return np.asarray(_sampled(offsets, there) + cells, np.float32)
+    return np.asarray(_sample(offsets, there) + cells, np.float32)
 
 
-def _sampled(values: NDArray[Any], places: NDArray[np.float32]) -> NDArray[Any]:
+def _sample(values: NDArray[Any], places: NDArray[np.float32]) -> NDArray[Any]:
     """Values (h, w, ...) at places (..., 2) between its pixels; outside, those of the rim."""
     rim = cv2.BORDER_REPLICATE
     return np.asarray(cv2.remap(values, places, None, cv2.INTER_LINEAR, borderMode=rim))  # type: ignore[call-overload]
@@ -311,18 +313,18 @@ def _inside(view: View, places: NDArray[np.float32], rim_px: float = -0.5) -> ND
     return np.asarray(((places >= rim_px) & (places <= last)).all(axis=-1))
 
 
-def _continued(first: View, found: Alignment) -> NDArray[np.float32]:
+def _continue(first: View, alignment: Alignment) -> NDArray[np.float32]:
     """Offsets in which untrusted cells follow the trusted ones around them."""
-    trusted = found.trusted
+    trusted = alignment.trusted
     if int(trusted.sum()) < _MIN_TRUSTED:
-        return found.offsets
+        return alignment.offsets
     centres = cell_centres(first.width, first.height)
     step = max(1, int(trusted.sum()) // _FITTED_CELLS)
-    before, moves = centres[trusted][::step], found.offsets[trusted][::step]
+    before, moves = centres[trusted][::step], alignment.offsets[trusted][::step]
     homography = _fitted_homography(before, before + moves)
     trend = homography_offsets(first, homography)
     weight = trusted.astype(np.float32)[..., None]
-    layers = np.concatenate([(found.offsets - trend) * weight, weight], axis=-1)
+    layers = np.concatenate([(alignment.offsets - trend) * weight, weight], axis=-1)
     total = sum(
         share * cv2.blur(layers, (size, size), borderType=cv2.BORDER_CONSTANT)
         for size, share in _SURROUNDINGS
@@ -335,8 +337,8 @@ def _fitted_homography(
     before: NDArray[np.float32], after: NDArray[np.float32]
 ) -> NDArray[np.float64]:
     """Least-squares homography (3, 3) between points (N, 2): direct linear transform."""
-    to_before, (x, y) = _normalised(before)
-    to_after, (u, v) = _normalised(after)
+    to_before, (x, y) = _normalise(before)
+    to_after, (u, v) = _normalise(after)
     one, zero = np.ones_like(x), np.zeros_like(x)
     rows = np.concatenate(
         [
@@ -351,7 +353,7 @@ def _fitted_homography(
     return np.asarray(np.linalg.inv(to_after) @ homography @ to_before, np.float64)
 
 
-def _normalised(
+def _normalise(
     points: NDArray[np.float32],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Transform (3, 3) to zero mean and unit spread, and the transformed points (2, N)."""

@@ -33,7 +33,7 @@ _AT_THE_TIME = {KeyframeReason.CONTENT_CHANGE, KeyframeReason.MAX_INTERVAL}
 
 
 @dataclass
-class Kept(Generic[Item]):
+class BudgetEntry(Generic[Item]):
     """A keyframe within the budget."""
 
     item: Item
@@ -50,11 +50,11 @@ class Kept(Generic[Item]):
         """
         if self.view.textured_share < BLANK_SHARE:
             return 0.0
-        seen = [cells for cells in (self.in_previous, self.in_next) if cells is not None]
-        if not seen:
+        neighbours = [cells for cells in (self.in_previous, self.in_next) if cells is not None]
+        if not neighbours:
             return 1.0
-        together = float(np.max(seen, axis=0).mean())
-        return 1.0 - (together + max(float(cells.mean()) for cells in seen)) / 2
+        together = float(np.max(neighbours, axis=0).mean())
+        return 1.0 - (together + max(float(cells.mean()) for cells in neighbours)) / 2
 
 
 class KeyframeBudget(Generic[Item]):
@@ -70,33 +70,33 @@ class KeyframeBudget(Generic[Item]):
             msg = f'budget is {size}: expected at least 2, for the first and the newest keyframe'
             raise ConfigError(msg)
         self._size = size
-        self.kept: list[Kept[Item]] = []
+        self.entries: list[BudgetEntry[Item]] = []
 
     def add(self, item: Item, view: View) -> Item | None:
         """Add the next keyframe; return the one that had to go, if any."""
-        self.kept.append(Kept(item, view))
-        if len(self.kept) > 1:
-            _link(*self.kept[-2:])
-        if len(self.kept) <= self._size:
+        self.entries.append(BudgetEntry(item, view))
+        if len(self.entries) > 1:
+            _link(*self.entries[-2:])
+        if len(self.entries) <= self._size:
             return None
-        index = min(range(1, len(self.kept) - 1), key=lambda index: self.kept[index].loss())
-        gone = self.kept.pop(index)
-        earlier, later = self.kept[index - 1 : index + 1]
+        index = min(range(1, len(self.entries) - 1), key=lambda index: self.entries[index].loss())
+        entry = self.entries.pop(index)
+        earlier, later = self.entries[index - 1 : index + 1]
         later.new_link = _link(earlier, later)
-        return gone.item
+        return entry.item
 
 
-def _link(earlier: Kept[Item], later: Kept[Item]) -> TwoView:
+def _link(earlier: BudgetEntry[Item], later: BudgetEntry[Item]) -> TwoView:
     """Find out what two neighbours show of each other; return the comparison of both."""
     forth = two_view(earlier.view, later.view)
     back = two_view(later.view, earlier.view)
-    earlier.in_next = _seen(earlier.view, later.view, forth)
-    later.in_previous = _seen(later.view, earlier.view, back)
+    earlier.in_next = _visible_cells(earlier.view, later.view, forth)
+    later.in_previous = _visible_cells(later.view, earlier.view, back)
     return forth
 
 
-def _seen(first: View, second: View, found: TwoView) -> NDArray[np.float32] | None:
-    return seen_cells(first, second, found.alignment) if found.alignment else None
+def _visible_cells(first: View, second: View, views: TwoView) -> NDArray[np.float32] | None:
+    return seen_cells(first, second, views.alignment) if views.alignment else None
 
 
 def evaluate_images(
@@ -141,8 +141,8 @@ def _within_budget(
         if evaluation.is_keyframe and selector.reference_view is not None:
             budget.add(evaluation, selector.reference_view)
     previous: Evaluation | None = None
-    for kept in budget.kept:
-        link, evaluation = kept.new_link, kept.item
+    for entry in budget.entries:
+        link, evaluation = entry.new_link, entry.item
         if link and previous:
             evaluation = _compared_again(evaluation, previous, link, selector.config)
         previous = evaluation

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import cv2
 from embodied_r_ros.keyframes.alignment import (
     align,
+    alignment_at,
     homography_offsets,
-    judged,
     no_offsets,
     roll,
     shares,
@@ -30,7 +30,7 @@ _RANSAC_PX = 1.5
 # Scores of unrelated views stay below 0.42 (measured), unless one follows a known alignment.
 _MIN_SCORE = 0.45
 _MIN_SCORE_FOLLOWED = 0.35
-# From here on corners are not asked; nor are they when the score hardly fell since last time.
+# From here on corners are not matched; nor are they when the score hardly fell since last time.
 _SURE_SCORE = 0.8
 _SURE_SCORE_FOLLOWED = 0.6
 _HARDLY_FELL = 0.85
@@ -45,7 +45,7 @@ class TwoView:
     overlap: float | None  # smaller of the two directed shares, 0..1; None: one is blank
     inliers: int = 0  # cells of the first view that are found in the second; 0: unrelated
     roll_rad: float = 0.0  # rotation of the second view about its axis
-    shift: float = 1.0  # median movement of what is found, as a share of the width
+    shift: float = 1.0  # median movement of the matches, as a share of the width
     changed: float = 0.0  # share of the first view that looks different, for a still camera
     alignment: Alignment | None = None  # None: blank or unrelated
 
@@ -102,11 +102,11 @@ def _matched_homography(first: View, second: View) -> NDArray[np.float64] | None
         a.descriptors, b.descriptors, cv2.CV_32S, normType=cv2.NORM_HAMMING, K=1, crosscheck=True
     )
     partner = nearest.ravel()
-    kept = (partner >= 0) & (distances.ravel() < _MAX_DISTANCE)
-    if kept.sum() < _MIN_MATCHES:
+    matches = (partner >= 0) & (distances.ravel() < _MAX_DISTANCE)
+    if matches.sum() < _MIN_MATCHES:
         return None
     homography, agreeing = cv2.findHomography(
-        a.points[kept], b.points[partner[kept]], cv2.USAC_MAGSAC, _RANSAC_PX
+        a.points[matches], b.points[partner[matches]], cv2.USAC_MAGSAC, _RANSAC_PX
     )
     if homography is None or agreeing.sum() < _MIN_MATCHES or not np.isfinite(homography).all():
         return None
@@ -119,7 +119,7 @@ def _changed_share(first: View, second: View, alignment: Alignment) -> float:
     Optical flow bends what is new until it resembles what was there, so that the places of the
     surroundings are judged, and not those that it found.
     """
-    unlike = judged(first, second, alignment.offsets).unlike
+    unlike = alignment_at(first, second, alignment.offsets).unlike
     low, high = _CLIPPED
     for view in (first, second):
         if view.mean.shape == unlike.shape:
@@ -148,25 +148,25 @@ class ChangeDetector:
         self._jumped = False
         self._pause_until_ns = stamp_ns + _PAUSE_NS if by_change else None
 
-    def seen(self, stamp_ns: int, found: TwoView, least_share: float) -> bool:
+    def update(self, stamp_ns: int, views: TwoView, least_share: float) -> bool:
         """Take the next image and tell whether the content changed.
 
         Args:
             stamp_ns: When the image was taken.
-            found: The image, compared with the last keyframe.
+            views: The image, compared with the last keyframe.
             least_share: Share of the view that has to change, 0..1.
         """
-        if found.shift > STILL_SHIFT:
+        if views.shift > STILL_SHIFT:
             self._history.clear()
             self._jumped = False
             return False
         # The newest image before the window stays, for streams slower than it.
         while len(self._history) > 1 and self._history[1][0] <= stamp_ns - _WINDOW_NS:
             self._history.popleft()
-        least = min((changed for _, changed in self._history), default=found.changed)
-        self._history.append((stamp_ns, found.changed))
-        self._jumped |= found.changed - least >= least_share
+        least = min((changed for _, changed in self._history), default=views.changed)
+        self._history.append((stamp_ns, views.changed))
+        self._jumped |= views.changed - least >= least_share
         # What came and went again before it counted is no change.
-        self._jumped &= found.changed >= least_share
+        self._jumped &= views.changed >= least_share
         is_paused = self._pause_until_ns is not None and stamp_ns < self._pause_until_ns
         return self._jumped and not is_paused

@@ -100,7 +100,7 @@ class KeyframeConfig:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What was found about one image, and whether it is a keyframe."""
+    """The comparison of one image, and whether it is a keyframe."""
 
     index: int  # 0-based position in its source
     stamp_ns: int
@@ -123,13 +123,13 @@ class Evaluation:
         }
 
 
-def reason_of_views(found: TwoView, config: KeyframeConfig) -> KeyframeReason | None:
+def reason_of_views(views: TwoView, config: KeyframeConfig) -> KeyframeReason | None:
     """Why two views are no longer alike; None: they are."""
-    if found.alignment is None or found.overlap is None:
+    if views.alignment is None or views.overlap is None:
         return KeyframeReason.NEW_VIEW
-    if found.overlap < config.max_overlap:
+    if views.overlap < config.max_overlap:
         return KeyframeReason.LOW_OVERLAP
-    return KeyframeReason.ROLL if abs(found.roll_rad) > config.max_roll_rad else None
+    return KeyframeReason.ROLL if abs(views.roll_rad) > config.max_roll_rad else None
 
 
 class KeyframeSelector:
@@ -171,17 +171,17 @@ class KeyframeSelector:
             self.reset()
         self._last_stamp_ns = image.stamp_ns
         self._blank_images = self._blank_images + 1 if self._is_blank(view) else 0
-        found = self._compare(view)
-        reason = self._decide(image.stamp_ns, found)
+        views = self._compare(view)
+        reason = self._decide(image.stamp_ns, views)
         reference = self._reference
-        self._update(image, view, found, reason)
+        self._update(image, view, views, reason)
         return Evaluation(
             image.index,
             image.stamp_ns,
             reason is not None,
             reference.index if reference else None,
-            found.overlap,
-            found.inliers,
+            views.overlap,
+            views.inliers,
             reason,
         )
 
@@ -196,18 +196,18 @@ class KeyframeSelector:
             return TwoView(0.0)
         return two_view(self._reference.view, view, self._before)
 
-    def _decide(self, stamp_ns: int, found: TwoView) -> KeyframeReason | None:
+    def _decide(self, stamp_ns: int, views: TwoView) -> KeyframeReason | None:
         config, reference = self.config, self._reference
         if reference is None:
             return KeyframeReason.FEATURELESS if self._blank_images else KeyframeReason.FIRST
         since_s = (stamp_ns - reference.stamp_ns) / NS_PER_S
-        reason = self._reason(stamp_ns, reference, found)
+        reason = self._reason(stamp_ns, reference, views)
         if reason is None and 0 < config.max_interval_s <= since_s:
             reason = KeyframeReason.MAX_INTERVAL
         return reason if since_s >= config.min_interval_s else None
 
     def _reason(
-        self, stamp_ns: int, reference: _Reference, found: TwoView
+        self, stamp_ns: int, reference: _Reference, views: TwoView
     ) -> KeyframeReason | None:
         if self._blank_images:
             # One blank image between others is a glitch, not a view.
@@ -215,19 +215,19 @@ class KeyframeSelector:
             return KeyframeReason.FEATURELESS if is_run else None
         if not self._has_shown_something:
             return KeyframeReason.FIRST
-        reason = reason_of_views(found, self.config)
+        reason = reason_of_views(views, self.config)
         if reason is KeyframeReason.NEW_VIEW:
             return reason
-        has_changed = self._changes.seen(stamp_ns, found, self.config.content_change)
+        has_changed = self._changes.update(stamp_ns, views, self.config.content_change)
         return reason or (KeyframeReason.CONTENT_CHANGE if has_changed else None)
 
     def _update(
-        self, image: StampedImage, view: View, found: TwoView, reason: KeyframeReason | None
+        self, image: StampedImage, view: View, views: TwoView, reason: KeyframeReason | None
     ) -> None:
         self.counts['images'] += 1
         self.counts['blank_images'] += self._blank_images > 0
-        if found.alignment is not None:
-            self._before = found
+        if views.alignment is not None:
+            self._before = views
         if reason is None:
             return
         self.counts[reason.label] += 1

@@ -72,10 +72,10 @@ class BagPlayer(ManagedNode):
         self._path = Path(config.bag).expanduser()
         with open_bag(self._path) as reader:
             chosen = [c for c in reader.connections if is_chosen(c.topic, config)]
-            known = sorted({c.topic for c in reader.connections})
+            topics = sorted({c.topic for c in reader.connections})
         self._outputs = dict(self._announce(chosen))
         if not self._outputs:
-            msg = f'{self._path} has no topic to play: it has {", ".join(known) or "none"}'
+            msg = f'{self._path} has no topic to play: it has {", ".join(topics) or "none"}'
             raise BagError(msg)
         self._bag_clock = self.publisher(Clock, '/clock', QoSProfile(depth=1))
         self.serve(Trigger, '~/pause', self._pause)
@@ -86,12 +86,12 @@ class BagPlayer(ManagedNode):
         config = self.parameters.config(PlaybackConfig)
         topics = self._outputs.keys()
         self._player = Player(self._path, topics, config, self._publish, self._tick)
-        self._late_told = 0
+        self._noted_late = 0
         self.while_active.callback(self._player.close)
         self._player.start()
         self.every(0.2, self._look_for_the_end)
 
-    def changed(self) -> None:
+    def reconfigure(self) -> None:
         """Take another rate, loop or clock while playing."""
         if self.is_active:
             self._player.configure(self.parameters.config(PlaybackConfig))
@@ -103,12 +103,12 @@ class BagPlayer(ManagedNode):
         if stats.error:
             return Health(Level.ERROR, stats.error, values)
         state = 'finished' if stats.is_finished else 'paused' if stats.is_paused else 'playing'
-        level = Level.WARN if stats.late > self._late_told else Level.OK
-        self._late_told = stats.late
+        level = Level.WARN if stats.late > self._noted_late else Level.OK
+        self._noted_late = stats.late
         return Health(level, state, values)
 
     def _announce(self, connections: Sequence[Connection]) -> list[tuple[str, Publisher]]:
-        found = []
+        outputs = []
         for connection in connections:
             try:
                 kind = message_class(connection.msgtype)
@@ -118,8 +118,8 @@ class BagPlayer(ManagedNode):
                 )
                 continue
             profile = playing_qos(connection)
-            found.append((connection.topic, self.publisher(kind, connection.topic, profile)))
-        return found
+            outputs.append((connection.topic, self.publisher(kind, connection.topic, profile)))
+        return outputs
 
     def _publish(self, topic: str, data: bytes) -> None:
         self._outputs[topic].publish(data)
@@ -152,8 +152,8 @@ class BagPlayer(ManagedNode):
 
 def is_chosen(topic: str, config: BagPlayerConfig) -> bool:
     """Tell whether a topic is to be played."""
-    wanted = any(fnmatchcase(topic, pattern) for pattern in config.topics)
-    return wanted and not any(fnmatchcase(topic, p) for p in config.exclude_topics)
+    is_included = any(fnmatchcase(topic, pattern) for pattern in config.topics)
+    return is_included and not any(fnmatchcase(topic, p) for p in config.exclude_topics)
 
 
 def playing_qos(connection: Connection) -> QoSProfile:
@@ -161,12 +161,12 @@ def playing_qos(connection: Connection) -> QoSProfile:
 
     A topic that was latched is latched again.
     """
-    offered = getattr(connection.ext, 'offered_qos_profiles', [])
-    latched = any(profile.durability == QosDurability.TRANSIENT_LOCAL for profile in offered)
+    profiles = getattr(connection.ext, 'offered_qos_profiles', [])
+    is_latched = any(profile.durability == QosDurability.TRANSIENT_LOCAL for profile in profiles)
     return QoSProfile(
-        depth=topics.LATCHED_OF_MANY.depth if latched else topics.RESULT.depth,
+        depth=topics.LATCHED_OF_MANY.depth if is_latched else topics.RESULT.depth,
         reliability=ReliabilityPolicy.RELIABLE,
-        durability=DurabilityPolicy.TRANSIENT_LOCAL if latched else DurabilityPolicy.VOLATILE,
+        durability=DurabilityPolicy.TRANSIENT_LOCAL if is_latched else DurabilityPolicy.VOLATILE,
     )
 
 

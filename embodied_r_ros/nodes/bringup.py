@@ -85,27 +85,27 @@ def values(context: LaunchContext) -> dict[str, str]:
     Raises:
         ConfigError: There is no such file or profile.
     """
-    given = {name: LaunchConfiguration(name).perform(context) for name in _ARGUMENTS}
-    if given['params_file']:
-        file = Path(given['params_file']).expanduser()
+    arguments = {name: LaunchConfiguration(name).perform(context) for name in _ARGUMENTS}
+    if arguments['params_file']:
+        file = Path(arguments['params_file']).expanduser()
         if not file.is_file():
             msg = f'params_file is {str(file)!r}: expected a YAML file of parameters'
             raise ConfigError(msg)
-        given['params_file'] = str(file)
-    if given['profile'] and not given['model_server_url']:
-        load_profile(given['profile'])
-    return given
+        arguments['params_file'] = str(file)
+    if arguments['profile'] and not arguments['model_server_url']:
+        load_profile(arguments['profile'])
+    return arguments
 
 
-def is_true(given: Mapping[str, str], name: str) -> bool:
-    """Tell what a launch argument means that is true or false.
+def is_true(arguments: Mapping[str, str], name: str) -> bool:
+    """Read a launch argument that is true or false.
 
     Raises:
         ConfigError: It is neither.
     """
-    value = given[name].strip().lower()
+    value = arguments[name].strip().lower()
     if value not in _TRUE | _FALSE:
-        msg = f'{name} is {given[name]!r}: expected true or false'
+        msg = f'{name} is {arguments[name]!r}: expected true or false'
         raise ConfigError(msg)
     return value in _TRUE
 
@@ -130,58 +130,58 @@ def transport() -> list[LaunchDescriptionEntity]:
     return parts
 
 
-def pipeline(given: Mapping[str, str]) -> dict[str, LifecycleNode]:
+def pipeline(arguments: Mapping[str, str]) -> dict[str, LifecycleNode]:
     """The nodes, by name, with their parameters and remappings.
 
     Raises:
         ConfigError: Several cameras were given one topic.
     """
-    url = given['model_server_url']
-    profile = {} if url else {'profile': given['profile']}
-    cameras = [name for part in given['cameras'].split(',') if (name := part.strip())]
-    listed = {'cameras': cameras} if cameras else {}
-    robot = {'odom': given['odom_topic'], 'current_pose': given['pose_topic']}
-    remapped = robot | {
+    url = arguments['model_server_url']
+    profile = {} if url else {'profile': arguments['profile']}
+    cameras = [name for part in arguments['cameras'].split(',') if (name := part.strip())]
+    camera_list = {'cameras': cameras} if cameras else {}
+    robot = {'odom': arguments['odom_topic'], 'current_pose': arguments['pose_topic']}
+    remappings = robot | {
         camera_topic(camera, name): camera_topic(camera, topic)
-        for name, topic in _camera_remappings(given).items()
+        for name, topic in _camera_remappings(arguments).items()
         for camera in cameras or ['.']
     }
     extra: dict[str, dict[str, Any]] = {
-        'semantic_perceiver': {**profile, **listed},
+        'semantic_perceiver': {**profile, **camera_list},
         'spatial_reasoner': {**profile, 'chat.url': url},
     }
-    if is_true(given, 'gate'):
+    if is_true(arguments, 'gate'):
         extra['proposal_gate'] = {}
-    if is_true(given, 'record'):
-        extra['episode_recorder'] = {'bag_dir': given['bag_dir'], **listed}
-    nodes = {name: node(name, given, own, remapped) for name, own in extra.items()}
-    transport = {'image_transport': given['image_transport']}
+    if is_true(arguments, 'record'):
+        extra['episode_recorder'] = {'bag_dir': arguments['bag_dir'], **camera_list}
+    nodes = {name: node(name, arguments, own, remappings) for name, own in extra.items()}
+    transport = {'image_transport': arguments['image_transport']}
     if not cameras:
-        return {_EXTRACTOR: node(_EXTRACTOR, given, transport, remapped), **nodes}
-    return {**{camera: _extractor(camera, given, transport) for camera in cameras}, **nodes}
+        return {_EXTRACTOR: node(_EXTRACTOR, arguments, transport, remappings), **nodes}
+    return {**{camera: _extractor(camera, arguments, transport) for camera in cameras}, **nodes}
 
 
 def _extractor(
-    camera: str, given: Mapping[str, str], parameters: Mapping[str, Any]
+    camera: str, arguments: Mapping[str, str], parameters: Mapping[str, Any]
 ) -> LifecycleNode:
     """The extractor of one of several cameras, in the camera's namespace."""
-    namespace = given['namespace']
-    remapped = {**robot_remappings(namespace), **_camera_remappings(given)}
-    if given['odom_topic']:
-        remapped['odom'] = full_name(given['odom_topic'], namespace)
-    own = {**given, 'namespace': full_name(camera, namespace)}
-    return node(_EXTRACTOR, own, {**parameters, 'camera': camera.strip('/')}, remapped)
+    namespace = arguments['namespace']
+    remappings = {**robot_remappings(namespace), **_camera_remappings(arguments)}
+    if arguments['odom_topic']:
+        remappings['odom'] = full_name(arguments['odom_topic'], namespace)
+    own = {**arguments, 'namespace': full_name(camera, namespace)}
+    return node(_EXTRACTOR, own, {**parameters, 'camera': camera.strip('/')}, remappings)
 
 
-def _camera_remappings(given: Mapping[str, str]) -> dict[str, str]:
+def _camera_remappings(arguments: Mapping[str, str]) -> dict[str, str]:
     """Remappings of what a camera publishes, relative to its namespace.
 
     Raises:
         ConfigError: Several cameras were given one topic.
     """
-    remapped = {'image': given['image_topic'], 'camera_info': given['camera_info_topic']}
+    remapped = {'image': arguments['image_topic'], 'camera_info': arguments['camera_info_topic']}
     for name, topic in remapped.items():
-        if given['cameras'] and topic.startswith('/'):
+        if arguments['cameras'] and topic.startswith('/'):
             msg = (
                 f'{name}_topic is {topic!r}: with `cameras` expected a name relative to each, '
                 f'such as {topic.rsplit("/", 1)[-1]!r}'
@@ -192,71 +192,73 @@ def _camera_remappings(given: Mapping[str, str]) -> dict[str, str]:
 
 def node(
     name: str,
-    given: Mapping[str, str],
+    arguments: Mapping[str, str],
     parameters: Mapping[str, Any],
     remapped: Mapping[str, str] | None = None,
 ) -> LifecycleNode:
     """A node whose empty parameters and remappings are left as they are."""
-    file = given['params_file'] or str(shared_path('config', 'embodied_r.yaml'))
+    file = arguments['params_file'] or str(shared_path('config', 'embodied_r.yaml'))
     own = {key: value for key, value in parameters.items() if value != ''}
-    sim_time = {'use_sim_time': is_true(given, 'use_sim_time')}
+    sim_time = {'use_sim_time': is_true(arguments, 'use_sim_time')}
     return LifecycleNode(
         package='embodied_r_ros',
         executable=name,
         name=name,
-        namespace=given['namespace'],
+        namespace=arguments['namespace'],
         parameters=[file, {**sim_time, **own}],
         remappings=[(old, new) for old, new in (remapped or {}).items() if new],
-        ros_arguments=['--log-level', given['log_level']],
+        ros_arguments=['--log-level', arguments['log_level']],
         sigterm_timeout=_END_S,
-        prefix=given['prefix'] or None,
-        respawn=is_true(given, 'use_respawn'),
+        prefix=arguments['prefix'] or None,
+        respawn=is_true(arguments, 'use_respawn'),
         respawn_delay=2.0,
         output='screen',
     )
 
 
 def managed(
-    made: LifecycleNode, given: Mapping[str, str], after: LifecycleNode | None = None
+    lifecycle_node: LifecycleNode, arguments: Mapping[str, str], after: LifecycleNode | None = None
 ) -> list[LaunchDescriptionEntity]:
     """Start a node and, with `autostart`, bring it to active.
 
     That is done once after each start of its process; its lifecycle is the user's then.
 
     Args:
-        made: The node.
-        given: The arguments of the launch.
+        lifecycle_node: The node.
+        arguments: The arguments of the launch.
         after: Another node, whose becoming active is waited for before this one is configured.
     """
-    if not is_true(given, 'autostart'):
-        return [made]
-    configure = _change(made, Transition.TRANSITION_CONFIGURE)
-    activate = _change(made, Transition.TRANSITION_ACTIVATE)
+    if not is_true(arguments, 'autostart'):
+        return [lifecycle_node]
+    configure = _change(lifecycle_node, Transition.TRANSITION_CONFIGURE)
+    activate = _change(lifecycle_node, Transition.TRANSITION_ACTIVATE)
     again = [
         LogInfo(msg=f'trying again in {_TRY_AGAIN_S:.0f} s'),
         TimerAction(period=_TRY_AGAIN_S, actions=[configure]),
     ]
     # Configuring may fail until a model server is there.
-    failed = _on(made, 'configuring', 'unconfigured', again)
-    configured = _on(made, 'configuring', 'inactive', [activate], once=True)
+    on_failure = _on(lifecycle_node, 'configuring', 'unconfigured', again)
+    on_configured = _on(lifecycle_node, 'configuring', 'inactive', [activate], once=True)
     first = (
         configure if after is None else _on(after, 'activating', 'active', [configure], once=True)
     )
     return [
-        RegisterEventHandler(OnProcessStart(target_action=made, on_start=[configured, first])),
-        failed,
-        made,
+        RegisterEventHandler(
+            OnProcessStart(target_action=lifecycle_node, on_start=[on_configured, first])
+        ),
+        on_failure,
+        lifecycle_node,
     ]
 
 
-def served_models(given: Mapping[str, str]) -> list[ExecuteProcess]:
+def served_models(arguments: Mapping[str, str]) -> list[ExecuteProcess]:
     """The model servers of the profile; they end with the launch, and it fails with them."""
-    if given['model_server_url'] or not is_true(given, 'serve_models'):
+    if arguments['model_server_url'] or not is_true(arguments, 'serve_models'):
         return []
-    respawn = is_true(given, 'use_respawn')
+    respawn = is_true(arguments, 'use_respawn')
     return [
         ExecuteProcess(
-            cmd=serve_command(given['profile']),
+            cmd=serve_command(arguments['profile']),
             name='models',
             output='screen',
             sigterm_timeout=_END_S,

@@ -28,11 +28,11 @@ class _Image(NamedTuple):
     number: int | None  # as its publisher counts
 
 
-def look_for_camera(wanted: str = '') -> dict[str, Any]:
+def look_for_camera(wanted_topic: str = '') -> dict[str, Any]:
     """Listen to the images that are published.
 
     Args:
-        wanted: Topic to listen to; empty: the first one with images.
+        wanted_topic: Topic to listen to; empty: the first one with images.
 
     Returns:
         `topics` with images, the `topic` that was listened to (empty: none), `rate_hz`,
@@ -45,9 +45,9 @@ def look_for_camera(wanted: str = '') -> dict[str, Any]:
     executor = SingleThreadedExecutor(context=context)
     executor.add_node(node)
     try:
-        topics = _topics(node, executor, wanted)
-        topic = next((name for name in topics if name == wanted or not wanted), '')
-        heard = _listen(node, executor, topic, topics[topic]) if topic else []
+        topics = _topics(node, executor, wanted_topic)
+        topic = next((name for name in topics if name == wanted_topic or not wanted_topic), '')
+        images = _listen(node, executor, topic, topics[topic]) if topic else []
         is_one = bool(topic) and node.count_publishers(topic) == 1
     finally:
         executor.shutdown()
@@ -56,13 +56,13 @@ def look_for_camera(wanted: str = '') -> dict[str, Any]:
     return {
         'topics': list(topics),
         'topic': topic,
-        'rate_hz': round(len(heard) / _LISTEN_S, 1),
-        'age_s': round(heard[-1].age_s, 3) if heard else None,
-        'lost': lost([image.number for image in heard]) if is_one else None,
+        'rate_hz': round(len(images) / _LISTEN_S, 1),
+        'age_s': round(images[-1].age_s, 3) if images else None,
+        'lost': lost_count([image.number for image in images]) if is_one else None,
     }
 
 
-def lost(numbers: Sequence[int | None]) -> int | None:
+def lost_count(numbers: Sequence[int | None]) -> int | None:
     """How many images of one publisher did not come, by the numbers of those that did.
 
     Args:
@@ -70,40 +70,44 @@ def lost(numbers: Sequence[int | None]) -> int | None:
             tell.
 
     Returns:
-        None where it cannot be told.
+        None where it is unknown.
     """
-    known = [number for number in numbers if number is not None]
-    if not known or len(known) < len(numbers):
+    valid = [number for number in numbers if number is not None]
+    if not valid or len(valid) < len(numbers):
         return None
     # A publisher that was started again counts from one again.
-    return sum(max(0, after - before - 1) for before, after in pairwise(known))
+    return sum(max(0, after - before - 1) for before, after in pairwise(valid))
 
 
-def _topics(node: Node, executor: SingleThreadedExecutor, wanted: str) -> dict[str, str]:
+def _topics(node: Node, executor: SingleThreadedExecutor, wanted_topic: str) -> dict[str, str]:
     end = time.monotonic() + _LOOK_S
     while True:
-        found = {
+        kinds_by_topic = {
             name: kind
             for name, kinds in sorted(node.get_topic_names_and_types())
             for kind in kinds
             if kind in _KINDS and node.count_publishers(name)
         }
-        if time.monotonic() > end or wanted in found or (found and not wanted):
-            return found
+        if (
+            time.monotonic() > end
+            or wanted_topic in kinds_by_topic
+            or (kinds_by_topic and not wanted_topic)
+        ):
+            return kinds_by_topic
         executor.spin_once(timeout_sec=0.1)
 
 
 def _listen(node: Node, executor: SingleThreadedExecutor, topic: str, kind: str) -> list[_Image]:
     """The images that come, in order."""
-    heard: list[_Image] = []
+    images: list[_Image] = []
 
     def take(msg: Any, info: dict[str, int | None]) -> None:
         now_ns = node.get_clock().now().nanoseconds
         age_s = (now_ns - stamp_ns_from_msg(msg.header.stamp)) / 1e9
-        heard.append(_Image(age_s, info.get('publication_sequence_number')))
+        images.append(_Image(age_s, info.get('publication_sequence_number')))
 
     node.create_subscription(message_class(kind), topic, take, topics.SENSOR)
     end = time.monotonic() + _LISTEN_S
     while (left_s := end - time.monotonic()) > 0:
         executor.spin_once(timeout_sec=left_s)
-    return heard
+    return images

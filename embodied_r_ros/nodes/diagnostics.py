@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a node says of its own health: one task per node on `/diagnostics`, once a second."""
+"""A node's report of its own health: one task per node on `/diagnostics`, once a second."""
 
 from __future__ import annotations
 
@@ -45,21 +45,21 @@ class Health:
 def fallback_health(
     problems: Mapping[Rung, str], last_problem: str, values: Mapping[str, Any]
 ) -> Health:
-    """Health of a node whose models stand on a ladder.
+    """Health of a node whose models have fallbacks.
 
     Args:
-        problems: Why rungs are left out now.
+        problems: Why models are left out now.
         last_problem: Why the newest piece of work failed on all of them; empty: it did not.
         values: The node's other figures.
     """
     left_out = {f'{rung.name.lower()}_problem': text for rung, text in problems.items()}
-    told = {**values, **left_out}
+    details = {**values, **left_out}
     if last_problem:
-        return Health(Level.ERROR, last_problem, told)
+        return Health(Level.ERROR, last_problem, details)
     if left_out:
         name, text = next(iter(left_out.items()))
-        return Health(Level.WARN, f'a lower rung stands in; {name[:-8]}: {text}', told)
-    return Health(Level.OK, 'ready', told)
+        return Health(Level.WARN, f'a fallback stands in; {name[:-8]}: {text}', details)
+    return Health(Level.OK, 'ready', details)
 
 
 class Meter:

@@ -34,7 +34,7 @@ class Check:
     """The outcome of one check."""
 
     ok: bool
-    detail: str  # what was found
+    detail: str  # the result, in words
     remedy: str = ''  # what to do; empty where all is well
     values: dict[str, Any] = field(default_factory=dict)  # what was measured
 
@@ -80,9 +80,11 @@ def _rmw() -> Check:
     try:
         name = import_module('rclpy').get_rmw_implementation_identifier()
     except (ImportError, RuntimeError) as error:
-        asked = os.environ.get('RMW_IMPLEMENTATION') or 'the default middleware'
+        middleware = os.environ.get('RMW_IMPLEMENTATION') or 'the default middleware'
         why = ' '.join(str(error).split())[:200]
-        return Check(False, f'{asked} does not load ({why})', 'install it, or unset the variable')
+        return Check(
+            False, f'{middleware} does not load ({why})', 'install it, or unset the variable'
+        )
     reach = os.environ.get('ROS_AUTOMATIC_DISCOVERY_RANGE') or 'SUBNET'
     return Check(True, f'{name}, domain {os.environ.get("ROS_DOMAIN_ID") or 0}, reaches {reach}')
 
@@ -91,11 +93,11 @@ def _messages() -> Check:
     remedy = 'colcon build --packages-select embodied_r_msgs, and source the workspace'
     try:
         # In a clone, the folder of its definitions can be imported too: a package without a file.
-        compiled = import_module('embodied_r_msgs').__file__ is not None
+        has_messages = import_module('embodied_r_msgs').__file__ is not None
         definitions = interface_path('msg')
     except (ImportError, EmbodiedRError) as error:
         return Check(False, f'embodied_r_msgs is not there ({error})', remedy)
-    if not compiled:
+    if not has_messages:
         return Check(False, f'embodied_r_msgs is not compiled: only {definitions}', remedy)
     return Check(True, f'embodied_r_msgs, definitions in {definitions}')
 
@@ -110,8 +112,8 @@ def _model() -> Check:
 
 def _program(name: str, remedy: str) -> Check:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get('PATH', '')])
-    found = shutil.which(name, path=path)
-    return Check(bool(found), found or f'{name} is not installed', '' if found else remedy)
+    program = shutil.which(name, path=path)
+    return Check(bool(program), program or f'{name} is not installed', '' if program else remedy)
 
 
 def _simulator() -> Check:
@@ -137,8 +139,8 @@ def _clock() -> Check:
     if state == _UNSYNCHRONISED:
         remedy = 'run chrony on every host where cameras, models and nodes are on several'
         return Check(True, 'no time service keeps this clock', remedy, values)
-    known = 'kept by a time service' if state >= 0 else 'not known to be kept by a time service'
-    return Check(True, known, '', values)
+    detail = 'kept by a time service' if state >= 0 else 'not known to be kept by a time service'
+    return Check(True, detail, '', values)
 
 
 def server_check(url: str, *, is_wanted: bool) -> Check:
@@ -152,7 +154,7 @@ def server_check(url: str, *, is_wanted: bool) -> Check:
     try:
         info = HttpChatClient(config).info(_SERVER_S)
     except (ConfigError, ModelError) as error:
-        # What the environment says of tokens and certificates is wrong whoever is asked.
+        # A wrong variable for tokens or certificates is wrong for every server.
         is_setting = isinstance(error, ConfigError)
         remedy = 'embodied-r serve, or give --server URL'
         remedy = 'correct the variable, or unset it' if is_setting else remedy
@@ -161,13 +163,13 @@ def server_check(url: str, *, is_wanted: bool) -> Check:
     if not info.digest:
         return Check(True, f'{url} serves {info.name}; its files are not here', '', values)
     try:
-        expected = _digest_in_force()
+        digest = _digest_in_force()
     except (EmbodiedRError, OSError) as error:
         return Check(False, str(error), 'promote a model anew, or roll back', values)
     detail = f'{url} serves {info.name}, {info.digest}'
-    if info.digest == expected:
+    if info.digest == digest:
         return Check(True, detail, '', values)
-    remedy = f'this is not the model of profile embedded ({expected}): start its server again'
+    remedy = f'this is not the model of profile embedded ({digest}): start its server again'
     return Check(not is_wanted, detail, remedy, values)
 
 
@@ -176,30 +178,30 @@ def _digest_in_force() -> str:
     return model_digest(Path(server.model_argument()))
 
 
-def camera_check(found: dict[str, Any], wanted: str) -> Check:
-    """Judge what `nodes.camera_check.look_for_camera` heard."""
-    listed = ', '.join(found['topics']) or 'none'
-    if not found['topic']:
-        detail = f'nobody publishes {wanted or "images"} (topics with images: {listed})'
-        return Check(not wanted, detail, 'start the camera, then run doctor again', found)
-    if found['age_s'] is None:
+def camera_check(report: dict[str, Any], topic: str) -> Check:
+    """Judge the report of `nodes.camera_check.look_for_camera`."""
+    topics = ', '.join(report['topics']) or 'none'
+    if not report['topic']:
+        detail = f'nobody publishes {topic or "images"} (topics with images: {topics})'
+        return Check(not topic, detail, 'start the camera, then run doctor again', report)
+    if report['age_s'] is None:
         remedy = 'embodied-r doctor --json: see transport; or the camera publishes nothing'
-        return Check(False, f'{found["topic"]}: no image arrived', remedy, found)
-    detail = f'{found["topic"]}: {found["rate_hz"]} Hz, the newest {found["age_s"]} s old'
-    if found['lost']:
-        detail += f', {found["lost"]} were lost on the way'
-        return Check(False, detail, remedy_for_lost_images(os.environ), found)
-    ok = -_CLOCK_ERROR_S <= found['age_s'] <= _MAX_AGE_S
+        return Check(False, f'{report["topic"]}: no image arrived', remedy, report)
+    detail = f'{report["topic"]}: {report["rate_hz"]} Hz, the newest {report["age_s"]} s old'
+    if report['lost']:
+        detail += f', {report["lost"]} were lost on the way'
+        return Check(False, detail, remedy_for_lost_images(os.environ), report)
+    ok = -_CLOCK_ERROR_S <= report['age_s'] <= _MAX_AGE_S
     remedy = 'stamps and clock differ: set use_sim_time, or synchronise the hosts with chrony'
-    return Check(ok, detail, '' if ok else remedy, found)
+    return Check(ok, detail, '' if ok else remedy, report)
 
 
 def transport_check(measured: dict[str, Any]) -> Check:
     """Judge what `nodes.transport_check.measure` counted."""
-    sent, received = measured['sent'], measured['received']
-    detail = f'{received} of {sent} images arrived ({measured["reliability"]})'
-    remedy = '' if received == sent else remedy_for_lost_images(os.environ)
-    return Check(received == sent, detail, remedy, measured)
+    sent_count, received_count = measured['sent'], measured['received']
+    detail = f'{received_count} of {sent_count} images arrived ({measured["reliability"]})'
+    remedy = '' if received_count == sent_count else remedy_for_lost_images(os.environ)
+    return Check(received_count == sent_count, detail, remedy, measured)
 
 
 def other_publisher_check(measured: dict[str, Any]) -> Check:

@@ -99,7 +99,7 @@ class EpisodeRecorder(ManagedNode):
             self.subscribe(message_class(topic.type_name), name, take, topic.listen, raw=True)
         self.every(1.0, self._watch_the_disk)
 
-    def changed(self) -> None:
+    def reconfigure(self) -> None:
         """Take another limit of free space."""
         self._storage = self.parameters.config(StorageConfig)
 
@@ -215,7 +215,7 @@ class EpisodeRecorder(ManagedNode):
         return episode
 
     def _notes(self) -> dict[str, str]:
-        """Provenance of every node that has told it, this one first."""
+        """Provenance of every node that has published it, this one first."""
         notes = {
             self.get_fully_qualified_name(): self.provenance(),
             AUDIT_NOTE: self.parameters.config(AuditConfig).to_json(),
@@ -236,23 +236,23 @@ class EpisodeRecorder(ManagedNode):
         episode.stop(stop)
         self._last_problems = episode.result.problems if episode.result else ()
         if self._last_problems:
-            said = '; '.join(self._last_problems)
-            self.get_logger().warning(f'episode {stop.episode_id} fails its audit: {said}')
+            problems = '; '.join(self._last_problems)
+            self.get_logger().warning(f'episode {stop.episode_id} fails its audit: {problems}')
         self._marks.publish(mark_to_msg(ROS_MESSAGES, stop))
         return episode
 
     def _close(self, episode: EpisodeWriter) -> Any:
         """Close a bag in a thread of its own; returns what can be awaited."""
-        done = deferred(self)
+        future = deferred(self)
 
         def close() -> None:
             self._close_now(episode)
-            done.set_result(None)
+            future.set_result(None)
 
         self._closing = [thread for thread in self._closing if thread.is_alive()]
         self._closing.append(threading.Thread(target=close, name='close bag'))
         self._closing[-1].start()
-        return done
+        return future
 
     def _close_now(self, episode: EpisodeWriter) -> None:
         try:

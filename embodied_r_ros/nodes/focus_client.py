@@ -53,17 +53,17 @@ class FocusClient:
             CancelledError: `cancel` was set.
         """
         end = time.monotonic() + deadline_s
-        found: list[FocusText] = []
-        ordered = sorted(deltas, key=lambda delta: delta.camera)
-        for camera, group in groupby(ordered, key=lambda delta: delta.camera):
+        texts: list[FocusText] = []
+        by_camera = sorted(deltas, key=lambda delta: delta.camera)
+        for camera, group in groupby(by_camera, key=lambda delta: delta.camera):
             request = Focus.Request(
                 question=question,
                 options=list(options),
                 keyframe_ids=[delta.to_id for delta in group],
                 camera=camera,
             )
-            found += self._call(request, end, cancel)
-        return found
+            texts += self._call(request, end, cancel)
+        return texts
 
     def _call(
         self, request: Focus.Request, end: float, cancel: threading.Event | None
@@ -72,11 +72,11 @@ class FocusClient:
         if left_s <= 0 or not self._client.service_is_ready():
             return []
         request.deadline_s = left_s
-        done = threading.Event()
+        arrival = threading.Event()
         future = self._client.call_async(request)
-        future.add_done_callback(lambda _: done.set())
+        future.add_done_callback(lambda _: arrival.set())
         try:
-            while not done.wait(_POLL_S):
+            while not arrival.wait(_POLL_S):
                 if cancel is not None and cancel.is_set():
                     msg = 'the look was cancelled'
                     raise CancelledError(msg)

@@ -43,46 +43,46 @@ class Frames:
         node.while_active.callback(listener.unregister)
 
     def position_in(
-        self, position: Position, source: str, wanted: str, stamp_ns: int
+        self, position: Position, source: str, target: str, stamp_ns: int
     ) -> Position | NoPose:
-        """A position [m] of the frame `source` in the frame `wanted`, as it was at a stamp."""
-        pose = self.pose_in(source, wanted, stamp_ns)
+        """A position [m] of the frame `source` in the frame `target`, as it was at a stamp."""
+        pose = self.pose_in(source, target, stamp_ns)
         if isinstance(pose, NoPose):
             return pose
         x, y, z = pose.rotation() @ np.asarray(position) + np.asarray(pose.position)
         return float(x), float(y), float(z)
 
-    def pose_in(self, source: str, wanted: str, stamp_ns: int) -> Pose | NoPose:
-        """Pose of the frame `source` in the frame `wanted` at a stamp; 0: the newest."""
-        found = self._found(source, wanted, stamp_ns)
-        return found if isinstance(found, NoPose) else transform_from_msg(found)
+    def pose_in(self, source: str, target: str, stamp_ns: int) -> Pose | NoPose:
+        """Pose of the frame `source` in the frame `target` at a stamp; 0: the newest."""
+        transform = self._lookup(source, target, stamp_ns)
+        return transform if isinstance(transform, NoPose) else transform_from_msg(transform)
 
-    def newest(self, source: str, wanted: str) -> tuple[Pose, int] | NoPose:
-        """The newest pose of the frame `source` in the frame `wanted`, and its stamp [ns]."""
-        found = self._found(source, wanted, 0)
-        if isinstance(found, NoPose):
-            return found
-        return transform_from_msg(found), stamp_ns_from_msg(found.header.stamp)
+    def newest(self, source: str, target: str) -> tuple[Pose, int] | NoPose:
+        """The newest pose of the frame `source` in the frame `target`, and its stamp [ns]."""
+        transform = self._lookup(source, target, 0)
+        if isinstance(transform, NoPose):
+            return transform
+        return transform_from_msg(transform), stamp_ns_from_msg(transform.header.stamp)
 
-    def _found(self, source: str, wanted: str, stamp_ns: int) -> Any | NoPose:
+    def _lookup(self, source: str, target: str, stamp_ns: int) -> Any | NoPose:
         """The TransformStamped that tf2 has."""
         if self._buffer is None:
             return NoPose(
-                f'{source} is another frame than {wanted}, and tf2_ros is not installed: '
-                f'install it, or give positions in {wanted}'
+                f'{source} is another frame than {target}, and tf2_ros is not installed: '
+                f'install it, or give positions in {target}'
             )
         try:
-            return self._buffer.lookup_transform(wanted, source, Time(nanoseconds=stamp_ns))
+            return self._buffer.lookup_transform(target, source, Time(nanoseconds=stamp_ns))
         except self._failure as error:
-            return NoPose(f'{source} is not known in {wanted}: {error}')
+            return NoPose(f'{source} is not known in {target}: {error}')
 
-    def may_come(self, source: str, wanted: str, stamp_ns: int) -> bool:
+    def may_come(self, source: str, target: str, stamp_ns: int) -> bool:
         """Tell whether tf2 does not know a frame in another one yet, as it was at a stamp."""
-        source, wanted = source.lstrip('/'), wanted.lstrip('/')
-        if self._buffer is None or not source or not wanted or source == wanted or stamp_ns <= 0:
+        source, target = source.lstrip('/'), target.lstrip('/')
+        if self._buffer is None or not source or not target or source == target or stamp_ns <= 0:
             return False
         stamp = Time(nanoseconds=stamp_ns)
-        return not self._buffer.can_transform(wanted, source, stamp)
+        return not self._buffer.can_transform(target, source, stamp)
 
 
 @dataclass(frozen=True)
@@ -144,8 +144,8 @@ class FrameLine(Generic[Item]):
 
     def _must_wait(self, first: _InLine[Item]) -> bool:
         is_late = time.monotonic() >= first.end_s
-        wanted, _ = self._limits()
-        return not is_late and self._frames.may_come(first.source, wanted, first.stamp_ns)
+        target, _ = self._limits()
+        return not is_late and self._frames.may_come(first.source, target, first.stamp_ns)
 
 
 _TOOL_LOOK_S = 0.05
@@ -164,7 +164,7 @@ def follow_tool(
         node: The node; everything is called in its executor.
         frames: What tf knows; None: nothing, and no frame is named.
         tool_frame: Frame of the end effector; empty: the poses are those of `current_pose`.
-        task_frame: Frame in which tf is to tell where it is.
+        task_frame: Frame in which tf gives its pose.
         take: Takes a pose.
     """
     if frames is None or not tool_frame:
@@ -174,12 +174,12 @@ def follow_tool(
 
     def look() -> None:
         nonlocal taken_ns
-        found = frames.newest(tool_frame, task_frame)
-        if isinstance(found, NoPose):
-            msg = f'where the end effector is, is not known: {found.reason}'
+        newest = frames.newest(tool_frame, task_frame)
+        if isinstance(newest, NoPose):
+            msg = f'where the end effector is, is not known: {newest.reason}'
             node.log_problem(InputError(msg))
             return
-        pose, stamp_ns = found
+        pose, stamp_ns = newest
         if stamp_ns != taken_ns:
             taken_ns = stamp_ns
             take(pose_stamped_to_msg(ROS_MESSAGES, stamp_ns, pose))

@@ -135,7 +135,7 @@ class KeyframeExtractorNode(ManagedNode):
         self.while_active.callback(self._worker.close)
         self._listen(config)
 
-    def changed(self) -> None:
+    def reconfigure(self) -> None:
         """Take other selection settings from the next image on."""
         if self.is_active:
             self._extractor.selector.config = self.parameters.config(KeyframeConfig)
@@ -187,30 +187,31 @@ class KeyframeExtractorNode(ManagedNode):
     def _take_mark(self, msg: EpisodeMark) -> None:
         self._episode_id = msg.episode_id if msg.event == EpisodeMark.EVENT_START else ''
 
-    def _evaluate(self, arrival: _Arrival, dropped: int) -> None:
+    def _evaluate(self, arrival: _Arrival, drops: int) -> None:
         """Evaluate an image and publish it where it is a keyframe. Runs in the worker thread."""
         if arrival.episode_id != self._stream_episode_id:
             self._stream_episode_id = arrival.episode_id
             self._extractor.reset(arrival.episode_id)
-        image = self._completed(stamped_image(arrival.msg, arrival.count))
-        _, keyframe = self._extractor.process(image, dropped)
+        image = self._complete(stamped_image(arrival.msg, arrival.count))
+        _, keyframe = self._extractor.process(image, drops)
         if keyframe:
             self._output.publish(keyframe_to_msg(ROS_MESSAGES, keyframe))
             self._keyframes.tick()
             self._latency_s = (self.now_ns() - keyframe.stamp_ns) / NS_PER_S
 
-    def _completed(self, image: StampedImage) -> StampedImage:
-        """The image with what is known of its camera."""
+    def _complete(self, image: StampedImage) -> StampedImage:
+        """The image with the intrinsics and the pose of its camera, where known."""
         height, width = image.image.shape[:2]
-        known = self._intrinsics
-        fits = known is not None and (known.width, known.height) == (width, height)
-        if known is not None and not fits:
-            text = f'camera_info is of {known.width}x{known.height}, the image {width}x{height}'
+        intrinsics = self._intrinsics
+        fits = intrinsics is not None and (intrinsics.width, intrinsics.height) == (width, height)
+        if intrinsics is not None and not fits:
+            size = f'{intrinsics.width}x{intrinsics.height}'
+            text = f'camera_info is of {size}, the image {width}x{height}'
             self._note_problem(ImageError(text))
         if not image.stamp_ns:
             self._note_problem(ImageError('images have no stamp: set it in the camera driver'))
         pose = self._pose_at(image.stamp_ns)
-        return replace(image, intrinsics=known if fits else None, pose=pose)
+        return replace(image, intrinsics=intrinsics if fits else None, pose=pose)
 
     def _pose_at(self, stamp_ns: int) -> Pose | None:
         if not self._expects_odometry():

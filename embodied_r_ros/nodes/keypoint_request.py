@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Between the action PredictKeypoint and the question that it means, with what an arm tells."""
+"""From a goal of PredictKeypoint to its question, with the description of the arm."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ArmConfig:
-    """What is told of an arm when its next keypoint is asked for."""
+    """Settings of the description of an arm in keypoint questions."""
 
     robot: str = setting(
         '', 'robot of config/robots, or a YAML file, told with `current_pose`; empty: none'
@@ -74,13 +74,13 @@ class ArmConfig:
 
 @dataclass(frozen=True)
 class KeypointRequest:
-    """What is asked for: the questions, and the positions that the options mean."""
+    """A keypoint request: its questions, and the positions that the options mean."""
 
     task: str
     frame_id: str
     candidates: tuple[Position, ...]  # [m]
     question: Question
-    gripper: Question | None = None  # asked after the position; None: it is not
+    gripper: Question | None = None  # comes after the position; None: there is none
 
 
 @dataclass(frozen=True)
@@ -98,15 +98,15 @@ class KeypointOutcome(Outcome):
         """
         assert self.request
         task, frame_id = self.request.task, self.request.frame_id
-        made = proposal_of(self.answer, task, frame_id, self.request.candidates)
-        return with_gripper(made, self.gripper) if self.gripper else made
+        proposal = proposal_of(self.answer, task, frame_id, self.request.candidates)
+        return with_gripper(proposal, self.gripper) if self.gripper else proposal
 
 
 PoseIn = Callable[[str, str, int], 'Pose | NoPose']  # of a frame in another one, at a stamp [ns]
 
 
 class Arm:
-    """An arm: what its file tells, where it was, and how a camera sees its table."""
+    """An arm: its file, its poses, and how a camera sees its table."""
 
     def __init__(self, config: ArmConfig, pose_in: PoseIn | None = None) -> None:
         """Read its file, and take what knows frames (None: only the file does).
@@ -152,7 +152,7 @@ class Arm:
         Args:
             goal: Task and frame; and candidates, or none: they are sampled.
             now_ns: The time now [ns].
-            deltas: What was seen, oldest first.
+            deltas: The deltas, oldest first.
             seed: Decides what chance decides of the sampled candidates.
             gripper: Whether to ask for the gripper too.
 
@@ -161,14 +161,14 @@ class Arm:
                 not known, or words for axes do not hold for the camera.
             ConfigError: Candidates cannot be sampled with the file of the robot.
         """
-        told = self._told(goal.frame_id, deltas[-1].stamp_ns if deltas else 0)
+        description = self._describe(goal.frame_id, deltas[-1].stamp_ns if deltas else 0)
         if not goal.candidates:
-            sampled = self._sampled(goal.frame_id, now_ns, deltas, seed, told)
+            sampled = self._sample(goal.frame_id, now_ns, deltas, seed, description)
             goal = PredictKeypoint.Goal(
                 task=goal.task,
                 frame_id=goal.frame_id,
                 candidates=[
-                    vector_to_msg(ROS_MESSAGES, 'Point', told.meant(each.position))
+                    vector_to_msg(ROS_MESSAGES, 'Point', description.to_task_frame(each.position))
                     for each in sampled
                 ],
                 max_age_s=goal.max_age_s,
@@ -176,14 +176,18 @@ class Arm:
             )
             if self._robot and self._robot.candidates.labels:
                 goal.candidate_labels = [each.label for each in sampled]
-        question = self._question(goal, now_ns, told)
-        asked = None
+        question = self._question(goal, now_ns, description)
+        grip_question = None
         if gripper:
-            state = self._told_state(goal.frame_id, now_ns, told)
-            asked = gripper_question(goal.task, told.frame(goal.frame_id), told.metadata, state)
-            asked = replace(asked, max_age_s=question.max_age_s, view=question.view)
+            state = self._described_state(goal.frame_id, now_ns, description)
+            grip_question = gripper_question(
+                goal.task, description.frame(goal.frame_id), description.metadata, state
+            )
+            grip_question = replace(
+                grip_question, max_age_s=question.max_age_s, view=question.view
+            )
         candidates = tuple(vector_from_msg(point) for point in goal.candidates)
-        return KeypointRequest(goal.task, goal.frame_id, candidates, question, asked)
+        return KeypointRequest(goal.task, goal.frame_id, candidates, question, grip_question)
 
     def question_of(self, goal: Any, now_ns: int, seen_ns: int = 0) -> Question:
         """Make the question that a goal or request with candidates means.
@@ -197,26 +201,30 @@ class Arm:
             InputError: It contradicts itself, where the arm is is not known, or words for axes do
                 not hold for the camera.
         """
-        return self._question(goal, now_ns, self._told(goal.frame_id, seen_ns))
+        return self._question(goal, now_ns, self._describe(goal.frame_id, seen_ns))
 
-    def _question(self, goal: Any, now_ns: int, told: ArmDescription) -> Question:
-        candidates = [told.told(vector_from_msg(point)) for point in goal.candidates]
-        state = self._told_state(goal.frame_id, now_ns, told)
-        frame_id, labels = told.frame(goal.frame_id), goal.candidate_labels
-        question = keypoint_question(goal.task, frame_id, candidates, labels, told.metadata, state)
+    def _question(self, goal: Any, now_ns: int, description: ArmDescription) -> Question:
+        candidates = [
+            description.to_description_frame(vector_from_msg(point)) for point in goal.candidates
+        ]
+        state = self._described_state(goal.frame_id, now_ns, description)
+        frame_id, labels = description.frame(goal.frame_id), goal.candidate_labels
+        question = keypoint_question(
+            goal.task, frame_id, candidates, labels, description.metadata, state
+        )
         max_age_s, deadline_s = seconds(goal.max_age_s), seconds(goal.deadline_s)
-        return replace(question, max_age_s=max_age_s, deadline_s=deadline_s, view=told.view)
+        return replace(question, max_age_s=max_age_s, deadline_s=deadline_s, view=description.view)
 
-    def _sampled(
+    def _sample(
         self,
         frame_id: str,
         now_ns: int,
         deltas: Sequence[SemanticDelta],
         seed: str,
-        told: ArmDescription,
+        description: ArmDescription,
     ) -> tuple[Candidate, ...]:
-        """Candidates by what is seen and where the end effector is, in the frame that is told."""
-        robot, view = told.robot, told.view
+        """Candidates by the things in view and the end effector, in the description frame."""
+        robot, view = description.robot, description.view
         if robot is None:
             msg = (
                 'no candidates: give some, or set arm.robot, whose file tells how they are sampled'
@@ -228,20 +236,20 @@ class Arm:
                 "is not known: set camera_position in the robot's file, or arm.camera_frame"
             )
             raise InputError(msg)
-        tool = told.told(self._state(frame_id, now_ns))
+        tool = description.to_description_frame(self._state(frame_id, now_ns))
         things = seen_things(deltas, view)
         return propose_candidates(things, tool, robot.metadata, robot.candidates, seed)
 
-    def _told(self, frame_id: str, seen_ns: int) -> ArmDescription:
-        """What is told of the arm for positions of a frame, and how its camera sees the table."""
+    def _describe(self, frame_id: str, seen_ns: int) -> ArmDescription:
+        """Describe the arm for positions of a frame, and how its camera sees the table."""
         if self._robot is None:
             return ArmDescription()
         task_frame, frame = self.frame_id, self._config.camera_frame
         if frame_id != task_frame:
             msg = f"positions are in {frame_id!r}: expected the robot's frame {task_frame!r}"
             raise InputError(msg)
-        known = self.pose_in(frame, task_frame, 0) if frame and self.pose_in else None
-        camera = known if isinstance(known, Pose) else None
+        pose = self.pose_in(frame, task_frame, 0) if frame and self.pose_in else None
+        camera = pose if isinstance(pose, Pose) else None
         if frame and camera is None:
             return ArmDescription(self._robot)
         then = self._poses.at(seen_ns)
@@ -249,9 +257,15 @@ class Arm:
         told = describe_arm(self._robot, camera, tool, self._intrinsics)
         return replace(told, view=told.view and replace(told.view, name=self._config.camera))
 
-    def _told_state(self, frame_id: str, now_ns: int, told: ArmDescription) -> Position | None:
-        """Where the end effector is now, in the frame that is told [m]; None: it is not told."""
-        return told.told(self._state(frame_id, now_ns)) if told.robot else None
+    def _described_state(
+        self, frame_id: str, now_ns: int, description: ArmDescription
+    ) -> Position | None:
+        """Where the end effector is now, in the description frame [m]; None: not stated."""
+        return (
+            description.to_description_frame(self._state(frame_id, now_ns))
+            if description.robot
+            else None
+        )
 
     def _state(self, frame_id: str, now_ns: int) -> Position:
         """Where the end effector is now, in the frame of the candidates [m]."""
@@ -278,7 +292,7 @@ def fill_keypoint(goal: Any, result: Any, outcome: Outcome) -> KeypointProposal 
     result.error_code = outcome.code.value if outcome.code else Ask.Result.ERROR_NONE
     result.error_msg = outcome.message
     result.termination_reason = outcome.termination.value
-    if not isinstance(outcome, KeypointOutcome):  # nothing was asked
+    if not isinstance(outcome, KeypointOutcome):  # no question was put
         if not goal.candidates:
             result.error_code = PredictKeypoint.Result.ERROR_NO_CANDIDATES
         return None

@@ -3,7 +3,7 @@
 
 A request is one question, or two: the position, then the gripper. The standing task follows what
 becomes of its proposals at the gate and at the end effector, and puts the next one then. Whatever
-is said here is a proposal, never a command.
+is published here is a proposal, never a command.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ if TYPE_CHECKING:
     from embodied_r_ros.scene.memory import LiveMemory
     from geometry_msgs.msg import PoseStamped
 
-    Done = Callable[[Outcome], None]
+    Deliver = Callable[[Outcome], None]
 
     class Asker(Protocol):
-        """What puts questions to the desk."""
+        """What puts questions into the queue."""
 
-        def put(self, question: Question, done: Done, listener: Listener) -> QueuedQuestion:
-            """Put a question; `done` is called once."""
+        def put(self, question: Question, deliver: Deliver, listener: Listener) -> QueuedQuestion:
+            """Put a question; `deliver` is called once."""
 
-        def cancel(self, ticket: QueuedQuestion) -> None:
+        def cancel(self, question: QueuedQuestion) -> None:
             """Cancel a question."""
 
         def is_idle(self) -> bool:
@@ -71,8 +71,8 @@ class KeypointServer:
 
         Args:
             node: The node whose parameters hold the task.
-            arm: What is known of the arm.
-            memory: What was seen.
+            arm: The arm, as its file and topics describe it.
+            memory: The deltas.
             asker: Puts questions.
             run_id: Names candidates outside of episodes, for their seed.
 
@@ -81,7 +81,10 @@ class KeypointServer:
         """
         self._node, self._arm, self._memory = node, arm, memory
         self._asker, self._run_id = asker, run_id
-        self._asked_in, self._asked = '', 0  # requests in an episode, or outside of one
+        self._request_scope, self._request_count = (
+            '',
+            0,
+        )  # requests in an episode, or outside of one
         self._round = 0  # of the standing task; answers of earlier ones do not count
         self._answers: SimpleQueue[tuple[int, Any, Outcome]] = SimpleQueue()
         self._task = StandingTask(self._config())
@@ -112,7 +115,7 @@ class KeypointServer:
         self._round += 1
         self._task.reset()
 
-    def changed(self) -> None:
+    def reconfigure(self) -> None:
         """Take up another task.
 
         Raises:
@@ -137,29 +140,31 @@ class KeypointServer:
             self._task.see_pose(position, stamp_ns_from_msg(msg.header.stamp))
 
     def _take_accepted(self, msg: KeypointProposal) -> None:
-        self._task.accepted(msg.id, vector_from_msg(msg.pose.pose.position), self._node.now_ns())
+        self._task.note_acceptance(
+            msg.id, vector_from_msg(msg.pose.pose.position), self._node.now_ns()
+        )
 
     def _take_refused(self, msg: DiagnosticStatus) -> None:
-        refused = next((value.value for value in msg.values if value.key == 'id'), '')
-        self._task.refused(refused, self._node.now_ns())
+        proposal_id = next((value.value for value in msg.values if value.key == 'id'), '')
+        self._task.note_refusal(proposal_id, self._node.now_ns())
 
     def _look(self) -> None:
-        """Publish what was answered for the task, and ask for the next keypoint of it."""
-        while (answered := self._next_answer()) is not None:
-            self._propose(*answered)
+        """Publish the answers to the task, and ask for the next keypoint of it."""
+        while (answer := self._next_answer()) is not None:
+            self._propose(*answer)
         deltas = self._memory.deltas()
         now_ns = self._node.now_ns()
         newest_ns = deltas[-1].stamp_ns if deltas else 0
         if not self._asker.is_idle() or not self._task.wants(now_ns, newest_ns):
             return
-        self._task.asked(now_ns)
+        self._task.note_request(now_ns)
         goal = PredictKeypoint.Goal(task=self._task.config.task, frame_id=self._arm.frame_id)
         this_round = self._round
 
-        def done(outcome: Outcome) -> None:
+        def deliver(outcome: Outcome) -> None:
             self._answers.put((this_round, goal, outcome))
 
-        self._ask(goal, done, lambda phase, text: None, standing=True)
+        self._ask(goal, deliver, lambda phase, text: None, standing=True)
 
     def _next_answer(self) -> tuple[int, Any, Outcome] | None:
         try:
@@ -173,14 +178,14 @@ class KeypointServer:
         result = PredictKeypoint.Result()
         fill_keypoint(goal, result, outcome)
         # Before it is published: the gate may be quick.
-        self._task.answered(result.proposal.id, self._node.now_ns())
+        self._task.note_answer(result.proposal.id, self._node.now_ns())
         if result.proposal.id:
             self._proposals.publish(result.proposal)
         elif outcome.termination not in _ENDED:
             self._node.log_problem(InputError(f'no keypoint for arm.task: {result.error_msg}'))
 
     def _ask(
-        self, goal: Any, done: Done, listener: Listener, *, standing: bool = False
+        self, goal: Any, deliver: Deliver, listener: Listener, *, standing: bool = False
     ) -> _QueuedKeypoint | None:
         gripper = self._node.parameters.config(ArmTaskConfig).gripper
         try:
@@ -188,21 +193,27 @@ class KeypointServer:
                 goal, self._node.now_ns(), self._memory.deltas(), self._seed(), gripper=gripper
             )
         except (InputError, ConfigError) as error:
-            done(Outcome.refused(Question(goal.task), '', RefusalCode.BAD_QUESTION, str(error)))
+            deliver(Outcome.refused(Question(goal.task), '', RefusalCode.BAD_QUESTION, str(error)))
             return None
-        ticket = _QueuedKeypoint(self._asker)
+        pending = _QueuedKeypoint(self._asker)
         question = replace(request.question, standing=standing)
-        ticket.put(question, lambda outcome: self._then(ticket, request, outcome, done), listener)
-        return ticket
+        pending.put(
+            question, lambda outcome: self._then(pending, request, outcome, deliver), listener
+        )
+        return pending
 
     def _then(
-        self, ticket: _QueuedKeypoint, request: KeypointRequest, outcome: Outcome, done: Done
+        self,
+        pending: _QueuedKeypoint,
+        request: KeypointRequest,
+        outcome: Outcome,
+        deliver: Deliver,
     ) -> None:
-        """Ask for the gripper where a position was chosen. Runs in a thread of the desk."""
-        made = KeypointOutcome(**vars(outcome), request=request)
+        """Ask for the gripper where a position was chosen. Runs in a thread of the queue."""
+        keypoint = KeypointOutcome(**vars(outcome), request=request)
         chosen = outcome.is_completed and outcome.answer.kind is AnswerKind.CHOICE
         if request.gripper is None or not chosen:
-            done(made)
+            deliver(keypoint)
             return
         allowed_s = request.question.deadline_s or self._reasoner().deadline_s
         left_s = max(_LEAST_S, allowed_s - outcome.answer.latency_ns / NS_PER_S)
@@ -210,11 +221,11 @@ class KeypointServer:
 
         def finish(gripper: Outcome) -> None:
             if gripper.is_completed:
-                done(replace(made, gripper=gripper.answer))
+                deliver(replace(keypoint, gripper=gripper.answer))
             else:
-                done(KeypointOutcome(**vars(gripper), request=request))
+                deliver(KeypointOutcome(**vars(gripper), request=request))
 
-        ticket.put(question, finish, lambda phase, text: None)
+        pending.put(question, finish, lambda phase, text: None)
 
     def _reasoner(self) -> ReasonerConfig:
         return self._node.parameters.config(ReasonerConfig)
@@ -222,10 +233,10 @@ class KeypointServer:
     def _seed(self) -> str:
         """Id of a request, which decides its candidates: episode or run, and a number."""
         where = self._memory.episode_id or self._run_id
-        if where != self._asked_in:
-            self._asked_in, self._asked = where, 0
-        self._asked += 1
-        return f'{where}/{self._asked - 1}'
+        if where != self._request_scope:
+            self._request_scope, self._request_count = where, 0
+        self._request_count += 1
+        return f'{where}/{self._request_count - 1}'
 
     def _fill(self, goal: Any, result: Any, outcome: Outcome) -> Any:
         if fill_keypoint(goal, result, outcome):
@@ -238,23 +249,23 @@ class _QueuedKeypoint:
 
     def __init__(self, asker: Asker) -> None:
         self._asker = asker
-        self._tickets: list[QueuedQuestion] = []
+        self._questions: list[QueuedQuestion] = []
         self._is_cancelled = False
         self._lock = threading.Lock()
 
-    def put(self, question: Question, done: Done, listener: Listener) -> None:
+    def put(self, question: Question, deliver: Deliver, listener: Listener) -> None:
         """Put a question, which is cancelled at once where the request was."""
-        ticket = self._asker.put(question, done, listener)
+        request = self._asker.put(question, deliver, listener)
         with self._lock:
-            self._tickets.append(ticket)
+            self._questions.append(request)
             is_cancelled = self._is_cancelled
         if is_cancelled:
-            self._asker.cancel(ticket)
+            self._asker.cancel(request)
 
     def cancel(self) -> None:
         """Cancel them."""
         with self._lock:
             self._is_cancelled = True
-            tickets = list(self._tickets)
-        for ticket in tickets:
-            self._asker.cancel(ticket)
+            questions = list(self._questions)
+        for question in questions:
+            self._asker.cancel(question)

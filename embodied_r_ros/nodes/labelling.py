@@ -28,7 +28,7 @@ _NOT_RECORDED = 'the label was not recorded: the disk is too slow, or full'
 
 
 class Labelling:
-    """Brings labels to the disk and tells of them, once each.
+    """Brings labels to the disk and reports them, once each.
 
     A label that the disk does not take in time waits for it. The same label, given again by
     somebody who was told so, waits with the first one and is not written twice.
@@ -37,7 +37,7 @@ class Labelling:
     def __init__(self, node: ManagedNode, tell: Callable[[AnswerLabel], None]) -> None:
         """Take the recorder, and what is called with every label that is on the disk."""
         self._node, self._tell = node, tell
-        self._on_the_way: dict[tuple[str, AnswerLabel], Any] = {}  # futures, by what was said
+        self._on_the_way: dict[tuple[str, AnswerLabel], Any] = {}  # futures, by label
 
     async def take(
         self,
@@ -50,17 +50,17 @@ class Labelling:
 
         Args:
             episode: The running episode; None: there is none.
-            request: What the operator says.
+            request: The operator's verdict.
             response: Gets the id of the answer once the disk has the label, or an error: it was
                 refused, or the disk has not taken it yet.
             timeout_s: How long the disk is waited for [s].
         """
-        said = _checked(episode, request, response)
-        if not episode or not said:
+        label = _check(episode, request, response)
+        if not episode or not label:
             return response
-        is_safe = await in_time(self._node, self._written(episode, said), timeout_s)
+        is_safe = await in_time(self._node, self._write(episode, label), timeout_s)
         if is_safe:
-            response.answer_id = said.answer_id
+            response.answer_id = label.answer_id
             return response
         response.error_code = response.ERROR_BAD_LABEL
         response.error_msg = episode.stats().error or _NOT_RECORDED
@@ -71,12 +71,12 @@ class Labelling:
             )
         return response
 
-    def _written(self, episode: EpisodeWriter, said: AnswerLabel) -> Any:
-        """A future that tells whether the disk has a label; the one of before where it waits."""
-        key = episode.start.episode_id, said
+    def _write(self, episode: EpisodeWriter, draft: AnswerLabel) -> Any:
+        """A future that tells whether the disk has a label; the earlier one where it waits."""
+        key = episode.start.episode_id, draft
         if key not in self._on_the_way:
             future = self._on_the_way[key] = deferred(self._node)
-            label = replace(said, stamp_ns=self._node.now_ns())
+            label = replace(draft, stamp_ns=self._node.now_ns())
             future.add_done_callback(partial(self._end, key, label))
             if episode.label(label):
                 episode.when_safe(future.set_result)
@@ -92,26 +92,26 @@ class Labelling:
             self._node.get_logger().error(f'the label on {label.answer_id} was not recorded')
 
 
-def _checked(
+def _check(
     episode: EpisodeWriter | None, request: LabelAnswer.Request, response: LabelAnswer.Response
 ) -> AnswerLabel | None:
-    """What an operator says, without a stamp; None: it is refused, and the response says why."""
+    """An operator's label, without a stamp; None: it is refused, and the response says why."""
     if not episode:
         response.error_code = response.ERROR_NOT_RECORDING
         response.error_msg = 'no episode is running: labels belong to the bag of their answer'
         return None
-    found = episode.answers.find(request.answer_id)
-    if found is None:
+    answer = episode.answers.find(request.answer_id)
+    if answer is None:
         response.error_code = response.ERROR_NO_SUCH_ANSWER
-        wanted = repr(request.answer_id) if request.answer_id else 'any'
-        response.error_msg = f'this episode has no answer {wanted}'
+        answer_name = repr(request.answer_id) if request.answer_id else 'any'
+        response.error_msg = f'this episode has no answer {answer_name}'
         return None
     try:
         verdict = check_label(request.verdict, request.correction)
     except InputError as error:
         response.error_code, response.error_msg = response.ERROR_BAD_LABEL, str(error)
         return None
-    return AnswerLabel(0, found, verdict, request.correction, request.operator_name)
+    return AnswerLabel(0, answer, verdict, request.correction, request.operator_name)
 
 
 _STOP_TIMEOUT_S = 5.0
@@ -125,11 +125,11 @@ class Recovering:
 
         Args:
             folder: Folder of the episodes.
-            logger: The node's; each episode is told.
+            logger: The node's; it gets a line for each episode.
         """
         self._folder = folder
         self._log = logger
-        self._done: list[Recovery] = []
+        self._recoveries: list[Recovery] = []
         self._failure = ''
         self._is_stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name='recover episodes', daemon=True)
@@ -142,16 +142,16 @@ class Recovering:
 
     def values(self) -> dict[str, Any]:
         """How far it is, for the diagnostics."""
-        good = sum(not done.reason for done in tuple(self._done))
+        good = sum(not recovery.reason for recovery in tuple(self._recoveries))
         return {
             'recovering': self._thread.is_alive(),
             'recovered': good,
-            'not_recovered': len(self._done) - good,
+            'not_recovered': len(self._recoveries) - good,
         }
 
     def problem(self) -> str:
-        """What is left to people; empty: nothing is."""
-        bad = [done for done in tuple(self._done) if not done.is_good]
+        """What a person has to repair; empty: nothing."""
+        bad = [recovery for recovery in tuple(self._recoveries) if not recovery.is_good]
         return self._failure or (f'{bad[0].episode.name}: {bad[0].text()}' if bad else '')
 
     def _run(self) -> None:
@@ -160,17 +160,17 @@ class Recovering:
         except OSError as error:
             self._failure = f'episodes cannot be read: {error}'
             return
-        for done in recover_all(episodes, lambda: not self._is_stopped.is_set()):
-            if done.was_closed:
+        for recovery in recover_all(episodes, lambda: not self._is_stopped.is_set()):
+            if recovery.was_closed:
                 continue
-            if self._is_stopped.is_set() and done.reason:
+            if self._is_stopped.is_set() and recovery.reason:
                 return
-            self._done.append(done)
-            said = f'episode {done.episode.name} was not closed: {done.text()}'
-            if done.is_good:  # a place in the code may log at one level only
-                self._log.info(said)
+            self._recoveries.append(recovery)
+            text = f'episode {recovery.episode.name} was not closed: {recovery.text()}'
+            if recovery.is_good:  # a place in the code may log at one level only
+                self._log.info(text)
             else:
-                self._log.error(said)
+                self._log.error(text)
 
 
 def _is_left_behind(episode: Path) -> bool:

@@ -41,7 +41,7 @@ def seconds(value: float) -> float:
 
 _AUTOSTART = 'configure and activate at start, where nothing manages the lifecycle'
 _SAY_AGAIN_S = 5.0
-_FAILED_S = 60.0  # so long a callback that failed is told on diagnostics
+_FAILED_S = 60.0  # so long diagnostics show a callback that failed
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
 
 
@@ -88,7 +88,7 @@ class ManagedNode(LifecycleNode):
             EmbodiedRError: It cannot run; the message says what to do.
         """
 
-    def changed(self) -> None:
+    def reconfigure(self) -> None:
         """Take up parameters that changed while configured."""
 
     def report(self) -> Health:
@@ -115,11 +115,11 @@ class ManagedNode(LifecycleNode):
 
     def publisher(self, kind: type[Any], topic: str, profile: QoSProfile) -> Publisher:
         """Make a publisher that lives while the node is configured and speaks while active."""
-        made = self.create_lifecycle_publisher(
+        publisher = self.create_lifecycle_publisher(
             kind, topic, copy(profile), qos_overriding_options=topics.overridable()
         )
-        self.while_configured.callback(self.destroy_lifecycle_publisher, made)
-        return made
+        self.while_configured.callback(self.destroy_lifecycle_publisher, publisher)
+        return publisher
 
     def subscribe(
         self,
@@ -131,7 +131,7 @@ class ManagedNode(LifecycleNode):
         raw: bool = False,
     ) -> None:
         """Subscribe while the node is active."""
-        made = self.create_subscription(
+        subscription = self.create_subscription(
             kind,
             topic,
             callback,
@@ -140,18 +140,18 @@ class ManagedNode(LifecycleNode):
             qos_overriding_options=topics.overridable(),
             event_callbacks=topics.subscription_events(partial(self._note_bad_qos, topic)),
         )
-        self.while_active.callback(self.destroy_subscription, made)
+        self.while_active.callback(self.destroy_subscription, subscription)
 
     def serve(self, kind: type[Any], name: str, callback: Any, group: Any = None) -> None:
         """Offer a service while the node is configured."""
-        made = self.create_service(kind, name, callback, callback_group=group)
-        self.while_configured.callback(self.destroy_service, made)
+        service = self.create_service(kind, name, callback, callback_group=group)
+        self.while_configured.callback(self.destroy_service, service)
 
     def every(self, period_s: float, callback: Callable[[], None]) -> Timer:
         """Call back regularly while the node is active, by the steady clock."""
-        made = self.create_timer(period_s, callback, clock=STEADY)
-        self.while_active.callback(self.destroy_timer, made)
-        return made
+        timer = self.create_timer(period_s, callback, clock=STEADY)
+        self.while_active.callback(self.destroy_timer, timer)
+        return timer
 
     def when_clock_jumps_back(self, callback: Callable[[], None]) -> None:
         """Call back while active when ROS time jumps back: a bag starts again, a simulation."""
@@ -179,20 +179,20 @@ class ManagedNode(LifecycleNode):
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Configure, or say in one line why not."""
         del state
-        done = self._attempt('configured', self._configure, self.while_configured)
-        self.parameters.is_configured = done == SUCCESS
-        return done
+        result = self._attempt('configured', self._configure, self.while_configured)
+        self.parameters.is_configured = result == SUCCESS
+        return result
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Activate, or say in one line why not."""
         super().on_activate(state)
-        done = self._attempt('activated', self.activate, self.while_active)
-        self.is_active = done == SUCCESS
-        if done == SUCCESS:
+        result = self._attempt('activated', self.activate, self.while_active)
+        self.is_active = result == SUCCESS
+        if result == SUCCESS:
             self.publish_provenance()
         else:
             super().on_deactivate(state)
-        return done
+        return result
 
     def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """End what runs while active."""
@@ -224,7 +224,7 @@ class ManagedNode(LifecycleNode):
         self._provenance = self.publisher(String, 'provenance', topics.LATCHED)
 
     def _attempt(
-        self, what: str, step: Callable[[], None], made: ExitStack
+        self, what: str, step: Callable[[], None], stack: ExitStack
     ) -> TransitionCallbackReturn:
         # rclpy swallows what a transition raises, so it is logged here.
         try:
@@ -235,12 +235,12 @@ class ManagedNode(LifecycleNode):
             self.get_logger().error(f'not {what}:\n{traceback.format_exc()}')
         else:
             return SUCCESS
-        self._undo(made)
+        self._undo(stack)
         return FAILURE
 
-    def _undo(self, made: ExitStack) -> None:
+    def _undo(self, stack: ExitStack) -> None:
         try:
-            made.close()
+            stack.close()
         except Exception:
             self.get_logger().error(f'clean-up went wrong:\n{traceback.format_exc()}')
 
@@ -249,7 +249,7 @@ class ManagedNode(LifecycleNode):
         service = self._service_change_state
         change_state = service.callback
 
-        def guarded(request: Any, response: Any) -> Any:
+        def guard(request: Any, response: Any) -> Any:
             try:
                 return change_state(request, response)
             except Exception as error:
@@ -257,11 +257,11 @@ class ManagedNode(LifecycleNode):
                 response.success = False
                 return response
 
-        service.callback = guarded
+        service.callback = guard
 
     def _parameters_changed(self) -> None:
         if self.parameters.is_configured:
-            self.changed()
+            self.reconfigure()
             self.publish_provenance()
 
     def _note_bad_qos(self, topic: str) -> None:

@@ -55,16 +55,18 @@ class Parameters:
         self.on_change: Callable[[], None] = lambda: None
         self._configs: dict[type[Any], Any] = {}
         self._problems: dict[type[Any], str] = {}
-        self._given: dict[type[Any], dict[str, Any]] = {}  # where they are not allowed
+        self._invalid_values: dict[type[Any], dict[str, Any]] = {}  # where they are not allowed
         self._owners: dict[str, tuple[type[Any], str]] = {}
         self.warnings: list[str] = []
         # rclpy has no public way to see a value before it is declared.
-        given = {name: p.value for name, p in getattr(node, '_parameter_overrides', {}).items()}
-        self._chosen = set(given)  # by the user, at start or since
+        overrides = {
+            name: p.value for name, p in getattr(node, '_parameter_overrides', {}).items()
+        }
+        self._chosen = set(overrides)  # by the user, at start or since
         self._is_suggesting = False
         for kind, prefix in groups.items():
-            self._declare(node, prefix, kind, given)
-        self._warn_of_unused(given, [prefix for prefix in groups.values() if prefix])
+            self._declare(node, prefix, kind, overrides)
+        self._warn_of_unused(overrides, [prefix for prefix in groups.values() if prefix])
         node.add_on_set_parameters_callback(self._change)
 
     def config(self, kind: type[Config]) -> Config:
@@ -75,8 +77,8 @@ class Parameters:
         """
         if kind in self._problems:
             raise ConfigError(self._problems[kind])
-        made: Config = self._configs[kind]
-        return made
+        config: Config = self._configs[kind]
+        return config
 
     def suggest(self, kind: type[Any], values: Mapping[str, Any]) -> None:
         """Set what the user has not chosen in a group: to these values, or to its default.
@@ -84,9 +86,9 @@ class Parameters:
         Raises:
             ConfigError: A value is not allowed.
         """
-        wanted = {**{name: getattr(kind(), name) for name in setting_infos(kind)}, **values}
+        targets = {**{name: getattr(kind(), name) for name in setting_infos(kind)}, **values}
         free = [
-            Parameter(name, value=_plain(wanted[field]))
+            Parameter(name, value=_plain(targets[field]))
             for name, (owner, field) in self._owners.items()
             if owner is kind and name not in self._chosen
         ]
@@ -105,18 +107,20 @@ class Parameters:
             for name, (kind, field) in sorted(self._owners.items())
         }
 
-    def _declare(self, node: Node, prefix: str, kind: type[Any], given: Mapping[str, Any]) -> None:
+    def _declare(
+        self, node: Node, prefix: str, kind: type[Any], overrides: Mapping[str, Any]
+    ) -> None:
         names = {f.name: f'{prefix}.{f.name}' if prefix else f.name for f in fields(kind)}
         defaults = kind()
         values = {
-            field: _fitting(given[name], getattr(defaults, field))
+            field: _fitting(overrides[name], getattr(defaults, field))
             for field, name in names.items()
-            if name in given
+            if name in overrides
         }
         try:
             self._configs[kind] = config_from_mapping(kind, values)
         except ConfigError as error:
-            self._configs[kind], self._given[kind] = defaults, values
+            self._configs[kind], self._invalid_values[kind] = defaults, values
             self._problems[kind] = f'parameter {prefix + "." if prefix else ""}{error}'
         for field, info in setting_infos(kind).items():
             # A range would make rclpy refuse to start with a value outside it.
@@ -130,25 +134,25 @@ class Parameters:
         """Tell whether a setting is read when the node is configured only."""
         return info.read_only or kind in self._at_configure
 
-    def _warn_of_unused(self, given: Mapping[str, Any], prefixes: Sequence[str]) -> None:
+    def _warn_of_unused(self, overrides: Mapping[str, Any], prefixes: Sequence[str]) -> None:
         """Notice what was misspelt, or is no setting of a group that the node has.
 
         Other names are left alone: one file may hold the parameters of several nodes.
         """
-        for name in sorted(given.keys() - self._owners.keys()):
+        for name in sorted(overrides.keys() - self._owners.keys()):
             near = difflib.get_close_matches(name, self._owners, n=1, cutoff=0.8)
             group = next((f'{p}.' for p in prefixes if name.startswith(f'{p}.')), '')
             if near:
                 hint = f'did you mean {near[0]!r}?'
             elif group:
-                known = sorted(owner for owner in self._owners if owner.startswith(group))
-                hint = f'known: {", ".join(known)}'
+                names = sorted(owner for owner in self._owners if owner.startswith(group))
+                hint = f'known: {", ".join(names)}'
             if near or group:
                 self.warnings.append(f'parameter {name!r} is not used: {hint}')
 
     def _change(self, parameters: Sequence[Parameter]) -> SetParametersResult:
         """Take a change of some parameters as a whole, or refuse it."""
-        changed: dict[type[Any], dict[str, Any]] = {}
+        changes: dict[type[Any], dict[str, Any]] = {}
         for parameter in parameters:
             if parameter.name not in self._owners:
                 continue
@@ -157,31 +161,31 @@ class Parameters:
                 reason = f'{parameter.name} {_AT_CONFIGURE}: deactivate, cleanup, set, configure'
                 return SetParametersResult(successful=False, reason=reason)
             current = getattr(self._configs[kind], field)
-            changed.setdefault(kind, {})[field] = _fitting(parameter.value, current)
+            changes.setdefault(kind, {})[field] = _fitting(parameter.value, current)
         try:
-            made = {
-                kind: replace(self._configs[kind], **{**self._given.get(kind, {}), **new})
-                for kind, new in changed.items()
+            configs = {
+                kind: replace(self._configs[kind], **{**self._invalid_values.get(kind, {}), **new})
+                for kind, new in changes.items()
             }
         except ConfigError as error:
             return SetParametersResult(successful=False, reason=str(error))
-        result = self._take_up(made) if made else SetParametersResult(successful=True)
+        result = self._take_up(configs) if configs else SetParametersResult(successful=True)
         if result.successful and not self._is_suggesting:
             self._chosen.update(parameter.name for parameter in parameters)
         return result
 
-    def _take_up(self, made: Mapping[type[Any], Any]) -> SetParametersResult:
+    def _take_up(self, configs: Mapping[type[Any], Any]) -> SetParametersResult:
         """Let the node work with other settings; where it cannot, with those from before."""
-        before = {kind: self._configs[kind] for kind in made}
-        self._configs.update(made)
+        before = {kind: self._configs[kind] for kind in configs}
+        self._configs.update(configs)
         try:
             self.on_change()
         except Exception as error:  # without a reply, who sets it would wait forever
             self._configs.update(before)
             return SetParametersResult(successful=False, reason=f'not taken up: {error}')
-        for kind in made:
+        for kind in configs:
             self._problems.pop(kind, None)
-            self._given.pop(kind, None)
+            self._invalid_values.pop(kind, None)
         return SetParametersResult(successful=True)
 
 

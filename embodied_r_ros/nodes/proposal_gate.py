@@ -2,7 +2,7 @@
 """Node `proposal_gate`: lets those keypoint proposals through that its rules allow.
 
 Whatever acts listens to `keypoint_accepted` only, where a proposal comes out as it came in. What
-is refused is told on `keypoint_refused` with the rule and the reason. Where the node does not run,
+is refused goes to `keypoint_refused` with the rule and the reason. Where the node does not run,
 is not active or is not set up, nothing comes out.
 """
 
@@ -15,7 +15,7 @@ from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 from embodied_r_msgs.msg import KeypointProposal
 from embodied_r_msgs.srv import LabelAnswer
 from embodied_r_ros.arm.gate import Decision, Gate, GateConfig
-from embodied_r_ros.arm.gate_rules import shown, Stamped
+from embodied_r_ros.arm.gate_rules import excerpt, Stamped
 from embodied_r_ros.bags.messages import stamp_ns_from_msg, vector_from_msg
 from embodied_r_ros.bags.own_messages import proposal_from_msg
 from embodied_r_ros.common.errors import InputError
@@ -67,7 +67,7 @@ class ProposalGate(ManagedNode):
         self.every(_LOOK_S, self._expire)
         self.when_clock_jumps_back(self._begin_anew)
 
-    def changed(self) -> None:
+    def reconfigure(self) -> None:
         """Judge by other rules from now on; what waits, when it is confirmed."""
         if self.is_active:
             self._gate.config = self.parameters.config(GateConfig)
@@ -77,7 +77,7 @@ class ProposalGate(ManagedNode):
         waiting = self._gate.waiting
         values = {
             'accepted': self._counts['accepted'],
-            'waiting': shown(waiting.id) if waiting else '',
+            'waiting': excerpt(waiting.id) if waiting else '',
         }
         values |= {f'refused_{k}': n for k, n in self._counts.items() if k != 'accepted'}
         values['last_refusal'] = self._last_refusal
@@ -97,7 +97,7 @@ class ProposalGate(ManagedNode):
         try:
             proposal = proposal_from_msg(msg)
         except Exception as error:  # whatever it is: it cannot be judged
-            self._refuse(msg.id, MESSAGE, f'the message is not a proposal: {shown(str(error))}')
+            self._refuse(msg.id, MESSAGE, f'the message is not a proposal: {excerpt(str(error))}')
             return
         stamp_ns = proposal.observation_stamp_ns
         self._proposals.take((proposal, msg), proposal.frame_id, stamp_ns)
@@ -130,9 +130,9 @@ class ProposalGate(ManagedNode):
             )
         except InputError as error:
             return _not_done(response, response.ERROR_NO_SUCH_ANSWER, str(error))
-        who = shown(request.operator_name) or 'not stated'
-        said = 'confirmed' if let_through else 'refused'
-        self.get_logger().info(f'{_place(judgement.proposal)}: {said} by operator: {who}')
+        who = excerpt(request.operator_name) or 'not stated'
+        decision = 'confirmed' if let_through else 'refused'
+        self.get_logger().info(f'{_place(judgement.proposal)}: {decision} by operator: {who}')
         self._tell(judgement, self._waiting)
         if let_through and judgement.decision is Decision.REFUSED:
             reason = f'it is refused now: {judgement.rule}: {judgement.reason}'
@@ -151,7 +151,7 @@ class ProposalGate(ManagedNode):
 
     def _refuse(self, proposal_id: str, rule: str, reason: str) -> None:
         self._counts[rule] += 1
-        self._last_refusal = f'{shown(proposal_id)}: {rule}: {reason}'
+        self._last_refusal = f'{excerpt(proposal_id)}: {rule}: {reason}'
         self.get_logger().warning(f'refused {self._last_refusal}')
         status = DiagnosticStatus(level=DiagnosticStatus.WARN, name=rule, message=reason)
         status.values = [KeyValue(key='id', value=proposal_id)]
@@ -175,14 +175,14 @@ class ProposalGate(ManagedNode):
 
 def _place(proposal: Any) -> str:
     x, y, z = proposal.position
-    return f'{shown(proposal.id)} ({x:.3f}, {y:.3f}, {z:.3f}) m in {shown(proposal.frame_id)}'
+    return f'{excerpt(proposal.id)} ({x:.3f}, {y:.3f}, {z:.3f}) m in {excerpt(proposal.frame_id)}'
 
 
 def _lets_through(request: LabelAnswer.Request) -> bool:
     """Tell whether an operator confirms.
 
     Raises:
-        InputError: The verdict says neither yes nor no.
+        InputError: The verdict is neither yes nor no.
     """
     verdict = check_label(request.verdict, request.correction)
     if verdict is LabelVerdict.CORRECTED:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A ROS action and its service twin, both answered by the desk.
+"""A ROS action and its service twin, both answered by the queue.
 
-A goal is always accepted, so that what is wrong with it is said in its result. Coroutines wait for
-the outcome, which a thread of the desk delivers; the executor is never blocked. Feedback leaves
+A goal is always accepted, so that its result can say what is wrong with it. Coroutines wait for
+the outcome, which a thread of the queue delivers; the executor is never blocked. Feedback leaves
 from that thread too, as the text comes.
 """
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.reasoning.queue import Outcome
     from rclpy.action.server import ServerGoalHandle
 
-    # Takes a goal or request, and tells later how it ended; returns what cancels it, and None
+    # Takes a goal or request, and delivers its outcome later; returns what cancels it, and None
     # where it ended at once.
     Ask = Callable[[Any, Callable[[Outcome], None], Listener], Any]
 
@@ -50,14 +50,14 @@ class AskingServer:
             node: The node.
             kinds: Type of the action and of the service.
             name: Name of the action.
-            ask: Hands a goal or request to the desk.
+            ask: Hands a goal or request to the queue.
             fill: Given the goal or request, fills its result or response, and returns it.
             cancel: Cancels what `ask` returned.
         """
         self._node = node
         self._action, service = kinds
         self._ask, self._fill, self._cancel = ask, fill, cancel
-        self._tickets: dict[bytes, Any] = {}  # of goals, by their ids
+        self._pending: dict[bytes, Any] = {}  # of goals, by their ids
         self._once: set[Any] = set()  # of requests
         # A coroutine of a service holds its group until it is done.
         group = ReentrantCallbackGroup()
@@ -78,10 +78,10 @@ class AskingServer:
 
     async def cancel(self) -> int:
         """Cancel every goal, as its client would, and every request; returns how many."""
-        for ticket in self._once:
-            self._cancel(ticket)
+        for request in self._once:
+            self._cancel(request)
         count = len(self._once)
-        if self._tickets:
+        if self._pending:
             # A request that names no goal means all of them.
             response = await self._canceller.call_async(CancelGoal.Request())
             count += len(response.goals_canceling)
@@ -91,29 +91,29 @@ class AskingServer:
         key = bytes(handle.goal_id.uuid)
         outcome_later = deferred(self._node)
         feedback = _Feedback(handle, self._action.Feedback)
-        ticket = self._ask(handle.request, outcome_later.set_result, feedback)
-        if ticket:
-            self._tickets[key] = ticket
-        if ticket and handle.is_cancel_requested:
-            self._cancel(ticket)
+        pending = self._ask(handle.request, outcome_later.set_result, feedback)
+        if pending:
+            self._pending[key] = pending
+        if pending and handle.is_cancel_requested:
+            self._cancel(pending)
         outcome = await outcome_later
-        self._tickets.pop(key, None)
+        self._pending.pop(key, None)
         result = self._fill(handle.request, self._action.Result(), outcome)
         _end(handle, outcome.termination)
         return result
 
     async def _answer_once(self, request: Any, response: Any) -> Any:
         outcome_later = deferred(self._node)
-        ticket = self._ask(request, outcome_later.set_result, lambda phase, text: None)
-        self._once |= {ticket} if ticket else set()
+        pending = self._ask(request, outcome_later.set_result, lambda phase, text: None)
+        self._once |= {pending} if pending else set()
         outcome = await outcome_later
-        self._once.discard(ticket)
+        self._once.discard(pending)
         return self._fill(request, response, outcome)
 
     def _accept_cancel(self, handle: ServerGoalHandle) -> CancelResponse:
-        ticket = self._tickets.get(bytes(handle.goal_id.uuid))
-        if ticket:
-            self._cancel(ticket)
+        pending = self._pending.get(bytes(handle.goal_id.uuid))
+        if pending:
+            self._cancel(pending)
         return CancelResponse.ACCEPT
 
 

@@ -31,7 +31,9 @@ class RecorderWatch:
         self._episode_id = ''  # of the running episode
         self._recorders: set[bytes] = set()  # publishers of marks when it started
         self._is_gone = False
-        self._said: deque[tuple[float, str]] = deque()  # answers whose fate is open, and when [s]
+        self._open_answers: deque[tuple[float, str]] = (
+            deque()
+        )  # answers whose fate is open, and when [s]
         self._not_recorded = self._outside = 0
         node.every(_LOOK_S, self._look)
 
@@ -42,7 +44,7 @@ class RecorderWatch:
         # One that is dead may be listed still when another one has come in its place.
         is_another = is_start and bool(self._recorders) and bool(there - self._recorders)
         self._settle(is_lost=self._is_lost(there) or is_another)
-        self._said.clear()
+        self._open_answers.clear()
         self._is_gone, self._recorders = False, there
         self._episode_id = msg.episode_id if is_start else ''
 
@@ -51,11 +53,11 @@ class RecorderWatch:
         if not self._episode_id:
             self._outside += 1
             return
-        said = f'answer {answer.id} to {as_data(answer.question)!r}: {as_data(answer.text)!r}'
-        self._said.append((time.monotonic(), said))
+        text = f'answer {answer.id} to {as_data(answer.question)!r}: {as_data(answer.text)!r}'
+        self._open_answers.append((time.monotonic(), text))
 
-    def told(self, health: Health) -> Health:
-        """How the node is, with what is known here."""
+    def extend_health(self, health: Health) -> Health:
+        """The node's health, with the figures of this watch."""
         values = {
             **health.values,
             'answers_outside_episodes': self._outside,
@@ -75,7 +77,7 @@ class RecorderWatch:
         self._recorders = self._recorders or there
         is_lost = self._is_lost(there)
         self._settle(is_lost=is_lost)
-        self._is_gone = is_lost  # told once its answers are counted
+        self._is_gone = is_lost  # reported once its answers are counted
 
     def _is_lost(self, there: set[bytes]) -> bool:
         return bool(self._episode_id and self._recorders) and not self._recorders & there
@@ -83,12 +85,12 @@ class RecorderWatch:
     def _settle(self, *, is_lost: bool) -> None:
         """Let go of the answers whose fate is known; those that are lost go to the log."""
         before = time.monotonic() - _UNNOTICED_S
-        while self._said and (is_lost or self._said[0][0] < before):
-            _, said = self._said.popleft()
+        while self._open_answers and (is_lost or self._open_answers[0][0] < before):
+            _, text = self._open_answers.popleft()
             if is_lost:
-                self._node.get_logger().warning(f'may be in no recording: {said}')
+                self._node.get_logger().warning(f'may be in no recording: {text}')
                 self._not_recorded += 1
 
     def _publishers(self) -> set[bytes]:
-        found = self._node.get_publishers_info_by_topic(self._topic)
-        return {bytes(info.endpoint_gid) for info in found}
+        infos = self._node.get_publishers_info_by_topic(self._topic)
+        return {bytes(info.endpoint_gid) for info in infos}

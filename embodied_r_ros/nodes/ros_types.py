@@ -28,8 +28,8 @@ def message_class(type_name: str) -> type[Any]:
         AttributeError: The package has no such type.
     """
     package, kind, name = type_name.split('/')
-    found: type[Any] = getattr(import_module(f'{package}.{kind}'), name)
-    return found
+    message: type[Any] = getattr(import_module(f'{package}.{kind}'), name)
+    return message
 
 
 class RosMessageFactory:

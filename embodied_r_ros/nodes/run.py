@@ -41,7 +41,7 @@ _SWITCH_S = 0.001
 
 
 def run(make: Callable[..., ManagedNode], arguments: Sequence[str] | None = None) -> int:
-    """Make a node and spin it until it is told to end.
+    """Make a node and spin it until a signal ends it.
 
     With the parameter `autostart` the node configures and activates itself, for machines without
     a launch system or lifecycle manager; when that fails the process ends with 1.
@@ -90,7 +90,7 @@ def spin_some(
     timeout_s: float,
     on_error: Callable[[Exception], None] = lambda error: None,
 ) -> None:
-    """Run one callback that is ready within a time; what it raises is logged, and told."""
+    """Run one callback that is ready within a time; failures go to log and diagnostics."""
     try:
         executor.spin_once(timeout_sec=timeout_s)
     except ExternalShutdownException:

@@ -49,7 +49,7 @@ _FOCUS_IN_LINE = 8
 
 @dataclass(frozen=True)
 class PerceiverConfig:
-    """Who perceives, and for which cameras."""
+    """Which model perceives, and for which cameras."""
 
     cameras: tuple[str, ...] = setting(
         ('.',), "namespaces of the cameras; '.' is this node's own", read_only=True
@@ -112,7 +112,7 @@ class SemanticPerceiver(ManagedNode):
         """
         self._worker_config = self.parameters.config(WorkerConfig)
         self._perceiver: Perceiver = self._choose()
-        self._models = LatestModels('perceiver', [self._started()])
+        self._models = LatestModels('perceiver', [self._start()])
         self._output = self.publisher(SemanticDelta, 'semantic_delta', topics.RESULT)
         self.serve(Focus, 'focus', self._focus, ReentrantCallbackGroup())
 
@@ -135,9 +135,9 @@ class SemanticPerceiver(ManagedNode):
     def report(self) -> Health:
         """Say how the perceiving goes."""
         stats = self._worker.stats()
-        ladder = self._perceiver if isinstance(self._perceiver, FallbackPerceiver) else None
+        fallback = self._perceiver if isinstance(self._perceiver, FallbackPerceiver) else None
         values: dict[str, Any] = {
-            'model': self._models.name(ladder.rung if ladder else Rung.PRIMARY),
+            'model': self._models.name(fallback.rung if fallback else Rung.PRIMARY),
             'keyframes': stats.submitted,
             'deltas': stats.published,
             'failed': stats.failed,
@@ -147,9 +147,9 @@ class SemanticPerceiver(ManagedNode):
             'waiting': stats.waiting,
             'latency_s': stats.last_latency_ns / NS_PER_S,
         }
-        if ladder:
-            values['stood_in'] = ladder.stood_in
-            problems = ladder.problems()
+        if fallback:
+            values['stood_in'] = fallback.stood_in
+            problems = fallback.problems()
             if problems and not self._last_error:
                 return fallback_health(problems, '', values)
         if self._last_error:
@@ -177,15 +177,15 @@ class SemanticPerceiver(ManagedNode):
             return ClassicalPerceiver(classical, Rung.PRIMARY)
         if config.secondary:
             vlm = replace(vlm, deadline_s=max(0.1, vlm.deadline_s / 2))
-        rungs: dict[Rung, Perceiver] = {Rung.PRIMARY: VlmPerceiver(HttpChatClient(chat), vlm)}
+        perceivers: dict[Rung, Perceiver] = {Rung.PRIMARY: VlmPerceiver(HttpChatClient(chat), vlm)}
         if config.secondary:
             other = HttpChatClient(stand_in_server(config.secondary, 'perceiver', 'secondary'))
-            rungs[Rung.SECONDARY] = VlmPerceiver(other, vlm, Rung.SECONDARY)
+            perceivers[Rung.SECONDARY] = VlmPerceiver(other, vlm, Rung.SECONDARY)
         if config.stand_in:
-            rungs[Rung.LOCAL] = ClassicalPerceiver(classical, Rung.LOCAL)
-        return FallbackPerceiver(rungs, self.parameters.config(FallbackConfig))
+            perceivers[Rung.LOCAL] = ClassicalPerceiver(classical, Rung.LOCAL)
+        return FallbackPerceiver(perceivers, self.parameters.config(FallbackConfig))
 
-    def _started(self) -> deltas.ModelInfo:
+    def _start(self) -> deltas.ModelInfo:
         """Which model perceives, now that it was reached.
 
         Raises:
@@ -208,7 +208,7 @@ class SemanticPerceiver(ManagedNode):
         """Publish a delta. Runs in a thread of the worker."""
         self._last_error = delta.error if delta.kind is DeltaKind.FAILED else ''
         self._output.publish(delta_to_msg(ROS_MESSAGES, delta))
-        if self._models.heard(delta.model):
+        if self._models.note(delta.model):
             self.publish_provenance()
 
     async def _focus(self, request: Focus.Request, response: Focus.Response) -> Focus.Response:
@@ -217,17 +217,17 @@ class SemanticPerceiver(ManagedNode):
             response.error = busy if self.is_active else 'the perceiver is not active'
             return response
         self._looking += 1
-        looked = deferred(self)
+        look_future = deferred(self)
 
         def look() -> None:
             try:
                 self._look(request, response)
             except Exception as error:  # the asker must hear of it, whatever it was
                 response.error = f'the look failed: {type(error).__name__}: {error}'
-            looked.set_result(None)
+            look_future.set_result(None)
 
         self._pool.submit(look)
-        await looked
+        await look_future
         self._looking -= 1
         return response
 

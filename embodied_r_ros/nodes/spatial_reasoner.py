@@ -88,7 +88,7 @@ class ReasonerNodeConfig:
         return load_profile(self.profile).reasoner if self.profile else {}
 
     def clients(self, chat: ChatConfig) -> dict[Rung, ChatClient]:
-        """Clients of all rungs, where `chat` is the server if no profile is named.
+        """Clients of all models, where `chat` is the server if no profile is named.
 
         Raises:
             ConfigError: A profile, URL or token cannot be used.
@@ -106,7 +106,7 @@ _SILENT_ENDS = {Termination.CANCELLED, Termination.DEACTIVATED}
 
 
 class SpatialReasoner(ManagedNode):
-    """Answers questions about what was seen."""
+    """Answers questions about the deltas."""
 
     groups: ClassVar = {
         ReasonerNodeConfig: '',
@@ -135,37 +135,37 @@ class SpatialReasoner(ManagedNode):
         self._arm = Arm(self.parameters.config(ArmConfig))
         config = self.parameters.config(ReasonerNodeConfig)
         clients = config.clients(self.parameters.config(ChatConfig))
-        self._ladder = chat_fallback(clients, self.parameters.config(FallbackConfig))
-        self.while_configured.callback(self._ladder.close)
+        self._fallback = chat_fallback(clients, self.parameters.config(FallbackConfig))
+        self.while_configured.callback(self._fallback.close)
         self.parameters.suggest(ReasonerConfig, config.suited())
-        at_start = models_at_start(self._ladder, config.model_timeout_s)
+        at_start = models_at_start(self._fallback, config.model_timeout_s)
         self._models = LatestModels('reasoner', at_start)
         self._memory = LiveMemory(self.parameters.config(ReasonerConfig).memory())
         self._outcomes: Counter[str] = Counter()
         self._last_problem = ''
         self._focus = FocusClient(self)
         self._answers = self.publisher(Answer, 'answer', topics.RESULT)
-        self._open_desk()
-        self._desk.close(Termination.DEACTIVATED)
+        self._open_queue()
+        self._queue.close(Termination.DEACTIVATED)
         self._offer()
 
     def activate(self) -> None:
         """Listen and answer, remembering nothing from before."""
         self._memory.reset()
         self._recorder = RecorderWatch(self)
-        self._open_desk()
-        self.while_active.callback(self._desk.close, Termination.DEACTIVATED)
+        self._open_queue()
+        self.while_active.callback(self._queue.close, Termination.DEACTIVATED)
         self.subscribe(SemanticDelta, 'semantic_delta', self._take_delta, topics.RESULT)
         self.subscribe(EpisodeMark, 'episode_mark', self._take_mark, topics.LATCHED)
         self.when_clock_jumps_back(self._forget_the_future)
         self._standing.start()
         self._keypoints.start()
 
-    def changed(self) -> None:
+    def reconfigure(self) -> None:
         """Answer with other settings from the next question on."""
-        self._keypoints.changed()
+        self._keypoints.reconfigure()
         deadline_s = self.parameters.config(ReasonerConfig).deadline_s
-        self._desk.reconfigure(self._reasoner(), deadline_s)
+        self._queue.reconfigure(self._reasoner(), deadline_s)
         self._standing.news()
 
     def models(self) -> list[dict[str, Any]]:
@@ -175,20 +175,20 @@ class SpatialReasoner(ManagedNode):
     def report(self) -> Health:
         """Say how the answering goes."""
         values = {
-            'model': self._models.name(self._ladder.order()[0].rung),
+            'model': self._models.name(self._fallback.order()[0].rung),
             'deltas': len(self._memory.deltas()),
             'deltas_left_out': self._memory.left_out,
             'memory_resets': self._memory.resets,
-            'questions_waiting': self._desk.waiting(),
-            'turned_away': self._desk.turned_away,
+            'questions_waiting': self._queue.waiting(),
+            'turned_away': self._queue.turned_away,
             **self._outcomes,
         }
-        problems = self._ladder.problems()
-        return self._recorder.told(fallback_health(problems, self._last_problem, values))
+        problems = self._fallback.problems()
+        return self._recorder.extend_health(fallback_health(problems, self._last_problem, values))
 
-    def _open_desk(self) -> None:
+    def _open_queue(self) -> None:
         config = self.parameters.config(ReasonerConfig)
-        self._desk = QuestionQueue(
+        self._queue = QuestionQueue(
             self._reasoner(),
             self._memory.deltas,
             self.now_ns,
@@ -197,7 +197,7 @@ class SpatialReasoner(ManagedNode):
         )
 
     def _reasoner(self) -> Reasoner:
-        return Reasoner(self._ladder, self.parameters.config(ReasonerConfig), self._focus.look)
+        return Reasoner(self._fallback, self.parameters.config(ReasonerConfig), self._focus.look)
 
     def _offer(self) -> None:
         """Offer the actions and services while configured."""
@@ -234,49 +234,49 @@ class SpatialReasoner(ManagedNode):
     def put(
         self,
         question: Question,
-        done: Callable[[Outcome], None] = lambda outcome: None,
+        deliver: Callable[[Outcome], None] = lambda outcome: None,
         listener: Listener = lambda phase, text: None,
     ) -> QueuedQuestion:
-        """Put a question to the desk; its answer is published, and `done` is called once."""
+        """Put a question into the queue; its answer is published, and `deliver` is called once."""
 
         def finish(outcome: Outcome) -> None:
             try:
                 self._publish(outcome)
             except Exception as error:  # the asker must hear of the outcome, whatever it was
                 self.log_problem(error)
-            done(outcome)
+            deliver(outcome)
 
-        asked = replace(question, episode_id=self._memory.episode_id)
+        episode_question = replace(question, episode_id=self._memory.episode_id)
         answer_id = f'{self._run_id}-{next(self._counter)}'
-        return self._desk.ask(asked, answer_id, finish, listener)
+        return self._queue.ask(episode_question, answer_id, finish, listener)
 
     def _ask_goal(
-        self, goal: Any, done: Callable[[Outcome], None], listener: Listener
+        self, goal: Any, deliver: Callable[[Outcome], None], listener: Listener
     ) -> QueuedQuestion | None:
         limits = seconds(goal.max_age_s), seconds(goal.deadline_s)
         question = Question(goal.question, tuple(goal.options), *limits, int(goal.seed))
-        return self.put(question, done, listener)
+        return self.put(question, deliver, listener)
 
     def _publish(self, outcome: Outcome) -> None:
-        """Publish and count an outcome. Runs in a thread of the desk."""
-        said = outcome.code.name.lower() if outcome.code else outcome.termination.value
-        self._outcomes[said] += 1
+        """Publish and count an outcome. Runs in a thread of the queue."""
+        result = outcome.code.name.lower() if outcome.code else outcome.termination.value
+        self._outcomes[result] += 1
         if outcome.termination in _SILENT_ENDS or outcome.code in _SILENT_CODES:
             return
         is_error = outcome.termination is Termination.ERROR
         self._last_problem = outcome.message if is_error else ''
         self._answers.publish(answer_to_msg(ROS_MESSAGES, outcome.answer))
         self._recorder.note(outcome.answer)
-        if self._models.heard(outcome.answer.model):
+        if self._models.note(outcome.answer.model):
             self.publish_provenance()
 
-    def cancel(self, ticket: QueuedQuestion) -> None:
+    def cancel(self, request: QueuedQuestion) -> None:
         """Cancel a question."""
-        self._desk.cancel(ticket)
+        self._queue.cancel(request)
 
     def is_idle(self) -> bool:
         """Tell whether nobody waits for an answer."""
-        return not self._desk.waiting()
+        return not self._queue.waiting()
 
     async def _cancel_all(
         self, request: Trigger.Request, response: Trigger.Response

@@ -2,8 +2,8 @@
 """The standing question: answered again as new deltas arrive, at most at a given rate.
 
 It is a parameter; the service `set_standing_question` sets that parameter, and its rate, for which
-0 means the one that the node was configured with. It gives way to questions that were asked: it is
-put only while nobody waits.
+0 means the one that the node was configured with. It gives way to other questions: it is
+put only while no other question waits.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LOOK_S = 0.1
 
 @dataclass(frozen=True)
 class StandingConfig:
-    """What is asked again and again."""
+    """Settings of the standing question."""
 
     standing_question: str = setting(
         '', 'answered again as new deltas arrive; empty: there is none'
@@ -53,7 +53,7 @@ class StandingConfig:
 
 
 class StandingQuestion:
-    """Puts the standing question when something new was seen."""
+    """Puts the standing question when a new delta came."""
 
     def __init__(
         self, node: ManagedNode, is_idle: Callable[[], bool], put: Callable[[Question], object]
@@ -62,7 +62,7 @@ class StandingQuestion:
 
         Args:
             node: The node whose parameters hold the question.
-            is_idle: Tells whether nobody waits for an answer.
+            is_idle: Whether no question waits for its answer.
             put: Asks the question; its answer is published.
         """
         self._node, self._is_idle, self._put = node, is_idle, put
@@ -77,7 +77,7 @@ class StandingQuestion:
         self._node.every(_LOOK_S, self._look)
 
     def news(self) -> None:
-        """Note that something new was seen, or that the question is a new one."""
+        """Note a new delta, or a new question."""
         self._news = True
 
     def _look(self) -> None:

@@ -57,7 +57,7 @@ def overridable() -> QoSOverridingOptions:
 
 
 def subscription_events(on_incompatible: Callable[[], None]) -> Any:
-    """Event callbacks that tell of a publisher whose quality of service does not match."""
+    """Event callbacks that report a publisher whose quality of service does not match."""
     return SubscriptionEventCallbacks(incompatible_qos=lambda event: on_incompatible())
 
 
@@ -87,25 +87,27 @@ def robot_remappings(namespace: str) -> dict[str, str]:
 
 
 def playing_remappings(
-    topics: Iterable[str], namespace: str, listened: Collection[str] = ()
+    topics: Iterable[str], namespace: str, own_topics: Collection[str] = ()
 ) -> dict[str, str]:
     """Remappings of a recording's topics to where the nodes in a namespace listen.
 
     Args:
         topics: Full names, as they are in the recording.
         namespace: Namespace of the nodes; topics that are in it already are left.
-        listened: What nodes were remapped to; topics of these full names are left too.
+        own_topics: What nodes were remapped to; topics of these full names are left too.
 
     Returns:
         New name of each topic that gets one.
     """
     inside = full_name('', namespace).rstrip('/') + '/'
-    named = {topic for name in listened if name for topic in (name, f'{name}/compressed')}
-    left = _GLOBAL | named
+    remapped_topics = {
+        topic for name in own_topics if name for topic in (name, f'{name}/compressed')
+    }
+    excluded = _GLOBAL | remapped_topics
     return {
         topic: full_name(topic.lstrip('/'), namespace)
         for topic in topics
-        if topic not in left and not topic.startswith(inside)
+        if topic not in excluded and not topic.startswith(inside)
     }
 
 
@@ -168,7 +170,7 @@ def recorded_topics(config: RecorderConfig) -> list[RecordedTopic]:
         info = camera_topic(camera, 'camera_info')
         topics.append(_sensor(info, 'sensor_msgs/msg/CameraInfo'))
         if config.images == 'compressed':
-            topics.append(_compressed(camera_topic(camera, 'image')))
+            topics.append(_compressed_topic(camera_topic(camera, 'image')))
     return topics
 
 
@@ -176,7 +178,7 @@ def _sensor(name: str, type_name: str) -> RecordedTopic:
     return RecordedTopic(name, type_name, SENSOR, SENSOR_DATA_QOS)
 
 
-def _compressed(name: str) -> RecordedTopic:
+def _compressed_topic(name: str) -> RecordedTopic:
     kind = 'sensor_msgs/msg/CompressedImage'
     return RecordedTopic(name, kind, SENSOR, SENSOR_DATA_QOS, is_bulk=True, transport='compressed')
 
@@ -196,8 +198,8 @@ def _transforms() -> list[RecordedTopic]:
 def topic_values(audit: AuditReport) -> dict[str, str]:
     """How each topic comes, for the diagnostics; the topics that come."""
     return {
-        f'{told.topic} [Hz]': f'{told.rate_hz:.2f}, longest gap {told.longest_gap_s:.2f} s, '
-        f'{told.out_of_order} out of order'
-        for told in audit.topics
-        if told.messages
+        f'{entry.topic} [Hz]': f'{entry.rate_hz:.2f}, longest gap {entry.longest_gap_s:.2f} s, '
+        f'{entry.out_of_order} out of order'
+        for entry in audit.topics
+        if entry.messages
     }

@@ -81,7 +81,7 @@ def remedy_for_lost_images(environ: Mapping[str, str]) -> str:
     """What to do where images are lost between two processes: one line, the best way first.
 
     Args:
-        environ: The environment as it is; it tells which middleware is in use.
+        environ: The environment as it is; it names the middleware in use.
     """
     ways = []
     if _is_fast_dds(environ):
@@ -163,19 +163,19 @@ def measure(
     receiver = _start('receive', settings, environment)
     publisher = _start('publish', settings, publisher_environment or environment)
     try:
-        sent = _result(publisher, limit_s)
-        received = _result(receiver, limit_s)
+        publication = _result(publisher, limit_s)
+        reception = _result(receiver, limit_s)
     finally:
         for process in (publisher, receiver):
             process.kill()
             process.wait(_FIND_TIMEOUT_S)
     return {
-        'sent': sent['count'],
-        'received': received['count'],
+        'sent': publication['count'],
+        'received': reception['count'],
         'reliability': reliability,
-        'pids': [sent['pid'], received['pid']],
-        'latency_p50_s': received['latency_p50_s'],
-        'latency_p99_s': received['latency_p99_s'],
+        'pids': [publication['pid'], reception['pid']],
+        'latency_p50_s': reception['latency_p50_s'],
+        'latency_p99_s': reception['latency_p99_s'],
     }
 
 
@@ -197,8 +197,8 @@ def _result(process: subprocess.Popen[str], timeout_s: float) -> dict[str, Any]:
         reason = (err.strip().splitlines() or ['no reason given'])[-1]
         msg = f'the transport check failed: {reason}'
         raise EmbodiedRError(msg)
-    found: dict[str, Any] = json.loads(out.splitlines()[-1])
-    return found
+    counts: dict[str, Any] = json.loads(out.splitlines()[-1])
+    return counts
 
 
 def _profile(reliability: str) -> QoSProfile:
@@ -250,12 +250,12 @@ def _receive(node: Node, settings: Mapping[str, Any]) -> dict[str, Any]:
         rclpy.spin_once(node, timeout_sec=_SILENCE_S)
         if latencies and len(latencies) == before:
             break
-    ordered = sorted(latencies)
+    ascending = sorted(latencies)
     return {
         'count': len(latencies),
         'pid': os.getpid(),
-        'latency_p50_s': ordered[len(ordered) // 2] if ordered else None,
-        'latency_p99_s': ordered[len(ordered) * 99 // 100] if ordered else None,
+        'latency_p50_s': ascending[len(ascending) // 2] if ascending else None,
+        'latency_p99_s': ascending[len(ascending) * 99 // 100] if ascending else None,
     }
 
 
@@ -265,11 +265,11 @@ def main() -> None:
     rclpy.init()
     node = rclpy.create_node(f'embodied_r_transport_{role}')
     try:
-        found = (_publish if role == 'publish' else _receive)(node, settings)
+        counts = (_publish if role == 'publish' else _receive)(node, settings)
     finally:
         node.destroy_node()
         rclpy.try_shutdown()
-    sys.stdout.write(json.dumps(found) + '\n')
+    sys.stdout.write(json.dumps(counts) + '\n')
 
 
 if __name__ == '__main__':

@@ -35,16 +35,16 @@ def in_time(node: Node, future: Any, timeout_s: float) -> Any:
         future: What is waited for; it is left as it is.
         timeout_s: How long, by the steady clock [s].
     """
-    told = deferred(node)
+    later = deferred(node)
 
     def tell(result: Any) -> None:
-        if not told.done():
+        if not later.done():
             node.destroy_timer(timer)
-            told.set_result(result)
+            later.set_result(result)
 
     timer = node.create_timer(timeout_s, lambda: tell(None), clock=STEADY)
-    future.add_done_callback(lambda done: tell(done.result()))
-    return told
+    future.add_done_callback(lambda original: tell(original.result()))
+    return later
 
 
 Item = TypeVar('Item')
@@ -66,7 +66,7 @@ class Worker(Generic[Item]):
             handle: Called with each item, and with how many were dropped since the last one that
                 was handled.
             capacity: Items that may wait.
-            on_error: Told what `handle` raised; the thread goes on with the next item.
+            on_error: Gets what `handle` raised; the thread goes on with the next item.
             name: Name of the thread.
         """
         self.dropped = 0
@@ -116,6 +116,6 @@ class Worker(Generic[Item]):
             try:
                 self._handle(item, dropped)
             except Exception as error:
-                with self._changed:  # nobody has told of them
+                with self._changed:  # they were not reported yet
                     self._dropped_since += dropped
                 self._on_error(error)

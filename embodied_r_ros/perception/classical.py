@@ -118,7 +118,7 @@ class ClassicalPerceiver:
         self.config = config or ClassicalConfig()
         self._info = ModelInfo('classical', _digest(), rung=rung)
         # One image is the later one of a pair, then the earlier one of the next.
-        self._image = lru_cache(_CACHED_IMAGES)(_decoded)
+        self._image = lru_cache(_CACHED_IMAGES)(_decode)
         self._objects = lru_cache(_CACHED_IMAGES)(self._find_objects)
         self._features = lru_cache(_CACHED_IMAGES)(self._find_features)
         self._fields: defaultdict[str, FieldOfView] = defaultdict(FieldOfView)
@@ -147,8 +147,8 @@ class ClassicalPerceiver:
         try:
             _refuse_blank(self._image(later.image))
             if earlier is None:
-                return self._described(delta, later)
-            return self._compared(delta, earlier, later)
+                return self._describe(delta, later)
+            return self._compare(delta, earlier, later)
         except _UNUSABLE as error:
             return replace(delta, kind=DeltaKind.FAILED, error=str(error))
 
@@ -160,15 +160,15 @@ class ClassicalPerceiver:
         Raises:
             ModelError: The keyframe cannot be looked at.
         """
-        asked = set(re.findall('[a-z]+', ' '.join([question, *options]).lower()))
+        terms = set(re.findall('[a-z]+', ' '.join([question, *options]).lower()))
         try:
             view = self._view(keyframe)
         except _UNUSABLE as error:
             msg = f'keyframe {keyframe.id} cannot be looked at: {error}'
             raise ModelError(msg) from error
-        by_colour = bool(asked & _COLOURS)
-        named = [f for f in view.objects if (f.colour if by_colour else f.shape) in asked]
-        items = items_in_view(replace(view, objects=named))[: self.config.max_items]
+        by_colour = bool(terms & _COLOURS)
+        matches = [f for f in view.objects if (f.colour if by_colour else f.shape) in terms]
+        items = items_in_view(replace(view, objects=matches))[: self.config.max_items]
         text = change_text(items) if items else ''
         return FocusText(keyframe.id, keyframe.stamp_ns, text, keyframe.camera)
 
@@ -181,10 +181,10 @@ class ClassicalPerceiver:
         field.learn(self._features(earlier.image), self._features(later.image), width, height)
         return field.is_settled
 
-    def _described(self, delta: SemanticDelta, keyframe: Keyframe) -> SemanticDelta:
+    def _describe(self, delta: SemanticDelta, keyframe: Keyframe) -> SemanticDelta:
         return self._with_items(delta, items_in_view(self._view(keyframe)))
 
-    def _compared(self, delta: SemanticDelta, earlier: Keyframe, later: Keyframe) -> SemanticDelta:
+    def _compare(self, delta: SemanticDelta, earlier: Keyframe, later: Keyframe) -> SemanticDelta:
         self.learn(earlier, later)
         motion = self._motion(earlier, later)
         slack_rad = self._slack_rad(motion, later)
@@ -224,8 +224,8 @@ class ClassicalPerceiver:
         if keyframe.intrinsics:
             return keyframe.intrinsics
         height, width = self._image(keyframe.image).shape[:2]
-        learned = self._fields[keyframe.camera].radians
-        return Intrinsics.from_fov(width, height, learned or self.config.assumed_hfov_rad)
+        fov_rad = self._fields[keyframe.camera].radians
+        return Intrinsics.from_fov(width, height, fov_rad or self.config.assumed_hfov_rad)
 
     def _find_objects(
         self, encoded: EncodedImage, intrinsics: Intrinsics, orientation: Quaternion
@@ -236,7 +236,7 @@ class ClassicalPerceiver:
         return find_features(self._image(encoded))
 
 
-def _decoded(encoded: EncodedImage) -> NDArray[np.uint8]:
+def _decode(encoded: EncodedImage) -> NDArray[np.uint8]:
     image = encoded.decode()
     image.setflags(write=False)
     return image

@@ -144,14 +144,14 @@ def find_objects(
         image: BGR, uint8, (H, W, 3).
         intrinsics: Of this image.
         orientation: Of the camera link in a frame whose z axis points up, as a quaternion
-            x, y, z, w. It matters for the shapes of what is seen from above.
+            x, y, z, w. It matters for the shapes of objects seen from above.
     """
     image = shrink(image, MAX_SIDE_PX)
     intrinsics = intrinsics.scaled(image.shape[1], image.shape[0])
     colours = _colour_indices(image)
     lab = cv2.cvtColor(image, cv2.COLOR_BGR2LAB).astype(np.float32)
     up = matrix_from_quaternion(orientation)[2]  # (3,), in body axes
-    found: list[tuple[float, ColouredObject]] = []
+    objects: list[tuple[float, ColouredObject]] = []
     for index, colour in enumerate(COLOURS):
         mask = colours == index
         patches = list(_patches(mask, hidden=(colours >= 0) & ~mask))
@@ -159,8 +159,8 @@ def find_objects(
             continue
         for patch in patches:
             if not _is_scenery(patch) and _stands_out(lab, patch):
-                found.append((patch.mean(), _object(patch, intrinsics, colour.name, up)))
-    return [item for _, item in sorted(found, key=lambda pair: -pair[0])]
+                objects.append((patch.mean(), _object(patch, intrinsics, colour.name, up)))
+    return [item for _, item in sorted(objects, key=lambda pair: -pair[0])]
 
 
 def _colour_indices(image: NDArray[np.uint8]) -> NDArray[np.int8]:
@@ -189,8 +189,8 @@ def _is_strewn(mask: NDArray[np.bool_], patches: Sequence[NDArray[np.bool_]]) ->
 
     What is no compact patch, but thick everywhere, is one piece: the arm of a robot, say.
     """
-    gathered = sum(patch.mean() for patch in patches)
-    if gathered >= _MIN_GATHERED * mask.mean():
+    area = sum(patch.mean() for patch in patches)
+    if area >= _MIN_GATHERED * mask.mean():
         return False
     side = 2 * round(_THICK * mask.shape[1] / 2) + 1
     kernel = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (side, side))

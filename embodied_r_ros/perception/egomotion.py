@@ -70,8 +70,8 @@ def match_features(first: Features, second: Features) -> NDArray[np.intp]:
     second_best = similarity.max(axis=1)
     # Squared distances of unit vectors are 2 - 2 s.
     is_clear = 1.0 - top < _MAX_RATIO**2 * (1.0 - second_best)
-    kept = rows[is_mutual & is_clear]
-    return np.stack([kept, best[kept]], axis=1)
+    indices = rows[is_mutual & is_clear]
+    return np.stack([indices, best[indices]], axis=1)
 
 
 UNKNOWN = Motion()
@@ -151,8 +151,8 @@ def relative_pose(
         return still
     best = general[0]
     if still:
-        needed = max(_TRANSLATION_LEAD, _TRANSLATION_SHARE * (len(first) - still.support))
-        if best.support < still.support + needed:
+        least_lead = max(_TRANSLATION_LEAD, _TRANSLATION_SHARE * (len(first) - still.support))
+        if best.support < still.support + least_lead:
             return still
     limit = best.support - _MIN_LEAD
     if any(pose.support > limit and _differ(pose, best) for pose in general[1:]):
@@ -195,7 +195,7 @@ def _models(
     x1, x2 = _rays(first), _rays(second)
     homography = _homography(first, second, tolerance)
     candidates = _general_candidates(first, second, homography, tolerance)
-    general = [_scored(pose, x1, x2, tolerance) for pose in candidates]
+    general = [_score(pose, x1, x2, tolerance) for pose in candidates]
     general.sort(key=lambda pose: -pose.support)
     starts = [pose.rotation for pose in general[:1]]
     if homography is not None:
@@ -211,12 +211,12 @@ def _rays(points: NDArray[np.float64]) -> NDArray[np.float64]:
 def _homography(
     first: NDArray[np.float64], second: NDArray[np.float64], tolerance: float
 ) -> NDArray[np.float64] | None:
-    found, _ = cv2.findHomography(
+    homography, _ = cv2.findHomography(
         first * _PIXELS, second * _PIXELS, cv2.USAC_MAGSAC, tolerance * _PIXELS
     )
-    if found is None or not np.all(np.isfinite(found)):
+    if homography is None or not np.all(np.isfinite(homography)):
         return None
-    return np.asarray(np.linalg.inv(_CAMERA) @ found @ _CAMERA, np.float64)
+    return np.asarray(np.linalg.inv(_CAMERA) @ homography @ _CAMERA, np.float64)
 
 
 def _nearest_rotation(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -264,8 +264,8 @@ def _general_candidates(
         candidates += [(np.asarray(r), np.asarray(s * t)) for r in (r1, r2) for s in (1.0, -1.0)]
     if homography is not None:
         _, rotations, translations, _ = cv2.decomposeHomographyMat(homography, np.eye(3))
-        decomposed = zip(rotations, translations, strict=True)
-        candidates += [(np.asarray(r), np.asarray(t)) for r, t in decomposed]
+        motions = zip(rotations, translations, strict=True)
+        candidates += [(np.asarray(r), np.asarray(t)) for r, t in motions]
     return [
         RelativePose(r, t.ravel() / np.linalg.norm(t))
         for r, t in candidates
@@ -273,7 +273,7 @@ def _general_candidates(
     ]
 
 
-def _scored(
+def _score(
     pose: RelativePose, x1: NDArray[np.float64], x2: NDArray[np.float64], tolerance: float
 ) -> RelativePose:
     """The pose with the number of matches near their epipolar line and ahead of both views."""
@@ -345,17 +345,17 @@ class FieldOfView:
         self._lock = threading.Lock()
         self._counts = np.zeros(len(_CANDIDATES))
         self._pairs = 0
-        self._found_rad: float | None = None
+        self._fov_rad: float | None = None
 
     @property
     def radians(self) -> float | None:
         """The field of view [rad]; None: not known (yet)."""
-        return self._found_rad
+        return self._fov_rad
 
     @property
     def is_settled(self) -> bool:
         """Whether more pairs would change nothing."""
-        return self._found_rad is not None or self._pairs >= _MAX_PAIRS
+        return self._fov_rad is not None or self._pairs >= _MAX_PAIRS
 
     def learn(self, earlier: Features, later: Features, width: int, height: int) -> None:
         """Take two views of the camera into account; after the answer is found, do nothing.
@@ -371,14 +371,14 @@ class FieldOfView:
         pairs = match_features(earlier, later)
         if len(pairs) < _MIN_MATCHES:
             return
-        counts = _explained(earlier, later, pairs, (width, height))
+        counts = _count_explained(earlier, later, pairs, (width, height))
         with self._lock:
             self._counts += counts
             self._pairs += 1
-            self._found_rad = self._found_rad or leading(self._counts)
+            self._fov_rad = self._fov_rad or leading(self._counts)
 
 
-def _explained(
+def _count_explained(
     earlier: Features, later: Features, pairs: NDArray[np.intp], size: tuple[int, int]
 ) -> NDArray[np.float64]:
     """Matches that the best motion explains under each candidate. Shape (C,)."""

@@ -47,8 +47,8 @@ def associate(
     """Pair the objects of two views: the later view's in their order, then those that left.
 
     Args:
-        earlier: What the earlier view shows.
-        later: What the later view shows.
+        earlier: Objects in the earlier view.
+        later: Objects in the later view.
         motion: Of the camera in between.
         slack_rad: How far the motion may be wrong.
     """
@@ -64,17 +64,17 @@ def associate(
         partners.get(index, Pairing(ItemStatus.APPEARED, None, index))
         for index in range(len(later))
     ]
-    kept = {pair.earlier for pair in pairs}
+    present = {pair.earlier for pair in pairs}
     if motion.source is MotionSource.UNKNOWN:
         # Of several alike none can be named as the one that left.
         colours = {item.colour for item in later}
-        kept |= {i for i, item in enumerate(earlier) if item.colour in colours}
-    gone = [i for i in range(len(earlier)) if i not in kept]
-    return pairs + [Pairing(ItemStatus.LEFT, index, None) for index in gone]
+        present |= {i for i, item in enumerate(earlier) if item.colour in colours}
+    absent = [i for i in range(len(earlier)) if i not in present]
+    return pairs + [Pairing(ItemStatus.LEFT, index, None) for index in absent]
 
 
 def _by_colour(olds: list[int], news: list[int]) -> dict[int, Pairing]:
-    """Without a motion: what has a colour that was seen before is in view, and no more is said."""
+    """Without a motion: an object of a colour seen before counts as in view, and no more."""
     if not olds:
         return {}
     same = olds[0] if len(olds) == len(news) == 1 else None
@@ -95,15 +95,15 @@ def _by_direction(
         (_cost(earlier[old], later[new], motion), old, new) for old in olds for new in news
     )
     partners: dict[int, Pairing] = {}
-    taken: set[int] = set()
+    olds_in_use: set[int] = set()
     for _, old, new in costs:
         off = off_arc(earlier[old], later[new], motion)
         at_rest = off <= _tolerance(earlier[old], later[new]) + slack_rad
         moved = is_single and off <= _REACH_RAD
-        if old not in taken and new not in partners and (at_rest or moved):
+        if old not in olds_in_use and new not in partners and (at_rest or moved):
             status = ItemStatus.VISIBLE if at_rest else ItemStatus.MOVED
             partners[new] = Pairing(status, old, new)
-            taken.add(old)
+            olds_in_use.add(old)
     return partners
 
 
@@ -245,24 +245,24 @@ def _largest_first(items: list[Item]) -> list[Item]:
     return sorted(items, key=lambda item: -item.size_rad)
 
 
-def _item_alone(found: ColouredObject, status: ItemStatus, view: ItemView) -> Item:
-    return _item(found, found.shape, status, _range(found, view))
+def _item_alone(coloured: ColouredObject, status: ItemStatus, view: ItemView) -> Item:
+    return _item(coloured, coloured.shape, status, _range(coloured, view))
 
 
-def _item(found: ColouredObject, shape: str, status: ItemStatus, distance_m: float) -> Item:
+def _item(coloured: ColouredObject, shape: str, status: ItemStatus, distance_m: float) -> Item:
     return Item(
-        label=item_label(found.colour, shape),
+        label=item_label(coloured.colour, shape),
         status=status,
-        bearing_rad=found.bearing_rad,
-        elevation_rad=found.elevation_rad,
-        size_rad=max(found.width_rad, found.height_rad),
+        bearing_rad=coloured.bearing_rad,
+        elevation_rad=coloured.elevation_rad,
+        size_rad=max(coloured.width_rad, coloured.height_rad),
         distance_m=distance_m,
-        confidence=found.confidence,
+        confidence=coloured.confidence,
     )
 
 
-def _range(found: ColouredObject, view: ItemView) -> float:
-    return distance_on_floor(found, view.floor) if view.floor else math.nan
+def _range(coloured: ColouredObject, view: ItemView) -> float:
+    return distance_on_floor(coloured, view.floor) if view.floor else math.nan
 
 
 def _two_view_range(old: ColouredObject, new: ColouredObject, motion: Motion) -> float:

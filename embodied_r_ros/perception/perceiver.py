@@ -33,7 +33,7 @@ class Perceiver(Protocol):
         """Say what the later keyframe adds; `earlier` None describes the first one.
 
         Blocks for at most the perceiver's own deadline and never raises for what a model or an
-        image does: what cannot be told is a delta of kind FAILED with its error. `latency_ns` and
+        image does: a failure is a delta of kind FAILED with its error. `latency_ns` and
         `skipped` are the caller's to fill.
         """
 
@@ -81,7 +81,7 @@ def perceive_pair(
 
 
 def failed_delta(earlier: Keyframe | None, later: Keyframe, error: str) -> SemanticDelta:
-    """Delta that says that nothing could be told, and why."""
+    """A failed delta with its reason."""
     first = earlier or later
     return SemanticDelta(
         stamp_ns=later.stamp_ns,
@@ -127,9 +127,9 @@ def perceive_all(
 
 
 class FallbackPerceiver:
-    """Perceives with the best rung that works, and with the next one what that one cannot.
+    """Perceives with the best model that works, and with the next one what that one cannot.
 
-    Where all of them fail, the keyframe is to blame, and no rung is left out for it.
+    Where all of them fail, the keyframe is to blame, and no model is left out for it.
     """
 
     def __init__(
@@ -137,25 +137,25 @@ class FallbackPerceiver:
     ) -> None:
         """Take the perceivers by rung; the best one has the lowest number."""
         steps = [FallbackStep(r, perceivers[r]) for r in sorted(perceivers, key=lambda r: r.value)]
-        self._ladder = Fallback(steps, _check, config or FallbackConfig())
+        self._fallback = Fallback(steps, _check, config or FallbackConfig())
         self._first = steps[0]
         self._stood_in = 0
         self._lock = threading.Lock()
 
     @property
     def stood_in(self) -> int:
-        """How many deltas a lower rung gave."""
+        """How many deltas a fallback gave."""
         with self._lock:
             return self._stood_in
 
     @property
     def rung(self) -> Rung:
-        """The rung that is asked first now."""
-        return self._ladder.order()[0].rung
+        """The rung of the model that comes first now."""
+        return self._fallback.order()[0].rung
 
     def problems(self) -> dict[Rung, str]:
-        """Why rungs are left out now."""
-        return self._ladder.problems()
+        """Why models are left out now."""
+        return self._fallback.problems()
 
     def perceive(self, earlier: Keyframe | None, later: Keyframe) -> SemanticDelta:
         """Say what the later keyframe adds; its `model` says who said so."""
@@ -180,7 +180,7 @@ class FallbackPerceiver:
         """Say what a keyframe shows about a question.
 
         Raises:
-            ModelError: No rung could.
+            ModelError: No model could.
         """
         try:
             return self._ladder.ask(
@@ -205,7 +205,7 @@ class FallbackPerceiver:
         return self._first.model.info()
 
     def start(self) -> ModelInfo:
-        """Which model perceives now: that of the best rung that answers.
+        """Which model perceives now: the best one that answers.
 
         Raises:
             ModelError: None does.
@@ -218,7 +218,7 @@ class FallbackPerceiver:
             raise ModelError(str(error)) from None
 
     def check(self, deadline_s: float) -> None:
-        """See that the best rung works.
+        """Check that the best model works.
 
         Raises:
             ModelError: It does not.
@@ -226,8 +226,8 @@ class FallbackPerceiver:
         self._first.model.check(deadline_s)
 
     def close(self) -> None:
-        """Look no more at rungs that failed."""
-        self._ladder.close()
+        """Look no more at models that failed."""
+        self._fallback.close()
 
 
 class _FailedDeltaError(Exception):
@@ -242,9 +242,9 @@ def _check(perceiver: Perceiver, deadline_s: float) -> None:
     perceiver.check(deadline_s)
 
 
-def _perceived(perceiver: Perceiver, earlier: Keyframe | None, later: Keyframe) -> SemanticDelta:
+def _perceive(perceiver: Perceiver, earlier: Keyframe | None, later: Keyframe) -> SemanticDelta:
     try:
         return perceiver.perceive(earlier, later)
-    except Exception as error:  # the rung below is there for what nobody foresaw, too
+    except Exception as error:  # the fallback is there for unforeseen failures, too
         _log.exception('perceiver failed on keyframe %d', later.id)
         return failed_delta(earlier, later, f'{type(error).__name__}: {error}')

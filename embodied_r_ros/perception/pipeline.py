@@ -36,7 +36,7 @@ _LOOK_AHEAD = 16  # keyframes from which a camera without intrinsics is learned 
 
 
 def classical_perceiver(config: ClassicalConfig | None = None) -> Perceiver:
-    """The perceiver that needs no model, as the one that was asked for."""
+    """The perceiver that needs no model, as the primary one."""
     return ClassicalPerceiver(config, Rung.PRIMARY)
 
 
@@ -77,7 +77,7 @@ def perceive_images(
         images: Of one camera, in order.
         perceiver: What perceives.
         config: When an image becomes a keyframe.
-        in_flight: Pairs that a model is asked about at the same time.
+        in_flight: Pairs that a model gets at the same time.
     """
     return perceive_keyframes(keyframes_of(images, config), perceiver, in_flight)
 
@@ -88,7 +88,7 @@ def perceive_keyframes(
     """Perceive the keyframes of one camera: one delta each, in order."""
     if isinstance(perceiver, ClassicalPerceiver):
         # One pair at a time: what it learns of a camera must not depend on which thread is first.
-        return perceive_all(perceiver, _learned(perceiver, iter(keyframes)), in_flight=1)
+        return perceive_all(perceiver, _learn_first(perceiver, iter(keyframes)), in_flight=1)
     return perceive_all(perceiver, keyframes, in_flight)
 
 
@@ -127,17 +127,19 @@ def delta_to_json(delta: SemanticDelta) -> dict[str, Any]:
 
 
 def _motion_to_json(motion: Motion) -> dict[str, Any]:
-    known = {
+    figures = {
         name: round(value, 4)
         for name in ('yaw_rad', 'pitch_rad', 'roll_rad', 'confidence')
         if math.isfinite(value := getattr(motion, name))
     }
     if all(math.isfinite(value) for value in motion.translation):
-        known['translation'] = [round(value, 4) for value in motion.translation]
-    return {'source': motion.source.name, 'is_metric': motion.is_metric, **known}
+        figures['translation'] = [round(value, 4) for value in motion.translation]
+    return {'source': motion.source.name, 'is_metric': motion.is_metric, **figures}
 
 
-def _learned(perceiver: ClassicalPerceiver, keyframes: Iterator[Keyframe]) -> Iterator[Keyframe]:
+def _learn_first(
+    perceiver: ClassicalPerceiver, keyframes: Iterator[Keyframe]
+) -> Iterator[Keyframe]:
     """The same keyframes, after a look at the first ones to learn the camera's field of view."""
     first = list(islice(keyframes, 1))
     if first and not first[0].intrinsics:

@@ -110,24 +110,24 @@ _FOCUS = (
     '{{"visible": true|false, "text": "one to three sentences"}}'
 )
 _REPAIR = 'That reply cannot be used: {problem}. Reply again, with one JSON object as described.'
-# Where options begin that somebody wrote into the question itself.
+# Where options begin that are written into the question itself.
 _OPTIONS = re.compile(r'\b(?:choices?|options?|choose)\b[^:\n]{0,20}:|(?:^|\s)\(?A[.)]\s', re.I)
 _MAX_QUESTION_CHARS = 500
 _MAX_REPEATED_CHARS = 500
 
 
 def first_prompt(image: EncodedImage) -> tuple[ChatMessage, ...]:
-    """What is asked about the first keyframe."""
+    """The prompt about the first keyframe."""
     return _conversation(_FIRST, (image,))
 
 
 def later_prompt(before: EncodedImage, after: EncodedImage) -> tuple[ChatMessage, ...]:
-    """What is asked about a keyframe and the one before it."""
+    """The prompt about a keyframe and the one before it."""
     return _conversation(_LATER, (before, after))
 
 
 def focus_prompt(question: str, image: EncodedImage) -> tuple[ChatMessage, ...]:
-    """What is asked about a keyframe for a question, whose options are kept back."""
+    """The prompt about a keyframe for a question, whose options are kept back."""
     text = _FOCUS.format(question=without_options(question))
     return _conversation(text, (image,))
 
@@ -137,8 +137,8 @@ def repair_prompt(
 ) -> tuple[ChatMessage, ...]:
     """Ask again after a reply that cannot be used."""
     # Tokens of a chat template in it would begin another message.
-    said = ChatMessage('assistant', as_data(reply[:_MAX_REPEATED_CHARS]))
-    return (*messages, said, ChatMessage('user', _REPAIR.format(problem=problem)))
+    answer = ChatMessage('assistant', as_data(reply[:_MAX_REPEATED_CHARS]))
+    return (*messages, answer, ChatMessage('user', _REPAIR.format(problem=problem)))
 
 
 def without_options(question: str) -> str:
@@ -198,7 +198,7 @@ class VlmPerceiver:
     def __init__(
         self, client: ChatClient, config: VlmConfig | None = None, rung: Rung = Rung.PRIMARY
     ) -> None:
-        """Prepare; nothing is asked yet.
+        """Prepare; no request is sent yet.
 
         Raises:
             ConfigError: The cache's folder cannot be made.
@@ -212,7 +212,7 @@ class VlmPerceiver:
         except OSError as error:
             msg = f'cache_dir is {config.cache_dir!r}, which cannot be made: {error}'
             raise ConfigError(msg) from None
-        self._shown = lru_cache(_SHRUNK_IMAGES)(self._shrunk)
+        self._small_image = lru_cache(_SHRUNK_IMAGES)(self._shrink)
 
     def perceive(self, earlier: Keyframe | None, later: Keyframe) -> SemanticDelta:
         """Say what the later keyframe adds (see `Perceiver.perceive`)."""
@@ -220,10 +220,12 @@ class VlmPerceiver:
         model = ModelInfo()
         try:
             model = self._model(end)
-            images = [self._shown(keyframe.image) for keyframe in (earlier, later) if keyframe]
+            images = [
+                self._small_image(keyframe.image) for keyframe in (earlier, later) if keyframe
+            ]
             two_views = earlier is not None
             messages = vlm.later_prompt(*images) if two_views else vlm.first_prompt(*images)
-            reply = self._asked(
+            reply = self._reply(
                 messages,
                 scene_schema(two_views=two_views),
                 lambda text: read_scene(text, two_views=two_views),
@@ -244,11 +246,11 @@ class VlmPerceiver:
         """
         end = time.monotonic() + deadline_s
         try:
-            messages = vlm.focus_prompt(question, self._shown(keyframe.image))
+            messages = vlm.focus_prompt(question, self._small_image(keyframe.image))
         except ImageError as error:
             msg = f'keyframe {keyframe.id} cannot be looked at: {error}'
             raise ModelError(msg) from error
-        text = self._asked(messages, focus_schema(), read_focus, self._model(end), end)
+        text = self._reply(messages, focus_schema(), read_focus, self._model(end), end)
         return FocusText(keyframe.id, keyframe.stamp_ns, text, keyframe.camera)
 
     def info(self) -> ModelInfo:
@@ -271,7 +273,7 @@ class VlmPerceiver:
         info = self._client.info(left_s(end))
         return replace(info, rung=self._rung, prompt_version=vlm.PROMPT_VERSION)
 
-    def _shrunk(self, image: EncodedImage) -> EncodedImage:
+    def _shrink(self, image: EncodedImage) -> EncodedImage:
         """The image as it is, or encoded anew where it has more pixels than are wanted."""
         picture = image.decode()
         height, width = picture.shape[:2]
@@ -280,7 +282,7 @@ class VlmPerceiver:
             return image
         return encode_image(picture, _JPEG_QUALITY, max(1, int(max(height, width) * scale)))
 
-    def _asked(
+    def _reply(
         self,
         messages: tuple[ChatMessage, ...],
         schema: dict[str, Any],
@@ -297,16 +299,16 @@ class VlmPerceiver:
         sampling = Sampling(config.temperature, 1.0, config.max_tokens, config.seed)
         request = ChatRequest(messages, sampling, schema)
         key = _key(request, model)
-        kept = self._cache.get(key)
-        if kept is not None:
+        reply = self._cache.get(key)
+        if reply is not None:
             # What an older version kept may not be what is accepted now.
             with suppress(ReplyError):
-                return read(kept)
-        text, value = self._generated(request, read, end)
+                return read(reply)
+        text, value = self._generate(request, read, end)
         self._cache.put(key, text)
         return value
 
-    def _generated(
+    def _generate(
         self, request: ChatRequest, read: Callable[[str], Read], end: float
     ) -> tuple[str, Read]:
         """A usable reply and what was read from it, after as many attempts as it takes.

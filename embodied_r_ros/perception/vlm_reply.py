@@ -87,7 +87,7 @@ class ReplyItem:
 
 @dataclass(frozen=True)
 class SceneReply:
-    """What a model says of one view, or of two."""
+    """A model's description of one view, or of two."""
 
     summary: str
     items: tuple[ReplyItem, ...]
@@ -131,8 +131,8 @@ def read_scene(text: str, *, two_views: bool) -> SceneReply:
     value = _json_object(text)
     items = [_item(entry, two_views) for entry in _field(value, 'items', list)[:_MAX_ITEMS]]
     motions = _motions(_field(value, 'motions', list)) if two_views else ()
-    texts = [_bounded(entry, _TEXT_CHARS) for entry in _field(value, 'visible_text', list)]
-    summary = _bounded(_field(value, 'summary', str), _SUMMARY_CHARS)
+    texts = [_bound(entry, _TEXT_CHARS) for entry in _field(value, 'visible_text', list)]
+    summary = _bound(_field(value, 'summary', str), _SUMMARY_CHARS)
     return SceneReply(summary, tuple(items), tuple(filter(None, texts[:_MAX_TEXTS])), motions)
 
 
@@ -143,13 +143,13 @@ def read_focus(text: str) -> str:
         ReplyError: The reply is not of the schema.
     """
     value = _json_object(text)
-    said = _bounded(_field(value, 'text', str), _FOCUS_CHARS)
-    return said if _field(value, 'visible', bool) else ''
+    description = _bound(_field(value, 'text', str), _FOCUS_CHARS)
+    return description if _field(value, 'visible', bool) else ''
 
 
 def _json_object(text: str) -> dict[str, Any]:
     """The JSON object in a reply, which models like to wrap in a code fence, after thinking."""
-    text = text[thought.end() :] if (thought := _THOUGHT.match(text)) else text
+    text = text[thinking.end() :] if (thinking := _THOUGHT.match(text)) else text
     start, end = text.find('{'), text.rfind('}')
     try:
         value = json.loads(text[start : end + 1], strict=False)
@@ -182,7 +182,7 @@ def _opposites() -> list[set[str]]:
 
 
 def _item(entry: Any, two_views: bool) -> ReplyItem:
-    label = _bounded(_field(entry, 'label', str), _LABEL_CHARS)
+    label = _bound(_field(entry, 'label', str), _LABEL_CHARS)
     if not label:
         msg = 'an item has an empty label'
         raise ReplyError(msg)
@@ -196,22 +196,22 @@ def _item(entry: Any, two_views: bool) -> ReplyItem:
 
 
 def _field(value: Any, name: str, kind: type) -> Any:
-    found = value.get(name) if isinstance(value, dict) else None
-    if not isinstance(found, kind):
-        msg = f'{name} is {as_data(str(found)[:40])!r}: expected a {kind.__name__}'
+    field = value.get(name) if isinstance(value, dict) else None
+    if not isinstance(field, kind):
+        msg = f'{name} is {as_data(str(field)[:40])!r}: expected a {kind.__name__}'
         raise ReplyError(msg)
-    return found
+    return field
 
 
-def _choice(entry: Any, name: str, allowed: Mapping[str, Any] | Sequence[str]) -> str:
-    found: str = _field(entry, name, str)
-    if found not in allowed:
-        msg = f'{name} is {as_data(found[:40])!r}: expected one of {", ".join(allowed)}'
+def _choice(entry: Any, name: str, choices: Mapping[str, Any] | Sequence[str]) -> str:
+    choice: str = _field(entry, name, str)
+    if choice not in choices:
+        msg = f'{name} is {as_data(choice[:40])!r}: expected one of {", ".join(choices)}'
         raise ReplyError(msg)
-    return found
+    return choice
 
 
-def _bounded(text: Any, most: int) -> str:
+def _bound(text: Any, most: int) -> str:
     """One harmless line of at most `most` characters."""
     line = ' '.join(as_data(str(text)).split())
     return line if len(line) <= most else line[: most - 1].rstrip() + '…'
@@ -250,10 +250,10 @@ def scene_delta(
     assumed_hfov_rad: float,
     model: ModelInfo,
 ) -> SemanticDelta:
-    """Build the delta of a pair of keyframes, or of a first one, from what a model said.
+    """Build the delta of a pair of keyframes, or of a first one, from a model's reply.
 
     Args:
-        reply: What the model said.
+        reply: The model's reply.
         earlier: The earlier keyframe; None: there is none.
         later: The newer keyframe.
         assumed_hfov_rad: Horizontal angle of view where the keyframe has no intrinsics [rad].
@@ -261,7 +261,7 @@ def scene_delta(
     """
     half_angles = _half_angles(later, assumed_hfov_rad)
     items = tuple(_item_of_reply(item, half_angles) for item in reply.items)
-    motion = _measured(earlier, later) if earlier else None
+    motion = _odometry_motion(earlier, later) if earlier else None
     by_eye = motion is None
     if motion is None:
         unknown = not reply.motions or reply.motions[0].kind == MOTION_UNKNOWN
@@ -285,7 +285,7 @@ def scene_delta(
     )
 
 
-def _measured(earlier: Keyframe, later: Keyframe) -> Motion | None:
+def _odometry_motion(earlier: Keyframe, later: Keyframe) -> Motion | None:
     """Motion from odometry; None where a pose is missing or in another frame."""
     if not earlier.pose or not later.pose or earlier.pose.frame_id != later.pose.frame_id:
         return None
@@ -295,24 +295,26 @@ def _measured(earlier: Keyframe, later: Keyframe) -> Motion | None:
 def _action(motion: Motion, by_eye: Sequence[SeenMotion]) -> str:
     if motion.source is not MotionSource.MODEL:
         return action_text(motion)
-    return ', '.join(_step(seen).text() for seen in _steps(by_eye)) or STATIONARY
+    return ', '.join(_step(step).text() for step in _steps(by_eye)) or STATIONARY
 
 
 def _steps(motions: Sequence[SeenMotion]) -> list[SeenMotion]:
-    return sorted((seen for seen in motions if seen.kind in MOTIONS), key=lambda s: _ORDER[s.kind])
+    return sorted(
+        (motion for motion in motions if motion.kind in MOTIONS), key=lambda s: _ORDER[s.kind]
+    )
 
 
-def _step(seen: SeenMotion) -> MotionStep:
-    verb, direction = MOTIONS[seen.kind]
+def _step(motion: SeenMotion) -> MotionStep:
+    verb, direction = MOTIONS[motion.kind]
     return MotionStep(verb, direction, None)
 
 
 def _change(reply: SceneReply, items: Sequence[Item], *, by_eye: bool) -> str:
     """What is new, in sentences: the summary, the items, rough amounts, writing in view."""
     rough = [
-        f'{_step(seen).text()} {_AMOUNT_WORDS[seen.amount]}'
-        for seen in _steps(reply.motions)
-        if by_eye and seen.amount in _AMOUNT_WORDS
+        f'{_step(motion).text()} {_AMOUNT_WORDS[motion.amount]}'
+        for motion in _steps(reply.motions)
+        if by_eye and motion.amount in _AMOUNT_WORDS
     ]
     quoted = ['"{}"'.format(text.replace('"', "'")) for text in reply.visible_text]
     sentences = [
@@ -337,11 +339,11 @@ def _half_angles(keyframe: Keyframe, assumed_hfov_rad: float) -> tuple[float, fl
     return math.atan2(camera.width / 2, camera.fx), math.atan2(camera.height / 2, camera.fy)
 
 
-def _item_of_reply(seen: ReplyItem, half_angles: tuple[float, float]) -> Item:
+def _item_of_reply(reply_item: ReplyItem, half_angles: tuple[float, float]) -> Item:
     return Item(
-        label=seen.label,
-        status=STATUSES[seen.status],
-        bearing_rad=DIRECTIONS[seen.direction] * half_angles[0],
-        elevation_rad=HEIGHTS[seen.height] * half_angles[1],
-        confidence=CONFIDENCES[seen.confidence],
+        label=reply_item.label,
+        status=STATUSES[reply_item.status],
+        bearing_rad=DIRECTIONS[reply_item.direction] * half_angles[0],
+        elevation_rad=HEIGHTS[reply_item.height] * half_angles[1],
+        confidence=CONFIDENCES[reply_item.confidence],
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keyframes become deltas off the caller's thread: several pairs at once, told in order.
+"""Keyframes become deltas off the caller's thread: several pairs at once, published in order.
 
 Each camera is a stream of its own. A keyframe is paired with the one that was taken before it;
 when perception is slower than keyframes, those that wait are coalesced into the newest, and the
@@ -80,15 +80,15 @@ class _Stream:
     waiting: deque[Keyframe] = field(default_factory=deque)
     skipped: int = 0  # keyframes coalesced away since the last one taken
     last: Keyframe | None = None  # the last one taken
-    taken: deque[_Pair] = field(default_factory=deque)  # not yet published, oldest first
+    pairs: deque[_Pair] = field(default_factory=deque)  # not yet published, oldest first
     publisher: int | None = None  # thread that is publishing
-    kept: OrderedDict[int, Keyframe] = field(default_factory=OrderedDict)  # by id
+    keyframes: OrderedDict[int, Keyframe] = field(default_factory=OrderedDict)  # by id
 
     def add(self, keyframe: Keyframe, config: WorkerConfig) -> int:
         """Let a keyframe wait, and give the number of those that are skipped for it."""
-        self.kept[keyframe.id] = keyframe
-        while len(self.kept) > config.kept_keyframes:
-            self.kept.popitem(last=False)
+        self.keyframes[keyframe.id] = keyframe
+        while len(self.keyframes) > config.kept_keyframes:
+            self.keyframes.popitem(last=False)
         self.waiting.append(keyframe)
         surplus = len(self.waiting) - 1 if len(self.waiting) > config.capacity else 0
         for _ in range(surplus):
@@ -100,7 +100,7 @@ class _Stream:
         """Pair the keyframe that waited longest with the last one that was taken."""
         pair = _Pair(self.last, self.waiting.popleft(), self.skipped)
         self.last, self.skipped = pair.later, 0
-        self.taken.append(pair)
+        self.pairs.append(pair)
         return pair
 
 
@@ -154,7 +154,7 @@ class PerceptionWorker:
             if not camera and len(self._streams) == 1:
                 camera = next(iter(self._streams))
             stream = self._streams.get(camera)
-            return stream.kept.get(keyframe_id) if stream else None
+            return stream.keyframes.get(keyframe_id) if stream else None
 
     def reset(self, timeout_s: float = 1.0) -> bool:
         """Forget all keyframes; deltas of pairs that are in flight are never published.
@@ -168,7 +168,7 @@ class PerceptionWorker:
         me = threading.get_ident()
         with self._changed:
             old = list(self._streams.values())
-            self._counts['discarded'] += sum(len(s.waiting) + len(s.taken) for s in old)
+            self._counts['discarded'] += sum(len(s.waiting) + len(s.pairs) for s in old)
             self._streams.clear()
             return self._changed.wait_for(
                 lambda: all(stream.publisher in {None, me} for stream in old), timeout_s
@@ -209,10 +209,10 @@ class PerceptionWorker:
             self._changed.notify_all()
         for thread in self._threads:
             thread.join(max(0.0, end - time.monotonic()))
-        ended = not any(thread.is_alive() for thread in self._threads)
-        if not ended:
+        is_over = not any(thread.is_alive() for thread in self._threads)
+        if not is_over:
             self.reset(0.0)
-        return ended
+        return is_over
 
     def _work(self) -> None:
         """Perceive until closed. Runs in every thread."""
@@ -229,8 +229,8 @@ class PerceptionWorker:
         with self._changed:
             while not self._closing:
                 for camera, stream in self._streams.items():
-                    # What waits for an older pair to be told counts too, or it could pile up.
-                    if stream.waiting and len(stream.taken) < self._config.in_flight:
+                    # What waits behind an older pair counts too, or it could pile up.
+                    if stream.waiting and len(stream.pairs) < self._config.in_flight:
                         self._streams.move_to_end(camera)
                         self._running += 1
                         return stream, stream.take()
@@ -253,11 +253,11 @@ class PerceptionWorker:
             if stream.publisher not in {None, me}:
                 return None
             current = self._streams.get(camera) is stream
-            delta = stream.taken[0].delta if current and stream.taken else None
+            delta = stream.pairs[0].delta if current and stream.pairs else None
             stream.publisher = me if delta is not None else None
             if delta is None:
                 return None
-            stream.taken.popleft()
+            stream.pairs.popleft()
             self._counts['published'] += 1
             self._counts['failed'] += delta.kind is DeltaKind.FAILED
             self._last_latency_ns = delta.latency_ns
@@ -265,6 +265,6 @@ class PerceptionWorker:
 
     def _is_idle(self) -> bool:
         return self._running == 0 and not any(
-            stream.waiting or stream.taken or stream.publisher is not None
+            stream.waiting or stream.pairs or stream.publisher is not None
             for stream in self._streams.values()
         )

@@ -64,28 +64,28 @@ _QUATERNION = (
 class ArmMoment:
     """A state of a demonstration, and the keypoint after it."""
 
-    shown: ArmEpisode
+    demonstration: ArmEpisode
     index: int  # of the state
     keypoint_index: int  # of the state at the keypoint
-    deltas: tuple[SemanticDelta, ...] = ()  # what had been seen until then
+    deltas: tuple[SemanticDelta, ...] = ()  # the deltas until then
     seed: str = ''  # of candidates
 
     @property
     def state(self) -> ArmState:
         """The arm now."""
-        return self.shown.states[self.index]
+        return self.demonstration.states[self.index]
 
     @property
     def keypoint(self) -> ArmState:
         """The arm at its next keypoint."""
-        return self.shown.states[self.keypoint_index]
+        return self.demonstration.states[self.keypoint_index]
 
-    def view(self, *, is_tool_told: bool = True) -> TableView | None:
-        """The table as the camera saw it last; None: nothing is placed, or nothing was seen."""
-        if self.shown.view is None or not self.deltas:
+    def view(self, *, with_tool: bool = True) -> TableView | None:
+        """The table as the camera saw it last; None: nothing is placed, or there is no delta."""
+        if self.demonstration.view is None or not self.deltas:
             return None
-        then = self.shown.state_at(self.deltas[-1].stamp_ns) if is_tool_told else None
-        return replace(self.shown.view, tool=then.position if then else None)
+        then = self.demonstration.state_at(self.deltas[-1].stamp_ns) if with_tool else None
+        return replace(self.demonstration.view, tool=then.position if then else None)
 
 
 ArmKind = Callable[[ArmMoment, Robot, Random], 'Draft | Unsolved']
@@ -93,18 +93,18 @@ ArmKind = Callable[[ArmMoment, Robot, Random], 'Draft | Unsolved']
 
 def waypoint(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | Unsolved:
     """Which position comes next; the prompt is that of the action PredictKeypoint."""
-    found = _waypoint_options(moment, robot, rng)
-    if isinstance(found, Unsolved):
-        return found
-    right, wrong = found
+    options = _waypoint_options(moment, robot, rng)
+    if isinstance(options, Unsolved):
+        return options
+    right, wrong = options
     question = keypoint_question(
-        moment.shown.task,
-        moment.shown.frame_id,
+        moment.demonstration.task,
+        moment.demonstration.frame_id,
         [right, *(each.position for each in wrong)],
         robot=robot.metadata,
         state=moment.state.position,
     )
-    truth = {'distractors': [_measured(each.source, each.position, moment) for each in wrong]}
+    truth = {'distractors': [_distances(each.source, each.position, moment) for each in wrong]}
     return _draft(question.text, question.options, truth)
 
 
@@ -114,12 +114,12 @@ def _waypoint_options(
     """The right position and the wrong ones."""
     right, state = moment.keypoint.position, moment.state.position
     if robot.questions.distractors == 'candidates':
-        return proposed(right, moment, robot)
-    wrong = wrong_positions(right, moment.shown, robot, rng, state)
+        return propose_options(right, moment, robot)
+    wrong = wrong_positions(right, moment.demonstration, robot, rng, state)
     return (right, wrong) if wrong else Unsolved(_NO_DISTRACTORS)
 
 
-def proposed(
+def propose_options(
     keypoint: Position, moment: ArmMoment, robot: Robot
 ) -> tuple[Position, list[WrongPosition]] | Unsolved:
     """What the sampler of candidates proposes: the one nearest to the keypoint, and the others."""
@@ -128,25 +128,29 @@ def proposed(
         return Unsolved('candidates are sampled where things are seen, and nothing is placed')
     things = seen_things(moment.deltas, view)
     try:
-        found = propose_candidates(things, state, robot.metadata, robot.candidates, moment.seed)
+        candidates = propose_candidates(
+            things, state, robot.metadata, robot.candidates, moment.seed
+        )
     except InputError as error:
         return Unsolved(str(error))
-    right = min(found, key=lambda each: math.dist(each.position, keypoint))
+    right = min(candidates, key=lambda each: math.dist(each.position, keypoint))
     if math.dist(right.position, keypoint) > _CANDIDATE_NEAR_M:
         return Unsolved('no candidate is near the keypoint')
-    others = [WrongPosition(each.position, 'candidate') for each in found if each is not right]
+    others = [
+        WrongPosition(each.position, 'candidate') for each in candidates if each is not right
+    ]
     return right.position, others
 
 
 def current_state(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | Unsolved:
-    """Where the end effector is now; the state is not told."""
+    """Where the end effector is now; the state is not stated."""
     right = moment.state.position
-    wrong = wrong_positions(right, moment.shown, robot, rng)
+    wrong = wrong_positions(right, moment.demonstration, robot, rng)
     if not wrong:
         return Unsolved(_NO_DISTRACTORS)
     options = [position_text(right), *(position_text(each.position) for each in wrong)]
-    truth = {'distractors': [_measured(each.source, each.position, moment) for each in wrong]}
-    return _draft(_asked(moment, _STATE, robot, is_state_told=False), options, truth)
+    truth = {'distractors': [_distances(each.source, each.position, moment) for each in wrong]}
+    return _draft(_text(moment, _STATE, robot, with_state=False), options, truth)
 
 
 def movement(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | Unsolved:
@@ -158,7 +162,7 @@ def movement(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | Unsolved:
     wrong = wrong_movements(right, config, rng)
     options = [right.words(), *(each.words() for each, _ in wrong)]
     truth = {'distractors': [{'source': how} for _, how in wrong]}
-    question = _asked(moment, _MOVEMENT, robot, is_context_told=config.movement_context)
+    question = _text(moment, _MOVEMENT, robot, with_context=config.movement_context)
     return _draft(question, options, truth)
 
 
@@ -168,7 +172,7 @@ def gripper(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | Unsolved:
     if moment.keypoint.closed is None:
         return Unsolved('the state of the gripper is not known')
     options = ['closed', 'open'] if moment.keypoint.closed else ['open', 'closed']
-    return _draft(_asked(moment, GRIPPER_NEXT, robot), options, {})
+    return _draft(_text(moment, GRIPPER_NEXT, robot), options, {})
 
 
 def yaw(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | Unsolved:
@@ -184,7 +188,7 @@ def yaw(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | Unsolved:
     others = [step for step in range(0, 360, _YAW_STEP_DEG) if step != right]
     chosen = [right, *rng.sample(others, robot.questions.options - 1)]
     truth = {'yaw_deg': round(degrees, 1)}
-    return _draft(_asked(moment, _YAW, robot), [_yaw_text(step) for step in chosen], truth)
+    return _draft(_text(moment, _YAW, robot), [_yaw_text(step) for step in chosen], truth)
 
 
 def quaternion(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | Unsolved:
@@ -201,11 +205,11 @@ def quaternion(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | Unsolved
     chosen = [nearest, *rng.sample(others, robot.questions.options - 1)]
     truth = {'quaternion': [round(part, 4) for part in then]}
     options = [_quaternion_text(_QUARTER_TURNS[index]) for index in chosen]
-    return _draft(_asked(moment, _QUATERNION, robot), options, truth)
+    return _draft(_text(moment, _QUATERNION, robot), options, truth)
 
 
 def arm_kinds(robot: Robot) -> dict[str, ArmKind]:
-    """The kinds that are asked of a robot, by question type."""
+    """The kinds of question about a robot, by question type."""
     config = robot.questions
     kinds: dict[str, ArmKind] = {name: _PAPER_KINDS[name] for name in config.kinds}
     if config.gripper:
@@ -225,21 +229,21 @@ def _draft(question: str, options: list[str] | tuple[str, ...], truth: dict[str,
     return Draft(question, tuple(options), options[0], source=SOURCE, truth=truth)
 
 
-def _asked(
+def _text(
     moment: ArmMoment,
-    asked: str,
+    question: str,
     robot: Robot,
     *,
-    is_state_told: bool = True,
-    is_context_told: bool = True,
+    with_state: bool = True,
+    with_context: bool = True,
 ) -> str:
-    shown = moment.shown
-    state = moment.state.position if is_state_told and is_context_told else None
-    metadata = robot.metadata if is_context_told else None
-    return task_text(shown.task, asked, shown.frame_id, metadata, state)
+    demonstration = moment.demonstration
+    state = moment.state.position if with_state and with_context else None
+    metadata = robot.metadata if with_context else None
+    return task_text(demonstration.task, question, demonstration.frame_id, metadata, state)
 
 
-def _measured(source: str, wrong: Position, moment: ArmMoment) -> dict[str, Any]:
+def _distances(source: str, wrong: Position, moment: ArmMoment) -> dict[str, Any]:
     """Where a wrong position comes from, and how far it is from what matters [m]."""
     to_keypoint = math.dist(wrong, rounded(moment.keypoint.position))
     to_state = math.dist(wrong, rounded(moment.state.position))
@@ -259,13 +263,13 @@ def _yaw_text(step_deg: int) -> str:
 
 def _quarter_turns() -> list[NDArray[np.float64]]:
     """All rotations that map axes onto axes."""
-    found: list[NDArray[np.float64]] = []
+    turns: list[NDArray[np.float64]] = []
     for order, signs in product(permutations(range(3)), product((1.0, -1.0), repeat=3)):
         turn = np.zeros((3, 3))
         turn[range(3), order] = signs
         if np.linalg.det(turn) > 0:
-            found.append(turn)
-    return found
+            turns.append(turn)
+    return turns
 
 
 def _quaternion_text(turn: NDArray[np.float64]) -> str:

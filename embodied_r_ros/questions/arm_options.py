@@ -37,7 +37,7 @@ class WrongPosition:
 
 def wrong_positions(
     right: Position,
-    shown: ArmEpisode,
+    demonstration: ArmEpisode,
     robot: Robot,
     rng: Random,
     state: Position | None = None,
@@ -46,7 +46,7 @@ def wrong_positions(
 
     Args:
         right: The right one [m].
-        shown: What they are taken from.
+        demonstration: What they are taken from.
         robot: What is drawn, and how.
         rng: Decides.
         state: Where the question says that the end effector is [m]; None: it does not.
@@ -55,21 +55,21 @@ def wrong_positions(
         One fewer than a question has options; none at all where so many are not found.
     """
     config = robot.questions
-    pools = _pools(shown)
-    box = workspace(shown, robot)
+    pools = _pools(demonstration)
+    box = workspace(demonstration, robot)
     ranks = (
         _Ranks(right, state, rng.randrange(config.options)) if _balances(config, state) else None
     )
-    found: list[WrongPosition] = []
+    wrongs: list[WrongPosition] = []
     for _ in range(_DRAWS):
-        if len(found) == config.options - 1:
-            return found
-        drawn = ranks.near(rng) if ranks and ranks.wants_near(len(found)) else None
-        drawn = drawn or _draw(pools, box, config, rng)
-        others = [rounded(right), *(wrong.position for wrong in found)]
-        fits = _fits(drawn.position, others, config)
-        if fits and (ranks is None or ranks.takes(drawn, len(found), box)):
-            found.append(drawn)
+        if len(wrongs) == config.options - 1:
+            return wrongs
+        candidate = ranks.near(rng) if ranks and ranks.wants_near(len(wrongs)) else None
+        candidate = candidate or _draw(pools, box, config, rng)
+        others = [rounded(right), *(wrong.position for wrong in wrongs)]
+        fits = _fits(candidate.position, others, config)
+        if fits and (ranks is None or ranks.takes(candidate, len(wrongs), box)):
+            wrongs.append(candidate)
     return []
 
 
@@ -84,27 +84,29 @@ class _Ranks:
         assert state is not None
         self._state, self._reach_m = state, math.dist(right, state)
         self._nearer = nearer
-        self._left = _DRAWS // 2  # draws of near ones; with no room for so many, there are fewer
+        self._near_draws = (
+            _DRAWS // 2
+        )  # draws of near ones; with no room for so many, there are fewer
 
-    def wants_near(self, found: int) -> bool:
+    def wants_near(self, count: int) -> bool:
         """Tell whether the next wrong position is to be a near one."""
-        return found < self._nearer and self._left > 0
+        return count < self._nearer and self._near_draws > 0
 
     def near(self, rng: Random) -> WrongPosition:
         """Draw a position about as near to the state as the right one, or nearer."""
-        self._left -= 1
+        self._near_draws -= 1
         x, y, z = (value + rng.uniform(-self._reach_m, self._reach_m) for value in self._state)
         return WrongPosition(rounded((x, y, z)), 'near')
 
-    def takes(self, drawn: WrongPosition, found: int, box: tuple[Position, Position]) -> bool:
+    def takes(self, wrong: WrongPosition, count: int, box: tuple[Position, Position]) -> bool:
         """Tell whether a position that was drawn is as near, or as far, as it is to be."""
-        is_nearer = math.dist(drawn.position, self._state) < self._reach_m
-        if drawn.source != 'near':
-            return not is_nearer and not self.wants_near(found)
+        is_nearer = math.dist(wrong.position, self._state) < self._reach_m
+        if wrong.source != 'near':
+            return not is_nearer and not self.wants_near(count)
         low, high = box
         return is_nearer and all(
             a - _SLACK_M <= b <= c + _SLACK_M
-            for a, b, c in zip(low, drawn.position, high, strict=True)
+            for a, b, c in zip(low, wrong.position, high, strict=True)
         )
 
 
@@ -126,7 +128,7 @@ def wrong_movements(
 def _corners(right: Movement, options: int, rng: Random) -> list[Movement]:
     """The other corners of a square or cube with the right movement at one of them.
 
-    From every corner the others look alike, so that the options alone do not tell the right one.
+    From every corner the others look alike, so that the options alone do not betray the right one.
     """
     edges = next(count for count in (1, 2, 3) if 2**count >= options)
     while True:
@@ -141,10 +143,10 @@ def _corners(right: Movement, options: int, rng: Random) -> list[Movement]:
             return [Movement((x, y, z)) for x, y, z in corners if (x, y, z) != right.levels]
 
 
-def workspace(shown: ArmEpisode, robot: Robot) -> tuple[Position, Position]:
+def workspace(demonstration: ArmEpisode, robot: Robot) -> tuple[Position, Position]:
     """Lower and upper ends of where an end effector may be: nowhere below the reference [m]."""
     metadata, margin_m = robot.metadata, robot.questions.workspace_margin_m
-    axes = list(zip(*(state.position for state in shown.states), strict=True))
+    axes = list(zip(*(state.position for state in demonstration.states), strict=True))
     low = metadata.workspace_low or [min(axis) - margin_m for axis in axes]
     high = metadata.workspace_high or [max(axis) + margin_m for axis in axes]
     floor = metadata.reference[2]
@@ -160,9 +162,9 @@ def rounded(position: Position) -> Position:
     return x, y, z
 
 
-def _pools(shown: ArmEpisode) -> dict[str, Sequence[Position]]:
-    states = shown.states
-    keypoints = [states[index].position for index in shown.keypoints]
+def _pools(demonstration: ArmEpisode) -> dict[str, Sequence[Position]]:
+    states = demonstration.states
+    keypoints = [states[index].position for index in demonstration.keypoints]
     return {'keypoint': keypoints, 'state': [state.position for state in states]}
 
 
@@ -182,8 +184,8 @@ def _draw(
     return WrongPosition(rounded((x, y, z)), 'workspace')
 
 
-def _fits(drawn: Position, others: Sequence[Position], config: RobotQuestionsConfig) -> bool:
+def _fits(position: Position, others: Sequence[Position], config: RobotQuestionsConfig) -> bool:
     """Tell whether a position is far enough from all options, the first of which is right."""
-    if config.max_distance_m and math.dist(drawn, others[0]) > config.max_distance_m:
+    if config.max_distance_m and math.dist(position, others[0]) > config.max_distance_m:
         return False
-    return min(math.dist(drawn, other) for other in others) >= config.min_distance_m
+    return min(math.dist(position, other) for other in others) >= config.min_distance_m

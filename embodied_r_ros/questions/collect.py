@@ -34,7 +34,7 @@ _AHEAD = 2  # an answer may have come so many times more often than any other of
 class BalancedAnswers:
     """Counts answers by split and kind of question, as rows come.
 
-    Robots mostly stay at one height and look ahead: who knows only that is right far more often
+    Robots mostly stay at one height and look ahead: a guess by that alone is right far more often
     than one option in three or four is. Questions about arms choose their options themselves.
     """
 
@@ -53,7 +53,7 @@ class BalancedAnswers:
 
 
 _BAG_SUFFIXES = ('.mcap', '.db3')
-_TOLD = 3  # bags, of those of which none can be used
+_MAX_LISTED = 3  # bags, of those of which none can be used
 _COMMON = 'its answer has come more often than its other options'
 
 
@@ -68,11 +68,11 @@ def find_bags(paths: Sequence[Path]) -> list[Path]:
         if not path.exists():
             msg = f'{path} does not exist'
             raise BagError(msg)
-        found = [path] if _is_bag(path) else sorted(p for p in path.glob('*') if _is_bag(p))
-        if not found:
+        inside = [path] if _is_bag(path) else sorted(p for p in path.glob('*') if _is_bag(p))
+        if not inside:
             msg = f'{path} is neither a bag nor a folder of bags'
             raise BagError(msg)
-        bags += found
+        bags += inside
     inodes = [(stat.st_dev, stat.st_ino) for stat in (bag.stat() for bag in bags)]
     times = Counter(inodes)
     for bag, inode in zip(bags, inodes, strict=True):
@@ -115,7 +115,7 @@ def rows_of_bags(
 
     Raises:
         InputError: A file of `config.apart_from` cannot be read.
-        BagError: No bag is readable and has the deltas that are asked for.
+        BagError: No bag is readable and has the requested deltas.
     """
     guard = _apart_from(config.apart_from)
     even = BalancedAnswers() if config.even_answers else None
@@ -129,7 +129,7 @@ def rows_of_bags(
             note = _fitness(bag, note, guard, is_forced=is_forced)
             if not note.left_out:
                 episode = read_episode(bag, delta_source, perceive, config.robot)
-                note, rows = _derived(episode, note, config, guard, coverage)
+                note, rows = _derive(episode, note, config, guard, coverage)
         except (InputError, ImageError) as error:  # hours of work on the others would be lost
             note = replace(note, left_out=str(error))
             is_any_damaged = True
@@ -137,7 +137,7 @@ def rows_of_bags(
             coverage.leave_out(note, note.left_out)
             continue
         before_it = coverage.splits.total()
-        yield from _admitted(rows, guard, even, coverage)
+        yield from _admit(rows, guard, even, coverage)
         coverage.bags.append(replace(note, rows=coverage.splits.total() - before_it))
     if is_any_damaged and all(note.left_out for note in coverage.bags):
         raise BagError(_why_none(coverage.bags))
@@ -158,7 +158,7 @@ def _note_of(bag: Path) -> BagNote:
 
 
 def _fitness(bag: Path, note: BagNote, guard: SplitGuard, *, is_forced: bool) -> BagNote:
-    """What tells why a bag is left out without being read, or used all the same.
+    """The reason why a bag is left out without being read, or used all the same.
 
     Raises:
         BagError: It cannot be read.
@@ -173,13 +173,13 @@ def _fitness(bag: Path, note: BagNote, guard: SplitGuard, *, is_forced: bool) ->
     return replace(note, forced=why) if is_forced else replace(note, left_out=why)
 
 
-def _derived(
+def _derive(
     episode: Episode, note: BagNote, config: QuestionsConfig, guard: SplitGuard, coverage: Coverage
 ) -> tuple[BagNote, list[Row]]:
-    """What is to be said of a bag that was read, and its rows, where it is not to be left out.
+    """The note on a bag that was read, and its rows, where it is not left out.
 
     Raises:
-        InputError: It is not of the robot that is asked about.
+        InputError: It is not of the requested robot.
     """
     split = split_of(episode.scene_id, config)
     note = replace(
@@ -192,8 +192,8 @@ def _derived(
     if twin := guard.twin_of(episode, split):
         why = f'shows what scene {twin!r} of another split shows'
         return replace(note, left_out=why), []
-    shown = episode.arm
-    if shown and (twin := guard.layout_twin_of(shown, episode.scene_id, split)):
+    demonstration = episode.arm
+    if demonstration and (twin := guard.layout_twin_of(demonstration, episode.scene_id, split)):
         why = f'has the layout of scene {twin!r} of another split'
         return replace(note, left_out=why), []
     return note, list(_rows_of(episode, config, coverage))
@@ -201,9 +201,9 @@ def _derived(
 
 def _why_none(bags: Sequence[BagNote]) -> str:
     """Why no bag can be used, of the first ones."""
-    told = [f'{bag.name}: {bag.left_out}' for bag in bags[:_TOLD]]
-    told += [f'and {len(bags) - _TOLD} others'] if len(bags) > _TOLD else []
-    return f'no bag can be used: {"; ".join(told)}'
+    reasons = [f'{bag.name}: {bag.left_out}' for bag in bags[:_MAX_LISTED]]
+    reasons += [f'and {len(bags) - _MAX_LISTED} others'] if len(bags) > _MAX_LISTED else []
+    return f'no bag can be used: {"; ".join(reasons)}'
 
 
 def _rows_of(episode: Episode, config: QuestionsConfig, coverage: Coverage) -> Iterator[Row]:
@@ -213,7 +213,7 @@ def _rows_of(episode: Episode, config: QuestionsConfig, coverage: Coverage) -> I
         yield from rows_of_arm(episode.arm, episode, config, coverage)
 
 
-def _admitted(
+def _admit(
     rows: Iterable[Row], guard: SplitGuard, even: BalancedAnswers | None, coverage: Coverage
 ) -> Iterator[Row]:
     """Rows that no other split has already, and whose answers are not too common."""

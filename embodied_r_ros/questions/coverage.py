@@ -51,10 +51,10 @@ class Distances:
 
     def quantile(self, share: float) -> float:
         """Distance that this share of them does not exceed, to the next centimetre [m]."""
-        left = share * self.steps.total()
+        remainder = share * self.steps.total()
         for step, count in sorted(self.steps.items()):
-            left -= count
-            if left <= 0:
+            remainder -= count
+            if remainder <= 0:
                 return (step + 1) / 100
         return math.nan
 
@@ -142,7 +142,7 @@ def write_manifest(
     Args:
         rows: The file of rows.
         config: How its questions were derived.
-        delta_source: The deltas that were asked for; None: recorded where a bag has them.
+        delta_source: The requested deltas; None: recorded where a bag has them.
         coverage: What was derived.
 
     Raises:
@@ -159,10 +159,10 @@ def write_manifest(
             'file': rows.name,
             'sha256': file_sha256(rows),
             'count': coverage.splits.total(),
-            'counts': _nested(coverage.splits),
-            'left_out': _nested(coverage.left_out),
-            'no_solution': _nested(coverage.unsolved),
-            'wrong_options': _nested(coverage.wrong),
+            'counts': _nest(coverage.splits),
+            'left_out': _nest(coverage.left_out),
+            'no_solution': _nest(coverage.unsolved),
+            'wrong_options': _nest(coverage.wrong),
             'wrong_options_by_cm': {
                 f'{kind} to {what}': dict(sorted(distances.steps.items()))
                 for (kind, what), distances in sorted(coverage.distances.items())
@@ -183,12 +183,12 @@ def write_manifest(
     return path
 
 
-def _nested(counts: Counter[Any]) -> dict[str, Any]:
+def _nest(counts: Counter[Any]) -> dict[str, Any]:
     """Counts by tuples as objects in objects, in alphabetical order."""
-    made: dict[str, Any] = {}
+    tree: dict[str, Any] = {}
     for (*outer, last), count in sorted(counts.items()):
-        place = made
+        place = tree
         for name in outer:
             place = place.setdefault(name, {})
         place[last] = count
-    return made
+    return tree

@@ -49,7 +49,7 @@ class QuestionsConfig:
     even_answers: bool = setting(
         False, 'leave out rows whose answer has come more often than their other options'
     )
-    robot: Robot | None = None  # whose demonstrations are asked about; None: as recorded
+    robot: Robot | None = None  # whose demonstrations the questions are about; None: as recorded
     apart_from: tuple[str, ...] = ()  # files of rows that nothing is shared with
 
     def __post_init__(self) -> None:
@@ -65,9 +65,9 @@ def rows_of_episode(
     moments = _moments(episode, rng)
     if not moments:
         coverage.unsolved['every kind', f'fewer than {_MIN_DELTAS} deltas'] += 1
-    seen: set[tuple[str, int]] = set()
+    keys: set[tuple[str, int]] = set()
     for count, moment in enumerate(moments):
-        if count >= config.moments and len(seen) >= config.min_rows:
+        if count >= config.moments and len(keys) >= config.min_rows:
             return
         for kind, ask in KINDS.items():
             # Half of the test rows are worded as no training row is.
@@ -79,8 +79,8 @@ def rows_of_episode(
             row = _row(episode, moment, kind, draft, split, rng)
             row.meta['held_out_wording'] = held_out
             key = (row.question, len(moment.deltas))
-            if key not in seen:
-                seen.add(key)
+            if key not in keys:
+                keys.add(key)
                 yield row
 
 
@@ -128,40 +128,40 @@ _FAILED = EpisodeOutcome.FAILURE, EpisodeOutcome.ABORTED  # what they did is not
 
 
 def rows_of_arm(
-    shown: ArmEpisode, episode: Episode, config: QuestionsConfig, coverage: Coverage
+    demonstration: ArmEpisode, episode: Episode, config: QuestionsConfig, coverage: Coverage
 ) -> Iterator[Row]:
     """Derive the rows of a demonstration; what has no solution is counted in `coverage`.
 
     Args:
-        shown: What the arm did.
-        episode: The recording of it: its name, its scene, and what was seen.
+        demonstration: What the arm did.
+        episode: The recording of it: its name, its scene and its deltas.
         config: The robot, and the seed.
         coverage: Counts what had no solution.
 
     Raises:
         InputError: The robot's task frame is not that of the demonstration.
     """
-    recorded = shown.metadata or RobotMetadata(frame_id=shown.frame_id)
-    robot = config.robot or Robot(metadata=recorded)
-    if shown.frame_id != robot.metadata.frame_id:
+    own_metadata = demonstration.metadata or RobotMetadata(frame_id=demonstration.frame_id)
+    robot = config.robot or Robot(metadata=own_metadata)
+    if demonstration.frame_id != robot.metadata.frame_id:
         msg = (
-            f'episode {episode.id!r} is in frame {shown.frame_id!r}, robot {robot.name!r} in '
-            f'{robot.metadata.frame_id!r}: name the robot that was recorded'
+            f'episode {episode.id!r} is in frame {demonstration.frame_id!r}, robot '
+            f'{robot.name!r} in {robot.metadata.frame_id!r}: name the robot that was recorded'
         )
         raise InputError(msg)
     if episode.outcome in _FAILED:
         coverage.unsolved[EVERY_KIND, 'the demonstration did not succeed'] += 1
         return
-    facing = _facing(shown, robot)
+    facing = _facing(demonstration, robot)
     if isinstance(facing, Unsolved):
         coverage.unsolved[EVERY_KIND, facing.reason] += 1
         return
-    view = table_view(_camera(shown), robot.metadata, robot.placing)
+    view = table_view(_camera(demonstration), robot.metadata, robot.placing)
     quarters, robot = facing
     config = replace(config, robot=robot)
     view = view and replace(view.turned(quarters), name=episode.camera)
-    shown = replace(shown.turned(quarters), view=view)
-    for moment in _arm_moments(shown, episode, robot, coverage):
+    demonstration = replace(demonstration.turned(quarters), view=view)
+    for moment in _arm_moments(demonstration, episode, robot, coverage):
         for kind, ask in arm_kinds(robot).items():
             rng = Random(f'{config.seed}:{episode.id}:{moment.index}:{kind}')
             draft = ask(moment, robot, rng)
@@ -172,15 +172,15 @@ def rows_of_arm(
 
 
 def _arm_moments(
-    shown: ArmEpisode, episode: Episode, robot: Robot, coverage: Coverage
+    demonstration: ArmEpisode, episode: Episode, robot: Robot, coverage: Coverage
 ) -> Iterator[ArmMoment]:
-    """The moments that are asked about, with what had been seen until then."""
+    """The moments of the questions, each with the deltas until then."""
     on_arrival = robot.questions.grip == 'arrival'
-    shown = shown.gripping_on_arrival() if on_arrival else shown
-    for index, keypoint_index in shown.asked(robot.questions.stride):
-        stamp_ns = shown.states[index].stamp_ns
-        seen = tuple(delta for delta in episode.deltas if delta.stamp_ns <= stamp_ns)
-        moment = ArmMoment(shown, index, keypoint_index, seen, f'{episode.id}/{index}')
+    demonstration = demonstration.gripping_on_arrival() if on_arrival else demonstration
+    for index, keypoint_index in demonstration.keypoint_pairs(robot.questions.stride):
+        stamp_ns = demonstration.states[index].stamp_ns
+        deltas = tuple(delta for delta in episode.deltas if delta.stamp_ns <= stamp_ns)
+        moment = ArmMoment(demonstration, index, keypoint_index, deltas, f'{episode.id}/{index}')
         off_m = math.dist(moment.state.position, moment.keypoint.position)
         if on_arrival and off_m < robot.candidates.min_distance_m:
             coverage.unsolved[EVERY_KIND, 'the arm is where its keypoint is'] += 1
@@ -188,24 +188,24 @@ def _arm_moments(
             yield moment
 
 
-def _camera(shown: ArmEpisode) -> Pose | None:
+def _camera(demonstration: ArmEpisode) -> Pose | None:
     """Pose of the camera in the task frame, as recorded; None: it is not."""
-    is_known = shown.camera and shown.camera.frame_id == shown.frame_id
-    return shown.camera if is_known else None
+    is_known = demonstration.camera and demonstration.camera.frame_id == demonstration.frame_id
+    return demonstration.camera if is_known else None
 
 
-def _facing(shown: ArmEpisode, robot: Robot) -> tuple[int, Robot] | Unsolved:
+def _facing(demonstration: ArmEpisode, robot: Robot) -> tuple[int, Robot] | Unsolved:
     """Quarters by which the task frame is turned, so that its words hold, and the robot in it."""
-    allowed = robot.questions.camera
-    if allowed == 'declared':
+    stance = robot.questions.camera
+    if stance == 'declared':
         return 0, robot
-    camera = _camera(shown)
+    camera = _camera(demonstration)
     if camera is None and robot.placing.camera_position:
-        camera = robot.placing.camera(shown.frame_id)
+        camera = robot.placing.camera(demonstration.frame_id)
     if camera is None:
         return Unsolved(
-            f'the pose of the camera in {shown.frame_id!r} is not known: record it, give the '
-            'robot a camera_position, or set `camera: declared` where it faces the robot'
+            f'the pose of the camera in {demonstration.frame_id!r} is not known: record it, give '
+            'the robot a camera_position, or set `camera: declared` where it faces the robot'
         )
     quarters = quarters_facing(camera, robot.metadata.reference, allowed, shown.intrinsics)
     if isinstance(quarters, str):
@@ -224,7 +224,7 @@ def _arm_row(
     robot, stamp_ns = config.robot, moment.state.stamp_ns
     assert robot is not None
     options, solution, digest = settled(draft, rng)
-    view = moment.view(is_tool_told=has_state(kind, robot))
+    view = moment.view(with_tool=has_state(kind, robot))
     look = view.describe(moment.deltas) if view else None
     return Row(
         id=f'{episode.id}/{moment.index}/{kind}/{digest}',
@@ -250,6 +250,6 @@ def _arm_row(
         },
         state=moment.state.position,
         keypoint=moment.keypoint.position,
-        frame_id=moment.shown.frame_id,
+        frame_id=moment.demonstration.frame_id,
         deadband_m=robot.questions.deadband_m,
     )

@@ -71,12 +71,12 @@ class Moment:
     @cached_property
     def sights(self) -> dict[int, tuple[int, ...]]:
         """For each object that was seen: positions of the deltas at which it could be."""
-        found: dict[int, list[int]] = {}
+        indices: dict[int, list[int]] = {}
         for index, image in enumerate(self.images):
             for view in image.views:
                 if view.visible:
-                    found.setdefault(view.object_id, []).append(index)
-        return {key: tuple(value) for key, value in found.items()}
+                    indices.setdefault(view.object_id, []).append(index)
+        return {key: tuple(value) for key, value in indices.items()}
 
     @cached_property
     def never_seen(self) -> tuple[LayoutObject, ...]:
@@ -104,7 +104,7 @@ class Moment:
     def direction_now(self, thing: LayoutObject) -> tuple[float, float] | None:
         """Bearing [rad] and distance [m] of a seen object now; None where it may have gone.
 
-        An object that went or moved while nobody looked cannot be told from what was seen.
+        The deltas cannot show an object that went or moved out of view.
         """
         last = self.sights[thing.id][-1]
         then, now = (thing.position_at(self.images[i].stamp_ns) for i in (last, -1))
@@ -132,7 +132,7 @@ class Draft:
     """A question with its solution; options are shuffled later."""
 
     question: str
-    options: tuple[str, ...]  # empty: a number or a text is asked for
+    options: tuple[str, ...]  # empty: the answer is a number or a text
     solution: str  # text of the option, a number, or 'unknown'
     answer_kind: str = 'choice'
     source: str = 'layout'  # what proves the solution
@@ -147,7 +147,7 @@ class Unsolved:
 
 
 def settled(draft: Draft, rng: Random) -> tuple[tuple[str, ...], str, str]:
-    """Shuffle the options of a draft: options, solution and a digest of what is asked."""
+    """Shuffle the options of a draft: options, solution and a digest of the question."""
     options = list(draft.options)
     rng.shuffle(options)
     solution = draft.solution
@@ -240,7 +240,7 @@ def revisit(moment: Moment, rng: Random, held_out: bool) -> Draft | Unsolved:
 
 
 def _no_return(moment: Moment) -> str:
-    """Why it cannot be asked whether the robot came back; empty: it can."""
+    """Why there is no question whether the robot came back; empty: there can be."""
     if not moment.poses:
         return moment.no_poses
     x, y, rise_m = moment.displacement
@@ -302,17 +302,17 @@ def how_many(moment: Moment, rng: Random, held_out: bool) -> Draft | Unsolved:
     """How many items of a colour have been seen."""
     if not moment.layout:
         return Unsolved('no true layout')
-    seen = [thing for thing in moment.layout.objects if thing.id in moment.sights]
-    doubtful = {thing.colour for thing in seen if not moment.has_own_label(thing)}
+    things = [thing for thing in moment.layout.objects if thing.id in moment.sights]
+    doubtful = {thing.colour for thing in things if not moment.has_own_label(thing)}
     doubtful |= {t.colour for t in moment.layout.objects if _seen_in_passing(moment, t)}
     clear = [colour.name for colour in COLOURS if colour.name not in doubtful]
-    counts = {name: sum(thing.colour == name for thing in seen) for name in clear}
+    counts = {name: sum(thing.colour == name for thing in things) for name in clear}
     counts = {name: count for name, count in counts.items() if count <= _MAX_COUNT}
     if not counts:
         return Unsolved('every colour has items that cannot be told apart')
     # Most colours were seen once or never: the count is drawn first, so that those are not all.
-    wanted = rng.choice(sorted(set(counts.values())))
-    name = rng.choice([name for name, count in counts.items() if count == wanted])
+    number = rng.choice(sorted(set(counts.values())))
+    name = rng.choice([name for name, count in counts.items() if count == number])
     question = wording('how_many', rng, held_out, colour=name)
     truth = {'colour': name, 'count': counts[name]}
     if rng.random() < 0.25:
@@ -346,16 +346,18 @@ def nearest(moment: Moment, rng: Random, held_out: bool) -> Draft | Unsolved:
 
 
 def unanswerable(moment: Moment, rng: Random, held_out: bool) -> Draft | Unsolved:
-    """What nothing seen can tell: an item that was never seen, or a question of another kind."""
+    """What no delta answers: an item that was never seen, or a question of another kind."""
     if rng.random() < 0.4:
         question, options = rng.choice(FOREIGN[held_out])
         return Draft(question, tuple(options), UNKNOWN, source='foreign')
     if not moment.layout:
         return Unsolved('no true layout')
-    seen = {thing.label for thing in moment.layout.objects if thing not in moment.never_seen}
+    visible_labels = {
+        thing.label for thing in moment.layout.objects if thing not in moment.never_seen
+    }
     every = [item_label(colour.name, shape) for colour in COLOURS for shape in SHAPES]
     # What no world of these may have is never anywhere: its label alone would tell the answer.
-    labels = [label for label in moment.layout.labels or every if label not in seen]
+    labels = [label for label in moment.layout.labels or every if label not in visible_labels]
     if not labels:
         return Unsolved('every kind of item was seen')
     label = rng.choice(labels)

@@ -53,11 +53,11 @@ def rows_of_answers(episode: Episode, split: str, coverage: Coverage) -> Iterato
     """Make a row of each answer that something proves; the others are counted in `coverage`."""
     for answer in episode.log.answers:
         kind = _kind_of(answer.question)
-        made = _row_of(episode, answer, kind, split)
-        if isinstance(made, Unsolved):
-            coverage.unsolved[kind, made.reason] += 1
+        row = _row_of(episode, answer, kind, split)
+        if isinstance(row, Unsolved):
+            coverage.unsolved[kind, row.reason] += 1
         else:
-            yield made
+            yield row
 
 
 def _kind_of(question: str) -> str:
@@ -74,13 +74,15 @@ def _row_of(episode: Episode, answer: Answer, kind: str, split: str) -> Row | Un
     if isinstance(inputs, Lost):
         return Unsolved(inputs.reason)
     label = episode.log.labels.get(answer.id)
-    proof = _labelled(answer, label) if label else _moved(episode, inputs, answer, kind)
+    proof = (
+        _proof_of_label(answer, label) if label else _proof_of_poses(episode, inputs, answer, kind)
+    )
     if isinstance(proof, Unsolved):
         return proof
     return _row(episode, answer, inputs, kind, split, proof)
 
 
-def _labelled(answer: Answer, label: AnswerLabel) -> _Proof | Unsolved:
+def _proof_of_label(answer: Answer, label: AnswerLabel) -> _Proof | Unsolved:
     """The solution that an operator gave."""
     if label.verdict is LabelVerdict.WRONG:
         return Unsolved('labelled wrong, without the right answer')
@@ -104,12 +106,16 @@ def _as_proof(right: str, options: Sequence[str]) -> _Proof | Unsolved:
     return _Proof(option_letter(index), 'label')
 
 
-def _moved(episode: Episode, inputs: Inputs, answer: Answer, kind: str) -> _Proof | Unsolved:
+def _proof_of_poses(
+    episode: Episode, inputs: Inputs, answer: Answer, kind: str
+) -> _Proof | Unsolved:
     """The solution that the camera's poses prove."""
     if kind == ASKED:
         return Unsolved('never labelled, and nothing else proves it')
-    known = {d.stamp_ns: p for d, p in zip(episode.deltas, episode.poses, strict=False)}
-    poses = tuple(known[d.stamp_ns] for d in inputs.deltas if d.stamp_ns in known)
+    poses_by_stamp = {d.stamp_ns: p for d, p in zip(episode.deltas, episode.poses, strict=False)}
+    poses = tuple(
+        poses_by_stamp[d.stamp_ns] for d in inputs.deltas if d.stamp_ns in poses_by_stamp
+    )
     moment = Moment(inputs.deltas, poses, episode.layout, episode.no_poses, episode.pose_source)
     draft = KINDS[kind](moment, Random(0), False)
     if isinstance(draft, Unsolved):

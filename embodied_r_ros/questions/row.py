@@ -2,8 +2,8 @@
 """Rows: questions with their solutions, one JSON line each, for training and evaluation.
 
 A row keeps of each delta `stamp_ns`, `action`, `change` and `items`, and, where the deltas are of
-several cameras, the name of its `camera`. Questions about a robot's arm also tell where it was and
-where it went next, so that their solutions can be checked.
+several cameras, the name of its `camera`. Questions about a robot's arm also state where it was
+and where it went next, so that their solutions can be checked.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _FOCUS_FIELDS = {'keyframe_id': int, 'stamp_ns': int, 'text': str, 'camera': str
 
 @dataclass(frozen=True)
 class Row:
-    """A question about what was seen, and its solution."""
+    """A question about deltas, and its solution."""
 
     id: str
     episode_id: str
@@ -98,18 +98,18 @@ class Row:
         Raises:
             InputError: A field is missing, has the wrong type or is not allowed.
         """
-        known = [name for name in cls.__dataclass_fields__ if name != 'extra']
-        missing = [name for name in known if name not in value and name not in _OPTIONAL]
+        names = [name for name in cls.__dataclass_fields__ if name != 'extra']
+        missing = [name for name in names if name not in value and name not in _OPTIONAL]
         if missing:
             msg = f'row {value.get("id", "?")!r} lacks {", ".join(missing)}'
             raise InputError(msg)
-        own = {name: value[name] for name in known if name in value}
+        own = {name: value[name] for name in names if name in value}
         for name in ('options', 'deltas', 'focus', 'state', 'keypoint'):
             if not isinstance(own.get(name, []), (list, tuple)):
                 msg = f'row {value["id"]!r}: {name} is {own[name]!r}, expected a list'
                 raise InputError(msg)
             own[name] = tuple(own.get(name, ()))
-        row = cls(**own, extra={k: v for k, v in value.items() if k not in known})
+        row = cls(**own, extra={k: v for k, v in value.items() if k not in names})
         _check(row)
         # Answers are graded in these very letters.
         return replace(row, solution=UNKNOWN) if is_unknown(row.solution) else row
@@ -121,7 +121,7 @@ class Row:
     def prompt(self, config: MemoryConfig) -> Prompt:
         """The prompt that the reasoner reads for this row, as it would live.
 
-        A question that was asked live is told within the budget that it was answered with.
+        A question from a live run keeps the budget that it was answered with.
         """
         if budget := self.meta.get('token_budget'):
             config = replace(config, token_budget=budget)
@@ -129,7 +129,7 @@ class Row:
         return build_prompt(self.question, self.options, self.semantic_deltas(), focus, config)
 
     def without_scene(self) -> Row:
-        """The same question for who has seen nothing: a blind baseline."""
+        """The same question without observations: a blind baseline."""
         return replace(self, deltas=(), focus=())
 
     def solution_text(self) -> str:
@@ -158,9 +158,9 @@ def _check(row: Row) -> None:
 
 def _solution_problem(row: Row) -> str:
     """What is wrong with a solution; empty: nothing."""
-    allowed = [*(option_letter(index) for index in range(len(row.options))), UNKNOWN]
-    if row.answer_kind == 'choice' and row.solution not in allowed:
-        return f'solution is {row.solution!r}, expected one of {", ".join(allowed)}'
+    letters = [*(option_letter(index) for index in range(len(row.options))), UNKNOWN]
+    if row.answer_kind == 'choice' and row.solution not in letters:
+        return f'solution is {row.solution!r}, expected one of {", ".join(letters)}'
     is_number = is_unknown(row.solution) or number_in(row.solution) is not None
     if row.answer_kind == 'number' and not is_number:
         return f'solution is {row.solution!r}, expected a number or {UNKNOWN}'
@@ -192,16 +192,16 @@ def _parts_problem(row: Row) -> str:
 
 
 def _robot_problem(row: Row) -> str:
-    """What is wrong with what a row tells of an arm; empty: nothing, or it tells nothing."""
-    told: dict[str, Any] = {name: getattr(row, name) for name in _ROBOT_FIELDS}
-    if all(value in ((), '', None) for value in told.values()):
+    """What is wrong with a row's fields of an arm; empty: nothing, or there are none."""
+    values: dict[str, Any] = {name: getattr(row, name) for name in _ROBOT_FIELDS}
+    if all(value in ((), '', None) for value in values.values()):
         return ''
     for name in ('state', 'keypoint'):
-        if len(told[name]) != 3 or not all(map(_is_finite, told[name])):
-            return f'{name} is {list(told[name])}, expected x, y, z [m]'
+        if len(values[name]) != 3 or not all(map(_is_finite, values[name])):
+            return f'{name} is {list(values[name])}, expected x, y, z [m]'
     if not isinstance(row.frame_id, str) or not row.frame_id:
         return f'frame_id is {row.frame_id!r}, expected the frame of state and keypoint'
-    if not _is_finite(row.deadband_m) or told['deadband_m'] < 0:
+    if not _is_finite(row.deadband_m) or values['deadband_m'] < 0:
         return f'deadband_m is {row.deadband_m!r}, expected metres from 0'
     return ''
 
@@ -211,7 +211,7 @@ def _is_finite(value: Any) -> bool:
 
 
 def _movement_problem(row: Row) -> str:
-    """Why the words of a solution are not those of the way that the row tells; empty: they are."""
+    """Why the words of a solution do not fit the movement of the row; empty: they do."""
     way = Movement.between(row.state, row.keypoint, row.deadband_m or 0.0)
     words = way.words() if way else UNKNOWN
     if row.solution_text() == words:

@@ -49,7 +49,7 @@ class SplitGuard:
         self._bags: dict[str, str] = {}  # name by digest
         self._scenes: dict[str, str] = {}  # split by scene
         self._pieces: dict[bytes, str] = {}  # scene by piece
-        self._rows: dict[bytes, str] = {}  # split by what is asked of what was seen
+        self._rows: dict[bytes, str] = {}  # split by question and deltas
         # Scene, split and keypoints by task and their number.
         self._layouts: dict[tuple[str, int], list[tuple[str, str, list[Position]]]] = {}
 
@@ -63,19 +63,19 @@ class SplitGuard:
         self._scenes.setdefault(row.scene_id, split)
         for piece in _pieces(row.deltas):
             self._pieces.setdefault(piece, row.scene_id)
-        self._rows.setdefault(_asked(row), split)
+        self._rows.setdefault(_question_digest(row), split)
 
     def twin_of(self, episode: Episode, split: str) -> str:
         """Scene of another split that much of an episode shows too; empty: there is none.
 
-        Only pieces in which something was seen count: an empty corridor looks like any other.
+        Only pieces with items count: an empty corridor looks like any other.
         """
         if self._scenes.setdefault(episode.scene_id, split) != split:
             return episode.scene_id
         pieces = set(_pieces(row_deltas(episode.deltas)))
         owners = Counter(self._pieces[piece] for piece in pieces if piece in self._pieces)
-        for scene, shared in owners.most_common():
-            if shared < max(_MIN_PIECES, _MIN_SHARE * len(pieces)):
+        for scene, count in owners.most_common():
+            if count < max(_MIN_PIECES, _MIN_SHARE * len(pieces)):
                 break
             if self._scenes[scene] != split:
                 return scene
@@ -83,28 +83,28 @@ class SplitGuard:
             self._pieces.setdefault(piece, episode.scene_id)
         return ''
 
-    def layout_twin_of(self, shown: ArmEpisode, scene_id: str, split: str) -> str:
+    def layout_twin_of(self, demonstration: ArmEpisode, scene_id: str, split: str) -> str:
         """Scene of another split where the same task has the same keypoints; empty: none."""
-        places = [shown.states[index].position for index in shown.keypoints]
-        known = self._layouts.setdefault((shown.task, len(places)), [])
-        for scene, other_split, others in known:
+        places = [demonstration.states[index].position for index in demonstration.keypoints]
+        layouts = self._layouts.setdefault((demonstration.task, len(places)), [])
+        for scene, other_split, others in layouts:
             pairs = zip(places, others, strict=True)
             if other_split != split and all(math.dist(*pair) < _SAME_LAYOUT_M for pair in pairs):
                 return scene
-        known.append((scene_id, split, places))
+        layouts.append((scene_id, split, places))
         return ''
 
     def clash_of(self, row: Row) -> str:
         """Split that already asks the same of the same deltas; empty: no other one does."""
-        before = self._rows.setdefault(_asked(row), row.split)
+        before = self._rows.setdefault(_question_digest(row), row.split)
         return '' if before == row.split else before
 
 
-def _asked(row: Row) -> bytes:
-    """What a row asks of what was seen."""
-    told = [_words(delta) for delta in row.deltas]
-    asked = [row.question, *sorted(row.options), *(str(look['text']) for look in row.focus)]
-    return _digest([*asked, *told])
+def _question_digest(row: Row) -> bytes:
+    """Digest of a row's question and deltas."""
+    words = [_words(delta) for delta in row.deltas]
+    parts = [row.question, *sorted(row.options), *(str(look['text']) for look in row.focus)]
+    return _digest([*parts, *words])
 
 
 def _pieces(deltas: Sequence[dict[str, Any]]) -> Iterable[bytes]:
@@ -115,7 +115,7 @@ def _pieces(deltas: Sequence[dict[str, Any]]) -> Iterable[bytes]:
 
 
 def _words(delta: dict[str, Any]) -> str:
-    """What a prompt tells of a delta, but for its time."""
+    """What a prompt holds of a delta, but for its time."""
     return f'{delta.get("camera", "")}|{delta["action"]}|{delta["change"]}'
 
 

@@ -37,7 +37,7 @@ def parse_completion(text: str) -> Completion:
     """Read a completion.
 
     Text after the answer breaks the format but leaves the answer gradable; two answer tags are
-    malformed and not gradable, because it is not told which one is meant.
+    malformed and not gradable, because nothing says which one counts.
 
     >>> parse_completion('<think>It is red.</think><answer> C </answer>').answer
     'C'
@@ -59,14 +59,14 @@ def parse_completion(text: str) -> Completion:
 def _contents(text: str, tag: str) -> list[str]:
     """What stands between an opening and the next closing tag, each time."""
     # A pattern would look for the end once more from every opening that has none.
-    found: list[str] = []
+    contents: list[str] = []
     at = 0
     while True:
         start = text.find(f'<{tag}>', at)
         end = text.find(f'</{tag}>', start) if start >= 0 else -1
         if end < 0:
-            return found
-        found.append(text[start + len(tag) + 2 : end])
+            return contents
+        contents.append(text[start + len(tag) + 2 : end])
         at = end + len(tag) + 3
 
 
@@ -93,7 +93,7 @@ def choice_index(answer: str, options: Sequence[str]) -> int | None:
 
 
 def is_unknown(answer: str) -> bool:
-    """Tell whether an answer says that it cannot be known."""
+    """Tell whether an answer says that the question cannot be answered."""
     return answer.strip().casefold() == UNKNOWN
 
 
@@ -180,10 +180,10 @@ def _option_of(token: str, options: Sequence[str]) -> int | None:
         return None
     # Answer text is compared first: a model that writes texts may begin one with 'a'.
     texts = [as_data(option).strip() for option in options]  # as the prompt shows them
-    begun = [index for index, text in enumerate(texts) if text.startswith(piece)]
+    matches = [index for index, text in enumerate(texts) if text.startswith(piece)]
     letters = [option_letter(index) for index in range(len(options))]
-    if piece.upper() in letters and not begun:
+    if piece.upper() in letters and not matches:
         return choice_index(piece, options)
-    if len(begun) == 1:
-        return begun[0]
+    if len(matches) == 1:
+        return matches[0]
     return letters.index(piece) if piece in letters else None

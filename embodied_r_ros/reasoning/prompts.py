@@ -43,7 +43,7 @@ class Prompt:
     system: str
     user: str
     scene: SceneText
-    images: tuple[EncodedImage, ...] = ()  # of a vision policy: shown, not told
+    images: tuple[EncodedImage, ...] = ()  # of a vision policy: shown, not described
 
     def messages(self) -> tuple[ChatMessage, ChatMessage]:
         """The prompt as chat messages."""
@@ -64,22 +64,22 @@ def build_prompt(
     focus: Sequence[FocusText],
     config: MemoryConfig,
 ) -> Prompt:
-    """Build the prompt of a question about what was seen.
+    """Build the prompt of a question about deltas.
 
     Args:
-        question: The question, as asked.
-        options: The options, as asked; empty for a free question.
-        deltas: What was seen, oldest first.
+        question: The question, as it came.
+        options: The options, as they came; empty for a free question.
+        deltas: The deltas, oldest first.
         focus: What keyframes showed about the question; those without text are left out.
         config: How much of the scene the prompt may hold.
     """
     scene = scene_text(deltas, question_terms(question, options), config)
-    looked = [
+    looks = [
         f'{_seconds(deltas, text)} s: {as_data(text.text)}' for text in focus if text.text.strip()
     ]
     parts = ['Seen:', scene.text or NOTHING_SEEN]
-    if looked:
-        parts += ['Looked at again for the question:', *looked]
+    if looks:
+        parts += ['Looked at again for the question:', *looks]
     parts.append(f'Question: {as_data(question)}')
     parts += [f'{option_letter(i)}. {as_data(option)}' for i, option in enumerate(options)]
     return Prompt(SYSTEM, '\n'.join(parts), scene)

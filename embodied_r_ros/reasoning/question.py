@@ -72,12 +72,12 @@ class SceneView(Protocol):
     """What describes the scene for one question, beside the deltas themselves."""
 
     def describe(self, deltas: Sequence[SemanticDelta]) -> FocusText | None:
-        """Describe the newest delta as a look at its keyframe; None: nothing is to be said."""
+        """Describe the newest delta as a look at its keyframe; None: there is nothing to add."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked. Zeros mean the reasoner's own setting."""
+    """A question. Zeros mean the reasoner's own setting."""
 
     text: str
     options: tuple[str, ...] = ()
@@ -86,7 +86,7 @@ class Question:
     seed: int = 0
     episode_id: str = ''
     standing: bool = False
-    view: SceneView | None = None  # says where items of the scene are; None: nothing does
+    view: SceneView | None = None  # places the items of the scene; None: nothing does
 
 
 class Phase(Enum):
@@ -112,7 +112,7 @@ class RefusalCode(Enum):
 
 
 class Refusal(EmbodiedRError):  # noqa: N818 - a refusal is an outcome with a reason
-    """There is no answer; `answer` says what is known, with freshness REFUSED."""
+    """There is no answer; `answer` holds what is known so far, with freshness REFUSED."""
 
     def __init__(self, code: RefusalCode, message: str, answer: Answer) -> None:
         super().__init__(message)
@@ -127,10 +127,10 @@ def question_problem(text: str, options: Sequence[str]) -> str:
     """Say what is wrong with a question; empty: nothing."""
     if not text.strip():
         return 'the question is empty'
-    for said in (text, *options):
+    for part in (text, *options):
         # Bytes of the command line that are no UTF-8 arrive as surrogates.
-        if any('\ud800' <= character <= '\udfff' for character in said):
-            return f'{said!r} is not text in UTF-8: write it anew'
+        if any('\ud800' <= character <= '\udfff' for character in part):
+            return f'{part!r} is not text in UTF-8: write it anew'
     return _options_problem(options)
 
 
@@ -139,9 +139,9 @@ def _options_problem(options: Sequence[str]) -> str:
         return f'one option alone ({options[0]!r}): give at least two, or none for a free answer'
     if len(options) > 26:
         return f'{len(options)} options: at most 26 have a letter'
-    stripped = [option.strip() for option in options]
-    if len(set(stripped)) < len(stripped) or '' in stripped:
-        return f'options must differ and not be empty: {stripped}'
+    texts = [option.strip() for option in options]
+    if len(set(texts)) < len(texts) or '' in texts:
+        return f'options must differ and not be empty: {texts}'
     return ''
 
 
@@ -184,7 +184,7 @@ def freshness_of(
 
     Args:
         answer: The answer, with its model and how many deltas its prompt leaves out.
-        deltas: What was seen, oldest first.
+        deltas: The deltas, oldest first.
         now_ns: The time in the clock of the image stamps.
         max_age_s: Age up to which its observation is fresh.
     """

@@ -121,11 +121,11 @@ class QuestionQueue:
         config: QueueConfig,
         deadline_s: float,
     ) -> None:
-        """Open the desk.
+        """Create the queue.
 
         Args:
             reasoner: What answers.
-            deltas: Gives what was seen, at the moment a question's turn comes.
+            deltas: Gives the deltas at the moment a question's turn comes.
             now_ns: Gives the time in the clock of the image stamps [ns].
             config: How many questions are taken.
             deadline_s: Deadline of a question that names none [s].
@@ -136,7 +136,7 @@ class QuestionQueue:
         self._now_ns = now_ns
         self._config = config
         self._deadline_s = deadline_s
-        self._tickets: list[
+        self._requests: list[
             QueuedQuestion
         ] = []  # in order of arrival; the first ones have their turn
         self._is_closed = False
@@ -146,26 +146,28 @@ class QuestionQueue:
         self,
         question: Question,
         answer_id: str,
-        done: Callable[[Outcome], None],
+        deliver: Callable[[Outcome], None],
         listener: Listener = lambda phase, text: None,
     ) -> QueuedQuestion:
-        """Take a question; `done` is called once, from another thread or before this returns."""
-        ticket = QueuedQuestion(question, answer_id)
+        """Take a question and call `deliver` once: from another thread, or before this returns."""
+        request = QueuedQuestion(question, answer_id)
         with self._changed:
-            is_full = len(self._tickets) >= self._config.at_once + self._config.in_line
+            is_full = len(self._requests) >= self._config.at_once + self._config.in_line
             is_closed = self._is_closed
             if not is_full and not is_closed:
-                self._tickets.append(ticket)
+                self._requests.append(request)
             self.turned_away += is_full
         if is_closed:
-            done(ticket.refused(RefusalCode.NOT_ACTIVE, 'the reasoner is not active'))
+            deliver(request.refused(RefusalCode.NOT_ACTIVE, 'the reasoner is not active'))
         elif is_full:
-            text = f'{len(self._tickets)} questions are being answered or in line: ask again later'
-            done(ticket.refused(RefusalCode.BUSY, text))
+            text = (
+                f'{len(self._requests)} questions are being answered or in line: ask again later'
+            )
+            deliver(request.refused(RefusalCode.BUSY, text))
         else:
-            arguments = (ticket, done, listener)
+            arguments = (request, deliver, listener)
             threading.Thread(target=self._serve, args=arguments, daemon=True).start()
-        return ticket
+        return request
 
     def reconfigure(self, reasoner: Reasoner, deadline_s: float) -> None:
         """Have another reasoner answer, from the next question on."""
@@ -174,18 +176,18 @@ class QuestionQueue:
     def waiting(self) -> int:
         """Questions that are being answered or in line."""
         with self._changed:
-            return len(self._tickets)
+            return len(self._requests)
 
     def cancel_all(self, reason: Termination = Termination.CANCELLED) -> int:
         """Cancel every question; returns how many there were."""
         with self._changed:
-            for ticket in self._tickets:
-                self.cancel(ticket, reason)
-            return len(self._tickets)
+            for request in self._requests:
+                self.cancel(request, reason)
+            return len(self._requests)
 
-    def cancel(self, ticket: QueuedQuestion, reason: Termination = Termination.CANCELLED) -> None:
+    def cancel(self, request: QueuedQuestion, reason: Termination = Termination.CANCELLED) -> None:
         """Cancel a question, also while it is in line."""
-        ticket.cancel(reason)
+        request.cancel(reason)
         with self._changed:
             self._changed.notify_all()
 
@@ -199,48 +201,48 @@ class QuestionQueue:
             self._is_closed = True
         self.cancel_all(reason)
         with self._changed:
-            return self._changed.wait_for(lambda: not self._tickets, timeout_s)
+            return self._changed.wait_for(lambda: not self._requests, timeout_s)
 
     def _serve(
-        self, ticket: QueuedQuestion, done: Callable[[Outcome], None], listener: Listener
+        self, request: QueuedQuestion, deliver: Callable[[Outcome], None], listener: Listener
     ) -> None:
         try:
-            outcome = self._outcome(ticket, listener)
+            outcome = self._outcome(request, listener)
         except Exception as error:  # whatever it was, the asker must hear of it
             text = f'the reasoner failed: {type(error).__name__}: {error}'
-            outcome = ticket.refused(RefusalCode.MODEL, text)
+            outcome = request.refused(RefusalCode.MODEL, text)
         try:
-            done(outcome)
+            deliver(outcome)
         finally:
             with self._changed:
-                self._tickets.remove(ticket)
+                self._requests.remove(request)
                 self._changed.notify_all()
 
-    def _outcome(self, ticket: QueuedQuestion, listener: Listener) -> Outcome:
+    def _outcome(self, request: QueuedQuestion, listener: Listener) -> Outcome:
         arrived_ns = time.monotonic_ns()
-        deadline_s = ticket.question.deadline_s or self._deadline_s
+        deadline_s = request.question.deadline_s or self._deadline_s
         listener(Phase.QUEUED, '')
-        self._await_turn(ticket, deadline_s)
-        if ticket.cancelled.is_set():
-            return ticket.ended()
+        self._await_turn(request, deadline_s)
+        if request.cancelled.is_set():
+            return request.ended()
         waited_ns = time.monotonic_ns() - arrived_ns
         left_s = deadline_s - waited_ns / NS_PER_S
         if left_s <= 0:
             text = f'still in line after {deadline_s:.1f} s: ask later, or raise deadline_s'
-            return ticket.refused(RefusalCode.DEADLINE, text)
-        question = replace(ticket.question, deadline_s=left_s)
+            return request.refused(RefusalCode.DEADLINE, text)
+        question = replace(request.question, deadline_s=left_s)
         deltas = self._deltas()
         try:
             answer = self._reasoner.answer(
                 question,
                 deltas,
-                answer_id=ticket.answer_id,
+                answer_id=request.answer_id,
                 now_ns=self._now_ns,
                 listener=listener,
-                cancel=ticket.cancelled,
+                cancel=request.cancelled,
             )
         except CancelledError:
-            return ticket.ended()
+            return request.ended()
         except Refusal as refusal:
             termination = _TERMINATIONS.get(refusal.code, Termination.REFUSED)
             return Outcome(termination, refusal.answer, refusal.code, str(refusal))
@@ -249,14 +251,14 @@ class QuestionQueue:
         return Outcome(Termination.COMPLETED, _with_wait(answer, waited_ns))
 
     def _has_forgotten(self, deltas: Sequence[SemanticDelta]) -> bool:
-        """Tell whether what an answer is about was forgotten since: time jumped, a new episode."""
+        """Tell whether the deltas were forgotten since: time jumped, or an episode began."""
         return bool(deltas) and not any(d is deltas[-1] for d in reversed(self._deltas()))
 
-    def _await_turn(self, ticket: QueuedQuestion, timeout_s: float) -> None:
+    def _await_turn(self, request: QueuedQuestion, timeout_s: float) -> None:
         with self._changed:
             self._changed.wait_for(
                 lambda: (
-                    ticket.cancelled.is_set() or ticket in self._tickets[: self._config.at_once]
+                    request.cancelled.is_set() or request in self._requests[: self._config.at_once]
                 ),
                 timeout_s,
             )

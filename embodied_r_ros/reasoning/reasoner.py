@@ -62,7 +62,7 @@ class _Generation:
 
 @dataclass
 class _PendingQuestion:
-    """A question on its way down the ladder."""
+    """A question on its way through the fallback."""
 
     question: Question
     deltas: Sequence[SemanticDelta]
@@ -75,7 +75,7 @@ class _PendingQuestion:
 
 
 class Reasoner:
-    """Answers questions about deltas with a language model, or with several on a ladder."""
+    """Answers questions about deltas with a language model, or with several in a fallback."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Reasoner:
         look: Look | None = None,
     ) -> None:
         """Take the models, and what looks at keyframes again (None: nothing does)."""
-        self._ladder = (
+        self._fallback = (
             models if isinstance(models, Fallback) else chat_fallback({Rung.PRIMARY: models})
         )
         self._config = config
@@ -100,19 +100,19 @@ class Reasoner:
         listener: Listener = lambda phase, text: None,
         cancel: threading.Event | None = None,
     ) -> Answer:
-        """Answer a question from what was seen.
+        """Answer a question from deltas.
 
         Args:
             question: The question.
-            deltas: What was seen, oldest first.
+            deltas: The deltas, oldest first.
             answer_id: Id that the answer gets.
             now_ns: Gives the time in the clock of the image stamps, for the age [ns].
-            listener: Told each phase as it begins, and each piece of text as it comes; QUEUED
+            listener: Gets each phase as it begins, and each piece of text as it comes; QUEUED
                 after text means that another model begins anew.
             cancel: Ends the generation soon after it is set.
 
         Raises:
-            Refusal: There is no answer: nothing seen, too old, no model, no time, no format.
+            Refusal: There is no answer: no observation, too old, no model, no time, no format.
             CancelledError: `cancel` was set.
         """
         start = time.monotonic_ns()
@@ -125,42 +125,42 @@ class Reasoner:
             question.text, question.options, deltas, focus, self._config.memory()
         )
         draft = self._with_prompt(draft, prompt, deltas, focus)
-        asked = _PendingQuestion(question, deltas, prompt, start, now_ns, listener, cancel)
+        pending = _PendingQuestion(question, deltas, prompt, start, now_ns, listener, cancel)
         return ask_with_fallback(
-            self._ladder, end, lambda step, until: self._ask(step, until, asked, draft), draft
+            self._fallback, end, lambda step, until: self._ask(step, until, pending, draft), draft
         )
 
-    def _ask(self, step: ChatStep, end: int, asked: _PendingQuestion, draft: Answer) -> Answer:
+    def _ask(self, step: ChatStep, end: int, pending: _PendingQuestion, draft: Answer) -> Answer:
         """Have one model answer until a point of the monotonic clock.
 
         Raises:
             Refusal: It gave no answer that can be read.
             CancelledError: The asker does not wait any more.
         """
-        said = _Generation()
-        with _refusing(lambda: replace(draft, completion=said.text)):
+        generation = _Generation()
+        with _refusing(lambda: replace(draft, completion=generation.text)):
             draft = self._with_model(draft, step, end)
-            self._generate(step, end, asked, said)
+            self._generate(step, end, pending, generation)
             # Another model may have been promoted since: the client knows now which one spoke.
             draft = self._with_model(draft, step, end)
-        now_ns = asked.now_ns()
+        now_ns = pending.now_ns()
         draft = replace(
             draft,
-            completion=said.text,
+            completion=generation.text,
             observation_age_ns=age_ns(draft.observation_stamp_ns, now_ns),
-            time_to_first_token_ns=max(0, said.first_token_ns - asked.start_ns),
-            latency_ns=time.monotonic_ns() - asked.start_ns,
+            time_to_first_token_ns=max(0, generation.first_token_ns - pending.start_ns),
+            latency_ns=time.monotonic_ns() - pending.start_ns,
         )
-        max_age_s = asked.question.max_age_s or self._config.max_age_s
-        freshness = freshness_of(draft, asked.deltas, now_ns, max_age_s)
-        return self._read(draft, said, freshness)
+        max_age_s = pending.question.max_age_s or self._config.max_age_s
+        freshness = freshness_of(draft, pending.deltas, now_ns, max_age_s)
+        return self._read(draft, generation, freshness)
 
     def _draft(
         self, question: Question, deltas: Sequence[SemanticDelta], answer_id: str
     ) -> Answer:
         # A keyframe that could not be perceived is no observation.
-        seen = [delta for delta in deltas if delta.kind is not DeltaKind.FAILED]
-        newest = max(seen, key=lambda delta: delta.stamp_ns, default=None)
+        observations = [delta for delta in deltas if delta.kind is not DeltaKind.FAILED]
+        newest = max(observations, key=lambda delta: delta.stamp_ns, default=None)
         return Answer(
             id=answer_id,
             question=question.text,
@@ -181,15 +181,15 @@ class Reasoner:
     def _check(
         self, question: Question, deltas: Sequence[SemanticDelta], draft: Answer, now_ns: int
     ) -> None:
-        """Refuse what cannot be answered, before any model is asked."""
+        """Refuse what cannot be answered, before any model gets it."""
         problem = question_problem(question.text, question.options)
         if problem:
             raise Refusal(RefusalCode.BAD_QUESTION, problem, draft)
         if all(delta.kind is DeltaKind.FAILED for delta in deltas):
-            seen = (
+            detail = (
                 f'perception failed for all {len(deltas)} keyframes' if deltas else 'no keyframe'
             )
-            message = f'nothing was seen yet ({seen}): check the camera and the perceiver'
+            message = f'nothing was seen yet ({detail}): check the camera and the perceiver'
             raise Refusal(RefusalCode.NO_OBSERVATION, message, draft)
         limit_s = question.max_age_s or self._config.max_age_s
         problem = staleness(draft.observation_stamp_ns, now_ns, limit_s)
@@ -205,22 +205,22 @@ class Reasoner:
         cancel: threading.Event | None,
     ) -> Sequence[FocusText]:
         """Look at keyframes again, where that is wanted; a failed look is no look."""
-        placed = question.view.describe(deltas) if question.view else None
-        first = [placed] if placed else []
+        view_text = question.view.describe(deltas) if question.view else None
+        first = [view_text] if view_text else []
         terms = question_terms(question.text, question.options)
         missing = bool(terms) and not any(mentions(delta, terms) for delta in deltas)
-        wanted = self._config.focus == 'always' or (
+        must_look = self._config.focus == 'always' or (
             self._config.focus == 'auto' and missing and not first
         )
-        if self._look is None or not wanted:
+        if self._look is None or not must_look:
             return first
         listener(Phase.FOCUS, '')
         newest = deltas[-self._config.focus_keyframes :]
         # Half of what is left: the answer itself needs time too.
-        found = self._look(
+        focus_texts = self._look(
             question.text, question.options, newest, left_s(end / NS_PER_S) / 2, cancel
         )
-        return [*first, *(text for text in found if text.text.strip())]
+        return [*first, *(text for text in focus_texts if text.text.strip())]
 
     def _with_model(self, draft: Answer, step: ChatStep, end: int) -> Answer:
         model = model_of(step, left_s(end / NS_PER_S))
@@ -245,30 +245,30 @@ class Reasoner:
         )
 
     def _generate(
-        self, step: ChatStep, end: int, asked: _PendingQuestion, said: _Generation
+        self, step: ChatStep, end: int, pending: _PendingQuestion, generation: _Generation
     ) -> None:
-        """Fill in what a model says, as it comes."""
-        top_logprobs = self._config.top_logprobs if asked.question.options else 0
-        sampling = self._draft(asked.question, (), '').sampling
-        request = ChatRequest(asked.prompt.messages(), sampling, top_logprobs=top_logprobs)
-        if asked.was_begun:
-            asked.listener(Phase.QUEUED, '')
-        for chunk in step.model.stream(request, left_s(end / NS_PER_S), asked.cancel):
-            asked.was_begun = True
-            said.first_token_ns = said.first_token_ns or time.monotonic_ns()
-            said.text += chunk.text
-            said.tokens += chunk.tokens
-            phase = Phase.ANSWER if '<answer>' in said.text else Phase.THINK
-            asked.listener(phase, chunk.text)
+        """Fill in a model's text, as it comes."""
+        top_logprobs = self._config.top_logprobs if pending.question.options else 0
+        sampling = self._draft(pending.question, (), '').sampling
+        request = ChatRequest(pending.prompt.messages(), sampling, top_logprobs=top_logprobs)
+        if pending.was_begun:
+            pending.listener(Phase.QUEUED, '')
+        for chunk in step.model.stream(request, left_s(end / NS_PER_S), pending.cancel):
+            pending.was_begun = True
+            generation.first_token_ns = generation.first_token_ns or time.monotonic_ns()
+            generation.text += chunk.text
+            generation.tokens += chunk.tokens
+            phase = Phase.ANSWER if '<answer>' in generation.text else Phase.THINK
+            pending.listener(phase, chunk.text)
 
-    def _read(self, draft: Answer, said: _Generation, freshness: Freshness) -> Answer:
-        completion = parse_completion(said.text)
+    def _read(self, draft: Answer, generation: _Generation, freshness: Freshness) -> Answer:
+        completion = parse_completion(generation.text)
         draft = replace(draft, think=completion.think)
         read = read_answer(completion, draft.options)
         if read is None:
             message = (
                 f'the completion is not <think>…</think><answer>…</answer> with an answer to the '
-                f'question: it ends with {said.text[-80:]!r}'
+                f'question: it ends with {generation.text[-80:]!r}'
             )
             raise Refusal(RefusalCode.FORMAT, message, draft)
         kind, index, text = read
@@ -279,7 +279,7 @@ class Reasoner:
             option_index=index,
             text=text,
             number=math.nan if number is None else number,
-            confidence=option_confidence(said.tokens, draft.options, index),
+            confidence=option_confidence(generation.tokens, draft.options, index),
             freshness=freshness,
         )
 
@@ -304,13 +304,13 @@ ChatFallback = Fallback[ChatClient]
 def chat_fallback(
     clients: dict[Rung, ChatClient], config: FallbackConfig | None = None
 ) -> ChatFallback:
-    """Ladder of the clients of several rungs, the best of which is the lowest number."""
+    """The fallback through several clients; the lowest rung is the best one."""
     steps = [FallbackStep(rung, clients[rung]) for rung in sorted(clients, key=lambda r: r.value)]
     return Fallback(steps, see_that_it_speaks, config or FallbackConfig())
 
 
 def model_of(step: ChatStep, deadline_s: float) -> ModelInfo:
-    """Which model stands on a step, with its rung.
+    """The model of a step, with its rung.
 
     Raises:
         ModelError: Its server is not reachable or serves another model.
@@ -320,44 +320,44 @@ def model_of(step: ChatStep, deadline_s: float) -> ModelInfo:
     return info if info.rung is not Rung.UNSET else replace(info, rung=step.rung)
 
 
-def models_at_start(ladder: ChatFallback, timeout_s: float) -> list[ModelInfo]:
-    """Which models stand on the ladder, of those that answer, best first.
+def models_at_start(fallback: ChatFallback, timeout_s: float) -> list[ModelInfo]:
+    """The models of the fallback that answer, best first.
 
-    All are asked at once. One that does not answer is left out until it does.
+    All are queried at once. One that does not answer is left out until it does.
 
     Raises:
         ModelError: What the config wants to answer at the start does not, in time.
     """
-    found: list[ModelInfo] = []
+    models: list[ModelInfo] = []
     problems: list[str] = []
-    with ThreadPoolExecutor(len(ladder.steps), 'rungs') as pool:
-        told = [pool.submit(model_of, step, timeout_s) for step in ladder.steps]
-    for step, future in zip(ladder.steps, told, strict=True):
+    with ThreadPoolExecutor(len(fallback.steps), 'models') as pool:
+        futures = [pool.submit(model_of, step, timeout_s) for step in fallback.steps]
+    for step, future in zip(fallback.steps, futures, strict=True):
         try:
-            found.append(future.result())
+            models.append(future.result())
         except (ModelError, ConfigError) as error:
             problems.append(str(error))
-            if not found and ladder.config.start == 'primary':
+            if not models and fallback.config.start == 'primary':
                 raise
-            ladder.failed(step, str(error))
-    if not found:
+            fallback.failed(step, str(error))
+    if not models:
         raise ModelError('; '.join(problems))
-    return found
+    return models
 
 
 def ask_with_fallback(
-    ladder: ChatFallback, end_ns: int, ask: Callable[[ChatStep, int], Answer], before: Answer
+    fallback: ChatFallback, end_ns: int, ask: Callable[[ChatStep, int], Answer], before: Answer
 ) -> Answer:
-    """Answer of the best rung that gives one.
+    """Answer of the best model that gives one.
 
     Args:
-        ladder: The models.
+        fallback: The models.
         end_ns: When the answer must be complete, in the monotonic clock [ns].
         ask: Asks one model until a point of that clock; refuses where it gives no answer.
-        before: What is known of the answer before any model was asked.
+        before: The answer as it stands before any model generates.
 
     Raises:
-        Refusal: No rung answered; its answer is the last one's, on the rung REFUSE.
+        Refusal: No model answered; its answer is the last one's, on the rung REFUSE.
         CancelledError: The asker does not wait any more.
     """
     try:
@@ -372,12 +372,12 @@ def ask_with_fallback(
 
 
 def _refusal_of_all(refusals: Sequence[tuple[ChatStep, Refusal]], before: Answer) -> Refusal:
-    """One refusal that tells why each rung gave no answer."""
+    """One refusal with the reason of each model that gave no answer."""
     if not refusals:
         return Refusal(RefusalCode.DEADLINE, NO_TIME, before)
     last = refusals[-1][1]
     nobody = replace(last.answer.model, rung=Rung.REFUSE)
     answer = replace(last.answer, model=nobody, freshness=Freshness.REFUSED)
-    said = [f'{step.rung.name.lower()}: {refusal}' for step, refusal in refusals]
-    message = str(last) if len(said) == 1 else f'no rung could answer; {"; ".join(said)}'
+    reasons = [f'{step.rung.name.lower()}: {refusal}' for step, refusal in refusals]
+    message = str(last) if len(reasons) == 1 else f'no model could answer; {"; ".join(reasons)}'
     return Refusal(last.code, message, answer)

@@ -43,7 +43,7 @@ _COMMON = frozenset(_COMMON_WORDS.split())
 
 @dataclass(frozen=True)
 class MemoryConfig:
-    """How much of what was seen a prompt holds."""
+    """How much of the scene a prompt holds."""
 
     token_budget: int = setting(
         1200, 'tokens that the scene may take in a prompt', between=(200, 100_000)
@@ -91,7 +91,7 @@ class SceneMemory:
         return jumped
 
     def _jumped_back(self, delta: SemanticDelta) -> bool:
-        # Cameras are not in step, so only a camera's own stamps tell of a jump.
+        # Cameras are not in step, so only a camera's own stamps show a jump.
         own = next((d for d in reversed(self._deltas) if d.camera == delta.camera), None)
         return own is not None and delta.stamp_ns < own.stamp_ns
 
@@ -125,7 +125,7 @@ def _piece_tokens(piece: str) -> int:
 
 
 def question_terms(question: str, options: Sequence[str] = ()) -> frozenset[str]:
-    """Words of a question that tell what it is about, in lower case."""
+    """Words of a question that name its subject, in lower case."""
     words = _WORD.findall(' '.join([question, *options]).lower())
     return frozenset(word for word in words if len(word) > 2 and word not in _COMMON)
 
@@ -141,8 +141,8 @@ def scene_text(
     """Write what the reasoner reads.
 
     Args:
-        deltas: What was seen, oldest first.
-        terms: What the question is about, from `question_terms`.
+        deltas: The deltas, oldest first.
+        terms: The words of the question, from `question_terms`.
         config: The budget.
     """
     if not deltas:
@@ -152,8 +152,8 @@ def scene_text(
     lines = _Lines(deltas, config, several=several)
     if lines.all_fit():
         return SceneText('\n'.join(map(lines.text, range(len(deltas)))), tuple(range(len(deltas))))
-    kept = _choose(deltas, lines, terms, config)
-    return _with_runs_merged(deltas, lines, kept, config, several=several)
+    full = _choose(deltas, lines, terms, config)
+    return _with_runs_merged(deltas, lines, full, config, several=several)
 
 
 class _Lines:
@@ -168,11 +168,11 @@ class _Lines:
     def text(self, index: int) -> str:
         delta = self._deltas[index]
         action = CANNOT_TELL if delta.kind is DeltaKind.FAILED else delta.action
-        said = ' '.join(part for part in (f'{action}.' if action else '', delta.change) if part)
+        text = ' '.join(part for part in (f'{action}.' if action else '', delta.change) if part)
         # One delta may not take the whole prompt, whatever a model wrote (spec b.6.2).
-        said = _cut(as_data(said), self._config.token_budget * 2)
+        text = _cut(as_data(text), self._config.token_budget * 2)
         camera = f', {as_data(delta.camera)}' if self._several else ''
-        return f'[{index + 1}] {_seconds(self._deltas, index)} s{camera}: {said}'
+        return f'[{index + 1}] {_seconds(self._deltas, index)} s{camera}: {text}'
 
     def cost(self, index: int) -> int:
         if index not in self._costs:
@@ -188,10 +188,10 @@ def _cut(text: str, limit: int) -> str:
     """The beginning of a text: `limit` characters, fewer of scripts that take more tokens."""
     if 2 * len(text.encode()) <= limit:
         return text
-    left = limit
+    budget = limit
     for position, char in enumerate(text):
-        left -= 1 if char.isascii() or char in _ONE_TOKEN else 2 * _piece_tokens(char)
-        if left < 0:
+        budget -= 1 if char.isascii() or char in _ONE_TOKEN else 2 * _piece_tokens(char)
+        if budget < 0:
             return text[:position] + ' …'
     return text
 
@@ -208,43 +208,43 @@ def _choose(
 ) -> set[int]:
     """Positions of the deltas that stand in full: the newest, then those about the question."""
     budget = config.token_budget - _MERGED_TOKENS
-    kept: set[int] = set()
+    full: set[int] = set()
     spent = 0
     for index in range(len(deltas) - 1, -1, -1):
-        if kept and spent + lines.cost(index) > budget * config.recent_share:
+        if full and spent + lines.cost(index) > budget * config.recent_share:
             break
-        kept.add(index)
+        full.add(index)
         spent += lines.cost(index)
-    scores = {i: mentions(deltas[i], terms) for i in range(len(deltas)) if i not in kept}
+    scores = {i: mentions(deltas[i], terms) for i in range(len(deltas)) if i not in full}
     best = max(scores.values(), default=0)
     about = [i for i, score in scores.items() if score == best and best > 0]
     # The first sight and the latest ones say most; each may cut a run in two.
     for index in [*about[:1], *reversed(about[1:])]:
         cost = lines.cost(index) + _MERGED_TOKENS
         if spent + cost <= budget:
-            kept.add(index)
+            full.add(index)
             spent += cost
-    return kept
+    return full
 
 
 def _with_runs_merged(
     deltas: Sequence[SemanticDelta],
     lines: _Lines,
-    kept: set[int],
+    full: set[int],
     config: MemoryConfig,
     *,
     several: bool,
 ) -> SceneText:
     runs: list[list[int]] = []
     for index in range(len(deltas)):
-        if index not in kept and runs and runs[-1][-1] == index - 1 and index - 1 not in kept:
+        if index not in full and runs and runs[-1][-1] == index - 1 and index - 1 not in full:
             runs[-1].append(index)
         else:
             runs.append([index])
     texts = [
         (
             lines.text(run[0])
-            if run[0] in kept
+            if run[0] in full
             else _merged_line(deltas, run[0], run[-1], several=several)
         )
         for run in runs
@@ -253,13 +253,13 @@ def _with_runs_merged(
     omitted = 0
     while len(texts) > 1 and sum(map(estimate_tokens, texts)) > config.token_budget:
         texts.pop(0)
-        gone = runs.pop(0)
-        omitted += len(gone)
-        kept -= set(gone)
+        oldest = runs.pop(0)
+        omitted += len(oldest)
+        full -= set(oldest)
     if omitted:
         texts.insert(0, f'({omitted} earlier ones are left out)')
-    merged = len(deltas) - omitted - len(kept)
-    return SceneText('\n'.join(texts), tuple(sorted(kept)), merged, omitted)
+    merged = len(deltas) - omitted - len(full)
+    return SceneText('\n'.join(texts), tuple(sorted(full)), merged, omitted)
 
 
 def _merged_line(deltas: Sequence[SemanticDelta], first: int, last: int, *, several: bool) -> str:
@@ -270,10 +270,10 @@ def _merged_line(deltas: Sequence[SemanticDelta], first: int, last: int, *, seve
             item.label for d in run for item in d.items if item.status is not ItemStatus.LEFT
         )
     )
-    shown = as_data('; '.join(labels[:_MERGED_ITEMS]))
+    names = as_data('; '.join(labels[:_MERGED_ITEMS]))
     more = f' and {len(labels) - _MERGED_ITEMS} more' if len(labels) > _MERGED_ITEMS else ''
     head = f'[{first + 1}-{last + 1}] {_seconds(deltas, first)}-{_seconds(deltas, last)} s:'
-    seen = f'Seen: {shown}{more}.' if labels else ''
+    sentence = f'Seen: {names}{more}.' if labels else ''
     # Cameras of one robot move together, each in its own direction: the motion of one cannot be
     # added to that of another.
     motions = []
@@ -282,7 +282,7 @@ def _merged_line(deltas: Sequence[SemanticDelta], first: int, last: int, *, seve
         action = compose_actions([action for action in actions if action])
         if action:
             motions.append(f'{as_data(camera)}: {action}.' if several else f'{action}.')
-    return ' '.join(part for part in (head, *motions, seen) if part)
+    return ' '.join(part for part in (head, *motions, sentence) if part)
 
 
 def replace_failed(delta: SemanticDelta) -> SemanticDelta:
@@ -331,7 +331,7 @@ class LiveMemory:
             return forgotten
 
     def stop_episode(self) -> None:
-        """Go on without an episode; what was seen in it stays known."""
+        """Go on without an episode; its deltas stay known."""
         with self._lock:
             if self._episode_id:
                 self._stopped_id, self._episode_id = self._episode_id, ''

@@ -76,9 +76,9 @@ class ServerConfig:
         """
         if not self.is_path():
             return self.model
-        shipped = self.model.startswith(_SHARE)
+        is_shipped = self.model.startswith(_SHARE)
         name = self.model.removeprefix(_SHARE)
-        path = shared_path(*Path(name).parts) if shipped else Path(name).expanduser().resolve()
+        path = shared_path(*Path(name).parts) if is_shipped else Path(name).expanduser().resolve()
         if not path.is_file() and not (path / 'config.json').is_file():
             msg = f'{path} holds no model: expected config.json and *.safetensors in it, or a file'
             raise ConfigError(msg)
@@ -87,7 +87,7 @@ class ServerConfig:
 
     def client(self) -> ChatConfig:
         """How this machine reaches it."""
-        # Who listens at every address is reached at the one of this machine.
+        # A server at every address is reached at the one of this machine.
         host = '127.0.0.1' if self.host in {'0.0.0.0', '::'} else self.host
         host = f'[{host}]' if ':' in host else host
         # A path is not a name everywhere, and a server of one model needs none.
@@ -117,7 +117,7 @@ class ServerConfig:
             ConfigError: There is no model at its path.
         """
         values = {'{model}': self.model_argument(), '{host}': self.host, '{port}': str(self.port)}
-        return tuple(_filled(word, values) for word in self.command)
+        return tuple(_fill(word, values) for word in self.command)
 
 
 @dataclass(frozen=True)
@@ -151,13 +151,13 @@ class Profile:
             ConfigError: The profile has none.
         """
         if role not in self.clients:
-            known = ', '.join(self.clients) or 'none'
-            msg = f'profile {self.name} has no {role}: it has {known}'
+            roles = ', '.join(self.clients) or 'none'
+            msg = f'profile {self.name} has no {role}: it has {roles}'
             raise ConfigError(msg)
         return self.clients[role]
 
     def promotions(self) -> dict[str, tuple[int, int] | None]:
-        """What tells a change of the promotions that servers follow, by role."""
+        """What shows a change of the promotions that servers follow, by role."""
         return {
             role: manifest_stamp(slot_folder(server.promoted))
             for role, server in self.servers.items()
@@ -228,10 +228,10 @@ def profile_from_mapping(name: str, value: Any) -> Profile:
         ConfigError: Something is missing, unknown or not allowed.
     """
     sections = _mapping('the file', value)
-    known = [each.name for each in fields(Profile) if each.name != 'name']
+    names = [each.name for each in fields(Profile) if each.name != 'name']
     for section in sections:
-        if section not in known:
-            msg = f'unknown section {section!r}: expected {", ".join(known)}'
+        if section not in names:
+            msg = f'unknown section {section!r}: expected {", ".join(names)}'
             raise ConfigError(msg)
     servers = {
         role: _server(role, _mapping(role, entry))
@@ -291,7 +291,7 @@ def _mapping(what: str, value: Any) -> Mapping[str, Any]:
     return value
 
 
-def _filled(word: str, values: Mapping[str, str]) -> str:
+def _fill(word: str, values: Mapping[str, str]) -> str:
     # Not str.format: command lines hold JSON.
     for name, value in values.items():
         word = word.replace(name, value)

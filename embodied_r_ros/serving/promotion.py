@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-def put_in_place(made: Path, target: Path) -> None:
+def put_in_place(folder: Path, target: Path) -> None:
     """Rename a folder to its place; what was there goes only once the new one is in.
 
     Args:
-        made: The new folder, complete, on the same disk.
+        folder: The new folder, complete, on the same disk.
         target: Its place; may be empty, or hold an older folder.
 
     Raises:
@@ -33,7 +33,7 @@ def put_in_place(made: Path, target: Path) -> None:
         if target.exists():
             shutil.rmtree(aside, ignore_errors=True)  # of a process that was killed
             target.rename(aside)
-        made.replace(target)
+        folder.replace(target)
     finally:
         bring_back(target)
     shutil.rmtree(aside, ignore_errors=True)
@@ -91,9 +91,9 @@ def in_force(slot: Path) -> Promoted | None:
     if not path.exists():
         return None
     promoted = _read(slot, path)
-    found = model_digest(promoted.folder)
-    if found != promoted.digest:
-        msg = f'{promoted.folder} is not what was promoted ({found}): {_ROLL_BACK}'
+    digest = model_digest(promoted.folder)
+    if digest != promoted.digest:
+        msg = f'{promoted.folder} is not what was promoted ({digest}): {_ROLL_BACK}'
         raise ConfigError(msg)
     return promoted
 
@@ -111,7 +111,7 @@ def promote(slot: Path, model: Path, record: Mapping[str, Any]) -> Promoted:
     """
     try:
         digest = model_digest(model)
-        folder = _copied(slot, model, digest)
+        folder = _copy(slot, model, digest)
         before = in_force_number(slot)
         number = max((int(path.stem) for path in _manifests(slot)), default=0) + 1
         own = {'number': number, 'previous': before, 'model': folder.name, 'digest': digest}
@@ -178,7 +178,7 @@ def _read(slot: Path, path: Path) -> Promoted:
         raise ConfigError(msg) from None
 
 
-def _copied(slot: Path, model: Path, digest: str) -> Path:
+def _copy(slot: Path, model: Path, digest: str) -> Path:
     """The model's copy; made beside its place and renamed, so that no half of one is there."""
     name = f'{model.resolve().name}-{digest.removeprefix("sha256:")[:12]}'
     folder = slot / 'models' / name
@@ -186,12 +186,12 @@ def _copied(slot: Path, model: Path, digest: str) -> Path:
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix='.') as unfinished:
-        made = Path(unfinished) / name
-        made.mkdir()
+        copy = Path(unfinished) / name
+        copy.mkdir()
         card = model / _CARD
         for path in (*model_files(model), *([card] if card.exists() else [])):
-            shutil.copyfile(path, made / path.name)
-        put_in_place(made, folder)
+            shutil.copyfile(path, copy / path.name)
+        put_in_place(copy, folder)
     return folder
 
 

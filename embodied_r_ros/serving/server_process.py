@@ -56,14 +56,14 @@ class ModelProcess:
         return self._process.pid
 
     def await_health(self, say: Callable[[str], None]) -> None:
-        """Wait until the server can be used; `say` is told every few seconds.
+        """Wait until the server can be used; `say` gets a line every few seconds.
 
         Raises:
             ModelError: It ended, or is not healthy within its start timeout.
         """
         url = self.config.client().base_url() + self.config.health
         limit_s = self.config.start_timeout_s
-        start = said = time.monotonic()
+        start = last_report = time.monotonic()
         while not _is_healthy(url):
             self.check()
             now = time.monotonic()
@@ -73,8 +73,8 @@ class ModelProcess:
                     f'start_timeout_s, or see {self.log} {self._last_words()}'
                 )
                 raise ModelError(msg)
-            if now - said > _SAY_EVERY_S:
-                said = now
+            if now - last_report > _SAY_EVERY_S:
+                last_report = now
                 say(f'{self.role}: loading for {now - start:.0f} s {self._last_words()}'.rstrip())
             time.sleep(_POLL_S)
         # Its port was free, but another server may have taken it since, and be what answers.

@@ -57,20 +57,20 @@ class Adapter:
             ConfigError: The server takes no adapters.
             ModelError: The server does not take this one.
         """
-        wanted = ''
+        name = ''
         if promoted and promoted.is_adapter:
-            wanted = ADAPTERS + promoted.digest.removeprefix('sha256:')[:12]
-        if wanted == self._loaded:
+            name = ADAPTERS + promoted.digest.removeprefix('sha256:')[:12]
+        if name == self._loaded:
             return False
-        if promoted and wanted:
+        if promoted and name:
             if not self._config.takes_adapters():
                 msg = (
                     f'{self._config.command[0]} takes no adapters: give --enable-lora to its '
                     'command, or promote a merged one'
                 )
                 raise ConfigError(msg)
-            self._post('load', {'lora_name': wanted, 'lora_path': str(promoted.folder)})
-        before, self._loaded = self._loaded, wanted
+            self._post('load', {'lora_name': name, 'lora_path': str(promoted.folder)})
+        before, self._loaded = self._loaded, name
         if before:
             self._post('unload', {'lora_name': before})
         return True
@@ -111,7 +111,7 @@ class ModelServers:
             profile: What to serve.
             log_dir: Folder of the logs; None: `default_log_dir()`.
             allow_remote: Whether a server may listen at an address that others reach.
-            say: Told what is going on, a line at a time.
+            say: Gets the progress, a line at a time.
 
         Raises:
             ConfigError: A model, a program or a token is missing, or a port is taken.
@@ -145,7 +145,7 @@ class ModelServers:
     def clients(self) -> dict[str, ChatConfig]:
         """How to reach the models, by role; those that other machines serve included."""
         local = {role: config.client() for role, config in self._configs.items()}
-        # What the profile says of a client wins, but not over a port that was chosen just now.
+        # The client's settings in the profile win, but not over a port that was chosen just now.
         return {
             **self._profile.clients,
             **{r: c for r, c in local.items() if self._profile.servers[r].port == 0},
@@ -174,7 +174,7 @@ class ModelServers:
     def follow(self) -> None:
         """Serve what was promoted since the start or the last call; it may take the start's time.
 
-        What cannot be served is said, and the model from before goes on.
+        What cannot be served is reported, and the model from before goes on.
 
         Raises:
             ModelError: The model from before does not start again.
@@ -302,8 +302,8 @@ def served_model(
             'or the URL of a model server'
         )
         raise ConfigError(msg)
-    embedded = load_profile('embedded').servers['reasoner']
-    config = replace(embedded, model=str(folder), port=0, promoted='')
+    template = load_profile('embedded').servers['reasoner']
+    config = replace(template, model=str(folder), port=0, promoted='')
     profile = Profile(f'folder-{folder.name}', servers={'reasoner': config})
     with ModelServers(profile, say=say) as servers:
         yield servers.clients()['reasoner']
@@ -342,8 +342,8 @@ def _program(command: tuple[str, ...]) -> tuple[str, ...]:
     """
     here = str(Path(sys.executable).parent)
     path = os.pathsep.join([here, os.environ.get('PATH', '')])
-    found = shutil.which(command[0], path=path)
-    if found is None:
+    program = shutil.which(command[0], path=path)
+    if program is None:
         msg = f'{command[0]} is not installed: install it, or put its folder on PATH'
         raise ConfigError(msg)
-    return (found, *command[1:])
+    return (program, *command[1:])

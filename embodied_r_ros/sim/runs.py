@@ -99,8 +99,8 @@ def run_episodes(
     """
     prepare_run(seed, episodes, out, workers)
     if workers > 1:
-        return _tidied(_run_parallel(write, episodes, workers), out)
-    return _tidied((write(index) for index in range(episodes)), out)
+        return _tidy(_run_parallel(write, episodes, workers), out)
+    return _tidy((write(index) for index in range(episodes)), out)
 
 
 def prepare_run(seed: int, episodes: int, out: Path, workers: int = 1) -> None:
@@ -124,7 +124,7 @@ def prepare_run(seed: int, episodes: int, out: Path, workers: int = 1) -> None:
         raise InputError(msg) from None
 
 
-def _tidied(bags: Iterator[Path], out: Path) -> Iterator[Path]:
+def _tidy(bags: Iterator[Path], out: Path) -> Iterator[Path]:
     """Remove what an interrupt in the midst of tidying up has left of a bag."""
     try:
         yield from bags

@@ -19,15 +19,15 @@ class AnswerKind(Enum):
     CHOICE = 0  # one of the options
     NUMBER = 1
     TEXT = 2
-    UNKNOWN = 3  # the model said that it cannot know, or nothing could be asked
+    UNKNOWN = 3  # the model answered so, or there was no model to ask
 
 
 class Freshness(Enum):
     """Whether an answer may be acted on."""
 
-    FRESH = 0  # newest observation within the asked maximum age
+    FRESH = 0  # newest observation within the maximum age
     STALE = 1  # older than that
-    DEGRADED = 2  # fresh, but from a lower rung or with failed perception in between
+    DEGRADED = 2  # fresh, but from a fallback or with failed perception in between
     REFUSED = 3  # nothing to answer from, or nothing that could answer
 
 

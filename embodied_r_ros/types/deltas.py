@@ -19,7 +19,7 @@ CANNOT_TELL = 'cannot tell'  # the action of a motion that is not known
 
 
 class Rung(Enum):
-    """Rung of the model ladder that produced a result; lower is better."""
+    """Place of a model among its fallbacks; lower is better."""
 
     UNSET = 0
     PRIMARY = 1
@@ -32,7 +32,7 @@ class Rung(Enum):
 class ModelInfo:
     """Which model spoke."""
 
-    name: str = ''  # as its server knows it, or 'classical'; empty: none was asked
+    name: str = ''  # as its server names it, or 'classical'; empty: no model
     digest: str = ''  # 'sha256:<hex>'; empty: unknown
     adapter: str = ''  # LoRA adapter; empty: none
     rung: Rung = Rung.UNSET
@@ -293,8 +293,8 @@ def change_text(items: Iterable[Item]) -> str:
     for item in items:
         text = item.label if item.status is ItemStatus.LEFT else item_text(item)
         groups[_HEADINGS[item.status]].append(text)
-    said = [f'{heading}: {"; ".join(texts)}.' for heading, texts in groups.items() if texts]
-    return ' '.join(said) or NOTHING_SEEN
+    sentences = [f'{heading}: {"; ".join(texts)}.' for heading, texts in groups.items() if texts]
+    return ' '.join(sentences) or NOTHING_SEEN
 
 
 # Unit vector (forward, left, up) of each direction of a move, and sign of each turn.
@@ -324,12 +324,12 @@ class NetMotion:
     turn_deg: float = 0.0  # positive left, not wrapped
     tilt_deg: float = 0.0  # positive down
     roll_deg: float = 0.0  # positive clockwise
-    unmeasured: tuple[str, ...] = ()  # moves and turns whose amount is not told, in words
-    unknown: int = 0  # actions that cannot be told, or are not of the grammar
+    unmeasured: tuple[str, ...] = ()  # moves and turns whose amount is not stated, in words
+    unknown: int = 0  # actions that are unknown, or are not of the grammar
 
     @property
     def is_measured(self) -> bool:
-        """True where every move and turn was told with its amount."""
+        """True where every move and turn is stated with its amount."""
         return not self.unmeasured and not self.unknown
 
 

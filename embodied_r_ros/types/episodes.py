@@ -39,7 +39,7 @@ class EpisodeMark:
 
 
 class LabelVerdict(Enum):
-    """What an operator says of an answer."""
+    """An operator's verdict on an answer."""
 
     RIGHT = 0
     WRONG = 1  # and the right answer is not given
@@ -86,13 +86,13 @@ def check_label(verdict: int, correction: str) -> LabelVerdict:
         InputError: It is none, or a correction is missing or contradicts it.
     """
     try:
-        found = LabelVerdict(verdict)
+        meaning = LabelVerdict(verdict)
     except ValueError:
-        known = ', '.join(f'{v.value} {v.name.lower()}' for v in LabelVerdict)
-        msg = f'verdict {verdict} is none: expected one of {known}'
+        names = ', '.join(f'{v.value} {v.name.lower()}' for v in LabelVerdict)
+        msg = f'verdict {verdict} is none: expected one of {names}'
         raise InputError(msg) from None
-    if (found is LabelVerdict.CORRECTED) != bool(correction.strip()):
-        msg = f'verdict {found.name.lower()} with correction {correction!r}: a correction goes '
+    if (meaning is LabelVerdict.CORRECTED) != bool(correction.strip()):
+        msg = f'verdict {meaning.name.lower()} with correction {correction!r}: a correction goes '
         msg += 'with the verdict corrected, and only with it'
         raise InputError(msg)
-    return found
+    return meaning

@@ -66,8 +66,8 @@ def encode_image(
     if shrunk.size == 0 or shrunk.dtype != np.uint8:
         msg = f'cannot encode an array of shape {image.shape}, {image.dtype}: expected uint8 BGR'
         raise ImageError(msg)
-    done, data = cv2.imencode('.jpg', shrunk, [cv2.IMWRITE_JPEG_QUALITY, quality])
-    if not done:
+    is_encoded, data = cv2.imencode('.jpg', shrunk, [cv2.IMWRITE_JPEG_QUALITY, quality])
+    if not is_encoded:
         msg = f'OpenCV could not encode an image of shape {image.shape}'
         raise ImageError(msg)
     return EncodedImage(data.tobytes(), 'jpeg')
@@ -96,10 +96,10 @@ def decode_image(data: bytes) -> NDArray[np.uint8]:
     if width * height > MAX_PIXELS:
         msg = f'image claims {width}x{height} pixels; at most {MAX_PIXELS} are decoded'
         raise ImageError(msg)
-    # What does not say its size is not decoded: nobody knows how large it would be. Nor is a PNG
+    # What does not state its size is not decoded: it could be of any size. Nor is a PNG
     # without its end: libpng complains on stderr, beside the one line that users get.
-    known = width * height > 0 and (image_format(data) != 'png' or _PNG_END in data)
-    image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR) if known else None
+    is_sound = width * height > 0 and (image_format(data) != 'png' or _PNG_END in data)
+    image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR) if is_sound else None
     if image is None:
         msg = f'{len(data)} bytes of {image_format(data)} cannot be decoded: damaged or cut off'
         raise ImageError(msg)

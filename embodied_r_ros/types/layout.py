@@ -150,8 +150,8 @@ def _layout(value: dict[str, Any]) -> Layout:
     objects = tuple(_object(item) for item in value['objects'])
     images = tuple(_image(item) for item in value['images'])
     room_size = as_vector(value['room_size'])
-    typed = {'room_size': room_size, 'objects': objects, 'images': images}
-    return Layout(**{**value, **typed, 'labels': tuple(value.get('labels', ()))})
+    values = {'room_size': room_size, 'objects': objects, 'images': images}
+    return Layout(**{**value, **values, 'labels': tuple(value.get('labels', ()))})
 
 
 def _object(value: dict[str, Any]) -> LayoutObject:
@@ -172,7 +172,7 @@ Truth = TypeVar('Truth')
 
 def truth_to_json(value: dict[str, Any], digits: int) -> str:
     """One line of JSON, its numbers rounded to so many decimal places."""
-    return json.dumps(_rounded(value, digits), separators=(',', ':'))
+    return json.dumps(_round(value, digits), separators=(',', ':'))
 
 
 def truth_from_json(
@@ -192,13 +192,13 @@ def truth_from_json(
     """
     try:
         value = json.loads(text)
-        found = value['version']
-        truth = read(value) if found == version else None
+        actual = value['version']
+        truth = read(value) if actual == version else None
     except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
         msg = f'{name} {text[:60]!r}... is not readable ({error}): {advice}'
         raise InputError(msg) from None
     if truth is None:
-        msg = f'{name} has version {found!r}: expected {version}'
+        msg = f'{name} has version {actual!r}: expected {version}'
         raise InputError(msg)
     return truth
 
@@ -213,12 +213,12 @@ def as_vector(value: Any) -> tuple[float, float, float]:
     return x, y, z
 
 
-def _rounded(value: Any, digits: int) -> Any:
+def _round(value: Any, digits: int) -> Any:
     if isinstance(value, float):
         # Adding zero turns -0.0 into 0.0.
         return round(value, digits) + 0.0 if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {key: _rounded(item, digits) for key, item in value.items()}
+        return {key: _round(item, digits) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_rounded(item, digits) for item in value]
+        return [_round(item, digits) for item in value]
     return value

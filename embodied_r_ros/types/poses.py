@@ -57,8 +57,8 @@ def mounted(base: Pose, xyz: tuple[float, float, float], rpy: tuple[float, float
     roll, pitch, yaw = rpy
     rotation = base.rotation()
     x, y, z = (float(value) for value in np.asarray(base.position) + rotation @ np.asarray(xyz))
-    turned = quaternion_from_matrix(rotation @ rotation_from_ypr(yaw, pitch, roll))
-    return replace(base, position=(x, y, z), orientation=turned)
+    orientation = quaternion_from_matrix(rotation @ rotation_from_ypr(yaw, pitch, roll))
+    return replace(base, position=(x, y, z), orientation=orientation)
 
 
 class PoseBuffer:
@@ -194,10 +194,10 @@ class TransformTree:
         if isinstance(chain, NoPose):
             return chain
         start = np.eye(3) if _bare(frame).endswith(_LINK) else BODY_FROM_OPTICAL.T
-        found = self._along(chain, stamp_ns, start)
-        if isinstance(found, NoPose):
-            return found
-        place, turn = found
+        along = self._along(chain, stamp_ns, start)
+        if isinstance(along, NoPose):
+            return along
+        place, turn = along
         x, y, z = (float(value) for value in place)
         return Pose((x, y, z), quaternion_from_matrix(turn), self._parents[chain[-1]])
 
@@ -272,9 +272,9 @@ class TransformTree:
         )
 
     def _note_parent(self, frame: str, parent: str) -> None:
-        known = self._parents.setdefault(frame, parent)
-        if known != parent:
-            self._torn[frame] = f'{frame} has two parents, {known} and {parent}'
+        first = self._parents.setdefault(frame, parent)
+        if first != parent:
+            self._torn[frame] = f'{frame} has two parents, {first} and {parent}'
 
 
 def _bare(frame: str) -> str:

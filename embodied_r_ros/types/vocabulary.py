@@ -4,7 +4,7 @@
 Simulated worlds are furnished with it and the classical perceiver finds it, so that the truth says
 no more than what can be seen. Colours are hues that white light of any strength leaves apart; the
 hues between two ranges (wood and skin above all, between red and yellow) have no name on purpose.
-Shapes are told from the silhouette alone.
+Shapes come from the silhouette alone.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One picture of a demonstration: speed, gripper and keypoints over time, and what was seen."""
+"""One picture of a demonstration: speed, gripper and keypoints over time, and the images."""
 
 from __future__ import annotations
 
@@ -43,22 +43,22 @@ def images_at(
         return {}
     topic = choose_image_topic(reader, setup.image_topic or None)
     waiting = sorted(stamps_ns, reverse=True)
-    found: dict[int, NDArray[np.uint8]] = {}
+    images: dict[int, NDArray[np.uint8]] = {}
     newest = None
     for _, _, msg in read_messages(reader, [topic]):
         while waiting and stamp_ns_from_msg(msg.header.stamp) > waiting[-1]:
             stamp_ns = waiting.pop()
             if newest is not None:
-                found[stamp_ns] = _decoded(newest, topic)
+                images[stamp_ns] = _decode(newest, topic)
         newest = msg
     if newest is not None and waiting:
-        found.update(dict.fromkeys(waiting, _decoded(newest, topic)))
-    return found
+        images.update(dict.fromkeys(waiting, _decode(newest, topic)))
+    return images
 
 
 def write_keypoint_sheet(
     path: Path,
-    shown: Demonstration,
+    demonstration: Demonstration,
     keypoints: Sequence[Keypoint],
     images: dict[int, NDArray[np.uint8]],
 ) -> None:
@@ -66,7 +66,7 @@ def write_keypoint_sheet(
 
     Args:
         path: The file.
-        shown: The demonstration.
+        demonstration: The demonstration.
         keypoints: Its keypoints; at most 16, the first ones, get a card. The last line says how
             many there are besides.
         images: BGR image by stamp of a keypoint; (H, W, 3). A card without one has text alone.
@@ -96,7 +96,7 @@ def write_keypoint_sheet(
     sheet.write(path)
 
 
-def _decoded(msg: object, topic: str) -> NDArray[np.uint8]:
+def _decode(msg: object, topic: str) -> NDArray[np.uint8]:
     try:
         if hasattr(msg, 'format'):
             return decode_image(encoded_image_from_msg(msg).data)
@@ -107,7 +107,7 @@ def _decoded(msg: object, topic: str) -> NDArray[np.uint8]:
 
 
 def _plot(
-    shown: Demonstration,
+    demonstration: Demonstration,
     keypoints: Sequence[Keypoint],
     values: NDArray[np.float64],
     name: str,
@@ -116,7 +116,7 @@ def _plot(
     """A line over time, with a mark at each keypoint. Shape (H, W, 3)."""
     page = np.full((_PLOT_PX, _WIDTH_PX, 3), PAPER, np.uint8)
     left, right, top, bottom = _LABEL_PX + _MARGIN_PX, _WIDTH_PX - _MARGIN_PX, 22, _PLOT_PX - 26
-    seconds = shown.seconds()
+    seconds = demonstration.seconds()
     most = max(1e-6, float(values.max()))
     x = left + seconds / seconds[-1] * (right - left)
     y = bottom - np.clip(values / most, 0.0, 1.0) * (bottom - top)

@@ -13,7 +13,7 @@ from embodied_r_ros.bags.images import bag_images, choose_image_topic, IMAGE_TYP
 from embodied_r_ros.bags.messages import keyframe_from_msg
 from embodied_r_ros.bags.reader import open_bag, read_values, topics_of_type
 from embodied_r_ros.common.errors import BagError, InputError
-from embodied_r_ros.episodes.episode import Episode, has_deltas, read_episode, TRUE_DELTAS
+from embodied_r_ros.episodes.episode import Episode, GROUND_TRUTH_DELTAS, has_deltas, read_episode
 from embodied_r_ros.keyframes.selector import KeyframeReason
 from embodied_r_ros.types.answers import Freshness
 from embodied_r_ros.types.deltas import DeltaKind, Rung
@@ -70,17 +70,17 @@ class Shown:
     has_answers: bool
 
 
-def layout(rr: Any, shown: Shown) -> Any:
+def layout(rr: Any, contents: Shown) -> Any:
     """The blueprint of a recording, with views of what is there and of nothing else.
 
     Args:
         rr: The Rerun SDK.
-        shown: What is there.
+        contents: What is there.
     """
     make = rr.blueprint
     columns = [
         make.Vertical(contents=views, row_shares=shares)
-        for views, shares in (_seen(make, shown), _said(make, shown))
+        for views, shares in (_camera_views(make, contents), _text_views(make, contents))
         if views
     ]
     return make.Blueprint(
@@ -91,25 +91,27 @@ def layout(rr: Any, shown: Shown) -> Any:
     )
 
 
-def _seen(make: Any, shown: Shown) -> tuple[list[Any], list[int]]:
+def _camera_views(make: Any, contents: Shown) -> tuple[list[Any], list[int]]:
     """Images and the ways of the cameras, with the share of each in the height."""
     views = []
-    if shown.cameras:
-        images = [make.Spatial2DView(origin=f'world/{name}', name=name) for name in shown.cameras]
+    if contents.cameras:
+        images = [
+            make.Spatial2DView(origin=f'world/{name}', name=name) for name in contents.cameras
+        ]
         views.append(make.Grid(contents=images) if len(images) > 1 else images[0])
-    if shown.has_ways:
+    if contents.has_ways:
         views.append(make.Spatial3DView(origin='world', name='where the camera was'))
     return views, [1] * len(views)
 
 
-def _said(make: Any, shown: Shown) -> tuple[list[Any], list[int]]:
+def _text_views(make: Any, contents: Shown) -> tuple[list[Any], list[int]]:
     """Texts and states, with the share of each in the height."""
     views: list[tuple[Any, int]] = []
-    if shown.has_answers:
+    if contents.has_answers:
         views.append((make.TextDocumentView(origin='answer', name='newest answer'), 4))
-    if shown.has_deltas:
+    if contents.has_deltas:
         views.append((make.TextDocumentView(origin='delta', name='newest delta'), 2))
-    if shown.has_texts:
+    if contents.has_texts:
         lines = make.TextLogView(
             origin='/',
             contents=['/keyframes/**', '/deltas/**', '/answers'],
@@ -119,11 +121,11 @@ def _said(make: Any, shown: Shown) -> tuple[list[Any], list[int]]:
             ),
         )
         views.append((lines, 4))
-    if shown.has_deltas or shown.has_answers:
+    if contents.has_deltas or contents.has_answers:
         lanes = make.StateTimelineView(
-            origin='/', contents=list(STATES), name='freshness and rungs'
+            origin='/', contents=list(STATES), name='freshness and models'
         )
-        views.append((make.Tabs(lanes, _ages(make)) if shown.has_answers else lanes, 3))
+        views.append((make.Tabs(lanes, _ages(make)) if contents.has_answers else lanes, 3))
     return [view for view, _ in views], [share for _, share in views]
 
 
@@ -204,7 +206,7 @@ def _episode(bag: Path) -> Episode | None:
     """What was recorded of an episode, else what is true of it; None: neither."""
     with open_bag(bag) as reader:
         recorded = has_deltas(reader)
-        true = any(topic.endswith(TRUE_DELTAS) for topic in reader.topics)
+        true = any(topic.endswith(GROUND_TRUTH_DELTAS) for topic in reader.topics)
     source = 'recorded' if recorded else 'true' if true else ''
     return read_episode(bag, source) if source else None
 
@@ -221,8 +223,8 @@ def _fill(view: _View, bag: Path, episode: Episode | None) -> dict[str, int]:
             counts['poses'] += keyframe.pose is not None
         if not counts['keyframes'] and topics_of_type(reader, *IMAGE_TYPES):
             for image in bag_images(reader, choose_image_topic(reader, None)):
-                shown = image.encoded or image.image
-                view.look('camera', image.stamp_ns, shown, image.pose, image.intrinsics)
+                picture = image.encoded or image.image
+                view.look('camera', image.stamp_ns, picture, image.pose, image.intrinsics)
                 counts['images'] += 1
                 counts['poses'] += image.pose is not None
     for delta in episode.deltas if episode else ():
@@ -248,9 +250,9 @@ def _in_full(answer: Answer) -> str:
     """A question with its reasoning and answer."""
     options = f'({" / ".join(answer.options)})' if answer.options else ''
     age = f'observed {answer.observation_age_ns / 1e9:.1f} s before'
-    said = f'-> {_verdict(answer)} {answer.model.name}, {age}'
-    thought = answer.think or answer.completion
-    return '\n'.join(part for part in (answer.question, options, said, thought) if part)
+    result = f'-> {_verdict(answer)} {answer.model.name}, {age}'
+    reasoning = answer.think or answer.completion
+    return '\n'.join(part for part in (answer.question, options, result, reasoning) if part)
 
 
 def _verdict(answer: Answer) -> str:
@@ -259,7 +261,7 @@ def _verdict(answer: Answer) -> str:
 
 
 class _View:
-    """What the viewer is told, by entity and time."""
+    """What the viewer gets, by entity and time."""
 
     def __init__(self, rr: Any, name: str) -> None:
         self._rr = rr
@@ -288,14 +290,14 @@ class _View:
         for entity in STATES:
             self._log(entity, end_ns, self._rr.StateChange(state=''))
         has_texts = any(counts[name] for name in ('keyframes', 'deltas', 'answers'))
-        shown = Shown(
+        contents = Shown(
             cameras=sorted(self._cameras),
             has_ways=bool(self._ways),
             has_texts=has_texts,
             has_deltas=bool(counts['deltas']),
             has_answers=bool(counts['answers']),
         )
-        self._stream.send_blueprint(layout(self._rr, shown))
+        self._stream.send_blueprint(layout(self._rr, contents))
 
     def end(self) -> None:
         """Send all that waits."""
@@ -330,28 +332,28 @@ class _View:
         if isinstance(image, np.ndarray):
             self._log(f'{place}/image', stamp_ns, rr.Image(image, color_model='BGR'))
         elif image.data:  # keyframes can be recorded without their images
-            shown = rr.EncodedImage(contents=image.data, media_type=f'image/{image.format}')
-            self._log(f'{place}/image', stamp_ns, shown)
+            encoded = rr.EncodedImage(contents=image.data, media_type=f'image/{image.format}')
+            self._log(f'{place}/image', stamp_ns, encoded)
 
     def tell_delta(self, delta: SemanticDelta) -> None:
-        """Show what a keyframe added, and the rung that saw it."""
+        """Show what a keyframe added, and the rung of its model."""
         failed, at = delta.kind is DeltaKind.FAILED, delta.stamp_ns
         parts = [part for part in (delta.action, delta.change, delta.error) if part]
-        told = f'delta {delta.to_id}: {". ".join(parts) or delta.kind.name}'
-        self.note(f'deltas/{delta.camera}', at, told, 'ERROR' if failed else 'INFO')
+        line = f'delta {delta.to_id}: {". ".join(parts) or delta.kind.name}'
+        self.note(f'deltas/{delta.camera}', at, line, 'ERROR' if failed else 'INFO')
         self._write('delta', at, '\n'.join([f'{delta.camera}, keyframe {delta.to_id}', *parts]))
         self._change('rung/perception', at, delta.model.rung)
 
     def tell_answer(self, answer: Answer) -> None:
         """Show a question, its reasoning and its answer, when it was complete."""
-        # What was refused because nothing was seen yet has no time of its own.
+        # A refusal without any observation has no time of its own.
         at = answer.observation_stamp_ns + answer.observation_age_ns or self._first_ns
         options = f' ({", ".join(answer.options)})' if answer.options else ''
         self.say('questions', at, answer.question + options)
         self.say('reasoning', at, answer.think or answer.completion)
-        told = f'{answer.question} -> {_verdict(answer)}'
+        line = f'{answer.question} -> {_verdict(answer)}'
         is_fresh = answer.freshness.value == 0
-        self.note('answers', at, told, 'INFO' if is_fresh else 'WARN')
+        self.note('answers', at, line, 'INFO' if is_fresh else 'WARN')
         before, texts = self._newest
         self._newest = at, [*(texts if at == before else []), _in_full(answer)]
         self._write('answer', at, '\n\n'.join(self._newest[1]))

@@ -49,13 +49,11 @@ def text_block(lines: Sequence[Line], width: int) -> NDArray[np.uint8]:
     Returns:
         A BGR picture of that width, as high as the text needs. Shape (H, width, 3).
     """
-    wrapped = [
-        Line(part, line.scale, line.colour) for line in lines for part in _wrap(line, width)
-    ]
-    height = sum(line.height_px for line in wrapped) + 8
+    rows = [Line(part, line.scale, line.colour) for line in lines for part in _wrap(line, width)]
+    height = sum(line.height_px for line in rows) + 8
     block = np.full((height, width, 3), PAPER, np.uint8)
     y = 0
-    for line in wrapped:
+    for line in rows:
         y += line.height_px
         _put(block, line, y)
     return block
@@ -74,8 +72,8 @@ def _wrap(line: Line, width: int) -> list[str]:
 
 def _width_px(text: str, scale: float) -> int:
     pieces = text.split('°')
-    drawn = sum(cv2.getTextSize(_plain(piece), _FONT, scale, 1)[0][0] for piece in pieces)
-    return int(drawn + (len(pieces) - 1) * _degree_px(scale))
+    width = sum(cv2.getTextSize(_plain(piece), _FONT, scale, 1)[0][0] for piece in pieces)
+    return int(width + (len(pieces) - 1) * _degree_px(scale))
 
 
 def _degree_px(scale: float) -> int:
@@ -177,7 +175,7 @@ _MAX_CARDS = 16
 
 @dataclass(frozen=True)
 class AnsweredQuestion:
-    """A question as it was asked, its answer, and the truth where it is known."""
+    """A question, its answer, and the truth where it is known."""
 
     answer: Answer
     truth: str = ''  # text of the true answer; empty: not known
@@ -257,11 +255,11 @@ def _keyframe_lines(keyframe: Keyframe, delta: SemanticDelta | None, start_ns: i
 
 def _question_lines(question: AnsweredQuestion) -> list[Line]:
     answer = question.answer
-    said = 'none' if question.refusal else answer.text or 'unknown'
+    answer_text = 'none' if question.refusal else answer.text or 'unknown'
     verdict = {True: 'right', False: f'wrong, true is: {question.truth}', None: ''}
     colour = {True: _GOOD, False: _BAD, None: INK}[question.is_right]
     options = '   '.join(f'{chr(65 + i)}. {text}' for i, text in enumerate(answer.options))
-    result = f'Answer: {said}' + (
+    result = f'Answer: {answer_text}' + (
         f'  ({verdict[question.is_right]})' if verdict[question.is_right] else ''
     )
     model = (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One picture of a trial: what was seen at each keypoint, the candidates, and the chosen one."""
+"""One picture of a trial: the image at each keypoint, the candidates, and the chosen one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def write_trial_sheet(
 
     Args:
         path: The file.
-        title: Who chose.
+        title: The policy that chose.
         trial: The trial; its first 24 steps get a card each.
         camera: The camera of its images.
         camera_pose: Pose of the optical frame in the frame of the positions.
@@ -120,9 +120,9 @@ def _pixel(
     position: Position, camera: Intrinsics, camera_pose: Pose, scale: float
 ) -> tuple[int, int] | None:
     """Where a position is in the scaled image; None: behind the camera."""
-    seen = camera_pose.rotation().T @ np.subtract(position, camera_pose.position)
-    if seen[2] <= 0 or not math.isfinite(seen[2]):
+    point = camera_pose.rotation().T @ np.subtract(position, camera_pose.position)
+    if point[2] <= 0 or not math.isfinite(point[2]):
         return None
-    u = camera.fx * seen[0] / seen[2] + camera.cx
-    v = camera.fy * seen[1] / seen[2] + camera.cy
+    u = camera.fx * point[0] / point[2] + camera.cx
+    v = camera.fy * point[1] / point[2] + camera.cy
     return round(float(u) * scale), round(float(v) * scale)

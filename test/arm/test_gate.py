@@ -79,7 +79,7 @@ def test_proposal_within_all_rules_is_accepted() -> None:
         ('age', 'REFUSED', {'freshness': Freshness.REFUSED}),
         ('rung', 'rung secondary', {'model': ModelInfo(rung=Rung.SECONDARY)}),
         ('rung', 'rung unset', {'model': ModelInfo()}),
-        ('rung', 'lower rung', {'freshness': Freshness.DEGRADED}),
+        ('rung', 'fallback', {'freshness': Freshness.DEGRADED}),
         ('confidence', '0.40, asked are 0.50', {'confidence': 0.4}),
         ('confidence', 'nan: expected 0 to 1', {'confidence': NAN}),
         ('confidence', 'expected 0 to 1', {'confidence': 1.5}),

@@ -15,15 +15,15 @@ def begun(config: ArmTaskConfig = CONFIG) -> StandingTask:
     """A task whose first keypoint was proposed at 10 s."""
     task = StandingTask(config)
     assert task.wants(10 * S, 10 * S)
-    task.asked(10 * S)
-    task.answered('run-1', 10 * S)
+    task.note_request(10 * S)
+    task.note_answer('run-1', 10 * S)
     return task
 
 
 def accepted(config: ArmTaskConfig = CONFIG) -> StandingTask:
     """One whose first keypoint was also accepted at 11 s."""
     task = begun(config)
-    task.accepted('run-1', TARGET, 11 * S)
+    task.note_acceptance('run-1', TARGET, 11 * S)
     return task
 
 
@@ -37,11 +37,11 @@ def test_before_anything_was_seen_nothing_is_proposed() -> None:
 
 def test_one_proposal_at_a_time() -> None:
     task = StandingTask(CONFIG)
-    task.asked(10 * S)
+    task.note_request(10 * S)
     assert not task.wants(12 * S, 12 * S)
-    task.answered('run-1', 12 * S)
+    task.note_answer('run-1', 12 * S)
     assert not task.wants(14 * S, 14 * S)
-    task.accepted('run-1', TARGET, 14 * S)
+    task.note_acceptance('run-1', TARGET, 14 * S)
     assert not task.wants(16 * S, 16 * S)
 
 
@@ -69,15 +69,15 @@ def test_a_position_that_is_no_number_is_not_reached() -> None:
 
 def test_after_a_refusal_it_is_asked_again_at_the_rate() -> None:
     task = begun()
-    task.refused('run-1', 10 * S + S // 10)
+    task.note_refusal('run-1', 10 * S + S // 10)
     assert not task.wants(10 * S + S // 2, 10 * S + S // 2)
     assert task.wants(11 * S, 11 * S)
 
 
 def test_after_no_answer_it_is_asked_again_at_the_rate() -> None:
     task = StandingTask(CONFIG)
-    task.asked(10 * S)
-    task.answered('', 10 * S + S // 2)
+    task.note_request(10 * S)
+    task.note_answer('', 10 * S + S // 2)
     assert not task.wants(10 * S + S * 3 // 4, 10 * S)
     assert task.wants(11 * S, 10 * S)
 
@@ -86,11 +86,11 @@ def test_after_no_answer_it_is_asked_again_at_the_rate() -> None:
 def test_proposals_of_others_change_nothing(name: str) -> None:
     task = begun()
     if name == 'accepted':
-        task.accepted('other-1', TARGET, 11 * S)
+        task.note_acceptance('other-1', TARGET, 11 * S)
         task.see_pose(TARGET, 12 * S)
         task.see_pose(TARGET, 13 * S)
     else:
-        task.refused('other-1', 11 * S)
+        task.note_refusal('other-1', 11 * S)
     assert not task.wants(14 * S, 14 * S)
 
 

@@ -112,9 +112,9 @@ def test_keyframes_are_in_order_where_they_are_expected(topics: tuple[str, ...])
 def test_dropped_messages_fail_above_their_share() -> None:
     made = audit()
     feed(made, *(index / 100 for index in range(100)))
-    made.lost({'/r/odom': 1, '/elsewhere': 7})
+    made.note_drops({'/r/odom': 1, '/elsewhere': 7})
     assert made.report(101 * S, is_over=True).problems == ()
-    made.lost({'/r/odom': 25})
+    made.note_drops({'/r/odom': 25})
     assert made.report(101 * S, is_over=True).problems == ('/r/odom: 25 messages dropped (20%)',)
 
 
@@ -131,7 +131,9 @@ def test_expectation_that_makes_no_sense_is_refused(text: str) -> None:
 
 
 def test_nothing_is_expected_where_no_name_is_given() -> None:
-    assert AuditConfig(topics=('',)).expected() == AuditConfig(topics=()).expected() == {}
+    assert (
+        AuditConfig(topics=('',)).expected_rates() == AuditConfig(topics=()).expected_rates() == {}
+    )
 
 
 def test_settings_survive_as_json() -> None:

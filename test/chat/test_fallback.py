@@ -47,7 +47,7 @@ def order(ladder: Fallback[str]) -> list[str]:
 
 
 def threads() -> set[threading.Thread]:
-    return {thread for thread in threading.enumerate() if thread.name == 'ladder'}
+    return {thread for thread in threading.enumerate() if thread.name == 'fallback'}
 
 
 def wait_until_up(ladder: Fallback[str]) -> None:

@@ -14,8 +14,8 @@ def test_models_that_speak_later_are_known_then() -> None:
     known = LatestModels('reasoner', [SMALL])
     assert known.name(Rung.LOCAL) == 'small'
     assert known.name(Rung.PRIMARY) == 'primary, not heard yet'
-    assert known.heard(LARGE)
-    assert not known.heard(LARGE)
+    assert known.note(LARGE)
+    assert not known.note(LARGE)
     assert known.record() == [
         {'role': 'reasoner', 'name': 'large', 'digest': 'sha256:1'},
         {'role': 'reasoner', 'name': 'small', 'digest': '', 'rung': 'LOCAL'},
@@ -24,15 +24,15 @@ def test_models_that_speak_later_are_known_then() -> None:
 
 def test_another_model_in_the_place_of_one_is_another() -> None:
     known = LatestModels('reasoner', [LARGE])
-    assert known.heard(replace(LARGE, digest='sha256:2'))
-    assert known.heard(replace(LARGE, digest='sha256:2', adapter='ours'))
-    assert not known.heard(replace(LARGE, digest='', adapter='ours'))
+    assert known.note(replace(LARGE, digest='sha256:2'))
+    assert known.note(replace(LARGE, digest='sha256:2', adapter='ours'))
+    assert not known.note(replace(LARGE, digest='', adapter='ours'))
     assert known.record()[0]['digest'] == 'sha256:2'
 
 
 def test_refusals_name_no_model() -> None:
     known = LatestModels('reasoner', [LARGE])
-    assert not known.heard(replace(SMALL, rung=Rung.REFUSE))
-    assert not known.heard(replace(SMALL, rung=Rung.UNSET))
-    assert not known.heard(ModelInfo(rung=Rung.LOCAL))
+    assert not known.note(replace(SMALL, rung=Rung.REFUSE))
+    assert not known.note(replace(SMALL, rung=Rung.UNSET))
+    assert not known.note(ModelInfo(rung=Rung.LOCAL))
     assert len(known.record()) == 1

@@ -150,7 +150,9 @@ def test_a_simulated_bag_without_images_points_to_its_true_deltas(
     with BagWriter(bag) as writer:
         writer.add_topic('/truth/semantic_delta', 'embodied_r_msgs/msg/SemanticDelta')
     line = ['questions', str(bag), '--out', str(tmp_path / 'rows.jsonl')]
-    assert 'has true deltas and no images: use --deltas true' in one_error_line(capsys, line)
+    assert 'has ground-truth deltas and no images: use --deltas true' in one_error_line(
+        capsys, line
+    )
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def under_another_system_message(answer: Answer) -> Answer:
 
 def test_digest_tells_which_run_and_budget_it_was() -> None:
     first, second = deltas_of_run(0, 30), deltas_of_run(100, 30)
-    log = AnswerLog(heard=first + second, memories=(DEFAULT, SMALL))
+    log = AnswerLog(deltas=first + second, memories=(DEFAULT, SMALL))
     found = find_inputs(answer_from(first, SMALL), log)
     assert isinstance(found, Inputs)
     assert (found.deltas, found.memory) == (first, SMALL)
@@ -63,7 +63,7 @@ def test_digest_tells_which_run_and_budget_it_was() -> None:
 def test_delta_that_only_the_recorder_heard_does_not_hide_the_others() -> None:
     seen = deltas_of_run(0, 5)
     late = replace(seen[0], to_id=77, change='Of an episode that was over.')
-    found = find_inputs(answer_from(seen), AnswerLog(heard=(*seen[:3], late, *seen[3:])))
+    found = find_inputs(answer_from(seen), AnswerLog(deltas=(*seen[:3], late, *seen[3:])))
     assert isinstance(found, Inputs)
     assert found.deltas == seen
 
@@ -73,17 +73,17 @@ def test_omitted_deltas_are_found_too() -> None:
     # As if the prompt had no room for the first two: they count in the lines that it has.
     ids = tuple(delta.to_id for delta in seen[2:])
     answer = replace(answer_from(seen, SMALL), delta_ids=ids, deltas_omitted=2)
-    found = find_inputs(answer, AnswerLog(heard=seen, memories=(SMALL,)))
+    found = find_inputs(answer, AnswerLog(deltas=seen, memories=(SMALL,)))
     assert isinstance(found, Inputs)
     assert found.deltas == seen
-    cut = find_inputs(answer, AnswerLog(heard=seen[1:], memories=(SMALL,)))
+    cut = find_inputs(answer, AnswerLog(deltas=seen[1:], memories=(SMALL,)))
     assert isinstance(cut, Lost)
     assert cut.reason == 'not all deltas of its prompt are recorded'
 
 
 def test_likeliest_prompt_is_of_the_same_observation_and_budget() -> None:
     first, second = deltas_of_run(0, 30), deltas_of_run(100, 30)
-    log = AnswerLog(heard=first + second, memories=(DEFAULT, SMALL))
+    log = AnswerLog(deltas=first + second, memories=(DEFAULT, SMALL))
     given = answer_from(first, SMALL)
     found = find_inputs(under_another_system_message(given), log)
     assert isinstance(found, Lost)
@@ -94,7 +94,7 @@ def test_likeliest_prompt_is_of_the_same_observation_and_budget() -> None:
 def test_whole_recorded_text_is_sent_before_any_likely_prompt() -> None:
     seen = deltas_of_run(0, 5)
     given = answer_from(seen)
-    found = find_inputs(given, AnswerLog(heard=(*seen[:4], replace(seen[4], change='No.'))))
+    found = find_inputs(given, AnswerLog(deltas=(*seen[:4], replace(seen[4], change='No.'))))
     assert isinstance(found, Lost)
     assert found.reason == 'its prompt cannot be built again: another digest'
     assert found.instead is not None

@@ -26,7 +26,7 @@ def kept(places: list[int], size: int) -> list[int]:
     budget: KeyframeBudget[int] = KeyframeBudget(size)
     for x in places:
         budget.add(x, View(look(x)))
-    return [entry.item for entry in budget.kept]
+    return [entry.item for entry in budget.entries]
 
 
 def covered_px(places: list[int]) -> int:

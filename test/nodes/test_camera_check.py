@@ -5,7 +5,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.nodes import topics
-from embodied_r_ros.nodes.camera_check import look_for_camera, lost
+from embodied_r_ros.nodes.camera_check import look_for_camera, lost_count
 import pytest
 from sensor_msgs.msg import Image
 
@@ -53,4 +53,4 @@ def test_a_camera_that_publishes_is_heard(graph: Graph, monkeypatch: pytest.Monk
 def test_what_did_not_come_is_told_by_the_numbers_of_what_did(
     numbers: Sequence[int | None], expected: int | None
 ) -> None:
-    assert lost(numbers) == expected
+    assert lost_count(numbers) == expected

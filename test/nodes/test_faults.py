@@ -163,7 +163,7 @@ def test_question_that_nobody_can_answer_is_refused_with_every_reason(
 def test_no_thread_looks_at_models_after_cleanup(asker: Asker, servers: Servers) -> None:
     servers.first.kill()
     asker.start()
-    ladder = asker.node._ladder
+    ladder = asker.node._fallback
     wait_for(lambda: ladder._is_watched, 'looks at the model')
     asker.graph.change(asker.node, DEACTIVATE, CLEANUP)
     wait_for(lambda: not ladder._is_watched, 'the end of the looks')

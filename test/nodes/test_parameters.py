@@ -49,7 +49,7 @@ class Example(ManagedNode):
         super().__init__('example', **options)
         self.seen: list[Nested] = []
 
-    def changed(self) -> None:
+    def reconfigure(self) -> None:
         self.seen.append(self.parameters.config(Nested))
 
 
@@ -157,7 +157,7 @@ def test_change_that_the_node_cannot_take_up_is_refused_and_undone(
     def broken() -> None:
         raise OSError(28, 'no room')
 
-    monkeypatch.setattr(node, 'changed', broken)
+    monkeypatch.setattr(node, 'reconfigure', broken)
     result = graph.parameter(node, 'nested.count', 7)
     assert (result.successful, result.reason) == (False, 'not taken up: [Errno 28] no room')
     assert node.parameters.config(Nested).count == 3

@@ -121,7 +121,7 @@ def test_refusal_of_all_tells_why_of_each_within_the_deadline() -> None:
     assert 0.4 < time.monotonic() - start < 1.5
     assert refusal.value.code is RefusalCode.DEADLINE
     assert str(refusal.value) == (
-        'no rung could answer; primary: status 500; secondary: not done in time'
+        'no model could answer; primary: status 500; secondary: not done in time'
     )
     answer = refusal.value.answer
     assert (answer.model.rung, answer.freshness) == (Rung.REFUSE, Freshness.REFUSED)

@@ -46,7 +46,7 @@ class Asker:
     def __init__(self, reasoner: FakeReasoner, **settings: int) -> None:
         config = QueueConfig(**settings)
         self.seen: tuple[SemanticDelta, ...] = ()
-        self.desk = QuestionQueue(reasoner, lambda: self.seen, lambda: 0, config, 10.0)  # type: ignore[arg-type]
+        self.queue = QuestionQueue(reasoner, lambda: self.seen, lambda: 0, config, 10.0)  # type: ignore[arg-type]
         self.outcomes: dict[str, Outcome] = {}
         self.phases: list[Phase] = []
         self.changed = threading.Condition()
@@ -59,7 +59,7 @@ class Asker:
                 self.changed.notify_all()
 
         question = Question(text, **fields)
-        return self.desk.ask(
+        return self.queue.ask(
             question, f'id-{text}', done, lambda phase, _: self.phases.append(phase)
         )
 
@@ -124,7 +124,7 @@ def test_full_line_turns_away(reasoner: FakeReasoner) -> None:
     outcome = asker.outcome('c')
     assert (outcome.termination, outcome.code) == (Termination.REFUSED, RefusalCode.BUSY)
     assert outcome.answer.freshness is Freshness.REFUSED
-    assert asker.desk.turned_away == 1
+    assert asker.queue.turned_away == 1
     reasoner.go.set()
 
 
@@ -132,7 +132,7 @@ def test_cancelled_question_ends_soon(reasoner: FakeReasoner) -> None:
     asker = Asker(reasoner)
     ticket = asker.ask('a')
     assert reasoner.started.acquire(timeout=TIMEOUT_S)
-    asker.desk.cancel(ticket)
+    asker.queue.cancel(ticket)
     outcome = asker.outcome('a')
     assert (outcome.termination, outcome.code) == (Termination.CANCELLED, None)
 
@@ -141,7 +141,7 @@ def test_question_in_line_is_cancelled_without_its_turn(reasoner: FakeReasoner) 
     asker = Asker(reasoner)
     asker.ask('a')
     ticket = asker.ask('b')
-    asker.desk.cancel(ticket)
+    asker.queue.cancel(ticket)
     assert asker.outcome('b').termination is Termination.CANCELLED
     assert 'a' not in asker.outcomes
     reasoner.go.set()
@@ -197,12 +197,12 @@ def test_closing_ends_everyone_with_the_reason_and_takes_no_more(reasoner: FakeR
     asker = Asker(reasoner)
     asker.ask('a')
     asker.ask('b')
-    assert asker.desk.close(Termination.DEACTIVATED, TIMEOUT_S)
+    assert asker.queue.close(Termination.DEACTIVATED, TIMEOUT_S)
     assert asker.outcome('a').termination is Termination.DEACTIVATED
     assert asker.outcome('b').termination is Termination.DEACTIVATED
     asker.ask('c')
     assert asker.outcome('c').code is RefusalCode.NOT_ACTIVE
-    assert asker.desk.waiting() == 0
+    assert asker.queue.waiting() == 0
 
 
 @pytest.mark.parametrize(

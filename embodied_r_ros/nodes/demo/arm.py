@@ -81,9 +81,9 @@ class ArmStage:
             kind = message_class('tf2_msgs/msg/TFMessage')
             self._frames = publish(kind, '/tf', topics.TRANSFORMS)
         subscribe = node.create_subscription
-        self._heard: list[KeypointProposal] = []
+        self._proposals: list[KeypointProposal] = []
         self._refusals: list[str] = []
-        subscribe(KeypointProposal, 'keypoint_accepted', self._heard.append, topics.RESULT)
+        subscribe(KeypointProposal, 'keypoint_accepted', self._proposals.append, topics.RESULT)
         subscribe(DiagnosticStatus, 'keypoint_refused', self._take_refusal, topics.RESULT)
 
     def play(
@@ -92,7 +92,7 @@ class ArmStage:
         episode_id: str,
         config: TrialConfig,
         begin: Callable[[str], None],
-        reached: Callable[[], None],
+        on_arrival: Callable[[], None],
         check: Callable[[], None],
     ) -> Trial:
         """Show an arm, and do what is accepted until its task succeeds, or for long enough.
@@ -102,10 +102,10 @@ class ArmStage:
             episode_id: Id of the trial.
             config: When it ends.
             begin: Given the task in words, asks for keypoints of it; empty: for none.
-            reached: Called where a keypoint is reached.
+            on_arrival: Called where a keypoint is reached.
             check: Called now and then; what it raises ends the trial.
         """
-        self._heard.clear()
+        self._proposals.clear()
         self._refusals.clear()
         self._mark(arm, episode_id, EpisodeEvent.START)
         self._show(arm)
@@ -118,7 +118,7 @@ class ArmStage:
             image = self._show(arm) if self._is_image_due() else image
             is_busy = arm.is_busy()
             if was_busy and not is_busy:
-                reached()
+                on_arrival()
             was_busy = is_busy
             if not is_busy and (arm.is_done() or len(steps) == config.max_keypoints):
                 break
@@ -139,7 +139,7 @@ class ArmStage:
         return self._tick % _IMAGE_EVERY == 0
 
     def _pass_time(self, arm: TrialArm, due: float, check: Callable[[], None]) -> float:
-        """Let a tick pass for the arm, tell its state, and hear what comes meanwhile."""
+        """Let a tick pass for the arm, publish its state, and take the messages that come."""
         arm.advance(arm.now_s + _TICK_S)
         self._tell(arm)
         # What was late is not made up for: the arm would hurry.
@@ -151,7 +151,7 @@ class ArmStage:
     def _obey(self, arm: TrialArm, episode_id: str, image: NDArray[Any]) -> list[TrialStep]:
         """Go to what was accepted; returns the steps that this is."""
         steps = []
-        for msg in self._heard:
+        for msg in self._proposals:
             if msg.episode_id != episode_id or msg.pose.header.frame_id != self._frame_id:
                 continue
             closed = msg.gripper == msg.GRIPPER_CLOSED if msg.gripper_valid else None
@@ -160,11 +160,11 @@ class ArmStage:
             chosen = int(msg.candidate_index)
             steps.append(TrialStep(arm.now_s, tool, candidates, chosen, closed, image))
             arm.go(vector_from_msg(msg.pose.pose.position), closed=closed)
-        self._heard.clear()
+        self._proposals.clear()
         return steps
 
     def _tell(self, arm: TrialArm) -> None:
-        """Tell time and state."""
+        """Publish time and state."""
         now_ns = self._now_ns(arm)
         self._clock_out.publish(Clock(clock=stamp_to_msg(ROS_MESSAGES, now_ns)))
         self._pose.publish(pose_stamped_to_msg(ROS_MESSAGES, now_ns, arm.tool()))
@@ -211,7 +211,7 @@ _GATE_HZ = 5.0
 
 @dataclass(frozen=True)
 class LoopSettings:
-    """What the nodes are told, and when a trial ends."""
+    """The settings of the nodes, and when a trial ends."""
 
     robot_file: str  # name in config/robots, or path
     robot: Robot
@@ -264,9 +264,9 @@ def closed_loop(
     """Start the nodes in a domain of their own, and end them.
 
     Args:
-        settings: What they are told.
+        settings: The settings of the nodes.
         server: The model server that the reasoner asks.
-        say: Told what happens, a line at a time.
+        say: Gets the progress, a line at a time.
 
     Raises:
         EmbodiedRError: A node failed, or is not active in time.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the demonstration says to the nodes, and hears from them. Everything runs in one thread."""
+"""The demonstration's client of the nodes. Everything runs in one thread."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 _REPLY_S = 20.0
 _DISCOVERY_S = 1.5
-_CLOCK_TICKS = 25  # by then the other nodes have heard it too
+_CLOCK_TICKS = 25  # by then the other nodes have it too
 
 
 class DemoClient:
     """A node that drives the others."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
-        """Take what is told of each keyframe and delta as it comes."""
+        """Take each keyframe and delta as it comes."""
         self.node = rclpy.create_node('embodied_r_demo')
         self._executor = SingleThreadedExecutor()
         self._executor.add_node(self.node)
@@ -56,17 +56,20 @@ class DemoClient:
         self._ask = ActionClient(self.node, Ask, 'ask')
 
     def spin_until(
-        self, done: Callable[[], bool], timeout_s: float, check: Callable[[], None] | None = None
+        self,
+        condition: Callable[[], bool],
+        timeout_s: float,
+        check: Callable[[], None] | None = None,
     ) -> bool:
-        """Run callbacks until something is so; tells whether it came to be in time.
+        """Run callbacks until a condition holds; returns whether it held in time.
 
         Args:
-            done: Whether it is so.
+            condition: Whether it is so.
             timeout_s: How long to wait [s].
             check: Called now and then; what it raises ends the wait.
         """
         end = time.monotonic() + timeout_s
-        while not done():
+        while not condition():
             if time.monotonic() > end:
                 return False
             self._executor.spin_once(timeout_sec=0.05)
@@ -90,7 +93,7 @@ class DemoClient:
                     raise EmbodiedRError(msg)
 
     def await_clock(self, timeout_s: float, check: Callable[[], None]) -> None:
-        """Wait until the time of the recording is told, and was told for a while.
+        """Wait until the recording's clock is published, and was for a while.
 
         Raises:
             EmbodiedRError: It is not in time.
@@ -106,10 +109,10 @@ class DemoClient:
             EmbodiedRError: They do not have them in time.
         """
 
-        def found() -> bool:
+        def is_ready() -> bool:
             return all(self.node.count_subscribers(t) >= count for t, count in counts.items())
 
-        if not self.spin_until(found, timeout_s):
+        if not self.spin_until(is_ready, timeout_s):
             msg = f'not every node listens after {timeout_s:.0f} s: {", ".join(counts)}'
             raise EmbodiedRError(msg)
         # What this node has discovered, the others discover at about the same time.
@@ -168,7 +171,7 @@ class DemoClient:
         self.call(Trigger, 'bag_player/resume', Trigger.Request())
 
     def ask(
-        self, question: Question, heard: Callable[[str], None], timeout_s: float
+        self, question: Question, on_text: Callable[[str], None], timeout_s: float
     ) -> tuple[Answer, str]:
         """Ask, and hear the text as it is generated.
 
@@ -182,14 +185,14 @@ class DemoClient:
         goal.deadline_s = timeout_s
 
         def hear(feedback: Any) -> None:
-            heard(feedback.feedback.text)
+            on_text(feedback.feedback.text)
 
         self.spin_until(self._ask.server_is_ready, _REPLY_S)
-        sent = self._ask.send_goal_async(goal, feedback_callback=hear)
-        if not self.spin_until(sent.done, _REPLY_S) or not sent.result().accepted:
+        sending = self._ask.send_goal_async(goal, feedback_callback=hear)
+        if not self.spin_until(sending.done, _REPLY_S) or not sending.result().accepted:
             msg = 'the reasoner did not take the question'
             raise EmbodiedRError(msg)
-        result = sent.result().get_result_async()
+        result = sending.result().get_result_async()
         if not self.spin_until(result.done, timeout_s + _REPLY_S):
             msg = f'no answer within {timeout_s:.0f} s'
             raise EmbodiedRError(msg)
@@ -225,7 +228,7 @@ class DemoClient:
 
 
 def in_words(delta: Delta) -> str:
-    """What a delta says, each part as a sentence of its own."""
+    """The text of a delta, each part as a sentence of its own."""
     parts = (delta.action, delta.change, delta.error)
     return ' '.join(part if part.endswith('.') else f'{part}.' for part in parts if part)
 

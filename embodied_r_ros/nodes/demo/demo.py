@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The main job in one go: a recording is played to the real nodes, and questions are asked."""
+"""The main job in one go: play a recording to the real nodes, and ask them questions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 # In the order in which they are wanted; the others stand in where one has no solution.
 _WANTED = ('item_direction', 'net_turn', 'first_sight', 'height_change', 'how_many', 'nearest')
 _ATTEMPTS = 20
-# What can be asked of any recording.
+# Questions that suit any recording.
 _ANYWHERE = {
     'net_turn': tuple(FACINGS.values()),
     'net_displacement': tuple(PLACES.values()),
@@ -54,38 +54,38 @@ class DemoQuestion:
 def questions_about(
     deltas: Sequence[SemanticDelta], layout: Layout | None, count: int = 3, seed: int = 0
 ) -> list[DemoQuestion]:
-    """Questions about what was just seen, the same ones for the same recording.
+    """Questions about the deltas, the same ones for the same recording.
 
     Args:
-        deltas: What was seen, oldest first.
-        layout: What was true; None: not known, then the truth of the questions is not known.
+        deltas: The deltas, oldest first.
+        layout: The ground truth; None: unknown, and so is the truth of the questions.
         count: How many to ask.
         seed: Of wording, options and choice of items.
     """
     if layout is None:
-        asked = [Question(WORDINGS[kind][0], options) for kind, options in _ANYWHERE.items()]
-        return [DemoQuestion(question) for question in asked[:count]]
+        questions = [Question(WORDINGS[kind][0], options) for kind, options in _ANYWHERE.items()]
+        return [DemoQuestion(question) for question in questions[:count]]
     moment = _moment(deltas, layout)
     rng = Random(seed)
-    found: list[DemoQuestion] = []
+    demo_questions: list[DemoQuestion] = []
     for kind in _WANTED:
         drafts = (KINDS[kind](moment, rng, False) for _ in range(_ATTEMPTS))
-        solved = [draft for draft in drafts if isinstance(draft, Draft) and draft.options]
+        solvable = [draft for draft in drafts if isinstance(draft, Draft) and draft.options]
         # What is out of view has to be remembered: that is the more interesting question.
-        solved.sort(key=lambda draft: draft.truth.get('in_view', False))
-        if solved and len(found) < count:
-            options = list(solved[0].options)
+        solvable.sort(key=lambda draft: draft.truth.get('in_view', False))
+        if solvable and len(demo_questions) < count:
+            options = list(solvable[0].options)
             rng.shuffle(options)
-            question = Question(solved[0].question, tuple(options))
-            found.append(DemoQuestion(question, solved[0].solution))
-    return found
+            question = Question(solvable[0].question, tuple(options))
+            demo_questions.append(DemoQuestion(question, solvable[0].solution))
+    return demo_questions
 
 
 def _moment(deltas: Sequence[SemanticDelta], layout: Layout) -> Moment:
-    known = {image.stamp_ns: image for image in layout.images}
-    seen = tuple(delta for delta in deltas if delta.stamp_ns in known)
-    poses = tuple(known[delta.stamp_ns].pose(layout.frame_id) for delta in seen)
-    return Moment(seen, poses, layout)
+    images = {image.stamp_ns: image for image in layout.images}
+    observations = tuple(delta for delta in deltas if delta.stamp_ns in images)
+    poses = tuple(images[delta.stamp_ns].pose(layout.frame_id) for delta in observations)
+    return Moment(observations, poses, layout)
 
 
 _PIPELINE = (
@@ -112,7 +112,7 @@ class DemoRequest:
 
 
 class Audience(NamedTuple):
-    """Who is told what happens."""
+    """Where progress and text go."""
 
     say: Callable[[str], None]  # a line at a time
     hear: Callable[[str], None]  # text of the answers as it is generated
@@ -123,7 +123,7 @@ def run_demo(request: DemoRequest, audience: Audience) -> dict[str, Any]:
 
     Args:
         request: What to show.
-        audience: Who is told what happens.
+        audience: Gets the progress.
 
     Returns:
         The report, as it is in `report.json`.
@@ -144,10 +144,10 @@ def run_demo(request: DemoRequest, audience: Audience) -> dict[str, Any]:
             play_to_end(nodes, play, client)
             questions = [DemoQuestion(question) for question in request.questions]
             questions = questions or questions_about(client.deltas, read_layout(play.bag))
-            answered = [_ask(question, client, audience) for question in questions]
+            answers = [_ask(question, client, audience) for question in questions]
             client.stop_episode()
             pids = nodes.pids()
-        return _leave(request, client, answered, bag, pids)
+        return _leave(request, client, answers, bag, pids)
 
 
 @contextmanager
@@ -162,7 +162,7 @@ def running_pipeline(
         play: The recording.
         server: The server of the reasoner's model.
         scratch: Folder for parameters, logs and episodes.
-        say: Told what happens, a line at a time.
+        say: Gets the progress, a line at a time.
 
     Raises:
         EmbodiedRError: A node failed, or is not active in time.
@@ -189,10 +189,10 @@ def play_to_end(nodes: NodeProcesses, play: Playable, client: DemoClient) -> Non
         raise EmbodiedRError(msg)
     nodes.check()
 
-    def perceived() -> bool:
+    def is_perceived() -> bool:
         return bool(client.deltas) and client.deltas[-1].to_id == client.keyframes[-1].id
 
-    if not client.spin_until(perceived, _DRAIN_S, nodes.check):
+    if not client.spin_until(is_perceived, _DRAIN_S, nodes.check):
         msg = f'{len(client.keyframes)} keyframes came, but {len(client.deltas)} deltas'
         raise EmbodiedRError(msg)
 
@@ -221,16 +221,20 @@ def _workplace(out: Path) -> Iterator[Path]:
             out.rmdir()
 
 
-def _ask(asked: DemoQuestion, client: DemoClient, audience: Audience) -> AnsweredQuestion:
-    options = f'  [{", ".join(asked.question.options)}]' if asked.question.options else ''
-    audience.say(f'question: {asked.question.text}{options}')
-    answer, refusal = client.ask(asked.question, audience.hear, _ANSWER_S)
+def _ask(demo_question: DemoQuestion, client: DemoClient, audience: Audience) -> AnsweredQuestion:
+    options = (
+        f'  [{", ".join(demo_question.question.options)}]'
+        if demo_question.question.options
+        else ''
+    )
+    audience.say(f'question: {demo_question.question.text}{options}')
+    answer, refusal = client.ask(demo_question.question, audience.hear, _ANSWER_S)
     audience.hear('\n')
-    truth = f'   true: {asked.truth}' if asked.truth else ''
+    truth = f'   true: {demo_question.truth}' if demo_question.truth else ''
     audience.say(f'answer: {answer.text or "unknown"}{truth}')
     if refusal:
         audience.say(f'refused: {refusal}')
-    return AnsweredQuestion(answer, asked.truth, refusal)
+    return AnsweredQuestion(answer, demo_question.truth, refusal)
 
 
 def _start_pipeline(
@@ -259,39 +263,41 @@ def _start_pipeline(
 def _leave(
     request: DemoRequest,
     client: DemoClient,
-    answered: list[AnsweredQuestion],
+    answers: list[AnsweredQuestion],
     bag: Path,
     pids: dict[str, int],
 ) -> dict[str, Any]:
     """Put bag, contact sheet and report into the output folder, all or nothing."""
     title = f'embodied-r demo: {request.source.name}'
     sheet = bag.with_name('contact_sheet.png')
-    write_contact_sheet(sheet, title, client.keyframes, client.deltas, answered)
+    write_contact_sheet(sheet, title, client.keyframes, client.deltas, answers)
     report = {
         'source': str(request.source),
         'bag': 'bag',
         'keyframes': len(client.keyframes),
         'deltas': len(client.deltas),
         'pids': pids,
-        'questions': [_entry(question) for question in answered],
+        'questions': [_entry(question) for question in answers],
     }
-    written = bag.with_name('report.json')
-    written.write_text(json.dumps(report, indent=2, ensure_ascii=False) + '\n', encoding='utf-8')
+    report_file = bag.with_name('report.json')
+    report_file.write_text(
+        json.dumps(report, indent=2, ensure_ascii=False) + '\n', encoding='utf-8'
+    )
     bag.replace(request.out / 'bag')
-    for file in (sheet, written):
+    for file in (sheet, report_file):
         file.replace(request.out / file.name)
     return report
 
 
-def _entry(asked: AnsweredQuestion) -> dict[str, Any]:
-    answer = asked.answer
+def _entry(entry: AnsweredQuestion) -> dict[str, Any]:
+    answer = entry.answer
     return {
         'question': answer.question,
         'options': list(answer.options),
         'answer': answer.text or 'unknown',
-        'truth': asked.truth or None,
-        'right': asked.is_right,
-        'refusal': asked.refusal or None,
+        'truth': entry.truth or None,
+        'right': entry.is_right,
+        'refusal': entry.refusal or None,
         'think': answer.think,
         'freshness': answer.freshness.name,
         'model': answer.model.name,

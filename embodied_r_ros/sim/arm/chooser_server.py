@@ -43,7 +43,7 @@ class ChooserServer:
 
     @property
     def chat(self) -> ChatConfig:
-        """How it is asked."""
+        """How it chooses."""
         return ChatConfig(f'http://127.0.0.1:{self._http.server_address[1]}', self._name)
 
     def serve(self, chooser: Chooser, arm: SimulatedArm) -> None:
@@ -69,7 +69,7 @@ class ChooserServer:
         with self._lock:
             if GRIPPER_NEXT in prompt:
                 return _answer('B' if self._closed else 'A')
-            candidates = tuple(_position(found[1]) for found in _OPTION.finditer(prompt))
+            candidates = tuple(_position(match[1]) for match in _OPTION.finditer(prompt))
             if self._chooser is None or not candidates:
                 return _UNKNOWN
             chosen = self._chooser.choose(Choice(self._view.things, self._view.tool, candidates))

@@ -105,7 +105,7 @@ def demonstrate(config: SimArmConfig, origin: EpisodeOrigin) -> ExpertAttempt:
     world = ArmWorld(scene)
     places: list[dict[str, Vector]] = []
     frames = []
-    for frame in _recorded(world, legs, config, noise_rng):
+    for frame in _record(world, legs, config, noise_rng):
         frames.append(frame)
         places.append(world.places())
     things = tuple(
@@ -126,7 +126,7 @@ def demonstrate(config: SimArmConfig, origin: EpisodeOrigin) -> ExpertAttempt:
     )
 
 
-def _recorded(
+def _record(
     world: ArmWorld, legs: Sequence[Leg], config: SimArmConfig, rng: np.random.Generator
 ) -> Iterator[ArmFrame]:
     """What is recorded while the expert goes its way."""
@@ -175,10 +175,10 @@ def _lead_until(world: ArmWorld, legs: Sequence[Leg], until_s: float) -> None:
 def _write(config: SimArmConfig, seed: int, out: Path, index: int) -> Path:
     for attempt in range(_ATTEMPTS):
         origin = EpisodeOrigin(seed, index, attempt)
-        shown = demonstrate(config, origin)
-        if shown.is_success:
+        result = demonstrate(config, origin)
+        if result.is_success:
             path = out / f'episode_{index:05d}'
-            write_demonstration(path, _head(shown, config, origin), shown.frames)
+            write_demonstration(path, _head(result, config, origin), result.frames)
             return path
     msg = (
         f'demonstration {index} of seed {seed}: the expert failed {_ATTEMPTS} times at '
@@ -187,7 +187,9 @@ def _write(config: SimArmConfig, seed: int, out: Path, index: int) -> Path:
     raise EmbodiedRError(msg)
 
 
-def _head(shown: ExpertAttempt, config: SimArmConfig, origin: EpisodeOrigin) -> DemonstrationHead:
+def _head(
+    attempt: ExpertAttempt, config: SimArmConfig, origin: EpisodeOrigin
+) -> DemonstrationHead:
     name = f'{config.task}-{origin.seed}-{origin.index:05d}'
     setup = ArmSetup(
         frame_id=TASK_FRAME,
@@ -198,18 +200,18 @@ def _head(shown: ExpertAttempt, config: SimArmConfig, origin: EpisodeOrigin) -> 
         gripper_open=OPEN_M,
         gripper_topic=GRIPPER_TOPIC,
         joint_topic=JOINT_TOPIC,
-        task=shown.scene.text,
+        task=attempt.scene.text,
         gripper_size=GRIPPER_SIZE_M,
     )
     return DemonstrationHead(
         episode_id=f'arm-{name}',
         scene_id=f'table-{name}',
-        task=shown.scene.text,
+        task=attempt.scene.text,
         outcome=EpisodeOutcome.SUCCESS,
         setup=setup,
         origin={'simulator': 'arm', 'origin': asdict(origin), 'config': asdict(config)},
         camera=config.camera() if config.images else None,
-        fixed={**shown.fixed, CAMERA_FRAME: camera_pose()},
-        urdf=shown.urdf,
-        truth={TRUTH_TOPIC: shown.truth.to_json()},
+        fixed={**attempt.fixed, CAMERA_FRAME: camera_pose()},
+        urdf=attempt.urdf,
+        truth={TRUTH_TOPIC: attempt.truth.to_json()},
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulated arm as a robot: it is told keypoints, time passes, and its sensors are read."""
+"""The simulated arm as a robot: it gets keypoints, time passes, and its sensors are read."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ class SimulatedArm:
         positions, velocities = self.world.joints()
         arm = zip(positions.tolist(), velocities.tolist(), strict=True)
         fingers = ((finger, 0.0) for finger in self.world.fingers())
-        named = zip((*JOINTS, *GRIPPER_JOINTS), (*arm, *fingers), strict=True)
-        return dict(named)
+        pairs = zip((*JOINTS, *GRIPPER_JOINTS), (*arm, *fingers), strict=True)
+        return dict(pairs)
 
     def frames(self) -> dict[str, Pose]:
         """Pose of every frame in its parent."""

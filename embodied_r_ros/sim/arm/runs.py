@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs of trials: whoever leads the simulated arm, beside who needs no model.
+"""Runs of trials: a policy that leads the simulated arm, beside those without a model.
 
 Leaves a picture of each trial and a report in a folder.
 """
@@ -40,7 +40,7 @@ class ClosedLoopRun:
     episodes: int
     out: Path  # new or empty folder
     robot: Robot
-    who: str  # who chooses, in the report
+    who: str  # the policy, in the report
     trial: TrialConfig = field(default_factory=TrialConfig)
 
     def prepare(self) -> None:
@@ -80,7 +80,7 @@ def lead(run: ClosedLoopRun, play: Play, server: ChooserServer | None) -> Iterat
 
 
 def report_of(run: ClosedLoopRun, trials: list[Trial]) -> dict[str, Any]:
-    """Rates of success, also of who needs no model, on the same scenes and by the same sight.
+    """Rates of success, also of policies without a model, on the same scenes and sight.
 
     Args:
         run: The trials, as they were led.
@@ -92,10 +92,10 @@ def report_of(run: ClosedLoopRun, trials: list[Trial]) -> dict[str, Any]:
         )
         for key, name in _BASELINES.items()
     }
-    return {**_led(run, trials), **rates}
+    return {**_trial_figures(run, trials), **rates}
 
 
-def _led(run: ClosedLoopRun, trials: list[Trial]) -> dict[str, Any]:
+def _trial_figures(run: ClosedLoopRun, trials: list[Trial]) -> dict[str, Any]:
     """What is known once the trials were led."""
     return {
         'task': run.config.task,
@@ -113,7 +113,7 @@ def finish(run: ClosedLoopRun, trials: list[Trial]) -> dict[str, Any]:
         run: The trials, as they were led.
         trials: How they went.
     """
-    write_report(run, _led(run, trials), trials)
+    write_report(run, _trial_figures(run, trials), trials)
     report = report_of(run, trials)
     write_report(run, report, trials)
     return report

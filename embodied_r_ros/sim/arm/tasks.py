@@ -202,9 +202,9 @@ def _draw_drawer(rng: np.random.Generator) -> ArmScene:
 
 def _plan_drawer(scene: ArmScene) -> tuple[Waypoint, ...]:
     x, y, z = scene.thing('drawer').position
-    handle, pulled = (x, y, z - 0.03), (x - _DRAWER_WAY_M, y, z - 0.03)
-    plan = _Plan().go(handle, up_m=_ABOVE_M).go(handle).grip(closed=True).go(pulled)
-    return tuple(plan.grip(closed=False).go(pulled, up_m=_ABOVE_M).waypoints)
+    handle, pulled_handle = (x, y, z - 0.03), (x - _DRAWER_WAY_M, y, z - 0.03)
+    plan = _Plan().go(handle, up_m=_ABOVE_M).go(handle).grip(closed=True).go(pulled_handle)
+    return tuple(plan.grip(closed=False).go(pulled_handle, up_m=_ABOVE_M).waypoints)
 
 
 def _is_open(scene: ArmScene, places: Mapping[str, Vector]) -> bool:

@@ -52,7 +52,7 @@ class Chosen:
 
 
 class Chooser(ABC):
-    """Chooses, and is told where the tool has come to."""
+    """Chooses, and gets the place that the tool has come to."""
 
     @abstractmethod
     def choose(self, view: Choice) -> Chosen:
@@ -89,7 +89,7 @@ class OracleChooser(Chooser):
 
     def __init__(self, waypoints: Sequence[Waypoint]) -> None:
         """Follow waypoints, in order."""
-        self._left = list(waypoints)
+        self._waypoints = list(waypoints)
 
     @classmethod
     def of_scene(cls, scene: ArmScene, *, stay: bool) -> OracleChooser:
@@ -99,15 +99,15 @@ class OracleChooser(Chooser):
 
     def choose(self, view: Choice) -> Chosen:
         """Choose the candidate nearest to the next waypoint; after the last one, that again."""
-        waypoint = self._left[0]
+        waypoint = self._waypoints[0]
         return Chosen(_nearest(view.candidates, waypoint.position), waypoint.closed)
 
     def reached(self, position: Position, *, closed: bool) -> None:
         """Go on to the next waypoint where this one is reached."""
-        now = self._left[0]
+        now = self._waypoints[0]
         is_there = math.dist(position, now.position) < _REACHED_M and closed == now.closed
-        if is_there and len(self._left) > 1:
-            self._left.pop(0)
+        if is_there and len(self._waypoints) > 1:
+            self._waypoints.pop(0)
 
 
 def gripping_on_arrival(waypoints: Sequence[Waypoint]) -> tuple[Waypoint, ...]:
@@ -156,7 +156,7 @@ class TrialPlan:
         return SimulatedArm(draw_scene(self.task, self.seed, self.index), camera)
 
     def chooser(self, name: str, robot: Robot) -> Chooser:
-        """Who chooses: oracle, random or nearest."""
+        """The policy that chooses: oracle, random or nearest."""
         scene = draw_scene(self.task, self.seed, self.index)
         return choosers(scene, self.id, stay=robot.candidates.stay)[name]()
 
@@ -165,7 +165,7 @@ class ClassicalSight:
     """What the classical perceiver sees of the table, in one image for each keypoint."""
 
     def __init__(self, robot: Robot) -> None:
-        """Take the robot, whose file tells where the camera is and how things are placed."""
+        """Take the robot, whose file states where the camera is and how things are placed."""
         self._robot = robot
         self._perceiver = ClassicalPerceiver()
         self._deltas: list[SemanticDelta] = []
@@ -173,11 +173,11 @@ class ClassicalSight:
 
     @property
     def deltas(self) -> tuple[SemanticDelta, ...]:
-        """What was seen so far, oldest first."""
+        """The deltas so far, oldest first."""
         return tuple(self._deltas)
 
     def __call__(self, arm: SimulatedArm) -> tuple[SeenThing, ...]:
-        """Look, and tell where things are."""
+        """Look, and return where things are."""
         number = len(self._deltas)
         later = Keyframe(
             id=number,
@@ -207,9 +207,9 @@ def play(
     Args:
         arm: The arm before its scene, at its start.
         chooser: Chooses between candidates.
-        robot: Tells the workspace, and which candidates there are.
+        robot: States the workspace, and which candidates there are.
         episode_id: With the number of the keypoint it seeds the candidates.
-        sight: Tells what is seen.
+        sight: Gives the things in view.
         config: When it ends.
     """
     steps: list[TrialStep] = []
@@ -218,8 +218,8 @@ def play(
         _let_pass(arm, arm.now_s + config.wait_s, sight, every_s)
         tool, things = arm.tool().position, sight(arm)
         seed = f'{episode_id}/{len(steps)}'
-        found = propose_candidates(things, tool, robot.metadata, robot.candidates, seed)
-        candidates = tuple(each.position for each in found)
+        proposals = propose_candidates(things, tool, robot.metadata, robot.candidates, seed)
+        candidates = tuple(each.position for each in proposals)
         chosen = chooser.choose(Choice(things, tool, candidates))
         image = arm.image() if arm.camera else None
         step = TrialStep(arm.now_s, tool, candidates, chosen.index, chosen.closed, image)

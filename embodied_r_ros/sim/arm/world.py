@@ -264,7 +264,7 @@ class ArmRenderer:
             self._renderer.scene.flags[flag] = 0
 
     def image(self) -> NDArray[np.uint8]:
-        """What is seen now. Shape (H, W, 3), BGR."""
+        """The camera's image now. Shape (H, W, 3), BGR."""
         self._renderer.update_scene(self._data, CAMERA)
         return np.ascontiguousarray(self._renderer.render()[..., ::-1])
 

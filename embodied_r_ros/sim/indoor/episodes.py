@@ -244,14 +244,14 @@ def draw_episode(
 
 def _is_fit(truth: Truth) -> bool:
     stamps = {keyframe.stamp_ns for keyframe in truth.keyframes}
-    seen = {
+    visible_ids = {
         view.object_id
         for image in truth.layout.images
         if image.stamp_ns in stamps
         for view in image.views
         if view.visible
     }
-    return len(truth.keyframes) >= MIN_KEYFRAMES and len(seen) >= MIN_SEEN
+    return len(truth.keyframes) >= MIN_KEYFRAMES and len(visible_ids) >= MIN_SEEN
 
 
 def _write(config: IndoorConfig, seed: int, out: Path, index: int) -> Path:

@@ -71,12 +71,12 @@ def _layout(scenario: Scenario, world: World, camera: Intrinsics) -> Layout:
         views = views_of(world, surfaces, positions, scenario.pose(stamp_ns), camera)
         x, y, z, yaw, pitch = scenario.state(stamp_ns)
         images.append(ImageTruth(stamp_ns, (x, y, z), yaw, pitch, 0.0, views))
-    seen: dict[int, list[int]] = {index: [] for index in range(len(surfaces))}
+    visible_stamps: dict[int, list[int]] = {index: [] for index in range(len(surfaces))}
     for image in images:
         for view in image.views:
             if view.visible:
-                seen[view.object_id].append(image.stamp_ns)
-    objects = tuple(_object(scenario, index, stamps) for index, stamps in seen.items())
+                visible_stamps[view.object_id].append(image.stamp_ns)
+    objects = tuple(_object(scenario, index, stamps) for index, stamps in visible_stamps.items())
     return Layout(
         episode_id=scenario.episode_id,
         scene_id=scenario.scene_id,
@@ -128,11 +128,11 @@ def _keyframes(
             overlap = min(
                 covisibility(reference.depth, reference.pose, look.depth, look.pose, small)
             )
-            found = reason_for(config, overlap, (reference, before, look))
+            change_reason = reason_for(config, overlap, (reference, before, look))
             before = look
-            if found is None:
+            if change_reason is None:
                 continue
-            reason = found
+            reason = change_reason
         reference = before = look
         keyframes.append(_keyframe(scenario, look, len(keyframes), overlap, reason))
     return keyframes

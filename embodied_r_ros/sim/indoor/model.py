@@ -112,20 +112,20 @@ _QUIET = 4  # modules of white that a code needs around it
 _SCALES = (1.2, 1.0, 0.8, 0.65, 0.5, 0.4, 0.3, 0.25)
 
 
-def texts_of(given: str) -> tuple[str, ...]:
+def texts_of(source: str) -> tuple[str, ...]:
     """Texts of signs: the lines of a file of that name, or the text itself.
 
     Raises:
         InputError: There is no text, or one that no sign can hold.
     """
     try:
-        lines = Path(given).read_text().splitlines() if _is_file(given) else [given]
+        lines = Path(source).read_text().splitlines() if _is_file(source) else [source]
     except (OSError, ValueError) as error:
-        msg = f'cannot read signs from {given}: {error}'
+        msg = f'cannot read signs from {source}: {error}'
         raise InputError(msg) from None
     texts = tuple(line.strip() for line in lines if line.strip())
     if not texts:
-        msg = f'signs {given!r} have no text: expected a text, or a file with one on each line'
+        msg = f'signs {source!r} have no text: expected a text, or a file with one on each line'
         raise InputError(msg)
     for text in texts:
         if len(text) > MAX_CHARS:
@@ -134,9 +134,9 @@ def texts_of(given: str) -> tuple[str, ...]:
     return texts
 
 
-def _is_file(given: str) -> bool:
+def _is_file(text: str) -> bool:
     try:
-        return Path(given).is_file()
+        return Path(text).is_file()
     except (OSError, ValueError):  # no file can be called so
         return False
 
@@ -315,8 +315,8 @@ def _add_material(spec: Any, name: str, texture: NDArray[np.uint8], cube: bool =
     """Add a material that shows the texture once on a plane, or on each face of a box."""
     kind = mujoco.mjtTexture.mjTEXTURE_CUBE if cube else mujoco.mjtTexture.mjTEXTURE_2D
     height, width, channels = texture.shape
-    made = spec.add_texture(name=name, type=kind, width=width, height=height, nchannel=channels)
-    made.data = texture.tobytes()
+    entry = spec.add_texture(name=name, type=kind, width=width, height=height, nchannel=channels)
+    entry.data = texture.tobytes()
     material = spec.add_material(name=name)
     material.textures[mujoco.mjtTextureRole.mjTEXROLE_RGB] = name
 

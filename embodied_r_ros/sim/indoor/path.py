@@ -145,7 +145,7 @@ def draw_segment(
     state: NDArray[np.float64],
     start_s: float,
     before: str,
-    drawn: Mapping[str, float],
+    weights_by_kind: Mapping[str, float],
 ) -> Segment:
     """Draw a free segment from a state on.
 
@@ -155,12 +155,12 @@ def draw_segment(
         state: Where it starts, of shape (5,).
         start_s: When [s].
         before: Kind of the segment before it; empty: none.
-        drawn: How often each kind is drawn.
+        weights_by_kind: How often each kind is drawn.
 
     Raises:
         UnfitError: None of many is free.
     """
-    kinds, weights = list(drawn), np.array(list(drawn.values()))
+    kinds, weights = list(weights_by_kind), np.array(list(weights_by_kind.values()))
     for _ in range(_ATTEMPTS):
         kind = str(rng.choice(kinds, p=weights / weights.sum()))
         if kind == before and kind in {'stop', 'lift', 'tilt'}:
@@ -262,8 +262,8 @@ def with_way_back(
     """
     away_s = rng.uniform(*_AWAY) * duration_s
     out = [s for s in path.segments if s.end_s <= away_s] or [path.segments[0]]
-    kept = [_TURNS_KEPT] * _BACK_ATTEMPTS + [0.0]
-    ways = (_undone(rng, room, out, share) for share in kept)
+    turn_shares = [_TURNS_KEPT] * _BACK_ATTEMPTS + [0.0]
+    ways = (_undone(rng, room, out, share) for share in turn_shares)
     segments = out + next(way for way in ways if way is not None)
     while segments[-1].end_s < duration_s:
         last = segments[-1]

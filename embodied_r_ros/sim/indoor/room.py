@@ -246,9 +246,9 @@ def _appearances(rng: np.random.Generator, count: int, kinds: str) -> list[tuple
         for index in rng.choice(np.arange(1, count), int(rng.integers(1, 3)), replace=False):
             colours[index] = colours[0]
     twins = rng.random() < _TWIN_SHARE
-    drawn: list[tuple[str, str]] = []
+    appearances: list[tuple[str, str]] = []
     for colour in colours:
-        free = [shape for shape in SHAPES if twins or (colour, shape) not in drawn]
+        free = [shape for shape in SHAPES if twins or (colour, shape) not in appearances]
         rare = [shape for shape in free if (colour, shape) in RARE]
         if kinds == 'common':
             free = [shape for shape in free if shape not in rare]
@@ -257,20 +257,20 @@ def _appearances(rng: np.random.Generator, count: int, kinds: str) -> list[tuple
         if not free:
             msg = f'no kind of {colour} things is left'
             raise UnfitError(msg)
-        drawn.append((colour, str(rng.choice(free))))
-    return drawn
+        appearances.append((colour, str(rng.choice(free))))
+    return appearances
 
 
 def _thing(
     rng: np.random.Generator, room: Room, others: Sequence[RoomThing], colour: str, shape: str
 ) -> RoomThing:
     surfaces = room.surfaces()
-    elevated = rng.random() < 0.5
+    is_elevated = rng.random() < 0.5
     rgb = _rgb(rng, next(c for c in COLOURS if c.name == colour))
     widths, heights = _EXTENTS_M[shape]
     for attempt in range(_ATTEMPTS):
         # Furniture that is full gives way to the floor.
-        on_floor = not elevated or attempt >= _ATTEMPTS // 2
+        on_floor = not is_elevated or attempt >= _ATTEMPTS // 2
         surface = surfaces[0 if on_floor else int(rng.integers(1, len(surfaces)))]
         width = float(rng.uniform(*widths)) * (1.0 if on_floor else _ON_FURNITURE)
         height = width * float(rng.uniform(*heights))

@@ -90,11 +90,11 @@ def _times(
     length_s = (stage.end_ns - stage.start_ns) / NS_PER_S
     times = rng.uniform(*_WHEN, _TIMES) * length_s
     first, second = (stage.path.states(t) for t in (times, times + _LOOK_ON_S))
-    seen = [
+    visibilities = [
         is_before_eyes(a, thing.position) and is_before_eyes(b, thing.position)
         for a, b in zip(first, second, strict=True)
     ]
-    return [float(time) for time, eyes in zip(times, seen, strict=True) if eyes == is_seen]
+    return [float(time) for time, eyes in zip(times, visibilities, strict=True) if eyes == is_seen]
 
 
 def _event(
@@ -113,7 +113,7 @@ def _event(
             return (_rest(thing.position, when_ns, stage.end_ns),)
         if kind == 'go':
             return (_rest(thing.position, stage.start_ns, when_ns),)
-        track = _moved(rng, stage, tracks, index, when_ns)
+        track = _draw_move(rng, stage, tracks, index, when_ns)
         if track:
             return track
     return None
@@ -123,7 +123,7 @@ def _rest(position: Vector, from_ns: int, to_ns: int) -> Span:
     return Span(from_ns, to_ns, position, position)
 
 
-def _moved(
+def _draw_move(
     rng: np.random.Generator, stage: _Stage, tracks: Sequence[Track], index: int, when_ns: int
 ) -> Track | None:
     """Draw a straight move on what the thing stands on; None: it cannot move."""

@@ -68,7 +68,7 @@ def _drum(half: NDArray[np.float64]) -> SurfaceSamples:
     angles = np.linspace(0, 2 * math.pi, 3 * _PER_SIDE, endpoint=False)
     rim = np.stack([np.cos(angles), np.sin(angles), np.zeros_like(angles)], axis=1)
     levels = _cells(height)
-    points = [_raised(rim * radius, level) for level in levels]
+    points = [_raise(rim * radius, level) for level in levels]
     normals = [rim] * len(levels)
     areas = [
         np.full(len(rim) * len(levels), 4 * math.pi * radius * height / len(rim) / len(levels))
@@ -76,16 +76,16 @@ def _drum(half: NDArray[np.float64]) -> SurfaceSamples:
     # Rings at these radii stand for equal areas of a lid.
     lid = np.concatenate([rim * radius * math.sqrt((ring + 0.5) / 3) for ring in range(3)])
     for end in (-1.0, 1.0):
-        points.append(_raised(lid, end * height))
+        points.append(_raise(lid, end * height))
         normals.append(np.tile([0.0, 0.0, end], (len(lid), 1)))
         areas.append(np.full(len(lid), math.pi * radius**2 / len(lid)))
-    corners = np.concatenate([_raised(rim * radius, end * height) for end in (-1, 1)])
+    corners = np.concatenate([_raise(rim * radius, end * height) for end in (-1, 1)])
     return SurfaceSamples(
         np.concatenate(points), np.concatenate(normals), np.concatenate(areas), corners
     )
 
 
-def _raised(points: NDArray[np.float64], z: float) -> NDArray[np.float64]:
+def _raise(points: NDArray[np.float64], z: float) -> NDArray[np.float64]:
     return np.add(points, [0.0, 0.0, z])
 
 
@@ -146,27 +146,27 @@ def views_of(
     cosines = -np.einsum('ij,ij->i', offsets, normals) / lengths
     solid = np.maximum(cosines, 0.0) * areas / lengths**2  # solid angle of each sample [sr]
     optical = offsets @ (pose.rotation() @ BODY_FROM_OPTICAL)
-    seen = (solid > 0) & _is_inside(optical, camera)
-    rays = offsets[seen] / lengths[seen, None]
-    distances, met = world.cast(pose.position, rays)
-    seen[seen] = (met == owner[seen]) | (distances > lengths[seen] - _TOUCH_M)
+    visible = (solid > 0) & _is_inside(optical, camera)
+    rays = offsets[visible] / lengths[visible, None]
+    distances, owners = world.cast(pose.position, rays)
+    visible[visible] = (owners == owner[visible]) | (distances > lengths[visible] - _TOUCH_M)
     # A solid angle fills more pixels the further from the axis it lies.
     axis = np.maximum(optical[:, 2] / lengths, 1e-3)
-    filled = solid / axis**3 * camera.fx * camera.fy / (camera.width * camera.height)
+    image_share = solid / axis**3 * camera.fx * camera.fy / (camera.width * camera.height)
     views = []
     for index, surface, position in present:
         mine = owner == index
-        share = float(solid[mine & seen].sum() / solid[mine].sum())
+        share = float(solid[mine & visible].sum() / solid[mine].sum())
         if share > 0:
-            area = float(filled[mine & seen].sum())
+            area = float(image_share[mine & visible].sum())
             views.append(_view(index, surface, position, pose, (share, area)))
     return tuple(views)
 
 
 def _view(
-    index: int, surface: SurfaceSamples, position: Vector, pose: Pose, seen: tuple[float, float]
+    index: int, surface: SurfaceSamples, position: Vector, pose: Pose, shares: tuple[float, float]
 ) -> ObjectView:
-    share, area = seen
+    share, area = shares
     rotation = pose.rotation()
     centre = np.subtract(position, pose.position) @ rotation
     bearing, elevation = direction_of_vector(centre)

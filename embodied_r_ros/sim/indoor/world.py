@@ -69,10 +69,10 @@ def seen_by(
     points = pixel_rays(camera) * z[..., None]  # (H, W, 3), optical axes
     body_rotation, body_offset = relative_motion(other_pose, pose)
     rotation = BODY_FROM_OPTICAL.T @ body_rotation @ BODY_FROM_OPTICAL
-    moved = points @ rotation.T + BODY_FROM_OPTICAL.T @ body_offset
-    ahead = np.maximum(moved[..., 2], _NEAREST_M)
-    u = moved[..., 0] / ahead * camera.fx + camera.cx
-    v = moved[..., 1] / ahead * camera.fy + camera.cy
+    points_now = points @ rotation.T + BODY_FROM_OPTICAL.T @ body_offset
+    ahead = np.maximum(points_now[..., 2], _NEAREST_M)
+    u = points_now[..., 0] / ahead * camera.fx + camera.cx
+    v = points_now[..., 1] / ahead * camera.fy + camera.cy
     inside = (u >= -0.5) & (u < camera.width - 0.5) & (v >= -0.5) & (v < camera.height - 0.5)
     # Inverse depth is linear over the image of a plane, so that interpolating it is exact there.
     surface = cv2.remap(
@@ -83,7 +83,7 @@ def seen_by(
         borderMode=cv2.BORDER_REPLICATE,
     )
     unhidden = surface * ahead <= 1.0 + DEPTH_TOLERANCE
-    return np.asarray((inverse > 0) & (moved[..., 2] > _NEAREST_M) & inside & unhidden)
+    return np.asarray((inverse > 0) & (points_now[..., 2] > _NEAREST_M) & inside & unhidden)
 
 
 def _inverse(depth: NDArray[np.floating]) -> NDArray[np.float64]:
