@@ -254,8 +254,11 @@ class Arm:
             return ArmDescription(self._robot)
         then = self._poses.at(seen_ns)
         tool = then.position if then and then.frame_id == task_frame else None
-        told = describe_arm(self._robot, camera, tool, self._intrinsics)
-        return replace(told, view=told.view and replace(told.view, name=self._config.camera))
+        description = describe_arm(self._robot, camera, tool, self._intrinsics)
+        return replace(
+            description,
+            view=description.view and replace(description.view, name=self._config.camera),
+        )
 
     def _described_state(
         self, frame_id: str, now_ns: int, description: ArmDescription

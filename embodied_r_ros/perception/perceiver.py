@@ -161,7 +161,7 @@ class FallbackPerceiver:
         """Say what the later keyframe adds; its `model` says who said so."""
 
         def attempt(step: FallbackStep[Perceiver], _: float) -> SemanticDelta:
-            delta = _perceived(step.model, earlier, later)
+            delta = _perceive(step.model, earlier, later)
             if delta.kind is DeltaKind.FAILED:
                 raise _FailedDeltaError(delta)
             with self._lock:
@@ -169,7 +169,9 @@ class FallbackPerceiver:
             return delta
 
         try:
-            return self._ladder.ask(attempt, errors=_FailedDeltaError, only_if_another_works=True)
+            return self._fallback.ask(
+                attempt, errors=_FailedDeltaError, only_if_another_works=True
+            )
         except NoReplyError as error:
             delta: SemanticDelta = error.failures[0][1].delta
             return delta
@@ -183,7 +185,7 @@ class FallbackPerceiver:
             ModelError: No model could.
         """
         try:
-            return self._ladder.ask(
+            return self._fallback.ask(
                 lambda step, given_s: step.model.focus(question, options, keyframe, given_s),
                 deadline_s,
                 errors=ModelError,
@@ -211,7 +213,7 @@ class FallbackPerceiver:
             ModelError: None does.
         """
         try:
-            return self._ladder.ask(
+            return self._fallback.ask(
                 lambda step, _: step.model.info(), errors=ModelError, only_if_another_works=True
             )
         except NoReplyError as error:

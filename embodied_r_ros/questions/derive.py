@@ -207,7 +207,7 @@ def _facing(demonstration: ArmEpisode, robot: Robot) -> tuple[int, Robot] | Unso
             f'the pose of the camera in {demonstration.frame_id!r} is not known: record it, give '
             'the robot a camera_position, or set `camera: declared` where it faces the robot'
         )
-    quarters = quarters_facing(camera, robot.metadata.reference, allowed, shown.intrinsics)
+    quarters = quarters_facing(camera, robot.metadata.reference, stance, demonstration.intrinsics)
     if isinstance(quarters, str):
         return Unsolved(quarters)
     return quarters, replace(robot, metadata=robot.metadata.turned(quarters))

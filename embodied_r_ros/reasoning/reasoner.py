@@ -361,7 +361,7 @@ def ask_with_fallback(
         CancelledError: The asker does not wait any more.
     """
     try:
-        return ladder.ask(
+        return fallback.ask(
             lambda step, given_s: ask(step, time.monotonic_ns() + round(given_s * NS_PER_S)),
             (end_ns - time.monotonic_ns()) / NS_PER_S,
             errors=Refusal,

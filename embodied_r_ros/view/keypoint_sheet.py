@@ -74,18 +74,20 @@ def write_keypoint_sheet(
     Raises:
         InputError: The file cannot be written.
     """
-    head = f'{len(keypoints)} keypoints in {shown.seconds()[-1]:.1f} s, {len(shown)} samples'
-    title = [Line(shown.task or shown.episode_id, 0.9), Line(head, 0.5, FAINT)]
+    head = f'{len(keypoints)} keypoints in {demonstration.seconds()[-1]:.1f} s, {len(demonstration)} samples'
+    title = [Line(demonstration.task or demonstration.episode_id, 0.9), Line(head, 0.5, FAINT)]
     sheet = Sheet(_CARD_PX, _MARGIN_PX)
     sheet.add_text(title)
-    if shown.joint_speeds is None:
-        sheet.add(_plot(shown, keypoints, shown.tool_speeds(), 'tool speed', 'm/s'))
+    if demonstration.joint_speeds is None:
+        sheet.add(
+            _plot(demonstration, keypoints, demonstration.tool_speeds(), 'tool speed', 'm/s')
+        )
     else:
-        fastest = np.abs(shown.joint_speeds).max(axis=1)
-        sheet.add(_plot(shown, keypoints, fastest, 'fastest joint', 'rad/s'))
-    if shown.openings is not None:
-        sheet.add(_plot(shown, keypoints, shown.openings, 'gripper', 'open'))
-    start_ns = int(shown.stamps_ns[0])
+        fastest = np.abs(demonstration.joint_speeds).max(axis=1)
+        sheet.add(_plot(demonstration, keypoints, fastest, 'fastest joint', 'rad/s'))
+    if demonstration.openings is not None:
+        sheet.add(_plot(demonstration, keypoints, demonstration.openings, 'gripper', 'open'))
+    start_ns = int(demonstration.stamps_ns[0])
     numbered = list(enumerate(keypoints[:_MAX_CARDS], 1))
     sheet.add_cards(
         [sheet.card(images.get(k.stamp_ns), _card_lines(k, n, start_ns)) for n, k in numbered]
