@@ -74,7 +74,8 @@ def write_keypoint_sheet(
     Raises:
         InputError: The file cannot be written.
     """
-    head = f'{len(keypoints)} keypoints in {demonstration.seconds()[-1]:.1f} s, {len(demonstration)} samples'
+    duration_s = demonstration.seconds()[-1]
+    head = f'{len(keypoints)} keypoints in {duration_s:.1f} s, {len(demonstration)} samples'
     title = [Line(demonstration.task or demonstration.episode_id, 0.9), Line(head, 0.5, FAINT)]
     sheet = Sheet(_CARD_PX, _MARGIN_PX)
     sheet.add_text(title)
