@@ -21,6 +21,7 @@ core = [
     'PyYAML>=5.4',
     'httpx>=0.22',
     'lz4>=3.1',
+    'backports.zstd>=1; python_version < "3.14"',
     'mcap>=1.6',
     'rosbags>=0.11',
     'rosbags-image>=0.10',

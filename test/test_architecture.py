@@ -23,8 +23,8 @@ ROOMS = (
 OUTER_ROOMS = {'sim': set(), 'nodes': set(), 'cli': {'nodes', 'sim'}}
 
 CORE_LIBRARIES = {
-    'numpy', 'cv2', 'yaml', 'rosbags', 'mcap', 'lz4', 'httpx', 'httpx_sse', 'tqdm', 'scipy',
-    'jinja2',
+    'numpy', 'cv2', 'yaml', 'rosbags', 'mcap', 'lz4', 'backports', 'compression', 'httpx',
+    'httpx_sse', 'tqdm', 'scipy', 'jinja2',
 }  # fmt: skip
 # Optional extras: imported in functions that say what to install.
 EXTRA_LIBRARIES = {'yourdfpy', 'pyarrow', 'av', 'onnxruntime'}

@@ -46,7 +46,7 @@ from test.bags.test_messages import answer, delta, keyframe
 from test.fuzzing import damaged
 
 if TYPE_CHECKING:
-    from rosbags.highlevel import AnyReader
+    from embodied_r_ros.bags.reader import BagReader
 
 LABEL = AnswerLabel(1, 'a1', LabelVerdict.WRONG, 'left', 'me')
 T0_NS = 1_700_000_000_000_000_000
@@ -87,7 +87,7 @@ def repacked(data: bytes, folder: Path, compression: CompressionType) -> bytes:
         with open_bag(folder / 'own.mcap') as reader:
             channels = {}
             for each in reader.connections:
-                schema = writer.register_schema(each.msgtype, 'ros2msg', each.msgdef.data.encode())
+                schema = writer.register_schema(each.msgtype, 'ros2msg', each.definition.encode())
                 channels[each.topic] = writer.register_channel(each.topic, 'cdr', schema)
             for connection, stamp_ns, raw in reader.messages():
                 channel = channels[connection.topic]
@@ -143,7 +143,7 @@ def episode() -> list[tuple[str, str, bytes]]:
 
 
 @cache
-def opened_episode() -> tuple[AnyReader, dict[str, Any]]:
+def opened_episode() -> tuple[BagReader, dict[str, Any]]:
     """The bag of `episode()`, open for good: opening one compiles its types, which takes long."""
     folder = Path(tempfile.mkdtemp())
     with BagWriter(folder / 'bag') as bag:

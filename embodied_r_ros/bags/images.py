@@ -3,160 +3,364 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass
-from types import SimpleNamespace
+from itertools import islice
+import logging
+import re
 from typing import Any, TYPE_CHECKING
 
+import cv2
 from embodied_r_ros.bags.messages import (
+    camera_of_info,
     encoded_image_from_msg,
     intrinsics_from_camera_info,
+    is_rectified_topic,
     stamp_ns_from_msg,
 )
 from embodied_r_ros.bags.poses import pose_source
 from embodied_r_ros.bags.reader import read_messages, topics_of_type
-from embodied_r_ros.common.errors import ImageError, SourceError
+from embodied_r_ros.common.errors import ImageError, SourceError, UnsupportedImageError
 from embodied_r_ros.common.prefetch import done_ahead
 from embodied_r_ros.types.geometry import Pose
-from embodied_r_ros.types.images import MAX_PIXELS, StampedImage
+from embodied_r_ros.types.images import EncodedImage, MAX_PIXELS, StampedImage, Stretch
+from embodied_r_ros.types.poses import NoPose
 import numpy as np
-from rosbags.image import image_to_cvimage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from embodied_r_ros.bags.poses import PoseSource
+    from embodied_r_ros.bags.reader import BagReader
     from embodied_r_ros.types.geometry import Intrinsics
     from numpy.typing import NDArray
-    from rosbags.highlevel import AnyReader
 
-# Bytes per pixel of the encodings that have colours or brightness (sensor_msgs/image_encodings).
-# Depth and label images (16UC1, 32FC1, 8UC3, ...) say nothing of how they should be shown.
-_BYTES_PER_PIXEL = {
-    'bgr8': 3,
-    'rgb8': 3,
-    'bgra8': 4,
-    'rgba8': 4,
-    'mono8': 1,
-    'mono16': 2,
-    'yuv422': 2,
-    'uyvy': 2,
-    'yuv422_yuy2': 2,
-    'yuyv': 2,
-    'bayer_rggb8': 1,
-    'bayer_bggr8': 1,
-    'bayer_gbrg8': 1,
-    'bayer_grbg8': 1,
-}
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Encoding:
+    """How the pixels of an image message lie in its bytes."""
+
+    dtype: str  # of a channel
+    channels: int
+    code: int | None = None  # of cv2.cvtColor, to BGR; None: it is BGR
+    rows: tuple[int, int] = (1, 1)  # rows of bytes by rows of pixels, as a ratio
+
+    @property
+    def pixel_bytes(self) -> int:
+        return np.dtype(self.dtype).itemsize * self.channels
+
+
+def _encodings() -> dict[str, _Encoding]:
+    """Encodings with colours or brightness (sensor_msgs/image_encodings), in lower case."""
+    table: dict[str, _Encoding] = {}
+    for bits, dtype in ((8, 'u1'), (16, 'u2')):
+        channels = {
+            'bgr': (3, None),
+            'rgb': (3, cv2.COLOR_RGB2BGR),
+            'bgra': (4, cv2.COLOR_BGRA2BGR),
+            'rgba': (4, cv2.COLOR_RGBA2BGR),
+            'mono': (1, cv2.COLOR_GRAY2BGR),
+            # OpenCV names a pattern by its second row.
+            'bayer_rggb': (1, cv2.COLOR_BayerBG2BGR),
+            'bayer_bggr': (1, cv2.COLOR_BayerRG2BGR),
+            'bayer_gbrg': (1, cv2.COLOR_BayerGR2BGR),
+            'bayer_grbg': (1, cv2.COLOR_BayerGB2BGR),
+        }
+        for name, (count, code) in channels.items():
+            table[f'{name}{bits}'] = _Encoding(dtype, count, code)
+        for count, like in ((1, 'mono'), (3, 'bgr'), (4, 'bgra')):
+            table[f'{bits}uc{count}'] = table[f'{like}{bits}']
+    for deep in ('mono10', 'mono12', 'mono14', 'y16'):  # in the low bits of two bytes
+        table[deep] = table['mono16']
+    for name in ('yuv422', 'uyvy', 'yuv422_uyvy'):
+        table[name] = _Encoding('u1', 2, cv2.COLOR_YUV2BGR_UYVY)
+    for name in ('yuv422_yuy2', 'yuyv', 'yuy2'):
+        table[name] = _Encoding('u1', 2, cv2.COLOR_YUV2BGR_YUY2)
+    for name, code in (
+        ('nv12', cv2.COLOR_YUV2BGR_NV12),
+        ('nv21', cv2.COLOR_YUV2BGR_NV21),
+        ('i420', cv2.COLOR_YUV2BGR_I420),
+        ('yuv420', cv2.COLOR_YUV2BGR_I420),
+        ('yv12', cv2.COLOR_YUV2BGR_YV12),
+    ):
+        table[name] = _Encoding('u1', 1, code, rows=(3, 2))
+    return table
+
+
+_ENCODINGS = _encodings()
 # Encodings whose pixels share their colour in pairs.
-_IN_PAIRS = {'yuv422', 'uyvy', 'yuv422_yuy2', 'yuyv'}
+_IN_PAIRS = {name for name, e in _ENCODINGS.items() if e.rows != (1, 1) or e.channels == 2}
+_THERMAL_WORDS = {'thermal', 'ir', 'infrared', 'lwir', 'flir', 'boson', 'lepton', 'mono', 'gray'}
 
 
-def check_raw_image(msg: Any) -> None:
+def is_depth(encoding: str, topic: str = '') -> bool:
+    """Tell whether images hold distances (REP 118) instead of brightness.
+
+    Thermal cameras use 16UC1 too: there the topic's name decides.
+    """
+    words = set(re.split(r'[/_]', topic.lower()))
+    is_thermal = bool(words & _THERMAL_WORDS) and 'depth' not in words
+    return encoding.lower() == '32fc1' or (encoding.lower() == '16uc1' and not is_thermal)
+
+
+def check_raw_image(msg: Any, topic: str = '') -> None:
     """Refuse an image whose encoding is not known, or whose size does not fit its bytes.
 
+    Args:
+        msg: A sensor_msgs Image.
+        topic: Where it came from.
+
     Raises:
+        UnsupportedImageError: It holds no picture, or in an unknown way.
         ImageError: It says what was found and what was expected.
     """
-    pixel_bytes = _BYTES_PER_PIXEL.get(msg.encoding)
-    if pixel_bytes is None:
-        msg_text = (
-            f'image encoding {msg.encoding!r} is not a colour or grey image: '
-            f'expected one of {", ".join(_BYTES_PER_PIXEL)}'
+    if is_depth(msg.encoding, topic):
+        text = f'image encoding {msg.encoding!r} is depth, not a colour or grey image'
+        raise UnsupportedImageError(text)
+    encoding = _ENCODINGS.get(msg.encoding.lower())
+    if encoding is None:
+        text = (
+            f'image encoding {msg.encoding!r} is not a colour or grey image that is known: '
+            f'expected one of {", ".join(_ENCODINGS)}'
         )
-        raise ImageError(msg_text)
+        raise UnsupportedImageError(text)
     height, width, step = int(msg.height), int(msg.width), int(msg.step)
-    size = memoryview(msg.data).nbytes
-    fits = width * pixel_bytes <= step and height * step <= size
+    size, row_bytes = memoryview(msg.data).nbytes, width * encoding.pixel_bytes
+    rows = height * encoding.rows[0] // encoding.rows[1]
+    fits = row_bytes <= step and rows * step <= size
     if not fits or not 0 < width * height <= MAX_PIXELS:
-        msg_text = (
+        text = (
             f'{msg.encoding} image of {width}x{height} pixels has {size} bytes in rows of {step}: '
-            f'expected rows of at least {width * pixel_bytes}, and as many as its height'
+            f'expected {rows} rows of at least {row_bytes}'
         )
-        raise ImageError(msg_text)
-    if width % 2 and msg.encoding in _IN_PAIRS:
-        msg_text = f'{msg.encoding} image is {width} pixels wide: expected an even number'
-        raise ImageError(msg_text)
+        raise ImageError(text)
+    is_odd = width % 2 or (height % 2 and encoding.rows != (1, 1))
+    if is_odd and msg.encoding.lower() in _IN_PAIRS:
+        text = f'{msg.encoding} image is {width} pixels wide: expected an even number'
+        raise ImageError(text)
 
 
-def raw_image(msg: Any) -> NDArray[np.uint8]:
+def raw_image(msg: Any, topic: str = '', stretch: Stretch | None = None) -> NDArray[np.uint8]:
     """Image of a sensor_msgs Image message: BGR, uint8, (H, W, 3), its own memory.
 
+    Args:
+        msg: The message.
+        topic: Where it came from; it tells thermal images of 16 bits from depth.
+        stretch: Brings what has more than 8 bits to 8; None: by its own range.
+
     Raises:
-        ImageError: The encoding is not known, or the size does not fit the bytes.
+        UnsupportedImageError: The encoding is not known, or holds no picture.
+        ImageError: The size does not fit the bytes.
     """
-    check_raw_image(msg)
+    check_raw_image(msg, topic)
+    encoding = _ENCODINGS[msg.encoding.lower()]
     height, width, step = int(msg.height), int(msg.width), int(msg.step)
-    row_bytes = width * _BYTES_PER_PIXEL[msg.encoding]
-    rows = np.frombuffer(msg.data, np.uint8)[: height * step].reshape(height, step)
-    tight = SimpleNamespace(
-        encoding=msg.encoding,
-        height=height,
-        width=width,
-        is_bigendian=bool(msg.is_bigendian) and msg.encoding == 'mono16',
-        data=np.ascontiguousarray(rows[:, :row_bytes]),
-    )
-    image = image_to_cvimage(tight, 'bgr8')  # type: ignore[arg-type]
+    rows = height * encoding.rows[0] // encoding.rows[1]
+    data = np.frombuffer(msg.data, np.uint8)[: rows * step].reshape(rows, step)
+    order = '>' if msg.is_bigendian else '<'
+    tight = np.ascontiguousarray(data[:, : width * encoding.pixel_bytes])
+    pixels = tight.view(f'{order}{encoding.dtype}').astype(encoding.dtype, copy=False)
+    if encoding.channels > 1:
+        pixels = pixels.reshape(rows, width, encoding.channels)
+    image = pixels if encoding.code is None else cv2.cvtColor(pixels, encoding.code)
+    if image.dtype != np.uint8:
+        return (stretch or Stretch()).apply(image)
     return np.array(image, np.uint8)
 
 
+_VIDEO_FORMATS = ('h264', 'h265', 'hevc', 'av1', 'vp8', 'vp9', 'theora')
+
+
+class ImageDecoder:
+    """Decodes the image messages of one topic, raw or compressed, one after the other."""
+
+    def __init__(self, topic: str) -> None:
+        """Take the topic that the images come from."""
+        self._topic = topic
+        self._stretch = Stretch()
+
+    def decode(self, msg: Any) -> tuple[NDArray[np.uint8], EncodedImage | None]:
+        """The image (BGR, uint8, (H, W, 3)), and its bytes where it came as a JPEG.
+
+        Raises:
+            UnsupportedImageError: It holds no picture, or is packed in an unknown way.
+            ImageError: It is damaged.
+        """
+        if not hasattr(msg, 'format'):
+            return raw_image(msg, self._topic, self._stretch), None
+        self._check_format(str(msg.format))
+        encoded = encoded_image_from_msg(msg)
+        image = encoded.decode(self._stretch)
+        # A PNG is too large to be passed on as it came.
+        return image, encoded if encoded.format == 'jpeg' else None
+
+    def _check_format(self, text: str) -> None:
+        """Refuse what is no picture by the format of a CompressedImage, '16UC1; png ...'."""
+        words = text.lower().replace(';', ' ').split()
+        if 'compresseddepth' in words or (words and is_depth(words[0], self._topic)):
+            msg = f'compressed format {text!r} is depth, not a colour or grey image'
+            raise UnsupportedImageError(msg)
+        if codec := next((word for word in words if word in _VIDEO_FORMATS), None):
+            msg = (
+                f'compressed format {text!r} is a {codec} video, whose images need those before: '
+                'record the raw or the compressed transport, or give a video file'
+            )
+            raise UnsupportedImageError(msg)
+
+
+_COMPRESSED = '/compressed'
 IMAGE_TYPES = ('sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage')
 # An image waits for the pose that follows it, but not for ever: odometry may end before the
 # images do. Whole images wait, so that few may.
 _MAX_WAITING = 8
 
 
-def choose_image_topic(reader: AnyReader, topic: str | None) -> str:
-    """Name of the topic to read: the chosen one, else the only one with images.
+def choose_image_topic(reader: BagReader, topic: str | None) -> str:
+    """Name of the topic to read: the chosen one, else the only one with pictures.
+
+    Topics without messages and those of depth do not count where there are others. Of a camera
+    that was recorded raw and compressed, raw is read.
 
     Raises:
         SourceError: There is no such topic, or there are several; the message lists them.
+        BagError: The bag is damaged.
     """
     topics = topics_of_type(reader, *IMAGE_TYPES)
     names = ', '.join(topics) or 'none'
     if topic is None:
-        if len(topics) == 1:
-            return topics[0]
-        msg = (
-            f'{reader.paths[0]} has {len(topics)} image topics ({names}): choose one with --topic'
-            if topics
-            else f'{reader.paths[0]} has no image topic: expected {" or ".join(IMAGE_TYPES)}'
-        )
+        if not topics:
+            msg = f'{reader.path} has no image topic: expected {" or ".join(IMAGE_TYPES)}'
+            raise SourceError(msg)
+        found = _only_topic(reader, topics)
+        if len(found) == 1:
+            return found[0]
+        names = ', '.join(found)
+        msg = f'{reader.path} has {len(found)} image topics ({names}): choose one with --topic'
         raise SourceError(msg)
     # Topics are absolute in a bag; users write them either way.
     match = next((name for name in topics if name.lstrip('/') == topic.lstrip('/')), None)
     if match is None:
-        msg = f'{reader.paths[0]} has no image topic {topic!r}: it has {names}'
+        msg = f'{reader.path} has no image topic {topic!r}: it has {names}'
         raise SourceError(msg)
     return match
 
 
-def bag_images(reader: AnyReader, topic: str) -> Iterator[StampedImage]:
+def _only_topic(reader: BagReader, topics: list[str]) -> list[str]:
+    """The topics that are left after each reason to choose another one."""
+    counts = reader.topics
+    some = [name for name in topics if counts[name].msgcount] or topics
+    if len(some) > 1:
+        some = [name for name in some if not _shows_depth(reader, name)] or some
+    raw = {name for name in some if not name.endswith(_COMPRESSED)}
+    return [name for name in some if name.removesuffix(_COMPRESSED) not in raw or name in raw]
+
+
+def _shows_depth(reader: BagReader, topic: str) -> bool:
+    """Tell by its first message whether a topic holds distances."""
+    for _, _, msg in read_messages(reader, [topic]):
+        words = str(getattr(msg, 'format', getattr(msg, 'encoding', ''))).lower().split(';')
+        return 'compresseddepth' in words[-1] or is_depth(words[0].strip(), topic)
+    return False
+
+
+def bag_images(reader: BagReader, topic: str) -> Iterator[StampedImage]:
     """Images of one topic in the order of their receipt, with their header stamps.
 
-    Intrinsics come from the camera_info topic that belongs to the image topic. Poses come from
-    the bag's odometry, where it has one such topic, and are then taken as poses of the camera
-    link; else from its transforms. They are interpolated at the stamp of the image.
+    Intrinsics come from the camera_info topic that belongs to the image topic; the first
+    calibration of the bag holds for the images before it too. Poses come from the bag's odometry
+    or transforms (`bags.poses`), interpolated at the stamp of the image. Images that are damaged
+    are left out and counted; indices count them.
 
     Raises:
-        SourceError: An image cannot be decoded.
+        SourceError: Images are of a kind that cannot be decoded, or too many are damaged.
         BagError: A message is damaged.
     """
-    return done_ahead(_decodings(reader, topic))
+    damage = Damage(f'topic {topic}')
+    try:
+        for image in done_ahead(_decodings(reader, topic, damage)):
+            if image:
+                yield image
+        damage.check_any_left()
+    finally:
+        damage.tell()
 
 
-def _decodings(reader: AnyReader, topic: str) -> Iterator[Callable[[], StampedImage]]:
+class Damage:
+    """Images of a source that are damaged: left out while they are few, counted and told."""
+
+    def __init__(self, source: str) -> None:
+        """Take the name of the source, such as 'topic /image'."""
+        self._source = source
+        self._total = self._left_out = 0
+        self._first = ''
+
+    def count(self) -> None:
+        """Count an image that is whole."""
+        self._total += 1
+
+    def leave_out(self, what: str, error: Exception) -> None:
+        """Count an image that is damaged.
+
+        Raises:
+            SourceError: They are too many.
+        """
+        self._total += 1
+        self._left_out += 1
+        self._first = self._first or f'{what}: {error}'
+        if self._left_out > _MOST_DAMAGED + self._total // _DAMAGED_OF:
+            self._refuse()
+
+    def check_any_left(self) -> None:
+        """Refuse a source of which no image was whole.
+
+        Raises:
+            SourceError: None was, of at least one.
+        """
+        if 0 < self._total == self._left_out:
+            self._refuse()
+
+    def _refuse(self) -> None:
+        count, self._left_out = self._left_out, 0  # said once
+        msg = (
+            f'{count} of the first {self._total} images of {self._source} cannot be decoded; '
+            f'{self._first}'
+        )
+        raise SourceError(msg)
+
+    def tell(self) -> None:
+        """Say in a line what was left out, if anything was."""
+        if self._left_out:
+            _LOG.warning(
+                '%d of %d images of %s cannot be decoded and are left out; the first: %s',
+                self._left_out,
+                self._total,
+                self._source,
+                self._first,
+            )
+
+
+# Of so many images one may be damaged, and some more at the start.
+_DAMAGED_OF = 10
+_MOST_DAMAGED = 1
+
+
+def _decodings(
+    reader: BagReader, topic: str, damage: Damage
+) -> Iterator[Callable[[], StampedImage | None]]:
     """What has to be done for each image once its message and pose are there."""
     info_topic = camera_info_topic(reader, topic)
     source = pose_source(reader)
     pose_topics = source.topics if source else ()
-    queue = _ImageQueue(topic, source)
+    queue = _ImageQueue(topic, source, damage)
+    queue.camera_info = _first_calibration(reader, info_topic)
     topics = [name for name in (topic, info_topic, *pose_topics) if name]
     for name, received_ns, msg in read_messages(reader, topics):
         if name == info_topic:
-            queue.intrinsics = intrinsics_from_camera_info(msg)
+            queue.camera_info = msg
         elif source and name in pose_topics:
-            source.take(msg)
+            source.take(msg, received_ns)
         else:
             # Drivers that leave the stamp at zero leave only the time of receipt.
             queue.waiting.append((stamp_ns_from_msg(msg.header.stamp) or received_ns, msg))
@@ -164,17 +368,41 @@ def _decodings(reader: AnyReader, topic: str) -> Iterator[Callable[[], StampedIm
             yield queue.pop()
     while queue.waiting:
         yield queue.pop()
+    queue.tell_missing_poses()
+
+
+def _first_calibration(reader: BagReader, info_topic: str) -> Any:
+    """The first camera_info that is calibrated, else the first one; None: there is none."""
+    first = None
+    if info_topic:
+        for _, _, msg in islice(read_messages(reader, [info_topic]), _CALIBRATION_WITHIN):
+            first = first or msg
+            if intrinsics_from_camera_info(msg):
+                return msg
+    return first
+
+
+# Messages among which the first calibration is looked for.
+_CALIBRATION_WITHIN = 100
+
+
+# Of so many images one may lack its pose without a word.
+_MISSING_POSES_OF = 10
 
 
 class _ImageQueue:
     """Images that wait for the poses after them."""
 
-    def __init__(self, topic: str, source: PoseSource | None) -> None:
-        self.intrinsics: Intrinsics | None = None
+    def __init__(self, topic: str, source: PoseSource | None, damage: Damage) -> None:
+        self.camera_info: Any = None
         self.waiting: deque[tuple[int, Any]] = deque()  # (stamp [ns], message)
         self._topic = topic
         self._source = source
         self._count = 0
+        self._decoder = ImageDecoder(topic)
+        self._damage = damage
+        self._is_lens_told = False
+        self._missing_poses: Counter[str] = Counter()
 
     def is_ready(self) -> bool:
         """Whether waiting longer gains nothing for the oldest image."""
@@ -185,14 +413,64 @@ class _ImageQueue:
         stamp_ns, msg = self.waiting[0]
         return self._source.reaches(_frame(msg), stamp_ns)
 
-    def pop(self) -> Callable[[], StampedImage]:
+    def pop(self) -> Callable[[], StampedImage | None]:
         """Take out the oldest image, to be decoded."""
         stamp_ns, msg = self.waiting.popleft()
         index, self._count = self._count, self._count + 1
         pose = self._source.camera_at(_frame(msg), stamp_ns) if self._source else None
+        if isinstance(pose, NoPose):
+            self._missing_poses[pose.reason] += 1
         camera_pose = pose if isinstance(pose, Pose) else None
-        about = _About(self._topic, index, stamp_ns, self.intrinsics, camera_pose)
-        return lambda: _decode(msg, about)
+        info = self.camera_info
+        return lambda: self._decode(_Waiting(index, stamp_ns, msg, info, camera_pose))
+
+    def tell_missing_poses(self) -> None:
+        """Say in a line why images have no pose, where that is more than a gap at an end."""
+        count = self._missing_poses.total()
+        if count > self._count // _MISSING_POSES_OF:
+            reason, _ = self._missing_poses.most_common(1)[0]
+            text = '%d of %d images of topic %s have no pose: %s'
+            _LOG.warning(text, count, self._count, self._topic, reason)
+
+    def _decode(self, image: _Waiting) -> StampedImage | None:
+        """The image; None: it is damaged.
+
+        Raises:
+            SourceError: It is of a kind that cannot be decoded, or too many are damaged.
+        """
+        what = f'image {image.index}'
+        try:
+            pixels, encoded = self._decoder.decode(image.msg)
+        except UnsupportedImageError as error:
+            text = f'{what} of topic {self._topic!r} cannot be decoded: {error}'
+            raise SourceError(text) from None
+        except ImageError as error:
+            self._damage.leave_out(what, error)
+            return None
+        self._damage.count()
+        return StampedImage(
+            image.index,
+            image.stamp_ns,
+            pixels,
+            _frame(image.msg),
+            self._intrinsics(image.camera_info, pixels),
+            image.pose,
+            encoded,
+        )
+
+    def _intrinsics(self, info: Any, pixels: NDArray[np.uint8]) -> Intrinsics | None:
+        if info is None:
+            return None
+        height, width = pixels.shape[:2]
+        try:
+            return camera_of_info(
+                info, (width, height), is_rectified=is_rectified_topic(self._topic)
+            )
+        except ImageError as error:
+            if not self._is_lens_told:
+                _LOG.warning('the lens of topic %s is not known: %s', self._topic, error)
+            self._is_lens_told = True
+            return None
 
 
 def _frame(msg: Any) -> str:
@@ -200,40 +478,44 @@ def _frame(msg: Any) -> str:
 
 
 @dataclass(frozen=True)
-class _About:
-    """What is known of an image before it is decoded."""
+class _Waiting:
+    """An image that is to be decoded, and what is known of it."""
 
-    topic: str
     index: int
     stamp_ns: int
-    intrinsics: Intrinsics | None
+    msg: Any
+    camera_info: Any  # None: there is none
     pose: Pose | None
 
 
-def _decode(msg: Any, about: _About) -> StampedImage:
-    encoded = encoded_image_from_msg(msg) if hasattr(msg, 'format') else None
-    try:
-        image = encoded.decode() if encoded else raw_image(msg)
-    except ImageError as error:
-        text = f'image {about.index} of topic {about.topic!r} cannot be decoded: {error}'
-        raise SourceError(text) from None
-    return StampedImage(
-        about.index,
-        about.stamp_ns,
-        image,
-        _frame(msg),
-        about.intrinsics,
-        about.pose,
-        encoded if encoded and encoded.format == 'jpeg' else None,
-    )
+def camera_info_topic(reader: BagReader, topic: str) -> str:
+    """Topic with the calibration of an image topic; empty: there is none.
 
+    It lies beside the image topic (image_transport). One that lies elsewhere counts where it is
+    the only one, and of the same frame.
 
-def camera_info_topic(reader: AnyReader, topic: str) -> str:
-    """Topic with the intrinsics of an image topic; empty: there is none."""
+    Raises:
+        BagError: The bag is damaged.
+    """
     topics = topics_of_type(reader, 'sensor_msgs/msg/CameraInfo')
     # image_transport appends its plugin's name; camera_info lies beside the base topic.
     for base in (topic, topic.rpartition('/')[0]):
         sibling = base.rpartition('/')[0] + '/camera_info'
         if sibling in topics:
             return sibling
-    return topics[0] if len(topics) == 1 else ''
+    if len(topics) != 1:
+        return ''
+    frames = {_first_frame(reader, name) for name in (topic, topics[0])}
+    if len(frames) == 1:
+        return topics[0]
+    _LOG.warning(
+        'the lens of topic %s is not known: %s is of another camera (frames %s)',
+        topic,
+        topics[0],
+        ' and '.join(sorted(map(repr, frames))),
+    )
+    return ''
+
+
+def _first_frame(reader: BagReader, topic: str) -> str:
+    return next((str(m.header.frame_id) for _, _, m in read_messages(reader, [topic])), '')

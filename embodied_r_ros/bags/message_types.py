@@ -3,18 +3,24 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Protocol, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import BagError
 from embodied_r_ros.common.resources import interface_path
 import numpy as np
-from rosbags.typesys import get_types_from_msg, get_typestore, Stores
+from rosbags.convert.converter import migrate_bytes
+from rosbags.typesys import (
+    get_types_from_idl,
+    get_types_from_msg,
+    get_typestore,
+    Stores,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
 
-    from rosbags.highlevel import AnyReader
     from rosbags.typesys.store import Typestore
 
 
@@ -57,15 +63,111 @@ class BagMessageFactory:
         return np.asarray(values, np.dtype(dtype))
 
 
-def check_definition(reader: AnyReader, topic: str, type_name: str) -> None:
+@lru_cache(maxsize=512)
+def definition_store(type_name: str, text: str, kind: str) -> Typestore:
+    """Types with which messages of a topic are read: as its bag defines them, where it does.
+
+    What a definition lacks is filled in from the standard ones, type by type. A definition that is
+    missing, or cannot be read, gives way to the standard one of that type.
+
+    Args:
+        type_name: Of the topic, such as 'sensor_msgs/msg/Image'.
+        text: Its definition, with those that it needs.
+        kind: Format of the text: 'ros2msg', 'ros2idl' or 'ros1msg'.
+
+    Raises:
+        BagError: The bag does not define the type, and it is none of the standard ones.
+    """
+    own = get_typestore(Stores.ROS1_NOETIC) if kind == 'ros1msg' else embodied_typestore()
+    try:
+        types = _parse_definition(type_name, text, kind)
+    except Exception:  # whatever an unusual definition makes of the parser
+        types = {}
+    needed, absent = _closure(type_name, types, own.fielddefs)
+    if absent:
+        if type_name in own.fielddefs:
+            return own
+        what = 'has no definition that can be read' if absent == type_name else f'needs {absent}'
+        msg = f'type {type_name} {what}, and this is no standard type of ROS 2 Jazzy'
+        raise BagError(msg)
+    store = get_typestore(Stores.EMPTY)
+    store.register(needed)
+    return store
+
+
+def _parse_definition(type_name: str, text: str, kind: str) -> dict[str, Any]:
+    if kind != 'ros2idl':
+        return dict(get_types_from_msg(text, type_name)) if text.strip() else {}
+    separator = '=' * 80 + '\n'
+    parts = text.split(separator) if text.startswith(separator) else [text]
+    types: dict[str, Any] = {}
+    for part in filter(str.strip, parts):
+        head, _, rest = part.partition('\n')
+        types.update(get_types_from_idl(rest if head.startswith('IDL: ') else part))
+    return types
+
+
+def _closure(
+    type_name: str, types: Mapping[str, Any], standard: Mapping[str, Any]
+) -> tuple[dict[str, Any], str]:
+    """What a type needs, from its bag or the standard, and the first name that neither has."""
+    needed: dict[str, Any] = {}
+    waiting = [type_name]
+    while waiting:
+        name = waiting.pop()
+        if name in needed:
+            continue
+        if name not in types and (name == type_name or name not in standard):
+            return {}, name
+        needed[name] = types.get(name) or standard[name]
+        waiting += [
+            inner for field in needed[name][1] for inner in _names(field[1]) if '/' in inner
+        ]
+    return needed, ''
+
+
+@lru_cache(maxsize=512)
+def ros1_converter(type_name: str, text: str) -> Callable[[bytes], bytes]:
+    """Make what turns ROS 1 messages of a type into CDR of the ROS 2 type of that name.
+
+    Fields are matched by name, as `rosbags-convert` does: a header loses its sequence number.
+
+    Raises:
+        BagError: The definition cannot be read.
+    """
+    source, target = definition_store(type_name, text, 'ros1msg'), embodied_typestore()
+    if type_name not in target.fielddefs:
+        header = 'std_msgs/msg/Header'
+        own = {header: target.fielddefs[header]} if header in source.fielddefs else {}
+        target = get_typestore(Stores.EMPTY)
+        target.register({**source.fielddefs, **own})
+    cache: dict[str, object] = {}
+
+    def convert(data: bytes) -> bytes:
+        return bytes(
+            migrate_bytes(
+                source, target, type_name, type_name, cache, data, src_is2=False, dst_is2=True
+            )
+        )
+
+    return convert
+
+
+def check_definition(bag: Path, topic: str, type_name: str, store: Typestore) -> None:
     """Refuse a topic whose type has other fields in the bag than its name says.
 
     Types that are not known here may be as they like.
 
+    Args:
+        bag: The bag, for the message.
+        topic: The topic.
+        type_name: Its type.
+        store: The types as the bag defines them.
+
     Raises:
         BagError: A field, at any depth, is missing, added, or of another kind.
     """
-    own_fields, bag_fields = embodied_typestore().fielddefs, reader.typestore.fielddefs
+    own_fields, bag_fields = embodied_typestore().fielddefs, store.fielddefs
     waiting, visited = [type_name], set()
     while waiting:
         name = waiting.pop()
@@ -74,7 +176,7 @@ def check_definition(reader: AnyReader, topic: str, type_name: str) -> None:
         visited.add(name)
         if name not in bag_fields or own_fields[name][1] != bag_fields[name][1]:
             msg = (
-                f'topic {topic} of bag {reader.paths[0]} has messages {type_name} in which {name} '
+                f'topic {topic} of bag {bag} has messages {type_name} in which {name} '
                 'is not as this version defines it: it was recorded with another version, or is '
                 'no recording'
             )

@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+import math
+import re
 from types import SimpleNamespace
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.common.errors import ConfigError
+from embodied_r_ros.common.errors import ConfigError, ImageError
 from embodied_r_ros.common.settings import parse_yaml
 from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason
-from embodied_r_ros.types.geometry import Intrinsics, Pose
+from embodied_r_ros.types.geometry import FISHEYE_COEFFICIENTS, Intrinsics, Pose
 from embodied_r_ros.types.images import EncodedImage, image_format
 from embodied_r_ros.types.units import NS_PER_S
 import yaml
@@ -119,21 +122,129 @@ def odometry_to_msg(
 
 
 _M = 'embodied_r_msgs/msg/'
-# Distortion models that OpenCV takes by their number of coefficients; empty: not stated.
-_DISTORTION_SIZES = (4, 5, 8, 12, 14)
-_PLUMB_BOB = ('', 'plumb_bob', 'rational_polynomial')
+# Sizes of OpenCV's plumb-bob and rational models; 4 numbers are a fisheye here.
+_PINHOLE_SIZES = (5, 8, 12, 14)
+# Names that drivers and calibrators give them, in lower case and without separators.
+_PINHOLES = {'', 'none', 'pinhole', 'plumbbob', 'rationalpolynomial', 'radtan', 'brownconrady'}
+_PINHOLES |= {'modifiedbrownconrady', 'opencv', 'radialtangential'}
+_FISHEYES = {'equidistant', 'equi', 'fisheye', 'kannalabrandt', 'kannalabrandt4', 'opencvfisheye'}
+_SAME_ASPECT = 0.01  # by which a resized image may differ from the sensor's
+
+
+class UncalibratedError(ImageError):
+    """A camera_info does not say what lens the camera has."""
+
+
+def camera_of_info(
+    msg: Any, size: tuple[int, int] | None = None, *, is_rectified: bool = False
+) -> Intrinsics:
+    """Intrinsics of the images that a sensor_msgs CameraInfo goes with.
+
+    The message describes the whole sensor: the images may be a region of it (roi), binned, or
+    resized by somebody who left the message as it was. Their own size tells which.
+
+    Args:
+        msg: The CameraInfo.
+        size: Width and height of the images [px]; None: as the message states.
+        is_rectified: The images are rectified: P is theirs, and no distortion.
+
+    Raises:
+        UncalibratedError: There is no calibration, or one of a lens that is not known.
+        ImageError: Images of this size cannot be of this sensor.
+    """
+    width, height = size or _stated_size(msg)
+    sensor_width, sensor_height = int(msg.width) or width, int(msg.height) or height
+    k = _projection(msg) if is_rectified else [float(value) for value in msg.k]
+    focal = k[0], k[4]
+    if not all(map(math.isfinite, k)) or min(focal) <= 0:
+        text = f'camera_info is not calibrated: its focal lengths are {focal[0]} and {focal[1]}'
+        raise UncalibratedError(text)
+    distortion = () if is_rectified else _distortion(str(msg.distortion_model), msg.d)
+    sensor = Intrinsics(sensor_width, sensor_height, k[0], k[4], k[2], k[5], distortion)
+    views = [*_region(msg, sensor), sensor]
+    for view in views:
+        if abs(view.width - width) <= 1 and abs(view.height - height) <= 1:
+            return replace(view, width=width, height=height)
+    for view in views:
+        if abs(width * view.height / (height * view.width) - 1) <= _SAME_ASPECT:
+            return view.scaled(width, height)
+    text = (
+        f'camera_info is of {sensor_width}x{sensor_height}, the image {width}x{height}: '
+        'neither a region of it, nor binned, nor resized'
+    )
+    raise ImageError(text)
 
 
 def intrinsics_from_camera_info(msg: Any) -> Intrinsics | None:
-    """Intrinsics of a sensor_msgs CameraInfo.
+    """Intrinsics of a sensor_msgs CameraInfo for images of the size that it states.
 
-    None where it is not calibrated (K all zero), or has a lens of another kind (fisheye, or a
-    number of coefficients that no model has).
+    None where it is not calibrated, or has a lens of another kind.
     """
-    is_supported = msg.distortion_model in _PLUMB_BOB and len(msg.d) in _DISTORTION_SIZES
-    if any(msg.d) and not is_supported:
+    try:
+        return camera_of_info(msg)
+    except ImageError:
         return None
-    return _intrinsics(int(msg.width), int(msg.height), msg.k, msg.d)
+
+
+def is_rectified_topic(topic: str) -> bool:
+    """Tell by its name whether the images of a topic are rectified, as image_proc names them."""
+    words = set(re.split(r'[/_]', topic.lower()))
+    return bool(words & {'rect', 'rectified', 'undistorted'})
+
+
+def _stated_size(msg: Any) -> tuple[int, int]:
+    if not (msg.width and msg.height):
+        text = f'camera_info states a size of {msg.width}x{msg.height}'
+        raise UncalibratedError(text)
+    sensor = Intrinsics(int(msg.width), int(msg.height), 1.0, 1.0, 0.0, 0.0)
+    view = next(iter(_region(msg, sensor)), sensor)
+    return view.width, view.height
+
+
+def _projection(msg: Any) -> list[float]:
+    """K of the rectified images, out of P; K itself where P was left empty."""
+    p = [float(value) for value in getattr(msg, 'p', ())]
+    k = [*p[0:3], *p[4:7], *p[8:11]] if len(p) == 12 else []
+    has_focal = bool(k) and k[0] > 0 and k[4] > 0
+    return k if has_focal else [float(value) for value in msg.k]
+
+
+def _region(msg: Any, sensor: Intrinsics) -> list[Intrinsics]:
+    """What the region and the binning of a message leave of the sensor, where they say so."""
+    roi = getattr(msg, 'roi', None)
+    by = [max(1, int(getattr(msg, f'binning_{axis}', 0))) for axis in 'xy']
+    view = sensor
+    if roi is not None and roi.width and roi.height:
+        view = sensor.cropped(
+            int(roi.x_offset), int(roi.y_offset), int(roi.width), int(roi.height)
+        )
+    if max(by) > 1:
+        view = view.scaled(max(1, view.width // by[0]), max(1, view.height // by[1]))
+    return [] if view == sensor else [view]
+
+
+def _distortion(model: str, d: Any) -> tuple[float, ...]:
+    """Coefficients as `Intrinsics` has them.
+
+    Raises:
+        UncalibratedError: The lens is of another kind, or a coefficient is no number.
+    """
+    values = [float(value) for value in d]
+    name = re.sub(r'[^a-z0-9]', '', model.lower())
+    if not all(map(math.isfinite, values)):
+        text = f'camera_info is not calibrated: its distortion is {values}'
+        raise UncalibratedError(text)
+    if name in _FISHEYES and not any(values[FISHEYE_COEFFICIENTS:]):
+        return tuple([*values, 0.0, 0.0, 0.0, 0.0][:FISHEYE_COEFFICIENTS])
+    if not any(values):
+        return ()
+    if name not in _PINHOLES or len(values) not in {4, *_PINHOLE_SIZES}:
+        text = (
+            f'camera_info has the lens {model!r} with {len(values)} coefficients: '
+            'expected plumb_bob, rational_polynomial or equidistant'
+        )
+        raise UncalibratedError(text)
+    return tuple(values) if len(values) in _PINHOLE_SIZES else (*values, 0.0)
 
 
 def camera_info_to_msg(
@@ -148,7 +259,7 @@ def camera_info_to_msg(
         header=header_to_msg(factory, stamp_ns, frame_id),
         height=camera.height,
         width=camera.width,
-        distortion_model='plumb_bob',
+        distortion_model='equidistant' if camera.is_fisheye else 'plumb_bob',
         d=factory.array('float64', list(camera.distortion)),
         k=factory.array('float64', k.ravel()),
         r=factory.array('float64', identity),
@@ -189,7 +300,8 @@ def _intrinsics(width: int, height: int, k: Any, d: Any) -> Intrinsics | None:
     if not k[0] or not k[4]:
         return None
     distortion = tuple(float(value) for value in d)
-    distortion = distortion if any(distortion) else ()
+    if len(distortion) != FISHEYE_COEFFICIENTS and not any(distortion):
+        distortion = ()
     return Intrinsics(width, height, k[0], k[4], k[2], k[5], distortion)
 
 
@@ -315,11 +427,11 @@ def read_calibration(path: Path) -> Intrinsics:
         what = ' '.join(str(error).split())
         msg = f'calibration {path} is none: {what}: expected YAML of camera_calibration'
         raise ConfigError(msg) from None
-    intrinsics = intrinsics_from_camera_info(camera)
-    if intrinsics is None:
-        msg = f'calibration {path} has no camera matrix, or is not of a plumb_bob lens'
-        raise ConfigError(msg)
-    return intrinsics
+    try:
+        return camera_of_info(camera)
+    except ImageError as error:
+        msg = f'calibration {path} cannot be used: {error}'
+        raise ConfigError(msg) from None
 
 
 def _numbers(entry: Any, count: int = 0) -> list[float]:

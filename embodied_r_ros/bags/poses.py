@@ -6,20 +6,22 @@ from __future__ import annotations
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
+import logging
 import math
 from typing import Any, Protocol, TYPE_CHECKING
 
 from embodied_r_ros.bags.messages import pose_from_msg, stamp_ns_from_msg, transform_from_msg
 from embodied_r_ros.bags.reader import read_messages, read_values, topics_of_type
 from embodied_r_ros.types.geometry import Pose, relative_motion, yaw_pitch_roll
-from embodied_r_ros.types.poses import NoPose, PoseBuffer, TransformTree
+from embodied_r_ros.types.poses import composed, NoPose, PoseBuffer, TransformTree
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from embodied_r_ros.bags.reader import BagReader
     from embodied_r_ros.types.deltas import SemanticDelta
-    from rosbags.highlevel import AnyReader
 
+_LOG = logging.getLogger(__name__)
 NO_POSES = 'no odometry, no transforms and no true layout'
 _ODOMETRY = 'nav_msgs/msg/Odometry'
 _TRANSFORMS = 'tf2_msgs/msg/TFMessage'
@@ -34,8 +36,11 @@ class PoseSource(Protocol):
     name: str  # as `source` of a row: 'odometry' or 'tf'
     topics: tuple[str, ...]  # to be read
 
-    def take(self, msg: Any) -> int:
-        """Take a message of one of the topics; returns its newest stamp [ns]."""
+    def take(self, msg: Any, received_ns: int) -> int:
+        """Take a message of one of the topics; returns its newest stamp [ns].
+
+        A stamp of zero is one that its publisher left out: the time of receipt stands for it.
+        """
 
     def reaches(self, frame_id: str, stamp_ns: int) -> bool:
         """Tell whether waiting for more messages gains nothing for a stamp."""
@@ -45,31 +50,59 @@ class PoseSource(Protocol):
 
 
 class OdometryPoses:
-    """Poses of the body that odometry is of, taken for those of the camera link."""
+    """Poses of the body that odometry is of, and of the camera that transforms mount on it.
+
+    Where no transforms speak of the camera, it is taken for the body.
+    """
 
     name = 'odometry'
 
-    def __init__(self, topic: str, capacity: int = 500) -> None:
-        """Take the topic, and how many poses are kept."""
-        self.topics: tuple[str, ...] = (topic,)
+    def __init__(
+        self, topic: str, mounts: TransformPoses | None = None, capacity: int = 500
+    ) -> None:
+        """Take the topic, the transforms of the robot, and how many poses are kept."""
+        self.topics: tuple[str, ...] = (topic, *(mounts.topics if mounts else ()))
+        self._topic = topic
+        self._mounts = mounts
         self._poses = PoseBuffer(capacity)
+        self._body = ''  # child_frame_id
 
-    def take(self, msg: Any) -> int:
-        """Take an Odometry message."""
-        stamp_ns = stamp_ns_from_msg(msg.header.stamp)
+    def take(self, msg: Any, received_ns: int) -> int:
+        """Take an Odometry message, or transforms."""
+        if self._mounts and hasattr(msg, 'transforms'):
+            return self._mounts.take(msg, received_ns)
+        stamp_ns = stamp_ns_from_msg(msg.header.stamp) or received_ns
+        self._body = str(msg.child_frame_id)
         with suppress(ValueError):  # an orientation of zeros, before odometry has started
             self._poses.add(stamp_ns, pose_from_msg(msg.pose.pose, msg.header.frame_id))
         return stamp_ns
 
     def reaches(self, frame_id: str, stamp_ns: int) -> bool:
-        """Tell whether odometry goes on until a stamp."""
-        del frame_id
-        return self._poses.reaches(stamp_ns)
+        """Tell whether odometry goes on until a stamp, and what moves the camera on the body."""
+        mounts = self._mounts_of(frame_id)
+        return self._poses.reaches(stamp_ns) and (
+            mounts is None or mounts.reaches_between(self._body, frame_id, stamp_ns)
+        )
 
     def camera_at(self, frame_id: str, stamp_ns: int) -> Pose | NoPose:
-        """Pose of the odometry's body at a stamp."""
-        del frame_id
-        return self._poses.at(stamp_ns) or NoPose('the odometry has gaps at images')
+        """Pose of the camera link at a stamp."""
+        body = self._poses.at(stamp_ns)
+        if body is None:
+            return NoPose('the odometry has gaps at images')
+        mounts = self._mounts_of(frame_id)
+        if mounts is None:
+            return body
+        link = mounts.camera_in(self._body, frame_id, stamp_ns)
+        if isinstance(link, NoPose):
+            why = (
+                f'where the camera is on {self._body!r}, the body of {self._topic}: {link.reason}'
+            )
+            return NoPose(f'transforms do not say {why}')
+        return composed(body, link)
+
+    def _mounts_of(self, frame_id: str) -> TransformPoses | None:
+        """The transforms that speak of a camera; None: there are none."""
+        return self._mounts if self._mounts and self._mounts.has(frame_id) else None
 
 
 class TransformPoses:
@@ -77,13 +110,13 @@ class TransformPoses:
 
     name = 'tf'
 
-    def __init__(self, reader: AnyReader, topic: str) -> None:
+    def __init__(self, reader: BagReader, topics: tuple[str, ...]) -> None:
         """Read the static transforms; the moving ones are taken as they come.
 
         Raises:
             BagError: A message is damaged.
         """
-        self.topics: tuple[str, ...] = (topic,)
+        self.topics = topics
         self._tree = TransformTree()
         static = [name for name in topics_of_type(reader, _TRANSFORMS) if name.endswith(_STATIC)]
         for _, _, msg in read_messages(reader, static):
@@ -91,15 +124,19 @@ class TransformPoses:
                 with suppress(ValueError):
                     self._tree.add_static(transform.child_frame_id, transform_from_msg(transform))
 
-    def take(self, msg: Any) -> int:
+    def take(self, msg: Any, received_ns: int) -> int:
         """Take a TFMessage."""
         newest_ns = 0
         for transform in msg.transforms:
-            stamp_ns = stamp_ns_from_msg(transform.header.stamp)
+            stamp_ns = stamp_ns_from_msg(transform.header.stamp) or received_ns
             newest_ns = max(newest_ns, stamp_ns)
             with suppress(ValueError):
                 self._tree.add(transform.child_frame_id, stamp_ns, transform_from_msg(transform))
         return newest_ns
+
+    def has(self, frame_id: str) -> bool:
+        """Tell whether the transforms speak of a frame."""
+        return self._tree.has(frame_id)
 
     def reaches(self, frame_id: str, stamp_ns: int) -> bool:
         """Tell whether the whole chain is known until a stamp."""
@@ -108,6 +145,10 @@ class TransformPoses:
     def camera_at(self, frame_id: str, stamp_ns: int) -> Pose | NoPose:
         """Pose of the camera link at a stamp."""
         return self._tree.camera_at(frame_id, stamp_ns)
+
+    def camera_in(self, body: str, frame_id: str, stamp_ns: int) -> Pose | NoPose:
+        """Pose of the camera link in the frame of a body at a stamp."""
+        return self._tree.camera_in(body, frame_id, stamp_ns)
 
     def reaches_between(self, fixed: str, frame_id: str, stamp_ns: int) -> bool:
         """Tell whether all that moves between two frames is known until a stamp."""
@@ -118,23 +159,40 @@ class TransformPoses:
         return self._tree.pose_in(fixed, frame_id, stamp_ns)
 
 
-def odometry_source(reader: AnyReader) -> OdometryPoses | None:
-    """The only odometry of a bag; None: there is none, or there are several."""
-    topics = _with_messages(reader, _ODOMETRY)
-    return OdometryPoses(topics[0]) if len(topics) == 1 else None
-
-
-def transform_source(reader: AnyReader) -> TransformPoses | None:
-    """The transforms of a bag; None: there are none, or those of several robots.
+def odometry_source(reader: BagReader) -> OdometryPoses | None:
+    """The only odometry of a bag; None: there is none, or there are several, and a line says so.
 
     Raises:
         BagError: A message is damaged.
     """
-    topics = [t for t in _with_messages(reader, _TRANSFORMS) if not t.endswith(_STATIC)]
-    return TransformPoses(reader, topics[0]) if len(topics) == 1 else None
+    topics = _with_messages(reader, _ODOMETRY)
+    if len(topics) > 1:
+        text = 'the odometry of bag %s is left out: several topics have some (%s)'
+        _LOG.warning(text, reader.path, ', '.join(topics))
+    return OdometryPoses(topics[0], _transforms(reader)) if len(topics) == 1 else None
 
 
-def pose_source(reader: AnyReader) -> PoseSource | None:
+def transform_source(reader: BagReader) -> TransformPoses | None:
+    """The moving transforms of a bag; None: there are none, or those of several robots.
+
+    Raises:
+        BagError: A message is damaged.
+    """
+    source = _transforms(reader)
+    return source if source and source.topics else None
+
+
+def _transforms(reader: BagReader) -> TransformPoses | None:
+    """The transforms of a bag, moving or not; None: there are none, or of several robots."""
+    topics = _with_messages(reader, _TRANSFORMS)
+    moving = tuple(topic for topic in topics if not topic.endswith(_STATIC))
+    if len(moving) > 1:
+        text = 'the transforms of bag %s are left out: several topics have some (%s)'
+        _LOG.warning(text, reader.path, ', '.join(moving))
+    return TransformPoses(reader, moving) if topics and len(moving) <= 1 else None
+
+
+def pose_source(reader: BagReader) -> PoseSource | None:
     """The source of the camera's pose: odometry where there is one, else transforms.
 
     Raises:
@@ -144,7 +202,7 @@ def pose_source(reader: AnyReader) -> PoseSource | None:
 
 
 def poses_at(
-    reader: AnyReader, source: PoseSource, keys: Iterable[tuple[int, str]]
+    reader: BagReader, source: PoseSource, keys: Iterable[tuple[int, str]]
 ) -> dict[tuple[int, str], Pose | NoPose]:
     """Look up the pose at each stamp [ns] and frame of images.
 
@@ -158,8 +216,8 @@ def poses_at(
         stamp_ns, frame_id = waiting.popleft()
         poses[stamp_ns, frame_id] = source.camera_at(frame_id, stamp_ns)
 
-    for _, _, msg in read_messages(reader, source.topics):
-        newest_ns = source.take(msg)
+    for _, received_ns, msg in read_messages(reader, source.topics):
+        newest_ns = source.take(msg, received_ns)
         while waiting and (
             source.reaches(waiting[0][1], waiting[0][0])
             or newest_ns > waiting[0][0] + _PATIENCE_NS
@@ -172,7 +230,7 @@ def poses_at(
     return poses
 
 
-def _with_messages(reader: AnyReader, type_name: str) -> list[str]:
+def _with_messages(reader: BagReader, type_name: str) -> list[str]:
     topics = topics_of_type(reader, type_name)
     return [topic for topic in topics if reader.topics[topic].msgcount]
 
@@ -192,7 +250,7 @@ class CameraPoses:
 
 
 def camera_poses(
-    reader: AnyReader, deltas: Sequence[SemanticDelta], *, is_recorded: bool, is_simulated: bool
+    reader: BagReader, deltas: Sequence[SemanticDelta], *, is_recorded: bool, is_simulated: bool
 ) -> CameraPoses:
     """Find out where the camera was.
 
@@ -223,7 +281,7 @@ def camera_poses(
     )
 
 
-def _keyframe_poses(reader: AnyReader) -> dict[tuple[str, int], Pose]:
+def _keyframe_poses(reader: BagReader) -> dict[tuple[str, int], Pose]:
     """Pose of the camera link by camera and stamp, as it was when the keyframe was chosen."""
     topics = [t for t in topics_of_type(reader, _KEYFRAME) if '/truth/' not in t]
 
@@ -236,7 +294,7 @@ def _keyframe_poses(reader: AnyReader) -> dict[tuple[str, int], Pose]:
 
 
 def _from_odometry(
-    reader: AnyReader,
+    reader: BagReader,
     deltas: Sequence[SemanticDelta],
     seen_from: dict[tuple[str, int], Pose],
 ) -> CameraPoses | None:
@@ -244,15 +302,16 @@ def _from_odometry(
     source = odometry_source(reader)
     if source is None:
         return None
+    frame_id = deltas[0].frame_id if deltas else ''  # there is one camera
     stamps = [delta.stamp_ns for delta in deltas]
-    keys = [(stamp_ns, '') for stamp_ns in (*stamps, *(at for _, at in seen_from))]
+    keys = [(stamp_ns, frame_id) for stamp_ns in (*stamps, *(at for _, at in seen_from))]
     poses = poses_at(reader, source, keys)
-    if any(_looks_aside(pose, poses[at, '']) for (_, at), pose in seen_from.items()):
+    if any(_looks_aside(pose, poses[at, frame_id]) for (_, at), pose in seen_from.items()):
         return CameraPoses(why_none='the odometry is not that of the camera')
-    return _check([poses[stamp_ns, ''] for stamp_ns in stamps], source.name)
+    return _check([poses[stamp_ns, frame_id] for stamp_ns in stamps], source.name)
 
 
-def _from_transforms(reader: AnyReader, deltas: Sequence[SemanticDelta]) -> CameraPoses | None:
+def _from_transforms(reader: BagReader, deltas: Sequence[SemanticDelta]) -> CameraPoses | None:
     """Poses of the camera's own frame; None: there are no transforms of one robot."""
     source = transform_source(reader)
     if source is None:

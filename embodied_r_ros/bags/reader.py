@@ -1,197 +1,282 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rosbags read without ROS, however large what is packed in them claims to be.
+"""Rosbags read without ROS: whatever is in their files comes back, or one line says what does not.
 
-`rosbags` unpacks whatever a file says; here its decompressors are replaced by bounded ones, for
-every reader of this process.
+A bag is a rosbag2 folder, or a file of MCAP, SQLite or ROS 1, packed or not. metadata.yaml gives
+the order of the files where it is there; what is in them, they say themselves (`bags.storage`).
 """
 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from io import BytesIO
-import os
+from functools import partial
+import logging
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, BinaryIO, TYPE_CHECKING, TypeVar
+import re
+import tempfile
+from typing import Any, NamedTuple, TYPE_CHECKING, TypeVar
 
-from embodied_r_ros.bags.message_types import check_definition, embodied_typestore
+from embodied_r_ros.bags.message_types import check_definition, definition_store, ros1_converter
+from embodied_r_ros.bags.storage import (
+    CDR,
+    DamagedFileError,
+    in_order_of_time,
+    is_storage_file,
+    open_storage,
+    ROS1,
+    storage_suffix,
+    unpack_zstd,
+    ZSTD_MAGIC,
+)
 from embodied_r_ros.common.errors import BagError, EmbodiedRError
 from embodied_r_ros.common.settings import parse_yaml
-import lz4.frame  # type: ignore[import-untyped]
-from rosbags.highlevel import AnyReader
-from rosbags.rosbag2 import reader as rosbag2_reader
-from rosbags.rosbag2 import storage_mcap
 import yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
-    from rosbags.interfaces import Connection
+    from embodied_r_ros.bags.storage import Connection, StorageFile
+    from rosbags.typesys.store import Typestore
 
-_MB = 1024 * 1024
-# A raw 4K image has 24 MB; writers close a chunk after a few megabytes, or one large message.
-MAX_UNPACKED = 512 * _MB  # of a chunk or a message [bytes]
-# Readers hold the chunks that overlap in time together.
-MAX_HELD = 2048 * _MB
-# Files that are packed as a whole: black images pack well, but not that well.
-_MAX_FILE_RATIO = 500
-_zstd: Any = vars(storage_mcap)['zstd']  # one of two packages, by the version of Python
-
-
-def _too_large(what: str, limit: int) -> BagError:
-    return BagError(f'{what} unpacks to more than {limit // _MB} MB: no recorder writes that')
-
-
-def unpack_zstd(data: bytes, limit: int = MAX_UNPACKED) -> bytes:
-    """Unpack Zstandard data.
-
-    Raises:
-        BagError: It becomes larger than the limit [bytes].
-    """
-    with _zstd.open(BytesIO(data), 'rb') as file:
-        unpacked: bytes = file.read(limit + 1)
-    if len(unpacked) > limit:
-        what = f'{len(data)} bytes of zstd'
-        raise _too_large(what, limit)
-    return unpacked
-
-
-def unpack_lz4(data: bytes, limit: int = MAX_UNPACKED) -> bytes:
-    """Unpack an LZ4 frame.
-
-    Raises:
-        BagError: It becomes larger than the limit [bytes], or is cut off.
-    """
-    unpacker = lz4.frame.LZ4FrameDecompressor()
-    unpacked: bytes = unpacker.decompress(data, max_length=limit + 1)
-    if len(unpacked) > limit:
-        what = f'{len(data)} bytes of lz4'
-        raise _too_large(what, limit)
-    if not unpacker.eof:
-        msg = f'{len(data)} bytes of lz4 are cut off'
-        raise BagError(msg)
-    return unpacked
-
-
-@contextmanager
-def _open(packed: BinaryIO, mode: str) -> Iterator[_Counted]:
-    size = os.fstat(packed.fileno()).st_size
-    with _zstd.open(packed, mode) as file:
-        yield _Counted(file, max(MAX_UNPACKED, size * _MAX_FILE_RATIO))
-
-
-class _Counted:
-    """A file that ends with an error where more is read of it than allowed."""
-
-    def __init__(self, file: Any, limit: int) -> None:
-        self._file, self._limit, self._count = file, limit, 0
-
-    def read(self, size: int) -> bytes:
-        data: bytes = self._file.read(size)
-        self._count += len(data)
-        if self._count > self._limit:
-            what = 'a packed file'
-            raise _too_large(what, self._limit)
-        return data
-
-
-def check_chunks(reader: AnyReader) -> None:
-    """Refuse a bag whose chunks are too large, alone or together with those of the same time.
-
-    Raises:
-        BagError: They are.
-    """
-    for bag in reader.readers:
-        storage: Any = getattr(bag, 'storage', None)
-        for part in getattr(storage, 'storages', [storage]):
-            _check_part(reader.paths[0], getattr(part, 'chunks', []))
-
-
-def _check_part(path: Any, chunks: list[Any]) -> None:
-    """Sweep over the chunks of one file in time, counting what is open."""
-    steps = [(chunk.message_start_time, chunk.uncompressed_size) for chunk in chunks]
-    steps += [(chunk.message_end_time + 1, -chunk.uncompressed_size) for chunk in chunks]
-    total = 0
-    for _, size in sorted(steps):
-        total += size
-        if size > MAX_UNPACKED:
-            what = f'a chunk of bag {path}'
-            raise _too_large(what, MAX_UNPACKED)
-        if total > MAX_HELD:
-            what = f'what bag {path} says was recorded at one time'
-            raise _too_large(what, MAX_HELD)
-
-
-def _with_limit(unpack: Any) -> Any:
-    # What claims its size may not become larger than that either.
-    return lambda data, size: unpack(data, min(size, MAX_UNPACKED))
-
-
-storage_mcap.DECOMPRESSORS.update(lz4=_with_limit(unpack_lz4), zstd=_with_limit(unpack_zstd))
-vars(rosbag2_reader)['zstd'] = SimpleNamespace(decompress=unpack_zstd, open=_open)
-_STORAGE_SUFFIXES = ('.mcap', '.db3')
+_LOG = logging.getLogger(__name__)
+_KINDS = 'a rosbag2 folder, or a .mcap, .db3 or ROS 1 .bag file'
 _ONLY_MCAP = 'only MCAP files that were cut off can be repaired: copy it again, or record again'
 
 
-def check_looks_like_bag(path: Path) -> None:
-    """See that a path may be a bag, before it is read.
+class TopicInfo(NamedTuple):
+    """A topic of a bag."""
+
+    msgtype: str  # of its newest connection
+    msgcount: int
+
+
+class BagReader:
+    """The open files of a bag, as one. Made by `open_bag`."""
+
+    def __init__(self, path: Path, files: list[StorageFile]) -> None:
+        """Take the open files, in their order."""
+        self.path = path
+        self._files = files
+        self._owners = {id(c): file for file in files for c in file.connections}
+        self.connections = [c for file in files for c in file.connections if is_readable(c)]
+
+    @property
+    def foreign(self) -> list[Connection]:
+        """Connections whose messages are neither CDR nor of ROS 1."""
+        return [c for file in self._files for c in file.connections if not is_readable(c)]
+
+    @property
+    def topics(self) -> dict[str, TopicInfo]:
+        """What is known of each topic whose messages can be read, by its name."""
+        topics: dict[str, TopicInfo] = {}
+        for c in self.connections:
+            before = topics[c.topic].msgcount if c.topic in topics else 0
+            topics[c.topic] = TopicInfo(c.msgtype, before + c.count)
+        return topics
+
+    @property
+    def message_count(self) -> int:
+        """Messages that can be read."""
+        return sum(connection.count for connection in self.connections)
+
+    @property
+    def start_time(self) -> int:
+        """Receipt of the first message [ns]; 0: there is none."""
+        return min((file.start_ns for file in self._files if file.start_ns), default=0)
+
+    @property
+    def end_time(self) -> int:
+        """Receipt of the last message [ns]; 0: there is none."""
+        return max((file.end_ns for file in self._files), default=0)
+
+    @property
+    def duration(self) -> int:
+        """From the first to the last message [ns]."""
+        return self.end_time - self.start_time
+
+    def messages(
+        self, connections: Collection[Connection] | None = None
+    ) -> Iterator[tuple[Connection, int, bytes]]:
+        """Read messages in the order of their receipt.
+
+        Args:
+            connections: Whose messages to read; None: all.
+
+        Returns:
+            Iterator of connection, time of receipt [ns] and serialised message (CDR).
+
+        Raises:
+            BagError: The bag is damaged.
+        """
+        connections = self.connections if connections is None else connections
+        by_file: dict[int, list[Connection]] = {}
+        for connection in connections:
+            by_file.setdefault(id(self._owners[id(connection)]), []).append(connection)
+        converters = {
+            id(c): ros1_converter(c.msgtype, c.definition)
+            for c in connections
+            if c.encoding == ROS1
+        }
+        units = [
+            (file.start_ns, partial(file.messages, chosen))
+            for file in self._files
+            if (chosen := by_file.get(id(file)))
+        ]
+        for time_ns, connection, data in in_order_of_time(units):
+            if convert := converters.get(id(connection)):
+                yield connection, time_ns, convert(data)
+                continue
+            # metadata.yaml says whether messages are packed; their first bytes prove it.
+            is_packed = data[:4] == ZSTD_MAGIC
+            yield connection, time_ns, unpack_zstd(data) if is_packed else data
+
+    def store_of(self, connection: Connection) -> Typestore:
+        """Types with which the messages of a connection are read.
+
+        Raises:
+            BagError: They are defined neither in the bag nor here.
+        """
+        # Messages of ROS 1 were converted: the standard types read them.
+        is_ros1 = connection.encoding == ROS1
+        text, kind = ('', '') if is_ros1 else (connection.definition, connection.definition_format)
+        try:
+            return definition_store(connection.msgtype, text, kind)
+        except BagError as error:
+            msg = f'topic {connection.topic} of bag {self.path} cannot be read: {error}'
+            raise BagError(msg) from None
+
+
+def is_readable(connection: Connection) -> bool:
+    """Tell whether messages can be read at all: CDR, or ROS 1's own."""
+    return connection.encoding in {CDR, ROS1}
+
+
+def is_bag(path: Path) -> bool:
+    """Tell whether a path is a bag: a file of one, or a folder with some.
 
     Raises:
-        BagError: It is none, or was never closed; the message says what to do.
+        OSError: It cannot be read.
     """
-    if path.is_dir() and not (path / 'metadata.yaml').exists():
-        files = sorted(file for file in path.iterdir() if file.suffix in _STORAGE_SUFFIXES)
-        if files:
-            msg = (
-                f'bag {path} was not closed (no metadata.yaml): '
-                f'give {files[0]} itself, or run `ros2 bag reindex {path}`, '
-                f'or `embodied-r episodes recover {path}`'
-            )
-            raise BagError(msg)
-        msg = f'{path} is not a bag: expected a folder with metadata.yaml, or a .mcap or .db3 file'
-        raise BagError(msg)
-    # A pipe has the name of a bag but no end.
-    if not path.is_dir() and (not path.is_file() or path.suffix not in _STORAGE_SUFFIXES):
-        msg = f'{path} is not a bag: expected a rosbag2 folder, or a .mcap or .db3 file'
-        raise BagError(msg)
+    if path.is_dir():
+        return (path / 'metadata.yaml').exists() or bool(storage_files(path))
+    return is_storage_file(path)
 
 
-def advice(path: Path) -> str:
-    """What to do about a bag that cannot be read."""
+def storage_files(folder: Path) -> list[Path]:
+    """The files of bags in a folder, in the order of their numbers."""
+    files = [file for file in folder.iterdir() if storage_suffix(file) and file.is_file()]
+    names = {file.name for file in files}
+    # Of a file that was unpacked beside its packed form, one is enough.
+    return sorted((file for file in files if file.stem not in names), key=_number)
+
+
+def _number(file: Path) -> tuple[int, str]:
+    match = re.search(r'_([0-9]+)$', _stem(file))
+    return (int(match[1]) if match else 0), file.name
+
+
+def _stem(file: Path) -> str:
+    """Name of a file without the endings of bags."""
+    return file.name[: file.name.lower().rindex(storage_suffix(file))]
+
+
+def _split_name(file: Path) -> str:
+    """Name that all files of a split bag have in common."""
+    return re.sub(r'_[0-9]+$', '', _stem(file))
+
+
+def bag_files(path: Path) -> list[Path]:
+    """The files of a bag in their order.
+
+    Args:
+        path: A rosbag2 folder, or one file.
+
+    Raises:
+        BagError: It is no bag, lacks a file, or is several bags; the message says what to do.
+        OSError: It cannot be read.
+    """
+    if not path.exists():
+        msg = f'{path} does not exist: expected {_KINDS}'
+        raise BagError(msg)
     if not path.is_dir():
-        return _repair(path)
-    files = sorted(file for file in path.iterdir() if file.suffix in _STORAGE_SUFFIXES)
+        # A pipe has the name of a bag but no end.
+        if not is_storage_file(path):
+            msg = f'{path} is not a bag: expected {_KINDS}'
+            raise BagError(msg)
+        return [path]
+    files = storage_files(path)
+    listed = _listed_files(path)
+    if not files and not listed:
+        msg = f'{path} is not a bag: expected a folder with .mcap, .db3 or .bag files'
+        raise BagError(msg)
+    return _as_listed(path, files, listed) if listed else _of_one_bag(path, files)
+
+
+def _listed_files(folder: Path) -> list[str]:
+    """Names of files that metadata.yaml lists; none where it says nothing that can be read."""
     try:
-        value = parse_yaml((path / 'metadata.yaml').read_text())
-        names = [str(name) for name in value['rosbag2_bagfile_information']['relative_file_paths']]
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, TypeError, KeyError):
-        if files:
-            return (
-                f'its metadata.yaml is damaged: remove it, then run `ros2 bag reindex {path}` '
-                f'or give {files[0]} itself'
-            )
-        names = ['any .mcap or .db3 file']
-    if absent := [name for name in names if not (path / Path(name).name).exists()]:
-        return f'the folder lacks {absent[0]}: copy the whole folder again'
-    return _repair(path / names[0]) if names else _ONLY_MCAP
+        value = parse_yaml((folder / 'metadata.yaml').read_text())
+        names = value['rosbag2_bagfile_information']['relative_file_paths']
+        return [Path(str(name)).name for name in names]
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, TypeError, KeyError, ValueError):
+        return []
 
 
-def _repair(file: Path) -> str:
-    """How a file of a bag is repaired that may have been cut off."""
-    if file.suffix != '.mcap':
-        return _ONLY_MCAP
-    folder, first = str(file.parent), ''
-    is_of_a_bag = (file.parent / 'metadata.yaml').exists()
-    if not is_of_a_bag and len(list(file.parent.glob('*.mcap'))) > 1:
+def _as_listed(folder: Path, files: list[Path], listed: list[str]) -> list[Path]:
+    """The files that metadata.yaml lists, packed or not, and those of the same split bag."""
+    by_name = {file.name: file for file in files}
+    by_name |= {file.stem: file for file in files if file.stem in listed}
+    by_name |= {f'{file.name}.zstd': file for file in files}
+    absent = [name for name in listed if name not in by_name]
+    chosen = [by_name[name] for name in listed if name in by_name]
+    if files and not chosen:  # the files were renamed
+        return _of_one_bag(folder, files)
+    if absent:
+        msg = (
+            f'bag {folder} cannot be read: the folder lacks {absent[0]}: '
+            'copy the whole folder again'
+        )
+        raise BagError(msg)
+    splits = {_split_name(file) for file in chosen}
+    for file in files:
+        if file in chosen:
+            continue
+        if _split_name(file) in splits:
+            chosen.append(file)
+        else:
+            _LOG.warning('%s is left out: metadata.yaml of its folder does not list it', file)
+    return chosen
+
+
+def _of_one_bag(folder: Path, files: list[Path]) -> list[Path]:
+    groups = {(_split_name(file), storage_suffix(file)) for file in files}
+    if len(groups) > 1:
+        names = ', '.join(file.name for file in files[:4])
+        msg = (
+            f'{folder} has no metadata.yaml that lists its files, and they are of several bags '
+            f'({names}{", ..." if len(files) > 4 else ""}): give one of them'
+        )
+        raise BagError(msg)
+    return files
+
+
+def _advice(path: Path) -> str:
+    """What to do about a file of a bag that cannot be read; empty: nothing helps."""
+    if storage_suffix(path) == '.bag':
+        return ': where it was not closed, `rosbag reindex` of ROS 1 repairs it'
+    if storage_suffix(path) != '.mcap':
+        return f': {_ONLY_MCAP}'
+    folder, first = str(path.parent), ''
+    is_of_a_bag = (path.parent / 'metadata.yaml').exists()
+    if not is_of_a_bag and len(list(path.parent.glob('*.mcap'))) > 1:
         folder, first = 'FOLDER', 'move it to a folder of its own, where '
-    return f'if it was cut off, {first}`embodied-r episodes recover {folder}` repairs it'
+    return f': {first}`embodied-r episodes recover {folder}` repairs what was cut off'
 
 
 Value = TypeVar('Value')
 
 
 def read_values(
-    reader: AnyReader, topics: Iterable[str], convert: Callable[[Any], Value]
+    reader: BagReader, topics: Iterable[str], convert: Callable[[Any], Value]
 ) -> Iterator[Value]:
     """Read the messages of some topics, converted, in the order of their receipt.
 
@@ -206,7 +291,7 @@ def read_values(
             raise
         except (ArithmeticError, ValueError) as error:
             text = (
-                f'bag {reader.paths[0]} has a damaged message: topic {topic}, received at '
+                f'bag {reader.path} has a damaged message: topic {topic}, received at '
                 f'{stamp_ns}: {error}'
             )
             raise BagError(text) from None
@@ -214,40 +299,69 @@ def read_values(
 
 
 @contextmanager
-def open_bag(path: Path) -> Iterator[AnyReader]:
-    """Open a rosbag2 folder, or a bare .mcap or .db3 file, for reading.
+def open_bag(path: Path) -> Iterator[BagReader]:
+    """Open a rosbag2 folder, or a file of one, or a bag of ROS 1, for reading.
+
+    Topics whose messages are of another encoding are left out, and a line says so.
 
     Raises:
-        BagError: It is missing, not a bag, empty, cut off, was never closed, or unpacks to more
-            than a recorder writes.
+        BagError: It is missing, not a bag, empty, cut off, or unpacks to more than a recorder
+            writes.
     """
-    if not path.exists():
-        msg = f'{path} does not exist: expected a rosbag2 folder, or a .mcap or .db3 file'
-        raise BagError(msg)
-    check_looks_like_bag(path)
-    reader = None
+    files: list[StorageFile] = []
+    with tempfile.TemporaryDirectory(prefix='embodied-r-bag-') as scratch:
+        try:
+            try:
+                for number, file in enumerate(bag_files(path)):
+                    place = Path(scratch) / str(number)
+                    place.mkdir()
+                    files.append(_open_file(path, file, place))
+            except OSError as error:
+                msg = f'bag {path} cannot be read: {error.strerror or error}'
+                raise BagError(msg) from None
+            reader = BagReader(path, files)
+            _tell_foreign(reader)
+            yield reader
+        finally:
+            for opened in files:
+                opened.close()
+
+
+def _open_file(bag: Path, path: Path, scratch: Path) -> StorageFile:
+    what = f'bag {bag}' if bag == path else f'file {path.name} of bag {bag}'
     try:
-        reader = AnyReader([path], default_typestore=embodied_typestore())
-        reader.open()
+        return open_storage(path, scratch)
+    except DamagedFileError as error:
+        msg = f'{what} cannot be read: {error}{_advice(path)}'
+        raise BagError(msg) from None
     except BagError as error:
-        msg = f'bag {path} cannot be read: {error}'
+        msg = f'{what} cannot be read: {error}'
         raise BagError(msg) from None
+    except OSError:
+        raise
     except Exception as error:  # whatever a damaged file makes of the parser
-        msg = f'bag {path} cannot be read ({_reason(error)}): {advice(path)}'
+        msg = f'{what} cannot be read ({_reason(error)}){_advice(path)}'
         raise BagError(msg) from None
-    try:
-        check_chunks(reader)
-        yield reader
-    finally:
-        reader.close()
 
 
-def topics_of_type(reader: AnyReader, *type_names: str) -> list[str]:
+def _tell_foreign(reader: BagReader) -> None:
+    for connection in reader.foreign:
+        if connection.count:
+            _LOG.warning(
+                'topic %s of bag %s is left out: its %d messages are %s, not CDR',
+                connection.topic,
+                reader.path,
+                connection.count,
+                connection.encoding or 'of an unknown encoding',
+            )
+
+
+def topics_of_type(reader: BagReader, *type_names: str) -> list[str]:
     """Names of the topics that have one of the types, in alphabetical order."""
     return sorted({c.topic for c in reader.connections if c.msgtype in type_names})
 
 
-def read_messages(reader: AnyReader, topics: Iterable[str]) -> Iterator[tuple[str, int, Any]]:
+def read_messages(reader: BagReader, topics: Iterable[str]) -> Iterator[tuple[str, int, Any]]:
     """Read the messages of some topics in the order of their receipt.
 
     Args:
@@ -261,56 +375,59 @@ def read_messages(reader: AnyReader, topics: Iterable[str]) -> Iterator[tuple[st
         BagError: A topic is not in the bag or has other messages than its type says, or (while
             iterating) a message is damaged.
     """
-    names = tuple(topics)
-    types = {c.topic: c.msgtype for c in reader.connections}
-    messages = read_serialized(reader, names)
-    for topic in names:
-        check_definition(reader, topic, types[topic])
-    return _deserialize(reader, messages, types)
+    connections = _connections(reader, topics)
+    stores = {id(c): reader.store_of(c) for c in connections}
+    for c in connections:
+        check_definition(reader.path, c.topic, c.msgtype, stores[id(c)])
+    return _deserialize(reader, connections, stores)
 
 
-def read_serialized(reader: AnyReader, topics: Iterable[str]) -> Iterator[tuple[str, int, bytes]]:
+def read_serialized(reader: BagReader, topics: Iterable[str]) -> Iterator[tuple[str, int, bytes]]:
     """Read the messages of some topics like `read_messages`, as they are in the bag (CDR).
 
     Raises:
         BagError: A topic is not in the bag, or (while iterating) the bag is damaged.
     """
+    return (
+        (connection.topic, time_ns, data)
+        for connection, time_ns, data in _messages(reader, _connections(reader, topics))
+    )
+
+
+def _connections(reader: BagReader, topics: Iterable[str]) -> list[Connection]:
     names = set(topics)
     own_names = {connection.topic for connection in reader.connections}
     if absent := sorted(names - own_names):
         msg = (
-            f'bag {reader.paths[0]} has no topic {absent[0]!r}: it has '
+            f'bag {reader.path} has no topic {absent[0]!r}: it has '
             f'{", ".join(sorted(own_names)) or "none"}'
         )
         raise BagError(msg)
-    return _messages(reader, [c for c in reader.connections if c.topic in names])
+    return [c for c in reader.connections if c.topic in names]
 
 
 def _messages(
-    reader: AnyReader, connections: list[Connection]
-) -> Iterator[tuple[str, int, bytes]]:
-    if not connections:
-        return
+    reader: BagReader, connections: list[Connection]
+) -> Iterator[tuple[Connection, int, bytes]]:
     try:
-        for connection, stamp_ns, data in reader.messages(connections):
-            yield connection.topic, stamp_ns, data
+        yield from reader.messages(connections)
     except Exception as error:  # whatever a damaged file makes of the parser
         raise _damage_error(reader, error) from None
 
 
 def _deserialize(
-    reader: AnyReader, messages: Iterator[tuple[str, int, bytes]], types: Mapping[str, str]
+    reader: BagReader, connections: list[Connection], stores: dict[int, Typestore]
 ) -> Iterator[tuple[str, int, Any]]:
-    for topic, stamp_ns, data in messages:
+    for connection, time_ns, data in _messages(reader, connections):
         try:
-            msg = reader.deserialize(data, types[topic])
+            msg = stores[id(connection)].deserialize_cdr(data, connection.msgtype)
         except Exception as error:  # whatever a damaged message makes of the parser
             raise _damage_error(reader, error) from None
-        yield topic, stamp_ns, msg
+        yield connection.topic, time_ns, msg
 
 
-def _damage_error(reader: AnyReader, error: Exception) -> BagError:
-    return BagError(f'bag {reader.paths[0]} has a damaged message ({_reason(error)})')
+def _damage_error(reader: BagReader, error: Exception) -> BagError:
+    return BagError(f'bag {reader.path} has a damaged message ({_reason(error)})')
 
 
 def _reason(error: Exception) -> str:

@@ -5,18 +5,27 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import partial
+from itertools import count
+import logging
 import math
 import os
 from pathlib import Path
 import re
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
 import cv2
-from embodied_r_ros.bags.images import bag_images, camera_info_topic, choose_image_topic
+from embodied_r_ros.bags.images import (
+    bag_images,
+    camera_info_topic,
+    choose_image_topic,
+    Damage,
+)
 from embodied_r_ros.bags.message_types import BagMessageFactory
 from embodied_r_ros.bags.messages import encoded_image_to_msg
-from embodied_r_ros.bags.reader import open_bag, topics_of_type
+from embodied_r_ros.bags.reader import is_bag, open_bag, topics_of_type
+from embodied_r_ros.bags.storage import pointer_advice
 from embodied_r_ros.bags.writer import BagWriter, SENSOR_DATA_QOS
 from embodied_r_ros.common.errors import ImageError, SourceError
 from embodied_r_ros.common.prefetch import done_ahead
@@ -26,6 +35,7 @@ from embodied_r_ros.types.images import (
     EncodedImage,
     image_format,
     StampedImage,
+    Stretch,
 )
 from embodied_r_ros.types.units import NS_PER_S
 import numpy as np
@@ -33,9 +43,12 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from numpy.typing import NDArray
+
+_LOG = logging.getLogger(__name__)
 DEFAULT_RATE_HZ = 10.0
-_BAG_SUFFIXES = {'.mcap', '.db3'}
-_IMAGE_SUFFIXES = {'.jpg', '.jpeg', '.png'}
+_IMAGE_SUFFIXES = {'.jpg', '.jpeg', '.png', '.webp', '.bmp', '.tif', '.tiff'}
+_START_BYTES = 64  # of a file, which are looked at
 # What lies outside is a container's mistake, not a camera's rate.
 _RATES_HZ = (0.001, 1000.0)
 
@@ -69,7 +82,7 @@ class ImageSource:
 def open_source(
     path: Path | str, topic: str | None = None, rate_hz: float | None = None
 ) -> Iterator[ImageSource]:
-    """Open a video file, a folder of images, a rosbag2 folder, or a bare .mcap or .db3 file.
+    """Open a video file, a folder of images, or a bag: a folder, or a file of ROS 2 or ROS 1.
 
     Args:
         path: What to open.
@@ -102,21 +115,18 @@ def open_source(
         images = _folder_images(files, rate_hz or DEFAULT_RATE_HZ)
         yield ImageSource(path.name, kind, len(files), images)
     else:
-        with _video(path) as capture:
-            frames = capture.get(cv2.CAP_PROP_FRAME_COUNT)
-            # Containers lie about their length, so that it is good for a progress bar only.
-            frame_count = int(frames) if 0 < frames < 1e9 else None
-            yield ImageSource(path.name, kind, frame_count, _video_images(capture, rate_hz))
+        with _video(path, rate_hz) as (frame_count, images):
+            yield ImageSource(path.name, kind, frame_count, images)
 
 
 def _kind(path: Path) -> str:
     if not path.exists():
-        msg = f'{path} does not exist: expected a video, a folder of images, or a bag'
+        what = 'is a broken link' if path.is_symlink() else 'does not exist'
+        msg = f'{path} {what}: expected a video, a folder of images, or a bag'
         raise SourceError(msg)
+    if is_bag(path):
+        return 'bag'
     if path.is_dir():
-        names = {file.name: file.suffix.lower() for file in path.iterdir()}
-        if 'metadata.yaml' in names or _BAG_SUFFIXES & set(names.values()):
-            return 'bag'
         return 'folder'
     if not path.is_file():  # a pipe or a device, which may have no end or no beginning
         msg = f'{path} is neither a file nor a folder: expected a video, or a folder or bag'
@@ -124,90 +134,187 @@ def _kind(path: Path) -> str:
     if path.suffix.lower() in _IMAGE_SUFFIXES:
         msg = f'{path} is a single image: give the folder that it is in'
         raise SourceError(msg)
-    return 'bag' if path.suffix.lower() in _BAG_SUFFIXES else 'video'
+    return 'video'
 
 
 def _image_files(folder: Path) -> list[Path]:
-    files = [
+    """The images of a folder in the order of their names; what is none by its name is told."""
+    named = [
         file
         for file in folder.iterdir()
         if file.suffix.lower() in _IMAGE_SUFFIXES and not file.name.startswith('.')
     ]
+    files = [file for file in named if file.is_file()]
+    if others := sorted(file.name for file in named if file not in set(files)):
+        text = (
+            '%d of %d images of %s are left out: they are folders or broken links; the first: %s'
+        )
+        _LOG.warning(text, len(others), len(named), folder, others[0])
     if not files:
+        inner = next((child for child in sorted(folder.iterdir()) if child.is_dir()), None)
+        hint = f'; it has folders, such as {inner.name}: give one of them' if inner else ''
         msg = (
-            f'{folder} has no images: expected files named .jpg, .jpeg or .png, '
-            'or a rosbag2 folder with metadata.yaml'
+            f'{folder} has no images: expected files named '
+            f'{", ".join(sorted(_IMAGE_SUFFIXES))}, or a bag{hint}'
         )
         raise SourceError(msg)
-    return sorted(files, key=_natural_order)
+    are_times = all(re.fullmatch(r'[0-9]+\.[0-9]+', file.stem) for file in files)
+    return sorted(files, key=partial(_natural_order, are_times=are_times))
 
 
-def _natural_order(file: Path) -> list[tuple[int, str]]:
-    """Sort key in which image2 comes before image10."""
-    parts = re.split(r'(\d+)', file.name)
-    return [(int(part), '') if part.isdigit() else (0, part) for part in parts]
+def _natural_order(file: Path, *, are_times: bool) -> list[tuple[Decimal, str]]:
+    """Sort key in which image2 comes before image10, and a time of 1.25 s before one of 1.5 s.
+
+    A number with decimals is a time where all names are such, or where it is long enough for
+    seconds since 1970.
+    """
+    number = r'([0-9]+\.[0-9]+|[0-9]+)' if are_times else r'([0-9]{9,}\.[0-9]+|[0-9]+)'
+    parts = re.split(number, file.stem)
+    key = [(Decimal(part), '') if i % 2 else (Decimal(0), part) for i, part in enumerate(parts)]
+    return [*key, (Decimal(0), file.suffix)]
 
 
 def _folder_images(files: list[Path], rate_hz: float) -> Iterator[StampedImage]:
-    return done_ahead(
-        partial(_read_image, file, index, round(index / rate_hz * NS_PER_S))
-        for index, file in enumerate(files)
-    )
+    damage = Damage(f'folder {files[0].parent}')
+    stretch = Stretch()
+    try:
+        for image in done_ahead(
+            partial(_read_image, file, index, round(index / rate_hz * NS_PER_S), stretch, damage)
+            for index, file in enumerate(files)
+        ):
+            if image:
+                yield image
+        damage.check_any_left()
+    finally:
+        damage.tell()
 
 
-def _read_image(file: Path, index: int, stamp_ns: int) -> StampedImage:
+def _read_image(
+    file: Path, index: int, stamp_ns: int, stretch: Stretch, damage: Damage
+) -> StampedImage | None:
+    """The image of a file; None: it is damaged.
+
+    Raises:
+        SourceError: Too many are.
+    """
     try:
         data = file.read_bytes()
-        image = decode_image(data)
+        if why := pointer_advice(data[:_START_BYTES]):
+            msg = f'{file} cannot be read: {why}'
+            raise SourceError(msg)
+        image = decode_image(data, stretch, is_upright=True)
     except (OSError, ImageError) as error:
-        msg = f'{file} cannot be read: {error}'
-        raise SourceError(msg) from None
-    encoded = EncodedImage(data, 'jpeg') if image_format(data) == 'jpeg' else None
+        damage.leave_out(file.name, error)
+        return None
+    damage.count()
+    # A photo that was turned upright is not what its bytes are.
+    is_plain = image_format(data) == 'jpeg' and b'Exif' not in data[:_START_BYTES]
+    encoded = EncodedImage(data, 'jpeg') if is_plain else None
     return StampedImage(index, stamp_ns, image, encoded=encoded)
 
 
 @contextmanager
-def _video(path: Path) -> Iterator[cv2.VideoCapture]:
+def _video(
+    path: Path, rate_hz: float | None
+) -> Iterator[tuple[int | None, Iterator[StampedImage]]]:
+    """Open a video: its expected number of images, and the images.
+
+    Raises:
+        SourceError: It is none, or of a codec that cannot be decoded here.
+    """
     with path.open('rb') as file:
         start = file.read(1024)
     if not start:
         msg = f'{path} is empty (0 bytes): expected a video'
         raise SourceError(msg)
+    if why := pointer_advice(start):
+        msg = f'{path} cannot be read: {why}'
+        raise SourceError(msg)
     # FFmpeg and OpenCV write their own complaints to stderr, beside the one line that users get.
     os.environ.setdefault('OPENCV_FFMPEG_LOGLEVEL', '-8')
     log_level = cv2.setLogLevel(0) if hasattr(cv2, 'setLogLevel') else 0
-    capture = cv2.VideoCapture(str(path))
+    # A whole path, since a name with a colon would be taken for a protocol; and by FFmpeg alone,
+    # since OpenCV takes a name with a percent sign for a pattern of many files.
+    capture = cv2.VideoCapture(str(path.resolve()), cv2.CAP_FFMPEG)
     try:
         # FFmpeg plays text files as a terminal would show them.
         if not capture.isOpened() or _is_text(start):
             msg = f'{path} cannot be opened as a video: damaged, cut off, or another kind of file'
             raise SourceError(msg)
-        yield capture
+        is_frame, first = capture.read()
+        if is_frame:
+            frames = capture.get(cv2.CAP_PROP_FRAME_COUNT)
+            # Containers lie about their length, so that it is good for a progress bar only.
+            frame_count = int(frames) if 0 < frames < 1e9 else None
+            yield frame_count, _video_images(capture, first, rate_hz)
+        else:
+            yield None, _images_of_codec(path, _codec(capture), rate_hz)
     finally:
         capture.release()
         if hasattr(cv2, 'setLogLevel'):
             cv2.setLogLevel(log_level)
 
 
+def _codec(capture: cv2.VideoCapture) -> str:
+    """Name of a video's codec, four characters."""
+    code = int(capture.get(cv2.CAP_PROP_FOURCC))
+    return code.to_bytes(4, 'little', signed=code < 0).decode('ascii', 'replace').strip('\0 ')
+
+
+def _images_of_codec(path: Path, codec: str, rate_hz: float | None) -> Iterator[StampedImage]:
+    """Images of a video whose codec this OpenCV does not decode, such as AV1, by PyAV.
+
+    Raises:
+        SourceError: PyAV is not installed, or cannot decode it either.
+    """
+    try:
+        import av
+    except ImportError:
+        msg = (
+            f'{path} is a video of codec {codec!r}, which this OpenCV cannot decode: '
+            'pip install av, or convert it (ffmpeg -i IN -c:v libx264 OUT.mp4)'
+        )
+        raise SourceError(msg) from None
+    try:
+        with av.open(str(path.resolve())) as container:
+            stream = container.streams.video[0]
+            stream.thread_type = 'AUTO'
+            period_ns = round(
+                NS_PER_S / (rate_hz or float(stream.average_rate or DEFAULT_RATE_HZ))
+            )
+            stamp_ns = None
+            for index, frame in enumerate(container.decode(stream)):
+                own_ms = math.nan if rate_hz or frame.time is None else frame.time * 1e3
+                stamp_ns = _video_stamp_ns(stamp_ns, own_ms, period_ns)
+                yield StampedImage(index, stamp_ns, _upright(frame))
+    except (av.FFmpegError, IndexError) as error:
+        msg = f'{path} cannot be decoded (codec {codec!r}): {error}'
+        raise SourceError(msg) from None
+
+
+def _upright(frame: Any) -> NDArray[np.uint8]:
+    """A frame of PyAV as its container says that it is to be shown, BGR."""
+    image = np.asarray(frame.to_ndarray(format='bgr24'), np.uint8)
+    return np.ascontiguousarray(np.rot90(image, round(getattr(frame, 'rotation', 0) / 90) % 4))
+
+
 def _is_text(start: bytes) -> bool:
     return not set(start) & set(range(9)) and start.isascii()
 
 
-def _video_images(capture: cv2.VideoCapture, rate_hz: float | None) -> Iterator[StampedImage]:
+def _video_images(
+    capture: cv2.VideoCapture, first: NDArray[Any], rate_hz: float | None
+) -> Iterator[StampedImage]:
     period_ns = round(NS_PER_S / (rate_hz or _stated_rate_hz(capture) or DEFAULT_RATE_HZ))
-    index, stamp_ns = 0, 0
+    stamp_ns, is_frame, image = None, True, first
     # The stream ends where decoding ends; the container's frame count is not trusted.
-    while True:
+    for index in count():
+        own_ms = math.nan if rate_hz else capture.get(cv2.CAP_PROP_POS_MSEC)
+        stamp_ns = _video_stamp_ns(stamp_ns, own_ms, period_ns)
+        yield StampedImage(index, stamp_ns, np.asarray(image, np.uint8))
         is_frame, image = capture.read()
         if not is_frame:
             return
-        own_ms = math.nan if rate_hz else capture.get(cv2.CAP_PROP_POS_MSEC)
-        if index:
-            stamp_ns = _next_stamp_ns(stamp_ns, own_ms, period_ns)
-        elif math.isfinite(own_ms) and own_ms > 0:
-            stamp_ns = round(own_ms * 1e6)
-        yield StampedImage(index, stamp_ns, np.asarray(image, np.uint8))
-        index += 1
 
 
 def _stated_rate_hz(capture: cv2.VideoCapture) -> float | None:
@@ -216,11 +323,14 @@ def _stated_rate_hz(capture: cv2.VideoCapture) -> float | None:
     return rate_hz if _RATES_HZ[0] <= rate_hz <= _RATES_HZ[1] else None
 
 
-def _next_stamp_ns(previous_ns: int, own_ms: float, period_ns: int) -> int:
+def _video_stamp_ns(previous_ns: int | None, own_ms: float, period_ns: int) -> int:
     """Stamp of a video image: its own time where that goes on, else one period later."""
-    if math.isfinite(own_ms):
-        own_ns = round(own_ms * 1e6)
-        if NS_PER_S / _RATES_HZ[1] <= own_ns - previous_ns <= NS_PER_S / _RATES_HZ[0]:
+    own_ns = round(own_ms * 1e6) if math.isfinite(own_ms) else None
+    if previous_ns is None:
+        return max(0, own_ns or 0)
+    if own_ns is not None:
+        is_later = NS_PER_S / _RATES_HZ[1] <= own_ns - previous_ns
+        if is_later and own_ns - previous_ns <= NS_PER_S / _RATES_HZ[0]:
             return own_ns
     return previous_ns + period_ns
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import argparse
 from importlib import import_module
+import logging
 import os
 import signal
 import sys
 from typing import NoReturn, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
+from tqdm import tqdm
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,8 +61,32 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+class _Notes(logging.Handler):
+    """Prints what the package says beside its results, each line once, over progress bars."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._texts: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a line on stderr."""
+        text = ' '.join(record.getMessage().split())
+        if text not in self._texts:
+            self._texts.add(text)
+            tqdm.write(f'embodied-r: note: {text}', file=sys.stderr)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb and return the exit code."""
+    notes, log = _Notes(), logging.getLogger('embodied_r_ros')
+    log.addHandler(notes)
+    try:
+        return _run(arguments)
+    finally:
+        log.removeHandler(notes)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     # A signal to end is like an interrupt from the keyboard: what is begun is tidied up.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

@@ -30,6 +30,10 @@ class ImageError(EmbodiedRError, ValueError):
     """Bytes are not an image that may be decoded."""
 
 
+class UnsupportedImageError(ImageError):
+    """An image is whole, and of a kind that is no picture or cannot be decoded here."""
+
+
 class ModelError(EmbodiedRError, RuntimeError):
     """A model server failed, refused, or answered with something unusable."""
 

@@ -19,9 +19,9 @@ from embodied_r_ros.types.deltas import row_deltas, SemanticDelta
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from embodied_r_ros.bags.reader import BagReader
     from embodied_r_ros.types.answers import Answer
     from embodied_r_ros.types.episodes import AnswerLabel
-    from rosbags.highlevel import AnyReader
 
 _ANSWER = 'embodied_r_msgs/msg/Answer'
 _LABEL = 'embodied_r_msgs/msg/AnswerLabel'
@@ -40,7 +40,7 @@ class AnswerLog:
     memories: tuple[MemoryConfig, ...] = (MemoryConfig(),)
 
 
-def read_answer_log(reader: AnyReader, deltas: tuple[SemanticDelta, ...]) -> AnswerLog:
+def read_answer_log(reader: BagReader, deltas: tuple[SemanticDelta, ...]) -> AnswerLog:
     """Read the answers of a bag.
 
     Args:
@@ -62,7 +62,7 @@ def read_answer_log(reader: AnyReader, deltas: tuple[SemanticDelta, ...]) -> Ans
     )
 
 
-def _memories(reader: AnyReader) -> Iterator[MemoryConfig]:
+def _memories(reader: BagReader) -> Iterator[MemoryConfig]:
     """Memory settings that reasoners published with their provenance; oldest first."""
     topics = [t for t in topics_of_type(reader, _STRING) if t.endswith('/provenance')]
     for _, _, msg in read_messages(reader, topics):

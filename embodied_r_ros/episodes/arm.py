@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.arm.demonstration import ArmEpisode, Demonstration
     from embodied_r_ros.arm.robot import ArmSetup, Robot
+    from embodied_r_ros.bags.reader import BagReader
     from embodied_r_ros.types.deltas import SemanticDelta
     from embodied_r_ros.types.geometry import Intrinsics
-    from rosbags.highlevel import AnyReader
 
 Quaternion = tuple[float, float, float, float]
 
 
-def has_arm(reader: AnyReader, robot: Robot | None) -> bool:
+def has_arm(reader: BagReader, robot: Robot | None) -> bool:
     """Tell whether a bag says that it is of an arm, or is said to be."""
     return SETUP_TOPIC in reader.topics or bool(robot and robot.setup)
 
@@ -55,7 +55,7 @@ def keyframes_of_arm(path: Path, robot: Robot | None) -> KeyframeConfig | None:
 
 
 def ground_truth_deltas_of_arm(
-    reader: AnyReader, robot: Robot | None, arm: ArmEpisode, episode_id: str
+    reader: BagReader, robot: Robot | None, arm: ArmEpisode, episode_id: str
 ) -> list[SemanticDelta]:
     """Ground-truth deltas of a simulated demonstration; empty: the bag holds no truth.
 
@@ -70,7 +70,7 @@ def ground_truth_deltas_of_arm(
     return ground_truth_arm_deltas(truth, arm.camera, placing.look_every_s, episode_id)
 
 
-def read_arm_episode(reader: AnyReader, robot: Robot | None) -> ArmEpisode:
+def read_arm_episode(reader: BagReader, robot: Robot | None) -> ArmEpisode:
     """Read the one demonstration of a bag.
 
     Args:
@@ -98,22 +98,22 @@ def read_arm_episode(reader: AnyReader, robot: Robot | None) -> ArmEpisode:
     )
 
 
-def _camera(reader: AnyReader, setup: ArmSetup) -> tuple[Pose | None, Intrinsics | None]:
+def _camera(reader: BagReader, setup: ArmSetup) -> tuple[Pose | None, Intrinsics | None]:
     """Pose of the camera's optical frame in the task frame, and its intrinsics, where known."""
     if not setup.image_topic and not topics_of_type(reader, *IMAGE_TYPES):
         # A demonstration of ours without images has the frame of its camera all the same.
-        where = TransformPoses(reader, '').pose_in(setup.frame_id, CAMERA_FRAME, 0)
+        where = TransformPoses(reader, ()).pose_in(setup.frame_id, CAMERA_FRAME, 0)
         return where if isinstance(where, Pose) else None, None
     topic = choose_image_topic(reader, setup.image_topic or None)
     frame = _first(reader, topic, lambda msg: str(msg.header.frame_id))
     # A camera that moves has no words for axes, so only static transforms count.
-    pose = TransformPoses(reader, '').pose_in(setup.frame_id, frame, 0) if frame else None
+    pose = TransformPoses(reader, ()).pose_in(setup.frame_id, frame, 0) if frame else None
     about = camera_info_topic(reader, topic)
     intrinsics = _first(reader, about, intrinsics_from_camera_info) if about else None
     return pose if isinstance(pose, Pose) else None, intrinsics
 
 
-def _first(reader: AnyReader, topic: str, convert: Any) -> Any:
+def _first(reader: BagReader, topic: str, convert: Any) -> Any:
     """A value of the first message of a topic; None: there is none."""
     return next(iter(read_values(reader, [topic], convert)), None)
 

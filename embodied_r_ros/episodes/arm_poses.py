@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from embodied_r_ros.arm.robot import ArmSetup
+    from embodied_r_ros.bags.reader import BagReader
     from embodied_r_ros.types.poses import NoPose
     from numpy.typing import NDArray
-    from rosbags.highlevel import AnyReader
 
 # What is older was not known any more when an image was taken.
 MAX_AGE_NS = 200_000_000
@@ -42,7 +42,7 @@ class Series:
 
 
 def read_series(
-    reader: AnyReader, topic: str, convert: Callable[[Any], tuple[int, Sequence[float]] | None]
+    reader: BagReader, topic: str, convert: Callable[[Any], tuple[int, Sequence[float]] | None]
 ) -> Series:
     """Read a topic whose messages become a stamp [ns] and as many numbers each.
 
@@ -64,12 +64,12 @@ def read_series(
             stamps.append(stamp_ns)
             values.append(numbers)
     if not stamps and not passed_over:
-        msg = f'topic {topic} of bag {reader.paths[0]} has no messages: expected some'
+        msg = f'topic {topic} of bag {reader.path} has no messages: expected some'
         raise BagError(msg)
     return Series(np.array(stamps, np.int64), np.array(values, np.float64))
 
 
-def only_topic(reader: AnyReader, type_name: str, chosen: str, setting: str) -> str | None:
+def only_topic(reader: BagReader, type_name: str, chosen: str, setting: str) -> str | None:
     """The topic that was chosen, else the only one of a type; None: there is none.
 
     Raises:
@@ -80,14 +80,14 @@ def only_topic(reader: AnyReader, type_name: str, chosen: str, setting: str) -> 
         match = next((name for name in topics if name.lstrip('/') == chosen.lstrip('/')), None)
         if match is None:
             msg = (
-                f'{reader.paths[0]} has no topic {chosen!r} of {type_name}: it has '
+                f'{reader.path} has no topic {chosen!r} of {type_name}: it has '
                 f'{", ".join(topics) or "none"} (setting {setting})'
             )
             raise BagError(msg)
         return match
     if len(topics) > 1:
         msg = (
-            f'{reader.paths[0]} has {len(topics)} topics of {type_name} ({", ".join(topics)}): '
+            f'{reader.path} has {len(topics)} topics of {type_name} ({", ".join(topics)}): '
             f'name one as {setting} in the file of --setup'
         )
         raise BagError(msg)
@@ -100,7 +100,7 @@ PoseTable = tuple['NDArray[np.float64]', 'NDArray[np.bool_]']
 
 
 def tool_poses(
-    reader: AnyReader, setup: ArmSetup, stamps_ns: NDArray[np.int64], joints: Series | None
+    reader: BagReader, setup: ArmSetup, stamps_ns: NDArray[np.int64], joints: Series | None
 ) -> PoseTable:
     """Poses of the end effector in the task frame (N, 7), and which are known (N,).
 
@@ -127,13 +127,13 @@ def tool_poses(
     if joints and setup.poses in ('auto', 'urdf'):
         return _from_joints(reader, setup, joints).at(stamps_ns)
     msg = (
-        f'{reader.paths[0]} does not tell where the end effector is (poses: {setup.poses}): '
+        f'{reader.path} does not tell where the end effector is (poses: {setup.poses}): '
         f'expected a topic of {_POSES}, transforms, or joint states with a URDF'
     )
     raise BagError(msg)
 
 
-def _from_topic(reader: AnyReader, topic: str, setup: ArmSetup) -> Series:
+def _from_topic(reader: BagReader, topic: str, setup: ArmSetup) -> Series:
     def convert(msg: Any) -> tuple[int, tuple[float, ...]]:
         frame = msg.header.frame_id.lstrip('/')
         if frame != setup.frame_id:
@@ -159,8 +159,8 @@ class _ToolTransforms:
         self._source = source
         self._fixed = setup.frame_id
 
-    def take(self, msg: Any) -> int:
-        return self._source.take(msg)
+    def take(self, msg: Any, received_ns: int) -> int:
+        return self._source.take(msg, received_ns)
 
     def reaches(self, frame_id: str, stamp_ns: int) -> bool:
         return self._source.reaches_between(self._fixed, frame_id, stamp_ns)
@@ -170,7 +170,7 @@ class _ToolTransforms:
 
 
 def _from_transforms(
-    reader: AnyReader, source: TransformPoses, setup: ArmSetup, stamps_ns: NDArray[np.int64]
+    reader: BagReader, source: TransformPoses, setup: ArmSetup, stamps_ns: NDArray[np.int64]
 ) -> PoseTable:
     keys = [(int(stamp), setup.tool_frame) for stamp in stamps_ns]
     poses_by_key = poses_at(reader, _ToolTransforms(source, setup), keys)
@@ -178,7 +178,7 @@ def _from_transforms(
     is_known = np.array([isinstance(pose, Pose) for pose in poses])
     if not is_known.any():
         reason = next((pose.reason for pose in poses if not isinstance(pose, Pose)), 'no stamps')
-        msg = f'transforms of {reader.paths[0]} do not tell where the end effector is: {reason}'
+        msg = f'transforms of {reader.path} do not tell where the end effector is: {reason}'
         raise BagError(msg)
     nowhere = (np.nan,) * 7
     numbers = [
@@ -188,7 +188,7 @@ def _from_transforms(
     return np.array(numbers, np.float64), is_known
 
 
-def _from_joints(reader: AnyReader, setup: ArmSetup, joints: Series) -> Series:
+def _from_joints(reader: BagReader, setup: ArmSetup, joints: Series) -> Series:
     """Forward kinematics by the URDF of the robot."""
     robot = _robot(reader, setup)
     for link in (setup.tool_frame, *(f'joint {name}' for name in setup.joints)):
@@ -206,7 +206,7 @@ def _from_joints(reader: AnyReader, setup: ArmSetup, joints: Series) -> Series:
     return Series(joints.stamps_ns, np.array(poses))
 
 
-def _robot(reader: AnyReader, setup: ArmSetup) -> Any:
+def _robot(reader: BagReader, setup: ArmSetup) -> Any:
     """The robot of a URDF file, or of that in the bag."""
     try:
         from yourdfpy import URDF
@@ -218,7 +218,7 @@ def _robot(reader: AnyReader, setup: ArmSetup) -> Any:
         read = read_values(reader, [_DESCRIPTION], lambda msg: str(msg.data).encode())
         texts = list(read)[:1]
     if not texts:
-        where = setup.urdf or f'topic {_DESCRIPTION} of {reader.paths[0]}'
+        where = setup.urdf or f'topic {_DESCRIPTION} of {reader.path}'
         msg = f'there is no URDF ({where}): poses from joint states need one, as urdf: FILE'
         raise ConfigError(msg)
     try:
@@ -228,14 +228,14 @@ def _robot(reader: AnyReader, setup: ArmSetup) -> Any:
         raise ConfigError(msg) from None
 
 
-def _base(reader: AnyReader, setup: ArmSetup, link: str) -> Pose:
+def _base(reader: BagReader, setup: ArmSetup, link: str) -> Pose:
     """Pose of the robot's first link in the task frame, by static transforms."""
     if setup.frame_id == link:
         return Pose((0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 1.0), link)
-    base = TransformPoses(reader, '').pose_in(setup.frame_id, link, 0)
+    base = TransformPoses(reader, ()).pose_in(setup.frame_id, link, 0)
     if not isinstance(base, Pose):
         msg = (
-            f'{reader.paths[0]} does not tell where {link!r} is in {setup.frame_id!r} '
+            f'{reader.path} does not tell where {link!r} is in {setup.frame_id!r} '
             f'({base.reason}): set frame_id to {link!r}'
         )
         raise BagError(msg)

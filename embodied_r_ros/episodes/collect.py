@@ -44,11 +44,11 @@ from embodied_r_ros.types.images import encode_image, EncodedImage
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from embodied_r_ros.bags.reader import BagReader
     from embodied_r_ros.episodes.inspect import BagDigest
     from embodied_r_ros.keyframes.selector import Keyframe
     from embodied_r_ros.perception.perceiver import Perceiver
     from embodied_r_ros.types.deltas import ModelInfo
-    from rosbags.highlevel import AnyReader
     from rosbags.interfaces import Qos
 
 _COMPRESSED = 'sensor_msgs/msg/CompressedImage'
@@ -61,7 +61,7 @@ _SUFFIX = '/compressed'
 class Copies:
     """Messages that go from a camera bag into its episode."""
 
-    def __init__(self, reader: AnyReader, image_topic: str, *, with_images: bool) -> None:
+    def __init__(self, reader: BagReader, image_topic: str, *, with_images: bool) -> None:
         """Find what there is: odometry, transforms, intrinsics, truth and, if wanted, images.
 
         Args:
@@ -103,7 +103,7 @@ class Copies:
                 yield received_ns, topic, data
 
     def _compress(self, data: bytes, received_ns: int) -> bytes:
-        msg: Any = self._reader.deserialize(data, _RAW)
+        msg: Any = embodied_typestore().deserialize_cdr(data, _RAW)
         try:
             image = encode_image(raw_image(msg))
         except ImageError as error:
@@ -234,7 +234,7 @@ def _write(folder: Path, notes: dict[str, str], events: _Events, copies: Copies)
 class _Events:
     """The messages of recorder and nodes, made offline: time [ns], topic, serialised message."""
 
-    def __init__(self, reader: AnyReader, topic: str, config: CollectConfig, name: str) -> None:
+    def __init__(self, reader: BagReader, topic: str, config: CollectConfig, name: str) -> None:
         self.perceiver = config.make_perceiver()
         self.keyframes = self.failed = 0
         self._reader = reader
@@ -271,7 +271,7 @@ class _Events:
             yield time_ns, '/semantic_delta', _cdr(delta_to_msg(_FACTORY, delta), _DELTA)
         if self.failed == self.keyframes:
             why = f'all {self.keyframes} keyframes' if self.keyframes else 'there are no images'
-            msg = f'bag {self._reader.paths[0]}: nothing could be perceived ({why})'
+            msg = f'bag {self._reader.path}: nothing could be perceived ({why})'
             raise BagError(msg)
 
     def end(self) -> tuple[int, str, bytes]:
@@ -296,7 +296,7 @@ class _Events:
         return 0
 
 
-def _start_mark(reader: AnyReader, name: str) -> EpisodeMark:
+def _start_mark(reader: BagReader, name: str) -> EpisodeMark:
     """The start mark of the bag, as that of a simulation has one; else one of our own."""
     topics = topics_of_type(reader, _MARK)
     for mark in read_values(reader, topics, mark_from_msg):

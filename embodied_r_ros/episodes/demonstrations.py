@@ -20,16 +20,16 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from embodied_r_ros.bags.reader import BagReader
     from embodied_r_ros.types.episodes import EpisodeMark
     from numpy.typing import NDArray
-    from rosbags.highlevel import AnyReader
 
 _JOINTS, _POSES = 'sensor_msgs/msg/JointState', 'geometry_msgs/msg/PoseStamped'
 _MARKS = 'embodied_r_msgs/msg/EpisodeMark'
 _USUAL_JOINTS = '/joint_states'
 
 
-def setup_of(reader: AnyReader) -> ArmSetup:
+def setup_of(reader: BagReader) -> ArmSetup:
     """The setup that a bag states; the defaults where it states none.
 
     Raises:
@@ -42,7 +42,7 @@ def setup_of(reader: AnyReader) -> ArmSetup:
     return ArmSetup()
 
 
-def read_demonstration(reader: AnyReader, setup: ArmSetup | None = None) -> Demonstration:
+def read_demonstration(reader: BagReader, setup: ArmSetup | None = None) -> Demonstration:
     """Read the one demonstration of a bag.
 
     The stamps are those of the camera's images, without images those of the joint states, and
@@ -70,7 +70,7 @@ def read_demonstration(reader: AnyReader, setup: ArmSetup | None = None) -> Demo
         fresh = fresh & is_fresh
         columns.append(values)
     if not fresh.any():
-        msg = f'{reader.paths[0]} has no stamp at which pose, joints and gripper are all known'
+        msg = f'{reader.path} has no stamp at which pose, joints and gripper are all known'
         raise BagError(msg)
     joint_speeds, opening = (None if values is None else values[fresh] for values in columns)
     episode_id, task = _name_and_task(reader, marks)
@@ -80,13 +80,13 @@ def read_demonstration(reader: AnyReader, setup: ArmSetup | None = None) -> Demo
         orientations=_orientations(poses[fresh, 3:]),
         openings=None if opening is None else opening[:, 0],
         joint_speeds=joint_speeds,
-        episode_id=episode_id or reader.paths[0].stem,
+        episode_id=episode_id or reader.path.stem,
         task=task or setup.task,
         frame_id=setup.frame_id,
     )
 
 
-def _joint_topic(reader: AnyReader, setup: ArmSetup) -> str | None:
+def _joint_topic(reader: BagReader, setup: ArmSetup) -> str | None:
     """The joint states of the arm: as set up, the usual topic, or the only one."""
     chosen = setup.joint_topic
     if not chosen and _USUAL_JOINTS in topics_of_type(reader, _JOINTS):
@@ -94,7 +94,7 @@ def _joint_topic(reader: AnyReader, setup: ArmSetup) -> str | None:
     return only_topic(reader, _JOINTS, chosen, 'joint_topic')
 
 
-def _joints(reader: AnyReader, topic: str, setup: ArmSetup) -> tuple[Series | None, Series | None]:
+def _joints(reader: BagReader, topic: str, setup: ArmSetup) -> tuple[Series | None, Series | None]:
     """Positions and speeds of the arm's joints over time; None: it records no joints."""
     names = setup.joints or _arm_joints(reader, topic, setup)
     if not names:
@@ -112,7 +112,7 @@ def _joints(reader: AnyReader, topic: str, setup: ArmSetup) -> tuple[Series | No
     return positions, _differences(positions) if np.isnan(speeds.values).any() else speeds
 
 
-def _arm_joints(reader: AnyReader, topic: str, setup: ArmSetup) -> tuple[str, ...]:
+def _arm_joints(reader: BagReader, topic: str, setup: ArmSetup) -> tuple[str, ...]:
     """All joints of the first message of a topic that has others than those of the gripper."""
     for names in read_values(reader, [topic], lambda msg: tuple(map(str, msg.name))):
         if others := tuple(name for name in names if name not in setup.gripper_joints):
@@ -128,7 +128,7 @@ def _differences(positions: Series) -> Series:
     return Series(positions.stamps_ns, np.gradient(positions.values, seconds, axis=0))
 
 
-def _openings(reader: AnyReader, topic: str | None, setup: ArmSetup) -> Series | None:
+def _openings(reader: BagReader, topic: str | None, setup: ArmSetup) -> Series | None:
     """Opening of the gripper over time, 0 closed to 1 open; None: it is not recorded."""
     if not setup.gripper_joints or not topic:
         return None
@@ -142,7 +142,7 @@ def _openings(reader: AnyReader, topic: str | None, setup: ArmSetup) -> Series |
 
 
 def _joint_series(
-    reader: AnyReader,
+    reader: BagReader,
     topic: str,
     names: Sequence[str],
     numbers: Callable[[Any, Sequence[int]], list[float]],
@@ -185,7 +185,7 @@ def _orientations(turns: NDArray[np.float64]) -> NDArray[np.float64] | None:
 
 
 def _within(
-    stamps: NDArray[np.int64], marks: Sequence[EpisodeMark], reader: AnyReader
+    stamps: NDArray[np.int64], marks: Sequence[EpisodeMark], reader: BagReader
 ) -> NDArray[np.int64]:
     """The stamps from the start of the episode to its stop, where these are marked."""
     begin, end = (
@@ -196,14 +196,14 @@ def _within(
     inside = inside[inside <= end[-1]] if end else inside
     if not len(inside):
         msg = (
-            f'{reader.paths[0]} has nothing between the start and the stop of its episode: '
+            f'{reader.path} has nothing between the start and the stop of its episode: '
             'expected marks and messages by one clock'
         )
         raise BagError(msg)
     return inside
 
 
-def _clock(reader: AnyReader, setup: ArmSetup, joints: Series | None) -> NDArray[np.int64]:
+def _clock(reader: BagReader, setup: ArmSetup, joints: Series | None) -> NDArray[np.int64]:
     """The stamps that samples are taken at. Shape (N,)."""
     if setup.image_topic or topics_of_type(reader, *IMAGE_TYPES):
         topic: str | None = choose_image_topic(reader, setup.image_topic or None)
@@ -212,14 +212,14 @@ def _clock(reader: AnyReader, setup: ArmSetup, joints: Series | None) -> NDArray
     else:
         topic = only_topic(reader, _POSES, setup.pose_topic, 'pose_topic')
     if topic is None:
-        msg = f'{reader.paths[0]} has neither images nor joint states nor poses of an arm'
+        msg = f'{reader.path} has neither images nor joint states nor poses of an arm'
         raise BagError(msg)
     return read_series(
         reader, topic, lambda msg: (stamp_ns_from_msg(msg.header.stamp), ())
     ).stamps_ns
 
 
-def _name_and_task(reader: AnyReader, marks: Sequence[EpisodeMark]) -> tuple[str, str]:
+def _name_and_task(reader: BagReader, marks: Sequence[EpisodeMark]) -> tuple[str, str]:
     """Name of the episode and its task in words, by its marks; empty: not stated.
 
     Raises:
@@ -227,6 +227,6 @@ def _name_and_task(reader: AnyReader, marks: Sequence[EpisodeMark]) -> tuple[str
     """
     names = {mark.episode_id for mark in marks}
     if len(names) > 1:
-        msg = f'{reader.paths[0]} holds {len(names)} episodes: expected one bag for each'
+        msg = f'{reader.path} holds {len(names)} episodes: expected one bag for each'
         raise BagError(msg)
     return (marks[0].episode_id, marks[0].task) if marks else ('', '')

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.arm.demonstration import ArmEpisode
     from embodied_r_ros.arm.robot import Robot
+    from embodied_r_ros.bags.reader import BagReader
     from embodied_r_ros.types.deltas import SemanticDelta
     from embodied_r_ros.types.episodes import EpisodeMark
     from embodied_r_ros.types.geometry import Pose
-    from rosbags.highlevel import AnyReader
 
 DELTA_SOURCES = ('recorded', 'true', 'classical', 'vlm')
 GROUND_TRUTH_DELTAS = '/truth/semantic_delta'
@@ -142,23 +142,23 @@ def read_answers(path: Path) -> AnswerLog:
         return read_answer_log(reader, tuple(deltas))
 
 
-def has_deltas(reader: AnyReader) -> bool:
+def has_deltas(reader: BagReader) -> bool:
     """Tell whether a bag has deltas that were recorded live."""
     return bool(_delta_topics(reader)[0])
 
 
-def _delta_topics(reader: AnyReader) -> tuple[list[str], list[str]]:
+def _delta_topics(reader: BagReader) -> tuple[list[str], list[str]]:
     """Topics of recorded and of ground-truth deltas."""
     topics = topics_of_type(reader, _DELTA)
     true = [topic for topic in topics if topic.endswith(GROUND_TRUTH_DELTAS)]
     return [topic for topic in topics if topic not in true], true
 
 
-def _read(reader: AnyReader, topics: Sequence[str], convert: Callable[[Any], Any]) -> list[Any]:
+def _read(reader: BagReader, topics: Sequence[str], convert: Callable[[Any], Any]) -> list[Any]:
     return list(read_values(reader, topics, convert))
 
 
-def _marks(reader: AnyReader) -> list[EpisodeMark]:
+def _marks(reader: BagReader) -> list[EpisodeMark]:
     return _read(reader, topics_of_type(reader, _MARK), mark_from_msg)
 
 
@@ -167,7 +167,7 @@ def _first(marks: Sequence[EpisodeMark], event: EpisodeEvent) -> EpisodeMark | N
     return next((mark for mark in marks if mark.event is event), None)
 
 
-def _layout(reader: AnyReader) -> Layout | None:
+def _layout(reader: BagReader) -> Layout | None:
     topics = [c.topic for c in reader.connections if c.topic.endswith(TRUE_LAYOUT)]
     texts = _read(reader, topics[:1], lambda msg: msg.data)
     return Layout.from_json(texts[0]) if texts else None

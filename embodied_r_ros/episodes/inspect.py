@@ -18,6 +18,7 @@ from embodied_r_ros.bags.audit import (
     expected_of,
 )
 from embodied_r_ros.bags.mcap import METADATA, NOTES_RECORD, read_content
+from embodied_r_ros.bags.message_types import embodied_typestore
 from embodied_r_ros.bags.own_messages import mark_from_msg
 from embodied_r_ros.bags.reader import open_bag, read_messages, read_serialized, topics_of_type
 from embodied_r_ros.bags.recovery import bag_state, BagState, mcap_files
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from rosbags.highlevel import AnyReader
+    from embodied_r_ros.bags.reader import BagReader
+    from embodied_r_ros.bags.storage import Connection
+    from rosbags.typesys.store import Typestore
 
 _PATTERNS = ('*.mcap', '*.db3', '*.mcap.*', '*.db3.*')
 _PIECE = 8 * 1024 * 1024
@@ -117,19 +120,26 @@ def _why_not_whole(bag: Path) -> str:
     return ''
 
 
-def _audit(reader: AnyReader, records: Mapping[str, Mapping[str, str]]) -> AuditReport:
+def _audit(reader: BagReader, records: Mapping[str, Mapping[str, str]]) -> AuditReport:
     begin_ns, end_ns = _ends(reader)
     audit = Audit(expected_of(records.get(NOTES_RECORD, {})), begin_ns)
-    types = {connection.topic: connection.msgtype for connection in reader.connections}
-    for topic, type_name in sorted(types.items()):
-        audit.add_topic(topic, type_name, reader.typestore)
-    for topic, time_ns, data in read_serialized(reader, types):
+    topics = {connection.topic: connection for connection in reader.connections}
+    for topic, connection in sorted(topics.items()):
+        audit.add_topic(topic, connection.msgtype, _store(reader, connection))
+    for topic, time_ns, data in read_serialized(reader, topics):
         audit.take(topic, data, time_ns)
     audit.note_drops(drops_from_record(records.get(DROPS_RECORD, {})))
     return audit.report(end_ns, is_over=True)
 
 
-def _ends(reader: AnyReader) -> tuple[int, int]:
+def _store(reader: BagReader, connection: Connection) -> Typestore:
+    try:
+        return reader.store_of(connection)
+    except BagError:  # an audit counts what nobody can read, too
+        return embodied_typestore()
+
+
+def _ends(reader: BagReader) -> tuple[int, int]:
     """Start and end of the episode [ns]: its marks, else its first and last message."""
     if not reader.message_count:
         return 0, 0

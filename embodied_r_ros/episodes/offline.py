@@ -10,7 +10,7 @@ import math
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.images import IMAGE_TYPES
-from embodied_r_ros.bags.reader import open_bag, topics_of_type
+from embodied_r_ros.bags.reader import is_bag, open_bag, topics_of_type
 from embodied_r_ros.bags.sources import open_source
 from embodied_r_ros.chat.client import HttpChatClient
 from embodied_r_ros.common.errors import InputError, ModelError
@@ -110,8 +110,7 @@ def check_source(path: Path, topic: str | None, rate_hz: float | None) -> None:
 
 
 def _has_recorded_deltas(path: Path) -> bool:
-    is_bag = path.suffix in {'.mcap', '.db3'} or (path / 'metadata.yaml').exists()
-    if not is_bag:
+    if not path.exists() or not is_bag(path):
         return False
     with open_bag(path) as reader:
         return has_deltas(reader)

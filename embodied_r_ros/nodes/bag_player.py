@@ -30,8 +30,8 @@ from std_srvs.srv import Trigger
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from embodied_r_ros.bags.storage import Connection
     from rclpy.publisher import Publisher
-    from rosbags.interfaces import Connection
 
 
 @dataclass(frozen=True)
@@ -161,8 +161,9 @@ def playing_qos(connection: Connection) -> QoSProfile:
 
     A topic that was latched is latched again.
     """
-    profiles = getattr(connection.ext, 'offered_qos_profiles', [])
-    is_latched = any(profile.durability == QosDurability.TRANSIENT_LOCAL for profile in profiles)
+    is_latched = any(
+        profile.durability == QosDurability.TRANSIENT_LOCAL for profile in connection.qos_profiles
+    )
     return QoSProfile(
         depth=topics.LATCHED_OF_MANY.depth if is_latched else topics.RESULT.depth,
         reliability=ReliabilityPolicy.RELIABLE,

@@ -7,7 +7,7 @@ forward. Bearing is positive to the left, elevation positive up.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 import math
 from typing import TYPE_CHECKING
 
@@ -38,9 +38,16 @@ class Pose:
         return matrix_from_quaternion(self.orientation)
 
 
+FISHEYE_COEFFICIENTS = 4
+
+
 @dataclass(frozen=True)
 class Intrinsics:
-    """Pinhole camera with optional plumb-bob distortion (sensor_msgs/CameraInfo K and D)."""
+    """Pinhole or fisheye camera (sensor_msgs/CameraInfo K and D).
+
+    The number of coefficients says which: none is a pinhole, 4 are an equidistant (Kannala-Brandt)
+    lens, and 5, 8, 12 or 14 are plumb-bob or rational polynomials, as OpenCV orders them.
+    """
 
     width: int  # [px]
     height: int  # [px]
@@ -53,6 +60,15 @@ class Intrinsics:
     def matrix(self) -> NDArray[np.float64]:
         """Camera matrix K. Shape (3, 3)."""
         return np.array([[self.fx, 0.0, self.cx], [0.0, self.fy, self.cy], [0.0, 0.0, 1.0]])
+
+    @property
+    def is_fisheye(self) -> bool:
+        """Whether the lens is equidistant."""
+        return len(self.distortion) == FISHEYE_COEFFICIENTS
+
+    def cropped(self, x: int, y: int, width: int, height: int) -> Intrinsics:
+        """Give the intrinsics of a part of the view, from its upper left corner [px]."""
+        return replace(self, width=width, height=height, cx=self.cx - x, cy=self.cy - y)
 
     def scaled(self, width: int, height: int) -> Intrinsics:
         """Give the intrinsics of the same view resized to `width` x `height` [px]."""
@@ -154,7 +170,11 @@ def rays_of_pixels(intrinsics: Intrinsics, pixels: NDArray[np.float64]) -> NDArr
         pixels: Columns and rows [px]. Shape (N, 2).
     """
     k, points = intrinsics.matrix(), np.reshape(pixels, (-1, 1, 2))
-    straight = cv2.undistortPoints(points, k, np.array(intrinsics.distortion or (0.0,) * 4))
+    d = np.array(intrinsics.distortion or (0.0,) * 5)
+    if intrinsics.is_fisheye:
+        straight = cv2.fisheye.undistortPoints(np.asarray(points, np.float64), k, d)
+    else:
+        straight = cv2.undistortPoints(points, k, d)
     xy = np.asarray(straight, np.float64).reshape(-1, 2)
     return np.column_stack([np.ones(len(xy)), -xy])
 

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import math
+import struct
+from typing import Any, TYPE_CHECKING
 
 import cv2
 from embodied_r_ros.common.errors import ImageError
@@ -16,7 +18,14 @@ if TYPE_CHECKING:
 
 # A 64 megapixel image needs 192 MB; what claims to be larger is refused before it is decoded.
 MAX_PIXELS = 64 * 1024 * 1024
-_MAGIC = {b'\xff\xd8\xff': 'jpeg', b'\x89PNG\r\n\x1a\n': 'png'}
+_MAGIC = {
+    b'\xff\xd8\xff': 'jpeg',
+    b'\x89PNG\r\n\x1a\n': 'png',
+    b'RIFF': 'webp',
+    b'BM': 'bmp',
+    b'II*\0': 'tiff',
+    b'MM\0*': 'tiff',
+}
 _PNG_END = b'IEND'
 
 
@@ -38,15 +47,37 @@ class EncodedImage:
     """A compressed image."""
 
     data: bytes
-    format: str  # 'jpeg' or 'png'
+    format: str  # 'jpeg', 'png', 'webp', 'bmp' or 'tiff'
 
-    def decode(self) -> NDArray[np.uint8]:
-        """Decode to BGR, uint8, (H, W, 3).
+    def decode(self, stretch: Stretch | None = None) -> NDArray[np.uint8]:
+        """Decode to BGR, uint8, (H, W, 3), as `decode_image` does.
 
         Raises:
-            ImageError: The bytes are not a JPEG or PNG image, or it is too large.
+            ImageError: The bytes are no image, or it is too large.
         """
-        return decode_image(self.data)
+        return decode_image(self.data, stretch)
+
+
+class Stretch:
+    """Brings deep images of one stream to 8 bits, all by the range that the stream has shown.
+
+    Cameras of 10 to 16 bits rarely use all of their range, thermal ones little of it.
+    """
+
+    def __init__(self) -> None:
+        self._low, self._high = math.inf, -math.inf
+
+    def apply(self, image: NDArray[Any]) -> NDArray[np.uint8]:
+        """The image with 8 bits a channel; the range first grows by what this image shows."""
+        sample = image[:: max(1, image.shape[0] // 120), :: max(1, image.shape[1] // 160)]
+        low, high = np.percentile(sample, _STRETCH_PERCENTILES)
+        self._low, self._high = min(self._low, float(low)), max(self._high, float(high))
+        scale = 255.0 / max(1.0, self._high - self._low)
+        scaled = (np.asarray(image, np.float32) - self._low) * scale
+        return np.clip(scaled, 0, 255).astype(np.uint8)
+
+
+_STRETCH_PERCENTILES = (0.5, 99.5)
 
 
 def encode_image(
@@ -83,14 +114,24 @@ def shrink(image: NDArray[np.uint8], max_side_px: int) -> NDArray[np.uint8]:
     return np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA), np.uint8)
 
 
-def decode_image(data: bytes) -> NDArray[np.uint8]:
-    """Decode JPEG or PNG bytes to BGR, uint8, (H, W, 3), alpha dropped.
+def decode_image(
+    data: bytes, stretch: Stretch | None = None, *, is_upright: bool = False
+) -> NDArray[np.uint8]:
+    """Decode JPEG, PNG, WebP, BMP or TIFF bytes to BGR, uint8, (H, W, 3), alpha dropped.
+
+    Args:
+        data: The bytes.
+        stretch: Brings what has more than 8 bits to 8; None: by its own range.
+        is_upright: Turn the image as its EXIF orientation says, as for photos. The pixels of a
+            camera stream stay where its calibration has them.
 
     Raises:
-        ImageError: The bytes are not such an image, are cut off, or claim too many pixels.
+        ImageError: The bytes are no such image, are cut off, or claim too many pixels.
     """
-    if image_format(data) is None:
-        msg = f'{len(data)} bytes starting with {data[:8]!r} are not a JPEG or PNG image'
+    kind = image_format(data)
+    if kind is None:
+        what = f'starting with {data[:8]!r} ' if data else ''
+        msg = f'{len(data)} bytes {what}are not a JPEG, PNG, WebP, BMP or TIFF image'
         raise ImageError(msg)
     width, height = _claimed_size(data)
     if width * height > MAX_PIXELS:
@@ -98,23 +139,43 @@ def decode_image(data: bytes) -> NDArray[np.uint8]:
         raise ImageError(msg)
     # What does not state its size is not decoded: it could be of any size. Nor is a PNG
     # without its end: libpng complains on stderr, beside the one line that users get.
-    is_sound = width * height > 0 and (image_format(data) != 'png' or _PNG_END in data)
-    image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR) if is_sound else None
+    is_sound = width * height > 0 and (kind != 'png' or _PNG_END in data)
+    flags = cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH
+    flags |= 0 if is_upright else cv2.IMREAD_IGNORE_ORIENTATION
+    try:
+        image = cv2.imdecode(np.frombuffer(data, np.uint8), flags) if is_sound else None
+    except cv2.error:
+        image = None
     if image is None:
-        msg = f'{len(data)} bytes of {image_format(data)} cannot be decoded: damaged or cut off'
+        msg = f'{len(data)} bytes of {kind} cannot be decoded: damaged or cut off'
         raise ImageError(msg)
+    if image.dtype != np.uint8:
+        return (stretch or Stretch()).apply(image)
     return np.asarray(image, np.uint8)
 
 
 def image_format(data: bytes) -> str | None:
-    """Tell 'jpeg' or 'png' by the first bytes; None for anything else."""
+    """Tell 'jpeg', 'png', 'webp', 'bmp' or 'tiff' by the first bytes; None for anything else."""
+    if data.startswith(b'RIFF') and data[8:12] != b'WEBP':
+        return None
     return next((name for magic, name in _MAGIC.items() if data.startswith(magic)), None)
 
 
 def _claimed_size(data: bytes) -> tuple[int, int]:
-    """Width and height [px] that the header claims, without decoding."""
-    if image_format(data) == 'png':
-        return int.from_bytes(data[16:20], 'big'), int.from_bytes(data[20:24], 'big')
+    """Width and height [px] that the header claims, without decoding; 0: it does not."""
+    return _SIZES[image_format(data) or 'jpeg'](data)
+
+
+def _png_size(data: bytes) -> tuple[int, int]:
+    return int.from_bytes(data[16:20], 'big'), int.from_bytes(data[20:24], 'big')
+
+
+def _bmp_size(data: bytes) -> tuple[int, int]:
+    width, height = (_little(data[at : at + 4], signed=True) for at in (18, 22))
+    return abs(width), abs(height)
+
+
+def _jpeg_size(data: bytes) -> tuple[int, int]:
     position = 2
     while position + 9 < len(data):
         if data[position] != 0xFF:  # decoders skip what does not belong here
@@ -133,3 +194,46 @@ def _claimed_size(data: bytes) -> tuple[int, int]:
         else:
             position += 2 + int.from_bytes(data[position + 2 : position + 4], 'big')
     return 0, 0
+
+
+def _little(data: bytes, *, signed: bool = False) -> int:
+    return int.from_bytes(data, 'little', signed=signed)
+
+
+def _webp_size(data: bytes) -> tuple[int, int]:
+    """Size of a WebP image by its first chunk (RFC 9649)."""
+    kind = data[12:16]
+    if kind == b'VP8X':
+        return 1 + _little(data[24:27]), 1 + _little(data[27:30])
+    if kind == b'VP8L':
+        bits = _little(data[21:25])
+        return 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
+    return _little(data[26:28]) & 0x3FFF, _little(data[28:30]) & 0x3FFF
+
+
+def _tiff_size(data: bytes) -> tuple[int, int]:
+    """Size of a TIFF image by the tags ImageWidth and ImageLength of its first directory."""
+    order = '<' if data.startswith(b'II') else '>'
+    size = {256: 0, 257: 0}
+    try:
+        (at,) = struct.unpack_from(f'{order}I', data, 4)
+        (count,) = struct.unpack_from(f'{order}H', data, at)
+        for position in range(at + 2, at + 2 + 12 * count, 12):
+            tag, kind = struct.unpack_from(f'{order}HH', data, position)
+            if tag in size:
+                (size[tag],) = struct.unpack_from(
+                    f'{order}{"H" if kind == _TIFF_SHORT else "I"}', data, position + 8
+                )
+    except struct.error:
+        return 0, 0
+    return size[256], size[257]
+
+
+_TIFF_SHORT = 3
+_SIZES = {
+    'jpeg': _jpeg_size,
+    'png': _png_size,
+    'bmp': _bmp_size,
+    'webp': _webp_size,
+    'tiff': _tiff_size,
+}

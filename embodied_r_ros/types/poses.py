@@ -20,6 +20,8 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+# Publishers and networks reorder by less; clocks that are set go back by more.
+_DISORDER_NS = 1_000_000_000
 # Odometry slower than 1 Hz says too little of what happened in between.
 _MAX_GAP_NS = 1_000_000_000
 
@@ -55,9 +57,21 @@ def mounted(base: Pose, xyz: tuple[float, float, float], rpy: tuple[float, float
     if not any((*xyz, *rpy)):
         return base
     roll, pitch, yaw = rpy
+    orientation = quaternion_from_matrix(rotation_from_ypr(yaw, pitch, roll))
+    return composed(base, Pose(xyz, orientation, ''))
+
+
+def composed(base: Pose, link: Pose) -> Pose:
+    """Pose of a link in the fixed frame of its base.
+
+    Args:
+        base: Pose of the base in a fixed frame.
+        link: Pose of the link in the base.
+    """
     rotation = base.rotation()
-    x, y, z = (float(value) for value in np.asarray(base.position) + rotation @ np.asarray(xyz))
-    orientation = quaternion_from_matrix(rotation @ rotation_from_ypr(yaw, pitch, roll))
+    place = np.asarray(base.position) + rotation @ np.asarray(link.position)
+    x, y, z = (float(value) for value in place)
+    orientation = quaternion_from_matrix(rotation @ link.rotation())
     return replace(base, position=(x, y, z), orientation=orientation)
 
 
@@ -71,7 +85,10 @@ class PoseBuffer:
         self._outside_ns = round(max_extrapolation_s * NS_PER_S)
 
     def add(self, stamp_ns: int, pose: Pose) -> None:
-        """Remember a pose; a stamp that goes back, or another frame, forgets those before.
+        """Remember a pose, in the order of stamps.
+
+        A stamp that goes far back is a clock that was set, or a recording that starts again: what
+        was before is forgotten. So it is with another frame.
 
         Raises:
             ValueError: The orientation is no rotation, or a number is not finite.
@@ -81,11 +98,22 @@ class PoseBuffer:
             msg = f'position {pose.position} is not finite'
             raise ValueError(msg)
         if self._stamps and (
-            stamp_ns < self._stamps[-1] or pose.frame_id != self._poses[-1].frame_id
+            stamp_ns <= self._stamps[-1] - _DISORDER_NS
+            or pose.frame_id != self._poses[-1].frame_id
         ):
             self.clear()
-        self._stamps.append(stamp_ns)
-        self._poses.append(pose)
+        at = bisect_left(self._stamps, stamp_ns)
+        if at < len(self._stamps) and self._stamps[at] == stamp_ns:
+            self._poses[at] = pose
+            return
+        if at == 0 and len(self._stamps) == self._stamps.maxlen:
+            return  # older than all that there is room for
+        if len(self._stamps) == self._stamps.maxlen:
+            self._stamps.popleft()
+            self._poses.popleft()
+            at -= 1
+        self._stamps.insert(at, stamp_ns)
+        self._poses.insert(at, pose)
 
     def clear(self) -> None:
         """Forget all poses."""
@@ -193,8 +221,7 @@ class TransformTree:
         chain = self._chain(_bare(frame))
         if isinstance(chain, NoPose):
             return chain
-        start = np.eye(3) if _bare(frame).endswith(_LINK) else BODY_FROM_OPTICAL.T
-        along = self._along(chain, stamp_ns, start)
+        along = self._along(chain, stamp_ns, _link_axes(frame))
         if isinstance(along, NoPose):
             return along
         place, turn = along
@@ -223,6 +250,19 @@ class TransformTree:
         (origin, axes), (place, turn) = ends  # type: ignore[misc]
         x, y, z = (float(value) for value in axes.T @ (place - origin))
         return Pose((x, y, z), quaternion_from_matrix(axes.T @ turn), _bare(fixed))
+
+    def camera_in(self, fixed: str, frame: str, stamp_ns: int) -> Pose | NoPose:
+        """Pose of the camera link in any other frame at a stamp, with axes as `camera_at` has."""
+        pose = self.pose_in(fixed, frame, stamp_ns)
+        if isinstance(pose, NoPose):
+            return pose
+        turn = pose.rotation() @ _link_axes(frame)
+        return replace(pose, orientation=quaternion_from_matrix(turn))
+
+    def has(self, frame: str) -> bool:
+        """Tell whether transforms speak of a frame."""
+        frame = _bare(frame)
+        return frame in self._parents or frame in self._parents.values()
 
     def _along(
         self, chain: list[str], stamp_ns: int, turn: NDArray[np.float64]
@@ -275,6 +315,11 @@ class TransformTree:
         first = self._parents.setdefault(frame, parent)
         if first != parent:
             self._torn[frame] = f'{frame} has two parents, {first} and {parent}'
+
+
+def _link_axes(frame: str) -> NDArray[np.float64]:
+    """Axes of the camera link in those of the frame of its images. Shape (3, 3)."""
+    return np.eye(3) if frame.endswith(_LINK) else BODY_FROM_OPTICAL.T
 
 
 def _bare(frame: str) -> str:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.arm.demonstration import Demonstration, Keypoint
     from embodied_r_ros.arm.robot import ArmSetup
+    from embodied_r_ros.bags.reader import BagReader
     from numpy.typing import NDArray
-    from rosbags.highlevel import AnyReader
 
 _WIDTH_PX, _PLOT_PX, _CARD_PX, _MARGIN_PX = 1280, 170, 290, 24
 _LABEL_PX = 110  # left of a plot
@@ -31,7 +31,7 @@ _MAX_CARDS = 16
 
 
 def images_at(
-    reader: AnyReader, setup: ArmSetup, stamps_ns: Sequence[int]
+    reader: BagReader, setup: ArmSetup, stamps_ns: Sequence[int]
 ) -> dict[int, NDArray[np.uint8]]:
     """The newest image that is not later than each stamp; none where the bag has no images.
 

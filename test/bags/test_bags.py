@@ -142,7 +142,7 @@ def test_a_cut_off_bag_is_refused_with_what_to_do(tmp_path: Path, kept: float) -
     mcap = write_bag(tmp_path / 'bag', 50) / 'bag.mcap'
     data = mcap.read_bytes()
     mcap.write_bytes(data[: int(len(data) * kept)])
-    command = rf'if it was cut off, `embodied-r episodes recover {tmp_path}/bag` repairs it$'
+    command = rf'`embodied-r episodes recover {tmp_path}/bag` repairs what was cut off$'
     for path in (tmp_path / 'bag', mcap):
         with pytest.raises(BagError, match=command), open_bag(path):
             pass
@@ -161,15 +161,18 @@ def test_a_cut_off_file_among_others_is_to_be_moved_first(tmp_path: Path) -> Non
         pass
 
 
-@pytest.mark.parametrize('names', [[], ['bag.mcap.zstd']])
+@pytest.mark.parametrize(
+    ('names', 'message'),
+    [([], 'is not a bag: expected'), (['bag.mcap.zstd'], 'does not begin as an MCAP file$')],
+)
 def test_a_folder_whose_files_are_no_mcap_is_not_promised_a_repair(
-    tmp_path: Path, names: list[str]
+    tmp_path: Path, names: list[str], message: str
 ) -> None:
     for name in names:
         (tmp_path / name).write_bytes(b'packed')
-    told = {'relative_file_paths': names}
-    (tmp_path / 'metadata.yaml').write_text(json.dumps({'rosbag2_bagfile_information': told}))
-    with pytest.raises(BagError, match='only MCAP files'), open_bag(tmp_path):
+    listed = {'relative_file_paths': names}
+    (tmp_path / 'metadata.yaml').write_text(json.dumps({'rosbag2_bagfile_information': listed}))
+    with pytest.raises(BagError, match=message), open_bag(tmp_path):
         pass
 
 
@@ -180,14 +183,15 @@ def test_a_database_that_is_cut_off_is_not_promised_a_repair(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize('content', ['{', '\x00', 'words', 'rosbag2_bagfile_information: {}'])
-def test_a_bag_with_damaged_metadata_is_refused_with_what_to_do(
+def test_a_bag_with_damaged_metadata_is_read_by_what_its_file_holds(
     tmp_path: Path, content: str
 ) -> None:
     bag = write_bag(tmp_path / 'bag')
+    with open_bag(bag) as reader:
+        count = reader.message_count
     (bag / 'metadata.yaml').write_text(content)
-    advice = rf'its metadata.yaml is damaged: .*reindex {bag}` or give {bag}/bag.mcap itself$'
-    with pytest.raises(BagError, match=advice), open_bag(bag):
-        pass
+    with open_bag(bag) as reader:
+        assert len(list(reader.messages())) == reader.message_count == count > 0
 
 
 def test_a_bag_without_its_file_is_refused_with_what_to_do(tmp_path: Path) -> None:
@@ -198,14 +202,11 @@ def test_a_bag_without_its_file_is_refused_with_what_to_do(tmp_path: Path) -> No
         pass
 
 
-def test_a_bag_that_was_never_closed_is_told_from_other_folders(tmp_path: Path) -> None:
+def test_a_bag_without_metadata_is_read(tmp_path: Path) -> None:
     bag = write_bag(tmp_path / 'bag')
     (bag / 'metadata.yaml').unlink()
-    advice = rf'was not closed .*: give {bag}/bag.mcap itself, or run `ros2 bag reindex {bag}`'
-    with pytest.raises(BagError, match=advice), open_bag(bag):
-        pass
-    with open_bag(bag / 'bag.mcap') as reader:
-        assert reader.connections
+    with open_bag(bag) as folder, open_bag(bag / 'bag.mcap') as file:
+        assert len(list(folder.messages())) == len(list(file.messages())) > 0
 
 
 def test_an_absent_topic_is_refused_with_those_that_exist(tmp_path: Path) -> None:

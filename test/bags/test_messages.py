@@ -215,7 +215,7 @@ def camera_info(model: str, d: tuple[float, ...]) -> SimpleNamespace:
 
 
 @pytest.mark.parametrize(
-    ('model', 'count'), [('equidistant', 4), ('thin_prism', 4), ('plumb_bob', 3)]
+    ('model', 'count'), [('omnidirectional', 4), ('thin_prism', 4), ('plumb_bob', 3)]
 )
 def test_lens_of_another_kind_is_an_unknown_one(model: str, count: int) -> None:
     bent = camera_info(model, (-0.02, 0.005, -0.003, 0.001)[:count])
@@ -227,7 +227,7 @@ def test_lens_of_another_kind_is_an_unknown_one(model: str, count: int) -> None:
     ('model', 'd'),
     [
         ('plumb_bob', (0.1, 0.0, 0.0, 0.0, 0.0)),
-        ('', (0.1, 0.0, 0.0, 0.0)),
+        ('equidistant', (0.1, 0.0, 0.0, 0.0)),
         ('rational_polynomial', (0.1,) * 8),
     ],
 )

@@ -65,10 +65,11 @@ def test_grey_arrives_in_three_channels() -> None:
 
 @pytest.mark.parametrize('is_bigendian', [False, True])
 def test_sixteen_bit_grey_is_scaled(is_bigendian: bool) -> None:
-    wide = GREY.astype(np.uint16) * 257
+    wide = 500 + GREY.astype(np.uint16) * 15  # of a camera with 12 bits
     msg = message('mono16', wide.byteswap() if is_bigendian else wide)
     msg.is_bigendian = is_bigendian
-    assert np.abs(raw_image(msg)[..., 0].astype(int) - GREY).max() <= 1
+    stretched = (GREY.astype(float) - GREY.min()) * 255 / np.ptp(GREY)
+    assert np.abs(raw_image(msg)[..., 0] - stretched).max() <= 3
 
 
 @pytest.mark.parametrize('encoding', ['yuv422', 'uyvy', 'yuv422_yuy2', 'yuyv'])
@@ -83,9 +84,9 @@ def test_yuv_keeps_its_colours(encoding: str) -> None:
     assert error.mean() < 3
 
 
-@pytest.mark.parametrize('encoding', ['16UC1', '32FC1', '8UC3', '', 'h264'])
+@pytest.mark.parametrize('encoding', ['16UC1', '32FC1', '8SC2', '', 'h264'])
 def test_what_is_no_picture_is_named(encoding: str) -> None:
-    with pytest.raises(ImageError, match=rf"encoding '{encoding}' is not a colour.*bgr8"):
+    with pytest.raises(ImageError, match=rf"encoding '{encoding}' is .*not a colour"):
         raw_image(message(encoding, BGR))
 
 
@@ -99,7 +100,7 @@ def test_cut_off_image_is_refused() -> None:
 def test_rows_that_are_too_short_are_refused() -> None:
     msg = message('bgr8', BGR)
     msg.step = 32
-    with pytest.raises(ImageError, match='expected rows of at least 96'):
+    with pytest.raises(ImageError, match='expected 24 rows of at least 96'):
         raw_image(msg)
 
 

@@ -70,7 +70,7 @@ def test_closed_bag_reads_as_rosbag2(tmp_path: Path) -> None:
     bag.write('/text', text_cdr('hello'), 7)
     bag.close()
     with open_bag(tmp_path / 'e1') as reader:
-        assert [(c.topic, c.msgtype, c.msgcount) for c in reader.connections] == [
+        assert [(c.topic, c.msgtype, c.count) for c in reader.connections] == [
             ('/episode_mark', MARK, 1),
             ('/text', STRING, 1),
         ]

@@ -63,7 +63,10 @@ def one_error_line(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> 
 @pytest.mark.parametrize(
     ('line', 'message'),
     [
-        (f'ask depth Q --model {DEAD}', "image encoding '16UC1' is not a colour or grey image"),
+        (
+            f'ask depth Q --model {DEAD}',
+            "image encoding '16UC1' is depth, not a colour or grey image",
+        ),
         (f'ask nothing Q --model {DEAD}', 'nothing has no images'),
         (f'ask {SAMPLE} Q --model file', 'file holds no model: expected a folder'),
         (f'ask {SAMPLE} Q --model weightless', 'weightless holds no model: expected a folder'),
@@ -159,7 +162,7 @@ def test_a_simulated_bag_without_images_points_to_its_true_deltas(
     ('line', 'message'),
     [
         ('--source depth --out new', "image encoding '16UC1'"),
-        ('--source junk --out new', 'are not a JPEG or PNG image'),
+        ('--source junk --out new', 'are not a JPEG, PNG, WebP'),
         ('--source nothing --out new', 'nothing has no images'),
         ('--source absent --out new', 'absent does not exist'),
         (f'--source {SAMPLE} --out file', 'file is not an empty folder'),

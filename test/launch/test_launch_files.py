@@ -147,7 +147,7 @@ def test_pipeline_comes_up_answers_and_ends_cleanly(
     os.killpg(launched.pid, signal.SIGINT)  # as Ctrl-C does
     assert launched.wait(TIMEOUT_S) == 0
     with open_bag(Path(started.bag_path)) as reader:
-        counts = {c.topic: c.msgcount for c in reader.connections}
+        counts = {c.topic: c.count for c in reader.connections}
     assert counts['/robot1/answer'] == counts['/robot1/semantic_delta'] == 1
     assert counts['/robot1/episode_mark'] == 2
 

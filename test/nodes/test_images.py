@@ -66,7 +66,7 @@ def test_compressed_image_is_decoded(suffix: str) -> None:
 
 
 def test_compressed_image_that_is_none_is_an_image_error() -> None:
-    with pytest.raises(ImageError, match='not a JPEG or PNG'):
+    with pytest.raises(ImageError, match='not a JPEG, PNG'):
         ros_types.stamped_image(CompressedImage(format='jpeg', data=array('B', b'nonsense')), 0)
 
 

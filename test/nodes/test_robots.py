@@ -91,7 +91,7 @@ def test_two_robots_do_not_hear_each_other(graph: Graph, tmp_path: Path) -> None
         assert second.recorder.node._episode is None
         first.recorder.stop()
     with open_bag(Path(started.bag_path)) as reader:
-        counts = {connection.topic: connection.msgcount for connection in reader.connections}
+        counts = {connection.topic: connection.count for connection in reader.connections}
     assert not [topic for topic in counts if topic.startswith('/robot2')]
     assert (counts['/robot1/keyframe'], counts['/robot1/answer']) == (1, 1)
     assert not list((tmp_path / 'robot2').glob('*'))

@@ -91,8 +91,8 @@ def test_jpeg_with_a_stray_byte_is_decoded() -> None:
 @pytest.mark.parametrize(
     ('data', 'message'),
     [
-        (b'', "0 bytes starting with b'' are not a JPEG or PNG image"),
-        (b'GIF89a....', 'are not a JPEG or PNG image'),
+        (b'', '0 bytes are not a JPEG, PNG, WebP, BMP or TIFF image'),
+        (b'GIF89a....', 'are not a JPEG, PNG, WebP'),
         (b'\xff\xd8\xff\xe0', 'cannot be decoded: damaged or cut off'),
         (png_header(100_000, 100_000), 'claims 100000x100000 pixels; at most'),
         (jpeg_header(60_000, 60_000), 'claims 60000x60000 pixels; at most'),

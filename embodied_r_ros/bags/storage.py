@@ -1,0 +1,731 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files of bags, MCAP, SQLite and ROS 1, each read by what it holds.
+
+The messages in a file decide. An index, a summary or metadata.yaml is a hint that saves time where
+it is there: a file without one is walked through. The reader of `rosbags` refuses a whole bag for
+one topic that it cannot place, and skips topics whose QoS differs between metadata.yaml and the
+file. So MCAP is read with the records of `mcap` here and SQLite with `sqlite3`; `rosbags` serves
+for types, CDR and ROS 1.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+import heapq
+from io import BytesIO
+import logging
+from operator import itemgetter
+import os
+from pathlib import Path
+import shutil
+import sqlite3
+import struct
+import sys
+import tempfile
+from typing import Any, Protocol, TYPE_CHECKING
+
+from embodied_r_ros.common.errors import BagError
+import lz4.frame  # type: ignore[import-untyped]
+from mcap.data_stream import ReadDataStream
+from mcap.opcode import Opcode
+from mcap.records import Channel as ChannelRecord
+from mcap.records import Schema as SchemaRecord
+from mcap.records import Statistics
+from mcap.writer import MCAP0_MAGIC
+import numpy as np
+from rosbags.interfaces import (
+    Qos,
+    QosDurability,
+    QosHistory,
+    QosLiveliness,
+    QosReliability,
+    QosTime,
+)
+from rosbags.rosbag2.metadata import parse_qos
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+_LOG = logging.getLogger(__name__)
+_MB = 1024 * 1024
+# A raw 4K image has 24 MB; writers close a chunk after a few megabytes, or one large message.
+MAX_UNPACKED = 512 * _MB  # of a chunk or a message [bytes]
+# Readers hold the chunks that overlap in time together.
+MAX_HELD = 2048 * _MB
+# Files that are packed as a whole: black images pack well, but not that well.
+_MAX_FILE_RATIO = 500
+_PIECE = 4 * _MB
+ZSTD_MAGIC = b'\x28\xb5\x2f\xfd'
+CDR, ROS1 = 'cdr', 'ros1'  # encodings of messages that can be read
+
+
+class DamagedFileError(BagError):
+    """A file of a bag is damaged or cut off; what helps depends on its kind."""
+
+
+def unpack_zstd(data: bytes, limit: int = MAX_UNPACKED) -> bytes:
+    """Unpack Zstandard data.
+
+    Raises:
+        BagError: It becomes larger than the limit [bytes].
+    """
+    with zstd.open(BytesIO(data), 'rb') as file:
+        unpacked: bytes = file.read(limit + 1)
+    if len(unpacked) > limit:
+        what = f'{len(data)} bytes of zstd'
+        raise _size_error(what, limit)
+    return unpacked
+
+
+def unpack_lz4(data: bytes, limit: int = MAX_UNPACKED) -> bytes:
+    """Unpack an LZ4 frame.
+
+    Raises:
+        BagError: It becomes larger than the limit [bytes], or is cut off.
+    """
+    unpacker = lz4.frame.LZ4FrameDecompressor()
+    unpacked: bytes = unpacker.decompress(data, max_length=limit + 1)
+    if len(unpacked) > limit:
+        what = f'{len(data)} bytes of lz4'
+        raise _size_error(what, limit)
+    if not unpacker.eof:
+        msg = f'{len(data)} bytes of lz4 are cut off'
+        raise BagError(msg)
+    return unpacked
+
+
+def _unpack_bz2(data: bytes, limit: int = MAX_UNPACKED) -> bytes:
+    from bz2 import BZ2Decompressor
+
+    unpacked = BZ2Decompressor().decompress(data, max_length=limit + 1)
+    if len(unpacked) > limit:
+        what = f'{len(data)} bytes of bz2'
+        raise _size_error(what, limit)
+    return unpacked
+
+
+def _size_error(what: str, limit: int) -> BagError:
+    return BagError(f'{what} unpacks to more than {limit // _MB} MB: no recorder writes that')
+
+
+@dataclass(frozen=True, eq=False)
+class Connection:
+    """A topic of one publisher or recorder in a file."""
+
+    topic: str
+    msgtype: str  # 'sensor_msgs/msg/Image'
+    encoding: str  # of its messages: 'cdr', 'ros1', or what cannot be read here
+    count: int  # of its messages in the file
+    definition: str = ''  # of its type, as the file has it
+    definition_format: str = ''  # 'ros2msg', 'ros2idl' or 'ros1msg'
+    qos_profiles: tuple[Qos, ...] = ()  # that its publishers offered; empty: not known
+    key: int = 0  # in its file
+    stated_count: int | None = None  # as the file's own statistics say; None: they do not
+
+
+class StorageFile(Protocol):
+    """A file of a bag."""
+
+    connections: list[Connection]
+    start_ns: int  # receipt of the first message [ns]; 0: there is none
+    end_ns: int  # of the last one
+
+    def messages(self, chosen: Collection[Connection]) -> Iterator[tuple[int, Connection, bytes]]:
+        """Time of receipt [ns], connection and serialised message (CDR), in order of time."""
+
+    def close(self) -> None:
+        """Close the file."""
+
+
+Timed = tuple[int, Connection, bytes]
+
+
+def in_order_of_time(sources: Iterable[tuple[int, Callable[[], Iterator[Timed]]]]) -> Any:
+    """Merge streams, each of which is opened when the first of its messages is due.
+
+    Args:
+        sources: Time of the first message [ns], and what opens the stream.
+    """
+    waiting = sorted(sources, key=itemgetter(0), reverse=True)
+    heap: list[tuple[int, int, Timed, Iterator[Timed]]] = []
+    number = 0
+    while waiting or heap:
+        while waiting and (not heap or waiting[-1][0] <= heap[0][0]):
+            stream = waiting.pop()[1]()
+            if first := next(stream, None):
+                heapq.heappush(heap, (first[0], number, first, stream))
+                number += 1
+        if heap:
+            _, order, item, stream = heap[0]
+            yield item
+            if following := next(stream, None):
+                heapq.heapreplace(heap, (following[0], order, following, stream))
+            else:
+                heapq.heappop(heap)
+
+
+def unpack_file(path: Path, folder: Path) -> Path:
+    """Unpack a Zstandard file into a folder.
+
+    Raises:
+        BagError: It is damaged, unpacks to more than a recorder writes, or there is no room.
+    """
+    target = folder / path.stem
+    limit = max(MAX_UNPACKED, path.stat().st_size * _MAX_FILE_RATIO)
+    count = 0
+    try:
+        with path.open('rb') as packed, zstd.open(packed, 'rb') as file, target.open('wb') as out:
+            while piece := file.read(_PIECE):
+                count += len(piece)
+                if count > limit:
+                    raise _size_error(str(path), limit)
+                out.write(piece)
+    except OSError as error:
+        msg = f'{path} cannot be unpacked to {folder}: {error.strerror or error}: make room'
+        raise BagError(msg) from None
+    except (zstd.ZstdError, EOFError) as error:
+        msg = f'{path} cannot be unpacked ({error}): it is cut off or damaged, copy it again'
+        raise BagError(msg) from None
+    return target
+
+
+def read_qos(profiles: Any) -> tuple[Qos, ...]:
+    """QoS profiles as a bag has them, of any version; empty where they cannot be read."""
+    try:
+        return tuple(parse_qos(profiles))
+    except Exception:
+        return ()
+
+
+def _tell_orphans(path: Path, count: int) -> None:
+    _LOG.warning('%d messages of %s are left out: it does not name their topic', count, path)
+
+
+def _normal_type(name: str) -> str:
+    """A type's name with its kind between package and name, as ROS 2 writes it."""
+    package, _, rest = name.partition('/')
+    return f'{package}/msg/{rest}' if rest and '/' not in rest else name
+
+
+# MCAP: opcode and length come before each record.
+_HEAD = struct.Struct('<BQ')
+_MESSAGE = struct.Struct('<HIQQ')  # channel, sequence, log time, publish time
+_CHUNK = struct.Struct('<QQQI')  # start and end time, uncompressed size, CRC
+_INDEX = struct.Struct('<HI')  # channel, bytes of the entries
+_FOOTER_BYTES = 20
+
+
+@dataclass
+class _Chunk:
+    offset: int  # of the record's content
+    length: int
+    size: int  # uncompressed [bytes]
+    start_ns: int
+    end_ns: int
+    counts: Counter[int] = field(default_factory=Counter)  # by channel, of its message index
+    is_indexed: bool = False
+
+
+class McapFile:
+    """An MCAP file that was closed, with or without chunks, indexes and a summary."""
+
+    def __init__(self, path: Path) -> None:
+        """Open a file and find out what it holds.
+
+        Raises:
+            BagError: It is no MCAP file, was cut off, or a chunk is too large.
+            OSError: It cannot be read.
+        """
+        self._path = path
+        self._file = path.open('rb')
+        self._chunks: list[_Chunk] = []
+        # Messages outside of chunks: (channel, log time, offset, length).
+        self._plain: list[tuple[int, int, int, int]] = []
+        self._schemas: dict[int, SchemaRecord] = {0: SchemaRecord(0, b'', '', '')}
+        self._channels: dict[int, ChannelRecord] = {}
+        self._statistics: Statistics | None = None
+        self._profile = ''
+        try:
+            self._walk()
+            self._check_sizes()
+            self._look_into_chunks()
+        except BaseException:
+            self.close()
+            raise
+        counts = Counter(item[0] for item in self._plain)
+        for chunk in self._chunks:
+            counts.update(chunk.counts)
+        times = [(chunk.start_ns, chunk.end_ns) for chunk in self._chunks if chunk.counts.total()]
+        times += [(item[1], item[1]) for item in self._plain]
+        self.start_ns = min((start for start, _ in times), default=0)
+        self.end_ns = max((end for _, end in times), default=0)
+        self.connections = [self._connection(c, counts[key]) for key, c in self._channels.items()]
+        self._by_key = {connection.key: connection for connection in self.connections}
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def messages(self, chosen: Collection[Connection]) -> Iterator[Timed]:
+        """Time of receipt [ns], connection and serialised message, in order of time.
+
+        Raises:
+            BagError: A chunk is damaged.
+        """
+        keys = {connection.key for connection in chosen}
+        units: list[tuple[int, Callable[[], Iterator[Timed]]]] = [
+            (chunk.start_ns, lambda chunk=chunk: self._of_chunk(chunk, keys))  # type: ignore[misc]
+            for chunk in self._chunks
+            if keys & chunk.counts.keys()
+        ]
+        if plain := sorted((item for item in self._plain if item[0] in keys), key=itemgetter(1)):
+            units.append((plain[0][1], lambda: self._of_plain(plain)))
+        return iter(in_order_of_time(units))
+
+    def _of_chunk(self, chunk: _Chunk, keys: set[int]) -> Iterator[Timed]:
+        found = [
+            (time_ns, self._by_key[key], data)
+            for key, time_ns, data in self._chunk_messages(chunk)
+            if key in keys
+        ]
+        return iter(sorted(found, key=itemgetter(0)))
+
+    def _of_plain(self, items: list[tuple[int, int, int, int]]) -> Iterator[Timed]:
+        for key, time_ns, offset, length in items:
+            self._file.seek(offset)
+            yield time_ns, self._by_key[key], self._file.read(length)
+
+    def _walk(self) -> None:
+        """Go from record to record, over the content of chunks.
+
+        Raises:
+            BagError: The file does not end as one that was closed.
+        """
+        size = os.fstat(self._file.fileno()).st_size
+        if self._file.read(len(MCAP0_MAGIC)) != MCAP0_MAGIC:
+            msg = 'it does not begin as an MCAP file'
+            raise BagError(msg)
+        position = len(MCAP0_MAGIC)
+        while True:
+            self._file.seek(position)
+            head = self._file.read(_HEAD.size)
+            if len(head) < _HEAD.size:
+                break
+            opcode, length = _HEAD.unpack(head)
+            position += _HEAD.size
+            if position + length > size:
+                break
+            if opcode == Opcode.FOOTER:
+                end = position + length
+                self._file.seek(end)
+                if self._file.read() == MCAP0_MAGIC:
+                    return
+                break
+            self._take(opcode, position, length)
+            position += length
+        msg = 'it was not closed, or is cut off'
+        raise DamagedFileError(msg)
+
+    def _take(self, opcode: int, position: int, length: int) -> None:
+        if opcode == Opcode.MESSAGE and length >= _MESSAGE.size:
+            key, _, log_ns, _ = _MESSAGE.unpack(self._file.read(_MESSAGE.size))
+            place = position + _MESSAGE.size, length - _MESSAGE.size
+            self._plain.append((key, log_ns, *place))
+        elif opcode == Opcode.CHUNK:
+            start, end, unpacked, _ = _CHUNK.unpack(self._file.read(_CHUNK.size))
+            self._chunks.append(_Chunk(position, length, unpacked, start, end))
+        elif opcode == Opcode.MESSAGE_INDEX and self._chunks:
+            self._take_index(self._file.read(length))
+        elif opcode in {Opcode.SCHEMA, Opcode.CHANNEL, Opcode.STATISTICS, Opcode.HEADER}:
+            self._take_record(opcode, self._file.read(length))
+
+    def _take_index(self, body: bytes) -> None:
+        chunk = self._chunks[-1]
+        key, size = _INDEX.unpack_from(body)
+        times = np.frombuffer(body, '<u8', size // 8, _INDEX.size)[::2]
+        if not len(times):
+            return
+        if not chunk.is_indexed:  # the chunk's own times are hints
+            chunk.start_ns, chunk.end_ns, chunk.is_indexed = 2**63, 0, True
+        chunk.counts[key] += len(times)
+        chunk.start_ns = min(chunk.start_ns, int(times.min()))
+        chunk.end_ns = max(chunk.end_ns, int(times.max()))
+
+    def _take_record(self, opcode: int, body: bytes) -> None:
+        stream = ReadDataStream(BytesIO(body))
+        if opcode == Opcode.SCHEMA:
+            schema = SchemaRecord.read(stream)
+            self._schemas.setdefault(schema.id, schema)
+        elif opcode == Opcode.CHANNEL:
+            channel = ChannelRecord.read(stream)
+            self._channels.setdefault(channel.id, channel)
+        elif opcode == Opcode.STATISTICS:
+            self._statistics = Statistics.read(stream)
+
+    def _check_sizes(self) -> None:
+        """Refuse chunks that are too large, alone or together with those of the same time.
+
+        Raises:
+            BagError: They are.
+        """
+        steps = [(chunk.start_ns, chunk.size) for chunk in self._chunks]
+        steps += [(chunk.end_ns + 1, -chunk.size) for chunk in self._chunks]
+        total = 0
+        for _, size in sorted(steps):
+            total += size
+            if size > MAX_UNPACKED:
+                what = f'a chunk of bag {self._path}'
+                raise _size_error(what, MAX_UNPACKED)
+            if total > MAX_HELD:
+                what = f'what bag {self._path} says was recorded at one time'
+                raise _size_error(what, MAX_HELD)
+
+    def _look_into_chunks(self) -> None:
+        """Read the chunks that have no index, or topics that nothing else announces."""
+        for chunk in self._chunks:
+            if chunk.is_indexed and not chunk.counts.keys() - self._channels.keys():
+                continue
+            chunk.counts.clear()
+            times = []
+            for key, time_ns, _ in self._chunk_messages(chunk):
+                chunk.counts[key] += 1
+                times.append(time_ns)
+            if times:
+                chunk.start_ns, chunk.end_ns = min(times), max(times)
+        orphans = {key for chunk in self._chunks for key in chunk.counts}
+        orphans.update(item[0] for item in self._plain)
+        if orphans := orphans - self._channels.keys():
+            count = sum(chunk.counts[key] for chunk in self._chunks for key in orphans)
+            count += sum(item[0] in orphans for item in self._plain)
+            _tell_orphans(self._path, count)
+
+    def _chunk_messages(self, chunk: _Chunk) -> Iterator[tuple[int, int, bytes]]:
+        """Channel, log time [ns] and data of each message of a chunk, in the file's order."""
+        data = self._unpack(chunk)
+        position, size = 0, len(data)
+        while position + _HEAD.size <= size:
+            opcode, length = _HEAD.unpack_from(data, position)
+            position += _HEAD.size
+            end = position + length
+            if end > size:
+                msg = 'a chunk is damaged: a record is longer than the chunk'
+                raise DamagedFileError(msg)
+            if opcode == Opcode.MESSAGE and length >= _MESSAGE.size:
+                key, _, log_ns, _ = _MESSAGE.unpack_from(data, position)
+                yield key, log_ns, bytes(data[position + _MESSAGE.size : end])
+            elif opcode in {Opcode.SCHEMA, Opcode.CHANNEL}:
+                self._take_record(opcode, bytes(data[position:end]))
+            position = end
+
+    def _unpack(self, chunk: _Chunk) -> memoryview:
+        self._file.seek(chunk.offset + _CHUNK.size)
+        body = self._file.read(chunk.length - _CHUNK.size)
+        (name_bytes,) = struct.unpack_from('<I', body)
+        name = body[4 : 4 + name_bytes].decode()
+        data: Any = memoryview(body)[4 + name_bytes + 8 :]
+        limit = min(chunk.size, MAX_UNPACKED)
+        if name == 'zstd':
+            data = unpack_zstd(bytes(data), limit)
+        elif name == 'lz4':
+            data = unpack_lz4(bytes(data), limit)
+        elif name:
+            msg = f'its chunks are packed with {name!r}: expected zstd, lz4 or none'
+            raise BagError(msg)
+        return memoryview(data)
+
+    def _connection(self, channel: ChannelRecord, count: int) -> Connection:
+        schema = self._schemas.get(channel.schema_id) or self._schemas[0]
+        text = schema.data.decode(errors='replace')
+        numbers = self._statistics.channel_message_counts if self._statistics else None
+        return Connection(
+            channel.topic,
+            _normal_type(schema.name),
+            channel.message_encoding,
+            count,
+            text,
+            schema.encoding,
+            read_qos(channel.metadata.get('offered_qos_profiles', '')),
+            channel.id,
+            numbers.get(channel.id, 0) if numbers is not None else None,
+        )
+
+
+class SqliteFile:
+    """A .db3 file, closed or left behind by a recorder that died."""
+
+    def __init__(self, path: Path) -> None:
+        """Open a file and find out what it holds.
+
+        Raises:
+            BagError: It is no bag, or damaged.
+            OSError: It cannot be read.
+        """
+        self._path = path
+        self._shared = path.with_name(path.name + '-shm')
+        self._had_shared = self._shared.exists()
+        self._scratch: Path | None = None
+        self._database = self._open()
+        try:
+            self.connections = self._read_connections()
+            spans = 'SELECT MIN(timestamp), MAX(timestamp) FROM messages'
+            start, end = self._database.execute(spans).fetchone()
+            self.start_ns, self.end_ns = start or 0, end or 0
+        except sqlite3.Error as error:
+            self.close()
+            msg = f'SQLite cannot read it: {error}'
+            raise DamagedFileError(msg) from None
+        except BaseException:
+            self.close()
+            raise
+        self._by_key = {connection.key: connection for connection in self.connections}
+
+    def close(self) -> None:
+        """Close the file, and leave nothing beside it that was not there."""
+        self._database.close()
+        if not self._had_shared:
+            with suppress(OSError):
+                self._shared.unlink(missing_ok=True)
+        if self._scratch:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def messages(self, chosen: Collection[Connection]) -> Iterator[Timed]:
+        """Time of receipt [ns], connection and serialised message, in order of time.
+
+        Raises:
+            BagError: The file is damaged.
+        """
+        keys = sorted({connection.key for connection in chosen})
+        marks = ','.join('?' * len(keys))
+        query = (
+            f'SELECT topic_id, timestamp, data FROM messages WHERE topic_id IN ({marks}) '
+            'ORDER BY timestamp, id'
+        )
+        for key, time_ns, data in self._database.execute(query, keys):
+            yield time_ns, self._by_key[key], data
+
+    def _open(self) -> sqlite3.Connection:
+        journal = self._path.with_name(self._path.name + '-journal')
+        if journal.exists() and journal.stat().st_size:
+            return self._copy('-journal')  # rolled back in a copy: the bag is only read
+        try:
+            database = sqlite3.connect(f'{self._path.resolve().as_uri()}?mode=ro', uri=True)
+            database.execute('SELECT COUNT(*) FROM sqlite_master').fetchone()
+        except sqlite3.OperationalError:
+            if self._path.with_name(self._path.name + '-wal').exists():
+                return self._copy('-wal')  # where the folder cannot be written to
+            raise
+        except sqlite3.DatabaseError as error:
+            msg = f'SQLite cannot read it: {error}'
+            raise DamagedFileError(msg) from None
+        return database
+
+    def _copy(self, suffix: str) -> sqlite3.Connection:
+        """Open a copy of the file and of the log that lies beside it."""
+        self._scratch = Path(tempfile.mkdtemp(prefix='embodied-r-bag-'))
+        copy = self._scratch / 'bag.db3'
+        try:
+            shutil.copyfile(self._path, copy)
+            shutil.copyfile(self._path.with_name(self._path.name + suffix), f'{copy}{suffix}')
+        except OSError as error:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+            msg = f'a log lies beside it, and there is no room to read both: {error.strerror}'
+            raise BagError(msg) from None
+        return sqlite3.connect(copy)
+
+    def _read_connections(self) -> list[Connection]:
+        count = 'SELECT topic_id, COUNT(*) FROM messages GROUP BY topic_id'
+        counts = dict(self._database.execute(count).fetchall())
+        definitions = self._definitions()
+        self._database.row_factory = sqlite3.Row
+        rows = self._database.execute('SELECT * FROM topics ORDER BY id').fetchall()
+        self._database.row_factory = None
+        connections = []
+        for row in rows:
+            row = dict(row)
+            text, kind = definitions.get(row['type'], ('', ''))
+            connections.append(
+                Connection(
+                    row['name'],
+                    _normal_type(row['type']),
+                    row.get('serialization_format', CDR),
+                    counts.pop(row['id'], 0),
+                    text,
+                    kind,
+                    read_qos(row.get('offered_qos_profiles', '')),
+                    row['id'],
+                )
+            )
+        if counts:
+            _tell_orphans(self._path, sum(counts.values()))
+        return connections
+
+    def _definitions(self) -> dict[str, tuple[str, str]]:
+        """Definition and its format by type, where the file has them (since Iron)."""
+        query = 'SELECT topic_type, encoded_message_definition, encoding FROM message_definitions'
+        try:
+            return {name: (text, kind) for name, text, kind in self._database.execute(query)}
+        except sqlite3.OperationalError:
+            return {}
+
+
+class Ros1File:
+    """A bag of ROS 1."""
+
+    def __init__(self, path: Path) -> None:
+        """Open a file and find out what it holds.
+
+        Raises:
+            BagError: It is no such bag, or has no index.
+            OSError: It cannot be read.
+        """
+        from rosbags.rosbag1 import Reader, ReaderError
+        from rosbags.rosbag1.reader import decompressors
+
+        try:
+            self._reader = Reader(path)
+            self._reader.open()
+        except (ReaderError, AssertionError, struct.error, UnicodeDecodeError) as error:
+            msg = f'{error or type(error).__name__}'
+            raise DamagedFileError(msg) from None
+        # A chunk may claim little and unpack to much.
+        bounded = {'lz4': unpack_lz4, 'bz2': _unpack_bz2}
+        unpackers = {decompressors[name]: unpack for name, unpack in bounded.items()}
+        self._reader.chunks = {
+            position: chunk._replace(
+                decompressor=unpackers.get(chunk.decompressor, chunk.decompressor)
+            )
+            for position, chunk in self._reader.chunks.items()
+        }
+        self._sources = dict(enumerate(self._reader.connections))
+        self.connections = [
+            Connection(
+                source.topic,
+                _ROS1_RENAMES.get(source.msgtype, source.msgtype),
+                ROS1,
+                source.msgcount,
+                source.msgdef.data,
+                'ros1msg',
+                LATCHED_PROFILES if getattr(source.ext, 'latching', 0) else (),
+                key,
+            )
+            for key, source in self._sources.items()
+        ]
+        has_messages = any(connection.count for connection in self.connections)
+        self.start_ns = self._reader.start_time if has_messages else 0
+        self.end_ns = self._reader.end_time - 1 if has_messages else 0
+
+    def close(self) -> None:
+        """Close the file."""
+        self._reader.close()
+
+    def messages(self, chosen: Collection[Connection]) -> Iterator[Timed]:
+        """Time of receipt [ns], connection and message as ROS 1 serialises it."""
+        by_id = {self._sources[connection.key].id: connection for connection in chosen}
+        sources = [self._sources[connection.key] for connection in chosen]
+        for source, time_ns, data in self._reader.messages(sources):
+            yield time_ns, by_id[source.id], data
+
+
+_FOREVER = QosTime(9223372036, 854775807)
+LATCHED_PROFILES = (
+    Qos(
+        QosHistory.KEEP_LAST,
+        1,
+        QosReliability.RELIABLE,
+        QosDurability.TRANSIENT_LOCAL,
+        _FOREVER,
+        _FOREVER,
+        QosLiveliness.AUTOMATIC,
+        _FOREVER,
+        avoid_ros_namespace_conventions=False,
+    ),
+)
+_ROS1_RENAMES = {'tf/msg/tfMessage': 'tf2_msgs/msg/TFMessage'}
+_FORMATS: dict[bytes, Callable[[Path], StorageFile]] = {
+    MCAP0_MAGIC: McapFile,
+    b'SQLite format 3\0': SqliteFile,
+    b'#ROSBAG V': Ros1File,
+}
+_SUFFIX_FORMATS: dict[str, Callable[[Path], StorageFile]] = {
+    '.mcap': McapFile,
+    '.db3': SqliteFile,
+    '.bag': Ros1File,
+}
+_ARCHIVES = {
+    b'\x1f\x8b': 'gzip',
+    b'BZh': 'bzip2',
+    b'PK\x03\x04': 'zip',
+    b'7z\xbc\xaf': '7-Zip',
+    b'\xfd7zXZ': 'xz',
+    b'\x04\x22\x4d\x18': 'lz4',
+}
+_START_BYTES = 64
+
+
+def storage_suffix(path: Path) -> str:
+    """`.mcap`, `.db3` or `.bag`, as a file is named, packed or not; empty: as none of these."""
+    name = path.name.lower()
+    if path.suffix.lower() in _PACKED:
+        name = path.stem.lower()
+    return next((suffix for suffix in _SUFFIX_FORMATS if name.endswith(suffix)), '')
+
+
+_PACKED = ('.zstd', '.zst')
+
+
+def is_storage_file(path: Path) -> bool:
+    """Tell whether a file is one of a bag, by its name or its first bytes."""
+    if not path.is_file():
+        return False
+    return bool(storage_suffix(path)) or _start(path).startswith(tuple(_FORMATS))
+
+
+def _start(path: Path) -> bytes:
+    with path.open('rb') as file:
+        return file.read(_START_BYTES)
+
+
+def open_storage(path: Path, scratch: Path) -> StorageFile:
+    """Open a file of a bag by what it is, whatever its name says.
+
+    Args:
+        path: The file.
+        scratch: Folder in which a packed file may be unpacked.
+
+    Raises:
+        BagError: It is none, or damaged; the message says what is wrong with it.
+        OSError: It cannot be read.
+    """
+    start = _start(path)
+    if why := pointer_advice(start):
+        raise BagError(why)
+    if start.startswith(ZSTD_MAGIC):
+        return open_storage(unpack_file(path, scratch), scratch)
+    for magic, kind in _FORMATS.items():
+        if start.startswith(magic):
+            return kind(path)
+    for magic, name in _ARCHIVES.items():
+        if start.startswith(magic):
+            msg = f'it is packed with {name}: unpack it first'
+            raise BagError(msg)
+    has_log = path.with_name(path.name + '-wal').exists()
+    if not start and not has_log:
+        msg = 'it is empty (0 bytes)'
+        raise BagError(msg)
+    return _SUFFIX_FORMATS.get(storage_suffix(path), McapFile)(path)
+
+
+def pointer_advice(start: bytes) -> str:
+    """What to do where a file holds but a pointer to its content; empty: it does not."""
+    if start.startswith(b'version https://git-lfs'):
+        return 'it is a Git LFS pointer, not the file itself: run `git lfs pull`'
+    if b'/annex/objects/' in start:
+        return 'it is a git-annex pointer, not the file itself: run `git annex get`'
+    return ''
