@@ -21,11 +21,11 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+from embodied_r_ros.bags.sources import find_bags
 from embodied_r_ros.common.child_processes import tied
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.common.settings import config_from_mapping
 from embodied_r_ros.episodes.inspect import bag_digest, file_sha256
-from embodied_r_ros.questions.collect import find_bags
 from embodied_r_ros.questions.row import read_rows
 from embodied_r_ros.reasoning.question import ReasonerConfig
 from embodied_r_ros.serving.profiles import load_profile

@@ -7,7 +7,7 @@ the order of the files where it is there; what is in them, they say themselves (
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 import logging
 from pathlib import Path
@@ -92,6 +92,15 @@ class BagReader:
     def duration(self) -> int:
         """From the first to the last message [ns]."""
         return self.end_time - self.start_time
+
+    def stated_counts(self) -> dict[str, int]:
+        """Messages by topic as the statistics of the files say, where they have some."""
+        counts: dict[str, int] = {}
+        for connection in self.connections:
+            if connection.stated_count is not None:
+                count = counts.get(connection.topic, 0)
+                counts[connection.topic] = count + connection.stated_count
+        return counts
 
     def messages(
         self, connections: Collection[Connection] | None = None
@@ -221,6 +230,17 @@ def _listed_files(folder: Path) -> list[str]:
         return []
 
 
+def stated_counts(folder: Path) -> dict[str, int]:
+    """Messages by topic as metadata.yaml says; nothing where it does not say."""
+    counts: dict[str, int] = {}
+    with suppress(OSError, UnicodeDecodeError, yaml.YAMLError, TypeError, KeyError, ValueError):
+        value = parse_yaml((folder / 'metadata.yaml').read_text())
+        for topic in value['rosbag2_bagfile_information']['topics_with_message_count']:
+            name = str(topic['topic_metadata']['name'])
+            counts[name] = counts.get(name, 0) + int(topic['message_count'])
+    return counts
+
+
 def _as_listed(folder: Path, files: list[Path], listed: list[str]) -> list[Path]:
     """The files that metadata.yaml lists, packed or not, and those of the same split bag."""
     by_name = {file.name: file for file in files}
@@ -248,8 +268,7 @@ def _as_listed(folder: Path, files: list[Path], listed: list[str]) -> list[Path]
 
 
 def _of_one_bag(folder: Path, files: list[Path]) -> list[Path]:
-    groups = {(_split_name(file), storage_suffix(file)) for file in files}
-    if len(groups) > 1:
+    if len(_groups(files)) > 1:
         names = ', '.join(file.name for file in files[:4])
         msg = (
             f'{folder} has no metadata.yaml that lists its files, and they are of several bags '
@@ -257,6 +276,23 @@ def _of_one_bag(folder: Path, files: list[Path]) -> list[Path]:
         )
         raise BagError(msg)
     return files
+
+
+def _groups(files: list[Path]) -> dict[tuple[str, str], list[Path]]:
+    """Files by the bag that they seem to be of."""
+    groups: dict[tuple[str, str], list[Path]] = {}
+    for file in files:
+        groups.setdefault((_split_name(file), storage_suffix(file)), []).append(file)
+    return groups
+
+
+def loose_bags(folder: Path) -> list[Path]:
+    """The bags of a folder that is one, or in which files of several lie side by side."""
+    files = storage_files(folder)
+    groups = _groups(files)
+    if _listed_files(folder) or len(groups) <= 1 or len(groups) < len(files):
+        return [folder]
+    return sorted(files)
 
 
 def _advice(path: Path) -> str:

@@ -22,6 +22,7 @@ from embodied_r_ros.bags.mcap import (
     sync_folder,
     write_metadata,
 )
+from embodied_r_ros.bags.reader import is_bag
 from embodied_r_ros.bags.salvage import salvage
 from embodied_r_ros.bags.writer import BagLock, is_locked
 from embodied_r_ros.common.errors import BagError
@@ -56,6 +57,7 @@ class Recovery:
     episode: Path
     was_closed: bool = False  # there was nothing to do
     messages: int = 0  # in the bag, where it was recovered
+    were_whole: bool = False  # its files were: metadata.yaml alone was written
     lost_bytes: int = 0  # behind the last whole record, of a chunk that was being written
     damaged_chunks: int = 0  # left out between whole ones
     kept: tuple[Path, ...] = ()  # broken files that lacked more than their end
@@ -72,6 +74,8 @@ class Recovery:
             return f'not recovered: {self.reason}'
         if self.was_closed:
             return 'was closed'
+        if self.were_whole:
+            return f'its files were whole ({self.messages} messages): metadata.yaml was written'
         text = f'recovered {self.messages} messages, {self.lost_bytes} bytes lost at the end'
         if self.damaged_chunks:
             text += f', {self.damaged_chunks} damaged chunks left out'
@@ -82,7 +86,7 @@ class Recovery:
 
 def is_episode(folder: Path) -> bool:
     """Tell whether a folder is a bag, closed or not."""
-    return folder.is_dir() and ((folder / METADATA).exists() or bool(mcap_files(folder)))
+    return folder.is_dir() and is_bag(folder)
 
 
 def episodes_in(path: Path) -> list[Path]:
@@ -175,9 +179,16 @@ def recover(episode: Path, is_wanted: Callable[[], bool] = lambda: True) -> Reco
 def _recover(episode: Path, is_wanted: Callable[[], bool]) -> Recovery:
     contents, backups = [], []
     lost_bytes = damaged_chunks = 0
+    were_whole = True
+    if not mcap_files(episode):
+        msg = (
+            f'{episode} has no MCAP files: only those can be repaired, others are read as they are'
+        )
+        raise BagError(msg)
     for path in mcap_files(episode):
         content = read_content(path)
         if content is None:
+            were_whole = False
             salvaged = _recover_file(path, is_wanted)
             content = salvaged.content
             lost_bytes += salvaged.lost_bytes
@@ -187,7 +198,8 @@ def _recover(episode: Path, is_wanted: Callable[[], bool]) -> Recovery:
         contents.append(content)
     _describe(episode, contents)
     messages = sum(content.file.counts.total() for content in contents)
-    return Recovery(episode, False, messages, lost_bytes, damaged_chunks, tuple(backups))
+    lost = lost_bytes, damaged_chunks, tuple(backups)
+    return Recovery(episode, False, messages, were_whole, *lost)
 
 
 def _recover_file(path: Path, is_wanted: Callable[[], bool]) -> Salvage:

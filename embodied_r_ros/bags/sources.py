@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
@@ -13,6 +14,7 @@ import math
 import os
 from pathlib import Path
 import re
+import tempfile
 from typing import Any, TYPE_CHECKING
 
 import cv2
@@ -24,10 +26,10 @@ from embodied_r_ros.bags.images import (
 )
 from embodied_r_ros.bags.message_types import BagMessageFactory
 from embodied_r_ros.bags.messages import encoded_image_to_msg
-from embodied_r_ros.bags.reader import is_bag, open_bag, topics_of_type
+from embodied_r_ros.bags.reader import is_bag, loose_bags, open_bag, topics_of_type
 from embodied_r_ros.bags.storage import pointer_advice
 from embodied_r_ros.bags.writer import BagWriter, SENSOR_DATA_QOS
-from embodied_r_ros.common.errors import ImageError, SourceError
+from embodied_r_ros.common.errors import BagError, ImageError, SourceError
 from embodied_r_ros.common.prefetch import done_ahead
 from embodied_r_ros.types.images import (
     decode_image,
@@ -41,13 +43,15 @@ from embodied_r_ros.types.units import NS_PER_S
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
 _LOG = logging.getLogger(__name__)
 DEFAULT_RATE_HZ = 10.0
 _IMAGE_SUFFIXES = {'.jpg', '.jpeg', '.png', '.webp', '.bmp', '.tif', '.tiff'}
+_VIDEO_SUFFIXES = {'.mp4', '.m4v', '.mov', '.avi', '.mkv', '.webm', '.mpg', '.mpeg', '.ts', '.mts'}
+_VIDEO_SUFFIXES |= {'.wmv', '.flv', '.3gp', '.ogv', '.mjpeg'}
 _START_BYTES = 64  # of a file, which are looked at
 # What lies outside is a container's mistake, not a camera's rate.
 _RATES_HZ = (0.001, 1000.0)
@@ -76,6 +80,66 @@ class ImageSource:
         if not count:
             msg = f'{self.name} has no images: expected at least one'
             raise SourceError(msg)
+
+
+def find_bags(paths: Sequence[Path]) -> list[Path]:
+    """Bags among some paths: each is a bag, or a folder of bags (not searched any deeper).
+
+    Raises:
+        BagError: A path does not exist or holds no bag, or a bag is named more than once.
+    """
+    return _find(paths, _bags_in, 'is neither a bag nor a folder of bags')
+
+
+def find_sources(paths: Sequence[Path]) -> list[Path]:
+    """Recordings among some paths: bags as `find_bags` has them, videos, and folders of either.
+
+    A folder of images is one recording.
+
+    Raises:
+        BagError: A path does not exist or holds no recording, or one is named more than once.
+    """
+    what = 'is neither a video, a folder of images or videos, a bag, nor a folder of bags'
+    return _find(paths, _sources_in, what)
+
+
+def _find(
+    paths: Sequence[Path], search: Callable[[Path], list[Path]], why_none: str
+) -> list[Path]:
+    found = []
+    for path in paths:
+        if not path.exists():
+            msg = f'{path} does not exist'
+            raise BagError(msg)
+        inside = search(path)
+        if not inside:
+            msg = f'{path} {why_none}'
+            raise BagError(msg)
+        found += inside
+    inodes = [(stat.st_dev, stat.st_ino) for stat in (source.stat() for source in found)]
+    times = Counter(inodes)
+    for source, inode in zip(found, inodes, strict=True):
+        if times[inode] > 1:
+            msg = f'{source} is named more than once: name it once'
+            raise BagError(msg)
+    return found
+
+
+def _bags_in(path: Path) -> list[Path]:
+    if is_bag(path):
+        return loose_bags(path) if path.is_dir() else [path]
+    return sorted(child for child in path.glob('*') if is_bag(child)) if path.is_dir() else []
+
+
+def _sources_in(path: Path) -> list[Path]:
+    if bags := _bags_in(path):
+        return bags
+    if not path.is_dir():
+        return [path]
+    suffixes = {child.suffix.lower() for child in path.iterdir() if child.is_file()}
+    if suffixes & _IMAGE_SUFFIXES:
+        return [path]
+    return sorted(child for child in path.iterdir() if child.suffix.lower() in _VIDEO_SUFFIXES)
 
 
 @contextmanager
@@ -360,6 +424,24 @@ class Playable:
         return [topic for topic in (image, self.camera_info, self.odom) if topic]
 
 
+@contextmanager
+def as_bag(source: Path, topic: str | None = None) -> Iterator[Path]:
+    """A recording as a bag: itself where it is one, else a bag of its images for the time being.
+
+    Raises:
+        SourceError: There are no images, or one cannot be decoded.
+        BagError: The bag cannot be written.
+    """
+    if source.exists() and is_bag(source):
+        yield source
+        return
+    with (
+        tempfile.TemporaryDirectory(prefix='embodied-r-images-') as scratch,
+        open_source(source, topic) as images,
+    ):
+        yield _from_images(images, Path(scratch) / 'source').bag
+
+
 def playable(source: Path, scratch: Path, topic: str | None = None) -> Playable:
     """Make a source playable.
 
@@ -380,7 +462,11 @@ def playable(source: Path, scratch: Path, topic: str | None = None) -> Playable:
         next(iter(images))  # what cannot be decoded is refused before it is played
     with open_bag(source) as reader:
         chosen = choose_image_topic(reader, topic)
-        odometry = topics_of_type(reader, 'nav_msgs/msg/Odometry')
+        odometry = [
+            name
+            for name in topics_of_type(reader, 'nav_msgs/msg/Odometry')
+            if reader.topics[name].msgcount
+        ]
         info = camera_info_topic(reader, chosen)
         duration_s = reader.duration / 1e9
         is_compressed = chosen in topics_of_type(reader, _COMPRESSED)

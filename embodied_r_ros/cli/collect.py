@@ -6,10 +6,10 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from embodied_r_ros.bags.sources import find_sources
 from embodied_r_ros.cli.arguments import some_path
 from embodied_r_ros.episodes.collect import CollectConfig
 from embodied_r_ros.episodes.collect_jobs import collect
-from embodied_r_ros.questions.collect import find_bags
 from tqdm import tqdm
 
 if TYPE_CHECKING:
@@ -21,7 +21,13 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb."""
     add = parser.add_argument
-    add('bags', nargs='+', type=some_path, metavar='BAG', help='camera bags, or folders of them')
+    add(
+        'bags',
+        nargs='+',
+        type=some_path,
+        metavar='SOURCE',
+        help='camera bags, videos, folders of images, or folders of bags or videos',
+    )
     add(
         '--out',
         type=some_path,
@@ -45,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Collect; each episode is a line on stdout, and at the end stderr has the failures."""
     config = CollectConfig(args.images, args.perceiver, args.profile, args.topic)
-    bags = find_bags(args.bags)
+    bags = find_sources(args.bags)
     failures = []
     # disable=None: no bar where stderr is not a terminal.
     results = collect(bags, args.out, config, args.jobs, is_forced=args.force)

@@ -7,13 +7,14 @@ import sys
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.arm.robot import load_robot
+from embodied_r_ros.bags.sources import find_bags
 from embodied_r_ros.cli.arguments import some_path
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.episodes.arm import keyframes_of_arm
 from embodied_r_ros.episodes.episode import DELTA_SOURCES
 from embodied_r_ros.perception.classical import ClassicalConfig
 from embodied_r_ros.perception.pipeline import classical_perceiver, perceive_path, vlm_perceiver
-from embodied_r_ros.questions.collect import find_bags, rows_of_bags
+from embodied_r_ros.questions.collect import rows_of_bags
 from embodied_r_ros.questions.coverage import Coverage, manifest_path, write_manifest
 from embodied_r_ros.questions.derive import QuestionsConfig
 from embodied_r_ros.questions.row import write_rows

@@ -13,7 +13,12 @@ import shutil
 import tempfile
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.bags.images import bag_images, camera_info_topic, choose_image_topic, raw_image
+from embodied_r_ros.bags.images import (
+    bag_images,
+    camera_info_topic,
+    choose_image_topic,
+    ImageDecoder,
+)
 from embodied_r_ros.bags.message_types import BagMessageFactory, embodied_typestore
 from embodied_r_ros.bags.messages import encoded_image_to_msg, keyframe_to_msg, stamp_ns_from_msg
 from embodied_r_ros.bags.own_messages import delta_to_msg, mark_from_msg, mark_to_msg
@@ -24,8 +29,9 @@ from embodied_r_ros.bags.reader import (
     read_values,
     topics_of_type,
 )
+from embodied_r_ros.bags.sources import as_bag
 from embodied_r_ros.bags.writer import GrowingBag, LATCHED_QOS, RELIABLE_QOS, SENSOR_DATA_QOS
-from embodied_r_ros.common.errors import BagError, ConfigError, ImageError, SourceError
+from embodied_r_ros.common.errors import BagError, ConfigError, ImageError
 from embodied_r_ros.common.resources import code_version
 from embodied_r_ros.common.settings import check_settings, setting
 from embodied_r_ros.episodes.episode import has_deltas
@@ -71,6 +77,7 @@ class Copies:
         """
         self._reader = reader
         self._raw = ''  # topic whose images have to be compressed first
+        self._decoder = ImageDecoder(image_topic)
         types = {c.topic: c.msgtype for c in reader.connections}
         names = [*topics_of_type(reader, *_MOTION), camera_info_topic(reader, image_topic)]
         names += [topic for topic in types if '/truth/' in topic or topic.endswith('/provenance')]
@@ -94,21 +101,21 @@ class Copies:
 
         Raises:
             BagError: The bag is damaged.
-            SourceError: An image cannot be decoded.
         """
         for topic, received_ns, data in read_serialized(self._reader, self._topics):
-            if topic == self._raw:
-                yield received_ns, topic + _SUFFIX, self._compress(data, received_ns)
-            else:
+            if topic != self._raw:
                 yield received_ns, topic, data
+            elif compressed := self._compress(data, received_ns):
+                yield received_ns, topic + _SUFFIX, compressed
 
-    def _compress(self, data: bytes, received_ns: int) -> bytes:
+    def _compress(self, data: bytes, received_ns: int) -> bytes | None:
+        """A raw image as a CompressedImage; None: it is damaged, which `bag_images` counts."""
         msg: Any = embodied_typestore().deserialize_cdr(data, _RAW)
         try:
-            image = encode_image(raw_image(msg))
-        except ImageError as error:
-            text = f'an image of topic {self._raw!r} cannot be decoded: {error}'
-            raise SourceError(text) from None
+            pixels, _ = self._decoder.decode(msg)
+        except ImageError:
+            return None
+        image = encode_image(pixels)
         stamp_ns = stamp_ns_from_msg(msg.header.stamp) or received_ns
         compressed = encoded_image_to_msg(
             BagMessageFactory(), stamp_ns, msg.header.frame_id, image
@@ -183,7 +190,7 @@ def collect_episode(
     """Write the episode of a camera bag; its folder is there when it is complete.
 
     Args:
-        bag: Rosbag2 folder, or bare .mcap or .db3 file, with images.
+        bag: Bag with images, video, or folder of images.
         folder: Folder of the episode, whose name is its id; its parent exists.
         config: What is kept, and which perceiver perceives.
         digest: Of the bag, for the record.
@@ -192,7 +199,7 @@ def collect_episode(
         BagError: The bag cannot be read, is an episode already, or the disk does not take it.
         SourceError: It has no images, several topics of them, or one that cannot be decoded.
     """
-    with open_bag(bag) as reader, open_bag(bag) as again:
+    with as_bag(bag) as path, open_bag(path) as reader, open_bag(path) as again:
         if has_deltas(reader):
             msg = f'{bag} is an episode already: it has recorded deltas'
             raise BagError(msg)

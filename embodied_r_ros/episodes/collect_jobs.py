@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 import fcntl
 import json
+import logging
 import multiprocessing
 import os
 import shutil
@@ -21,6 +22,7 @@ import threading
 from typing import Any, TextIO, TYPE_CHECKING
 
 import cv2
+from embodied_r_ros.bags.reader import is_bag
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.episodes.collect import collect_episode, CollectConfig
 from embodied_r_ros.episodes.inspect import bag_digest, why_unfit
@@ -225,7 +227,7 @@ def _collect_one(job: _Job) -> Result:
     Raises:
         EmbodiedRError: It cannot be collected.
     """
-    if not job.is_forced and (why := why_unfit(job.bag)):
+    if not job.is_forced and is_bag(job.bag) and (why := why_unfit(job.bag)):
         return Result(job.bag, reason=why)
     summary = collect_episode(job.bag, job.folder, job.config, job.digest)
     return Result(job.bag, job.folder.name, summary.keyframes, summary.failed)
@@ -234,6 +236,7 @@ def _collect_one(job: _Job) -> Result:
 def _in_process(result: Connection[Any, Any], job: _Job) -> None:
     # An interrupt is for the process that started this one, and which ends it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    logging.basicConfig(format='embodied-r: note: %(message)s')
     cv2.setNumThreads(job.threads)
     try:
         reply = _collect_one(job)

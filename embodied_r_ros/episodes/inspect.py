@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 import hashlib
 import json
 import shutil
@@ -20,7 +21,14 @@ from embodied_r_ros.bags.audit import (
 from embodied_r_ros.bags.mcap import METADATA, NOTES_RECORD, read_content
 from embodied_r_ros.bags.message_types import embodied_typestore
 from embodied_r_ros.bags.own_messages import mark_from_msg
-from embodied_r_ros.bags.reader import open_bag, read_messages, read_serialized, topics_of_type
+from embodied_r_ros.bags.reader import (
+    open_bag,
+    read_messages,
+    read_serialized,
+    stated_counts,
+    storage_files,
+    topics_of_type,
+)
 from embodied_r_ros.bags.recovery import bag_state, BagState, mcap_files
 from embodied_r_ros.bags.writer import BagLock
 from embodied_r_ros.common.errors import BagError
@@ -34,7 +42,6 @@ if TYPE_CHECKING:
     from embodied_r_ros.bags.storage import Connection
     from rosbags.typesys.store import Typestore
 
-_PATTERNS = ('*.mcap', '*.db3', '*.mcap.*', '*.db3.*')
 _PIECE = 8 * 1024 * 1024
 
 
@@ -47,14 +54,14 @@ class BagDigest:
 
 
 def bag_digest(bag: Path) -> BagDigest:
-    """Digest of a rosbag2 folder, or of a bare .mcap or .db3 file.
+    """Digest of a recording: of the files of a bag, of a video, or of a folder of images.
 
     Raises:
         BagError: A file cannot be read.
     """
-    paths = (
-        {file for pattern in _PATTERNS for file in bag.glob(pattern)} if bag.is_dir() else {bag}
-    )
+    paths = [bag]
+    if bag.is_dir():
+        paths = storage_files(bag) or [file for file in bag.iterdir() if file.is_file()]
     files = {path.name: file_sha256(path) for path in sorted(paths)}
     total = hashlib.sha256('\n'.join(files.values()).encode())
     return BagDigest(files, total.hexdigest())
@@ -126,10 +133,27 @@ def _audit(reader: BagReader, records: Mapping[str, Mapping[str, str]]) -> Audit
     topics = {connection.topic: connection for connection in reader.connections}
     for topic, connection in sorted(topics.items()):
         audit.add_topic(topic, connection.msgtype, _store(reader, connection))
+    counts: Counter[str] = Counter()
     for topic, time_ns, data in read_serialized(reader, topics):
         audit.take(topic, data, time_ns)
+        counts[topic] += 1
     audit.note_drops(drops_from_record(records.get(DROPS_RECORD, {})))
-    return audit.report(end_ns, is_over=True)
+    report = audit.report(end_ns, is_over=True)
+    return replace(report, problems=(*report.problems, *_count_problems(reader, counts)))
+
+
+def _count_problems(reader: BagReader, counts: Mapping[str, int]) -> list[str]:
+    """Where a bag says that it holds more or fewer messages than were read."""
+    problems = []
+    for where, stated in (
+        ('metadata.yaml', stated_counts(reader.path)),
+        ('the file', reader.stated_counts()),
+    ):
+        for topic, count in sorted(stated.items()):
+            if count != counts.get(topic, 0) and topic not in {c.topic for c in reader.foreign}:
+                read = counts.get(topic, 0)
+                problems.append(f'{topic}: {read} messages where {where} says {count}')
+    return problems
 
 
 def _store(reader: BagReader, connection: Connection) -> Typestore:

@@ -8,6 +8,7 @@ at the image's stamp, for which the worker waits a few milliseconds at most.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 import math
 from pathlib import Path
@@ -15,12 +16,16 @@ import threading
 from typing import Any, ClassVar, TYPE_CHECKING
 
 from embodied_r_msgs.msg import EpisodeMark, Keyframe
+from embodied_r_ros.bags.images import ImageDecoder
 from embodied_r_ros.bags.messages import (
-    intrinsics_from_camera_info,
+    camera_of_info,
+    is_rectified_topic,
     keyframe_to_msg,
     pose_from_msg,
     read_calibration,
     stamp_ns_from_msg,
+    transform_from_msg,
+    UncalibratedError,
 )
 from embodied_r_ros.common.errors import ConfigError, ImageError
 from embodied_r_ros.common.settings import check_settings, setting
@@ -28,10 +33,16 @@ from embodied_r_ros.keyframes.selector import KeyframeConfig, KeyframeExtractor
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.diagnostics import Health, Level, Meter
 from embodied_r_ros.nodes.node_base import ManagedNode
-from embodied_r_ros.nodes.ros_types import image_topic, IMAGE_TYPES, ROS_MESSAGES, stamped_image
+from embodied_r_ros.nodes.ros_types import (
+    image_topic,
+    IMAGE_TYPES,
+    message_class,
+    ROS_MESSAGES,
+    stamped_image,
+)
 from embodied_r_ros.nodes.run import run
 from embodied_r_ros.nodes.worker import Worker
-from embodied_r_ros.types.poses import mounted, PoseBuffer
+from embodied_r_ros.types.poses import composed, mounted, NoPose, PoseBuffer, TransformTree
 from embodied_r_ros.types.units import NS_PER_S
 from nav_msgs.msg import Odometry
 from sensor_msgs.msg import CameraInfo
@@ -93,6 +104,9 @@ class ExtractorConfig:
             raise ConfigError(msg)
 
 
+_TRANSFORMS = 'tf2_msgs/msg/TFMessage'
+
+
 @dataclass(frozen=True)
 class _Arrival:
     msg: Any
@@ -122,7 +136,10 @@ class KeyframeExtractorNode(ManagedNode):
         """Listen to the camera, starting a new stream."""
         config = self.parameters.config(ExtractorConfig)
         self._extractor = KeyframeExtractor(self.parameters.config(KeyframeConfig), config.camera)
-        self._intrinsics: Intrinsics | None = self._calibration
+        self._camera_info: CameraInfo | None = None
+        self._intrinsics: Intrinsics | None = self._calibration  # of the newest image
+        self._body = ''  # of the odometry
+        self._mounts = TransformTree()
         self._poses = PoseBuffer()
         self._poses_changed = threading.Condition()
         self._episode_id = self._stream_episode_id = ''
@@ -161,6 +178,9 @@ class KeyframeExtractorNode(ManagedNode):
     def _listen(self, config: ExtractorConfig) -> None:
         base = self.resolve_topic_name('image')
         topic = image_topic(base, config.image_transport)
+        self._decoder = ImageDecoder(topic)
+        self._is_rectified = is_rectified_topic(base)
+        self._listen_to_mounts()
         self.subscribe(EpisodeMark, 'episode_mark', self._take_mark, topics.LATCHED)
         self.subscribe(CameraInfo, 'camera_info', self._take_camera_info, topics.SENSOR)
         self.subscribe(Odometry, 'odom', self._take_odometry, topics.SENSOR)
@@ -171,15 +191,33 @@ class KeyframeExtractorNode(ManagedNode):
         # Images that wait in the queue belong to the episode in which they came.
         self._worker.submit(_Arrival(msg, self._images.count, self._episode_id))
 
+    def _listen_to_mounts(self) -> None:
+        """Listen to the transforms that never change: they say where the camera is mounted."""
+        try:
+            kind = message_class(_TRANSFORMS)
+        except (ImportError, AttributeError):
+            return
+        self.subscribe(kind, '/tf_static', self._take_mounts, topics.LATCHED_OF_MANY)
+
+    def _take_mounts(self, msg: Any) -> None:
+        for transform in msg.transforms:
+            with suppress(ValueError):  # an orientation of zeros
+                pose = transform_from_msg(transform)
+                with self._poses_changed:
+                    self._mounts.add_static(transform.child_frame_id, pose)
+
     def _take_camera_info(self, msg: CameraInfo) -> None:
-        self._intrinsics = intrinsics_from_camera_info(msg) or self._calibration
+        self._camera_info = msg
 
     def _take_odometry(self, msg: Odometry) -> None:
         self._odometry.tick()
         pose = pose_from_msg(msg.pose.pose, msg.header.frame_id)
+        # Bases without a clock leave the stamp at zero: only the time of receipt is left.
+        stamp_ns = stamp_ns_from_msg(msg.header.stamp) or self.now_ns()
         try:
             with self._poses_changed:
-                self._poses.add(stamp_ns_from_msg(msg.header.stamp), pose)
+                self._body = msg.child_frame_id
+                self._poses.add(stamp_ns, pose)
                 self._poses_changed.notify()
         except ValueError as error:
             self._note_problem(error)
@@ -192,7 +230,7 @@ class KeyframeExtractorNode(ManagedNode):
         if arrival.episode_id != self._stream_episode_id:
             self._stream_episode_id = arrival.episode_id
             self._extractor.reset(arrival.episode_id)
-        image = self._complete(stamped_image(arrival.msg, arrival.count))
+        image = self._complete(stamped_image(arrival.msg, arrival.count, self._decoder))
         _, keyframe = self._extractor.process(image, drops)
         if keyframe:
             self._output.publish(keyframe_to_msg(ROS_MESSAGES, keyframe))
@@ -202,27 +240,52 @@ class KeyframeExtractorNode(ManagedNode):
     def _complete(self, image: StampedImage) -> StampedImage:
         """The image with the intrinsics and the pose of its camera, where known."""
         height, width = image.image.shape[:2]
-        intrinsics = self._intrinsics
-        fits = intrinsics is not None and (intrinsics.width, intrinsics.height) == (width, height)
-        if intrinsics is not None and not fits:
-            size = f'{intrinsics.width}x{intrinsics.height}'
-            text = f'camera_info is of {size}, the image {width}x{height}'
-            self._note_problem(ImageError(text))
+        self._intrinsics = self._intrinsics_of(width, height)
         if not image.stamp_ns:
             self._note_problem(ImageError('images have no stamp: set it in the camera driver'))
-        pose = self._pose_at(image.stamp_ns)
-        return replace(image, intrinsics=intrinsics if fits else None, pose=pose)
+        pose = self._pose_at(image.stamp_ns, image.frame_id)
+        return replace(image, intrinsics=self._intrinsics, pose=pose)
 
-    def _pose_at(self, stamp_ns: int) -> Pose | None:
+    def _intrinsics_of(self, width: int, height: int) -> Intrinsics | None:
+        """Intrinsics of images of a size: by camera_info, else by the calibration file."""
+        size = (width, height)
+        try:
+            if self._camera_info is not None:
+                return camera_of_info(self._camera_info, size, is_rectified=self._is_rectified)
+        except UncalibratedError:
+            pass  # the calibration file may know
+        except ImageError as error:
+            self._note_problem(error)
+        if self._calibration is None:
+            return None
+        own = self._calibration
+        if abs(own.width * height - own.height * width) > width:
+            text = f'calibration is of {own.width}x{own.height}, the image {width}x{height}'
+            self._note_problem(ImageError(text))
+            return None
+        return own.scaled(width, height)
+
+    def _pose_at(self, stamp_ns: int, frame_id: str) -> Pose | None:
+        """Pose of the camera link: transforms say how it is mounted, else the parameters."""
         if not self._expects_odometry():
             return None
         config = self.parameters.config(ExtractorConfig)
         with self._poses_changed:
             self._poses_changed.wait_for(lambda: self._poses.reaches(stamp_ns), config.odom_wait_s)
             body = self._poses.at(stamp_ns)
+            is_known = self._mounts.has(frame_id)
+            link = self._mounts.camera_in(self._body, frame_id, stamp_ns) if is_known else None
+        if body is None:
+            return None
+        if isinstance(link, NoPose):
+            text = f'no transform says where the camera is on {self._body!r}: {link.reason}'
+            self._note_problem(ImageError(text))
+            return None
+        if link:
+            return composed(body, link)
         x, y, z = config.mount_xyz
         roll, pitch, yaw = config.mount_rpy
-        return mounted(body, (x, y, z), (roll, pitch, yaw)) if body else None
+        return mounted(body, (x, y, z), (roll, pitch, yaw))
 
     def _expects_odometry(self) -> bool:
         if self._odometry.count:

@@ -8,8 +8,8 @@ from functools import cache
 from importlib import import_module
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.bags.images import check_raw_image, raw_image
-from embodied_r_ros.bags.messages import encoded_image_from_msg, stamp_ns_from_msg
+from embodied_r_ros.bags.images import check_raw_image, ImageDecoder
+from embodied_r_ros.bags.messages import stamp_ns_from_msg
 from embodied_r_ros.common.errors import ImageError
 from embodied_r_ros.types.images import StampedImage
 import numpy as np
@@ -62,31 +62,41 @@ def image_topic(base: str, transport: str) -> str:
     return base if transport in {'', 'raw'} else f'{base}/{transport}'
 
 
-def stamped_image(msg: Any, index: int) -> StampedImage:
+def stamped_image(msg: Any, index: int, decoder: ImageDecoder | None = None) -> StampedImage:
     """Image of a raw or compressed message, with its header's stamp and frame.
+
+    Args:
+        msg: The message.
+        index: Position of the image in its stream.
+        decoder: Of the stream, as offline; None: the image stands alone.
 
     Raises:
         ImageError: The encoding is not known, or the bytes are no image.
     """
-    encoded = encoded_image_from_msg(msg) if isinstance(msg, CompressedImage) else None
+    decoder = decoder or ImageDecoder('')
+    plain = _bridge_image(msg)
+    image, encoded = (plain, None) if plain is not None else decoder.decode(msg)
     return StampedImage(
         index=index,
         stamp_ns=stamp_ns_from_msg(msg.header.stamp),
-        image=encoded.decode() if encoded else decode_raw(msg),
+        image=image,
         frame_id=msg.header.frame_id,
-        # As offline: a PNG is too large to be passed on as it came.
-        encoded=encoded if encoded and encoded.format == 'jpeg' else None,
+        encoded=encoded,
     )
 
 
-def decode_raw(msg: Image) -> NDArray[np.uint8]:
-    """Image of a raw message: BGR, uint8, (H, W, 3).
+# What cv_bridge converts like this package; the rest it refuses, or brings to 8 bits otherwise.
+_BRIDGE_ENCODINGS = {'bgr8', 'rgb8', 'bgra8', 'rgba8', 'mono8'}
+
+
+def _bridge_image(msg: Any) -> NDArray[np.uint8] | None:
+    """Image of a plain raw message by cv_bridge, where that is installed; else None.
 
     Raises:
-        ImageError: The encoding is not known, or the size does not fit the bytes.
+        ImageError: The size does not fit the bytes.
     """
-    if BRIDGE is None:
-        return raw_image(msg)
+    if BRIDGE is None or getattr(msg, 'encoding', '') not in _BRIDGE_ENCODINGS:
+        return None
     check_raw_image(msg)
     try:
         return np.asarray(BRIDGE.imgmsg_to_cv2(msg, 'bgr8'), np.uint8)

@@ -52,42 +52,8 @@ class BalancedAnswers:
         return True
 
 
-_BAG_SUFFIXES = ('.mcap', '.db3')
 _MAX_LISTED = 3  # bags, of those of which none can be used
 _COMMON = 'its answer has come more often than its other options'
-
-
-def find_bags(paths: Sequence[Path]) -> list[Path]:
-    """Bags among some paths: each is a bag, or a folder of bags (not searched any deeper).
-
-    Raises:
-        BagError: A path does not exist or holds no bag, or a bag is named more than once.
-    """
-    bags = []
-    for path in paths:
-        if not path.exists():
-            msg = f'{path} does not exist'
-            raise BagError(msg)
-        inside = [path] if _is_bag(path) else sorted(p for p in path.glob('*') if _is_bag(p))
-        if not inside:
-            msg = f'{path} is neither a bag nor a folder of bags'
-            raise BagError(msg)
-        bags += inside
-    inodes = [(stat.st_dev, stat.st_ino) for stat in (bag.stat() for bag in bags)]
-    times = Counter(inodes)
-    for bag, inode in zip(bags, inodes, strict=True):
-        if times[inode] > 1:
-            msg = f'{bag} is named more than once: name it once'
-            raise BagError(msg)
-    return bags
-
-
-def _is_bag(path: Path) -> bool:
-    if path.is_file():
-        return path.suffix in _BAG_SUFFIXES
-    return (path / 'metadata.yaml').exists() or any(
-        file.suffix in _BAG_SUFFIXES for file in path.glob('*')
-    )
 
 
 def rows_of_bags(

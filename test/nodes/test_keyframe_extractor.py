@@ -4,6 +4,7 @@ from __future__ import annotations
 import json
 import math
 import threading
+from types import SimpleNamespace
 from typing import Any, TYPE_CHECKING
 
 import cv2
@@ -154,7 +155,7 @@ def test_keyframe_has_the_intrinsics_of_its_image(graph: Graph) -> None:
     infos = graph.publisher(CameraInfo, 'camera_info', topics.SENSOR)
     known = Intrinsics(320, 240, 200.0, 200.0, 159.5, 119.5)
     infos.publish(messages.camera_info_to_msg(ROS_MESSAGES, START_NS, 'front_optical', known))
-    wait_for(lambda: node._intrinsics, 'camera_info')
+    wait_for(lambda: node._camera_info, 'camera_info')
     camera.send(view(1), START_NS)
     keyframe = messages.keyframe_from_msg(camera.keyframes.wait(1)[0])
     assert keyframe.intrinsics == Intrinsics(160, 120, 100.0, 100.0, 79.5, 59.5)
@@ -192,7 +193,7 @@ def test_camera_without_camera_info_has_the_calibration_of_a_file(
         ('[1, 2', 'is none'),
         ('[' * 5000, 'is none: RecursionError'),
         (CALIBRATION.replace('200.0, 0,', '200.0,'), '8 numbers, expected 9'),
-        (CALIBRATION.replace('plumb_bob', 'equidistant'), 'is not of a plumb_bob lens'),
+        (CALIBRATION.replace('plumb_bob', 'omnidirectional'), 'expected plumb_bob'),
     ],
 )
 def test_missing_calibration_fails_the_configuration_in_one_line(
@@ -214,16 +215,53 @@ def test_missing_calibration_fails_the_configuration_in_one_line(
     graph.change(node, CONFIGURE, ACTIVATE)
 
 
+def test_calibration_of_a_binned_sensor_is_fitted_as_offline(graph: Graph) -> None:
+    node = graph.active(KeyframeExtractorNode)
+    camera = Camera(graph)
+    infos = graph.publisher(CameraInfo, 'camera_info', topics.SENSOR)
+    sensor = Intrinsics(640, 480, 400.0, 400.0, 319.5, 239.5)
+    info = messages.camera_info_to_msg(ROS_MESSAGES, START_NS, 'front_optical', sensor)
+    info.binning_x = info.binning_y = 2
+    infos.publish(info)
+    wait_for(lambda: node._camera_info, 'camera_info')
+    camera.send(view(1), START_NS)
+    keyframe = messages.keyframe_from_msg(camera.keyframes.wait(1)[0])
+    assert keyframe.intrinsics == Intrinsics(320, 240, 200.0, 200.0, 159.5, 119.5)
+
+
+def test_transforms_mount_the_camera_on_the_body_of_the_odometry(graph: Graph) -> None:
+    node = graph.active(KeyframeExtractorNode, mount_xyz=[9.0, 9.0, 9.0])
+    # A camera that looks to the left, 0.1 m left of the base; the type itself has no wheel here.
+    place = SimpleNamespace(x=0.0, y=0.1, z=0.3)
+    turn = SimpleNamespace(x=-math.sqrt(0.5), y=0.0, z=0.0, w=math.sqrt(0.5))
+    transform = SimpleNamespace(
+        header=SimpleNamespace(frame_id='base_link'),
+        child_frame_id='front_optical',
+        transform=SimpleNamespace(translation=place, rotation=turn),
+    )
+    node._take_mounts(SimpleNamespace(transforms=[transform]))
+    still = (0.0, 0.0, 0.0), (0.0, 0.0, 0.0)
+    odometry = messages.odometry_to_msg(
+        ROS_MESSAGES, 0, Pose((1.0, 0.0, 0.0), (0.0, 0.0, 0.0, 1.0), 'odom'), 'base_link', still
+    )
+    node._take_odometry(odometry)  # its stamp is zero: the time of receipt counts
+    pose = node._pose_at(node.now_ns(), 'front_optical')
+    assert pose
+    assert pose.position == pytest.approx((1.0, 0.1, 0.3))
+    assert yaw_pitch_roll(pose.rotation())[0] == pytest.approx(math.pi / 2)
+    assert node._pose_at(node.now_ns(), 'unknown').position == pytest.approx((10.0, 9.0, 9.0))
+
+
 def test_calibration_of_another_size_is_not_used(graph: Graph) -> None:
     node = graph.active(KeyframeExtractorNode)
     camera = Camera(graph)
     infos = graph.publisher(CameraInfo, 'camera_info', topics.SENSOR)
-    known = Intrinsics(640, 480, 400.0, 400.0, 319.5, 239.5)
+    known = Intrinsics(640, 400, 400.0, 400.0, 319.5, 199.5)
     infos.publish(messages.camera_info_to_msg(ROS_MESSAGES, START_NS, 'front_optical', known))
-    wait_for(lambda: node._intrinsics, 'camera_info')
+    wait_for(lambda: node._camera_info, 'camera_info')
     camera.send(view(1), START_NS)
     assert not any(camera.keyframes.wait(1)[0].k)
-    assert 'camera_info is of 640x480' in node.report().message
+    assert 'camera_info is of 640x400' in node.report().message
 
 
 def test_wrong_encoding_is_counted_and_survived(graph: Graph) -> None:

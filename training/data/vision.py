@@ -15,10 +15,9 @@ import re
 import sys
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.bags.sources import open_source
+from embodied_r_ros.bags.sources import find_bags, open_source
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.episodes.episode import episode_id_of
-from embodied_r_ros.questions.collect import find_bags
 from embodied_r_ros.questions.row import read_rows, Row
 from embodied_r_ros.reasoning.prompts import NOTHING_SEEN
 from embodied_r_ros.scene.memory import MemoryConfig

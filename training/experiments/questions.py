@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from embodied_r_ros.bags.sources import find_bags
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.episodes.episode import Episode, read_layout
-from embodied_r_ros.questions.collect import find_bags
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig, rows_of_episode
 from embodied_r_ros.types.deltas import DeltaKind, SemanticDelta

@@ -21,11 +21,11 @@ from embodied_r_ros.arm.robot import RobotMetadata
 from embodied_r_ros.arm.table import PlacingConfig, table_view
 from embodied_r_ros.arm.task_frame import axis_view
 from embodied_r_ros.bags.reader import open_bag, read_values
+from embodied_r_ros.bags.sources import find_bags
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.episodes.arm import keyframes_of_arm
 from embodied_r_ros.episodes.episode import read_episode
 from embodied_r_ros.perception.pipeline import classical_perceiver, perceive_path
-from embodied_r_ros.questions.collect import find_bags
 from embodied_r_ros.types.deltas import row_deltas
 from tqdm import tqdm
 
