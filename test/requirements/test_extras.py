@@ -88,6 +88,19 @@ def test_definitions_of_messages_travel_with_the_package() -> None:
     assert shipped == {folder.name: len(list(folder.iterdir())) for folder in folders}
 
 
+def test_launch_files_that_documents_name_are_installed() -> None:
+    [installed] = [
+        {Path(file).name for file in files}
+        for folder, files in options_of_setup()['data_files']
+        if Path(folder).name == 'launch'
+    ]
+    documents = [ROOT / 'README.md', *sorted((ROOT / 'docs').glob('*.md'))]
+    named = {
+        name for file in documents for name in re.findall(r'\w+\.launch\.py', file.read_text())
+    }
+    assert named == installed == {path.name for path in (ROOT / 'launch').iterdir()}
+
+
 def test_one_version_everywhere() -> None:
     files = ('package.xml', 'embodied_r_msgs/package.xml')
     said = {ElementTree.parse(ROOT / file).findtext('version') for file in files}
