@@ -326,9 +326,11 @@ def _with_port(config: ServerConfig) -> ServerConfig:
         try:
             probe.bind((config.host, config.port))
         except (OSError, OverflowError) as error:
+            url = f'http://{config.host}:{config.port}'
             msg = (
                 f'port {config.port} of {config.host} cannot be used ({error}): '
-                'end what listens there, or give the server another port'
+                'end what listens there, give the server another port in a profile of your own, '
+                f'or let the launch use what runs there: model_server_url:={url}'
             )
             raise ConfigError(msg) from None
         return replace(config, port=probe.getsockname()[1])
