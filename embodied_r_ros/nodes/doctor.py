@@ -33,10 +33,17 @@ _GB = 1024**3
 class Check:
     """The outcome of one check."""
 
-    ok: bool
+    ok: bool  # False: a failure; where it is True and there is a remedy, it is a warning
     detail: str  # the result, in words
     remedy: str = ''  # what to do; empty where all is well
     values: dict[str, Any] = field(default_factory=dict)  # what was measured
+
+    @property
+    def mark(self) -> str:
+        """`ok`, `warn` or `FAIL`."""
+        if not self.ok:
+            return 'FAIL'
+        return 'warn' if self.remedy else 'ok'
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; what was measured stands beside the rest."""
@@ -215,7 +222,7 @@ def table(checks: dict[str, Check]) -> str:
     """The checks as text."""
     lines = []
     for name, check in checks.items():
-        lines.append(f'{"ok" if check.ok else "FAIL":<5} {name:<13} {check.detail}')
+        lines.append(f'{check.mark:<5} {name:<13} {check.detail}')
         if check.remedy:
             lines.append(f'{"":<19} -> {check.remedy}')
     return '\n'.join(lines)

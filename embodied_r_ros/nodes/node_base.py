@@ -13,7 +13,7 @@ import time
 import traceback
 from typing import Any, ClassVar, TYPE_CHECKING
 
-from embodied_r_ros.common.errors import EmbodiedRError, ModelError
+from embodied_r_ros.common.errors import EmbodiedRError, InputError, ModelError
 from embodied_r_ros.common.resources import code_version
 from embodied_r_ros.common.settings import check_settings, setting
 from embodied_r_ros.nodes import topics
@@ -35,9 +35,16 @@ if TYPE_CHECKING:
 _LONGEST_S = 1e9  # far beyond this, a thread cannot wait
 
 
-def seconds(value: float) -> float:
-    """A time limit of a request [s]; what is none means 0, the node's default."""
-    return min(float(value), _LONGEST_S) if math.isfinite(value) and value > 0 else 0.0
+def seconds(value: float, name: str) -> float:
+    """A time limit `name` of a request [s]; 0 means the node's default.
+
+    Raises:
+        InputError: It is negative, or no number.
+    """
+    if not math.isfinite(value) or value < 0:
+        msg = f"{name} is {value:g}: expected a time in seconds, or 0 for the node's default"
+        raise InputError(msg)
+    return min(float(value), _LONGEST_S)
 
 
 _SAY_AGAIN_S = 5.0
