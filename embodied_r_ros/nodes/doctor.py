@@ -19,6 +19,7 @@ from embodied_r_ros.common.errors import ConfigError, EmbodiedRError, ModelError
 from embodied_r_ros.common.resources import interface_path, shared_path
 from embodied_r_ros.nodes.transport import remedy_for_lost_images
 from embodied_r_ros.serving.profiles import load_profile
+from embodied_r_ros.serving.servers import install_remedy, missing_requirements
 
 _MIN_FREE_GB = 2.0
 _SERVER_S = 5.0
@@ -59,7 +60,7 @@ def installation_checks() -> dict[str, Check]:
         'rmw': _rmw(),
         'messages': _messages(),
         'model': _model(),
-        'model_server': _program('transformers', "pip install '.[serve]'"),
+        'model_server': _model_server(),
         'simulator': _simulator(),
         'disk': _disk(),
         'clock': _clock(),
@@ -117,15 +118,27 @@ def _model() -> Check:
         return Check(False, str(error), 'fetch the models that ship with the package')
 
 
-def _program(name: str, remedy: str) -> Check:
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get('PATH', '')])
-    program = shutil.which(name, path=path)
-    return Check(bool(program), program or f'{name} is not installed', '' if program else remedy)
+def _model_server() -> Check:
+    """The program that serves the shipped models, with what it needs to serve."""
+    here = Path(sys.executable).parent
+    path = os.pathsep.join([str(here), os.environ.get('PATH', '')])
+    program = shutil.which('transformers', path=path)
+    if not program:
+        return Check(False, 'transformers is not installed', install_remedy('transformers'))
+    # Of another environment nothing is known.
+    is_here = Path(program).parent == here
+    missing = missing_requirements('transformers', 'serving') if is_here else []
+    if missing:
+        detail = f'{program} cannot serve without {", ".join(missing)}'
+        return Check(False, detail, install_remedy('transformers'))
+    return Check(True, program)
 
 
 def _simulator() -> Check:
     if find_spec('mujoco') is None:
-        return Check(False, 'mujoco is not installed', "pip install '.[sim]'")
+        return Check(
+            True, 'mujoco is not installed', "to simulate: pip install '.[sim]' in a clone"
+        )
     return Check(True, 'mujoco')
 
 

@@ -100,7 +100,7 @@ def remedy_for_lost_images(environ: Mapping[str, str]) -> str:
         f'where UDP is in use, sudo sysctl -w net.core.rmem_max={_GENEROUS_SOCKET_LIMIT} '
         f'(now {socket_limit() or "not known"})',
     ]
-    return '; or '.join(ways) + '; see docs/on_a_robot.md'
+    return '; or '.join(ways) + f'; see {shared_path("docs", "on_a_robot.md")}'
 
 
 def socket_limit() -> int | None:
