@@ -16,6 +16,7 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.common.errors import ConfigError
 from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.nodes.node_base import RESPAWN_S, RETRY_S
 from embodied_r_ros.nodes.topics import (
     camera_topic,
     full_name,
@@ -177,10 +178,6 @@ _PATTERNS = {
     'image_transport': ('(raw|compressed)?', 'raw or compressed'),
 }
 _TOPICS = ('image_topic', 'camera_info_topic', 'odom_topic', 'pose_topic')
-# A node that cannot start yet, such as for want of a model server, tries again after this time.
-_RETRY_S = 2.0
-# A process that has ended is started again after this time, with `use_respawn`.
-_RESPAWN_S = 1.0
 # After SIGINT, before SIGTERM, which ends a process at once: time to close a bag on a slow disk.
 _END_S = '15'
 _EXTRACTOR = 'keyframe_extractor'
@@ -277,7 +274,7 @@ def node(
     common = {
         'use_sim_time': is_true(arguments, 'use_sim_time'),
         'autostart': is_true(arguments, 'autostart'),
-        'autostart_retry_s': _RETRY_S,
+        'autostart_retry_s': RETRY_S,
     }
     return LifecycleNode(
         package='embodied_r_ros',
@@ -290,7 +287,7 @@ def node(
         sigterm_timeout=_END_S,
         prefix=arguments['prefix'] or None,
         respawn=is_true(arguments, 'use_respawn'),
-        respawn_delay=_RESPAWN_S,
+        respawn_delay=RESPAWN_S,
         output='screen',
     )
 
@@ -409,7 +406,7 @@ def served_models(arguments: Mapping[str, str]) -> list[ExecuteProcess]:
             output='screen',
             sigterm_timeout=_END_S,
             respawn=respawn,
-            respawn_delay=5.0,
+            respawn_delay=RESPAWN_S,
             on_exit=None if respawn else check_models,
         )
     ]

@@ -47,6 +47,10 @@ def seconds(value: float, name: str) -> float:
     return min(float(value), _LONGEST_S)
 
 
+# Of the launch files: a node that cannot start yet, such as for want of a model server, tries it
+# again after RETRY_S; with `use_respawn` a process that has ended starts again after RESPAWN_S.
+RETRY_S = 2.0
+RESPAWN_S = 1.0
 _SAY_AGAIN_S = 5.0
 _START_SAY_AGAIN_S = 30.0
 _FAILED_S = 60.0  # so long diagnostics show a callback that failed
