@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from glob import glob
 import os
+import sys
 
 from setuptools import find_packages, setup
 
@@ -73,6 +74,37 @@ def shared(folder):
     ]
 
 
+def see_that_messages_are_there(arguments):
+    """End a build by colcon that has not found the messages: every node would die of it.
+
+    colcon looks for no packages below one, such as the one at the root of a clone. Others that
+    build this package, such as pip and bloom, only pack it.
+    """
+    if not {'--record', '--build-directory'} & set(arguments) or '--root' in arguments:
+        return
+    prefix = sys.prefix  # newer ones of colcon set it, older ones name it
+    if '--prefix' in arguments:
+        prefix = arguments[arguments.index('--prefix') + 1]
+    base = os.path.dirname(prefix) if os.path.basename(prefix) == package_name else prefix
+    prefixes = [prefix, os.path.join(base, 'embodied_r_msgs')]
+    prefixes += os.environ.get('AMENT_PREFIX_PATH', '').split(os.pathsep)
+    manifests = [
+        os.path.join(path, 'share', 'embodied_r_msgs', 'package.xml') for path in prefixes
+    ]
+    if any(map(os.path.isfile, manifests)):
+        return
+    workspace, clone = os.path.dirname(base), os.path.dirname(os.path.realpath(__file__))
+    if clone.startswith(os.path.join(workspace, '')):
+        clone = os.path.relpath(clone, workspace)
+    sources = clone.split(os.sep)[0] if os.sep in clone.strip(os.sep) else os.curdir
+    sys.exit(
+        f'{package_name}: error: embodied_r_msgs is not there, for colcon finds it in the clone '
+        f'only by its path: cd {workspace} && '
+        f'colcon build --base-paths {sources or "src"} {clone}/embodied_r_msgs'
+    )
+
+
+see_that_messages_are_there(sys.argv[1:])
 setup(
     name=package_name,
     version='0.2.0',
@@ -85,6 +117,9 @@ setup(
         *shared('config'),
         *shared('models'),
         *shared('samples'),
+        # What `embodied-r doctor` and the messages of errors name.
+        *shared('docs'),
+        (f'share/{package_name}/requirements', glob('requirements/*.txt')),
         # Without ROS, recordings are read and written by these.
         *shared('embodied_r_msgs/msg'),
         *shared('embodied_r_msgs/srv'),

@@ -25,6 +25,7 @@ BENCHES = {
     'live': 'a live camera over DDS: images lost, latency, share of a core',
     'perception': 'motion and items of the classical perceiver against rendered truth',
     'placing': 'where things on a table are said to be, against where they are',
+    'recovery': 'nodes, model server and camera fail: time back to a fresh answer',
     'rows': 'rows from bags: times real time, and memory by the number of bags',
     'sharing': 'a GRPO step that reads each prompt once, against TRL as it is',
     'transport': 'images lost between a camera and the extractor, with and without our settings',

@@ -228,8 +228,8 @@ def camera() -> None:
     node = rclpy.create_node('camera')
     topic = image_topic('image', stream.transport)
     publisher = node.create_publisher(IMAGE_TYPES[stream.transport], topic, topics.SENSOR)
-    views = _views(stream.width, stream.height)
-    there = [_message(view, stream.transport) for view in views]
+    views = wall_views(stream.width, stream.height)
+    there = [image_message(view, stream.transport) for view in views]
     messages = there + there[-2:0:-1]
     while not publisher.get_subscription_count():
         time.sleep(0.05)
@@ -244,7 +244,8 @@ def camera() -> None:
     rclpy.try_shutdown()
 
 
-def _message(view: NDArray[np.uint8], transport: str) -> Image | CompressedImage:
+def image_message(view: NDArray[np.uint8], transport: str) -> Image | CompressedImage:
+    """A view as a message without a stamp; `transport` is `raw` or `compressed`."""
     if transport == 'compressed':
         encoded = encode_image(view, _JPEG_QUALITY)
         return CompressedImage(format=encoded.format, data=array('B', encoded.data))
@@ -253,7 +254,7 @@ def _message(view: NDArray[np.uint8], transport: str) -> Image | CompressedImage
     return Image(encoding='bgr8', width=width, height=height, step=width * 3, data=data)
 
 
-def _views(width: int, height: int) -> list[NDArray[np.uint8]]:
+def wall_views(width: int, height: int) -> list[NDArray[np.uint8]]:
     """Views of a wide textured wall, one step to the side each."""
     step = round(width * _STEP)
     length = width + step * _VIEWS

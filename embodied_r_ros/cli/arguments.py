@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentTypeError
+import math
 from pathlib import Path
 
 
@@ -38,3 +39,19 @@ def some_count(text: str) -> int:
         msg = f'{text!r} is not a count: give a whole number from 1 on'
         raise ArgumentTypeError(msg)
     return int(text)
+
+
+def some_seconds(text: str) -> float:
+    """A time limit [s], more than nothing.
+
+    Raises:
+        ArgumentTypeError: It is not.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value > 0):
+        msg = f'{text!r} is not a time: give seconds, such as 2.5'
+        raise ArgumentTypeError(msg)
+    return value

@@ -7,7 +7,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.cli.arguments import some_path, some_text
+from embodied_r_ros.cli.arguments import some_path, some_seconds, some_text
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.episodes.episode import read_answers
 from embodied_r_ros.episodes.replay import (
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar='DIR_OR_URL',
         help='folder with a model, or URL of a model server; repeat to compare several',
     )
-    add('--deadline', type=float, default=120.0, metavar='S', help='time per answer [s]')
+    add('--deadline', type=some_seconds, default=120.0, metavar='S', help='time per answer [s]')
     add('--json', action='store_true', help='print one JSON object per question')
 
 

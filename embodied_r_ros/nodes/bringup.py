@@ -3,37 +3,53 @@
 
 from __future__ import annotations
 
+from functools import partial
+import json
 import os
 from pathlib import Path
+import re
+import shlex
+import shutil
 import sys
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.common.errors import ConfigError
 from embodied_r_ros.common.resources import shared_path
-from embodied_r_ros.nodes.topics import camera_topic, full_name, robot_remappings
-from embodied_r_ros.nodes.transport import transport_environment
+from embodied_r_ros.nodes.node_base import RESPAWN_S, RETRY_S
+from embodied_r_ros.nodes.topics import (
+    camera_topic,
+    full_name,
+    LATCHED_OF_MANY,
+    robot_remappings,
+)
+from embodied_r_ros.nodes.transport import remove_abandoned_segments, transport_environment
 from embodied_r_ros.serving.profiles import load_profile
 from launch.actions import (
     DeclareLaunchArgument,
-    EmitEvent,
     ExecuteProcess,
     LogInfo,
+    OpaqueFunction,
     RegisterEventHandler,
     SetEnvironmentVariable,
-    TimerAction,
+    Shutdown,
 )
-from launch.event_handlers import OnProcessStart
-from launch.events import matches_action
+from launch.event_handlers import OnProcessExit, OnProcessStart
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import LifecycleNode
-from launch_ros.event_handlers import OnStateTransition
-from launch_ros.events.lifecycle import ChangeState
-from lifecycle_msgs.msg import Transition
+from launch_ros.ros_adapters import get_ros_node
+from rclpy.exceptions import InvalidNamespaceException, InvalidTopicNameException
+from rclpy.validate_full_topic_name import validate_full_topic_name
+from rclpy.validate_namespace import validate_namespace
+from rclpy.validate_topic_name import validate_topic_name
+from std_msgs.msg import String
+
+from launch import Event, EventHandler
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from launch.events.process import ProcessExited
+    from launch.events.process import ProcessExited, ProcessStarted
 
     from launch import LaunchContext, LaunchDescriptionEntity
 
@@ -44,7 +60,7 @@ _ARGUMENTS = {
     'params_file': ('', 'YAML file of parameters; empty: the shipped config/embodied_r.yaml'),
     'use_sim_time': ('false', 'take the time from /clock'),
     'autostart': ('true', 'configure and activate the nodes'),
-    'log_level': ('info', 'debug, info, warn or error'),
+    'log_level': ('info', 'debug, info, warn, error or fatal; or of one logger, NAME:=LEVEL'),
     'use_respawn': ('false', 'start a node again that ends'),
     'prefix': ('', 'put before each node\'s command, such as "nice -n 5" or "taskset -c 2"'),
     'cameras': (
@@ -83,9 +99,10 @@ def values(context: LaunchContext) -> dict[str, str]:
     """The arguments as they were given, checked as far as they can be before anything is started.
 
     Raises:
-        ConfigError: There is no such file or profile.
+        ConfigError: An argument means nothing, or there is no such file or profile.
     """
     arguments = {name: LaunchConfiguration(name).perform(context) for name in _ARGUMENTS}
+    _check(arguments)
     if arguments['params_file']:
         file = Path(arguments['params_file']).expanduser()
         if not file.is_file():
@@ -110,7 +127,57 @@ def is_true(arguments: Mapping[str, str], name: str) -> bool:
     return value in _TRUE
 
 
-_TRY_AGAIN_S = 5.0
+def _check(arguments: Mapping[str, str]) -> None:
+    """Refuse what would only end the processes, or leave the nodes without images.
+
+    Raises:
+        ConfigError: An argument means nothing.
+    """
+    for name in _SWITCHES:
+        is_true(arguments, name)
+    for name, (pattern, expected) in _PATTERNS.items():
+        if not re.fullmatch(pattern, arguments[name], re.IGNORECASE):
+            msg = f'{name} is {arguments[name]!r}: expected {expected}'
+            raise ConfigError(msg)
+    for name in ('namespace', 'cameras', *_TOPICS):
+        for part in arguments[name].split(','):
+            _check_name(name, part.strip())
+    prefix = shlex.split(arguments['prefix'])
+    if prefix and not shutil.which(prefix[0]):
+        msg = f'prefix is {arguments["prefix"]!r}: there is no program {prefix[0]!r}'
+        raise ConfigError(msg)
+    try:
+        ChatConfig(arguments['model_server_url'] or ChatConfig.url)
+    except ConfigError as error:
+        msg = f'model_server_{error}'
+        raise ConfigError(msg) from None
+
+
+def _check_name(argument: str, value: str) -> None:
+    """Refuse what is no name of a ROS topic or namespace; empty is none."""
+    full = value if value.startswith('/') else f'/{value}'
+    try:
+        if value.startswith('~'):
+            validate_topic_name(value)
+        elif argument in _TOPICS and value:
+            validate_full_topic_name(full)
+        else:
+            validate_namespace(full)
+    except (InvalidNamespaceException, InvalidTopicNameException) as error:
+        why = str(error).splitlines()[0].removeprefix('Invalid ').split(': ', 1)[-1]
+        msg = f'{argument} is {value!r}: expected a ROS name, such as /robot1/image ({why})'
+        raise ConfigError(msg) from None
+
+
+_SWITCHES = ('use_sim_time', 'autostart', 'use_respawn', 'serve_models', 'gate', 'record')
+_PATTERNS = {
+    'log_level': (
+        r'([^\s:=]+:=)?(debug|info|warn|error|fatal)',
+        'debug, info, warn, error or fatal, or LOGGER:=LEVEL',
+    ),
+    'image_transport': ('(raw|compressed)?', 'raw or compressed'),
+}
+_TOPICS = ('image_topic', 'camera_info_topic', 'odom_topic', 'pose_topic')
 # After SIGINT, before SIGTERM, which ends a process at once: time to close a bag on a slow disk.
 _END_S = '15'
 _EXTRACTOR = 'keyframe_extractor'
@@ -123,11 +190,16 @@ _COMMAND_LINE = (
 
 def transport() -> list[LaunchDescriptionEntity]:
     """Give every process a transport that does not lose images, unless the user has chosen."""
-    parts: list[LaunchDescriptionEntity] = []
+    parts: list[LaunchDescriptionEntity] = [OpaqueFunction(function=_clean_up)]
     for name, value in transport_environment(os.environ).items():
         parts.append(SetEnvironmentVariable(name, value))
         parts.append(LogInfo(msg=f"for the camera driver too: export {name}='{value}'"))
     return parts
+
+
+def _clean_up(_: LaunchContext) -> None:
+    """Remove the shared memory of processes that were killed before."""
+    remove_abandoned_segments(ports=True)
 
 
 def pipeline(arguments: Mapping[str, str]) -> dict[str, LifecycleNode]:
@@ -199,56 +271,127 @@ def node(
     """A node whose empty parameters and remappings are left as they are."""
     file = arguments['params_file'] or str(shared_path('config', 'embodied_r.yaml'))
     own = {key: value for key, value in parameters.items() if value != ''}
-    sim_time = {'use_sim_time': is_true(arguments, 'use_sim_time')}
+    common = {
+        'use_sim_time': is_true(arguments, 'use_sim_time'),
+        'autostart': is_true(arguments, 'autostart'),
+        'autostart_retry_s': RETRY_S,
+    }
     return LifecycleNode(
         package='embodied_r_ros',
         executable=name,
         name=name,
         namespace=arguments['namespace'],
-        parameters=[file, {**sim_time, **own}],
+        parameters=[file, {**common, **own}],
         remappings=[(old, new) for old, new in (remapped or {}).items() if new],
         ros_arguments=['--log-level', arguments['log_level']],
         sigterm_timeout=_END_S,
         prefix=arguments['prefix'] or None,
         respawn=is_true(arguments, 'use_respawn'),
-        respawn_delay=2.0,
+        respawn_delay=RESPAWN_S,
         output='screen',
     )
 
 
-def managed(
-    lifecycle_node: LifecycleNode, arguments: Mapping[str, str], after: LifecycleNode | None = None
-) -> list[LaunchDescriptionEntity]:
-    """Start a node and, with `autostart`, bring it to active.
+class NodeActive(Event):
+    """A node of the pipeline has become active."""
 
-    That is done once after each start of its process; its lifecycle is the user's then.
+    name = 'embodied_r_ros.NodeActive'
 
-    Args:
-        lifecycle_node: The node.
-        arguments: The arguments of the launch.
-        after: Another node, whose becoming active is waited for before this one is configured.
+    def __init__(self, node_name: str) -> None:
+        super().__init__()
+        self.node_name = node_name
+
+
+class NodeWatch:
+    """Follows the nodes of a launch: says when all are active, and fails when they have died.
+
+    The nodes bring themselves to active, also after their process was started again: a manager
+    could meet the services of the dead process, which discovery lists for a while. Their latched
+    provenance tells that they are.
     """
-    if not is_true(arguments, 'autostart'):
-        return [lifecycle_node]
-    configure = _change(lifecycle_node, Transition.TRANSITION_CONFIGURE)
-    activate = _change(lifecycle_node, Transition.TRANSITION_ACTIVATE)
-    again = [
-        LogInfo(msg=f'trying again in {_TRY_AGAIN_S:.0f} s'),
-        TimerAction(period=_TRY_AGAIN_S, actions=[configure]),
-    ]
-    # Configuring may fail until a model server is there.
-    on_failure = _on(lifecycle_node, 'configuring', 'unconfigured', again)
-    on_configured = _on(lifecycle_node, 'configuring', 'inactive', [activate], once=True)
-    first = (
-        configure if after is None else _on(after, 'activating', 'active', [configure], once=True)
-    )
-    return [
-        RegisterEventHandler(
-            OnProcessStart(target_action=lifecycle_node, on_start=[on_configured, first])
-        ),
-        on_failure,
-        lifecycle_node,
-    ]
+
+    def __init__(self, nodes: Iterable[LifecycleNode], arguments: Mapping[str, str]) -> None:
+        self._nodes = list(nodes)
+        self._arguments = arguments
+        self._active: set[str] = set()
+        self._running = len(self._nodes)
+        self._deaths: list[str] = []
+
+    def entities(self) -> list[LaunchDescriptionEntity]:
+        """What starts the nodes and follows them."""
+        listen = OpaqueFunction(function=self._listen)
+        parts = [listen] if is_true(self._arguments, 'autostart') else []
+        return [*parts, *(part for node in self._nodes for part in self.follow(node))]
+
+    def follow(self, node: LifecycleNode) -> list[LaunchDescriptionEntity]:
+        """What starts a node and follows its process."""
+        started = OnProcessStart(target_action=node, on_start=partial(self._note_start, node))
+        ended = OnProcessExit(target_action=node, on_exit=partial(self._note_exit, node))
+        return [RegisterEventHandler(started), RegisterEventHandler(ended), node]
+
+    def after(
+        self, name: str, entities: Sequence[LaunchDescriptionEntity]
+    ) -> list[LaunchDescriptionEntity]:
+        """Do something once the node `name` is active; at once where nothing brings it there."""
+        if not is_true(self._arguments, 'autostart'):
+            return list(entities)
+        full = full_name(name, self._arguments['namespace'])
+
+        def is_it(event: Event) -> bool:
+            return isinstance(event, NodeActive) and event.node_name == full
+
+        handler = EventHandler(matcher=is_it, entities=list(entities), handle_once=True)
+        return [RegisterEventHandler(handler)]
+
+    def _listen(self, context: LaunchContext) -> None:
+        topic = full_name('provenance', self._arguments['namespace'])
+
+        def hear(msg: String) -> None:  # in a thread of its own
+            name = json.loads(msg.data).get('node', '')
+            context.asyncio_loop.call_soon_threadsafe(self._note_active, name, context)
+
+        get_ros_node(context).create_subscription(String, topic, hear, LATCHED_OF_MANY)
+
+    def _note_start(
+        self, node: LifecycleNode, event: ProcessStarted, context: LaunchContext
+    ) -> None:
+        del event, context
+        self._active.discard(node.node_name)
+
+    def _note_active(self, name: str, context: LaunchContext) -> None:
+        names = {node.node_name for node in self._nodes}
+        is_news = name in names - self._active
+        self._active |= {name} & names
+        if is_news:
+            context.emit_event_sync(NodeActive(name))
+        if is_news and self._active == names:
+            text = f'all {len(names)} nodes are active'
+            LogInfo(msg=text).execute(context)
+
+    def _note_exit(
+        self, node: LifecycleNode, event: ProcessExited, context: LaunchContext
+    ) -> list[LaunchDescriptionEntity]:
+        """Take that a process ended; without a node left the launch ends.
+
+        Raises:
+            RuntimeError: One has died, and the launch ends. It is the only way to exit with 1.
+        """
+        remove_abandoned_segments(ports=context.is_shutdown)
+        has_died = bool(event.returncode) and not context.is_shutdown
+        if is_true(self._arguments, 'use_respawn') and not context.is_shutdown:
+            return []
+        self._running -= node in self._nodes
+        if has_died:
+            self._deaths.append(f'{node.node_name} (exit code {event.returncode})')
+        if self._running and not context.is_shutdown:
+            hint = 'use_respawn:=true starts such a node again'
+            text = f'{self._deaths[-1]} has died, and the others go on: {hint}'
+            return [LogInfo(msg=text)] if has_died else []
+        if self._deaths:
+            deaths, self._deaths = ', '.join(self._deaths), []
+            msg = f'nodes have died: {deaths}'
+            raise RuntimeError(msg)
+        return [] if context.is_shutdown else [Shutdown(reason='the nodes have ended')]
 
 
 def served_models(arguments: Mapping[str, str]) -> list[ExecuteProcess]:
@@ -263,7 +406,7 @@ def served_models(arguments: Mapping[str, str]) -> list[ExecuteProcess]:
             output='screen',
             sigterm_timeout=_END_S,
             respawn=respawn,
-            respawn_delay=5.0,
+            respawn_delay=RESPAWN_S,
             on_exit=None if respawn else check_models,
         )
     ]
@@ -283,27 +426,3 @@ def check_models(event: ProcessExited, context: LaunchContext) -> None:
     if event.returncode and not context.is_shutdown:
         msg = f'the model servers failed with exit code {event.returncode}, as said above'
         raise RuntimeError(msg)
-
-
-def _change(target: LifecycleNode, transition: int) -> EmitEvent:
-    matcher = matches_action(target)
-    return EmitEvent(event=ChangeState(lifecycle_node_matcher=matcher, transition_id=transition))
-
-
-def _on(
-    target: LifecycleNode,
-    start: str,
-    goal: str,
-    entities: Sequence[LaunchDescriptionEntity],
-    *,
-    once: bool = False,
-) -> RegisterEventHandler:
-    return RegisterEventHandler(
-        OnStateTransition(
-            target_lifecycle_node=target,
-            start_state=start,
-            goal_state=goal,
-            entities=list(entities),
-            handle_once=once,
-        )
-    )

@@ -19,6 +19,7 @@ from embodied_r_ros.common.errors import ConfigError, EmbodiedRError, ModelError
 from embodied_r_ros.common.resources import interface_path, shared_path
 from embodied_r_ros.nodes.transport import remedy_for_lost_images
 from embodied_r_ros.serving.profiles import load_profile
+from embodied_r_ros.serving.servers import install_remedy, missing_requirements
 
 _MIN_FREE_GB = 2.0
 _SERVER_S = 5.0
@@ -33,10 +34,17 @@ _GB = 1024**3
 class Check:
     """The outcome of one check."""
 
-    ok: bool
+    ok: bool  # False: a failure; where it is True and there is a remedy, it is a warning
     detail: str  # the result, in words
     remedy: str = ''  # what to do; empty where all is well
     values: dict[str, Any] = field(default_factory=dict)  # what was measured
+
+    @property
+    def mark(self) -> str:
+        """`ok`, `warn` or `FAIL`."""
+        if not self.ok:
+            return 'FAIL'
+        return 'warn' if self.remedy else 'ok'
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; what was measured stands beside the rest."""
@@ -52,7 +60,7 @@ def installation_checks() -> dict[str, Check]:
         'rmw': _rmw(),
         'messages': _messages(),
         'model': _model(),
-        'model_server': _program('transformers', "pip install '.[serve]'"),
+        'model_server': _model_server(),
         'simulator': _simulator(),
         'disk': _disk(),
         'clock': _clock(),
@@ -110,15 +118,27 @@ def _model() -> Check:
         return Check(False, str(error), 'fetch the models that ship with the package')
 
 
-def _program(name: str, remedy: str) -> Check:
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get('PATH', '')])
-    program = shutil.which(name, path=path)
-    return Check(bool(program), program or f'{name} is not installed', '' if program else remedy)
+def _model_server() -> Check:
+    """The program that serves the shipped models, with what it needs to serve."""
+    here = Path(sys.executable).parent
+    path = os.pathsep.join([str(here), os.environ.get('PATH', '')])
+    program = shutil.which('transformers', path=path)
+    if not program:
+        return Check(False, 'transformers is not installed', install_remedy('transformers'))
+    # Of another environment nothing is known.
+    is_here = Path(program).parent == here
+    missing = missing_requirements('transformers', 'serving') if is_here else []
+    if missing:
+        detail = f'{program} cannot serve without {", ".join(missing)}'
+        return Check(False, detail, install_remedy('transformers'))
+    return Check(True, program)
 
 
 def _simulator() -> Check:
     if find_spec('mujoco') is None:
-        return Check(False, 'mujoco is not installed', "pip install '.[sim]'")
+        return Check(
+            True, 'mujoco is not installed', "to simulate: pip install '.[sim]' in a clone"
+        )
     return Check(True, 'mujoco')
 
 
@@ -215,7 +235,7 @@ def table(checks: dict[str, Check]) -> str:
     """The checks as text."""
     lines = []
     for name, check in checks.items():
-        lines.append(f'{"ok" if check.ok else "FAIL":<5} {name:<13} {check.detail}')
+        lines.append(f'{check.mark:<5} {name:<13} {check.detail}')
         if check.remedy:
             lines.append(f'{"":<19} -> {check.remedy}')
     return '\n'.join(lines)

@@ -5,19 +5,20 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 import json
 import math
+import time
 import traceback
 from typing import Any, ClassVar, TYPE_CHECKING
 
-from embodied_r_ros.common.errors import EmbodiedRError
+from embodied_r_ros.common.errors import EmbodiedRError, InputError, ModelError
 from embodied_r_ros.common.resources import code_version
+from embodied_r_ros.common.settings import check_settings, setting
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.diagnostics import Diagnostics, Health, Level, Meter, STEADY
 from embodied_r_ros.nodes.parameters import Parameters
-from rcl_interfaces.msg import ParameterDescriptor
 from rclpy.clock import JumpThreshold
 from rclpy.duration import Duration
 from rclpy.lifecycle import LifecycleNode, TransitionCallbackReturn
@@ -34,15 +35,41 @@ if TYPE_CHECKING:
 _LONGEST_S = 1e9  # far beyond this, a thread cannot wait
 
 
-def seconds(value: float) -> float:
-    """A time limit of a request [s]; what is none means 0, the node's default."""
-    return min(float(value), _LONGEST_S) if math.isfinite(value) and value > 0 else 0.0
+def seconds(value: float, name: str) -> float:
+    """A time limit `name` of a request [s]; 0 means the node's default.
+
+    Raises:
+        InputError: It is negative, or no number.
+    """
+    if not math.isfinite(value) or value < 0:
+        msg = f"{name} is {value:g}: expected a time in seconds, or 0 for the node's default"
+        raise InputError(msg)
+    return min(float(value), _LONGEST_S)
 
 
-_AUTOSTART = 'configure and activate at start, where nothing manages the lifecycle'
+# Of the launch files: a node that cannot start yet, such as for want of a model server, tries it
+# again after RETRY_S; with `use_respawn` a process that has ended starts again after RESPAWN_S.
+RETRY_S = 2.0
+RESPAWN_S = 1.0
 _SAY_AGAIN_S = 5.0
+_START_SAY_AGAIN_S = 30.0
 _FAILED_S = 60.0  # so long diagnostics show a callback that failed
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
+
+
+@dataclass(frozen=True)
+class StartConfig:
+    """How a node comes to be active."""
+
+    autostart: bool = setting(False, 'configure and activate by itself, without a manager')
+    autostart_retry_s: float = setting(
+        0.0,
+        'with autostart: time until a start that failed is tried again [s]; 0: the process ends',
+        between=(0, 3600),
+    )
+
+    def __post_init__(self) -> None:
+        check_settings(self)
 
 
 class ManagedNode(LifecycleNode):
@@ -55,24 +82,27 @@ class ManagedNode(LifecycleNode):
 
     def __init__(self, name: str, **options: Any) -> None:
         super().__init__(name, **options)
-        self.parameters = Parameters(self, self.groups, self.at_configure)
+        groups = {StartConfig: '', **self.groups}
+        self.parameters = Parameters(self, groups, self.at_configure)
         self.parameters.on_change = self._parameters_changed
         self.while_configured = ExitStack()
         self.while_active = ExitStack()
         self.is_active = False
         self.end_process: Callable[[int], None] = lambda code: None  # set by what runs the node
         self.bad_qos: dict[str, int] = {}  # publishers of incompatible QoS, by topic
+        self.retry_s = 0.0  # while a start is tried again: after which time [s]
+        self._last_refusal = '', 0.0  # why a start failed, and when that was logged last
         self._failures = Meter(_FAILED_S)  # of callbacks
         self._last_failure = ''
-        self.declare_parameter('autostart', False, ParameterDescriptor(description=_AUTOSTART))
         self._guard_transitions()
         for warning in self.parameters.warnings:
             self.get_logger().warning(warning)
         self._diagnostics = Diagnostics(self, self._health)
 
-    def wants_autostart(self) -> bool:
-        """Tell whether the node is to configure and activate itself."""
-        return bool(self.get_parameter('autostart').value)
+    @property
+    def state(self) -> str:
+        """Label of the lifecycle state, such as `inactive`."""
+        return str(self._state_machine.current_state[1])
 
     def configure(self) -> None:
         """Check what is needed and make what lives while configured.
@@ -218,7 +248,7 @@ class ManagedNode(LifecycleNode):
         return self.on_shutdown(state)
 
     def _configure(self) -> None:
-        for kind in self.groups:
+        for kind in (StartConfig, *self.groups):
             self.parameters.config(kind)
         self.configure()
         self._provenance = self.publisher(String, 'provenance', topics.LATCHED)
@@ -230,13 +260,26 @@ class ManagedNode(LifecycleNode):
         try:
             step()
         except EmbodiedRError as error:
-            self.get_logger().error(f'not {what}: {" ".join(str(error).split())}')
+            line = f'not {what}: {" ".join(str(error).split())}'
+            self._log_refusal(line, may_pass=isinstance(error, ModelError))
         except Exception:
-            self.get_logger().error(f'not {what}:\n{traceback.format_exc()}')
+            self._log_refusal(f'not {what}:\n{traceback.format_exc()}')
         else:
             return SUCCESS
         self._undo(stack)
         return FAILURE
+
+    def _log_refusal(self, text: str, *, may_pass: bool = False) -> None:
+        """Say why a transition failed; no error yet where it is tried again and may pass."""
+        if not self.retry_s:
+            self.get_logger().error(text)
+            return
+        last_text, last_s = self._last_refusal
+        if text == last_text and time.monotonic() < last_s + _START_SAY_AGAIN_S:
+            return
+        self._last_refusal = text, time.monotonic()
+        log = self.get_logger().warning if may_pass else self.get_logger().error
+        log(f'{text}; trying again every {self.retry_s:g} s')
 
     def _undo(self, stack: ExitStack) -> None:
         try:

@@ -10,6 +10,8 @@ terminal or service manager and from launch. An exception in a callback is logge
 from __future__ import annotations
 
 import os
+from pathlib import Path
+import re
 import signal
 import socket
 import sys
@@ -18,18 +20,24 @@ import time
 import traceback
 from typing import TYPE_CHECKING
 
+from embodied_r_ros.common.errors import ConfigError
+from embodied_r_ros.nodes.diagnostics import STEADY
+from embodied_r_ros.nodes.node_base import StartConfig
+from embodied_r_ros.nodes.transport import remove_abandoned_segments
 import rclpy
 from rclpy import logging
 from rclpy.context import Context
+from rclpy.exceptions import NameValidationException, ParameterException
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
-from rclpy.lifecycle import TransitionCallbackReturn
 from rclpy.signals import SignalHandlerOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from embodied_r_ros.nodes.node_base import ManagedNode
+    from rclpy.timer import Timer
 
+_NO_SIGNALS = SignalHandlerOptions.NO
 # Time for results and last messages to leave after the node was deactivated.
 _LAST_WORDS_S = 0.5
 # Signals that come together are one wish to end.
@@ -44,21 +52,26 @@ def run(make: Callable[..., ManagedNode], arguments: Sequence[str] | None = None
     """Make a node and spin it until a signal ends it.
 
     With the parameter `autostart` the node configures and activates itself, for machines without
-    a launch system or lifecycle manager; when that fails the process ends with 1.
+    a lifecycle manager. When that fails it is tried again after `autostart_retry_s`; without that
+    the process ends with 1. ROS arguments that mean nothing end it with 2, in one line.
     """
     signals = _signals_to_socket()
     sys.setswitchinterval(_SWITCH_S)
+    remove_abandoned_segments()
     context = Context()
-    rclpy.init(args=arguments, context=context, signal_handler_options=SignalHandlerOptions.NO)
     try:
-        node = make(context=context)
+        try:
+            rclpy.init(args=arguments, context=context, signal_handler_options=_NO_SIGNALS)
+            node = make(context=context)
+        except (RuntimeError, ParameterException, NameValidationException) as error:
+            sys.stderr.write(f'{Path(sys.argv[0]).name}: error: {_one_line(error)}\n')
+            return 2
         executor = SingleThreadedExecutor(context=context)
         executor.add_node(node)
         end = _End(executor)
         node.end_process = end
         threading.Thread(target=_obey_signals, args=(signals, end), daemon=True).start()
-        if node.wants_autostart() and not autostart(node):
-            end(1)
+        Autostart(node, end)
         _spin(node, executor, end)
         _shut_down(node, executor)
         return end.code
@@ -79,10 +92,50 @@ class _End:
         self._executor.create_task(lambda: None)  # wakes it from its wait
 
 
-def autostart(node: ManagedNode) -> bool:
-    """Configure and activate a node; tell whether both went well."""
-    success = TransitionCallbackReturn.SUCCESS
-    return bool(node.trigger_configure() == success and node.trigger_activate() == success)
+class Autostart:
+    """Brings a node to active by itself, where its parameters ask for that.
+
+    A start that failed is tried again, until it succeeds or somebody else changes the state.
+    """
+
+    def __init__(self, node: ManagedNode, end: Callable[[int], None]) -> None:
+        """Try, now; `end` is called with 1 where that fails for good."""
+        self._node = node
+        self._timer: Timer | None = None
+        try:
+            config = node.parameters.config(StartConfig)
+        except ConfigError as error:
+            node.get_logger().error(str(error))
+            end(1)
+            return
+        if not config.autostart:
+            return
+        node.retry_s = config.autostart_retry_s
+        if self._succeeds():
+            node.retry_s = 0.0
+        elif node.retry_s:
+            self._timer = node.create_timer(node.retry_s, self._try_again, clock=STEADY)
+        else:
+            end(1)
+
+    def _succeeds(self) -> bool:
+        if self._node.state == 'unconfigured':
+            self._node.trigger_configure()
+        if self._node.state == 'inactive':
+            self._node.trigger_activate()
+        self._state = self._node.state
+        return self._state == 'active'
+
+    def _try_again(self) -> None:
+        if self._timer and (self._node.state != self._state or self._succeeds()):
+            self._node.destroy_timer(self._timer)
+            self._timer, self._node.retry_s = None, 0.0
+
+
+def _one_line(error: Exception) -> str:
+    """What rclpy says of ROS arguments, without the places in its sources."""
+    text = re.sub(r',? at /\S+:\d+', '', ' '.join(str(error).split()))
+    return f'unknown ROS arguments {text}' if text.startswith('[') else text
 
 
 def spin_some(
@@ -136,6 +189,7 @@ def _shut_down(node: ManagedNode, executor: SingleThreadedExecutor) -> None:
         end = time.monotonic() + _LAST_WORDS_S
         while time.monotonic() < end:
             spin_some(executor, 0.05)
-    node.trigger_shutdown()
+    if node.state != 'finalized':
+        node.trigger_shutdown()
     executor.shutdown()
     node.destroy_node()

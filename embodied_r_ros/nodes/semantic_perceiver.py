@@ -19,7 +19,7 @@ from embodied_r_ros.bags.own_messages import delta_to_msg, focus_to_msg
 from embodied_r_ros.chat.client import HttpChatClient
 from embodied_r_ros.chat.fallback import FallbackConfig, LatestModels
 from embodied_r_ros.chat.settings import ChatConfig
-from embodied_r_ros.common.errors import EmbodiedRError
+from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.common.settings import check_settings, setting
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.diagnostics import fallback_health, Health, Level
@@ -234,7 +234,11 @@ class SemanticPerceiver(ManagedNode):
     def _look(self, request: Focus.Request, response: Focus.Response) -> None:
         """Fill a response. Runs in a thread of the pool."""
         default_s = self.parameters.config(PerceiverConfig).focus_deadline_s
-        end = time.monotonic() + (seconds(request.deadline_s) or default_s)
+        try:
+            end = time.monotonic() + (seconds(request.deadline_s, 'deadline_s') or default_s)
+        except InputError as error:
+            response.error = str(error)
+            return
         for keyframe_id in request.keyframe_ids:
             keyframe = self._worker.keyframe(keyframe_id, request.camera)
             left_s = end - time.monotonic()

@@ -19,6 +19,7 @@ from embodied_r_ros.bags.own_messages import answer_to_msg, delta_from_msg
 from embodied_r_ros.chat.client import HttpChatClient
 from embodied_r_ros.chat.fallback import FallbackConfig, LatestModels
 from embodied_r_ros.chat.settings import ChatConfig
+from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.settings import check_settings, setting
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.diagnostics import fallback_health, Health
@@ -253,7 +254,12 @@ class SpatialReasoner(ManagedNode):
     def _ask_goal(
         self, goal: Any, deliver: Callable[[Outcome], None], listener: Listener
     ) -> QueuedQuestion | None:
-        limits = seconds(goal.max_age_s), seconds(goal.deadline_s)
+        try:
+            limits = seconds(goal.max_age_s, 'max_age_s'), seconds(goal.deadline_s, 'deadline_s')
+        except InputError as error:
+            bad = Question(goal.question, tuple(goal.options))
+            deliver(Outcome.refused(bad, '', RefusalCode.BAD_QUESTION, str(error)))
+            return None
         question = Question(goal.question, tuple(goal.options), *limits, int(goal.seed))
         return self.put(question, deliver, listener)
 

@@ -98,7 +98,7 @@ class StandingQuestion:
             response.error_msg = 'the reasoner is not active'
             return response
         rate_hz = self._default_hz
-        if request.rate_hz > 0:
+        if request.rate_hz:
             rate_hz = float(f'{request.rate_hz:.6g}')  # as it was before it became a float32
         parameters = [
             Parameter('standing_question', value=request.question),

@@ -4,9 +4,13 @@
 from __future__ import annotations
 
 from array import array
+from collections import defaultdict
+from contextlib import suppress
+import fcntl
 import json
 import os
 from pathlib import Path
+import re
 import shutil
 import subprocess
 import sys
@@ -96,7 +100,7 @@ def remedy_for_lost_images(environ: Mapping[str, str]) -> str:
         f'where UDP is in use, sudo sysctl -w net.core.rmem_max={_GENEROUS_SOCKET_LIMIT} '
         f'(now {socket_limit() or "not known"})',
     ]
-    return '; or '.join(ways) + '; see docs/on_a_robot.md'
+    return '; or '.join(ways) + f'; see {shared_path("docs", "on_a_robot.md")}'
 
 
 def socket_limit() -> int | None:
@@ -105,6 +109,65 @@ def socket_limit() -> int | None:
         return int(SOCKET_LIMIT.read_text())
     except (OSError, ValueError):
         return None
+
+
+# Fast DDS locks `_el` of a segment or port while its owner lives, and `_sl` of a shared port.
+_LOCK_NAME = re.compile(r'((?:fastrtps|fastdds)_(port)?[0-9a-f]+)_[es]l')
+# A file is made before it is locked.
+_YOUNGEST_S = 2.0
+
+
+def remove_abandoned_segments(
+    *, ports: bool = False, folder: Path = Path('/dev/shm')
+) -> list[str]:
+    """Remove the shared memory that processes of Fast DDS left behind when they were killed.
+
+    Only what nobody holds the lock of, and what this user owns. The same as `fastdds shm clean`,
+    but for ports that a living process has opened: it would go on to write to what is no longer
+    there.
+
+    Args:
+        ports: Also ports. Not while nodes start, which take those of the dead.
+        folder: Where the shared memory is.
+
+    Returns:
+        Names of the segments and ports that were removed.
+    """
+    locks = defaultdict(list)
+    for file in sorted(folder.glob('fast*_[es]l')):
+        match = _LOCK_NAME.fullmatch(file.name)
+        if match and (ports or not match.group(2)):
+            locks[match.group(1)].append(file)
+    abandoned = [name for name, files in locks.items() if all(map(_is_abandoned, files))]
+    if any('_port' in name for name in abandoned):
+        in_use = _mapped_names()
+        abandoned = [name for name in abandoned if '_port' not in name or name not in in_use]
+    for name in abandoned:
+        for file in (folder / name, folder / f'sem.{name}_mutex', *locks[name]):
+            with suppress(OSError):
+                file.unlink()
+    return abandoned
+
+
+def _is_abandoned(lock: Path) -> bool:
+    try:
+        with lock.open('ab') as file:
+            status = os.fstat(file.fileno())
+            if status.st_uid != os.geteuid() or status.st_mtime > time.time() - _YOUNGEST_S:
+                return False
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _mapped_names() -> set[str]:
+    """Names of the segments and ports that processes have opened."""
+    names: set[str] = set()
+    for maps in Path('/proc').glob('[0-9]*/maps'):
+        with suppress(OSError):
+            names.update(re.findall(r'/dev/shm/(\w+)$', maps.read_text(), re.MULTILINE))
+    return names
 
 
 def _is_fast_dds(environ: Mapping[str, str]) -> bool:

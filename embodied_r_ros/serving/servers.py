@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, requires, version
 import os
 from pathlib import Path
+import re
 import shutil
 import socket
 import sys
@@ -22,6 +24,7 @@ from embodied_r_ros.chat.settings import (
     token_from_environment,
 )
 from embodied_r_ros.common.errors import ConfigError, ModelError
+from embodied_r_ros.common.resources import shared_path
 from embodied_r_ros.serving.profiles import ADAPTERS, load_profile, Profile
 from embodied_r_ros.serving.promotion import in_force, slot_folder
 from embodied_r_ros.serving.server_process import ModelProcess
@@ -326,9 +329,11 @@ def _with_port(config: ServerConfig) -> ServerConfig:
         try:
             probe.bind((config.host, config.port))
         except (OSError, OverflowError) as error:
+            url = f'http://{config.host}:{config.port}'
             msg = (
                 f'port {config.port} of {config.host} cannot be used ({error}): '
-                'end what listens there, or give the server another port'
+                'end what listens there, give the server another port in a profile of your own, '
+                f'or let the launch use what runs there: model_server_url:={url}'
             )
             raise ConfigError(msg) from None
         return replace(config, port=probe.getsockname()[1])
@@ -344,6 +349,31 @@ def _program(command: tuple[str, ...]) -> tuple[str, ...]:
     path = os.pathsep.join([here, os.environ.get('PATH', '')])
     program = shutil.which(command[0], path=path)
     if program is None:
-        msg = f'{command[0]} is not installed: install it, or put its folder on PATH'
+        msg = f'{command[0]} is not installed: {install_remedy(command[0])}'
         raise ConfigError(msg)
     return (program, *command[1:])
+
+
+def install_remedy(program: str) -> str:
+    """What installs the program of a server that is missing."""
+    if program == 'transformers':
+        return f'pip install -r {shared_path("requirements", "robot.txt")}'
+    return 'install it, or put its folder on PATH'
+
+
+def missing_requirements(package: str, extra: str) -> list[str]:
+    """What an extra of a package names and this environment lacks; nothing where it lacks it."""
+    missing = []
+    try:
+        lines = requires(package) or []
+    except PackageNotFoundError:
+        return []
+    for line in lines:
+        requirement, _, marker = line.partition(';')
+        name = re.split(r'[^\w.-]', requirement.strip())[0]
+        if re.search(rf'extra == ["\']{extra}["\']', marker):
+            try:
+                version(name)
+            except PackageNotFoundError:
+                missing.append(name)
+    return missing

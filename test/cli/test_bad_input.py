@@ -124,6 +124,17 @@ def test_an_empty_argument_is_no_default(
     assert sorted(folder.iterdir()) == before
 
 
+@pytest.mark.parametrize('value', ['-1', '0', 'nan', 'inf', 'soon'])
+def test_deadline_that_is_no_time_is_refused(
+    capsys: pytest.CaptureFixture[str], value: str
+) -> None:
+    with pytest.raises(SystemExit, match='2'):
+        main(['replay', str(SAMPLE), '--model', DEAD, f'--deadline={value}'])
+    out, err = capsys.readouterr()
+    assert f'{value!r} is not a time: give seconds' in err
+    assert (out, err.count('\n')) == ('', 1)
+
+
 @pytest.mark.parametrize(
     ('verb', 'name', 'message'),
     [

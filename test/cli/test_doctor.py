@@ -39,7 +39,10 @@ def test_what_another_publisher_loses_is_told_with_the_remedy_and_no_failure() -
     assert check.ok
     assert '4 of 60' in check.detail
     assert all(way in check.remedy for way in ('export ', 'reliable', 'compressed', 'sysctl'))
-    assert not other_publisher_check({**measured, 'received': 60}).remedy
+    assert table({'publisher': check}).startswith('warn  publisher')
+    check = other_publisher_check({**measured, 'received': 60})
+    assert not check.remedy
+    assert table({'publisher': check}).startswith('ok    publisher')
 
 
 def test_missing_model_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -61,6 +64,30 @@ def test_definitions_alone_are_not_the_messages(
     check = installation_checks()['messages']
     assert not check.ok
     assert 'colcon build' in check.remedy
+
+
+def test_server_of_the_models_names_what_installs_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # Programs of this environment are found beside its Python.
+    (tmp_path / 'bin').mkdir()
+    monkeypatch.setattr(sys, 'executable', str(tmp_path / 'bin' / 'python'))
+    monkeypatch.setenv('PATH', '')
+    check = installation_checks()['model_server']
+    assert (check.ok, check.detail) == (False, 'transformers is not installed')
+    assert check.remedy == f'pip install -r {shared_path("requirements", "robot.txt")}'
+    program = tmp_path / 'bin' / 'transformers'
+    program.write_text('#!/bin/sh\n')
+    program.chmod(0o755)
+    metadata = tmp_path / 'site' / 'transformers-9.dist-info' / 'METADATA'
+    metadata.parent.mkdir(parents=True)
+    lines = ['Metadata-Version: 2.1', 'Name: transformers', 'Version: 9']
+    lines += ['Requires-Dist: numpy', 'Requires-Dist: absent-server>=1; extra == "serving"']
+    metadata.write_text('\n'.join(lines) + '\n')
+    monkeypatch.syspath_prepend(str(tmp_path / 'site'))
+    check = installation_checks()['model_server']
+    assert (check.ok, check.detail) == (False, f'{program} cannot serve without absent-server')
+    assert 'robot.txt' in check.remedy
 
 
 def test_every_failure_says_what_to_do() -> None:

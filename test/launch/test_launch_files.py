@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
+import itertools
 import json
 import os
 from pathlib import Path
@@ -135,8 +137,14 @@ def test_pipeline_comes_up_answers_and_ends_cleanly(
     graph.matched('/robot1/semantic_delta')
     camera = Camera(graph, namespace='/robot1')
     started = graph.call(StartEpisode, '/robot1/start_episode', StartEpisode.Request())
-    camera.send(view(1), graph.outsider.get_clock().now().nanoseconds)
-    deltas.wait(1)
+
+    views = itertools.count()
+
+    def has_delta() -> bool:  # what is shown before the nodes have found each other is lost
+        camera.send(view(next(views)), graph.outsider.get_clock().now().nanoseconds)
+        return bool(deltas)
+
+    wait_for(has_delta, 'a delta', TIMEOUT_S)
     goal = Ask.Goal(question='Which way?', options=['left', 'right'])
     handle = graph.send_goal(Ask, '/robot1/ask', goal)
     status, result = graph.goal_result(handle)
@@ -148,7 +156,8 @@ def test_pipeline_comes_up_answers_and_ends_cleanly(
     assert launched.wait(TIMEOUT_S) == 0
     with open_bag(Path(started.bag_path)) as reader:
         counts = {c.topic: c.count for c in reader.connections}
-    assert counts['/robot1/answer'] == counts['/robot1/semantic_delta'] == 1
+    assert counts['/robot1/answer'] == 1
+    assert counts['/robot1/semantic_delta'] >= 1
     assert counts['/robot1/episode_mark'] == 2
 
 
@@ -229,6 +238,96 @@ def test_node_waits_for_its_model_server(
         wait_for(lambda: is_active(graph, '/spatial_reasoner'), 'the reasoner', TIMEOUT_S)
 
 
+def test_killed_nodes_are_active_again_where_respawn_is_asked_for(
+    graph: Graph, start: Callable[..., subprocess.Popen[bytes]], server: ChatServer, tmp_path: Path
+) -> None:
+    arguments = {'model_server_url': server.url, 'bag_dir': tmp_path, 'use_respawn': 'true'}
+    launched = start('embodied_r.launch.py', **arguments)
+    for name in NODES:
+        wait_for(partial(is_active, graph, f'/{name}'), name, TIMEOUT_S)
+    before = node_processes(launched)
+    assert before.keys() == set(NODES)
+    for pid in before.values():
+        os.kill(pid, signal.SIGKILL)
+    for name in NODES:
+        wait_for(partial(is_active, graph, f'/{name}'), f'{name} again', TIMEOUT_S)
+    assert not set(node_processes(launched).values()) & set(before.values())
+    os.killpg(launched.pid, signal.SIGINT)
+    assert launched.wait(TIMEOUT_S) == 0
+
+
+def test_launch_whose_nodes_have_died_ends_with_1(
+    graph: Graph,
+    start: Callable[..., subprocess.Popen[bytes]],
+    server: ChatServer,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    launched = start('embodied_r.launch.py', model_server_url=server.url, bag_dir=tmp_path)
+    for name in NODES:
+        wait_for(partial(is_active, graph, f'/{name}'), name, TIMEOUT_S)
+    for pid in node_processes(launched).values():
+        os.kill(pid, signal.SIGKILL)
+    assert launched.wait(TIMEOUT_S) == 1
+    said = ''.join(capfd.readouterr())
+    [line] = [line for line in said.splitlines() if 'nodes have died' in line]
+    assert all(f'/{name} (exit code -9)' in line for name in NODES)
+    assert 'Traceback' not in said
+
+
+def test_launch_ends_with_1_where_one_node_had_died(
+    graph: Graph, start: Callable[..., subprocess.Popen[bytes]], server: ChatServer, tmp_path: Path
+) -> None:
+    launched = start('embodied_r.launch.py', model_server_url=server.url, bag_dir=tmp_path)
+    for name in NODES:
+        wait_for(partial(is_active, graph, f'/{name}'), name, TIMEOUT_S)
+    os.kill(node_processes(launched)['proposal_gate'], signal.SIGKILL)
+    wait_for(lambda: len(node_processes(launched)) == 4, 'its end', TIMEOUT_S)
+    assert is_active(graph, '/episode_recorder')
+    assert launched.poll() is None
+    os.killpg(launched.pid, signal.SIGINT)
+    assert launched.wait(TIMEOUT_S) == 1
+
+
+def test_healthy_start_is_told_in_one_line_and_without_an_error(
+    start: Callable[..., subprocess.Popen[bytes]],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with ChatServer() as gone:
+        port = int(gone.url.rsplit(':', 1)[1])
+    launched = start('embodied_r.launch.py', model_server_url=gone.url, bag_dir=tmp_path)
+    said = ''
+
+    def has_been_said(text: str) -> bool:
+        nonlocal said
+        said += ''.join(capfd.readouterr())
+        return text in said
+
+    # The model server comes later than the nodes, as in every launch that serves the models.
+    wait_for(lambda: has_been_said('no model server'), 'the wait', TIMEOUT_S)
+    with ChatServer(models=[{'id': 'scripted'}], port=port):
+        wait_for(lambda: has_been_said('are active'), 'the line', TIMEOUT_S)
+        os.killpg(launched.pid, signal.SIGINT)
+        assert launched.wait(TIMEOUT_S) == 0
+    assert has_been_said('all 5 nodes are active')
+    assert said.count('are active') == 1
+    assert 'ERROR' not in said
+
+
+def test_lifecycle_manager_may_bring_the_nodes_to_active(
+    graph: Graph, start: Callable[..., subprocess.Popen[bytes]], server: ChatServer, tmp_path: Path
+) -> None:
+    arguments = {'model_server_url': server.url, 'bag_dir': tmp_path, 'autostart': 'false'}
+    start('embodied_r.launch.py', **arguments)
+    for name in NODES:
+        state = graph.call_process(GetState, f'/{name}/get_state', GetState.Request())
+        assert state.current_state.label == 'unconfigured'
+        for transition in ROUND[2:]:
+            request = ChangeState.Request(transition=Transition(id=transition))
+            assert graph.call(ChangeState, f'/{name}/change_state', request).success
+
+
 def test_lifecycle_is_the_users_once_all_is_active(
     graph: Graph, start: Callable[..., subprocess.Popen[bytes]], server: ChatServer, tmp_path: Path
 ) -> None:
@@ -306,6 +405,17 @@ def test_recording_that_is_missing_ends_the_launch_with_one_line(tmp_path: Path)
         ('embodied_r', 'autostart:=si', "autostart is 'si': expected true or false"),
         ('embodied_r', 'params_file:=/', "params_file is '/': expected a YAML file"),
         ('embodied_r', 'profile:=nope', "no profile 'nope'"),
+        ('embodied_r', 'record:=1.0', "record is '1.0': expected true or false"),
+        ('embodied_r', 'log_level:=loud', "log_level is 'loud': expected debug, info, warn"),
+        ('embodied_r', 'log_level:=', "log_level is '': expected debug"),
+        ('replay', 'log_level:=a:=loud', "log_level is 'a:=loud': expected debug"),
+        ('embodied_r', 'image_transport:=theora', "image_transport is 'theora': expected raw"),
+        ('embodied_r', 'namespace:=robot 1', "namespace is 'robot 1': expected a ROS name"),
+        ('embodied_r', 'cameras:=front,2', "cameras is '2': expected a ROS name"),
+        ('embodied_r', 'image_topic:=/a//b', "image_topic is '/a//b': expected a ROS name"),
+        ('embodied_r', 'pose_topic:=tool-pose', "pose_topic is 'tool-pose': expected a ROS name"),
+        ('embodied_r', 'prefix:=nicer -n 5', "there is no program 'nicer'"),
+        ('embodied_r', 'model_server_url:=localhost', "model_server_url is 'localhost': expected"),
     ],
 )
 def test_argument_that_means_nothing_ends_the_launch_with_one_line(
@@ -404,12 +514,27 @@ def server_profile(folder: Path, code: str) -> Path:
 
 
 def is_active(graph: Graph, node: str) -> bool:
-    """Tell whether a node answers that it is active."""
+    """Tell whether a node answers that it is active; a dead one, still listed, does not answer."""
     client = graph.outsider.create_client(GetState, f'{node}/get_state')
     try:
         if not client.wait_for_service(1.0):
             return False
-        response = graph.result(client.call_async(GetState.Request()))
+        response = graph.result(client.call_async(GetState.Request()), 2.0)
         return bool(response.current_state.label == 'active')
+    except AssertionError:
+        return False
     finally:
         graph.outsider.destroy_client(client)
+
+
+def node_processes(launched: subprocess.Popen[bytes]) -> dict[str, int]:
+    """Process ids of the nodes that a launch runs, by the name of their executable."""
+    found = {}
+    for status in Path('/proc').glob('[0-9]*/status'):
+        with suppress(OSError):
+            parent = status.read_text().split('PPid:')[1].split()[0]
+            words = status.with_name('cmdline').read_text().split('\0')
+            names = {Path(word).name for word in words} & set(NODES)
+            if int(parent) == launched.pid and names:
+                found[names.pop()] = int(status.parent.name)
+    return found

@@ -249,7 +249,9 @@ def test_transforms_mount_the_camera_on_the_body_of_the_odometry(graph: Graph) -
     assert pose
     assert pose.position == pytest.approx((1.0, 0.1, 0.3))
     assert yaw_pitch_roll(pose.rotation())[0] == pytest.approx(math.pi / 2)
-    assert node._pose_at(node.now_ns(), 'unknown').position == pytest.approx((10.0, 9.0, 9.0))
+    declared = node._pose_at(node.now_ns(), 'unknown')
+    assert declared
+    assert declared.position == pytest.approx((10.0, 9.0, 9.0))
 
 
 def test_calibration_of_another_size_is_not_used(graph: Graph) -> None:

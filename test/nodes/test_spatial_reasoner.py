@@ -183,6 +183,18 @@ def test_deadline_ends_the_generation(asker: Asker) -> None:
     assert asker.answers.wait(1)[0].freshness == Answer.FRESHNESS_REFUSED
 
 
+@pytest.mark.parametrize('limit', ['deadline_s', 'max_age_s'])
+def test_limit_that_is_no_time_is_refused_by_name(asker: Asker, limit: str) -> None:
+    asker.see('New: red tall object.')
+    status, result = asker.ask(**{limit: -1.0})
+    assert status == GoalStatus.STATUS_ABORTED
+    assert result.error_code == Ask.Result.ERROR_BAD_QUESTION
+    assert f'{limit} is -1: expected a time' in result.error_msg
+    request = AskOnce.Request(**WHERE, **{limit: -1.0})
+    assert asker.graph.call(AskOnce, '/ask_once', request).error_msg == result.error_msg
+    assert not asker.server.requests
+
+
 def test_old_observation_makes_a_stale_answer(asker: Asker) -> None:
     asker.see('New: red tall object.', age_s=60.0)
     _, result = asker.ask(max_age_s=10.0)
@@ -408,12 +420,17 @@ def test_rate_of_the_standing_question_is_the_nodes_where_none_is_asked_for(
 ) -> None:
     asker = Asker(graph, server, standing_rate_hz=0.5).start()
     rates = []
-    for rate_hz in (5.0, 0.0, 0.01, float('nan')):
+    for rate_hz in (5.0, 0.0, 0.01):
         request = SetStandingQuestion.Request(**WHERE, rate_hz=rate_hz)
         response = graph.call(SetStandingQuestion, '/set_standing_question', request)
         assert (response.error_code, response.error_msg) == (0, '')
         rates.append(asker.node.get_parameter('standing_rate_hz').value)
-    assert rates == [5.0, 0.5, 0.01, 0.5]
+    assert rates == [5.0, 0.5, 0.01]
+    for rate_hz in (-1.0, float('nan')):
+        request = SetStandingQuestion.Request(**WHERE, rate_hz=rate_hz)
+        response = graph.call(SetStandingQuestion, '/set_standing_question', request)
+        assert response.error_code == response.ERROR_BAD_QUESTION
+        assert 'standing_rate_hz' in response.error_msg
 
 
 def test_bad_standing_question_is_refused(asker: Asker) -> None:

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import fcntl
+import mmap
+import os
 from pathlib import Path
 import shutil
 from types import SimpleNamespace
@@ -8,6 +11,7 @@ import xml.etree.ElementTree as ET
 
 from embodied_r_ros.nodes.transport import (
     remedy_for_lost_images,
+    remove_abandoned_segments,
     segment_mb,
     stock_environment,
     transport_environment,
@@ -94,3 +98,42 @@ def test_cyclone_asks_for_room_and_starts_without_it() -> None:
         if element.tag.endswith('SocketReceiveBufferSize')
     ]
     assert buffer.attrib == {'max': '16MB'}  # "min" would keep Cyclone DDS from starting
+
+
+def shared_memory(folder: Path, name: str, age_s: float = 60.0) -> Path:
+    """What Fast DDS makes for a segment or port; returns the lock."""
+    for file in (name, f'{name}_el', f'sem.{name}_mutex'):
+        path = folder / file
+        path.write_bytes(bytes(16))
+        os.utime(path, (path.stat().st_mtime - age_s,) * 2)
+    return folder / f'{name}_el'
+
+
+def test_shared_memory_of_the_dead_is_removed_and_no_other(tmp_path: Path) -> None:
+    segments = ['fastrtps_0d24fd586b54bf77', 'fastdds_ad880e6f67acf9b6']
+    dead = [shared_memory(tmp_path, name) for name in segments]
+    alive = shared_memory(tmp_path, 'fastrtps_c17cec353739e443')
+    young = shared_memory(tmp_path, 'fastrtps_03d38ed77e90a575', age_s=0)
+    other = shared_memory(tmp_path, 'fastrtps_of_somebody')
+    with alive.open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert sorted(remove_abandoned_segments(folder=tmp_path)) == sorted(segments)
+        assert not any(path.exists() for path in dead)
+        assert len(list(tmp_path.iterdir())) == 9
+        assert all(path.exists() for path in (alive, young, other))
+    assert remove_abandoned_segments(folder=tmp_path) == [alive.name.removesuffix('_el')]
+
+
+def test_ports_of_the_dead_are_removed_unless_someone_has_them_open() -> None:
+    folder = Path('/dev/shm')
+    name = f'fastrtps_port{os.getpid():07d}99'  # no port of a transport has so many digits
+    lock = shared_memory(folder, name)
+    try:
+        with (folder / name).open('r+b') as file, mmap.mmap(file.fileno(), 0):
+            assert name not in remove_abandoned_segments(ports=True)
+        assert name not in remove_abandoned_segments()
+        assert name in remove_abandoned_segments(ports=True)
+        assert not list(folder.glob(f'*{name}*'))
+    finally:
+        for path in (lock, folder / name, folder / f'sem.{name}_mutex'):
+            path.unlink(missing_ok=True)

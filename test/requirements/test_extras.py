@@ -88,6 +88,35 @@ def test_definitions_of_messages_travel_with_the_package() -> None:
     assert shipped == {folder.name: len(list(folder.iterdir())) for folder in folders}
 
 
+def test_launch_files_that_documents_name_are_installed() -> None:
+    [installed] = [
+        {Path(file).name for file in files}
+        for folder, files in options_of_setup()['data_files']
+        if Path(folder).name == 'launch'
+    ]
+    documents = [ROOT / 'README.md', *sorted((ROOT / 'docs').glob('*.md'))]
+    named = {
+        name for file in documents for name in re.findall(r'\w+\.launch\.py', file.read_text())
+    }
+    assert named == installed == {path.name for path in (ROOT / 'launch').iterdir()}
+
+
+def test_what_messages_name_travels_with_the_package() -> None:
+    files = {str(Path(file)) for _, files in options_of_setup()['data_files'] for file in files}
+    sources = sorted((ROOT / 'embodied_r_ros').rglob('*.py'))
+    calls = re.compile(r"""shared_path\(\s*((?:["'][\w.-]+["'](?:,\s*)?)+)\)""")
+    named = {
+        '/'.join(re.findall(r'[\w.-]+', call))
+        for source in sources
+        for call in calls.findall(source.read_text())
+    }
+    assert {'requirements/robot.txt', 'docs/on_a_robot.md', 'models/nano'} <= named
+    for name in named:
+        assert any(file == name or file.startswith(f'{name}/') for file in files), name
+    pages = {page for file in sources for page in re.findall(r'docs/\w+\.md', file.read_text())}
+    assert pages <= files
+
+
 def test_one_version_everywhere() -> None:
     files = ('package.xml', 'embodied_r_msgs/package.xml')
     said = {ElementTree.parse(ROOT / file).findtext('version') for file in files}
@@ -101,9 +130,25 @@ def test_the_installed_package_offers_the_same_extras() -> None:
 
 
 def test_apt_brings_what_the_core_needs_where_it_has_it() -> None:
-    """What has no package at apt, `docs/on_a_robot.md` installs with pip."""
+    """What has no package at apt, `requirements/robot.txt` brings."""
     depends = ElementTree.parse(ROOT / 'package.xml').iterfind('exec_depend')
     of_apt = {str(depend.text).removeprefix('python3-') for depend in depends}
     core = names(options_of_setup(ROS_DISTRO='')['install_requires'])
     short = {re.sub('^py(?=yaml)|-python-headless$', '', name) for name in core}
     assert short - of_apt == {'lz4', 'mcap', 'rosbags', 'rosbags-image'}
+
+
+def test_one_file_brings_the_rest_of_a_robot_with_the_server_of_its_models() -> None:
+    options = options_of_setup(ROS_DISTRO='jazzy')
+    lines = (ROOT / 'requirements' / 'robot.txt').read_text().splitlines()
+    brought = [line for line in lines if line and not line.startswith('#')]
+    depends = ElementTree.parse(ROOT / 'package.xml').iterfind('exec_depend')
+    of_apt = {str(depend.text).removeprefix('python3-') for depend in depends} | {'pyyaml'}
+    for python in PYTHONS:
+        asked = [*options['install_requires'], *options['extras_require']['serve']]
+        assert names(asked, python) - of_apt <= names(brought, python)
+    assert set(options['extras_require']['serve']) <= set(brought)
+    assert (
+        'pip install -r src/embodied_r_ros/requirements/robot.txt'
+        in (ROOT / 'docs' / 'on_a_robot.md').read_text()
+    )

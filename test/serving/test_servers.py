@@ -158,7 +158,10 @@ class TestServers:
     def test_taken_port_is_named(self, program: Path, tmp_path: Path) -> None:
         with socket.create_server(('127.0.0.1', 0)) as taken:
             port = taken.getsockname()[1]
-            with pytest.raises(ConfigError, match=f'port {port} of 127.0.0.1 cannot be used'):
+            with pytest.raises(
+                ConfigError,
+                match=rf'port {port} of 127.0.0.1 cannot be used .*model_server_url:=http://127.0.0.1:{port}',
+            ):
                 ModelServers(profile(program, port=port), tmp_path)
 
     def test_log_folder_that_cannot_be_made_is_named(self, program: Path) -> None:

@@ -63,8 +63,8 @@ def start(context: LaunchContext) -> list[LaunchDescriptionEntity]:
     names = ('bag', 'rate', 'loop', 'player')
     own = {name: LaunchConfiguration(name).perform(context) for name in names}
     playback = playback_config(own)
-    nodes = bringup.pipeline(given)
-    parts = [part for node in nodes.values() for part in bringup.managed(node, given)]
+    nodes = bringup.NodeWatch(bringup.pipeline(given).values(), given)
+    parts = nodes.entities()
     if bringup.is_true(own, 'player'):
         # The player opens it when the reasoner is active, which is late to say what is wrong.
         with open_bag(Path(own['bag']).expanduser()) as reader:
@@ -79,7 +79,7 @@ def start(context: LaunchContext) -> list[LaunchDescriptionEntity]:
         listened = [given[name] for name in ('image_topic', 'camera_info_topic', 'odom_topic')]
         remapped = playing_remappings(topics, given['namespace'], listened)
         player = bringup.node('bag_player', given, parameters, remapped)
-        parts += bringup.managed(player, given, after=nodes['spatial_reasoner'])
+        parts += nodes.after('spatial_reasoner', nodes.follow(player))
     return [*bringup.transport(), *bringup.served_models(given), *parts]
 
 

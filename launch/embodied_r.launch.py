@@ -18,9 +18,5 @@ def generate_launch_description() -> LaunchDescription:
 def start(context: LaunchContext) -> list[LaunchDescriptionEntity]:
     """Start the model servers and the nodes, and bring the nodes to active."""
     given = bringup.values(context)
-    nodes = bringup.pipeline(given).values()
-    return [
-        *bringup.transport(),
-        *bringup.served_models(given),
-        *(part for node in nodes for part in bringup.managed(node, given)),
-    ]
+    nodes = bringup.NodeWatch(bringup.pipeline(given).values(), given)
+    return [*bringup.transport(), *bringup.served_models(given), *nodes.entities()]

@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes, the model server and the camera fail: how long until there is a fresh answer again.
+
+All nodes of the launch file, the server of the shipped model and a 30 Hz camera run, and what ends
+is started again as `use_respawn:=true` does it. Each node and the model server are killed (SIGKILL),
+and the camera is unplugged for a while. Measured from the fault, or for the camera from its return,
+until all nodes are active and an answer of the primary model is FRESH by an image taken since.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+import json
+import os
+from pathlib import Path
+import signal
+import sys
+import tempfile
+import threading
+import time
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_msgs.msg import Answer
+from embodied_r_ros.bags.messages import stamp_ns_from_msg
+from embodied_r_ros.common.child_processes import ChildProcess
+from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.nodes import topics
+from embodied_r_ros.nodes.demo.processes import NodeProcesses, own_environment
+from embodied_r_ros.nodes.node_base import RESPAWN_S, RETRY_S
+from embodied_r_ros.types.deltas import Rung
+import rclpy
+from rclpy.context import Context
+from sensor_msgs.msg import Image
+from std_msgs.msg import String
+import yaml
+
+from bench.faulty_server import free_port
+from bench.live import image_message, RATE_HZ, wall_views
+from bench.report import Budget, print_budgets
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterator, Mapping
+
+NODES = (
+    'keyframe_extractor',
+    'semantic_perceiver',
+    'spatial_reasoner',
+    'proposal_gate',
+    'episode_recorder',
+)
+_SERVER = 'model server'
+_LIMITS_S = {**dict.fromkeys(NODES, 10.0), _SERVER: 20.0, 'camera': 3.0}
+_TIMEOUT_S = 120.0
+_WATCH_S = 0.05
+# What is killed while it is young leaves shared memory that could be in the making.
+_SETTLE_S = 3.0
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """What one fault cost."""
+
+    fault: str
+    back_s: float  # NaN: there was no fresh answer in time
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument('--times', type=int, default=3, help='how often each fault happens')
+    parser.add_argument('--away', type=float, default=8.0, help='how long the camera is away [s]')
+    parser.add_argument('--only', choices=_LIMITS_S, help='this fault alone')
+    parser.add_argument('--json', type=Path, help='write the figures to this file')
+
+
+def main(args: argparse.Namespace) -> int:
+    """Measure, and tell whether the worst of each fault is within its limit."""
+    faults = [args.only] if args.only else list(_LIMITS_S)
+    with tempfile.TemporaryDirectory() as scratch:
+        recoveries = measure(faults * args.times, args.away, Path(scratch))
+    budgets = []
+    for fault in faults:
+        found = [recovery.back_s for recovery in recoveries if recovery.fault == fault]
+        worst = max(found, key=lambda back_s: (back_s != back_s, back_s))
+        what = 'camera unplugged and back' if fault == 'camera' else f'{fault} killed'
+        budgets.append(Budget(f'{what}: fresh answer after', worst, _LIMITS_S[fault], 's'))
+    print_budgets(budgets)
+    if args.json:
+        figures = {
+            'recoveries': [asdict(recovery) for recovery in recoveries],
+            'budgets': [budget.to_json() for budget in budgets],
+        }
+        args.json.write_text(json.dumps(figures, indent=2) + '\n')
+    return 0 if all(budget.is_met for budget in budgets) else 1
+
+
+def measure(faults: list[str], away_s: float, folder: Path) -> list[Recovery]:
+    """Let these faults happen, one after the other."""
+    environment = own_environment()
+    with _watching() as watch, _camera() as camera, _kept(folder, environment) as kept:
+        if not watch.await_fresh(time.time_ns(), NODES):
+            sys.exit(f'bench: error: no fresh answer at all: {kept.last_words()}')
+        recoveries = []
+        for fault in faults:
+            time.sleep(_SETTLE_S)
+            start = time.monotonic()
+            watch.active.discard(fault)
+            if fault == 'camera':
+                camera.unplug()
+                time.sleep(away_s)
+                camera.plug()
+                start = time.monotonic()
+            else:
+                kept.kill(fault)
+            is_fresh = watch.await_fresh(time.time_ns(), NODES)
+            back_s = time.monotonic() - start if is_fresh else float('nan')
+            recoveries.append(Recovery(fault, round(back_s, 2)))
+            print(f'{fault}: fresh again after {back_s:.1f} s', file=sys.stderr)
+    return recoveries
+
+
+class _Watch:
+    """Hears which nodes are active, and how fresh the answers are."""
+
+    def __init__(self) -> None:
+        self.active: set[str] = set()
+        self._newest_ns = 0  # the newest image that a fresh answer rested on
+        self._node = rclpy.create_node('recovery')
+        self._node.create_subscription(
+            String, 'provenance', self._hear_provenance, topics.LATCHED_OF_MANY
+        )
+        self._node.create_subscription(Answer, 'answer', self._hear_answer, topics.RESULT)
+
+    def await_fresh(self, since_ns: int, nodes: tuple[str, ...]) -> bool:
+        """Wait until nodes are active and an answer rests on a later image; False: too long."""
+        end = time.monotonic() + _TIMEOUT_S
+        while time.monotonic() < end:
+            if self._newest_ns > since_ns and self.active.issuperset(nodes):
+                return True
+            rclpy.spin_once(self._node, timeout_sec=_WATCH_S)
+        return False
+
+    def _hear_provenance(self, msg: String) -> None:
+        self.active.add(str(json.loads(msg.data)['node']).removeprefix('/'))
+
+    def _hear_answer(self, msg: Answer) -> None:
+        is_fresh = msg.freshness == Answer.FRESHNESS_FRESH
+        if is_fresh and msg.model.rung == Rung.PRIMARY.value:
+            self._newest_ns = max(self._newest_ns, stamp_ns_from_msg(msg.observation_stamp))
+
+
+@contextmanager
+def _watching() -> Iterator[_Watch]:
+    rclpy.init(args=[])
+    try:
+        yield _Watch()
+    finally:
+        rclpy.try_shutdown()
+
+
+class _Camera:
+    """A camera that can be unplugged: its publisher goes, and comes back as another one."""
+
+    def __init__(self) -> None:
+        views = [image_message(view, 'raw') for view in wall_views(640, 480)]
+        self._messages = views + views[-2:0:-1]
+        self.plug()
+
+    def plug(self) -> None:
+        """Send images from now on."""
+        self._is_away = threading.Event()
+        self._thread = threading.Thread(target=self._send, args=(self._is_away,), daemon=True)
+        self._thread.start()
+
+    def unplug(self) -> None:
+        """Send none any more."""
+        self._is_away.set()
+        self._thread.join()
+
+    def _send(self, is_away: threading.Event) -> None:
+        context = Context()
+        rclpy.init(args=[], context=context)
+        node = rclpy.create_node('camera', context=context)
+        publisher = node.create_publisher(Image, 'image', topics.SENSOR)
+        count = 0
+        while not is_away.wait(1 / RATE_HZ):
+            msg = self._messages[count % len(self._messages)]
+            msg.header.stamp = node.get_clock().now().to_msg()
+            publisher.publish(msg)
+            count += 1
+        node.destroy_node()
+        rclpy.try_shutdown(context=context)
+
+
+@contextmanager
+def _camera() -> Iterator[_Camera]:
+    camera = _Camera()
+    try:
+        yield camera
+    finally:
+        camera.unplug()
+
+
+class _Kept:
+    """Nodes and model server, started again when they end, as a launch with respawn does it."""
+
+    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+        self._folder, self._environment = folder, {**os.environ, **environment}
+        self._nodes = NodeProcesses(folder, environment)
+        self._profile = folder / 'served.yaml'
+        profile = yaml.safe_load(shared_path('config', 'models', 'embedded.yaml').read_text())
+        profile['servers']['reasoner'] |= {'port': free_port(), 'promoted': ''}
+        self._profile.write_text(yaml.safe_dump(profile))
+        self._is_over = threading.Event()
+        self._has_started = threading.Event()
+        self._thread = threading.Thread(target=self._keep, daemon=True)
+        self._thread.start()
+        self._has_started.wait(_TIMEOUT_S)
+
+    def kill(self, name: str) -> None:
+        """Kill a node, or the program that `embodied-r serve` runs the model with."""
+        pid = self._nodes.pids().get(name) or _child_of(self._server.pid)
+        os.kill(pid, signal.SIGKILL)
+
+    def last_words(self) -> str:
+        """The ends of the logs."""
+        logs = sorted(self._folder.glob('*.log'))
+        return ' | '.join(f'{log.stem}: {log.read_text()[-200:].strip()}' for log in logs)
+
+    def end(self) -> None:
+        """End all of it."""
+        self._is_over.set()
+        self._thread.join()
+
+    def _keep(self) -> None:
+        """Start everything, and again what ends. Children live as long as their thread."""
+        starts: dict[str, Callable[[], None]] = {_SERVER: self._serve}
+        starts |= {name: lambda name=name: self._start(name) for name in NODES}  # type: ignore[misc]
+        for start in starts.values():
+            start()
+        self._has_started.set()
+        while not self._is_over.wait(_WATCH_S):
+            for name, start in starts.items():
+                is_node = name in NODES
+                if self._nodes.has_ended(name) if is_node else self._server.poll() is not None:
+                    self._is_over.wait(RESPAWN_S)
+                    start()
+        self._nodes.close()
+        self._server.signal(signal.SIGINT)
+        self._server.end(_TIMEOUT_S)
+
+    def _start(self, name: str) -> None:
+        own: dict[str, dict[str, Any]] = {
+            'spatial_reasoner': {
+                'profile': str(self._profile),
+                'standing_question': 'Which way did the camera turn?',
+                'standing_options': ['left', 'right', 'not at all'],
+                'standing_rate_hz': 10.0,
+            },
+            'episode_recorder': {'bag_dir': str(self._folder / 'episodes')},
+        }
+        self._nodes.start(name, {'autostart_retry_s': RETRY_S, **own.get(name, {})})
+
+    def _serve(self) -> None:
+        code = 'import sys; from embodied_r_ros.cli.main import main; sys.exit(main())'
+        words = ['serve', str(self._profile), '--log-dir', str(self._folder)]
+        command = [sys.executable, '-c', code, *words]
+        log = self._folder / 'serve.log'
+        self._server = ChildProcess(command, log, environment=self._environment)
+
+
+def _child_of(parent: int) -> int:
+    """Process id of the first child."""
+    children = Path(f'/proc/{parent}/task/{parent}/children')
+    for thread in children.parents[1].iterdir():
+        with suppress(OSError):
+            for pid in (thread / 'children').read_text().split():
+                return int(pid)
+    msg = f'process {parent} has no child'
+    raise RuntimeError(msg)
+
+
+@contextmanager
+def _kept(folder: Path, environment: Mapping[str, str]) -> Iterator[_Kept]:
+    kept = _Kept(folder, environment)
+    try:
+        yield kept
+    finally:
+        kept.end()
