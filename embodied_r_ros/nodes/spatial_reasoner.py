@@ -26,7 +26,7 @@ from embodied_r_ros.nodes.focus_client import FocusClient
 from embodied_r_ros.nodes.keypoint_request import Arm, ArmConfig
 from embodied_r_ros.nodes.keypoint_server import KeypointServer
 from embodied_r_ros.nodes.node_base import ManagedNode, seconds
-from embodied_r_ros.nodes.question_server import AskingServer
+from embodied_r_ros.nodes.question_server import AskingServer, fill_ending
 from embodied_r_ros.nodes.recorder_watch import RecorderWatch
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
 from embodied_r_ros.nodes.run import run
@@ -290,9 +290,7 @@ class SpatialReasoner(ManagedNode):
 
 def _fill_ask(goal: Any, result: Any, outcome: Outcome) -> Any:
     del goal
-    result.error_code = outcome.code.value if outcome.code else Ask.Result.ERROR_NONE
-    result.error_msg = outcome.message
-    result.termination_reason = outcome.termination.value
+    fill_ending(result, outcome)
     result.answer = answer_to_msg(ROS_MESSAGES, outcome.answer)
     return result
 
