@@ -5,17 +5,25 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from copy import copy
-from dataclasses import replace
 from functools import partial
 import json
 import math
+import time
 import traceback
 from typing import Any, ClassVar, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import EmbodiedRError
 from embodied_r_ros.common.resources import code_version
 from embodied_r_ros.nodes import topics
-from embodied_r_ros.nodes.diagnostics import Diagnostics, Health, Level, Meter, STEADY
+from embodied_r_ros.nodes.diagnostics import (
+    Diagnostics,
+    Health,
+    Level,
+    Meter,
+    STEADY,
+    worst_health,
+)
+from embodied_r_ros.nodes.neighbours import Neighbours
 from embodied_r_ros.nodes.parameters import Parameters
 from rcl_interfaces.msg import ParameterDescriptor
 from rclpy.clock import JumpThreshold
@@ -61,14 +69,16 @@ class ManagedNode(LifecycleNode):
         self.while_active = ExitStack()
         self.is_active = False
         self.end_process: Callable[[int], None] = lambda code: None  # set by what runs the node
-        self.bad_qos: dict[str, int] = {}  # publishers of incompatible QoS, by topic
+        self.neighbours = Neighbours(self)
+        self._state_since = time.monotonic()
+        self._last_refusal = ''  # why the last transition failed; empty: it did not
         self._failures = Meter(_FAILED_S)  # of callbacks
         self._last_failure = ''
         self.declare_parameter('autostart', False, ParameterDescriptor(description=_AUTOSTART))
         self._guard_transitions()
         for warning in self.parameters.warnings:
             self.get_logger().warning(warning)
-        self._diagnostics = Diagnostics(self, self._health)
+        self.diagnostics = Diagnostics(self, self.health)
 
     def wants_autostart(self) -> bool:
         """Tell whether the node is to configure and activate itself."""
@@ -94,6 +104,10 @@ class ManagedNode(LifecycleNode):
     def report(self) -> Health:
         """Say how the node is while active."""
         return Health(Level.OK, 'active')
+
+    def concerns(self) -> list[Health]:
+        """Say what is wrong around the node while it is active; empty: nothing."""
+        return self.neighbours.health()
 
     def models(self) -> list[dict[str, Any]]:
         """The models in use, for the record."""
@@ -129,8 +143,19 @@ class ManagedNode(LifecycleNode):
         profile: QoSProfile,
         *,
         raw: bool = False,
+        sender: str = '',
     ) -> None:
-        """Subscribe while the node is active."""
+        """Subscribe while the node is active.
+
+        Args:
+            kind: Message type.
+            topic: Name of the topic.
+            callback: Gets each message.
+            profile: Quality of service, which parameters may override.
+            raw: Whether the callback gets messages as they travel, serialised.
+            sender: What publishes the topic, in words, where the node cannot work without:
+                diagnostics warn where nothing does. Empty: the node can work without.
+        """
         subscription = self.create_subscription(
             kind,
             topic,
@@ -141,6 +166,9 @@ class ManagedNode(LifecycleNode):
             event_callbacks=topics.subscription_events(partial(self._note_bad_qos, topic)),
         )
         self.while_active.callback(self.destroy_subscription, subscription)
+        if sender:
+            self.neighbours.need(subscription.topic_name, sender)
+            self.while_active.callback(self.neighbours.release, subscription.topic_name)
 
     def serve(self, kind: type[Any], name: str, callback: Any, group: Any = None) -> None:
         """Offer a service while the node is configured."""
@@ -181,6 +209,7 @@ class ManagedNode(LifecycleNode):
         del state
         result = self._attempt('configured', self._configure, self.while_configured)
         self.parameters.is_configured = result == SUCCESS
+        self._state_since = time.monotonic()
         return result
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
@@ -188,6 +217,7 @@ class ManagedNode(LifecycleNode):
         super().on_activate(state)
         result = self._attempt('activated', self.activate, self.while_active)
         self.is_active = result == SUCCESS
+        self._state_since = time.monotonic()
         if result == SUCCESS:
             self.publish_provenance()
         else:
@@ -197,6 +227,7 @@ class ManagedNode(LifecycleNode):
     def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """End what runs while active."""
         self.is_active = False
+        self._state_since = time.monotonic()
         self._undo(self.while_active)
         return super().on_deactivate(state)
 
@@ -205,6 +236,7 @@ class ManagedNode(LifecycleNode):
         del state
         self._undo(self.while_configured)
         self.parameters.is_configured = False
+        self._state_since = time.monotonic()
         return SUCCESS
 
     def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
@@ -227,11 +259,14 @@ class ManagedNode(LifecycleNode):
         self, what: str, step: Callable[[], None], stack: ExitStack
     ) -> TransitionCallbackReturn:
         # rclpy swallows what a transition raises, so it is logged here.
+        self._last_refusal = ''
         try:
             step()
         except EmbodiedRError as error:
-            self.get_logger().error(f'not {what}: {" ".join(str(error).split())}')
-        except Exception:
+            self._last_refusal = f'not {what}: {" ".join(str(error).split())}'
+            self.get_logger().error(self._last_refusal)
+        except Exception as error:
+            self._last_refusal = f'not {what}: {type(error).__name__}: {error}'
             self.get_logger().error(f'not {what}:\n{traceback.format_exc()}')
         else:
             return SUCCESS
@@ -266,20 +301,29 @@ class ManagedNode(LifecycleNode):
 
     def _note_bad_qos(self, topic: str) -> None:
         topic = self.resolve_topic_name(topic)
-        self.bad_qos[topic] = self.bad_qos.get(topic, 0) + 1
         self.get_logger().warning(
             f'a publisher of {topic!r} offers a QoS that this subscription cannot use: '
             f'set qos_overrides.{topic}.subscription.reliability, or change the publisher'
         )
 
-    def _health(self) -> Health:
+    def health(self) -> Health:
+        """Say how the node is, in any state, with everything that is wrong around it."""
         if not self.is_active:
-            return Health(Level.OK, 'not active')
-        health = self.report()
-        values = {**health.values, 'failed_callbacks': self._failures.count}
-        if self._failures.rate_hz() and health.level < Level.ERROR:
-            return Health(Level.WARN, f'a callback failed: {self._last_failure}', values)
-        if self.bad_qos and health.level < Level.ERROR:
-            topics = ', '.join(sorted(self.bad_qos))
-            return Health(Level.WARN, f'incompatible QoS on {topics}', values)
-        return replace(health, values=values) if self._failures.count else health
+            return self._idle_health()
+        concerns = self.concerns()
+        if self._failures.count:
+            is_recent = self._failures.rate_hz() > 0
+            text = f'a callback failed: {self._last_failure}'
+            values = {'failed_callbacks': self._failures.count}
+            concerns.insert(0, Health(Level.WARN if is_recent else Level.OK, text, values))
+        return worst_health(self.report(), *concerns)
+
+    def _idle_health(self) -> Health:
+        """How the node is while it is not active."""
+        state = 'inactive' if self.parameters.is_configured else 'unconfigured'
+        age_s = time.monotonic() - self._state_since
+        text = f'{state}: not activated for {age_s:.0f} s'
+        values = {'state': state, 'state_age_s': age_s}
+        if self._last_refusal:
+            return Health(Level.ERROR, f'{text}; {self._last_refusal}', values)
+        return Health(Level.WARN, text, values)
