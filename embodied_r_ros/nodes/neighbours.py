@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 # Discovery takes so long, on a busy machine.
 _DISCOVERY_S = 5.0
+_LOOK_S = 0.5  # a look takes a millisecond or two
 # Every node has them, whatever listens.
 _OF_ROS = {'/rosout', '/parameter_events'}
 
@@ -30,6 +31,8 @@ class Neighbours:
         self._node = node
         self._senders: dict[str, str] = {}  # what publishes a needed topic, by its full name
         self._since = time.monotonic()
+        self._look_at = 0.0  # when to look at the QoS again
+        self._qos: dict[str, str] = {}  # mismatches by topic
 
     def need(self, topic: str, sender: str) -> None:
         """Need a publisher of a topic from now on.
@@ -48,10 +51,12 @@ class Neighbours:
     def health(self) -> list[Health]:
         """What is wrong with the neighbours; empty: nothing."""
         problems = [*self._missing()]
-        mismatches = dict(self._mismatches())
-        if mismatches:
-            text = f'incompatible QoS on {", ".join(sorted(mismatches))}'
-            values = {f'qos of {topic}': why for topic, why in sorted(mismatches.items())}
+        if time.monotonic() >= self._look_at:
+            self._qos = dict(sorted(self._mismatches()))
+            self._look_at = time.monotonic() + _LOOK_S
+        if self._qos:
+            text = f'incompatible QoS on {", ".join(self._qos)}'
+            values = {f'qos of {topic}': why for topic, why in self._qos.items()}
             problems.insert(0, Health(Level.WARN, text, values))
         return problems
 

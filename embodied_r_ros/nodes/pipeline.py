@@ -132,6 +132,7 @@ class PipelineWatch:
         self._peers: dict[str, _Peer] = {}  # by full name, without the first slash
         self._start = time.monotonic()
         self._lags: dict[str, _Lag] = {}
+        self._self = _Peer(Level.OK, '', {}, self._start)  # how this node is
         profile = QoSProfile(depth=_QUEUE)
         node.create_subscription(DiagnosticArray, '/diagnostics', self._take, profile)
 
@@ -162,7 +163,7 @@ class PipelineWatch:
 
     def _links(self) -> dict[str, _Link]:
         config = self._config()
-        own = self._own()
+        own = self._self = self._own()
         extractors = {name: peer for name, peer in self._named(_EXTRACTOR) if peer.is_active}
         perceivers = [peer for _, peer in self._named(_PERCEIVER) if peer.is_active]
         keyframe_age_s = _newest(
@@ -242,7 +243,7 @@ class PipelineWatch:
     def _states(self, name: str) -> Iterator[_Link]:
         """How the nodes of a name are."""
         silence_s, now = self._config().silence_s, time.monotonic()
-        peers = {'': self._own()} if name == _REASONER else dict(self._named(name))
+        peers = {'': self._self} if name == _REASONER else dict(self._named(name))
         is_expected = name in self._config().nodes
         if not peers and is_expected:
             is_late = now - self._start > silence_s
