@@ -109,23 +109,25 @@ class Meter:
 class Diagnostics:
     """Publishes a node's health once a second, by the steady clock.
 
-    The first task of a message is that of the node, under the node's name. Others are in `tasks`.
+    The first task of a message is that of the node, under the node's name. Others are in `tasks`;
+    one that gives None is left out.
     """
 
     def __init__(self, node: Node, report: Callable[[], Health]) -> None:
         self._node = node
-        self.tasks: dict[str, Callable[[], Health]] = {node.get_name(): report}
+        self.tasks: dict[str, Callable[[], Health | None]] = {node.get_name(): report}
         self._publisher = node.create_publisher(DiagnosticArray, '/diagnostics', 10)
         self._timer = node.create_timer(_PERIOD_S, self.publish, clock=STEADY)
 
     def publish(self) -> None:
         """Publish the health as it is now."""
-        array = DiagnosticArray(status=[self._status(*task) for task in self.tasks.items()])
+        healths = {name: _health_of(report) for name, report in self.tasks.items()}
+        statuses = [self._status(name, health) for name, health in healths.items() if health]
+        array = DiagnosticArray(status=statuses)
         array.header.stamp = self._node.get_clock().now().to_msg()
         self._publisher.publish(array)
 
-    def _status(self, name: str, report: Callable[[], Health]) -> DiagnosticStatus:
-        health = report()
+    def _status(self, name: str, health: Health) -> DiagnosticStatus:
         return DiagnosticStatus(
             level=bytes([health.level]),
             name=f'{self._node.get_fully_qualified_name()[1:]}: {name}',
@@ -133,6 +135,14 @@ class Diagnostics:
             hardware_id=socket.gethostname(),
             values=[KeyValue(key=k, value=_text(v)) for k, v in health.values.items()],
         )
+
+
+def _health_of(report: Callable[[], Health | None]) -> Health | None:
+    """What a report says; where it fails, that is news too, and hides no other task."""
+    try:
+        return report()
+    except Exception as error:
+        return Health(Level.ERROR, f'health is not known: {type(error).__name__}: {error}')
 
 
 def _text(value: Any) -> str:

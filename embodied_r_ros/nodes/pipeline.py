@@ -12,7 +12,6 @@ import time
 from typing import TYPE_CHECKING
 
 from diagnostic_msgs.msg import DiagnosticArray
-from embodied_r_ros.common.errors import ConfigError
 from embodied_r_ros.common.settings import check_settings, setting
 from embodied_r_ros.nodes.diagnostics import Health, Level
 from rclpy.qos import QoSProfile
@@ -116,7 +115,7 @@ class _Lag:
 
 
 class PipelineWatch:
-    """Follows the way from camera to answer, from the node at its end and in every state of it."""
+    """Follows the way from camera to answer, from a node on it and in every state of that node."""
 
     def __init__(
         self, node: Node, config: Callable[[], PipelineConfig], own_health: Callable[[], Health]
@@ -124,7 +123,7 @@ class PipelineWatch:
         """Listen to the others.
 
         Args:
-            node: The node at the end.
+            node: The node.
             config: Gives the settings as they are now.
             own_health: How the node is.
         """
@@ -132,16 +131,13 @@ class PipelineWatch:
         self._peers: dict[str, _Peer] = {}  # by full name, without the first slash
         self._start = time.monotonic()
         self._lags: dict[str, _Lag] = {}
-        self._self = _Peer(Level.OK, '', {}, self._start)  # how this node is
+        self._self = _Peer(Level.OK, '', {}, self._start)  # how the node is
         profile = QoSProfile(depth=_QUEUE)
         node.create_subscription(DiagnosticArray, '/diagnostics', self._take, profile)
 
     def health(self) -> Health:
         """Say whether the way is whole: the worst level of its links, each with its age."""
-        try:
-            links = self._links()
-        except ConfigError as error:
-            return Health(Level.ERROR, str(error))
+        links = self._links()
         worst = max((link.level for link in links.values()), key=lambda level: level.rank)
         broken = [
             f'{name}: {link.problem}'
@@ -154,6 +150,13 @@ class PipelineWatch:
                 values[f'{name}_age_s'] = link.age_s
         return Health(worst, '; '.join(broken) or 'whole from camera to answer', values)
 
+    def health_of_orphan(self) -> Health | None:
+        """The same where the reasoner, which says it otherwise, is gone; None: it is not."""
+        silence_s = self._config().silence_s
+        newest = max((peer.received for _, peer in self._named(_REASONER)), default=self._start)
+        is_gone = time.monotonic() - newest > silence_s
+        return self.health() if is_gone and _REASONER in self._config().nodes else None
+
     def _take(self, msg: DiagnosticArray) -> None:
         for status in msg.status:
             name, _, task = status.name.partition(': ')
@@ -163,7 +166,8 @@ class PipelineWatch:
 
     def _links(self) -> dict[str, _Link]:
         config = self._config()
-        own = self._self = self._own()
+        self._self = self._own()
+        reasoners = [peer for _, peer in self._named(_REASONER)]
         extractors = {name: peer for name, peer in self._named(_EXTRACTOR) if peer.is_active}
         perceivers = [peer for _, peer in self._named(_PERCEIVER) if peer.is_active]
         keyframe_age_s = _newest(
@@ -185,15 +189,17 @@ class PipelineWatch:
             ),
             'reasoner': self._link(
                 _REASONER,
-                own.age_s('delta_age_s', 'deltas_received'),
+                _newest(peer.age_s('delta_age_s', 'deltas_received') for peer in reasoners),
                 self._late(
                     _REASONER,
                     delta_age_s,
-                    own.age_s('delta_age_s'),
+                    _newest(peer.age_s('delta_age_s') for peer in reasoners),
                     'deltas are published, and none arrives',
                 ),
             ),
-            'answer': _Link(age_s=own.age_s('answer_age_s', 'answers')),
+            'answer': _Link(
+                age_s=_newest(peer.age_s('answer_age_s', 'answers') for peer in reasoners)
+            ),
         }
         others = {name for name in config.nodes if name.strip()} - {
             _EXTRACTOR,
@@ -243,7 +249,7 @@ class PipelineWatch:
     def _states(self, name: str) -> Iterator[_Link]:
         """How the nodes of a name are."""
         silence_s, now = self._config().silence_s, time.monotonic()
-        peers = {'': self._self} if name == _REASONER else dict(self._named(name))
+        peers = dict(self._named(name))
         is_expected = name in self._config().nodes
         if not peers and is_expected:
             is_late = now - self._start > silence_s
@@ -255,7 +261,7 @@ class PipelineWatch:
                 problem = f'{full_name} is gone: nothing is heard of it for {silent_s:.0f} s'
                 yield _Link(Level.ERROR, problem)
             elif not peer.is_active:
-                yield _Link(Level.ERROR, f'{full_name or name} is {peer.message}')
+                yield _Link(Level.ERROR, f'{full_name} is {peer.message}')
             elif peer.level is not Level.OK:
                 level = Level.WARN if peer.level is Level.STALE else peer.level
                 yield _Link(level, peer.message)
@@ -267,6 +273,8 @@ class PipelineWatch:
 
     def _named(self, name: str) -> list[tuple[str, _Peer]]:
         """The nodes of a name that were ever heard, in this node's namespace or below it."""
+        if name == self._node.get_name():
+            return [(name, self._self)]
         namespace = self._node.get_namespace().strip('/')
         full_name = name[1:] if name.startswith('/') else f'{namespace}/{name}'.strip('/')
         if full_name in self._peers:

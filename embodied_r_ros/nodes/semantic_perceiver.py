@@ -25,6 +25,7 @@ from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.diagnostics import fallback_health, Health, Level, Meter
 from embodied_r_ros.nodes.model_watch import ModelWatch
 from embodied_r_ros.nodes.node_base import ManagedNode, seconds
+from embodied_r_ros.nodes.pipeline import PipelineConfig, PipelineWatch
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
 from embodied_r_ros.nodes.run import run
 from embodied_r_ros.nodes.topics import camera_topic
@@ -95,6 +96,7 @@ class SemanticPerceiver(ManagedNode):
         ClassicalConfig: 'classical',
         WorkerConfig: 'worker',
         FallbackConfig: 'ladder',
+        PipelineConfig: 'pipeline',
     }
     at_configure: ClassVar = frozenset(
         {ChatConfig, VlmConfig, ClassicalConfig, WorkerConfig, FallbackConfig}
@@ -102,6 +104,8 @@ class SemanticPerceiver(ManagedNode):
 
     def __init__(self, **options: Any) -> None:
         super().__init__('semantic_perceiver', **options)
+        pipeline = PipelineWatch(self, lambda: self.parameters.config(PipelineConfig), self.health)
+        self.diagnostics.tasks['pipeline'] = pipeline.health_of_orphan
         self._looking = 0  # requests of a focus, in any thread or in line
 
     def configure(self) -> None:

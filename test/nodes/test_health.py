@@ -118,6 +118,23 @@ def test_node_that_cannot_be_configured_is_an_error_with_the_reason(graph: Graph
     monitor.wait(PIPELINE, ERROR, text='reasoner: spatial_reasoner is unconfigured')
 
 
+@pytest.mark.parametrize('fault', ['report', 'setting'])
+def test_report_that_fails_is_an_error_and_hides_no_other(
+    graph: Graph, server: ChatServer, fault: str
+) -> None:
+    monitor = Monitor(graph)
+    bad: dict[str, Any] = {'pipeline__late_s': -1.0} if fault == 'setting' else {}
+    node = graph.add(SpatialReasoner, chat__url=server.url, chat__model='scripted', **bad)
+    if fault == 'setting':
+        assert not graph.try_change(node, CONFIGURE)
+        monitor.wait(PIPELINE, ERROR, text='late_s is -1.0')
+        monitor.wait(REASONER, ERROR, text='not configured: ')
+        return
+    graph.change(node, CONFIGURE, ACTIVATE)
+    node.report = lambda: 1 / 0  # type: ignore[method-assign, assignment, return-value]
+    monitor.wait(REASONER, ERROR, text='health is not known: ZeroDivisionError')
+
+
 def test_neighbour_that_is_gone_is_a_warning(graph: Graph) -> None:
     monitor = Monitor(graph)
     graph.active(SemanticPerceiver, perceiver='classical')
@@ -253,6 +270,26 @@ def test_pipeline_says_whether_the_way_from_camera_to_answer_is_whole(
     assert values_of(silent)['camera'].startswith('ERROR')
     graph.change(extractor, DEACTIVATE)
     monitor.wait(PIPELINE, ERROR, text='keyframe: keyframe_extractor is inactive')
+
+
+def test_perceiver_says_that_the_reasoner_is_gone(graph: Graph, server: ChatServer) -> None:
+    monitor = Monitor(graph)
+    task = 'semantic_perceiver: pipeline'
+    graph.active(SemanticPerceiver, perceiver='classical', pipeline__silence_s=3.0)
+    never = monitor.wait(task, ERROR, text='reasoner: spatial_reasoner is not there: start it')
+    assert 'answer' in values_of(never)
+    reasoner = graph.active(SpatialReasoner, chat__url=server.url, chat__model='scripted')
+    monitor.wait(PIPELINE, ERROR)
+
+    def is_left_to_the_reasoner() -> bool:
+        mine = [a for a in monitor.arrays if a.status[0].name == PERCEIVER]
+        return len(mine[-1].status) == 1
+
+    wait_for(is_left_to_the_reasoner, 'a perceiver that leaves the pipeline to the reasoner')
+    # As when it is killed, or hangs.
+    reasoner.destroy_timer(reasoner.diagnostics._timer)
+    wait_for(lambda: not is_left_to_the_reasoner(), 'the task in its place')
+    monitor.wait(task, ERROR, text='reasoner: spatial_reasoner is gone')
 
 
 class Peer:
