@@ -12,11 +12,12 @@ import json
 import struct
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.bags.silence import Silences, without
 from embodied_r_ros.common.errors import ConfigError
 from embodied_r_ros.common.settings import check_settings, config_from_mapping, setting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from rosbags.typesys.store import Typestore
 
@@ -49,6 +50,11 @@ class AuditConfig:
     )
     max_gap_s: float = setting(
         2.0, 'longest silence of a topic with an expected rate [s]', between=(0.01, 3600)
+    )
+    max_still: float = setting(
+        0.5,
+        'share of the episode, 20 s at least, in which no keyframe may come while images do',
+        between=(0, 1),
     )
     max_disorder: float = setting(
         0.01, 'share of images or poses with a stamp before the last one', between=(0, 1)
@@ -155,6 +161,9 @@ class Audit:
     begin_ns: int  # start of the episode
     _topics: dict[str, _Topic] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self._silences = Silences(self.begin_ns, self.config.max_still)
+
     def add_topic(self, topic: str, type_name: str, store: Typestore) -> None:
         """Announce a topic; it counts as silent until a message comes.
 
@@ -169,6 +178,7 @@ class Audit:
             type_name in _IN_ORDER_IF_EXPECTED and is_expected
         )
         self._topics[topic] = _Topic(stamp_of, is_in_order, last_ns=self.begin_ns)
+        self._silences.add_topic(topic, type_name, store)
 
     def take(self, topic: str, data: bytes, time_ns: int) -> None:
         """Count a message that is in the bag.
@@ -179,6 +189,7 @@ class Audit:
             time_ns: When it was received [ns].
         """
         self._topics[topic].take(data, time_ns)
+        self._silences.take(topic, data, time_ns)
 
     def note_drops(self, dropped: Mapping[str, int]) -> None:
         """Say how many messages of each topic the disk was too slow for."""
@@ -200,7 +211,16 @@ class Audit:
             limit_s = max(self.config.max_gap_s, _PERIODS / rate_hz if rate_hz else 0.0)
             if is_over or duration_s > limit_s:
                 problems += self._rate_problems(name, rate_hz, limit_s, topics)
+        problems += self._silence_problems(now_ns, problems, is_over=is_over)
         return AuditReport(duration_s, tuple(topics.values()), tuple(problems))
+
+    def _silence_problems(
+        self, now_ns: int, problems: Sequence[str], *, is_over: bool
+    ) -> list[str]:
+        """Which topics fell silent though what they depend on came, where nothing is said yet."""
+        if not self.config.topics and not self._silences.knows_us():
+            return []
+        return without(self._silences.problems(now_ns, is_over=is_over), problems)
 
     def _report(self, name: str, topic: _Topic, now_ns: int) -> TopicReport:
         duration_s = max(_seconds(now_ns - self.begin_ns), 1e-3)

@@ -123,6 +123,15 @@ class HttpChatClient:
         name = Path(model.name).name if model.folders else model.name
         return ModelInfo(name, digest, model.adapter)
 
+    def reach(self, deadline_s: float) -> None:
+        """See that the server is there; no model is asked, and no state changes.
+
+        Raises:
+            DeadlineError: It did not reply in time.
+            ModelError: It is not reachable, or fails.
+        """
+        self._list_models(Watch(deadline_s, None, self._base))
+
     def _attempt(
         self, request: ChatRequest, watch: Watch, reader: EventReader
     ) -> Iterator[ChatChunk]:

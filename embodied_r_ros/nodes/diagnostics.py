@@ -32,6 +32,14 @@ class Level(IntEnum):
     ERROR = 2
     STALE = 3  # nothing comes in
 
+    @property
+    def rank(self) -> int:
+        """How bad it is: silence is no news, and hides no problem that is known."""
+        return _RANKS.index(self)
+
+
+_RANKS = (Level.OK, Level.STALE, Level.WARN, Level.ERROR)
+
 
 @dataclass(frozen=True)
 class Health:
@@ -40,6 +48,15 @@ class Health:
     level: Level
     message: str
     values: Mapping[str, Any] = field(default_factory=dict)
+
+
+def worst_health(first: Health, *others: Health) -> Health:
+    """One health of several: the worst level, what is wrong from the worst on, and all figures."""
+    parts = sorted((first, *others), key=lambda part: -part.level.rank)
+    worst = parts[0].level
+    messages = dict.fromkeys(part.message for part in parts if part.level is not Level.OK)
+    values = {key: value for part in (first, *others) for key, value in part.values.items()}
+    return Health(worst, '; '.join(messages) or first.message, values)
 
 
 def fallback_health(
@@ -90,27 +107,42 @@ class Meter:
 
 
 class Diagnostics:
-    """Publishes a node's health once a second, by the steady clock."""
+    """Publishes a node's health once a second, by the steady clock.
+
+    The first task of a message is that of the node, under the node's name. Others are in `tasks`;
+    one that gives None is left out.
+    """
 
     def __init__(self, node: Node, report: Callable[[], Health]) -> None:
         self._node = node
-        self._report = report
+        self.tasks: dict[str, Callable[[], Health | None]] = {node.get_name(): report}
         self._publisher = node.create_publisher(DiagnosticArray, '/diagnostics', 10)
         self._timer = node.create_timer(_PERIOD_S, self.publish, clock=STEADY)
 
     def publish(self) -> None:
         """Publish the health as it is now."""
-        health = self._report()
-        status = DiagnosticStatus(
+        healths = {name: _health_of(report) for name, report in self.tasks.items()}
+        statuses = [self._status(name, health) for name, health in healths.items() if health]
+        array = DiagnosticArray(status=statuses)
+        array.header.stamp = self._node.get_clock().now().to_msg()
+        self._publisher.publish(array)
+
+    def _status(self, name: str, health: Health) -> DiagnosticStatus:
+        return DiagnosticStatus(
             level=bytes([health.level]),
-            name=f'{self._node.get_fully_qualified_name()[1:]}: {self._node.get_name()}',
+            name=f'{self._node.get_fully_qualified_name()[1:]}: {name}',
             message=health.message,
             hardware_id=socket.gethostname(),
             values=[KeyValue(key=k, value=_text(v)) for k, v in health.values.items()],
         )
-        array = DiagnosticArray(status=[status])
-        array.header.stamp = self._node.get_clock().now().to_msg()
-        self._publisher.publish(array)
+
+
+def _health_of(report: Callable[[], Health | None]) -> Health | None:
+    """What a report says; where it fails, that is news too, and hides no other task."""
+    try:
+        return report()
+    except Exception as error:
+        return Health(Level.ERROR, f'health is not known: {type(error).__name__}: {error}')
 
 
 def _text(value: Any) -> str:

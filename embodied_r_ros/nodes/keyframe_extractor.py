@@ -144,7 +144,7 @@ class KeyframeExtractorNode(ManagedNode):
         self._poses_changed = threading.Condition()
         self._episode_id = self._stream_episode_id = ''
         self._images, self._odometry, self._keyframes = Meter(), Meter(), Meter()
-        self._problems = Meter()
+        self._evaluated, self._problems = Meter(), Meter()
         self._last_problem, self._latency_s = '', 0.0
         self._worker: Worker[_Arrival] = Worker(
             self._evaluate, config.queue, self._note_problem, 'keyframes'
@@ -161,7 +161,10 @@ class KeyframeExtractorNode(ManagedNode):
         """Say how the stream goes."""
         values = {
             'image_rate_hz': self._images.rate_hz(),
+            'image_age_s': self._images.age_s(),
+            'evaluated_age_s': self._evaluated.age_s(),
             'keyframes': self._keyframes.count,
+            'keyframe_age_s': self._keyframes.age_s(),
             'dropped_images': self._worker.dropped,
             'problems': self._problems.count,
             'odometry_rate_hz': self._odometry.rate_hz(),
@@ -184,7 +187,8 @@ class KeyframeExtractorNode(ManagedNode):
         self.subscribe(EpisodeMark, 'episode_mark', self._take_mark, topics.LATCHED)
         self.subscribe(CameraInfo, 'camera_info', self._take_camera_info, topics.SENSOR)
         self.subscribe(Odometry, 'odom', self._take_odometry, topics.SENSOR)
-        self.subscribe(IMAGE_TYPES[config.image_transport], topic, self._take_image, topics.SENSOR)
+        kind = IMAGE_TYPES[config.image_transport]
+        self.subscribe(kind, topic, self._take_image, topics.SENSOR, sender='the camera driver')
 
     def _take_image(self, msg: Any) -> None:
         self._images.tick()
@@ -232,6 +236,7 @@ class KeyframeExtractorNode(ManagedNode):
             self._extractor.reset(arrival.episode_id)
         image = self._complete(stamped_image(arrival.msg, arrival.count, self._decoder))
         _, keyframe = self._extractor.process(image, drops)
+        self._evaluated.tick()
         if keyframe:
             self._output.publish(keyframe_to_msg(ROS_MESSAGES, keyframe))
             self._keyframes.tick()

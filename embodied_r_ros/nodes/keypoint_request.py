@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_msgs.action import Ask, PredictKeypoint
+from embodied_r_msgs.action import PredictKeypoint
 from embodied_r_ros.arm.candidates import propose_candidates
 from embodied_r_ros.arm.proposal import (
     ArmDescription,
@@ -31,9 +31,11 @@ from embodied_r_ros.bags.own_messages import proposal_to_msg
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.settings import check_settings, setting
 from embodied_r_ros.nodes.node_base import seconds
+from embodied_r_ros.nodes.question_server import fill_ending
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
-from embodied_r_ros.reasoning.question import RefusalCode
-from embodied_r_ros.reasoning.queue import Outcome
+from embodied_r_ros.reasoning.queue import Outcome, Termination
+from embodied_r_ros.types.answers import KeypointProposal
+from embodied_r_ros.types.deltas import NAN
 from embodied_r_ros.types.geometry import Pose
 from embodied_r_ros.types.poses import PoseBuffer
 
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.arm.candidates import Candidate
     from embodied_r_ros.reasoning.question import Question
-    from embodied_r_ros.types.answers import Answer, KeypointProposal
+    from embodied_r_ros.types.answers import Answer
     from embodied_r_ros.types.deltas import SemanticDelta
     from embodied_r_ros.types.geometry import Intrinsics, Position
     from embodied_r_ros.types.poses import NoPose
@@ -212,8 +214,12 @@ class Arm:
         question = keypoint_question(
             goal.task, frame_id, candidates, labels, description.metadata, state
         )
-        limits = {name: seconds(getattr(goal, name), name) for name in ('max_age_s', 'deadline_s')}
-        return replace(question, **limits, view=description.view)
+        return replace(
+            question,
+            max_age_s=seconds(goal.max_age_s, 'max_age_s'),
+            deadline_s=seconds(goal.deadline_s, 'deadline_s'),
+            view=description.view,
+        )
 
     def _sample(
         self,
@@ -290,11 +296,14 @@ class Arm:
         return vector_from_msg(self._pose.pose.position)
 
 
+# Not at a place, so that it is not mistaken for one.
+_NO_PROPOSAL = KeypointProposal(id='', task='', frame_id='', position=(NAN, NAN, NAN))
+
+
 def fill_keypoint(goal: Any, result: Any, outcome: Outcome) -> KeypointProposal | None:
-    """Fill a result or response; returns the proposal where there is one."""
-    result.error_code = outcome.code.value if outcome.code else Ask.Result.ERROR_NONE
-    result.error_msg = outcome.message
-    result.termination_reason = outcome.termination.value
+    """Fill a result or response; returns the proposal, and None where there is an error."""
+    fill_ending(result, outcome)
+    result.proposal = proposal_to_msg(ROS_MESSAGES, _NO_PROPOSAL)
     if not isinstance(outcome, KeypointOutcome):  # no question was put
         if not goal.candidates:
             result.error_code = PredictKeypoint.Result.ERROR_NO_CANDIDATES
@@ -304,8 +313,9 @@ def fill_keypoint(goal: Any, result: Any, outcome: Outcome) -> KeypointProposal 
     try:
         proposal = outcome.proposal()
     except InputError as error:
-        result.error_code = RefusalCode.FORMAT.value
+        result.error_code = PredictKeypoint.Result.ERROR_NO_PROPOSAL
         result.error_msg = str(error)
+        result.termination_reason = Termination.REFUSED.value
         return None
     result.proposal = proposal_to_msg(ROS_MESSAGES, proposal)
     return proposal

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 import json
 import math
@@ -17,7 +17,15 @@ from embodied_r_ros.common.errors import EmbodiedRError, InputError, ModelError
 from embodied_r_ros.common.resources import code_version
 from embodied_r_ros.common.settings import check_settings, setting
 from embodied_r_ros.nodes import topics
-from embodied_r_ros.nodes.diagnostics import Diagnostics, Health, Level, Meter, STEADY
+from embodied_r_ros.nodes.diagnostics import (
+    Diagnostics,
+    Health,
+    Level,
+    Meter,
+    STEADY,
+    worst_health,
+)
+from embodied_r_ros.nodes.neighbours import Neighbours
 from embodied_r_ros.nodes.parameters import Parameters
 from rclpy.clock import JumpThreshold
 from rclpy.duration import Duration
@@ -89,15 +97,17 @@ class ManagedNode(LifecycleNode):
         self.while_active = ExitStack()
         self.is_active = False
         self.end_process: Callable[[int], None] = lambda code: None  # set by what runs the node
-        self.bad_qos: dict[str, int] = {}  # publishers of incompatible QoS, by topic
         self.retry_s = 0.0  # while a start is tried again: after which time [s]
-        self._last_refusal = '', 0.0  # why a start failed, and when that was logged last
+        self._logged_refusal = '', 0.0  # why a start failed, and when that was logged last
+        self.neighbours = Neighbours(self)
+        self._state_since = time.monotonic()
+        self._last_refusal = ''  # why the last transition failed; empty: it did not
         self._failures = Meter(_FAILED_S)  # of callbacks
         self._last_failure = ''
         self._guard_transitions()
         for warning in self.parameters.warnings:
             self.get_logger().warning(warning)
-        self._diagnostics = Diagnostics(self, self._health)
+        self.diagnostics = Diagnostics(self, self.health)
 
     @property
     def state(self) -> str:
@@ -124,6 +134,10 @@ class ManagedNode(LifecycleNode):
     def report(self) -> Health:
         """Say how the node is while active."""
         return Health(Level.OK, 'active')
+
+    def concerns(self) -> list[Health]:
+        """Say what is wrong around the node while it is active; empty: nothing."""
+        return self.neighbours.health()
 
     def models(self) -> list[dict[str, Any]]:
         """The models in use, for the record."""
@@ -159,8 +173,19 @@ class ManagedNode(LifecycleNode):
         profile: QoSProfile,
         *,
         raw: bool = False,
+        sender: str = '',
     ) -> None:
-        """Subscribe while the node is active."""
+        """Subscribe while the node is active.
+
+        Args:
+            kind: Message type.
+            topic: Name of the topic.
+            callback: Gets each message.
+            profile: Quality of service, which parameters may override.
+            raw: Whether the callback gets messages as they travel, serialised.
+            sender: What publishes the topic, in words, where the node cannot work without:
+                diagnostics warn where nothing does. Empty: the node can work without.
+        """
         subscription = self.create_subscription(
             kind,
             topic,
@@ -171,6 +196,9 @@ class ManagedNode(LifecycleNode):
             event_callbacks=topics.subscription_events(partial(self._note_bad_qos, topic)),
         )
         self.while_active.callback(self.destroy_subscription, subscription)
+        if sender:
+            self.neighbours.need(subscription.topic_name, sender)
+            self.while_active.callback(self.neighbours.release, subscription.topic_name)
 
     def serve(self, kind: type[Any], name: str, callback: Any, group: Any = None) -> None:
         """Offer a service while the node is configured."""
@@ -211,6 +239,7 @@ class ManagedNode(LifecycleNode):
         del state
         result = self._attempt('configured', self._configure, self.while_configured)
         self.parameters.is_configured = result == SUCCESS
+        self._state_since = time.monotonic()
         return result
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
@@ -218,6 +247,7 @@ class ManagedNode(LifecycleNode):
         super().on_activate(state)
         result = self._attempt('activated', self.activate, self.while_active)
         self.is_active = result == SUCCESS
+        self._state_since = time.monotonic()
         if result == SUCCESS:
             self.publish_provenance()
         else:
@@ -227,6 +257,7 @@ class ManagedNode(LifecycleNode):
     def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """End what runs while active."""
         self.is_active = False
+        self._state_since = time.monotonic()
         self._undo(self.while_active)
         return super().on_deactivate(state)
 
@@ -235,6 +266,7 @@ class ManagedNode(LifecycleNode):
         del state
         self._undo(self.while_configured)
         self.parameters.is_configured = False
+        self._state_since = time.monotonic()
         return SUCCESS
 
     def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
@@ -248,7 +280,8 @@ class ManagedNode(LifecycleNode):
         return self.on_shutdown(state)
 
     def _configure(self) -> None:
-        for kind in (StartConfig, *self.groups):
+        self.parameters.config(StartConfig)
+        for kind in self.groups:
             self.parameters.config(kind)
         self.configure()
         self._provenance = self.publisher(String, 'provenance', topics.LATCHED)
@@ -257,12 +290,14 @@ class ManagedNode(LifecycleNode):
         self, what: str, step: Callable[[], None], stack: ExitStack
     ) -> TransitionCallbackReturn:
         # rclpy swallows what a transition raises, so it is logged here.
+        self._last_refusal = ''
         try:
             step()
         except EmbodiedRError as error:
-            line = f'not {what}: {" ".join(str(error).split())}'
-            self._log_refusal(line, may_pass=isinstance(error, ModelError))
-        except Exception:
+            self._last_refusal = f'not {what}: {" ".join(str(error).split())}'
+            self._log_refusal(self._last_refusal, may_pass=isinstance(error, ModelError))
+        except Exception as error:
+            self._last_refusal = f'not {what}: {type(error).__name__}: {error}'
             self._log_refusal(f'not {what}:\n{traceback.format_exc()}')
         else:
             return SUCCESS
@@ -274,10 +309,10 @@ class ManagedNode(LifecycleNode):
         if not self.retry_s:
             self.get_logger().error(text)
             return
-        last_text, last_s = self._last_refusal
+        last_text, last_s = self._logged_refusal
         if text == last_text and time.monotonic() < last_s + _START_SAY_AGAIN_S:
             return
-        self._last_refusal = text, time.monotonic()
+        self._logged_refusal = text, time.monotonic()
         log = self.get_logger().warning if may_pass else self.get_logger().error
         log(f'{text}; trying again every {self.retry_s:g} s')
 
@@ -309,20 +344,29 @@ class ManagedNode(LifecycleNode):
 
     def _note_bad_qos(self, topic: str) -> None:
         topic = self.resolve_topic_name(topic)
-        self.bad_qos[topic] = self.bad_qos.get(topic, 0) + 1
         self.get_logger().warning(
             f'a publisher of {topic!r} offers a QoS that this subscription cannot use: '
             f'set qos_overrides.{topic}.subscription.reliability, or change the publisher'
         )
 
-    def _health(self) -> Health:
+    def health(self) -> Health:
+        """Say how the node is, in any state, with everything that is wrong around it."""
         if not self.is_active:
-            return Health(Level.OK, 'not active')
-        health = self.report()
-        values = {**health.values, 'failed_callbacks': self._failures.count}
-        if self._failures.rate_hz() and health.level < Level.ERROR:
-            return Health(Level.WARN, f'a callback failed: {self._last_failure}', values)
-        if self.bad_qos and health.level < Level.ERROR:
-            topics = ', '.join(sorted(self.bad_qos))
-            return Health(Level.WARN, f'incompatible QoS on {topics}', values)
-        return replace(health, values=values) if self._failures.count else health
+            return self._idle_health()
+        concerns = self.concerns()
+        if self._failures.count:
+            is_recent = self._failures.rate_hz() > 0
+            text = f'a callback failed: {self._last_failure}'
+            values = {'failed_callbacks': self._failures.count}
+            concerns.insert(0, Health(Level.WARN if is_recent else Level.OK, text, values))
+        return worst_health(self.report(), *concerns)
+
+    def _idle_health(self) -> Health:
+        """How the node is while it is not active."""
+        state = 'inactive' if self.parameters.is_configured else 'unconfigured'
+        age_s = time.monotonic() - self._state_since
+        text = f'{state}: not activated for {age_s:.0f} s'
+        values = {'state': state, 'state_age_s': age_s}
+        if self._last_refusal:
+            return Health(Level.ERROR, f'{text}; {self._last_refusal}', values)
+        return Health(Level.WARN, text, values)

@@ -63,7 +63,13 @@ class ProposalGate(ManagedNode):
         self.while_active.callback(self._dismiss, 'the gate was deactivated')
         config = self._gate.config
         follow_tool(self, frames, config.tool_frame, config.workspace_frame, self._take_pose)
-        self.subscribe(KeypointProposal, 'keypoint_proposal', self._take_proposal, topics.RESULT)
+        self.subscribe(
+            KeypointProposal,
+            'keypoint_proposal',
+            self._take_proposal,
+            topics.RESULT,
+            sender='spatial_reasoner',
+        )
         self.every(_LOOK_S, self._expire)
         self.when_clock_jumps_back(self._begin_anew)
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A ROS action and its service twin, both answered by the queue.
 
-A goal is always accepted, so that its result can say what is wrong with it. Coroutines wait for
-the outcome, which a thread of the queue delivers; the executor is never blocked. Feedback leaves
-from that thread too, as the text comes.
+A goal is always accepted, so that its result can say what is wrong with it. It succeeds only
+where its result has no error; every other result has an error code and a message. Coroutines wait
+for the outcome, which a thread of the queue delivers; the executor is never blocked. Feedback
+leaves from that thread too, as the text comes.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import time
 from typing import Any, TYPE_CHECKING
 
 from action_msgs.srv import CancelGoal
+from embodied_r_msgs.action import Ask
 from embodied_r_ros.bags.messages import duration_to_msg
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
 from embodied_r_ros.nodes.worker import deferred
-from embodied_r_ros.reasoning.queue import Termination
+from embodied_r_ros.reasoning.question import Question, RefusalCode
+from embodied_r_ros.reasoning.queue import Outcome, Termination
 from rclpy.action import ActionServer, CancelResponse
 from rclpy.callback_groups import ReentrantCallbackGroup
 
@@ -24,12 +27,11 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.nodes.node_base import ManagedNode
     from embodied_r_ros.reasoning.question import Listener, Phase
-    from embodied_r_ros.reasoning.queue import Outcome
     from rclpy.action.server import ServerGoalHandle
 
     # Takes a goal or request, and delivers its outcome later; returns what cancels it, and None
     # where it ended at once.
-    Ask = Callable[[Any, Callable[[Outcome], None], Listener], Any]
+    AskRequest = Callable[[Any, Callable[[Outcome], None], Listener], Any]
 
 
 class AskingServer:
@@ -40,7 +42,7 @@ class AskingServer:
         node: ManagedNode,
         kinds: tuple[type[Any], type[Any]],
         name: str,
-        ask: Ask,
+        ask: AskRequest,
         fill: Callable[[Any, Any, Outcome], Any],
         cancel: Callable[[Any], None],
     ) -> None:
@@ -51,7 +53,8 @@ class AskingServer:
             kinds: Type of the action and of the service.
             name: Name of the action.
             ask: Hands a goal or request to the queue.
-            fill: Given the goal or request, fills its result or response, and returns it.
+            fill: Given the goal or request, fills its result or response, and returns it. It
+                calls `fill_ending`.
             cancel: Cancels what `ask` returned.
         """
         self._node = node
@@ -91,24 +94,45 @@ class AskingServer:
         key = bytes(handle.goal_id.uuid)
         outcome_later = deferred(self._node)
         feedback = _Feedback(handle, self._action.Feedback)
-        pending = self._ask(handle.request, outcome_later.set_result, feedback)
+        pending = self._put(handle.request, outcome_later.set_result, feedback)
         if pending:
             self._pending[key] = pending
         if pending and handle.is_cancel_requested:
             self._cancel(pending)
         outcome = await outcome_later
         self._pending.pop(key, None)
-        result = self._fill(handle.request, self._action.Result(), outcome)
-        _end(handle, outcome.termination)
+        result = self._filled(handle.request, self._action.Result, outcome)
+        _end(handle, result)
         return result
 
     async def _answer_once(self, request: Any, response: Any) -> Any:
         outcome_later = deferred(self._node)
-        pending = self._ask(request, outcome_later.set_result, lambda phase, text: None)
+        pending = self._put(request, outcome_later.set_result, lambda phase, text: None)
         self._once |= {pending} if pending else set()
         outcome = await outcome_later
         self._once.discard(pending)
-        return self._fill(request, response, outcome)
+        return self._filled(request, type(response), outcome)
+
+    def _put(self, request: Any, deliver: Callable[[Outcome], None], listener: Listener) -> Any:
+        """Hand a goal or request to the queue; where that fails, it ends at once."""
+        try:
+            return self._ask(request, deliver, listener)
+        except Exception as error:  # without an outcome its client would learn nothing, or wait
+            deliver(self._failed(error))
+            return None
+
+    def _filled(self, request: Any, kind: type[Any], outcome: Outcome) -> Any:
+        """Make the result or response of an outcome."""
+        try:
+            return self._fill(request, kind(), outcome)
+        except Exception as error:
+            return self._fill(request, kind(), self._failed(error))
+
+    def _failed(self, error: Exception) -> Outcome:
+        self._node.log_problem(error)
+        self._node.note_failure(error)
+        text = f'the node failed, see its log: {type(error).__name__}: {error}'
+        return Outcome.refused(Question(''), '', RefusalCode.INTERNAL, text)
 
     def _accept_cancel(self, handle: ServerGoalHandle) -> CancelResponse:
         pending = self._pending.get(bytes(handle.goal_id.uuid))
@@ -134,11 +158,27 @@ class _Feedback:
         self._handle.publish_feedback(msg)
 
 
-def _end(handle: ServerGoalHandle, termination: Termination) -> None:
-    """Bring a goal to the state that its termination means."""
-    if termination is Termination.COMPLETED:
+_ENDINGS = {
+    Termination.CANCELLED: (Ask.Result.ERROR_CANCELLED, 'the question was cancelled'),
+    Termination.DEACTIVATED: (Ask.Result.ERROR_NOT_ACTIVE, 'the reasoner was deactivated'),
+}
+
+
+def fill_ending(result: Any, outcome: Outcome) -> None:
+    """Fill in how a question ended: error code, message and termination reason."""
+    result.error_code, result.error_msg = Ask.Result.ERROR_NONE, outcome.message
+    if outcome.code:
+        result.error_code = outcome.code.value
+    elif not outcome.is_completed:
+        result.error_code, result.error_msg = _ENDINGS[outcome.termination]
+    result.termination_reason = outcome.termination.value
+
+
+def _end(handle: ServerGoalHandle, result: Any) -> None:
+    """Bring a goal to the state that its result means."""
+    if result.error_code == Ask.Result.ERROR_NONE:
         handle.succeed()
-    elif termination is Termination.CANCELLED and handle.is_cancel_requested:
+    elif result.error_code == Ask.Result.ERROR_CANCELLED and handle.is_cancel_requested:
         handle.canceled()
     else:
         handle.abort()

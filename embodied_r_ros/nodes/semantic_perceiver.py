@@ -22,8 +22,10 @@ from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.common.settings import check_settings, setting
 from embodied_r_ros.nodes import topics
-from embodied_r_ros.nodes.diagnostics import fallback_health, Health, Level
+from embodied_r_ros.nodes.diagnostics import fallback_health, Health, Level, Meter
+from embodied_r_ros.nodes.model_watch import ModelWatch
 from embodied_r_ros.nodes.node_base import ManagedNode, seconds
+from embodied_r_ros.nodes.pipeline import PipelineConfig, PipelineWatch
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
 from embodied_r_ros.nodes.run import run
 from embodied_r_ros.nodes.topics import camera_topic
@@ -94,6 +96,7 @@ class SemanticPerceiver(ManagedNode):
         ClassicalConfig: 'classical',
         WorkerConfig: 'worker',
         FallbackConfig: 'ladder',
+        PipelineConfig: 'pipeline',
     }
     at_configure: ClassVar = frozenset(
         {ChatConfig, VlmConfig, ClassicalConfig, WorkerConfig, FallbackConfig}
@@ -101,6 +104,8 @@ class SemanticPerceiver(ManagedNode):
 
     def __init__(self, **options: Any) -> None:
         super().__init__('semantic_perceiver', **options)
+        pipeline = PipelineWatch(self, lambda: self.parameters.config(PipelineConfig), self.health)
+        self.diagnostics.tasks['pipeline'] = pipeline.health_of_orphan
         self._looking = 0  # requests of a focus, in any thread or in line
 
     def configure(self) -> None:
@@ -111,8 +116,15 @@ class SemanticPerceiver(ManagedNode):
             ConfigError: The profile or the token cannot be used.
         """
         self._worker_config = self.parameters.config(WorkerConfig)
+        self._model_clients: dict[Rung, HttpChatClient] = {}
         self._perceiver: Perceiver = self._choose()
         self._models = LatestModels('perceiver', [self._start()])
+        self._model_watch = ModelWatch(
+            self._model_clients,
+            lambda: self.is_active and self._worker.stats().in_flight > 0,
+            has_fallback=self.parameters.config(PerceiverConfig).stand_in,
+        )
+        self.while_configured.callback(self._model_watch.close)
         self._output = self.publisher(SemanticDelta, 'semantic_delta', topics.RESULT)
         self.serve(Focus, 'focus', self._focus, ReentrantCallbackGroup())
 
@@ -120,13 +132,14 @@ class SemanticPerceiver(ManagedNode):
         """Perceive, starting new streams."""
         self._last_error = ''
         self._bad_keyframes = 0
+        self._deltas = Meter()
         self._worker = PerceptionWorker(self._perceiver, self._publish, self._worker_config)
         self._pool = ThreadPoolExecutor(_FOCUS_THREADS, 'focus')
         self.while_active.callback(self._pool.shutdown, wait=False)
         self.while_active.callback(self._worker.close)
         for camera in self.parameters.config(PerceiverConfig).cameras:
             topic = camera_topic(camera, 'keyframe')
-            self.subscribe(Keyframe, topic, self._take, topics.RESULT)
+            self.subscribe(Keyframe, topic, self._take, topics.RESULT, sender='keyframe_extractor')
 
     def models(self) -> list[dict[str, Any]]:
         """The models that perceive, best first."""
@@ -140,6 +153,7 @@ class SemanticPerceiver(ManagedNode):
             'model': self._models.name(fallback.rung if fallback else Rung.PRIMARY),
             'keyframes': stats.submitted,
             'deltas': stats.published,
+            'delta_age_s': self._deltas.age_s(),
             'failed': stats.failed,
             'coalesced': stats.coalesced,
             'discarded': stats.discarded,
@@ -155,6 +169,10 @@ class SemanticPerceiver(ManagedNode):
         if self._last_error:
             return Health(Level.WARN, self._last_error, values)
         return Health(Level.OK, 'perceiving', values)
+
+    def concerns(self) -> list[Health]:
+        """Say what is wrong around the node, its model servers included."""
+        return [*super().concerns(), *self._model_watch.health()]
 
     def _choose(self) -> Perceiver:
         """Make the perceiver that the parameters name.
@@ -177,10 +195,13 @@ class SemanticPerceiver(ManagedNode):
             return ClassicalPerceiver(classical, Rung.PRIMARY)
         if config.secondary:
             vlm = replace(vlm, deadline_s=max(0.1, vlm.deadline_s / 2))
-        perceivers: dict[Rung, Perceiver] = {Rung.PRIMARY: VlmPerceiver(HttpChatClient(chat), vlm)}
+        self._model_clients[Rung.PRIMARY] = HttpChatClient(chat)
         if config.secondary:
             other = HttpChatClient(stand_in_server(config.secondary, 'perceiver', 'secondary'))
-            perceivers[Rung.SECONDARY] = VlmPerceiver(other, vlm, Rung.SECONDARY)
+            self._model_clients[Rung.SECONDARY] = other
+        perceivers: dict[Rung, Perceiver] = {
+            rung: VlmPerceiver(client, vlm, rung) for rung, client in self._model_clients.items()
+        }
         if config.stand_in:
             perceivers[Rung.LOCAL] = ClassicalPerceiver(classical, Rung.LOCAL)
         return FallbackPerceiver(perceivers, self.parameters.config(FallbackConfig))
@@ -208,6 +229,7 @@ class SemanticPerceiver(ManagedNode):
         """Publish a delta. Runs in a thread of the worker."""
         self._last_error = delta.error if delta.kind is DeltaKind.FAILED else ''
         self._output.publish(delta_to_msg(ROS_MESSAGES, delta))
+        self._deltas.tick()
         if self._models.note(delta.model):
             self.publish_provenance()
 

@@ -22,12 +22,14 @@ from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.settings import check_settings, setting
 from embodied_r_ros.nodes import topics
-from embodied_r_ros.nodes.diagnostics import fallback_health, Health
+from embodied_r_ros.nodes.diagnostics import fallback_health, Health, Meter
 from embodied_r_ros.nodes.focus_client import FocusClient
 from embodied_r_ros.nodes.keypoint_request import Arm, ArmConfig
 from embodied_r_ros.nodes.keypoint_server import KeypointServer
+from embodied_r_ros.nodes.model_watch import ModelWatch
 from embodied_r_ros.nodes.node_base import ManagedNode, seconds
-from embodied_r_ros.nodes.question_server import AskingServer
+from embodied_r_ros.nodes.pipeline import PipelineConfig, PipelineWatch
+from embodied_r_ros.nodes.question_server import AskingServer, fill_ending
 from embodied_r_ros.nodes.recorder_watch import RecorderWatch
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
 from embodied_r_ros.nodes.run import run
@@ -44,7 +46,6 @@ from std_srvs.srv import Trigger
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from embodied_r_ros.chat.protocol import ChatClient
     from embodied_r_ros.reasoning.question import Listener
     from embodied_r_ros.reasoning.queue import QueuedQuestion
 
@@ -88,7 +89,7 @@ class ReasonerNodeConfig:
         """Settings of `ReasonerConfig` that suit the model of the profile."""
         return load_profile(self.profile).reasoner if self.profile else {}
 
-    def clients(self, chat: ChatConfig) -> dict[Rung, ChatClient]:
+    def clients(self, chat: ChatConfig) -> dict[Rung, HttpChatClient]:
         """Clients of all models, where `chat` is the server if no profile is named.
 
         Raises:
@@ -118,6 +119,7 @@ class SpatialReasoner(ManagedNode):
         FallbackConfig: 'ladder',
         ArmConfig: 'arm',
         ArmTaskConfig: 'arm',
+        PipelineConfig: 'pipeline',
     }
     at_configure: ClassVar = frozenset({ChatConfig, FallbackConfig, ArmConfig})
 
@@ -125,6 +127,8 @@ class SpatialReasoner(ManagedNode):
         super().__init__('spatial_reasoner', **options)
         self._run_id = f'{datetime.now(timezone.utc):%Y%m%dT%H%M%SZ}-{uuid4().hex[:6]}'
         self._counter = itertools.count(1)
+        pipeline = PipelineWatch(self, lambda: self.parameters.config(PipelineConfig), self.health)
+        self.diagnostics.tasks['pipeline'] = pipeline.health
 
     def configure(self) -> None:
         """Reach the model and offer to answer.
@@ -141,6 +145,8 @@ class SpatialReasoner(ManagedNode):
         self.parameters.suggest(ReasonerConfig, config.suited())
         at_start = models_at_start(self._fallback, config.model_timeout_s)
         self._models = LatestModels('reasoner', at_start)
+        self._model_watch = ModelWatch(clients, lambda: not self.is_idle())
+        self.while_configured.callback(self._model_watch.close)
         self._memory = LiveMemory(self.parameters.config(ReasonerConfig).memory())
         self._outcomes: Counter[str] = Counter()
         self._last_problem = ''
@@ -153,10 +159,17 @@ class SpatialReasoner(ManagedNode):
     def activate(self) -> None:
         """Listen and answer, remembering nothing from before."""
         self._memory.reset()
+        self._delta_meter, self._answer_meter = Meter(), Meter()
         self._recorder = RecorderWatch(self)
         self._open_queue()
         self.while_active.callback(self._queue.close, Termination.DEACTIVATED)
-        self.subscribe(SemanticDelta, 'semantic_delta', self._take_delta, topics.RESULT)
+        self.subscribe(
+            SemanticDelta,
+            'semantic_delta',
+            self._take_delta,
+            topics.RESULT,
+            sender='semantic_perceiver',
+        )
         self.subscribe(EpisodeMark, 'episode_mark', self._take_mark, topics.LATCHED)
         self.when_clock_jumps_back(self._forget_the_future)
         self._standing.start()
@@ -178,6 +191,10 @@ class SpatialReasoner(ManagedNode):
         values = {
             'model': self._models.name(self._fallback.order()[0].rung),
             'deltas': len(self._memory.deltas()),
+            'deltas_received': self._delta_meter.count,
+            'delta_age_s': self._delta_meter.age_s(),
+            'answers': self._answer_meter.count,
+            'answer_age_s': self._answer_meter.age_s(),
             'deltas_left_out': self._memory.left_out,
             'memory_resets': self._memory.resets,
             'questions_waiting': self._queue.waiting(),
@@ -186,6 +203,10 @@ class SpatialReasoner(ManagedNode):
         }
         problems = self._fallback.problems()
         return self._recorder.extend_health(fallback_health(problems, self._last_problem, values))
+
+    def concerns(self) -> list[Health]:
+        """Say what is wrong around the node, its model servers included."""
+        return [*super().concerns(), *self._model_watch.health()]
 
     def _open_queue(self) -> None:
         config = self.parameters.config(ReasonerConfig)
@@ -210,6 +231,7 @@ class SpatialReasoner(ManagedNode):
         self.serve(ResetMemory, 'reset_memory', self._reset_memory)
 
     def _take_delta(self, msg: SemanticDelta) -> None:
+        self._delta_meter.tick()
         if self._memory.add(delta_from_msg(msg)):
             self._standing.news()
 
@@ -272,6 +294,8 @@ class SpatialReasoner(ManagedNode):
         is_error = outcome.termination is Termination.ERROR
         self._last_problem = outcome.message if is_error else ''
         self._answers.publish(answer_to_msg(ROS_MESSAGES, outcome.answer))
+        if outcome.is_completed:
+            self._answer_meter.tick()
         self._recorder.note(outcome.answer)
         if self._models.note(outcome.answer.model):
             self.publish_provenance()
@@ -296,9 +320,7 @@ class SpatialReasoner(ManagedNode):
 
 def _fill_ask(goal: Any, result: Any, outcome: Outcome) -> Any:
     del goal
-    result.error_code = outcome.code.value if outcome.code else Ask.Result.ERROR_NONE
-    result.error_msg = outcome.message
-    result.termination_reason = outcome.termination.value
+    fill_ending(result, outcome)
     result.answer = answer_to_msg(ROS_MESSAGES, outcome.answer)
     return result
 

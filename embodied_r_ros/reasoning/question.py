@@ -109,6 +109,7 @@ class RefusalCode(Enum):
     FORMAT = 7006
     BAD_QUESTION = 7007
     BUSY = 7008
+    INTERNAL = 7012
 
 
 class Refusal(EmbodiedRError):  # noqa: N818 - a refusal is an outcome with a reason

@@ -60,6 +60,7 @@ _TERMINATIONS = {
     RefusalCode.DEADLINE: Termination.DEADLINE,
     RefusalCode.MODEL: Termination.ERROR,
     RefusalCode.FORMAT: Termination.ERROR,
+    RefusalCode.INTERNAL: Termination.ERROR,
 }
 
 

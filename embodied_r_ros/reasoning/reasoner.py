@@ -41,7 +41,7 @@ from embodied_r_ros.types.deltas import DeltaKind, ModelInfo, Rung
 from embodied_r_ros.types.units import NS_PER_S
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     import threading
 
     from embodied_r_ros.chat.protocol import TokenAlternatives
@@ -302,7 +302,7 @@ ChatFallback = Fallback[ChatClient]
 
 
 def chat_fallback(
-    clients: dict[Rung, ChatClient], config: FallbackConfig | None = None
+    clients: Mapping[Rung, ChatClient], config: FallbackConfig | None = None
 ) -> ChatFallback:
     """The fallback through several clients; the lowest rung is the best one."""
     steps = [FallbackStep(rung, clients[rung]) for rung in sorted(clients, key=lambda r: r.value)]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import math
 import threading
 import time
 from typing import Any, TYPE_CHECKING
@@ -18,6 +19,7 @@ from embodied_r_msgs.srv import (
 )
 from embodied_r_ros.bags.messages import stamp_to_msg
 from embodied_r_ros.nodes import topics
+from embodied_r_ros.nodes.keypoint_request import KeypointOutcome
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
 from embodied_r_ros.nodes.spatial_reasoner import SpatialReasoner
 from embodied_r_ros.reasoning.question import ReasonerConfig, RefusalCode
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from test.nodes.graph import Graph, Inbox
 
 RIGHT = Script(('<think>', 'It was ', 'right.', '</think>', '<answer>B</answer>'))
+UNKNOWN = Script(('<think>?</think><answer>unknown</answer>',))
 HANGING = Script(('<think>', 'Well', ' ...'), hang_after=2)
 WHERE = {'question': 'Which way is the red object?', 'options': ['left', 'right']}
 
@@ -148,6 +151,8 @@ def test_cancel_stops_the_generation_on_the_server(asker: Asker) -> None:
     status, result = asker.graph.goal_result(handle)
     assert status == GoalStatus.STATUS_CANCELED
     assert result.termination_reason == Ask.Result.TERMINATION_CANCELLED
+    assert result.error_code == Ask.Result.ERROR_CANCELLED
+    assert result.answer.freshness == Answer.FRESHNESS_REFUSED
     assert asker.server.wait_for(lambda server: server.disconnects == 1)
     assert asker.answers == []
     asker.server.default = RIGHT
@@ -308,6 +313,7 @@ def test_deactivation_ends_goals_with_the_reason(asker: Asker) -> None:
         GoalStatus.STATUS_ABORTED,
         Ask.Result.TERMINATION_DEACTIVATED,
     )
+    assert (result.error_code, result.error_msg != '') == (Ask.Result.ERROR_NOT_ACTIVE, True)
     status, result = asker.ask()
     assert (status, result.error_code) == (GoalStatus.STATUS_ABORTED, Ask.Result.ERROR_NOT_ACTIVE)
 
@@ -476,13 +482,101 @@ def test_keypoint_without_candidates_is_refused(asker: Asker) -> None:
     assert response.termination_reason == 'refused'
 
 
+def keypoint(asker: Asker, **fields: Any) -> tuple[int, Any]:
+    """Ask for a keypoint and wait for the status and result."""
+    goal = PredictKeypoint.Goal(**{**CANDIDATES, **fields})
+    handle = asker.graph.send_goal(PredictKeypoint, '/predict_keypoint', goal)
+    return asker.graph.goal_result(handle)
+
+
+def is_no_proposal(proposal: KeypointProposal) -> bool:
+    """Whether nothing about a message can be taken for a keypoint."""
+    is_empty = not proposal.id and proposal.candidate_index == -1
+    is_refused = proposal.freshness == Answer.FRESHNESS_REFUSED
+    return is_empty and is_refused and math.isnan(proposal.pose.pose.position.x)
+
+
 def test_unknown_is_no_keypoint(asker: Asker) -> None:
     asker.see('New: red tall object.')
-    asker.server.default = Script(('<think>?</think><answer>unknown</answer>',))
+    proposals = asker.graph.inbox(KeypointProposal, '/keypoint_proposal')
+    asker.graph.matched('/keypoint_proposal')
+    asker.server.default = UNKNOWN
+    status, result = keypoint(asker)
+    assert status == GoalStatus.STATUS_ABORTED
+    assert result.error_code == PredictKeypoint.Result.ERROR_NO_PROPOSAL
+    assert result.termination_reason == Ask.Result.TERMINATION_REFUSED
+    assert 'cannot know' in result.error_msg
+    assert is_no_proposal(result.proposal)
     request = PredictKeypointOnce.Request(**CANDIDATES)
     response = asker.graph.call(PredictKeypointOnce, '/predict_keypoint_once', request)
-    assert response.error_code == Ask.Result.ERROR_FORMAT
-    assert 'cannot know' in response.error_msg
+    assert response.error_code == PredictKeypoint.Result.ERROR_NO_PROPOSAL
+    assert is_no_proposal(response.proposal)
+    asker.server.default = RIGHT
+    assert keypoint(asker)[0] == GoalStatus.STATUS_SUCCEEDED
+    assert [msg.candidate_index for msg in proposals.wait(1)] == [1]
+
+
+@pytest.mark.parametrize(
+    ('script', 'fields', 'code'),
+    [
+        (Script(('I would say right',)), {}, Ask.Result.ERROR_FORMAT),
+        (Script(status=500, body='out of memory'), {}, Ask.Result.ERROR_MODEL),
+        (HANGING, {'deadline_s': 0.5}, Ask.Result.ERROR_DEADLINE),
+        (RIGHT, {'task': ''}, Ask.Result.ERROR_BAD_QUESTION),
+        (RIGHT, {'candidates': []}, PredictKeypoint.Result.ERROR_NO_CANDIDATES),
+        (RIGHT, {'candidates': [Point(x=math.nan)] * 2}, Ask.Result.ERROR_BAD_QUESTION),
+    ],
+)
+def test_keypoint_that_is_not_proposed_ends_aborted_with_its_reason(
+    asker: Asker, script: Script, fields: dict[str, Any], code: int
+) -> None:
+    asker.see('New: red tall object.')
+    asker.server.default = script
+    status, result = keypoint(asker, **fields)
+    assert (status, result.error_code) == (GoalStatus.STATUS_ABORTED, code)
+    assert result.error_msg
+    assert is_no_proposal(result.proposal)
+
+
+def test_unknown_is_an_answer(asker: Asker) -> None:
+    asker.see('New: red tall object.')
+    asker.server.default = UNKNOWN
+    status, result = asker.ask()
+    assert (status, result.error_code) == (GoalStatus.STATUS_SUCCEEDED, 0)
+    assert (result.answer.kind, result.answer.option_index) == (Answer.KIND_UNKNOWN, -1)
+    assert result.answer.freshness == Answer.FRESHNESS_FRESH
+
+
+@pytest.mark.parametrize('part', ['question', 'answer'])
+def test_node_that_fails_says_so_in_the_result(
+    asker: Asker, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    asker.see('New: red tall object.')
+
+    def fail(*_: Any, **__: Any) -> None:
+        msg = 'broken'
+        raise RuntimeError(msg)
+
+    if part == 'question':
+        monkeypatch.setattr(asker.node, 'put', fail)
+        monkeypatch.setattr(asker.node._arm, 'request_of', fail)
+    else:
+        monkeypatch.setattr(KeypointOutcome, 'proposal', fail)
+    status, result = keypoint(asker)
+    assert (status, result.error_code) == (GoalStatus.STATUS_ABORTED, Ask.Result.ERROR_INTERNAL)
+    assert 'broken' in result.error_msg
+    assert is_no_proposal(result.proposal)
+    response = asker.graph.call(
+        PredictKeypointOnce, '/predict_keypoint_once', PredictKeypointOnce.Request(**CANDIDATES)
+    )
+    assert response.error_code == Ask.Result.ERROR_INTERNAL
+    if part == 'question':
+        status, result = asker.ask()
+        assert (status, result.error_code) == (
+            GoalStatus.STATUS_ABORTED,
+            Ask.Result.ERROR_INTERNAL,
+        )
+        assert result.answer.option_index == -1
 
 
 def test_focus_is_asked_of_the_perceiver(graph: Graph, server: ChatServer) -> None:

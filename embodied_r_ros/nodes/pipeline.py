@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the way from camera to answer is whole, by what its nodes say on `/diagnostics`.
+
+The nodes publish there once a second, in every state; one that falls silent is gone, hangs, or is
+cut off. A link is late where something went into it and nothing has come out since.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import time
+from typing import TYPE_CHECKING
+
+from diagnostic_msgs.msg import DiagnosticArray
+from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.nodes.diagnostics import Health, Level
+from rclpy.qos import QoSProfile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from diagnostic_msgs.msg import DiagnosticStatus
+    from rclpy.node import Node
+
+_EXTRACTOR, _PERCEIVER, _REASONER = 'keyframe_extractor', 'semantic_perceiver', 'spatial_reasoner'
+_QUEUE = 100  # other programs publish on /diagnostics too
+_MOST_NODES = 100
+_PERIOD_S = 1.5  # ages come once a second
+
+
+@dataclass(frozen=True)
+class PipelineConfig:
+    """What belongs to the way from camera to answer."""
+
+    nodes: tuple[str, ...] = setting(
+        (_EXTRACTOR, _PERCEIVER, _REASONER),
+        "nodes that should be active, in this node's namespace; without a slash also those of "
+        'that name in namespaces below, as of several cameras; an empty name: none',
+    )
+    silence_s: float = setting(
+        5.0,
+        'a camera without an image, or a node without diagnostics, for so long is gone [s]',
+        between=(0.1, 3600),
+    )
+    late_s: float = setting(
+        30.0,
+        'time in which an image is evaluated, a keyframe becomes a delta, and a delta arrives [s]',
+        between=(0.1, 3600),
+    )
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+@dataclass(frozen=True)
+class _Link:
+    """One link of the way."""
+
+    level: Level = Level.OK
+    problem: str = ''
+    age_s: float | None = None  # of the newest thing that passed; None: nothing did
+
+    def text(self) -> str:
+        age = 'nothing yet' if self.age_s is None else f'{self.age_s:.1f} s ago'
+        return ': '.join(filter(None, (f'{self.level.name}, {age}', self.problem)))
+
+
+@dataclass(frozen=True)
+class _Peer:
+    """What a node said of itself last."""
+
+    level: Level
+    message: str
+    values: Mapping[str, str]
+    received: float  # monotonic time [s]
+
+    @property
+    def is_active(self) -> bool:
+        return 'state' not in self.values
+
+    def age_s(self, key: str, count: str = '') -> float | None:
+        """An age, as it is now; None: it is not stated, or what is counted never came."""
+        if count and not self._number(count):
+            return None
+        age_s = self._number(key)
+        return None if age_s is None else age_s + time.monotonic() - self.received
+
+    def _number(self, key: str) -> float | None:
+        try:
+            return float(self.values[key])
+        except (KeyError, ValueError):
+            return None
+
+
+class _Lag:
+    """How long something is on its way, by the ages of what went in and of what came out."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._last_out = float('-inf')
+
+    def update(self, in_age_s: float | None, out_age_s: float | None) -> float:
+        """Take the ages now; returns for how long nothing has come out of what went in [s]."""
+        if in_age_s is None or out_age_s is None:
+            self._since = None
+            return 0.0
+        now = time.monotonic()
+        went_in, came_out = now - in_age_s, now - out_age_s
+        if went_in <= came_out + _PERIOD_S:
+            self._since = None
+        elif self._since is None or came_out > self._last_out + _PERIOD_S:
+            self._since = went_in
+        self._last_out = came_out
+        return now - self._since if self._since is not None else 0.0
+
+
+class PipelineWatch:
+    """Follows the way from camera to answer, from a node on it and in every state of that node."""
+
+    def __init__(
+        self, node: Node, config: Callable[[], PipelineConfig], own_health: Callable[[], Health]
+    ) -> None:
+        """Listen to the others.
+
+        Args:
+            node: The node.
+            config: Gives the settings as they are now.
+            own_health: How the node is.
+        """
+        self._node, self._config, self._own_health = node, config, own_health
+        self._peers: dict[str, _Peer] = {}  # by full name, without the first slash
+        self._start = time.monotonic()
+        self._lags: dict[str, _Lag] = {}
+        self._self = _Peer(Level.OK, '', {}, self._start)  # how the node is
+        profile = QoSProfile(depth=_QUEUE)
+        node.create_subscription(DiagnosticArray, '/diagnostics', self._take, profile)
+
+    def health(self) -> Health:
+        """Say whether the way is whole: the worst level of its links, each with its age."""
+        links = self._links()
+        worst = max((link.level for link in links.values()), key=lambda level: level.rank)
+        broken = [
+            f'{name}: {link.problem}'
+            for name, link in sorted(links.items(), key=lambda entry: -entry[1].level.rank)
+            if link.level is not Level.OK
+        ]
+        values: dict[str, object] = {name: link.text() for name, link in links.items()}
+        for name, link in links.items():
+            if link.age_s is not None:
+                values[f'{name}_age_s'] = link.age_s
+        return Health(worst, '; '.join(broken) or 'whole from camera to answer', values)
+
+    def health_of_orphan(self) -> Health | None:
+        """The same where the reasoner, which says it otherwise, is gone; None: it is not."""
+        silence_s = self._config().silence_s
+        newest = max((peer.received for _, peer in self._named(_REASONER)), default=self._start)
+        is_gone = time.monotonic() - newest > silence_s
+        return self.health() if is_gone and _REASONER in self._config().nodes else None
+
+    def _take(self, msg: DiagnosticArray) -> None:
+        for status in msg.status:
+            name, _, task = status.name.partition(': ')
+            is_known = name in self._peers or len(self._peers) < _MOST_NODES
+            if name.rpartition('/')[2] == task and is_known:
+                self._peers[name] = _peer(status)
+
+    def _links(self) -> dict[str, _Link]:
+        config = self._config()
+        self._self = self._own()
+        reasoners = [peer for _, peer in self._named(_REASONER)]
+        extractors = {name: peer for name, peer in self._named(_EXTRACTOR) if peer.is_active}
+        perceivers = [peer for _, peer in self._named(_PERCEIVER) if peer.is_active]
+        keyframe_age_s = _newest(
+            peer.age_s('keyframe_age_s', 'keyframes') for peer in extractors.values()
+        )
+        delta_age_s = _newest(peer.age_s('delta_age_s', 'deltas') for peer in perceivers)
+        links = {
+            'camera': self._camera(extractors.values()),
+            'keyframe': self._link(_EXTRACTOR, keyframe_age_s, *self._late_images(extractors)),
+            'semantic_delta': self._link(
+                _PERCEIVER,
+                delta_age_s,
+                self._late(
+                    _PERCEIVER,
+                    keyframe_age_s,
+                    _newest(peer.age_s('delta_age_s') for peer in perceivers),
+                    'keyframes come, and no delta',
+                ),
+            ),
+            'reasoner': self._link(
+                _REASONER,
+                _newest(peer.age_s('delta_age_s', 'deltas_received') for peer in reasoners),
+                self._late(
+                    _REASONER,
+                    delta_age_s,
+                    _newest(peer.age_s('delta_age_s') for peer in reasoners),
+                    'deltas are published, and none arrives',
+                ),
+            ),
+            'answer': _Link(
+                age_s=_newest(peer.age_s('answer_age_s', 'answers') for peer in reasoners)
+            ),
+        }
+        others = {name for name in config.nodes if name.strip()} - {
+            _EXTRACTOR,
+            _PERCEIVER,
+            _REASONER,
+        }
+        return links | {name: self._link(name, None) for name in sorted(others)}
+
+    def _camera(self, extractors: Iterable[_Peer]) -> _Link:
+        ages_s = [age for peer in extractors if (age := peer.age_s('image_age_s')) is not None]
+        if not ages_s:
+            is_expected = _EXTRACTOR in self._config().nodes
+            problem = f'not known, as no {_EXTRACTOR} is active'
+            return _Link(Level.WARN, problem) if is_expected else _Link()
+        age_s = max(ages_s)  # of the camera that is worst
+        if age_s <= self._config().silence_s:
+            return _Link(age_s=age_s)
+        return _Link(Level.ERROR, f'no image for {age_s:.0f} s', age_s)
+
+    def _late_images(self, extractors: Mapping[str, _Peer]) -> list[_Link]:
+        links = []
+        for name, peer in extractors.items():
+            image_age_s, late_s = peer.age_s('image_age_s'), self._config().late_s
+            ages = image_age_s, peer.age_s('evaluated_age_s')
+            links.append(self._late(name, *ages, f'images come to {name}, and none is evaluated'))
+            has_none = peer.age_s('keyframe_age_s', 'keyframes') is None
+            blind_s = peer.age_s('keyframe_age_s', 'images') or 0.0
+            if has_none and blind_s > late_s:
+                problem = f'images come to {name}, and no keyframe was chosen yet'
+                links.append(_Link(Level.WARN, problem))
+        return links
+
+    def _late(
+        self, name: str, in_age_s: float | None, out_age_s: float | None, problem: str
+    ) -> _Link:
+        lag_s = self._lags.setdefault(name, _Lag()).update(in_age_s, out_age_s)
+        if lag_s <= self._config().late_s:
+            return _Link()
+        return _Link(Level.ERROR, f'{problem} for {lag_s:.0f} s')
+
+    def _link(self, name: str, age_s: float | None, *lateness: _Link) -> _Link:
+        """A link by the state of its nodes, and by how late it is."""
+        states = [_Link(), *lateness, *self._states(name)]
+        worst = max(states, key=lambda state: state.level.rank)
+        return _Link(worst.level, worst.problem, age_s)
+
+    def _states(self, name: str) -> Iterator[_Link]:
+        """How the nodes of a name are."""
+        silence_s, now = self._config().silence_s, time.monotonic()
+        peers = dict(self._named(name))
+        is_expected = name in self._config().nodes
+        if not peers and is_expected:
+            is_late = now - self._start > silence_s
+            problem = f'{name} is not there: start it' if is_late else f'{name} is not heard yet'
+            yield _Link(Level.ERROR if is_late else Level.WARN, problem)
+        for full_name, peer in peers.items():
+            silent_s = now - peer.received
+            if silent_s > silence_s:
+                problem = f'{full_name} is gone: nothing is heard of it for {silent_s:.0f} s'
+                yield _Link(Level.ERROR, problem)
+            elif not peer.is_active:
+                yield _Link(Level.ERROR, f'{full_name} is {peer.message}')
+            elif peer.level is not Level.OK:
+                level = Level.WARN if peer.level is Level.STALE else peer.level
+                yield _Link(level, peer.message)
+
+    def _own(self) -> _Peer:
+        health = self._own_health()
+        values = {key: str(value) for key, value in health.values.items()}
+        return _Peer(health.level, health.message, values, time.monotonic())
+
+    def _named(self, name: str) -> list[tuple[str, _Peer]]:
+        """The nodes of a name that were ever heard, in this node's namespace or below it."""
+        if name == self._node.get_name():
+            return [(name, self._self)]
+        namespace = self._node.get_namespace().strip('/')
+        full_name = name[1:] if name.startswith('/') else f'{namespace}/{name}'.strip('/')
+        if full_name in self._peers:
+            return [(full_name, self._peers[full_name])]
+        if '/' in name:
+            return []
+        return [
+            (other, peer)
+            for other, peer in sorted(self._peers.items())
+            if f'/{other}'.endswith(f'/{name}')
+            and other.startswith(f'{namespace}/' if namespace else '')
+        ]
+
+
+def _peer(status: DiagnosticStatus) -> _Peer:
+    values = {value.key: value.value for value in status.values}
+    number = status.level[0] if isinstance(status.level, bytes) else int(status.level)
+    level = Level(number) if number in {*Level} else Level.ERROR
+    return _Peer(level, status.message, values, time.monotonic())
+
+
+def _newest(ages_s: Iterable[float | None]) -> float | None:
+    """The smallest age; None: there is none."""
+    return min((age for age in ages_s if age is not None), default=None)

@@ -1,0 +1,370 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`/diagnostics` tells the truth: of a node in every state, its neighbours, and the pipeline."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, TYPE_CHECKING
+
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
+from embodied_r_msgs.action import Ask
+from embodied_r_msgs.msg import EpisodeMark, Keyframe, SemanticDelta
+from embodied_r_ros.bags.messages import stamp_to_msg
+from embodied_r_ros.nodes import model_watch, neighbours, topics
+from embodied_r_ros.nodes.keyframe_extractor import KeyframeExtractorNode
+from embodied_r_ros.nodes.pipeline import PipelineConfig
+from embodied_r_ros.nodes.proposal_gate import ProposalGate
+from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
+from embodied_r_ros.nodes.semantic_perceiver import SemanticPerceiver
+from embodied_r_ros.nodes.spatial_reasoner import SpatialReasoner
+import numpy as np
+import pytest
+from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
+from sensor_msgs.msg import Image
+
+from test.chat_server import ChatServer, Script
+from test.nodes.graph import ACTIVATE, CONFIGURE, DEACTIVATE, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from test.nodes.graph import Graph
+
+OK, WARN, ERROR = b'\x00', b'\x01', b'\x02'
+RELIABLE_IMAGE = {'qos_overrides__/image__subscription__reliability': 'reliable'}
+VOLATILE = QoSProfile(depth=1)
+LATCHED_SUBSCRIPTION = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+LATE_S = 60.0  # on a busy machine
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Discovery in a test is quick, and a model server near."""
+    monkeypatch.setattr(neighbours, '_DISCOVERY_S', 1.0)
+    monkeypatch.setattr(model_watch, '_LOOK_S', 0.2)
+    monkeypatch.setattr(model_watch, '_REPLY_S', 0.5)
+
+
+@pytest.fixture
+def server() -> Iterator[ChatServer]:
+    right = Script(('<think>So.</think>', '<answer>B</answer>'))
+    with ChatServer(default=right, models=[{'id': 'scripted'}]) as made:
+        yield made
+
+
+class Monitor:
+    """Hears `/diagnostics`, as a person's monitor does."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.arrays = graph.inbox(DiagnosticArray, '/diagnostics', 100)
+
+    def newest(self, task: str) -> DiagnosticStatus | None:
+        """The newest status of a task such as 'echo: echo'."""
+        statuses = [s for array in self.arrays for s in array.status if s.name == task]
+        return statuses[-1] if statuses else None
+
+    def wait(
+        self,
+        task: str,
+        *levels: bytes,
+        text: str = '',
+        also: Callable[[dict[str, str]], bool] = lambda values: True,
+    ) -> DiagnosticStatus:
+        """Wait until a task has one of some levels, and a text in its message."""
+
+        def matching() -> DiagnosticStatus | None:
+            status = self.newest(task)
+            fits = status and status.level in levels and text in status.message
+            return status if status and fits and also(values_of(status)) else None
+
+        try:
+            status: DiagnosticStatus = wait_for(matching, f'{task}: {text}', LATE_S)
+        except AssertionError:
+            raise AssertionError((text, self.newest(task))) from None
+        return status
+
+
+def values_of(status: DiagnosticStatus) -> dict[str, str]:
+    return {value.key: value.value for value in status.values}
+
+
+EXTRACTOR = 'keyframe_extractor: keyframe_extractor'
+REASONER = 'spatial_reasoner: spatial_reasoner'
+PERCEIVER = 'semantic_perceiver: semantic_perceiver'
+PIPELINE = 'spatial_reasoner: pipeline'
+
+
+def test_node_says_in_every_state_that_it_is_not_active(graph: Graph) -> None:
+    monitor = Monitor(graph)
+    node = graph.add(ProposalGate)
+    task = 'proposal_gate: proposal_gate'
+    status = monitor.wait(task, WARN, text='unconfigured: not activated for ')
+    assert values_of(status)['state'] == 'unconfigured'
+    graph.change(node, CONFIGURE)
+    monitor.wait(task, WARN, text='inactive: not activated for ')
+    graph.change(node, ACTIVATE)
+    monitor.wait(task, WARN, text='no publisher of /keypoint_proposal: start spatial_reasoner')
+    graph.change(node, DEACTIVATE)
+    since = monitor.wait(task, WARN, text='inactive: not activated for ')
+    assert float(values_of(since)['state_age_s']) < 10
+
+
+def test_node_that_cannot_be_configured_is_an_error_with_the_reason(graph: Graph) -> None:
+    monitor = Monitor(graph)
+    node = graph.add(SpatialReasoner, chat__url='http://127.0.0.1:9', chat__retries=0)
+    monitor.wait(REASONER, WARN, text='unconfigured')
+    assert not graph.try_change(node, CONFIGURE)
+    monitor.wait(REASONER, ERROR, text='not configured: no model server at http://127.0.0.1:9')
+    monitor.wait(PIPELINE, ERROR, text='reasoner: spatial_reasoner is unconfigured')
+
+
+@pytest.mark.parametrize('fault', ['report', 'setting'])
+def test_report_that_fails_is_an_error_and_hides_no_other(
+    graph: Graph, server: ChatServer, fault: str
+) -> None:
+    monitor = Monitor(graph)
+    bad: dict[str, Any] = {'pipeline__late_s': -1.0} if fault == 'setting' else {}
+    node = graph.add(SpatialReasoner, chat__url=server.url, chat__model='scripted', **bad)
+    if fault == 'setting':
+        assert not graph.try_change(node, CONFIGURE)
+        monitor.wait(PIPELINE, ERROR, text='late_s is -1.0')
+        monitor.wait(REASONER, ERROR, text='not configured: ')
+        return
+    graph.change(node, CONFIGURE, ACTIVATE)
+    node.report = lambda: 1 / 0  # type: ignore[method-assign, assignment, return-value]
+    monitor.wait(REASONER, ERROR, text='health is not known: ZeroDivisionError')
+
+
+def test_neighbour_that_is_gone_is_a_warning(graph: Graph) -> None:
+    monitor = Monitor(graph)
+    graph.active(SemanticPerceiver, perceiver='classical')
+    monitor.wait(PERCEIVER, WARN, text='no publisher of /keyframe: start keyframe_extractor')
+    sender = graph.outsider.create_publisher(Keyframe, '/keyframe', topics.RESULT)
+    monitor.wait(PERCEIVER, OK)
+    graph.outsider.destroy_publisher(sender)
+    monitor.wait(PERCEIVER, WARN, text='no publisher of /keyframe')
+
+
+@pytest.mark.parametrize(
+    ('kind', 'topic', 'profile', 'reason'),
+    [
+        (Image, '/image', topics.SENSOR, 'Best effort publisher and reliable subscription'),
+        (EpisodeMark, '/episode_mark', VOLATILE, 'Volatile publisher and transient local'),
+        (Keyframe, '/keyframe', LATCHED_SUBSCRIPTION, 'Volatile publisher and transient local'),
+    ],
+)
+def test_silence_hides_no_incompatible_qos(
+    graph: Graph, kind: Any, topic: str, profile: QoSProfile, reason: str
+) -> None:
+    monitor = Monitor(graph)
+    graph.active(KeyframeExtractorNode, silence_s=0.1, **RELIABLE_IMAGE)
+    if profile is LATCHED_SUBSCRIPTION:
+        other = graph.outsider.create_subscription(kind, topic, print, profile)
+    else:
+        other = graph.outsider.create_publisher(kind, topic, profile)
+    status = monitor.wait(EXTRACTOR, WARN, text=f'incompatible QoS on {topic}')
+    assert 'no image for' in status.message
+    assert reason in values_of(status)[f'qos of {topic}']
+    assert '/outsider' in values_of(status)[f'qos of {topic}']
+    graph.outsider.destroy_subscription(other) or graph.outsider.destroy_publisher(other)
+    no_image = 'no publisher of /image'
+    wait_for(
+        lambda: (newest := monitor.newest(EXTRACTOR)) and newest.message.startswith(no_image),
+        'a fit QoS',
+    )
+
+
+def test_model_server_that_is_down_is_an_error_before_anyone_asks(graph: Graph) -> None:
+    monitor = Monitor(graph)
+    reliable = QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE)
+    graph.outsider.create_publisher(SemanticDelta, '/semantic_delta', reliable)
+    with ChatServer(models=[{'id': 'scripted'}]) as server:
+        port = server.port or int(server.url.rpartition(':')[2])
+        graph.active(SpatialReasoner, chat__url=server.url, chat__model='scripted')
+        monitor.wait(REASONER, OK, text='ready')
+    monitor.wait(REASONER, ERROR, text='primary model server: no model server at')
+    monitor.wait(PIPELINE, ERROR, text='no model server at')
+    with ChatServer(models=[{'id': 'scripted'}], port=port) as server:
+        monitor.wait(REASONER, OK, text='ready')
+        assert server.requests == []
+
+
+def test_model_server_with_another_one_beside_it_is_a_warning(
+    graph: Graph, server: ChatServer
+) -> None:
+    monitor = Monitor(graph)
+    with ChatServer(models=[{'id': 'large'}]) as other:
+        graph.active(SpatialReasoner, chat__url=other.url, chat__model='large', local=server.url)
+    monitor.wait(REASONER, WARN, text='primary model server: no model server at')
+
+
+def test_perceiver_without_its_model_server_is_a_warning(graph: Graph) -> None:
+    monitor = Monitor(graph)
+    graph.outsider.create_publisher(Keyframe, '/keyframe', topics.RESULT)
+    with ChatServer(models=[{'id': 'large'}]) as other:
+        words = {'perceiver': 'vlm', 'chat__url': other.url, 'chat__model': 'large'}
+        graph.active(SemanticPerceiver, **words)
+        monitor.wait(PERCEIVER, OK)
+    monitor.wait(PERCEIVER, WARN, text='primary model server: no model server at')
+
+
+def picture(index: int) -> Image:
+    """A picture that differs much from the one before."""
+    noise = np.random.default_rng(index).integers(0, 255, (60, 80, 3), np.uint8)
+    pixels = np.repeat(np.repeat(noise, 4, 0), 4, 1)
+    msg = Image(encoding='bgr8', width=320, height=240, step=960)
+    msg.data = pixels.tobytes()
+    return msg
+
+
+class Camera:
+    """A camera driver that sends on and on."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.publisher = graph.publisher(Image, '/image', topics.SENSOR)
+        self.node, self.count = graph.outsider, 0
+        self.timer = self.node.create_timer(0.2, self.send)
+
+    def send(self) -> None:
+        self.count += 1
+        msg = picture(self.count // 10)
+        msg.header.stamp = stamp_to_msg(ROS_MESSAGES, time.time_ns())
+        self.publisher.publish(msg)
+
+
+def test_pipeline_says_whether_the_way_from_camera_to_answer_is_whole(
+    graph: Graph, server: ChatServer
+) -> None:
+    monitor = Monitor(graph)
+    extractor = graph.active(KeyframeExtractorNode)
+    graph.active(
+        SpatialReasoner,
+        chat__url=server.url,
+        chat__model='scripted',
+        reasoner__focus='never',
+        pipeline__silence_s=3.0,
+    )
+    monitor.wait(PIPELINE, ERROR, text='semantic_delta: semantic_perceiver is not there')
+    perceiver = graph.active(SemanticPerceiver, perceiver='classical')
+    camera = Camera(graph)
+    whole = monitor.wait(
+        PIPELINE, OK, text='whole', also=lambda values: 'reasoner_age_s' in values
+    )
+    links = ('camera', 'keyframe', 'semantic_delta', 'reasoner', 'answer')
+    assert [key for key in values_of(whole) if '_age_s' not in key] == list(links)
+    assert values_of(whole)['answer'] == 'OK, nothing yet'
+    goal = Ask.Goal(question='Which way?', options=['left', 'right'])
+    graph.goal_result(graph.send_goal(Ask, '/ask', goal))
+    monitor.wait(PIPELINE, OK, also=lambda values: 'answer_age_s' in values)
+    graph.change(perceiver, DEACTIVATE)
+    monitor.wait(PIPELINE, ERROR, text='semantic_delta: semantic_perceiver is inactive')
+    graph.change(perceiver, ACTIVATE)
+    monitor.wait(PIPELINE, OK, text='whole')
+    # As when it is killed, or hangs: its publishers are listed still.
+    perceiver.diagnostics.publish = lambda: None  # type: ignore[method-assign]
+    perceiver.destroy_timer(perceiver.diagnostics._timer)
+    gone = monitor.wait(PIPELINE, ERROR, text='semantic_delta: semantic_perceiver is gone')
+    assert values_of(gone)['camera'].startswith('OK')
+    camera.node.destroy_timer(camera.timer)
+    silent = monitor.wait(PIPELINE, ERROR, text='camera: no image for')
+    assert values_of(silent)['camera'].startswith('ERROR')
+    graph.change(extractor, DEACTIVATE)
+    monitor.wait(PIPELINE, ERROR, text='keyframe: keyframe_extractor is inactive')
+
+
+def test_perceiver_says_that_the_reasoner_is_gone(graph: Graph, server: ChatServer) -> None:
+    monitor = Monitor(graph)
+    task = 'semantic_perceiver: pipeline'
+    graph.active(SemanticPerceiver, perceiver='classical', pipeline__silence_s=3.0)
+    never = monitor.wait(task, ERROR, text='reasoner: spatial_reasoner is not there: start it')
+    assert 'answer' in values_of(never)
+    reasoner = graph.active(SpatialReasoner, chat__url=server.url, chat__model='scripted')
+    monitor.wait(PIPELINE, ERROR)
+
+    def is_left_to_the_reasoner() -> bool:
+        mine = [a for a in monitor.arrays if a.status[0].name == PERCEIVER]
+        return len(mine[-1].status) == 1
+
+    wait_for(is_left_to_the_reasoner, 'a perceiver that leaves the pipeline to the reasoner')
+    # As when it is killed, or hangs.
+    reasoner.destroy_timer(reasoner.diagnostics._timer)
+    wait_for(lambda: not is_left_to_the_reasoner(), 'the task in its place')
+    monitor.wait(task, ERROR, text='reasoner: spatial_reasoner is gone')
+
+
+class Peer:
+    """Says on `/diagnostics` what a node would say; a fake of that node's figures only."""
+
+    def __init__(self, graph: Graph, name: str) -> None:
+        self.name, self.start = name, time.monotonic()
+        self.publisher = graph.outsider.create_publisher(DiagnosticArray, '/diagnostics', 10)
+
+    def say(self, values: dict[str, Any], level: bytes = OK) -> None:
+        status = DiagnosticStatus(level=level, name=f'{self.name}: {self.name.rpartition("/")[2]}')
+        status.values = [KeyValue(key=k, value=str(v)) for k, v in values.items()]
+        self.publisher.publish(DiagnosticArray(status=[status]))
+
+
+@pytest.mark.parametrize(
+    ('extractor', 'perceiver', 'problem'),
+    [
+        ({'image': 0, 'evaluated': 20}, {}, 'keyframe: images come to keyframe_extractor, and'),
+        ({'keyframe': 0}, {'delta': 20}, 'semantic_delta: keyframes come, and no delta'),
+        ({}, {'delta': 0}, 'reasoner: deltas are published, and none arrives'),
+    ],
+)
+def test_link_that_takes_and_gives_nothing_is_late(
+    graph: Graph,
+    server: ChatServer,
+    extractor: dict[str, float],
+    perceiver: dict[str, float],
+    problem: str,
+) -> None:
+    monitor = Monitor(graph)
+    graph.active(
+        SpatialReasoner, chat__url=server.url, chat__model='scripted', pipeline__late_s=2.0
+    )
+    peers = Peer(graph, 'keyframe_extractor'), Peer(graph, 'semantic_perceiver')
+    begin = time.monotonic()
+
+    def tell() -> None:
+        """What goes in is always new; what came out ages."""
+        passed = time.monotonic() - begin
+        usual = {'image': 0, 'evaluated': 0, 'keyframe': 30, 'delta': 30, **extractor, **perceiver}
+        ages = {f'{k}_age_s': v + passed if v else 0.0 for k, v in usual.items()}
+        for peer, counts in zip(peers, ({'keyframes': 1}, {'deltas': 1}), strict=True):
+            peer.say({**counts, **ages})
+
+    timer = graph.outsider.create_timer(0.5, tell)
+    monitor.wait(PIPELINE, ERROR, text=problem)
+    graph.outsider.destroy_timer(timer)
+
+
+def test_pipeline_follows_the_cameras_and_nodes_that_it_is_told(
+    graph: Graph, server: ChatServer
+) -> None:
+    monitor = Monitor(graph)
+    graph.active(
+        SpatialReasoner,
+        chat__url=server.url,
+        chat__model='scripted',
+        pipeline__nodes=['keyframe_extractor', 'proposal_gate'],
+    )
+    monitor.wait(PIPELINE, ERROR, text='proposal_gate: proposal_gate is not there')
+    front, rear = Peer(graph, 'front/keyframe_extractor'), Peer(graph, 'rear/keyframe_extractor')
+    ages = {'image_age_s': 0, 'evaluated_age_s': 0, 'keyframe_age_s': 1, 'keyframes': 1}
+
+    def tell() -> None:
+        front.say(ages)
+        rear.say({**ages, 'state': 'inactive'}, WARN)
+
+    timer = graph.outsider.create_timer(0.5, tell)
+    monitor.wait(PIPELINE, ERROR, text='keyframe: rear/keyframe_extractor is')
+    graph.outsider.destroy_timer(timer)
+    monitor.wait(PIPELINE, ERROR, text='keyframe: front/keyframe_extractor is gone')
+    assert 'semantic_perceiver is' not in str(monitor.newest(PIPELINE))
+
+
+def test_default_nodes_are_those_of_the_pipeline() -> None:
+    names = 'keyframe_extractor', 'semantic_perceiver', 'spatial_reasoner'
+    assert PipelineConfig().nodes == names
