@@ -117,10 +117,10 @@ def choice_index(answer: str, options: Sequence[str]) -> int | None:
             return index
     if answer in texts:
         return texts.index(answer)
-    index = _only(_plain(answer), list(map(_plain, texts)))
-    if index is None:
-        index = _only(_plain(answer), [_without_letter(i, text) for i, text in enumerate(texts)])
-    return _lettered_index(bare, texts) if index is None else index
+    own = _only(_plain(answer), list(map(_plain, texts)))
+    if own is None:
+        own = _only(_plain(answer), [_without_letter(i, text) for i, text in enumerate(texts)])
+    return _lettered_index(bare, texts) if own is None else own
 
 
 def _lettered_index(answer: str, texts: Sequence[str]) -> int | None:
