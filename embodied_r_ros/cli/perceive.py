@@ -83,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     vlm = parser.add_argument_group('vlm')
     vlm.add_argument('--profile', help='model profile whose perceiver is asked')
-    vlm.add_argument('--url', help='server of a vision-language model')
+    vlm.add_argument('--url', help='server of a vision-language model, or URL#MODEL')
 
 
 def main(args: argparse.Namespace) -> int:
