@@ -30,6 +30,7 @@ _OPTIONAL = {
 }
 # Of those, what a server may refuse without naming it.
 _EXTRA = frozenset({'response_format', 'logprobs'})
+SYSTEM_GAP = '\n\n'  # between the system text and the user's, where they are one
 _LIMITS = ('max_tokens', 'max_completion_tokens')
 
 
@@ -94,13 +95,13 @@ def request_body(request: ChatRequest, model: str, terms: Terms | None = None) -
 
 def merge_system(messages: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
     """The messages for a model without a system role: that text stands before the user's."""
-    system = '\n\n'.join(message.text for message in messages if message.role == 'system')
+    system = SYSTEM_GAP.join(message.text for message in messages if message.role == 'system')
     others = [message for message in messages if message.role != 'system']
     if not system:
         return tuple(messages)
     if not others or others[0].role != 'user':
         return ChatMessage('user', system), *others
-    return replace(others[0], text=f'{system}\n\n{others[0].text}'), *others[1:]
+    return replace(others[0], text=f'{system}{SYSTEM_GAP}{others[0].text}'), *others[1:]
 
 
 def _message(message: ChatMessage) -> dict[str, Any]:

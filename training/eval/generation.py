@@ -25,6 +25,7 @@ from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
 from training.data.vision import load_processor
 from training.run.models import base_folder, is_url, is_vision_model, model_folder, SAFELY
+from training.run.templates import render
 from training.tiny.model import load_tokenizer
 from training.tiny.shared_prefix import share_prefixes
 
@@ -227,11 +228,14 @@ def _messages_in_parts(prompt: Prompt) -> list[dict[str, Any]]:
 
 
 def chat_text(reader: Any, prompt: Prompt) -> str:
-    """The text of a prompt that the model reads, up to where its reply begins."""
+    """The text of a prompt that the model reads, up to where its reply begins.
+
+    Raises:
+        InputError: It has no chat template, or one that fails.
+    """
     in_parts = hasattr(reader, 'image_processor')
     messages = _messages_in_parts(prompt) if in_parts else prompt_messages(prompt)
-    text: str = reader.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    return text
+    return render(reader, messages)
 
 
 @torch.inference_mode()
