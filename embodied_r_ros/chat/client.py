@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 _OK = 200
 _PASSING = {408, 425, 429, 500, 502, 503, 504}  # may be different next time
 _BUSY = {429, 503}
+_BROKEN = 500
 _NO_ACCESS = {401, 403}
 _LEAST_WAIT_S = 0.05  # where a server says 0
 _NAMES = 8  # of models in a message
@@ -60,10 +61,11 @@ _TOKEN_CHARS = 256
 class _PassingError(ModelError):
     """A failure that may be gone at the next attempt."""
 
-    def __init__(self, message: str, wait_s: float | None = None) -> None:
-        """Take what to tell, and how long the server wants to be left alone; None: it is free."""
+    def __init__(self, message: str, wait_s: float | None = None, status: int = 0) -> None:
+        """Take what to tell, what the server wants to be left alone [s], and its status."""
         super().__init__(message)
         self.wait_s = wait_s
+        self.status = status
 
 
 class _Attempts:
@@ -124,6 +126,7 @@ class HttpChatClient:
         self._verify: ssl.SSLContext | bool = tls_context() if secure else False
         self._terms = Terms()
         self._images_refused: ImagesRefusedError | None = None
+        self._failed_systems = 0  # requests with a system text that broke the server, in a row
         self._spoke = ''  # name that the server gave with its last reply
         self._served: _Served | None = None
         self._adapters: dict[str, _Served] = {}  # those that served so far, by name
@@ -283,6 +286,23 @@ class HttpChatClient:
     def _ask(
         self, request: ChatRequest, watch: Watch, reader: EventReader, terms: Terms
     ) -> Iterator[ChatChunk]:
+        """One request; a second one in a row with a system text that breaks the server is refused.
+
+        `transformers serve` has no more to say where a chat template has no system role.
+        """
+        has_system = terms.has_system_role and any(m.role == 'system' for m in request.messages)
+        try:
+            yield from self._ask_once(request, watch, reader, terms)
+        except _PassingError as error:
+            self._failed_systems += has_system and error.status == _BROKEN
+            if has_system and error.status == _BROKEN and self._failed_systems > 1:
+                raise RefusedError(str(error)) from None
+            raise
+        self._failed_systems = 0
+
+    def _ask_once(
+        self, request: ChatRequest, watch: Watch, reader: EventReader, terms: Terms
+    ) -> Iterator[ChatChunk]:
         """One request, from its connection to its end."""
         most = request.sampling.max_tokens * _TOKEN_CHARS
         adapter = self._served.adapter if self._served and self._config.adapters else ''
@@ -347,7 +367,7 @@ class HttpChatClient:
         if reply.status in REFUSALS or (reply.status not in _BUSY and reads_as_refusal(detail)):
             raise RefusedError(msg, detail)
         if reply.status in _PASSING:
-            raise _PassingError(msg, reply.wanted_wait_s())
+            raise _PassingError(msg, reply.wanted_wait_s(), reply.status)
         raise ModelError(msg)
 
     def _blot(self, text: str) -> str:

@@ -80,6 +80,27 @@ def test_system_text_goes_before_the_users_where_there_is_no_such_role(
     assert server.requests[-1].text == 'You are a robot.\n\nWhere?'
 
 
+def test_system_text_that_breaks_the_server_twice_goes_before_the_users(
+    server: ChatServer,
+) -> None:
+    def default(request: RecordedRequest) -> Script:
+        return (
+            Script(status=500, body='Internal Server Error') if has_system(request) else Script()
+        )
+
+    server.default = default
+    client = client_of(server)
+    assert said(client, WITH_SYSTEM) == said(client, WITH_SYSTEM) == 'Hello there'
+    assert [has_system(request) for request in server.requests] == [True, True, False, False]
+
+
+def test_server_that_broke_once_keeps_its_system_role(server: ChatServer) -> None:
+    server.play(Script(status=500, body='Internal Server Error'))
+    client = client_of(server)
+    assert said(client, WITH_SYSTEM) == said(client, WITH_SYSTEM) == 'Hello there'
+    assert all(map(has_system, server.requests))
+
+
 @pytest.mark.parametrize(
     'detail',
     [
