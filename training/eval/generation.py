@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple
+from functools import lru_cache
 from io import BytesIO
 import sys
 from typing import Any, TYPE_CHECKING
@@ -107,11 +108,16 @@ def server_identity(client: HttpChatClient, url: str) -> str:
     info = client.info(_INFO_S)
     if info.digest:
         return info.digest
+    _say_weights_are_unknown(url, info.name)
+    return f'{url} {info.name} {info.adapter}'
+
+
+@lru_cache(maxsize=16)  # once for each server
+def _say_weights_are_unknown(url: str, name: str) -> None:
     sys.stderr.write(
         f'{url} does not tell which weights it serves: what it says is kept under the name '
-        f'{info.name!r}; name another cache when the weights change\n'
+        f'{name!r}; name another cache when the weights change\n'
     )
-    return f'{url} {info.name} {info.adapter}'
 
 
 def _from_server(url: str, prompts: Sequence[Prompt], sampling: Sampling, keep: Keep) -> None:
