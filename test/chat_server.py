@@ -35,6 +35,9 @@ class Script:
 
     pieces: tuple[str, ...] = ('Hello', ' there')
     thought: str = ''  # sent first, as reasoning_content
+    finish: str = 'stop'  # why the reply ends
+    other_finish: str | None = None  # the same field in the events before
+    headers: dict[str, str] = field(default_factory=dict)  # of a reply whose status is not 200
     status: int = 200
     body: str = ''  # of a reply whose status is not 200
     delay_s: float = 0.0  # before each piece
@@ -90,6 +93,7 @@ class ChatServer:
 
     def __post_init__(self) -> None:
         self._scripts: deque[Script] = deque()
+        self.list_scripts: deque[Script] = deque()  # of the next requests for the list of models
         self._changed = threading.Condition()
         self._http = _Http(('127.0.0.1', self.port), _Handler)
         self._http.chat = self
@@ -154,6 +158,9 @@ class _Handler(BaseHTTPRequestHandler):
         chat = self.server.chat
         if self.path == '/health':
             self._reply(200, '{"status": "ok"}')
+        elif self.path == '/v1/models' and chat.list_scripts:
+            script = chat.list_scripts.popleft()
+            self._reply(script.status, script.body, script.headers)
         elif self.path == '/v1/models' and chat.listed:
             self._reply(200, chat.listed)
         elif self.path == '/v1/models' and chat.models is not None:
@@ -174,7 +181,7 @@ class _Handler(BaseHTTPRequestHandler):
             elif refused:
                 self._reply(400, json.dumps({'detail': f'unknown fields {refused}'}))
             elif script.status != 200:
-                self._reply(script.status, script.body)
+                self._reply(script.status, script.body, script.headers)
             else:
                 disconnected = not self._stream(script, body)
         except OSError:
@@ -189,8 +196,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header('Content-Type', script.content_type)
         self.end_headers()
         if script.thought:
-            self._event({'reasoning_content': script.thought})
-        pieces = script.raw or script.pieces[: body['max_tokens']]
+            self._event({'reasoning_content': script.thought}, finish=script.other_finish)
+        limit = body.get('max_tokens', body.get('max_completion_tokens'))
+        pieces = script.raw or script.pieces[:limit]
         for count, piece in enumerate([*pieces, '']):
             if count == script.cut_after:
                 self.connection.shutdown(socket.SHUT_RDWR)
@@ -201,9 +209,10 @@ class _Handler(BaseHTTPRequestHandler):
             if script.raw:
                 self._write(piece + '\n')
             elif piece:
-                self._event({'content': piece}, script.top if body.get('logprobs') else ())
+                top = script.top if body.get('logprobs') else ()
+                self._event({'content': piece}, top, script.other_finish)
         if not script.raw:
-            self._event({}, finish='stop')
+            self._event({}, finish=script.finish)
             self._write('data: [DONE]\n\n')
         return True
 
@@ -236,9 +245,11 @@ class _Handler(BaseHTTPRequestHandler):
                 return True
         return False
 
-    def _reply(self, status: int, text: str) -> None:
+    def _reply(self, status: int, text: str, headers: dict[str, str] | None = None) -> None:
         data = text.encode()
         self.send_response(status)
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
         self.send_header('Content-Type', 'application/json')
         self.send_header('Content-Length', str(len(data)))
         self.end_headers()

@@ -24,6 +24,7 @@ from training.data.vision import image_dataset
 from training.run.command import run_recipe
 from training.run.manifest import checkpoint_of, manifest_of
 from training.run.models import model_folder
+from training.run.templates import fit_examples
 from training.tiny.exercises import phrase_examples, recall_examples
 from training.tiny.model import load_tokenizer, muon
 from training.tiny.shared_prefix import share_prefixes
@@ -88,6 +89,8 @@ def train(arguments: SftArguments, config: SFTConfig) -> None:
     if arguments.phrases:
         rows = phrases(arguments, reader, config.seed)
         sys.stderr.write(f'sft: {len(rows)} sequences of phrases instead of rows\n')
+    else:
+        rows, validation = fit_examples(rows, reader), fit_examples(validation, reader)
     adapter = (
         LoraConfig(
             r=arguments.lora_rank, lora_alpha=2 * arguments.lora_rank, target_modules='all-linear'

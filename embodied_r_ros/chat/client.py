@@ -3,47 +3,97 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 import json
 from pathlib import Path
-import time
-from typing import Any, TYPE_CHECKING, TypeVar
+from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.chat.connection import HttpCall, Reply, Watch
+from embodied_r_ros.chat.negotiation import (
+    image_count,
+    image_limit,
+    ImagesRefusedError,
+    other_terms,
+    reads_as_refusal,
+    reads_as_too_long,
+    REFUSALS,
+    RefusedError,
+    request_body,
+    Terms,
+    wants_model,
+)
 from embodied_r_ros.chat.protocol import (
     ChatMessage,
     ChatRequest,
     error_detail,
     EventReader,
-    optional_parts,
-    REFUSALS,
-    RefusedError,
-    request_body,
+    ReportedError,
 )
 from embodied_r_ros.chat.settings import CA_VARIABLE, holds_weights, model_digest, tls_context
-from embodied_r_ros.common.errors import CancelledError, DeadlineError, ModelError
+from embodied_r_ros.common.errors import ModelError
 from embodied_r_ros.types.answers import Sampling
 from embodied_r_ros.types.deltas import ModelInfo
+from embodied_r_ros.types.images import encode_image
 import httpx
+import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
     import ssl
     import threading
 
     from embodied_r_ros.chat.protocol import ChatChunk
     from embodied_r_ros.chat.settings import ChatConfig
+    from embodied_r_ros.types.images import EncodedImage
 
 _OK = 200
 _PASSING = {408, 425, 429, 500, 502, 503, 504}  # may be different next time
+_BUSY = {429, 503}
+_BROKEN = 500
 _NO_ACCESS = {401, 403}
+_LEAST_WAIT_S = 0.05  # where a server says 0
+_NAMES = 8  # of models in a message
 # A server that ignores max_tokens is cut off; tokens of common vocabularies are shorter [chars].
 _TOKEN_CHARS = 256
 
 
 class _PassingError(ModelError):
     """A failure that may be gone at the next attempt."""
+
+    def __init__(self, message: str, wait_s: float | None = None, status: int = 0) -> None:
+        """Take what to tell, what the server wants to be left alone [s], and its status."""
+        super().__init__(message)
+        self.wait_s = wait_s
+        self.status = status
+
+
+class _Attempts:
+    """The attempts at one request, and the waits between them."""
+
+    def __init__(self, config: ChatConfig, watch: Watch) -> None:
+        self._config = config
+        self._watch = watch
+        self._retries = 0
+
+    def wait_after(self, error: _PassingError) -> None:
+        """Wait before the next attempt: as long as the server says, else as the config says.
+
+        Raises:
+            ModelError: There is no further attempt, or it would come after the deadline.
+        """
+        wait_s = error.wait_s
+        if wait_s is None:
+            if self._retries == self._config.retries:
+                raise error
+            wait_s = self._config.backoff_s * 2**self._retries
+            self._retries += 1
+        elif wait_s >= (left_s := self._watch.left_s()):
+            msg = f'{error}; it wants to be left alone for {wait_s:.0f} s, of {left_s:.1f} s left'
+            raise ModelError(msg) from error
+        else:
+            wait_s = max(wait_s, _LEAST_WAIT_S)
+        self._watch.sleep(wait_s)
 
 
 @dataclass(frozen=True)
@@ -74,7 +124,10 @@ class HttpChatClient:
         # An SSL context takes 10 ms to make, so it is made once, and only where one is needed.
         secure = self._base.startswith('https:')
         self._verify: ssl.SSLContext | bool = tls_context() if secure else False
-        self._lacking: frozenset[str] = frozenset()  # optional parts that the server refused
+        self._terms = Terms()
+        self._images_refused: ImagesRefusedError | None = None
+        self._failed_systems = 0  # requests with a system text that broke the server, in a row
+        self._spoke = ''  # name that the server gave with its last reply
         self._served: _Served | None = None
         self._adapters: dict[str, _Served] = {}  # those that served so far, by name
 
@@ -92,7 +145,8 @@ class HttpChatClient:
             ModelError: The server failed or refused.
         """
         watch = Watch(deadline_s, cancel, self._base)
-        for attempt in range(self._config.retries + 1):
+        attempts = _Attempts(self._config, watch)
+        while True:
             has_text = False
             try:
                 if self._config.adapters:
@@ -101,11 +155,11 @@ class HttpChatClient:
                     has_text = True
                     yield chunk
                 return
-            except _PassingError:
+            except _PassingError as error:
                 self._served = None
-                if has_text or attempt == self._config.retries:
+                if has_text:
                     raise
-            watch.sleep(self._config.backoff_s * 2**attempt)
+                attempts.wait_after(error)
 
     def info(self, deadline_s: float) -> ModelInfo:
         """Name and digest of the model that serves (see `ChatClient.info`).
@@ -117,7 +171,13 @@ class HttpChatClient:
             ModelError: The server is not reachable or serves another model.
         """
         watch = Watch(deadline_s, None, self._base)
-        model = self._served = self._served or self._identify(watch)
+        attempts = _Attempts(self._config, watch)
+        while (model := self._served) is None:
+            try:
+                model = self._served = self._identify(watch)
+                break
+            except _PassingError as error:
+                attempts.wait_after(error)
         digest = model_digest(*model.folders, check=watch.left_s) if model.folders else ''
         # A folder is known by its own name: where it lies differs from machine to machine.
         name = Path(model.name).name if model.folders else model.name
@@ -135,36 +195,132 @@ class HttpChatClient:
     def _attempt(
         self, request: ChatRequest, watch: Watch, reader: EventReader
     ) -> Iterator[ChatChunk]:
-        """Ask once; once more without its optional parts where the server refuses them."""
-        lacking = self._lacking
-        optional = optional_parts(request) - lacking
-        has_text = False
-        try:
-            for chunk in self._ask(request, watch, reader, lacking):
-                has_text = True
-                yield chunk
-        except RefusedError:
-            if has_text or not optional:
-                raise
-            yield from self._ask(request, watch, reader, lacking | optional)
-            self._lacking = lacking | optional
-        served, spoke = self._served, _plain(reader.model)
+        """Ask once; again on other terms where the server refuses those that were asked."""
+        if self._images_refused and image_count(request) > self._images_refused.limit:
+            raise ImagesRefusedError(str(self._images_refused), self._images_refused.limit)
+        tried = [self._terms]
+        first: RefusedError | None = None  # it is about what was really asked
+        while True:
+            has_text = False
+            try:
+                for chunk in self._ask(request, watch, reader, tried[-1]):
+                    has_text = True
+                    yield chunk
+                break
+            except RefusedError as error:
+                if has_text:
+                    raise
+                first = first or error
+                others = self._others(tried[-1], request, error.detail, watch)
+                other = next((each for each in others if each not in tried), None)
+            if other is None:
+                raise self._explained(request, first, watch)
+            tried.append(other)
+        self._note(tried[-1], _plain(reader.model))
+
+    def _note(self, terms: Terms, spoke: str) -> None:
+        """Note on which terms a request was accepted, and which model spoke."""
+        if self._spoke not in ('', spoke):  # another model may take other requests
+            self._images_refused = None
+        self._terms, self._spoke = terms, spoke
+        served = self._served
         if served and spoke and spoke != (served.adapter or served.name):
             # Adapters come and go while others speak; any other change is one of the server.
             self._served = self._adapters.get(spoke)
 
+    def _others(
+        self, terms: Terms, request: ChatRequest, detail: str, watch: Watch
+    ) -> Iterator[Terms]:
+        """Other terms on which to ask, the likeliest first."""
+        if image_limit(detail, image_count(request)) is not None:
+            return
+        is_named = self._config.model or terms.model
+        if not is_named and wants_model(detail) and (model := self._sole_model(watch)):
+            yield replace(terms, model=model)
+        yield from other_terms(terms, request, detail)
+
+    def _sole_model(self, watch: Watch) -> str:
+        """The model of a server that wants it named; empty: it lists none.
+
+        Raises:
+            ModelError: It has several.
+        """
+        listed = self._list_models(watch)
+        names = [name for name, entry in listed.items() if not entry.get('parent')]
+        if len(names) > 1:
+            msg = (
+                f'{self._base} serves several models ({_listing(names)}): '
+                f'name one, as {self._base}#{names[0]}'
+            )
+            raise ModelError(msg)
+        return names[0] if names else ''
+
+    def _explained(
+        self, request: ChatRequest, refusal: RefusedError, watch: Watch
+    ) -> RefusedError:
+        """A refusal; where it is one of images, as that, and it is not asked for again."""
+        count = image_count(request)
+        limit = image_limit(refusal.detail, count)
+        if count and limit is None and not reads_as_too_long(refusal.detail):
+            limit = self._probe_images(count, watch)
+        if not count or limit is None:
+            return refusal
+        if limit:
+            msg = (
+                f'{self._base} takes {limit} image{"s" * (limit > 1)} per request, not {count}: '
+                f"start it with room for {count} (vLLM: --limit-mm-per-prompt '"
+                f'{{"image": {count}}}\'); it says: {refusal.detail}'
+            )
+        else:
+            msg = (
+                f'{self._base} has no vision: name a server of a vision-language model '
+                f'(llama.cpp: with --mmproj); it says: {refusal.detail}'
+            )
+        self._images_refused = ImagesRefusedError(msg, limit)
+        return self._images_refused
+
+    def _probe_images(self, count: int, watch: Watch) -> int | None:
+        """How many of so many small images a server takes; None: all, or not even text."""
+        for number in dict.fromkeys((count, 1, 0)):
+            message = ChatMessage('user', 'Say yes.', (_small_image(),) * number)
+            request = ChatRequest((message,), Sampling(max_tokens=1))
+            try:
+                for _ in self._ask(request, watch, EventReader(), self._terms):
+                    pass
+            except RefusedError:
+                continue
+            return number if number < count else None
+        return None
+
     def _ask(
-        self, request: ChatRequest, watch: Watch, reader: EventReader, without: frozenset[str]
+        self, request: ChatRequest, watch: Watch, reader: EventReader, terms: Terms
+    ) -> Iterator[ChatChunk]:
+        """One request; a second one in a row with a system text that breaks the server is refused.
+
+        `transformers serve` has no more to say where a chat template has no system role.
+        """
+        has_system = terms.has_system_role and any(m.role == 'system' for m in request.messages)
+        try:
+            yield from self._ask_once(request, watch, reader, terms)
+        except _PassingError as error:
+            self._failed_systems += has_system and error.status == _BROKEN
+            if has_system and error.status == _BROKEN and self._failed_systems > 1:
+                raise RefusedError(str(error)) from None
+            raise
+        self._failed_systems = 0
+
+    def _ask_once(
+        self, request: ChatRequest, watch: Watch, reader: EventReader, terms: Terms
     ) -> Iterator[ChatChunk]:
         """One request, from its connection to its end."""
         most = request.sampling.max_tokens * _TOKEN_CHARS
         adapter = self._served.adapter if self._served and self._config.adapters else ''
-        body = request_body(request, adapter or self._config.model, without)
+        body = request_body(request, adapter or self._config.model, terms)
         call = self._call('POST', '/v1/chat/completions', body)
         with self._translate(), Reply(call, watch) as reply:
             self._require_stream(reply)
             for line in reply.lines():
-                chunk = reader.read(self._blot(line))
+                chunk = self._read(reader, line)
                 if chunk is not None:
                     most -= max(1, len(chunk.text))
                     if most < 0:
@@ -175,6 +331,14 @@ class HttpChatClient:
                     return
         msg = f'{self._base} ended the reply before the completion was complete'
         raise _PassingError(msg)
+
+    def _read(self, reader: EventReader, line: str) -> ChatChunk | None:
+        try:
+            return reader.read(self._blot(line))
+        except ReportedError as error:
+            if error.code in REFUSALS or reads_as_refusal(error.detail):
+                raise RefusedError(str(error), error.detail) from None
+            raise
 
     def _call(self, method: str, path: str, body: bytes = b'') -> HttpCall:
         return HttpCall(
@@ -209,8 +373,11 @@ class HttpChatClient:
             raise ModelError(msg)
         request = f', asked for model {self._config.model!r}' if self._config.model else ''
         msg = f'{self._base} failed with status {reply.status}{request}: {detail}'
-        kinds = {**dict.fromkeys(_PASSING, _PassingError), **dict.fromkeys(REFUSALS, RefusedError)}
-        raise kinds.get(reply.status, ModelError)(msg)
+        if reply.status in REFUSALS or (reply.status not in _BUSY and reads_as_refusal(detail)):
+            raise RefusedError(msg, detail)
+        if reply.status in _PASSING:
+            raise _PassingError(msg, reply.wanted_wait_s(), reply.status)
+        raise ModelError(msg)
 
     def _blot(self, text: str) -> str:
         """A server's text without the token: texts are shown and recorded, and some repeat it."""
@@ -245,10 +412,17 @@ class HttpChatClient:
         models = self._list_models(watch)
         prefix = self._config.adapters
         newest = [name for name in models if prefix and name.startswith(prefix)][-1:]
-        name = model if model in models else self._probe(watch) if not newest else ''
+        try:
+            name = model if model in models else self._probe(watch) if not newest else ''
+        except RefusedError:
+            if not model or not models:
+                raise
+            name = next(iter(models))
         if model and name and not _same_model(model, name):
-            names = ', '.join(models) or name
-            msg = f'{self._base} serves {names}, not {model!r}: correct the model or the URL'
+            msg = (
+                f'{self._base} serves {_listing(models) or name}, not {model!r}: '
+                'correct the model or the URL'
+            )
             raise ModelError(msg)
         name = newest[0] if newest else name
         entry = models.get(name, {})
@@ -266,6 +440,9 @@ class HttpChatClient:
         """Entries of the server's list of models by id; empty where it has none to give."""
         # `transformers serve` lists a download cache instead, and fails where there is none.
         with self._translate(), Reply(self._call('GET', '/v1/models'), watch) as reply:
+            if reply.status in _BUSY and (wait_s := reply.wanted_wait_s()) is not None:
+                msg = f'{self._base} failed with status {reply.status}'
+                raise _PassingError(msg, wait_s)
             text = self._blot(reply.text()) if reply.status == _OK else ''
         try:
             return {str(entry['id']): entry for entry in json.loads(text)['data']}
@@ -279,6 +456,16 @@ class HttpChatClient:
         for _ in self._attempt(ChatRequest((message,), Sampling(max_tokens=1)), watch, reader):
             pass
         return _plain(reader.model) or self._config.model
+
+
+def _listing(names: Iterable[str]) -> str:
+    names = list(names)
+    return ', '.join(names[:_NAMES]) + ', ...' * (len(names) > _NAMES)
+
+
+def _small_image() -> EncodedImage:
+    """An image that every model could take."""
+    return encode_image(np.full((56, 56, 3), 127, np.uint8))
 
 
 def _plain(name: str) -> str:
@@ -296,178 +483,3 @@ def _is_at_hand(folder: Path) -> bool:
 def _same_model(model: str, name: str) -> bool:
     # Servers add a version or a path to the name in the request.
     return name.startswith(model) or Path(name).name == Path(model).name
-
-
-Value = TypeVar('Value')
-# How late a cancel may be noticed [s]; an Event cannot be waited for by asyncio.
-_POLL_S = 0.05
-_CLOSE_S = 1.0  # most that closing a connection may take [s]
-# Of a line, or of a body that is read whole. Parsing holds the interpreter, and with it every
-# callback of the node: a few milliseconds for so much.
-_MAX_BYTES = 512 * 1024
-
-
-class Watch:
-    """When to stop waiting: at a deadline, or when the caller cancels."""
-
-    def __init__(self, deadline_s: float, cancel: threading.Event | None, url: str) -> None:
-        """Start the clock; `url` is named in errors."""
-        self._end = time.monotonic() + deadline_s
-        self._deadline_s = deadline_s
-        self._cancel = cancel
-        self._url = url
-
-    def left_s(self) -> float:
-        """Time that is left [s].
-
-        Raises:
-            DeadlineError: None is.
-            CancelledError: The caller does not wait any more.
-        """
-        if self._cancel is not None and self._cancel.is_set():
-            msg = f'the request to {self._url} was cancelled'
-            raise CancelledError(msg)
-        left_s = self._end - time.monotonic()
-        if left_s <= 0:
-            msg = (
-                f'{self._url} was not done within {self._deadline_s:.1f} s: allow more time, '
-                'fewer tokens, or use a faster model'
-            )
-            raise DeadlineError(msg)
-        return left_s
-
-    def sleep(self, duration_s: float) -> None:
-        """Wait, but not beyond the deadline or a cancel, which are raised as in `left_s`."""
-        end = time.monotonic() + duration_s
-        while (rest_s := end - time.monotonic()) > 0:
-            time.sleep(min(_POLL_S, rest_s, self.left_s()))
-
-
-@dataclass(frozen=True)
-class HttpCall:
-    """One HTTP request."""
-
-    method: str
-    url: str
-    headers: Mapping[str, str]
-    body: bytes = b''
-    connect_timeout_s: float = 5.0
-    verify: ssl.SSLContext | bool = True
-    trust_env: bool = False  # whether proxies named in the environment are used
-
-
-class Reply:
-    """An HTTP reply whose body has not been read yet. Close it, in the thread that opened it."""
-
-    def __init__(self, call: HttpCall, watch: Watch) -> None:
-        """Send the request and wait for the reply's status.
-
-        Raises:
-            DeadlineError, CancelledError: As `watch` says.
-            httpx.HTTPError: The connection failed.
-        """
-        self._watch = watch
-        self._url = call.url
-        self._loop = asyncio.new_event_loop()
-        self._response: httpx.Response | None = None
-        # The watch bounds every wait but the one for a connection, which has its own bound.
-        timeout = httpx.Timeout(None, connect=call.connect_timeout_s)
-        self._client = httpx.AsyncClient(
-            verify=call.verify, timeout=timeout, trust_env=call.trust_env
-        )
-        try:
-            request = self._client.build_request(
-                call.method, call.url, headers=dict(call.headers), content=call.body or None
-            )
-            self._response = self._wait(self._client.send(request, stream=True))
-            self.status = self._response.status_code
-            self.content_type = str(self._response.headers.get('content-type', ''))
-        except BaseException:
-            self.close()
-            raise
-
-    def lines(self) -> Iterator[str]:
-        """Yield the lines of the body as they come.
-
-        Raises:
-            DeadlineError, CancelledError: As the watch says.
-            ModelError: A line is longer than 512 KiB.
-            httpx.HTTPError: The connection failed.
-        """
-        # httpx also splits lines at characters that JSON strings may hold, such as U+2028.
-        rest = b''
-        for piece in self._pieces():
-            rest += piece
-            if b'\n' in piece:
-                *lines, rest = rest.split(b'\n')
-                for line in lines:
-                    yield line.decode(errors='replace').rstrip('\r')
-            if len(rest) > _MAX_BYTES:
-                msg = f'{self._url} sent a line of more than {_MAX_BYTES} bytes'
-                raise ModelError(msg)
-        if rest:
-            yield rest.decode(errors='replace')
-
-    def text(self) -> str:
-        """Read the body, up to 512 KiB of it.
-
-        Raises:
-            DeadlineError, CancelledError: As the watch says.
-            httpx.HTTPError: The connection failed.
-        """
-        data = bytearray()
-        for piece in self._pieces():
-            data += piece
-            if len(data) > _MAX_BYTES:
-                break
-        return data.decode(errors='replace')
-
-    def _pieces(self) -> Iterator[bytes]:
-        assert self._response is not None  # mypy.
-        pieces = self._response.aiter_bytes()
-        while (piece := self._wait(_next(pieces))) is not None:
-            yield piece
-
-    def close(self) -> None:
-        """End the connection; the server notices."""
-        if self._loop.is_closed():
-            return
-        try:
-            self._loop.run_until_complete(asyncio.wait_for(self._hang_up(), _CLOSE_S))
-        except (httpx.HTTPError, OSError, asyncio.TimeoutError):
-            pass  # The outcome of this connection no longer matters.
-        finally:
-            self._loop.close()
-
-    async def _hang_up(self) -> None:
-        if self._response is not None:
-            await self._response.aclose()
-        # All is closed when the HTTP library of Ubuntu 22.04 says that a request had not begun.
-        with suppress(RuntimeError):
-            await self._client.aclose()
-        await self._loop.shutdown_asyncgens()
-
-    def __enter__(self) -> Reply:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _wait(self, step: Coroutine[Any, Any, Value]) -> Value:
-        """Run the event loop until a step is done, looking at the watch in between."""
-        task = self._loop.create_task(step)
-        try:
-            while not task.done():
-                slice_s = min(_POLL_S, self._watch.left_s())
-                self._loop.run_until_complete(asyncio.wait({task}, timeout=slice_s))
-            return task.result()
-        except BaseException:
-            task.cancel()
-            self._loop.run_until_complete(asyncio.gather(task, return_exceptions=True))
-            raise
-
-
-async def _next(pieces: AsyncIterator[bytes]) -> bytes | None:
-    async for piece in pieces:
-        return piece
-    return None

@@ -3,17 +3,17 @@
 
 from __future__ import annotations
 
-import base64
 from dataclasses import dataclass, field
 import json
 import time
 from typing import Any, Protocol, TYPE_CHECKING
 
+from embodied_r_ros.chat.thoughts import content_parts, thought_text, ThoughtJoiner
 from embodied_r_ros.common.errors import DeadlineError, ModelError
 from embodied_r_ros.types.answers import Sampling
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     import threading
 
     from embodied_r_ros.types.deltas import ModelInfo
@@ -59,6 +59,7 @@ class ChatChunk:
 
     text: str
     tokens: tuple[TokenAlternatives, ...] = ()  # empty: the server gives no probabilities
+    ending: str = ''  # of the last piece: 'length', 'content_filter' or the like; not 'stop'
 
 
 class ChatClient(Protocol):
@@ -113,66 +114,6 @@ def see_that_it_speaks(client: ChatClient, deadline_s: float) -> None:
     client.info(max(0.0, end - time.monotonic()))
 
 
-# Status codes of a server that does not understand a request, or a part of it.
-REFUSALS = frozenset({400, 404, 415, 422, 501})
-# What not every server accepts; a request is sent again without what was refused.
-STRUCTURED, PROBABILITIES = 'response_format', 'logprobs'
-
-
-class RefusedError(ModelError):
-    """The server does not understand the request, or a part of it."""
-
-
-def optional_parts(request: ChatRequest) -> frozenset[str]:
-    """Name the parts of a request that a server may refuse and that can be left out."""
-    parts = {STRUCTURED} if request.json_schema is not None else set()
-    return frozenset(parts | ({PROBABILITIES} if request.top_logprobs else set()))
-
-
-def request_body(request: ChatRequest, model: str, without: Iterable[str] = ()) -> bytes:
-    """Write the JSON body of a streaming chat request.
-
-    Args:
-        request: What to ask.
-        model: Name of the model at its server; empty leaves the choice to the server.
-        without: Optional parts to leave out.
-    """
-    sampling, left_out = request.sampling, set(without)
-    body: dict[str, Any] = {
-        'messages': [_message(message) for message in request.messages],
-        'stream': True,
-        'max_tokens': sampling.max_tokens,
-        'temperature': sampling.temperature,
-        'top_p': sampling.top_p,
-    }
-    if model:
-        body['model'] = model
-    if sampling.seed:
-        body['seed'] = sampling.seed
-    if request.json_schema is not None and STRUCTURED not in left_out:
-        schema = {'name': 'reply', 'schema': request.json_schema, 'strict': True}
-        body['response_format'] = {'type': 'json_schema', 'json_schema': schema}
-    if request.top_logprobs and PROBABILITIES not in left_out:
-        body['logprobs'] = True
-        body['top_logprobs'] = request.top_logprobs
-    return json.dumps(body).encode()
-
-
-def _message(message: ChatMessage) -> dict[str, Any]:
-    if not message.images:
-        return {'role': message.role, 'content': message.text}
-    parts: list[dict[str, Any]] = [{'type': 'text', 'text': message.text}]
-    parts += [
-        {'type': 'image_url', 'image_url': {'url': data_url(image)}} for image in message.images
-    ]
-    return {'role': message.role, 'content': parts}
-
-
-def data_url(image: EncodedImage) -> str:
-    """Write an image as a data URL (RFC 2397); its bytes are not encoded again."""
-    return f'data:image/{image.format};base64,{base64.b64encode(image.data).decode()}'
-
-
 @dataclass
 class EventReader:
     """Reads the lines of a server-sent event stream, one completion from its start to its end.
@@ -183,7 +124,7 @@ class EventReader:
 
     is_complete: bool = False  # the server said that the completion is complete
     model: str = ''  # what the server says it is
-    _thinking: bool = False
+    _thoughts: ThoughtJoiner = field(default_factory=ThoughtJoiner)
 
     def read(self, line: str) -> ChatChunk | None:
         """Read one line; None where it holds no text.
@@ -196,7 +137,8 @@ class EventReader:
         data = line[len('data:') :].strip()
         if data == '[DONE]':
             self.is_complete = True
-            return None
+            text = self._thoughts.end()
+            return ChatChunk(text) if text else None
         event = _parse(data)
         self.model = str(event.get('model') or self.model)
         choices = event.get('choices') or []
@@ -210,24 +152,36 @@ class EventReader:
 
     def _choice(self, choice: dict[str, Any]) -> ChatChunk | None:
         delta = choice.get('delta') or {}
-        self.is_complete = self.is_complete or choice.get('finish_reason') is not None
-        thinking = delta.get('reasoning_content') or delta.get('reasoning') or ''
-        text = self._tag(thinking, delta.get('content') or '')
+        # Some servers send an empty reason with every piece.
+        ending = str(choice.get('finish_reason') or '')
+        self.is_complete = self.is_complete or bool(ending)
+        text = self._joined(delta)
         # Half of a surrogate pair is legal in JSON, and in no message.
         text = text.encode(errors='replace').decode()
         tokens = _alternatives(choice.get('logprobs'))
-        return ChatChunk(text, tokens) if text or tokens else None
+        ending = '' if ending == 'stop' else ending
+        return ChatChunk(text, tokens, ending) if text or tokens or ending else None
 
-    def _tag(self, thinking: str, text: str) -> str:
-        """Join both kinds of text, with the tags at the changes between them."""
-        tagged = ''
-        if thinking:
-            tagged += thinking if self._thinking else '<think>' + thinking
-            self._thinking = True
-        if text:
-            tagged += '</think>' + text if self._thinking else text
-            self._thinking = False
-        return tagged
+    def _joined(self, delta: dict[str, Any]) -> str:
+        """The text of an event, with the tags at the changes between thoughts and text."""
+        thought = thought_text(delta.get('reasoning_content') or delta.get('reasoning'))
+        pieces = [(True, thought), *content_parts(delta.get('content') or delta.get('refusal'))]
+        text = ''.join(
+            self._thoughts.add_thought(piece) if is_thought else self._thoughts.add_text(piece)
+            for is_thought, piece in pieces
+            if piece
+        )
+        return text + self._thoughts.end() if self.is_complete else text
+
+
+class ReportedError(ModelError):
+    """An error that the server reports in the stream."""
+
+    def __init__(self, detail: str, code: int) -> None:
+        """Take its words, and its status code; 0: it gives none."""
+        super().__init__(f'the server gave up: {detail}')
+        self.detail = detail
+        self.code = code
 
 
 def _parse(data: str) -> dict[str, Any]:
@@ -248,22 +202,42 @@ def _parse(data: str) -> dict[str, Any]:
     if error := event.get('error'):
         # vLLM begins the stream before it looks at every part of the request.
         code = error.get('code') if isinstance(error, dict) else None
-        msg = f'the server gave up: {error_detail(data)}'
-        is_refusal = isinstance(code, int) and code in REFUSALS
-        raise (RefusedError if is_refusal else ModelError)(msg)
+        raise ReportedError(error_detail(data), code if isinstance(code, int) else 0)
     return event
 
 
 def _alternatives(logprobs: dict[str, Any] | None) -> tuple[TokenAlternatives, ...]:
+    """Tokens with their alternatives; what a server gives no probability is left out."""
     content = (logprobs or {}).get('content') or []
-    return tuple(
-        TokenAlternatives(
-            str(entry['token']),
-            float(entry['logprob']),
-            tuple((str(t['token']), float(t['logprob'])) for t in entry.get('top_logprobs') or []),
+    tokens = []
+    for entry in filter(None, content):
+        top = tuple(
+            (str(other['token']), float(other['logprob']))
+            for other in filter(None, entry.get('top_logprobs') or [])
+            if other.get('logprob') is not None
         )
-        for entry in content
-    )
+        token, logprob = str(entry['token']), entry.get('logprob')
+        logprob = dict(top).get(token) if logprob is None else float(logprob)
+        if logprob is not None:
+            tokens.append(TokenAlternatives(token, logprob, top))
+    return tuple(tokens)
+
+
+def ending_problem(text: str, ending: str, max_tokens: int) -> str:
+    """Why a completion may be incomplete; empty: nothing is known to be wrong.
+
+    Args:
+        text: The completion.
+        ending: Why it ended (see `ChatChunk`).
+        max_tokens: Tokens that it could have.
+    """
+    if ending == 'length':
+        return f'the model was cut off at its limit of {max_tokens} tokens: raise max_tokens'
+    if ending == 'content_filter':
+        return 'a content filter of the server ended the reply: ask in other words'
+    if not text.strip():
+        return 'the model said nothing: its reply is empty'
+    return ''
 
 
 def error_detail(body: str) -> str:

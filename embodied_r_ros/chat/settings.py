@@ -27,7 +27,8 @@ class ChatConfig:
     """Where a model is served and how patient to be. Tokens are never settings."""
 
     url: str = setting(
-        'http://127.0.0.1:8100', 'base URL of the model server, with or without /v1'
+        'http://127.0.0.1:8100',
+        'base URL of the model server, with or without /v1; URL#MODEL names a model too',
     )
     model: str = setting('', 'name of the model at the server; empty: the one that it serves')
     adapters: str = setting(
@@ -50,8 +51,18 @@ class ChatConfig:
     )
 
     def __post_init__(self) -> None:
-        """Check the settings, and that the URL is one."""
+        """Check the settings, and that the URL is one; take the model's name out of it."""
         check_settings(self)
+        url, has_model, model = self.url.partition('#')
+        if has_model:
+            if not model or self.model not in ('', model):
+                msg = (
+                    f'url is {_without_secrets(self.url)!r} and model {self.model!r}: expected '
+                    'URL#MODEL, or the model alone in `model`'
+                )
+                raise ConfigError(msg)
+            object.__setattr__(self, 'url', url)
+            object.__setattr__(self, 'model', model)
         if not _is_server_url(self.url):
             msg = (
                 f'url is {_without_secrets(self.url)!r}: expected http(s)://HOST:PORT, without a '

@@ -7,7 +7,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.cli.arguments import some_path, some_text
+from embodied_r_ros.cli.arguments import some_count, some_path, some_text
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.resources import shared_path
 from embodied_r_ros.episodes.offline import answer_to_json, ask_about, check_source, see
@@ -29,11 +29,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         '--model',
         type=some_text,
         metavar='DIR_OR_URL',
-        help='folder with a model, or URL of a model server',
+        help='folder with a model, or URL of a model server; URL#MODEL names one of several',
     )
     add('--topic', help='image topic of a bag, where it has several')
     add('--rate', type=float, metavar='HZ', help='images per second of a folder, default 10')
     add('--temperature', type=float, default=0.0, help='0, the default: greedy')
+    add(
+        '--max-tokens',
+        type=some_count,
+        default=ReasonerConfig.max_tokens,
+        metavar='N',
+        help='tokens that reasoning and answer may have (default: %(default)s)',
+    )
     add('--json', action='store_true', help='print one JSON object')
 
 
@@ -43,7 +50,7 @@ def main(args: argparse.Namespace) -> int:
     if problem:
         raise InputError(problem)
     question = Question(args.question, tuple(args.option))
-    config = ReasonerConfig(temperature=args.temperature)
+    config = ReasonerConfig(temperature=args.temperature, max_tokens=args.max_tokens)
     model = args.model or str(shared_path('models', 'nano'))
     check_source(args.source, args.topic, args.rate)
     with served_model(model, _say) as chat:

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 import json
 import math
 from pathlib import Path
+import sys
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.bags.sources import open_source
@@ -24,6 +26,7 @@ from embodied_r_ros.perception.pipeline import (
     vlm_perceiver,
 )
 from embodied_r_ros.serving.profiles import load_profile
+from embodied_r_ros.types.deltas import DeltaKind
 from tqdm import tqdm
 
 if TYPE_CHECKING:
@@ -80,11 +83,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     vlm = parser.add_argument_group('vlm')
     vlm.add_argument('--profile', help='model profile whose perceiver is asked')
-    vlm.add_argument('--url', help='server of a vision-language model')
+    vlm.add_argument('--url', help='server of a vision-language model, or URL#MODEL')
 
 
 def main(args: argparse.Namespace) -> int:
-    """Perceive a source."""
+    """Perceive a source; 1: not one keyframe could be perceived."""
     path = Path(args.source)
     if args.perceiver == 'recorded' or (not args.perceiver and recorded_alone(path)):
         _tell(read_episode(path, 'recorded').deltas, as_json=args.json)
@@ -94,13 +97,23 @@ def main(args: argparse.Namespace) -> int:
     with open_source(args.source, args.topic, args.rate) as source:
         # disable=None: no bar where stderr is not a terminal.
         images = tqdm(source, total=source.length, unit=' images', disable=None)
-        _tell(perceive_images(images, perceiver, keyframing), as_json=args.json)
-    return 0
+        failure = _tell(perceive_images(images, perceiver, keyframing), as_json=args.json)
+    if failure:
+        print(f'embodied-r: failed: {failure}', file=sys.stderr)
+    return 1 if failure else 0
 
 
-def _tell(deltas: Iterable[SemanticDelta], *, as_json: bool) -> None:
+def _tell(deltas: Iterable[SemanticDelta], *, as_json: bool) -> str:
+    """Print deltas; why all of them failed, empty: not all did."""
+    kinds: Counter[DeltaKind] = Counter()
+    error = ''
     for delta in deltas:
         print(json.dumps(delta_to_json(delta)) if as_json else _paragraph(delta), flush=True)
+        kinds[delta.kind] += 1
+        error = error or ' '.join(delta.error.split())
+    if set(kinds) != {DeltaKind.FAILED}:
+        return ''
+    return f'none of {kinds.total()} keyframes could be perceived: {error}'
 
 
 def _perceiver(args: argparse.Namespace) -> Perceiver:

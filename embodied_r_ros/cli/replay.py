@@ -34,7 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action='append',
         required=True,
         metavar='DIR_OR_URL',
-        help='folder with a model, or URL of a model server; repeat to compare several',
+        help='folder with a model, or URL of a model server (URL#MODEL: one of its models); '
+        'repeat to compare several',
     )
     add('--deadline', type=some_seconds, default=120.0, metavar='S', help='time per answer [s]')
     add('--json', action='store_true', help='print one JSON object per question')

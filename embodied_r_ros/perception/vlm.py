@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 import json
+import logging
 import math
 from pathlib import Path
 import re
@@ -14,7 +15,14 @@ import time
 from typing import Any, TYPE_CHECKING, TypeVar
 
 from embodied_r_ros.chat.cache import cache_key, ReplyCache
-from embodied_r_ros.chat.protocol import ChatMessage, ChatRequest, left_s, see_that_it_speaks
+from embodied_r_ros.chat.negotiation import ImagesRefusedError, RefusedError
+from embodied_r_ros.chat.protocol import (
+    ChatMessage,
+    ChatRequest,
+    ending_problem,
+    left_s,
+    see_that_it_speaks,
+)
 from embodied_r_ros.common.errors import (
     CancelledError,
     ConfigError,
@@ -51,9 +59,11 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.chat.protocol import ChatClient
     from embodied_r_ros.keyframes.selector import Keyframe
+    from embodied_r_ros.perception.vlm_reply import SceneReply
     from embodied_r_ros.types.deltas import SemanticDelta
     from embodied_r_ros.types.images import EncodedImage
 
+_log = logging.getLogger(__name__)
 PROMPT_VERSION = 'vlm-1'
 _SYSTEM = (
     'You are the eyes of a robot. Each picture is the first-person view of the camera that it '
@@ -212,6 +222,7 @@ class VlmPerceiver:
         except OSError as error:
             msg = f'cache_dir is {config.cache_dir!r}, which cannot be made: {error}'
             raise ConfigError(msg) from None
+        self._warnings: set[str] = set()
         self._small_image = lru_cache(_SHRUNK_IMAGES)(self._shrink)
 
     def perceive(self, earlier: Keyframe | None, later: Keyframe) -> SemanticDelta:
@@ -220,21 +231,36 @@ class VlmPerceiver:
         model = ModelInfo()
         try:
             model = self._model(end)
-            images = [
-                self._small_image(keyframe.image) for keyframe in (earlier, later) if keyframe
-            ]
-            two_views = earlier is not None
-            messages = vlm.later_prompt(*images) if two_views else vlm.first_prompt(*images)
-            reply = self._reply(
-                messages,
-                scene_schema(two_views=two_views),
-                lambda text: read_scene(text, two_views=two_views),
-                model,
-                end,
-            )
+            try:
+                reply = self._look(earlier, later, model, end)
+            except ImagesRefusedError as error:
+                if earlier is None or not error.limit:
+                    raise
+                self._warn(f'{error}; until then each view is described alone')
+                reply = self._look(None, later, model, end)
         except (ModelError, ImageError) as error:
             return replace(failed_delta(earlier, later, str(error)), model=model)
         return scene_delta(reply, earlier, later, self._config.assumed_hfov_rad, model)
+
+    def _look(
+        self, earlier: Keyframe | None, later: Keyframe, model: ModelInfo, end: float
+    ) -> SceneReply:
+        """What the model says to a pair of keyframes, or to one alone."""
+        images = [self._small_image(keyframe.image) for keyframe in (earlier, later) if keyframe]
+        two_views = earlier is not None
+        return self._reply(
+            vlm.later_prompt(*images) if two_views else vlm.first_prompt(*images),
+            scene_schema(two_views=two_views),
+            lambda text: read_scene(text, two_views=two_views),
+            model,
+            end,
+        )
+
+    def _warn(self, line: str) -> None:
+        """Say something once."""
+        if line not in self._warnings:
+            self._warnings.add(line)
+            _log.warning('%s', line)
 
     def focus(
         self, question: str, options: Sequence[str], keyframe: Keyframe, deadline_s: float
@@ -321,15 +347,17 @@ class VlmPerceiver:
         for attempt in range(self._config.retries + 1):
             if problem is not None and not isinstance(problem, ReplyError):
                 time.sleep(min(self._config.backoff_s * 2 ** (attempt - 1), left_s(end)))
-            text = ''
+            text = ending = ''
             try:
                 for chunk in self._client.stream(request, left_s(end)):
                     text += chunk.text
+                    ending = chunk.ending
                 return text, read(text)
-            except (DeadlineError, CancelledError):
+            except (DeadlineError, CancelledError, RefusedError):
                 raise
             except ReplyError as error:
-                problem = error
+                why = ending_problem(text, ending, request.sampling.max_tokens)
+                problem = ReplyError(why) if why else error
                 repair = vlm.repair_prompt(messages, text, str(error))
                 request = replace(request, messages=repair)
             except ModelError as error:

@@ -57,7 +57,7 @@ STATUSES = {
 DIRECTIONS = {'left': 0.8, 'ahead_left': 0.4, 'ahead': 0.0, 'ahead_right': -0.4, 'right': -0.8}
 HEIGHTS = {'above': 0.5, 'level': 0.0, 'below': -0.5}
 CONFIDENCES = {'low': 0.3, 'medium': 0.6, 'high': 0.9}
-_THOUGHT = re.compile(r'\s*<think>.*?</think>', re.DOTALL)
+_THOUGHT = re.compile(r'(?:\s*<think>.*?</think>)+', re.DOTALL)
 _MAX_MOTIONS, _MAX_ITEMS, _MAX_TEXTS = 4, 12, 4
 _LABEL_CHARS, _TEXT_CHARS, _SUMMARY_CHARS, _FOCUS_CHARS = 60, 60, 300, 500
 
@@ -150,15 +150,24 @@ def read_focus(text: str) -> str:
 def _json_object(text: str) -> dict[str, Any]:
     """The JSON object in a reply, which models like to wrap in a code fence, after thinking."""
     text = text[thinking.end() :] if (thinking := _THOUGHT.match(text)) else text
-    start, end = text.find('{'), text.rfind('}')
-    try:
-        value = json.loads(text[start : end + 1], strict=False)
-    except (ValueError, RecursionError):
-        value = None
-    if start < 0 or not isinstance(value, dict):
+    value = _parse_braces(text)
+    if value is None:
+        # The chat template may have ended the prompt with the opening tag.
+        value = _parse_braces(text.partition('</think>')[2])
+    if value is None:
         msg = f'the reply holds no complete JSON object: {as_data(text[:80])!r}'
         raise ReplyError(msg)
     return value
+
+
+def _parse_braces(text: str) -> dict[str, Any] | None:
+    """The JSON object between the first and the last brace; None: there is none."""
+    start, end = text.find('{'), text.rfind('}')
+    try:
+        value = json.loads(text[start : end + 1], strict=False) if start >= 0 else None
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def _motions(entries: Sequence[Any]) -> tuple[SeenMotion, ...]:

@@ -9,6 +9,7 @@ import re
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.untrusted import as_data
+from embodied_r_ros.reasoning.quantities import quantity_in, unwrap
 from embodied_r_ros.types.answers import AnswerKind
 
 if TYPE_CHECKING:
@@ -18,9 +19,19 @@ if TYPE_CHECKING:
 
 UNKNOWN = 'unknown'
 _TAG = re.compile(r'(</?(?:think|answer)>)')
+_EMPTY_THOUGHT = re.compile(r'\s*<think>\s*</think>\s*(?=<think>)')
 _WELL_FORMED = ['<think>', '</think>', '<answer>', '</answer>']
-_LETTER = re.compile(r'(?:\[\[([A-Za-z])\]\]|([A-Za-z]))')
-_NUMBER = re.compile(r'([-+]?\d+(?:\.\d+)?)\s*(?:[A-Za-z°%]+)?')
+# An option's letter as models write it, and what follows it: 'B', '(B) right', 'Option B: right'.
+_LETTER = re.compile(
+    r'(?:(?:(?:the|my)\s+)?(?:(?:final|correct|right|best)\s+)?(?:answer|option|choice)\b'
+    r'(?:\s+is\b)?\s*:?\s*)*'
+    r'[(\[{"\']*(?P<letter>[A-Z])(?![^\W_])[)\]}"\'.:,;=\s\u2013\u2014\u2192-]*(?P<rest>.*)',
+    re.IGNORECASE | re.DOTALL,
+)
+_LAST_LETTER = re.compile(
+    r'(?P<rest>.*?)(?:\s*,\s*|\s*[(\[])(?P<letter>[A-Z])[)\]]?', re.IGNORECASE | re.DOTALL
+)
+_EMPHASIS = re.compile(r'\*\*|__|`')
 
 
 @dataclass(frozen=True)
@@ -36,6 +47,9 @@ class Completion:
 def parse_completion(text: str) -> Completion:
     """Read a completion.
 
+    Some chat templates end the prompt with `<think>`, so that the completion starts inside the
+    thought; and some begin with an empty thought. Both read as one thought and one answer.
+
     Text after the answer breaks the format but leaves the answer gradable; two answer tags are
     malformed and not gradable, because nothing says which one counts.
 
@@ -44,16 +58,25 @@ def parse_completion(text: str) -> Completion:
     >>> parse_completion('<answer>A</answer><answer>B</answer>').answer is None
     True
     """
+    completion, text = text, _with_tags(text)
     parts = _TAG.split(text)  # text and tags in turn
     well_formed = parts[1::2] == _WELL_FORMED and not ''.join(parts[:8:4] + parts[8:]).strip()
     gradable = text.count('<answer>') == text.count('</answer>') == 1
     thinks, answers = _contents(text, 'think'), _contents(text, 'answer')
     return Completion(
-        text=text,
+        text=completion,
         think=thinks[0].strip() if len(thinks) == 1 else '',
         answer=answers[0].strip() or None if gradable and answers else None,
         well_formed=well_formed,
     )
+
+
+def _with_tags(text: str) -> str:
+    """A completion with the tag that its prompt ended with, and without an empty first thought."""
+    first = _TAG.search(text)
+    text = f'<think>{text}' if first and first[1] == '</think>' else text
+    empty = _EMPTY_THOUGHT.match(text)
+    return text[empty.end() :] if empty else text
 
 
 def _contents(text: str, tag: str) -> list[str]:
@@ -76,36 +99,76 @@ def option_letter(index: int) -> str:
 
 
 def choice_index(answer: str, options: Sequence[str]) -> int | None:
-    """Index of the option that an answer names, by letter or exact text; None: none of them.
+    """Index of the option that an answer names, by letter, text, or both; None: none of them.
 
-    >>> [choice_index(answer, ['left', 'right']) for answer in ('B', 'b', '[[B]]', 'right', 'C')]
-    [1, 1, 1, 1, None]
+    A letter beside the text of another option, and more than one letter, name none.
+
+    >>> [choice_index(answer, ['left', 'right']) for answer in ('B', '(b)', 'B. right', 'Right.')]
+    [1, 1, 1, 1]
+    >>> [choice_index(answer, ['left', 'right']) for answer in ('B. left', 'A or B', 'C')]
+    [None, None, None]
     """
     answer = as_data(answer).strip()
-    match = _LETTER.fullmatch(answer)
-    if match:
-        index = ord((match[1] or match[2]).upper()) - ord('A')
-        if index < len(options):
+    texts = [as_data(option).strip() for option in options]  # as the prompt shows them
+    bare = unwrap(answer)
+    if len(bare) == 1 and bare.isascii() and bare.isalpha():
+        index = ord(bare.upper()) - ord('A')
+        if index < len(texts):
             return index
-    # As the prompt shows them.
-    texts = [as_data(option).strip() for option in options]
-    return texts.index(answer) if answer in texts else None
+    if answer in texts:
+        return texts.index(answer)
+    own = _only(_plain(answer), list(map(_plain, texts)))
+    if own is None:
+        own = _only(_plain(answer), [_without_letter(i, text) for i, text in enumerate(texts)])
+    return _lettered_index(bare, texts) if own is None else own
+
+
+def _lettered_index(answer: str, texts: Sequence[str]) -> int | None:
+    """Index of the option that an answer names by its letter, with its text or without."""
+    answer = _EMPHASIS.sub('', answer)
+    for match in filter(None, (_LETTER.fullmatch(answer), _LAST_LETTER.fullmatch(answer))):
+        index = ord(match['letter'].upper()) - ord('A')
+        if index < len(texts):
+            own = {'', _plain(texts[index]), _without_letter(index, texts[index])}
+            if _plain(match['rest']) in own:
+                return index
+    return None
+
+
+def _only(text: str, texts: list[str]) -> int | None:
+    return texts.index(text) if texts.count(text) == 1 else None
+
+
+def _plain(text: str) -> str:
+    """A text without what differs in writing alone: case, marks around it, a last full stop."""
+    return ' '.join(unwrap(text).casefold().split())
+
+
+def _without_letter(index: int, text: str) -> str:
+    """The plain text of an option that brings its own letter, such as 'B. right'."""
+    match = _LETTER.fullmatch(text)
+    has_own = match and match['rest'] and match['letter'].upper() == option_letter(index)
+    return _plain(match['rest']) if match and has_own else _plain(text)
 
 
 def is_unknown(answer: str) -> bool:
     """Tell whether an answer says that the question cannot be answered."""
-    return answer.strip().casefold() == UNKNOWN
+    return _plain(answer) == UNKNOWN
+
+
+def is_same_text(answer: str, solution: str) -> bool:
+    """Tell whether two free texts differ in writing alone: case, marks around, a full stop."""
+    return _plain(answer) == _plain(solution)
 
 
 def number_in(answer: str) -> float | None:
     """The number that an answer is, with or without a unit; None: it is not a number.
 
-    >>> [number_in(answer) for answer in ('2.5 m', '-30°', 'about 3', '1e999')]
-    [2.5, -30.0, None, None]
+    >>> [number_in(answer) for answer in ('2.5 m', '-30°', 'about 3', '2-4', '1e999')]
+    [2.5, -30.0, 3.0, None, None]
     """
-    match = _NUMBER.fullmatch(answer.strip())
-    value = float(match[1]) if match else math.nan
-    return value if math.isfinite(value) else None
+    quantity = quantity_in(answer)
+    return quantity.value if quantity else None
 
 
 def read_answer(
@@ -147,7 +210,7 @@ def option_confidence(
         options: The options.
         chosen: Index of the chosen option; negative: none.
     """
-    position = _first_of_answer(tokens)
+    position = _first_of_answer(tokens, [as_data(option).strip() for option in options])
     if position is None or chosen < 0:
         return math.nan
     shares = [0.0] * len(options)
@@ -164,11 +227,19 @@ def option_confidence(
     return shares[chosen] / total if shares[chosen] > 0 else math.nan
 
 
-def _first_of_answer(tokens: Sequence[TokenAlternatives]) -> int | None:
-    """Position of the first token with content after the answer tag."""
+def _first_of_answer(tokens: Sequence[TokenAlternatives], texts: Sequence[str]) -> int | None:
+    """Position of the first token with content after the answer tag.
+
+    A bracket or another mark in front of a letter is no content, unless an option begins so.
+    """
     text = ''
     for position, token in enumerate(tokens):
-        if _ANSWER_TAG in text and token.token.strip() and not text.split(_ANSWER_TAG)[1].strip():
+        said = text.split(_ANSWER_TAG)[1] if _ANSWER_TAG in text else None
+        piece = as_data(token.token).strip()
+        is_mark = not any(map(str.isalnum, piece)) and not any(
+            option.startswith(piece) for option in texts
+        )
+        if said is not None and not is_mark and not any(map(str.isalnum, said)):
             return position
         text += token.token
     return None
@@ -178,12 +249,13 @@ def _option_of(token: str, options: Sequence[str]) -> int | None:
     piece = as_data(token).strip()
     if not piece:
         return None
+    bare = piece.lstrip('([{*"\'`')
     # Answer text is compared first: a model that writes texts may begin one with 'a'.
     texts = [as_data(option).strip() for option in options]  # as the prompt shows them
     matches = [index for index, text in enumerate(texts) if text.startswith(piece)]
     letters = [option_letter(index) for index in range(len(options))]
-    if piece.upper() in letters and not matches:
-        return choice_index(piece, options)
+    if bare.upper() in letters and not matches:
+        return letters.index(bare.upper())
     if len(matches) == 1:
         return matches[0]
     return letters.index(piece) if piece in letters else None

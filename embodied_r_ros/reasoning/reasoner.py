@@ -14,6 +14,7 @@ from embodied_r_ros.chat.fallback import Fallback, FallbackConfig, FallbackStep,
 from embodied_r_ros.chat.protocol import (
     ChatClient,
     ChatRequest,
+    ending_problem,
     left_s,
     NO_TIME,
     see_that_it_speaks,
@@ -58,6 +59,7 @@ class _Generation:
     text: str = ''
     tokens: list[TokenAlternatives] = field(default_factory=list)
     first_token_ns: int = 0
+    ending: str = ''  # why it ended, where that is not as usual
 
 
 @dataclass
@@ -258,18 +260,23 @@ class Reasoner:
             generation.first_token_ns = generation.first_token_ns or time.monotonic_ns()
             generation.text += chunk.text
             generation.tokens += chunk.tokens
+            generation.ending = chunk.ending
             phase = Phase.ANSWER if '<answer>' in generation.text else Phase.THINK
-            pending.listener(phase, chunk.text)
+            if chunk.text:
+                pending.listener(phase, chunk.text)
 
     def _read(self, draft: Answer, generation: _Generation, freshness: Freshness) -> Answer:
         completion = parse_completion(generation.text)
         draft = replace(draft, think=completion.think)
         read = read_answer(completion, draft.options)
         if read is None:
-            message = (
-                f'the completion is not <think>…</think><answer>…</answer> with an answer to the '
-                f'question: it ends with {generation.text[-80:]!r}'
+            limit = draft.sampling.max_tokens
+            message = ending_problem(generation.text, generation.ending, limit) or (
+                'the completion is not <think>…</think><answer>…</answer> with an answer to the '
+                'question'
             )
+            if generation.text.strip():
+                message += f': it ends with {generation.text[-80:]!r}'
             raise Refusal(RefusalCode.FORMAT, message, draft)
         kind, index, text = read
         number = number_in(text) if kind is AnswerKind.NUMBER else None

@@ -81,6 +81,44 @@ def test_answer_that_breaks_the_format_is_a_failure(
 
 
 @pytest.mark.parametrize(
+    ('script', 'message'),
+    [
+        (Script(('<think>It is',), finish='length'), 'limit of 77 tokens: raise max_tokens'),
+        (Script(('<think>It is',), finish='content_filter'), 'a content filter of the server'),
+        (Script(()), 'the model said nothing'),
+    ],
+)
+def test_reply_that_ended_early_says_why(
+    server: ChatServer,
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    script: Script,
+    message: str,
+) -> None:
+    server.default = script
+    assert ask(server, folder, '--max-tokens', '77') == 1
+    assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_answer_that_was_complete_at_the_limit_is_one(
+    server: ChatServer, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.default = Script((RIGHT,), finish='length')
+    assert ask(server, folder) == 0
+    assert capsys.readouterr().out == 'B\n'
+
+
+def test_url_may_name_one_of_several_models(
+    server: ChatServer, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.models = [{'id': 'small'}, {'id': 'large'}]
+    assert main(['ask', str(folder), 'Where?', '--model', f'{server.url}#large']) == 0
+    assert server.requests[-1].body['model'] == 'large'
+    assert main(['ask', str(folder), 'Where?', '--model', f'{server.url}#huge']) == 2
+    assert "serves small, large, not 'huge'" in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
     ('arguments', 'message'),
     [
         (['nothing.mp4', 'Where?'], 'nothing.mp4 does not exist'),

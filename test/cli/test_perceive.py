@@ -9,6 +9,7 @@ import cv2
 from embodied_r_ros.cli.main import main
 import pytest
 
+from test.chat_server import ChatServer, RecordedRequest, Script
 from test.raycast_room import pose_at, Room, Solid
 
 if TYPE_CHECKING:
@@ -110,3 +111,47 @@ def test_a_profile_without_a_perceiver_is_refused(
 ) -> None:
     message = error_of(capsys, folder, '--perceiver', 'vlm', '--profile', 'embedded')
     assert 'has no perceiver' in message
+
+
+def scene_reply(request: RecordedRequest) -> Script:
+    """What a model says to one view or to two."""
+    reply = {'summary': 'A ball ahead.', 'items': [], 'visible_text': []}
+    if len(request.images) > 1:
+        reply['motions'] = [{'kind': 'rotate_left', 'amount': 'moderate'}]
+    return Script((json.dumps(reply),))
+
+
+def test_server_without_vision_is_one_line_and_exit_code_1(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def blind(request: RecordedRequest) -> Script:
+        return Script(status=400, body='not a multimodal model') if request.images else Script()
+
+    with ChatServer(blind, models=[{'id': 'scripted'}]) as server:
+        arguments = ['--perceiver', 'vlm', '--url', server.url, '--json']
+        assert main(['perceive', str(folder), *arguments]) == 1
+        assert sum(bool(request.images) for request in server.requests) <= 2  # at a time
+    out, err = capsys.readouterr()
+    assert {json.loads(line)['kind'] for line in out.splitlines()} == {'FAILED'}
+    assert err.startswith('embodied-r: failed: none of 2 keyframes could be perceived: ')
+    assert 'has no vision' in err
+    assert err.count('\n') == 1
+
+
+def test_views_are_described_alone_where_a_server_takes_one_image(
+    folder: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    def near(request: RecordedRequest) -> Script:
+        body = 'At most 1 image(s) may be provided in one prompt.'
+        many = len(request.images) > 1
+        return Script(status=400, body=body) if many else scene_reply(request)
+
+    with ChatServer(near, models=[{'id': 'scripted'}]) as server:
+        arguments = ['--perceiver', 'vlm', '--url', f'{server.url}#scripted', '--json']
+        assert main(['perceive', str(folder), *arguments, '--max-interval', '0.1']) == 0
+        assert sum(len(request.images) > 1 for request in server.requests) <= 2  # at a time
+    deltas = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [delta['kind'] for delta in deltas] == ['FIRST', 'CHANGE', 'CHANGE']
+    assert {delta['action'] for delta in deltas[1:]} == {'cannot tell'}
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert '--limit-mm-per-prompt' in line

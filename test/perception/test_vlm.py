@@ -261,7 +261,14 @@ class TestFailure:
 
     @pytest.mark.parametrize(
         'frame',
-        ['```json\n{}\n```', 'Here it is: {}', '[{}]', '<think>Is {{"a": 1}} it?</think>{}'],
+        [
+            '```json\n{}\n```',
+            'Here it is: {}',
+            '[{}]',
+            '<think>Is {{"a": 1}} it?</think>{}',
+            'Is {{"a": 1}} it?</think>{}',
+            '<think></think>\n<think>Is {{ it?</think>{}',
+        ],
     )
     def test_reply_may_be_wrapped(self, server: ChatServer, frame: str) -> None:
         server.play(Script((frame.format(json.dumps(LATER)),)))

@@ -34,6 +34,18 @@ def test_options_are_compared_as_the_prompt_shows_them() -> None:
     assert option_confidence(said, ['<1 m', 'more'], 0) == pytest.approx(2 / 3)
 
 
+@pytest.mark.parametrize('marks', [('(',), ('**',), ('**', '(')])
+def test_marks_before_a_letter_are_no_answer(marks: tuple[str, ...]) -> None:
+    *before, letter = tokens('B', B=0.6, A=0.2)
+    wrapped = [*before, *(TokenAlternatives(mark, 0.0, ((mark, 0.0),)) for mark in marks), letter]
+    assert option_confidence(wrapped, ['left', 'right'], 1) == pytest.approx(0.75)
+
+
+def test_mark_may_be_part_of_the_token() -> None:
+    said = tokens('(B', **{'(B': 0.6, '(A': 0.2})
+    assert option_confidence(said, ['left', 'right'], 1) == pytest.approx(0.75)
+
+
 def test_token_that_begins_two_options_tells_nothing() -> None:
     said = tokens('red', red=0.9, B=0.05)
     assert math.isnan(option_confidence(said, ['red ball', 'red box'], 0))

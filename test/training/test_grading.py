@@ -61,3 +61,37 @@ def test_what_cannot_be_graded_is_none(text: str) -> None:
 def test_mean_relative_accuracy(value: float | None, truth: float, expected: float) -> None:
     # |9 - 10| / 10 = 0.1 is within 1 - c for c = 0.50 … 0.90: nine of ten thresholds.
     assert relative_accuracy(value, truth) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ('question', 'solution', 'answer', 'accuracy'),
+    [
+        ('How far?', '3 m', '3 cm', 0.0),
+        ('How far?', '3 m', '300 cm', 1.0),
+        ('How far?', '3 m', '3', 1.0),
+        ('How far?', '3', '3 meters away', 1.0),
+        ('How far, in meters?', '3', '300 cm', 1.0),
+        ('How far, in meters?', '3', '3 cm', 0.0),
+        ('How far?', '3 m', '0.003 km', 1.0),
+        ('How far?', '1 m', '3.28 ft', 1.0),
+        ('How wide?', '5 ft 3 in', '1.6 m', 1.0),
+        ('How large is it, in square meters?', '14.5', '14.5 square meters', 1.0),
+        ('How large is it?', '14.5 square meters', '14.5 meters', 0.0),
+        ('How large is it?', '14.5 m²', '145000 cm^2', 1.0),
+        ('Which angle, in degrees?', '-90', '\u22121.5708 rad', 1.0),
+        ('Which angle?', '90 degrees', '90 m', 0.0),
+        ('Which share?', '0.5', '50 %', 1.0),
+        ('Which share?', '50 %', '50', 1.0),
+        ('How fast?', '1 m/s', '3.6 km/h', 1.0),
+        ('How many?', '4 chairs', '4', 1.0),
+        ('How many?', '1234', '1,234', 1.0),
+        ('How far?', '10', '15', 0.1),
+        ('How far?', '3', '2-4', 0.0),
+        ('What is it?', 'a chair', 'A chair.', 1.0),
+    ],
+)
+def test_number_is_graded_with_its_unit(
+    question: str, solution: str, answer: str, accuracy: float
+) -> None:
+    row = replace(NUMBER, question=question, solution=solution)
+    assert grade(row, said(answer)).accuracy == pytest.approx(accuracy)

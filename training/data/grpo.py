@@ -15,6 +15,7 @@ from training.data.samples import taught
 from training.data.selection import AskingArguments, rows_of_kinds
 from training.data.vision import has_image, image_dataset, image_file, image_prompt
 from training.eval.generation import chat_text, prompt_messages
+from training.run.templates import fit_messages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,7 +77,7 @@ def examples(arguments: GrpoArguments, split: str, tokenizer: Any) -> Iterator[d
             continue
         own = samples[row.id]['completions'] if samples else []
         yield {
-            'prompt': prompt_messages(prompt),
+            'prompt': fit_messages(tokenizer, prompt_messages(prompt)),
             'question': row.question,
             'options': list(row.options),
             'solution': row.solution,

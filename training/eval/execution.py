@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.reasoning.completions import parse_completion, UNKNOWN
+from embodied_r_ros.reasoning.completions import number_in, parse_completion, UNKNOWN
 
 from training.data.arm_reader import cm_of
 from training.data.arm_traces import closest, likest, movement_words
@@ -60,8 +60,9 @@ def executed_consistency(asked: Asked, text: str) -> float | None:
     conclusion = executed_conclusion(completion.think, asked.options)
     if completion.answer is None or conclusion is None:
         return None
-    answer = named_answer(asked, completion.answer)
-    return float(named_answer(asked, conclusion) == answer)
+    answer, followed = (named_answer(asked, text) for text in (completion.answer, conclusion))
+    same_number = number_in(answer) is not None and number_in(answer) == number_in(followed)
+    return float(answer == followed or same_number)
 
 
 def _degrees(match: re.Match[str]) -> int:

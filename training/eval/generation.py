@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple
+from functools import lru_cache
 from io import BytesIO
 import sys
 from typing import Any, TYPE_CHECKING
@@ -25,6 +26,7 @@ from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
 from training.data.vision import load_processor
 from training.run.models import base_folder, is_url, is_vision_model, model_folder, SAFELY
+from training.run.templates import render
 from training.tiny.model import load_tokenizer
 from training.tiny.shared_prefix import share_prefixes
 
@@ -106,11 +108,16 @@ def server_identity(client: HttpChatClient, url: str) -> str:
     info = client.info(_INFO_S)
     if info.digest:
         return info.digest
+    _say_weights_are_unknown(url, info.name)
+    return f'{url} {info.name} {info.adapter}'
+
+
+@lru_cache(maxsize=16)  # once for each server
+def _say_weights_are_unknown(url: str, name: str) -> None:
     sys.stderr.write(
         f'{url} does not tell which weights it serves: what it says is kept under the name '
-        f'{info.name!r}; name another cache when the weights change\n'
+        f'{name!r}; name another cache when the weights change\n'
     )
-    return f'{url} {info.name} {info.adapter}'
 
 
 def _from_server(url: str, prompts: Sequence[Prompt], sampling: Sampling, keep: Keep) -> None:
@@ -227,11 +234,14 @@ def _messages_in_parts(prompt: Prompt) -> list[dict[str, Any]]:
 
 
 def chat_text(reader: Any, prompt: Prompt) -> str:
-    """The text of a prompt that the model reads, up to where its reply begins."""
+    """The text of a prompt that the model reads, up to where its reply begins.
+
+    Raises:
+        InputError: It has no chat template, or one that fails.
+    """
     in_parts = hasattr(reader, 'image_processor')
     messages = _messages_in_parts(prompt) if in_parts else prompt_messages(prompt)
-    text: str = reader.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    return text
+    return render(reader, messages)
 
 
 @torch.inference_mode()

@@ -9,12 +9,14 @@ from typing import Protocol, TYPE_CHECKING
 from embodied_r_ros.reasoning.completions import (
     choice_index,
     Completion,
+    is_same_text,
     is_unknown,
     number_in,
     option_letter,
     parse_completion,
     UNKNOWN,
 )
+from embodied_r_ros.reasoning.quantities import compared_values, quantity_in, unit_in
 
 from training.data.arm_reader import position_in
 from training.judge.cases import JudgeCase
@@ -171,10 +173,18 @@ def _accuracy(asked: Asked, answer: str) -> float | None:
     place = position_in(asked.solution)
     if place:
         return position_accuracy(position_in(answer), place)
-    truth = number_in(asked.solution)
-    if truth is not None:
-        return relative_accuracy(number_in(answer), truth)
-    return None
+    if number_in(asked.solution) is not None:
+        return number_accuracy(asked, answer)
+    return 1.0 if is_same_text(answer, asked.solution) else None
+
+
+def number_accuracy(asked: Asked, answer: str) -> float:
+    """Mean relative accuracy of a number with its unit; 0 where the dimensions differ."""
+    value, truth = quantity_in(answer), quantity_in(asked.solution)
+    if value is None or truth is None:
+        return 0.0
+    values = compared_values(value, truth, unit_in(asked.question))
+    return relative_accuracy(*values) if values else 0.0
 
 
 def position_accuracy(value: Position | None, truth: Position) -> float:

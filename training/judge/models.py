@@ -18,6 +18,7 @@ import torch
 from training.eval.generation import load_model, model_identity
 from training.judge.cases import judge_messages, Panel, said_text
 from training.run.models import is_url, model_folder
+from training.run.templates import render
 
 if TYPE_CHECKING:
     import argparse
@@ -61,10 +62,7 @@ class FolderJudge:
         return [verdicts[case] for case in cases]
 
     def _text(self, case: JudgeCase) -> str:
-        text: str = self._tokenizer.apply_chat_template(
-            judge_messages(case), tokenize=False, add_generation_prompt=True
-        )
-        return text
+        return render(self._tokenizer, judge_messages(case))
 
     def _tokens(self, texts: Sequence[str], padding_side: str) -> tuple[Tensor, Tensor]:
         batch = self._tokenizer(

@@ -26,6 +26,7 @@ from training.judge.data import COLOURS_RENAMED, samples
 from training.run.command import run_recipe
 from training.run.manifest import checkpoint_of, manifest_of
 from training.run.models import model_folder, SAFELY
+from training.run.templates import fit_examples
 from training.tiny.model import load_tokenizer, muon
 
 if TYPE_CHECKING:
@@ -109,8 +110,8 @@ def train(arguments: JudgeArguments, config: SFTConfig) -> None:
     trainer = SFTTrainer(
         model=model,
         args=config,
-        train_dataset=train_set,
-        eval_dataset=validation if len(validation) else None,
+        train_dataset=fit_examples(train_set, tokenizer),
+        eval_dataset=fit_examples(validation, tokenizer) if len(validation) else None,
         processing_class=tokenizer,
         optimizers=(muon(model, config) if arguments.muon else None, None),
     )

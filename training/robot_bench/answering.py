@@ -141,11 +141,10 @@ def server_client(name: str, token_variable: str) -> HttpChatClient:
     Raises:
         InputError: It is no URL, or the token cannot be used.
     """
-    url, _, model = name.partition('#')
-    if not is_url(url):
+    if not is_url(name):
         msg = f'{name!r}: expected the URL of a model server, such as http://127.0.0.1:8100'
         raise InputError(msg)
-    return HttpChatClient(ChatConfig(url=url, model=model, token_variable=token_variable))
+    return HttpChatClient(ChatConfig(url=name, token_variable=token_variable))
 
 
 def each(function: Callable[[Given], Got], things: Sequence[Given], who: str) -> list[Got]:
