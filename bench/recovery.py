@@ -4,8 +4,8 @@
 All nodes of the launch file, the server of the shipped model and a 30 Hz camera run, and what
 ends is started again as `use_respawn:=true` does it. Each node and the model server are killed
 (SIGKILL), and the camera is unplugged for a while. Measured from the fault, or for the camera from
-its return, until all nodes are active and an answer of the primary model is FRESH by an image taken
-since.
+its return, until all nodes are active and an answer of the primary model is FRESH by an image
+taken since.
 """
 
 from __future__ import annotations
