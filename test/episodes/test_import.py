@@ -369,4 +369,4 @@ def test_other_versions_are_refused(tmp_path: Path, capsys: pytest.CaptureFixtur
     file = tmp_path / 'set' / 'meta' / 'info.json'
     file.write_text(file.read_text().replace('v2.1', 'v1.6'))
     assert run(tmp_path / 'set', tmp_path, '')[0] == 2
-    assert 'of v1.6: expected v2.1 or v3.0' in capsys.readouterr().err
+    assert 'of v1.6: expected v2.0, v2.1 or v3.0' in capsys.readouterr().err
