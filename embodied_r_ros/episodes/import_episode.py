@@ -130,7 +130,7 @@ def _stamps_ns(episode: SourceEpisode) -> NDArray[np.int64]:
     if not is_stamp.all():
         row = int(np.argmin(is_stamp))
         msg = (
-            f'{place.of(episode.clock, row)} is {seconds[row]}: expected seconds from 0 to '
+            f'{place.of(episode.clock, row)} is {seconds[row]:g}: expected seconds from 0 to '
             f'{_MAX_SECONDS}'
         )
         raise InputError(msg)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 import json
 import re
-from typing import Any, NoReturn, TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.episodes.import_parquet import ParquetFile
@@ -41,7 +41,7 @@ class MetadataRow:
         """
         value = self._values.get(name)
         if type(value) is not int or not low <= value <= _MAX_COUNT:
-            self._refuse(name, value, f'a whole number from {low} to {_MAX_COUNT}')
+            raise self._error(name, value, f'a whole number from {low} to {_MAX_COUNT}')
         return value
 
     def number(self, name: str, most: float) -> float:
@@ -53,7 +53,7 @@ class MetadataRow:
         value = self._values.get(name)
         if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= most:
             return float(value)
-        self._refuse(name, value, f'a number from 0 to {most:g}')
+        raise self._error(name, value, f'a number from 0 to {most:g}')
 
     def text(self, name: str) -> str:
         """A text that is not empty.
@@ -63,7 +63,7 @@ class MetadataRow:
         """
         value = self._values.get(name)
         if not isinstance(value, str) or not value:
-            self._refuse(name, value, 'a text')
+            raise self._error(name, value, 'a text')
         return value
 
     def mapping(self, name: str) -> dict[str, dict[str, Any]]:
@@ -74,7 +74,7 @@ class MetadataRow:
         """
         value = self._values.get(name)
         if not isinstance(value, dict) or not all(isinstance(v, dict) for v in value.values()):
-            self._refuse(name, value, 'names, and what each is')
+            raise self._error(name, value, 'names, and what each is')
         return value
 
     def task(self) -> str:
@@ -83,20 +83,20 @@ class MetadataRow:
         Raises:
             InputError: They are no texts.
         """
-        values = self._values.get('tasks') or []
+        name = 'tasks'
+        values = self._values.get(name) or []
         if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-            self._refuse('tasks', values, 'a list of texts')
+            raise self._error(name, values, 'a list of texts')
         return str(values[0]) if values else ''
 
     def has(self, name: str) -> bool:
         """Tell whether it has a value."""
         return self._values.get(name) is not None
 
-    def _refuse(self, name: str, value: Any, expected: str) -> NoReturn:
+    def _error(self, name: str, value: Any, expected: str) -> InputError:
         is_missing = value is None and name not in self._values
         what = 'is missing' if is_missing else f'is {short_text(value)}'
-        msg = f'{self._where}: column {name!r} {what}: expected {expected}'
-        raise InputError(msg)
+        return InputError(f'{self._where}: column {name!r} {what}: expected {expected}')
 
 
 @dataclass(frozen=True)
