@@ -19,7 +19,7 @@ from embodied_r_ros.episodes.demonstration_writer import (
 )
 from embodied_r_ros.types.episodes import EpisodeOutcome
 from embodied_r_ros.types.geometry import Pose
-from embodied_r_ros.types.images import decode_image, encode_image
+from embodied_r_ros.types.images import decode_image, encode_image, image_format
 from embodied_r_ros.types.units import NS_PER_S
 import numpy as np
 
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _MAX_SECONDS = 2**31 - 2  # stamps of ROS have no more
+_IMAGE_ENDS = {'png': b'IEND', 'jpeg': b'\xff\xd9'}
+_TAIL_BYTES = 4096  # some cameras pad their images
 _MAX_NUMBER = 1e9  # no joint, position or encoder gets there
 
 
@@ -279,6 +281,26 @@ def _pose(xyz: NDArray[np.float64], turn: NDArray[np.float64], frame_id: str) ->
     x, y, z = (float(value) for value in xyz)
     a, b, c, d = turn.tolist() or (0.0,) * 4
     return Pose((x, y, z), (a, b, c, d), frame_id)
+
+
+def check_source_image(data: bytes, where: str) -> None:
+    """See that bytes are a whole PNG or JPEG, without decoding it.
+
+    Args:
+        data: The bytes.
+        where: What they are, for messages.
+
+    Raises:
+        InputError: They are not.
+    """
+    kind = image_format(data)
+    if kind is None:
+        what = f'begins with {data[:8]!r}' if data else 'is empty'
+        msg = f'{where} {what}: expected a PNG or JPEG image'
+        raise InputError(msg)
+    if _IMAGE_ENDS[kind] not in data[-_TAIL_BYTES:]:
+        msg = f'{where} is cut off: {len(data)} bytes of {kind} without their end'
+        raise InputError(msg)
 
 
 def decode_source_image(data: bytes, where: str) -> NDArray[np.uint8]:

@@ -10,6 +10,7 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.episodes.import_episode import (
     check_columns,
+    check_source_image,
     decode_source_image,
     SourceEpisode,
     SourcePlace,
@@ -22,7 +23,6 @@ from embodied_r_ros.episodes.import_lerobot_metadata import (
 )
 from embodied_r_ros.episodes.import_parquet import ParquetFile
 from embodied_r_ros.episodes.import_video import VideoFrames
-from embodied_r_ros.types.images import image_format
 import numpy as np
 
 if TYPE_CHECKING:
@@ -260,13 +260,13 @@ class _TableImages:
     def _encoded(self, row: int, cell: Any) -> bytes:
         where = self.place.of(self.cells.column, row)
         parts = cell if isinstance(cell, dict) else {'bytes': cell}
-        data, path = parts.get('bytes'), parts.get('path')
+        data, path = parts.get('bytes') or b'', parts.get('path')
         if not data and isinstance(path, str) and path:
             data = self._file(path, where)
-        if not isinstance(data, bytes) or image_format(data) is None:
-            what = short_text(data) if data else 'empty'
-            msg = f'{where} is {what}: expected bytes of a PNG or JPEG image, or a path of one'
+        if not isinstance(data, bytes):
+            msg = f'{where} is {short_text(data)}: expected bytes of an image, or a path of one'
             raise InputError(msg)
+        check_source_image(data, where)
         return data
 
     def _file(self, name: str, where: str) -> bytes:

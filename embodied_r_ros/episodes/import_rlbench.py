@@ -16,11 +16,11 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.episodes.import_episode import (
     check_columns,
+    check_source_image,
     decode_source_image,
     SourceEpisode,
     SourcePlace,
 )
-from embodied_r_ros.types.images import image_format
 import numpy as np
 
 if TYPE_CHECKING:
@@ -104,9 +104,7 @@ class _Images:
     def check(self) -> None:
         files = self._files()
         for file in files.values():
-            if image_format(self._read(file)) is None:
-                msg = f'{file} is no PNG or JPEG image'
-                raise InputError(msg)
+            check_source_image(self._read(file), str(file))
 
     def read(self) -> Iterator[NDArray[np.uint8]]:
         for file in self._files().values():

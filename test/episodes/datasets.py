@@ -111,12 +111,13 @@ def lerobot_v2(root: Path, dtype: str = 'image', version: str = 'v2.1') -> None:
             video(root / 'videos' / 'chunk-000' / CAMERA / f'{name}.mp4', [number])
 
 
-def lerobot_v3(root: Path) -> None:
+def lerobot_v3(root: Path, dtype: str = 'video') -> None:
     pyarrow = pytest.importorskip('pyarrow')
-    info(root, 'v3.0', 'video', 'data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet')
+    info(root, 'v3.0', dtype, 'data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet')
     episodes = list(range(len(ROWS)))
-    write(root / 'data/chunk-000/file-000.parquet', table(episodes, images=False))
-    video(root / 'videos' / CAMERA / 'chunk-000' / 'file-000.mp4', episodes)
+    write(root / 'data/chunk-000/file-000.parquet', table(episodes, images=dtype == 'image'))
+    if dtype == 'video':
+        video(root / 'videos' / CAMERA / 'chunk-000' / 'file-000.mp4', episodes)
     key = f'videos/{CAMERA}'
     ends = [sum(ROWS[: number + 1]) / FPS for number in episodes]
     columns = {

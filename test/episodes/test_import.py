@@ -31,8 +31,9 @@ def test_lerobot_with_a_file_for_each_episode_is_imported(
     assert [shown.task for shown in check(bags)] == ['task 0', 'task 1']
 
 
-def test_lerobot_with_several_episodes_in_a_video_is_imported(tmp_path: Path) -> None:
-    lerobot_v3(tmp_path / 'set')
+@pytest.mark.parametrize('dtype', ['image', 'video'])
+def test_lerobot_with_several_episodes_in_a_file_is_imported(tmp_path: Path, dtype: str) -> None:
+    lerobot_v3(tmp_path / 'set', dtype)
     code, bags = run(tmp_path / 'set', tmp_path, f'image: {CAMERA}')
     assert code == 0
     assert [shown.task for shown in check(bags)] == ['task 0', 'task 1']
