@@ -85,7 +85,7 @@ class LeRobotDataset:
     def notes(self) -> Iterator[str]:
         """What there is that no metadata lists, once each episode was read."""
         listed = {entry.data for entry in self._entries.values()}
-        files = sorted(set((self._root.resolve() / 'data').rglob('*.parquet')) - listed)
+        files = sorted(set((self._root.absolute() / 'data').rglob('*.parquet')) - listed)
         if files:
             names = f'{files[0].name}, …' if len(files) > 1 else files[0].name
             yield f'{len(files)} files that the metadata do not list ({names}): left out'

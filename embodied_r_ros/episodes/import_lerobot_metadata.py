@@ -6,6 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 import json
+import os
+from pathlib import Path
 import re
 from typing import Any, TYPE_CHECKING
 
@@ -14,7 +16,6 @@ from embodied_r_ros.episodes.import_parquet import ParquetFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 VERSIONS = ('v2.0', 'v2.1', 'v3.0')
 EPISODE_COLUMN = 'episode_index'
@@ -244,14 +245,18 @@ def file_inside(root: Path, name: str | Path, source: str) -> Path:
     Raises:
         InputError: It is outside of the dataset, or no name of a file.
     """
-    try:
-        path = (root / name).resolve()
-    except (OSError, ValueError, RuntimeError) as error:
-        msg = f'{source} names {short_text(str(name))}, which is no file: {error}'
-        raise InputError(msg) from None
-    if not path.is_relative_to(root.resolve()):
+    # Links may lead out of the folder, as those in the cache of Hugging Face do.
+    folder, path = (Path(os.path.normpath(root.absolute() / part)) for part in ('', name))
+    if not path.is_relative_to(folder):
         msg = f'{source} names {path}, outside of the dataset'
         raise InputError(msg)
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, ValueError) as error:  # too long, or with a null character
+        msg = f'{source} names {short_text(str(name))}, which is no file: {error}'
+        raise InputError(' '.join(msg.split())) from None
     return path
 
 

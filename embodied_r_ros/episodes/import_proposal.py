@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any, TYPE_CHECKING
 
@@ -88,7 +89,8 @@ def _columns(root: Path) -> tuple[dict[str, list[str]], list[str]]:
         folder = episode_folders(root)[0]
         _, arrays = read_arrays(folder)
         cameras = sorted(path.name for path in folder.iterdir() if path.name.endswith('_rgb'))
-        return {name: _numbered(name, np.shape(rows[0])) for name, rows in arrays.items()}, cameras
+        numbers = {name: rows for name, rows in arrays.items() if len(rows)}
+        return {name: _numbered(name, _shape(rows[0])) for name, rows in numbers.items()}, cameras
     features = read_info(root).mapping('features')
     columns, cameras = {}, []
     for name, feature in features.items():
@@ -114,6 +116,10 @@ def _names(column: str, feature: dict[str, Any]) -> list[str]:
     return numbered
 
 
+def _shape(row: Any) -> tuple[int, ...]:
+    return np.shape(row) if isinstance(row, np.ndarray) else (len(row),) * isinstance(row, list)
+
+
 def _numbered(column: str, shape: Any) -> list[str]:
-    count = int(np.prod(shape, dtype=np.int64)) if len(shape) else 1
+    count = math.prod(shape)
     return [f'{column.rpartition(".")[2]}_{at}' for at in range(min(max(count, 0), 1000))]

@@ -115,6 +115,8 @@ def change_info(root: Path, **values: Any) -> None:
         ({'data_path': 'data/{episode_index.real}.parquet'}, 'data_path is'),
         ({'data_path': 'data/{0}.parquet'}, 'data_path is'),
         ({'data_path': 'data/\0.parquet'}, 'which is no file'),
+        ({'data_path': 'x' * 3000}, 'which is no file'),
+        ({'data_path': '/etc/{episode_index}'}, 'outside of the dataset'),
         ({'chunks_size': 0}, "'chunks_size' is 0"),
         ({'chunks_size': None}, "'chunks_size' is missing"),
         ({'total_episodes': 3}, 'lists 2 episodes, and total_episodes'),
@@ -322,6 +324,17 @@ def test_an_episode_whose_files_are_absent_is_counted(
     lines = capsys.readouterr().err.splitlines()
     assert any('1 episodes are listed' in line and 'episode_000000' in line for line in lines)
     assert lines[-1].startswith('1 of 2 episodes are bags')
+
+
+def test_files_may_be_links_that_lead_elsewhere(tmp_path: Path) -> None:
+    root = tmp_path / 'set'
+    lerobot_v2(root, 'video')
+    for number, name in enumerate((FILE_OF.format(0), VIDEO_OF.format(1))):
+        (root / name).rename(tmp_path / f'blob{number}')
+        (root / name).symlink_to(tmp_path / f'blob{number}')
+    code, bags = run(root, tmp_path, IMAGE)
+    assert code == 0
+    check(bags)
 
 
 def test_a_dataset_without_any_of_its_files_is_refused(
