@@ -182,6 +182,7 @@ def check(bags: list[Path], rate_hz: float = FPS) -> list[Demonstration]:
         shown, images = read(bag)
         rows = range(ROWS[episode])
         expected = np.array([state(episode, row)[:3] for row in rows]) / 1000
+        assert shown.positions is not None
         assert np.allclose(shown.positions, expected)
         assert shown.openings is not None
         assert shown.openings.tolist() == [float(row <= 3) for row in rows]

@@ -259,6 +259,7 @@ def test_an_image_that_a_path_names_is_read(tmp_path: Path, kind: str, folder: s
     (root / folder).mkdir(parents=True, exist_ok=True)
     for row in range(ROWS[1]):
         cv2.imwrite(str(root / folder / f'frame_{row:06d}.png'), grey(1, row))
+    parts: dict[str, dict[str, Any]]
     parts = {'bytes_are_empty': {'bytes': b''}, 'bytes_are_null': {'bytes': None}, 'no_bytes': {}}
     cells = [{**parts[kind], 'path': f'frame_{row:06d}.png'} for row in range(ROWS[1])]
     change_table(root / FILE_OF.format(1), set_column(CAMERA, cells))
@@ -503,9 +504,8 @@ def test_damaged_numbers_of_rlbench_are_refused(
     if as_json:
         (folder / 'low_dim.json').write_text(json.dumps(content))
     else:
-        np.savez(
-            folder / 'low_dim.npz', **{name: np.array(rows) for name, rows in content.items()}
-        )
+        changed: dict[str, Any] = {name: np.array(rows) for name, rows in content.items()}
+        np.savez(folder / 'low_dim.npz', **changed)
     file = 'low_dim.json' if as_json else 'low_dim.npz'
     refused(tmp_path, capsys, file, named, more='image: front_rgb')
 

@@ -41,7 +41,7 @@ FORMS: dict[str, Callable[[Path], None]] = {
     'RLBench as JSON': lambda root: rlbench(root, as_json=True),
     'RLBench as arrays': lambda root: rlbench(root, as_json=False),
 }
-VALUES = st.sampled_from(
+VALUES: st.SearchStrategy[Any] = st.sampled_from(
     [None, math.nan, math.inf, -1.0, 0.0, 1e300, 1, 10**12, [], [1.0], [None], '', 'x', {}, b'']
 )
 

@@ -41,7 +41,7 @@ def joints_alone(root: Path) -> None:
     """One episode of joint angles and the opening of a hand."""
     pyarrow = pytest.importorskip('pyarrow')
     times = np.arange(0, 7, 1 / FPS)
-    rows = [[swing(second), 0.0, float(second < GRIP_S)] for second in times]
+    rows = [[swing(second), 0.0, float(second < GRIP_S)] for second in times.tolist()]
     table = {'observation.state': rows, 'timestamp': times, 'episode_index': [0] * len(rows)}
     write(root / 'data' / 'e0.parquet', pyarrow.table(table))
     content = {'codebase_version': 'v2.1', 'fps': FPS, 'chunks_size': 1000}
