@@ -52,7 +52,7 @@ class LeRobotDataset:
         metadata = LeRobotMetadata(root, mapping.image)
         self._fps = metadata.fps
         listed = metadata.entries()
-        self._listed_indices = {entry.index for entry in listed}
+        self._listed = listed
         is_there = {
             entry: all(file.is_file() for file in (entry.data, entry.video) if file)
             for entry in listed
@@ -64,7 +64,8 @@ class LeRobotDataset:
         self._video: VideoFrames | None = None
         self._decoded = 0
         self._frames_of: defaultdict[Path, dict[int, range]] = defaultdict(dict)
-        self._unlisted: dict[Path, int] = {}
+        self._lengths: dict[Path, int] = {}  # of videos, in frames
+        self._unlisted: dict[Path, int] = {}  # rows of files
 
     def __enter__(self) -> LeRobotDataset:
         return self
@@ -84,13 +85,18 @@ class LeRobotDataset:
 
     def notes(self) -> Iterator[str]:
         """What there is that no metadata lists, once each episode was read."""
-        listed = {entry.data for entry in self._entries.values()}
+        listed = {entry.data for entry in self._listed}
         files = sorted(set((self._root.absolute() / 'data').rglob('*.parquet')) - listed)
         if files:
             names = f'{files[0].name}, …' if len(files) > 1 else files[0].name
             yield f'{len(files)} files that the metadata do not list ({names}): left out'
         if count := sum(self._unlisted.values()):
             yield f'{count} rows of episodes that the metadata do not list: left out'
+        for path, taken in self._frames_of.items():
+            episodes = sum(entry.video == path for entry in self._listed)
+            more = self._lengths[path] - sum(map(len, taken.values()))
+            if more and episodes == len(taken):
+                yield f'{path} has {more} images of no episode: left out'
 
     def read(self, name: str) -> SourceEpisode:
         """Read the numbers of an episode; its images are read as they are asked for.
@@ -174,6 +180,7 @@ class LeRobotDataset:
         if self._video is None or self._video.path != path:
             self._close_video()
             self._video = VideoFrames(path)
+            self._lengths[path] = len(self._video)
         return self._video
 
     def _close_video(self) -> None:
@@ -189,7 +196,7 @@ class LeRobotDataset:
             data = ParquetFile(path, names)
             self._indices = data.whole_numbers(EPISODE_COLUMN)
             self._unlisted[path] = int(
-                np.isin(self._indices, list(self._listed_indices), invert=True).sum()
+                np.isin(self._indices, [each.index for each in self._listed], invert=True).sum()
             )
             self._data = data
         return self._data

@@ -323,8 +323,10 @@ def test_an_episode_whose_files_are_absent_is_counted(
     code, bags = run(tmp_path / 'set', tmp_path, IMAGE)
     assert (code, [bag.name for bag in bags]) == (0, ['episode_000001'])
     lines = capsys.readouterr().err.splitlines()
-    assert any('1 episodes are listed' in line and 'episode_000000' in line for line in lines)
-    assert lines[-1].startswith('1 of 2 episodes are bags')
+    assert len(lines) == 2
+    assert lines[0].startswith('1 episodes are listed, and their files absent')
+    assert 'episode_000000' in lines[0]
+    assert lines[1].startswith('1 of 2 episodes are bags')
 
 
 def test_files_may_be_links_that_lead_elsewhere(tmp_path: Path) -> None:
@@ -456,6 +458,18 @@ def test_rows_of_episodes_that_no_list_has_are_counted(
     code, bags = run(tmp_path / 'set', tmp_path, IMAGE)
     assert (code, [bag.name for bag in bags]) == (0, ['episode_000001'])
     assert '6 rows of episodes that the metadata do not list' in capsys.readouterr().err
+
+
+def test_images_of_no_episode_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lerobot_v3(tmp_path / 'set')
+    monkeypatch.setattr('test.episodes.datasets.ROWS', (6, 9, 20))
+    video(tmp_path / 'set' / V3_VIDEO, [0, 1, 2])
+    code, bags = run(tmp_path / 'set', tmp_path, IMAGE)
+    assert code == 0
+    assert 'file-000.mp4 has 20 images of no episode: left out' in capsys.readouterr().err
+    assert len(bags) == 2
 
 
 def test_episodes_of_v3_whose_files_are_absent_are_counted(
