@@ -33,9 +33,13 @@ class VideoFrames:
             raise ConfigError(msg) from None
         self.path = path
         self.decoded = 0  # frames so far
+        self._coming: Iterator[Any] = iter(())
+        self._next_tick: float = np.inf  # no frame before it comes any more
         with self._readable():
             self._container = av.open(str(path))
             self._stream = self._container.streams.video[0]
+            # Otherwise decoders make up what is damaged.
+            self._stream.codec_context.options = {'err_detect': 'explode'}
             packets = [
                 (packet.pts, packet.is_keyframe)
                 for packet in self._container.demux(self._stream)
@@ -45,8 +49,6 @@ class VideoFrames:
         self._ticks = sorted({tick for tick, _ in packets})
         self._keys = np.array(sorted(tick for tick, is_key in packets if is_key), np.int64)
         self.seconds: NDArray[np.float64] = np.array(self._ticks, np.float64) * base  # (N,)
-        self._coming: Iterator[Any] = iter(())
-        self._next_tick: float = np.inf  # no frame before it comes any more
 
     def __len__(self) -> int:
         """Give the number of frames."""
@@ -67,12 +69,13 @@ class VideoFrames:
         """
         with self._readable():
             self._go_to(self._ticks[first])
-            for number in range(first, first + count):
-                frame = self._frame(self._ticks[number])
-                if frame is None:
-                    msg = f'{self.path}: frame {number} cannot be decoded: the video is damaged'
-                    raise InputError(msg)
-                yield np.asarray(frame.to_ndarray(format='bgr24'), np.uint8)
+        for number in range(first, first + count):
+            with self._readable(f', frame {number},'):
+                image = self._image(self._ticks[number])
+            if image is None:
+                msg = f'{self.path}, frame {number}, cannot be decoded: the video is damaged'
+                raise InputError(msg)
+            yield image
 
     def _go_to(self, tick: int) -> None:
         keys = self._keys[self._keys <= tick]
@@ -83,24 +86,26 @@ class VideoFrames:
         self._coming = self._container.decode(self._stream)
         self._next_tick = key
 
-    def _frame(self, tick: int) -> Any:
-        """The frame of a tick; None: the decoder does not give it."""
+    def _image(self, tick: int) -> NDArray[np.uint8] | None:
+        """The frame of a tick; None: the decoder does not give it whole."""
         for frame in self._coming:
             self.decoded += 1
             if frame.pts is None:
                 continue
             self._next_tick = frame.pts + 1
             if frame.pts >= tick:
-                return frame if frame.pts == tick else None
+                is_whole = frame.pts == tick and not frame.is_corrupt
+                return np.asarray(frame.to_ndarray(format='bgr24'), np.uint8) if is_whole else None
         return None
 
     @contextmanager
-    def _readable(self) -> Iterator[None]:
+    def _readable(self, where: str = '') -> Iterator[None]:
         try:
             yield
         except EmbodiedRError:
             raise
         except Exception as error:  # whatever a damaged file makes of the library
             text = ' '.join(str(error).split()) or type(error).__name__
-            msg = f'{self.path} cannot be read as a video: {text}'
+            self._next_tick = np.inf  # the decoder is of no use any more
+            msg = f'{self.path}{where} cannot be read as a video: {text}'
             raise InputError(msg) from None

@@ -314,6 +314,26 @@ def test_an_image_that_cannot_be_decoded_is_named(
     refused(tmp_path, capsys, 'row 3 of episode 0 is 64x20: expected 64x48')
 
 
+def test_a_video_that_is_damaged_within_is_refused_where_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / 'set'
+    lerobot_v3(root)
+    content = bytearray((root / V3_VIDEO).read_bytes())
+    # Headers of frames, of which only the first one is a keyframe. Damaged is one of episode 1.
+    starts = [at for at in range(len(content)) if content[at : at + 4] == b'\0\0\1\xb6']
+    content[starts[8] + 4 : starts[9]] = bytes([255]) * (starts[9] - starts[8] - 4)
+    (root / V3_VIDEO).write_bytes(content)
+    code, bags = run(root, tmp_path, IMAGE)
+    assert (code, [bag.name for bag in bags]) == (2, ['episode_000000'])
+    line = capsys.readouterr().err
+    assert line.count('\n') == 1
+    assert 'file-000.mp4, frame 8, cannot be' in line
+    code, bags = run(root, tmp_path, IMAGE, '--skip-damaged')
+    assert (code, [bag.name for bag in bags]) == (0, ['episode_000000'])
+    assert 'episode_000001' in capsys.readouterr().err
+
+
 @pytest.mark.parametrize('name', [FILE_OF, VIDEO_OF])
 def test_an_episode_whose_files_are_absent_is_counted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
