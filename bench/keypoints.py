@@ -114,7 +114,9 @@ def match(task: str, rule: str, found: Sequence[Keypoint], true: Sequence[TrueKe
             continue
         free.remove(fitting)
         late.append((keypoint.stamp_ns - fitting.stamp_ns) / 1e9)
-        apart.append(float(np.linalg.norm(np.subtract(keypoint.position, fitting.position))))
+        apart.append(
+            float(np.linalg.norm(np.subtract(keypoint.position or np.nan, fitting.position)))
+        )
     return Match(task, rule, len(found), len(true), len(late), tuple(late), tuple(apart))
 
 

@@ -29,7 +29,8 @@ class Demonstration:
     """Samples of one demonstration, in order of time."""
 
     stamps_ns: NDArray[np.int64]  # (N,)
-    positions: NDArray[np.float64]  # (N, 3), end effector in the task frame [m]
+    # (N, 3), end effector in the task frame [m]; None: not known, joint speeds are
+    positions: NDArray[np.float64] | None
     openings: NDArray[np.float64] | None = None  # (N,), 0 closed to 1 open; None: not recorded
     joint_speeds: NDArray[np.float64] | None = None  # (N, J) [rad/s]; None: not recorded
     # (N, 4), end effector in the task frame, quaternions x, y, z, w; None: not all are known
@@ -52,6 +53,12 @@ class Demonstration:
         if np.any(np.diff(self.stamps_ns) <= 0):
             msg = f'demonstration {self.episode_id!r} has stamps that go back: record it again'
             raise InputError(msg)
+        if self.positions is None and self.joint_speeds is None:
+            msg = (
+                f'demonstration {self.episode_id!r} has neither positions nor joint speeds: '
+                'expected one of them'
+            )
+            raise InputError(msg)
 
     def __len__(self) -> int:
         """Give the number of samples."""
@@ -62,14 +69,36 @@ class Demonstration:
         return np.asarray((self.stamps_ns - self.stamps_ns[0]) / NS_PER_S)
 
     def tool_speeds(self) -> NDArray[np.float64]:
-        """Speed of the end effector at each sample [m/s], by differences. Shape (N,)."""
+        """Speed of the end effector at each sample [m/s], by differences. Shape (N,).
+
+        Raises:
+            InputError: Its positions are not known.
+        """
+        if self.positions is None:
+            msg = f'demonstration {self.episode_id!r} has no positions: its joints alone are known'
+            raise InputError(msg)
         velocity = np.gradient(self.positions, self.seconds(), axis=0)
         return np.asarray(np.linalg.norm(velocity, axis=1))
 
-    def position(self, index: int) -> Vector:
-        """Where the end effector is at a sample [m]."""
+    def position(self, index: int) -> Vector | None:
+        """Where the end effector is at a sample [m]; None: not known."""
+        if self.positions is None:
+            return None
         x, y, z = (float(value) for value in self.positions[index])
         return x, y, z
+
+    def joint_turns(self) -> NDArray[np.float64]:
+        """How far each joint has turned since the first sample [rad], by its speed. Shape (N, J).
+
+        Raises:
+            InputError: Its joint speeds are not known.
+        """
+        if self.joint_speeds is None:
+            msg = f'demonstration {self.episode_id!r} has no joint speeds: expected some'
+            raise InputError(msg)
+        means = (self.joint_speeds[1:] + self.joint_speeds[:-1]) / 2
+        steps = means * np.diff(self.seconds())[:, None]
+        return np.vstack([np.zeros(self.joint_speeds.shape[1]), np.cumsum(steps, axis=0)])
 
     def at_rate(self, rate_hz: float) -> Demonstration:
         """The same at even times: at each the newest sample that is not later.
@@ -83,7 +112,7 @@ class Demonstration:
         return replace(
             self,
             stamps_ns=stamps,
-            positions=self.positions[indices],
+            positions=None if self.positions is None else self.positions[indices],
             openings=None if self.openings is None else self.openings[indices],
             joint_speeds=None if self.joint_speeds is None else self.joint_speeds[indices],
             orientations=None if self.orientations is None else self.orientations[indices],
@@ -96,7 +125,7 @@ class Keypoint:
 
     index: int  # of its sample
     stamp_ns: int
-    position: Vector  # of the end effector in the task frame [m]
+    position: Vector | None  # of the end effector in the task frame [m]; None: not known
     is_open: bool | None  # the gripper; None: not recorded
     reason: str  # 'gripper', 'stop' or 'last'
 
@@ -106,7 +135,7 @@ class Keypoint:
         return {
             'index': self.index,
             'stamp_ns': self.stamp_ns,
-            'position': list(self.position),
+            'position': None if self.position is None else list(self.position),
             'gripper': gripper,
             'reason': self.reason,
         }
@@ -123,8 +152,8 @@ class Samples(Protocol):
         """In order of time. Shape (N,)."""
 
     @property
-    def positions(self) -> NDArray[Any]:
-        """Of the end effector in the task frame [m]. Shape (N, 3)."""
+    def positions(self) -> NDArray[Any] | None:
+        """Of the end effector in the task frame [m]. Shape (N, 3). None: not known."""
 
     @property
     def task(self) -> str:
@@ -253,9 +282,12 @@ def arm_episode(
         metadata: What the recording states about the robot; None: nothing.
 
     Raises:
-        InputError: It contradicts itself.
+        InputError: It contradicts itself, or its positions are not known.
     """
     count = len(samples.stamps_ns)
+    if samples.positions is None:
+        msg = f'demonstration of {samples.task!r} has no positions: its joints alone are known'
+        raise InputError(msg)
     if orientations and len(orientations) != count:
         msg = f'{len(orientations)} orientations for {count} samples: expected as many, or none'
         raise InputError(msg)

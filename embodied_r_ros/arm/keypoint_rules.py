@@ -110,6 +110,11 @@ class SecondsRule:
     min_distance_m: float = setting(
         0.025, 'A stop nearer to the keypoint before it is none [m]', between=(0, 1)
     )
+    min_turn_rad: float = setting(
+        0.05,
+        'The same where no positions are known: no joint has turned as much since [rad]',
+        between=(0, 3),
+    )
     gripper_step: float = setting(
         0.1, 'The gripper moves when its opening changes by this share', between=(0.01, 1)
     )
@@ -158,20 +163,29 @@ def seconds_keypoints(demonstration: Demonstration, rule: SecondsRule) -> tuple[
     is_open = None if demonstration.openings is None else bool(demonstration.openings[0] >= 0.5)
     events: list[_Stop | _Grip] = sorted([*stops, *grips], key=lambda event: event.index)
     keypoints: list[Keypoint] = []
-    place = demonstration.positions[0]
+    at = 0  # the sample of the keypoint before
     for event in events:
         if isinstance(event, _Grip):
             is_open, reason = event.is_open, 'gripper'
-        elif np.linalg.norm(demonstration.positions[event.index] - place) < rule.min_distance_m:
+        elif not _is_away(demonstration, at, event.index, rule):
             continue
         else:
             reason = 'last' if event.lasts else 'stop'
-        place = demonstration.positions[event.index]
-        keypoints.append(_keypoint(demonstration, event.index, is_open, reason))
-    is_away = np.linalg.norm(demonstration.positions[-1] - place) >= rule.min_distance_m
-    if not keypoints or is_away:
-        keypoints.append(_keypoint(demonstration, len(demonstration) - 1, is_open, 'last'))
+        at = event.index
+        keypoints.append(_keypoint(demonstration, at, is_open, reason))
+    last = len(demonstration) - 1
+    if not keypoints or _is_away(demonstration, at, last, rule):
+        keypoints.append(_keypoint(demonstration, last, is_open, 'last'))
     return tuple(keypoints)
+
+
+def _is_away(demonstration: Demonstration, at: int, index: int, rule: SecondsRule) -> bool:
+    """Tell whether the arm has gone somewhere else between two samples."""
+    if demonstration.positions is None:
+        first, second = demonstration.joint_turns()[[at, index]]
+        return bool(np.abs(second - first).max() >= rule.min_turn_rad)
+    first, second = demonstration.positions[[at, index]]
+    return bool(np.linalg.norm(second - first) >= rule.min_distance_m)
 
 
 def _keypoint(

@@ -31,7 +31,9 @@ class ArmSetup:
     frame_id: str = setting('table_center', 'Task frame; positions are in it (REP 103 axes)')
     tool_frame: str = setting('tool', 'Frame of the end effector')
     poses: str = setting(
-        'auto', 'Where its pose comes from', choices=('auto', 'topic', 'tf', 'urdf')
+        'auto',
+        'Where its pose comes from; none: it is not known, joints alone are',
+        choices=('auto', 'topic', 'tf', 'urdf', 'none'),
     )
     pose_topic: str = setting('', 'PoseStamped topic; empty: the only one')
     image_topic: str = setting('', 'Camera that faces the robot; empty: the only one')

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 import json
 from pathlib import Path
+import sys
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.arm.keypoint_rules import find_keypoints, RULES
@@ -56,6 +57,8 @@ def main(args: argparse.Namespace) -> int:
         if args.picture:
             images = images_at(reader, setup, [keypoint.stamp_ns for keypoint in keypoints])
             write_keypoint_sheet(args.picture, samples, keypoints, images)
+    if demonstration.positions is None:
+        print('no positions: the bag has joints alone, and no URDF of them', file=sys.stderr)
     if not args.json:
         print(_HEADING)
     for keypoint in keypoints:
@@ -65,10 +68,9 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _row(keypoint: Keypoint, start_ns: int) -> str:
-    x, y, z = keypoint.position
+    place = [f'{value:8.3f}' for value in keypoint.position or ()] or [f'{"-":>8}'] * 3
     gripper = {True: 'open', False: 'closed', None: '-'}[keypoint.is_open]
     seconds = (keypoint.stamp_ns - start_ns) / 1e9
     return (
-        f'{keypoint.index:8d}  {seconds:8.3f} {x:8.3f} {y:8.3f} {z:8.3f}   {gripper:>7}  '
-        f'{keypoint.reason}'
+        f'{keypoint.index:8d}  {seconds:8.3f} {" ".join(place)}   {gripper:>7}  {keypoint.reason}'
     )

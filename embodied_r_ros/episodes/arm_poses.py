@@ -128,7 +128,8 @@ def tool_poses(
         return _from_joints(reader, setup, joints).at(stamps_ns)
     msg = (
         f'{reader.path} does not tell where the end effector is (poses: {setup.poses}): '
-        f'expected a topic of {_POSES}, transforms, or joint states with a URDF'
+        f'expected a topic of {_POSES}, transforms, or joint states with a URDF; poses: none '
+        'does without'
     )
     raise BagError(msg)
 
@@ -191,11 +192,7 @@ def _from_transforms(
 def _from_joints(reader: BagReader, setup: ArmSetup, joints: Series) -> Series:
     """Forward kinematics by the URDF of the robot."""
     robot = _robot(reader, setup)
-    for link in (setup.tool_frame, *(f'joint {name}' for name in setup.joints)):
-        names = robot.joint_map if link.startswith('joint ') else robot.link_map
-        if (name := link.removeprefix('joint ')) not in names:
-            msg = f'the URDF has no {name!r}: set tool_frame and joints to what it has'
-            raise ConfigError(msg)
+    check_links(robot, setup.tool_frame, setup.joints)
     base = _base(reader, setup, str(robot.base_link))
     turn, poses = base.rotation(), []
     for row in joints.values:
@@ -208,11 +205,6 @@ def _from_joints(reader: BagReader, setup: ArmSetup, joints: Series) -> Series:
 
 def _robot(reader: BagReader, setup: ArmSetup) -> Any:
     """The robot of a URDF file, or of that in the bag."""
-    try:
-        from yourdfpy import URDF
-    except ImportError:
-        msg = 'poses from joint states need the library yourdfpy: pip install yourdfpy'
-        raise ConfigError(msg) from None
     texts = [Path(setup.urdf).read_bytes()] if setup.urdf and Path(setup.urdf).is_file() else []
     if not setup.urdf and _DESCRIPTION in reader.topics:
         read = read_values(reader, [_DESCRIPTION], lambda msg: str(msg.data).encode())
@@ -221,11 +213,38 @@ def _robot(reader: BagReader, setup: ArmSetup) -> Any:
         where = setup.urdf or f'topic {_DESCRIPTION} of {reader.path}'
         msg = f'there is no URDF ({where}): poses from joint states need one, as urdf: FILE'
         raise ConfigError(msg)
+    return load_urdf(texts[0])
+
+
+def load_urdf(text: bytes) -> Any:
+    """A robot of yourdfpy, without its meshes.
+
+    Raises:
+        ConfigError: The library is missing, or the text is no URDF.
+    """
     try:
-        return URDF.load(io.BytesIO(texts[0]), load_meshes=False, build_scene_graph=True)
+        from yourdfpy import URDF
+    except ImportError:
+        msg = 'poses from joint states need the library yourdfpy: pip install yourdfpy'
+        raise ConfigError(msg) from None
+    try:
+        return URDF.load(io.BytesIO(text), load_meshes=False, build_scene_graph=True)
     except Exception as error:  # whatever a file that is no URDF makes of the library
         msg = f'the URDF cannot be read: {type(error).__name__}: {error}'
         raise ConfigError(msg) from None
+
+
+def check_links(robot: Any, tool_frame: str, joints: Sequence[str]) -> None:
+    """See that a robot of `load_urdf` has a link and some joints.
+
+    Raises:
+        ConfigError: It has not.
+    """
+    for names, wanted in ((robot.link_map, (tool_frame,)), (robot.joint_map, joints)):
+        for name in wanted:
+            if name not in names:
+                msg = f'the URDF has no {name!r}: set tool_frame and joints to what it has'
+                raise ConfigError(msg)
 
 
 def _base(reader: BagReader, setup: ArmSetup, link: str) -> Pose:

@@ -47,7 +47,8 @@ def read_demonstration(reader: BagReader, setup: ArmSetup | None = None) -> Demo
 
     The stamps are those of the camera's images, without images those of the joint states, and
     without these those of the poses. Where something is missing or old, the sample is left out,
-    and so is what was recorded before the episode's start or after its stop.
+    and so is what was recorded before the episode's start or after its stop. Where the setup says
+    `poses: none`, there are no positions.
 
     Args:
         reader: The bag.
@@ -63,7 +64,14 @@ def read_demonstration(reader: BagReader, setup: ArmSetup | None = None) -> Demo
     openings = _openings(reader, setup.gripper_topic or topic, setup)
     marks = list(read_values(reader, topics_of_type(reader, _MARKS), mark_from_msg))
     stamps = _within(_clock(reader, setup, joints), marks, reader)
-    poses, fresh = tool_poses(reader, setup, stamps, joints)
+    poses: NDArray[np.float64] | None = None
+    if setup.poses != 'none':
+        poses, fresh = tool_poses(reader, setup, stamps, joints)
+    elif joints:
+        fresh = np.ones(len(stamps), bool)
+    else:
+        msg = f'{reader.path} has no joint states, and poses: none says that it has no poses'
+        raise BagError(msg)
     columns: list[NDArray[np.float64] | None] = []
     for part in (speeds, openings):
         values, is_fresh = part.at(stamps) if part else (None, fresh)
@@ -76,8 +84,8 @@ def read_demonstration(reader: BagReader, setup: ArmSetup | None = None) -> Demo
     episode_id, task = _name_and_task(reader, marks)
     return Demonstration(
         stamps_ns=stamps[fresh],
-        positions=poses[fresh, :3],
-        orientations=_orientations(poses[fresh, 3:]),
+        positions=None if poses is None else poses[fresh, :3],
+        orientations=None if poses is None else _orientations(poses[fresh, 3:]),
         openings=None if opening is None else opening[:, 0],
         joint_speeds=joint_speeds,
         episode_id=episode_id or reader.path.stem,

@@ -1,181 +1,320 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Datasets of LeRobot, v2.1 and v3.0: tables as parquet, images in them or as videos."""
+"""Datasets of LeRobot, v2.0, v2.1 and v3.0: tables as parquet, images in them or as videos."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
-from functools import partial
-import json
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.common.errors import ConfigError, ImageError, InputError
-from embodied_r_ros.episodes.import_mapping import SourceEpisode
-from embodied_r_ros.types.images import decode_image, encode_image
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.episodes.import_episode import (
+    check_columns,
+    check_source_image,
+    decode_source_image,
+    SourceEpisode,
+    SourcePlace,
+)
+from embodied_r_ros.episodes.import_lerobot_metadata import (
+    EPISODE_COLUMN,
+    file_inside,
+    LeRobotMetadata,
+    short_text,
+)
+from embodied_r_ros.episodes.import_parquet import ParquetFile
+from embodied_r_ros.episodes.import_video import VideoFrames
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from embodied_r_ros.episodes.import_episode import EpisodeImages
+    from embodied_r_ros.episodes.import_lerobot_metadata import LeRobotEntry
     from embodied_r_ros.episodes.import_mapping import DemoMapping
-    from embodied_r_ros.types.images import EncodedImage
     from numpy.typing import NDArray
 
-_VERSIONS = ('v2.1', 'v3.0')
+_FRAME, _TIME = 'frame_index', 'timestamp'
+
+
+class LeRobotDataset:
+    """The episodes of a dataset; leaving it as a context manager closes its video."""
+
+    def __init__(self, root: Path, mapping: DemoMapping) -> None:
+        """Read the metadata of a dataset.
+
+        Raises:
+            ConfigError: A library is missing.
+            InputError: It is of another version, or a part of it is missing or damaged.
+        """
+        self._root = root
+        self._mapping = mapping
+        metadata = LeRobotMetadata(root, mapping.image)
+        self._fps = metadata.fps
+        listed = metadata.entries()
+        self._listed = listed
+        is_there = {
+            entry: all(file.is_file() for file in (entry.data, entry.video) if file)
+            for entry in listed
+        }
+        self._entries = {entry.name: entry for entry in listed if is_there[entry]}
+        self.absent = tuple(entry.name for entry in listed if not is_there[entry])
+        self._data: ParquetFile | None = None  # of the newest episode, as the video
+        self._indices: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._video: VideoFrames | None = None
+        self._decoded = 0
+        self._frames_of: defaultdict[Path, dict[int, range]] = defaultdict(dict)
+        self._lengths: dict[Path, int] = {}  # of videos, in frames
+        self._unlisted: dict[Path, int] = {}  # rows of files
+
+    def __enter__(self) -> LeRobotDataset:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close_video()
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The episodes whose files are there, in order."""
+        return tuple(self._entries)
+
+    @property
+    def decoded(self) -> int:
+        """Frames of videos that were decoded so far."""
+        return self._decoded + (self._video.decoded if self._video else 0)
+
+    def notes(self) -> Iterator[str]:
+        """What there is that no metadata lists, once each episode was read."""
+        listed = {entry.data for entry in self._listed}
+        files = sorted(set((self._root.absolute() / 'data').rglob('*.parquet')) - listed)
+        if files:
+            names = f'{files[0].name}, …' if len(files) > 1 else files[0].name
+            yield f'{len(files)} files that the metadata do not list ({names}): left out'
+        if count := sum(self._unlisted.values()):
+            yield f'{count} rows of episodes that the metadata do not list: left out'
+        for path, taken in self._frames_of.items():
+            episodes = sum(entry.video == path for entry in self._listed)
+            more = self._lengths[path] - sum(map(len, taken.values()))
+            if more and episodes == len(taken):
+                yield f'{path} has {more} images of no episode: left out'
+
+    def read(self, name: str) -> SourceEpisode:
+        """Read the numbers of an episode; its images are read as they are asked for.
+
+        Raises:
+            ConfigError: A library is missing.
+            InputError: A file cannot be read, or a row is not what it should be.
+        """
+        entry = self._entries[name]
+        data = self._data_file(entry.data)
+        place = SourcePlace(entry.data, f'episode {entry.index}')
+        begin, count = self._rows_of(entry)
+        check_columns(self._mapping, data.columns, entry.data)
+        columns = self._mapping.columns() | ({_TIME, _FRAME} & set(data.columns))
+        table = {column: data.numbers(column, begin, count, place) for column in sorted(columns)}
+        if _FRAME in table:
+            _check_frames(table[_FRAME].reshape(count, -1)[:, 0], place)
+        seconds: NDArray[np.float64] = np.arange(count) / self._fps
+        if _TIME in table:
+            seconds = table[_TIME].reshape(count, -1)[:, 0]
+        images: EpisodeImages | None = None
+        if entry.video:
+            images = _VideoImages(self, entry, seconds)
+        elif self._mapping.image:
+            cells = _Cells(data, self._mapping.image, begin, count)
+            images = _TableImages(self._root, cells, place, entry.name)
+        return SourceEpisode(name, place, entry.task, seconds, table, images)
+
+    def frames_of(self, entry: LeRobotEntry, seconds: NDArray[np.float64]) -> range:
+        """The frames of a video that are of an episode, one for each row.
+
+        Raises:
+            InputError: There are not as many, or they are of another episode too.
+        """
+        assert entry.video
+        video, path, index = self.video(entry.video), entry.video, entry.index
+        if entry.is_alone:
+            first, available = 0, len(video)
+            is_right = available == len(seconds)
+        else:
+            first = int(np.searchsorted(video.seconds, entry.video_from_s - 0.5 / self._fps))
+            available = len(video) - first
+            if entry.video_s is not None:
+                available = min(available, round(entry.video_s * self._fps))
+                is_right = available == len(seconds)
+            else:
+                is_right = available >= len(seconds)
+        if not is_right:
+            msg = (
+                f'{path} has {available} images of episode {index}, and its table has '
+                f'{len(seconds)} rows: expected as many'
+            )
+            raise InputError(msg)
+        frames = range(first, first + len(seconds))
+        if not entry.is_alone:
+            self._check_times(entry, seconds, frames)
+        for other, taken in self._frames_of[path].items():
+            if other != index and max(taken[0], frames[0]) <= min(taken[-1], frames[-1]):
+                msg = f'{path}: episodes {other} and {index} have images in common: expected none'
+                raise InputError(msg)
+        self._frames_of[path][index] = frames
+        return frames
+
+    def _check_times(
+        self, entry: LeRobotEntry, seconds: NDArray[np.float64], frames: range
+    ) -> None:
+        assert entry.video
+        video = self.video(entry.video)
+        expected = entry.video_from_s + seconds - seconds[0]
+        off = np.abs(video.seconds[frames.start : frames.stop] - expected)
+        if off.max() > 0.75 / self._fps:
+            row = int(np.argmax(off > 0.75 / self._fps))
+            msg = (
+                f'{entry.video} has no image of row {row} of episode {entry.index} at '
+                f'{expected[row]:.3f} s: expected one every {1 / self._fps:.4f} s'
+            )
+            raise InputError(msg)
+
+    def video(self, path: Path) -> VideoFrames:
+        """A video, which stays open until another one is asked for."""
+        if self._video is None or self._video.path != path:
+            self._close_video()
+            self._video = VideoFrames(path)
+            self._lengths[path] = len(self._video)
+        return self._video
+
+    def _close_video(self) -> None:
+        if self._video:
+            self._decoded += self._video.decoded
+            self._video.close()
+            self._video = None
+
+    def _data_file(self, path: Path) -> ParquetFile:
+        if self._data is None or self._data.path != path:
+            names = {*self._mapping.columns(), EPISODE_COLUMN, _FRAME, _TIME}
+            self._data = None
+            data = ParquetFile(path, names)
+            self._indices = data.whole_numbers(EPISODE_COLUMN)
+            self._unlisted[path] = int(
+                np.isin(self._indices, [each.index for each in self._listed], invert=True).sum()
+            )
+            self._data = data
+        return self._data
+
+    def _rows_of(self, entry: LeRobotEntry) -> tuple[int, int]:
+        """First row of an episode in its file, and how many it has."""
+        rows = np.flatnonzero(self._indices == entry.index)
+        count = len(rows)
+        others = np.flatnonzero((self._indices != entry.index) & entry.is_alone)
+        expected = count if entry.length is None else entry.length
+        if len(others):
+            row = int(others[0])
+            where = f'{entry.data}: column {EPISODE_COLUMN!r}, row {row}'
+            msg = f'{where} is {self._indices[row]}: expected {entry.index}'
+        elif not count or count != expected:
+            msg = (
+                f'{entry.data} has {count} rows of episode {entry.index}, and the metadata state '
+                f'length {entry.length}: expected as many'
+            )
+        elif rows[-1] - rows[0] != count - 1:
+            row = int(rows[np.argmax(np.diff(rows) > 1)]) + 1
+            msg = (
+                f'{entry.data}: column {EPISODE_COLUMN!r}, row {row} is {self._indices[row]}, in '
+                f'the midst of episode {entry.index}: expected its rows together'
+            )
+        else:
+            return int(rows[0]), count
+        raise InputError(msg)
 
 
 @dataclass(frozen=True)
-class _Entry:
-    """Where an episode is."""
+class _Cells:
+    """Cells of a column of images."""
 
-    index: int
-    task: str
-    data: Path
-    video: Path | None
-    video_from_s: float = 0.0
+    file: ParquetFile
+    column: str
+    begin: int
+    count: int
 
 
-def lerobot_episodes(root: Path, mapping: DemoMapping) -> Iterator[SourceEpisode]:
-    """Episodes of a dataset, in order.
+@dataclass(frozen=True)
+class _TableImages:
+    """Images in a column of a table, as bytes, or as paths of files."""
 
-    Raises:
-        ConfigError: A library is missing.
-        InputError: It is of another version, or a part of it is missing or damaged.
-    """
-    info = _json(root / 'meta' / 'info.json')
-    version = str(info.get('codebase_version'))
-    if version not in _VERSIONS:
-        msg = f'{root} is a LeRobot dataset of {version}: expected {" or ".join(_VERSIONS)}'
+    root: Path
+    cells: _Cells
+    place: SourcePlace
+    episode: str
+
+    def check(self) -> None:
+        rows = 0
+        for row, cell in enumerate(self._each()):
+            self._encoded(row, cell)
+            rows += 1
+        if rows != self.cells.count:
+            msg = f'{self.place.of(self.cells.column)} has {rows} of {self.cells.count} images'
+            raise InputError(msg)
+
+    def read(self) -> Iterator[NDArray[np.uint8]]:
+        for row, cell in enumerate(self._each()):
+            where = self.place.of(self.cells.column, row)
+            yield decode_source_image(self._encoded(row, cell), where)
+
+    def _each(self) -> Iterator[Any]:
+        cells = self.cells
+        return cells.file.cells(cells.column, cells.begin, cells.count)
+
+    def _encoded(self, row: int, cell: Any) -> bytes:
+        where = self.place.of(self.cells.column, row)
+        parts = cell if isinstance(cell, dict) else {'bytes': cell}
+        data, path = parts.get('bytes') or b'', parts.get('path')
+        if not data and isinstance(path, str) and path:
+            data = self._file(path, where)
+        if not isinstance(data, bytes):
+            msg = f'{where} is {short_text(data)}: expected bytes of an image, or a path of one'
+            raise InputError(msg)
+        check_source_image(data, where)
+        return data
+
+    def _file(self, name: str, where: str) -> bytes:
+        """The file at a path: in the dataset, beside the table, or where LeRobot has images."""
+        images = self.root / 'images' / self.cells.column / self.episode
+        for folder in (self.root, self.place.file.parent, images):
+            path = file_inside(self.root, folder / name, where)
+            try:
+                if path.is_file():
+                    return path.read_bytes()
+            except OSError as error:
+                msg = f'{where} names {path}, which cannot be read: {error.strerror}'
+                raise InputError(msg) from None
+        msg = f'{where} has no bytes and names {short_text(name)}, which is not in the dataset'
         raise InputError(msg)
-    features = info.get('features', {})
-    if mapping.image and mapping.image not in features:
-        cameras = [name for name in features if 'image' in name]
-        msg = f'{root} has no camera {mapping.image!r}: it has {", ".join(cameras) or "none"}'
+
+
+@dataclass(frozen=True)
+class _VideoImages:
+    """Images in a video."""
+
+    dataset: LeRobotDataset
+    entry: LeRobotEntry
+    seconds: NDArray[np.float64]
+
+    def check(self) -> None:
+        self.dataset.frames_of(self.entry, self.seconds)
+
+    def read(self) -> Iterator[NDArray[np.uint8]]:
+        frames = self.dataset.frames_of(self.entry, self.seconds)
+        assert self.entry.video
+        return self.dataset.video(self.entry.video).read(frames.start, len(frames))
+
+
+def _check_frames(frames: NDArray[np.float64], place: SourcePlace) -> None:
+    """See that rows count from 0 on."""
+    odd = np.flatnonzero(frames != np.arange(len(frames)))
+    if len(odd):
+        row = int(odd[0])
+        msg = (
+            f'{place.of(_FRAME, row)} is {frames[row]:g}: expected {row}; rows are missing or out '
+            'of order, or there are two takes'
+        )
         raise InputError(msg)
-    is_video = bool(mapping.image) and features[mapping.image].get('dtype') == 'video'
-    find = _entries_v2 if version == 'v2.1' else _entries_v3
-    try:
-        entries = list(find(root, info, mapping.image if is_video else ''))
-    except (KeyError, TypeError, IndexError, AttributeError) as error:
-        msg = f'{root}/meta lacks {error}: it is not as LeRobot {version} writes it'
-        raise InputError(msg) from None
-    for entry in entries:
-        yield _episode(entry, mapping, float(info['fps']))
-
-
-def _episode(entry: _Entry, mapping: DemoMapping, fps: float) -> SourceEpisode:
-    rows = _parquet(entry.data, [('episode_index', '==', entry.index)])
-    count = rows.num_rows
-    if not count:
-        msg = f'{entry.data} has no rows of episode {entry.index}'
-        raise InputError(msg)
-    names = mapping.columns() & set(rows.column_names)
-    table = {name: np.array(rows[name].to_pylist(), np.float64) for name in names}
-    seconds = np.arange(count) / fps
-    if 'timestamp' in rows.column_names:
-        seconds = np.array(rows['timestamp'].to_pylist(), np.float64)
-    images: Callable[[], Iterable[EncodedImage]] | None = None
-    if entry.video:
-        images = partial(_video_images, entry.video, seconds + entry.video_from_s, fps)
-    elif mapping.image:
-        images = partial(_table_images, rows[mapping.image].to_pylist(), entry.data)
-    return SourceEpisode(f'episode_{entry.index:06d}', entry.task, seconds, table, images)
-
-
-def _entries_v2(root: Path, info: dict[str, Any], camera: str) -> Iterator[_Entry]:
-    # No other end of a line: names of tasks may hold those that only Unicode knows.
-    lines = _text(root / 'meta' / 'episodes.jsonl').split('\n')
-    for line in filter(str.strip, lines):
-        row = json.loads(line)
-        index = int(row['episode_index'])
-        names = {'episode_chunk': index // int(info['chunks_size']), 'episode_index': index}
-        video = _inside(root, info['video_path'], video_key=camera, **names) if camera else None
-        task = str(row['tasks'][0]) if row.get('tasks') else ''
-        yield _Entry(index, task, _inside(root, info['data_path'], **names), video)
-
-
-def _entries_v3(root: Path, info: dict[str, Any], camera: str) -> Iterator[_Entry]:
-    for file in sorted((root / 'meta' / 'episodes').rglob('*.parquet')):
-        for row in _parquet(file).to_pylist():
-            place = {name: int(row[f'data/{name}']) for name in ('chunk_index', 'file_index')}
-            data, video, begin = _inside(root, info['data_path'], **place), None, 0.0
-            if camera:
-                key = f'videos/{camera}'
-                at = {name: int(row[f'{key}/{name}']) for name in ('chunk_index', 'file_index')}
-                video = _inside(root, info['video_path'], video_key=camera, **at)
-                begin = float(row[f'{key}/from_timestamp'])
-            task = str(row['tasks'][0]) if row.get('tasks') else ''
-            yield _Entry(int(row['episode_index']), task, data, video, begin)
-
-
-def _inside(root: Path, template: str, **names: Any) -> Path:
-    """A file of the dataset, which its own description names."""
-    path = (root / template.format(**names)).resolve()
-    if not path.is_relative_to(root.resolve()):
-        msg = f'{root}/meta/info.json names {path}, outside of the dataset'
-        raise InputError(msg)
-    return path
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        msg = f'{path} cannot be read: {error}'
-        raise InputError(msg) from None
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(_text(path))
-    except (ValueError, RecursionError) as error:
-        msg = f'{path} is not JSON: {error}'
-        raise InputError(msg) from None
-    if not isinstance(value, dict):
-        msg = f'{path} is not what LeRobot writes: expected an object'
-        raise InputError(msg)
-    return value
-
-
-def _parquet(path: Path, filters: Sequence[tuple[str, str, int]] | None = None) -> Any:
-    try:
-        from pyarrow import parquet
-    except ImportError:
-        msg = 'datasets of LeRobot need the library pyarrow: pip install pyarrow'
-        raise ConfigError(msg) from None
-    try:
-        return parquet.read_table(path, filters=filters, partitioning=None)
-    except Exception as error:  # whatever a damaged file makes of the library
-        msg = f'{path} cannot be read: {" ".join(str(error).split())}'
-        raise InputError(msg) from None
-
-
-def _table_images(cells: Iterable[Any], path: Path) -> Iterator[EncodedImage]:
-    for cell in cells:
-        try:
-            yield encode_image(decode_image(cell['bytes']))
-        except (ImageError, KeyError, TypeError) as error:
-            msg = f'an image in {path} cannot be read: {error}'
-            raise InputError(msg) from None
-
-
-def _video_images(path: Path, seconds: NDArray[np.float64], fps: float) -> Iterator[EncodedImage]:
-    """The frame of a video at each time: the newest one up to half a period later."""
-    try:
-        import av
-    except ImportError:
-        msg = 'videos of LeRobot need the library av: pip install av'
-        raise ConfigError(msg) from None
-    try:
-        with av.open(str(path)) as container:
-            frames = container.decode(video=0)
-            current, coming = None, next(frames, None)
-            for second in seconds:
-                while coming is not None and coming.time <= second + 0.5 / fps:
-                    current, coming = coming, next(frames, None)
-                if current is None or (coming is None and second - current.time > 1.5 / fps):
-                    return
-                yield encode_image(np.asarray(current.to_ndarray(format='bgr24'), np.uint8))
-    except (av.FFmpegError, OSError) as error:
-        msg = f'{path} cannot be read as a video: {error}'
-        raise InputError(msg) from None

@@ -145,9 +145,9 @@ def _put(page: NDArray[np.uint8], text: str, at: tuple[int, int], colour: tuple[
 
 def _card_lines(keypoint: Keypoint, number: int, start_ns: int) -> list[Line]:
     gripper = {True: ', open', False: ', closed', None: ''}[keypoint.is_open]
-    place = ', '.join(f'{value:.3f}' for value in keypoint.position)
+    place = ', '.join(f'{value:.3f}' for value in keypoint.position or ())
     seconds = (keypoint.stamp_ns - start_ns) / 1e9
     return [
         Line(f'{number}: {keypoint.reason}{gripper}', 0.55, _COLOURS[keypoint.reason]),
-        Line(f'{seconds:.2f} s, [{place}] m', 0.42, FAINT),
+        Line(f'{seconds:.2f} s' + (f', [{place}] m' if place else ''), 0.42, FAINT),
     ]

@@ -158,6 +158,7 @@ def test_idling_and_standing_where_the_last_keypoint_was_add_nothing() -> None:
 def test_a_demonstration_that_ends_on_the_way_has_its_end() -> None:
     whole = script()
     cut = slice(0, 190)
+    assert whole.positions is not None
     assert whole.openings is not None
     assert whole.joint_speeds is not None
     shown = Demonstration(

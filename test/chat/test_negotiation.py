@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 import json
 import time
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.chat.client import HttpChatClient
 from embodied_r_ros.chat.negotiation import ImagesRefusedError, RefusedError
@@ -34,7 +34,7 @@ def server() -> Iterator[ChatServer]:
         yield running
 
 
-def client_of(server: ChatServer, model: str = '', **settings: int) -> HttpChatClient:
+def client_of(server: ChatServer, model: str = '', **settings: Any) -> HttpChatClient:
     return HttpChatClient(ChatConfig(server.url, model, backoff_s=0.01, **settings))
 
 

@@ -46,6 +46,7 @@ def test_every_source_gives_the_true_positions(tmp_path: Path, poses: str) -> No
     for setup in (SETUP, replace(SETUP, poses=poses)):
         shown = read(tmp_path / 'bag', setup)
         assert len(shown) == 90
+        assert shown.positions is not None
         assert np.abs(shown.positions - true_positions(shown)).max() < 1e-9
 
 
