@@ -6,6 +6,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 import json
+import logging
 from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from embodied_r_ros.chat.negotiation import (
     REFUSALS,
     RefusedError,
     request_body,
+    SAMPLING_FIELDS,
     Terms,
     wants_model,
 )
@@ -47,9 +49,10 @@ if TYPE_CHECKING:
     from embodied_r_ros.chat.settings import ChatConfig
     from embodied_r_ros.types.images import EncodedImage
 
+_log = logging.getLogger(__name__)
 _OK = 200
-_PASSING = {408, 425, 429, 500, 502, 503, 504}  # may be different next time
-_BUSY = {429, 503}
+_PASSING = {408, 425, 429, 500, 502, 503, 504, 529}  # may be different next time
+_BUSY = {429, 503, 529}
 _BROKEN = 500
 _NO_ACCESS = {401, 403}
 _LEAST_WAIT_S = 0.05  # where a server says 0
@@ -213,6 +216,8 @@ class HttpChatClient:
         """Note on which terms a request was accepted, and which model spoke."""
         if self._spoke not in ('', spoke):  # another model may take other requests
             self._images_refused = None
+        if ignored := sorted(SAMPLING_FIELDS & (terms.left_out - self._terms.left_out)):
+            _log.warning('%s refuses %s: it samples as it likes', self._base, ', '.join(ignored))
         self._terms, self._spoke = terms, spoke
         served = self._served
         if served and spoke and spoke != (served.adapter or served.name):
@@ -229,6 +234,8 @@ class HttpChatClient:
         if not is_named and wants_model(detail) and (model := self._sole_model(watch)):
             yield replace(terms, model=model)
         yield from other_terms(terms, request, detail)
+        if not is_named and 'model' in detail.casefold() and not reads_as_too_long(detail):
+            yield replace(terms, model=self._sole_model(watch))
 
     def _sole_model(self, watch: Watch) -> str:
         """The model of a server that wants it named; empty: it lists none.

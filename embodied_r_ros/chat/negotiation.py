@@ -28,8 +28,9 @@ _OPTIONAL = {
     'temperature': ('temperature',),
     'top_p': ('top_p',),
 }
+SAMPLING_FIELDS = frozenset({'seed', 'temperature', 'top_p'})
 # Of those, what a server may refuse without naming it.
-_EXTRA = frozenset({'response_format', 'logprobs'})
+_EXTRA = frozenset(_OPTIONAL) - SAMPLING_FIELDS
 SYSTEM_GAP = '\n\n'  # between the system text and the user's, where they are one
 _LIMITS = ('max_tokens', 'max_completion_tokens')
 

@@ -115,7 +115,7 @@ def test_a_profile_without_a_perceiver_is_refused(
 
 def scene_reply(request: RecordedRequest) -> Script:
     """What a model says to one view or to two."""
-    reply = {'summary': 'A ball ahead.', 'items': [], 'visible_text': []}
+    reply: dict[str, Any] = {'summary': 'A ball ahead.', 'items': [], 'visible_text': []}
     if len(request.images) > 1:
         reply['motions'] = [{'kind': 'rotate_left', 'amount': 'moderate'}]
     return Script((json.dumps(reply),))
