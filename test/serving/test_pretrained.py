@@ -77,8 +77,11 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 source = {'pretrained_model_name_or_path': Path(file).parent, 'gguf_file': Path(file).name}
 read = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
+weights = read.state_dict()
+if hasattr(read.config, 'quantization_config'):  # these weights are whole again
+    del read.config.quantization_config
 fresh = AutoModelForCausalLM.from_config(read.config, dtype=torch.float32)
-fresh.load_state_dict(read.state_dict())
+fresh.load_state_dict(weights)
 fresh.save_pretrained(folder)
 AutoTokenizer.from_pretrained(**source).save_pretrained(folder)
 """
@@ -214,6 +217,7 @@ class TestFolder:
         run('-m', 'training.grpo', *grpo)
         assert (tmp_path / 'grpo' / 'adapter_model.safetensors').exists()
         command = [str(tmp_path / 'sft'), '--rows', str(rows), '--against', str(folder)]
+        command += ['--limit', '1', '--token-budget', '200']
         command += ['--slot', str(tmp_path / 'slot'), '--judge', 'none', '--latency-rows', '0']
         # One step teaches nothing, so nothing is asked for: both are read, merged and graded.
         command += ['--cache', 'none', '--min-gain', '-1', '--min-format', '0']
