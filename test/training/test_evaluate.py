@@ -76,6 +76,15 @@ def test_interrupted_evaluation_goes_on_where_it_stopped(tmp_path: Path) -> None
     assert (report['accuracy'], report['question_only_accuracy']) == (1.0, 0.0)
 
 
+def test_model_is_named_behind_the_url() -> None:
+    with ChatServer(reader, models=[{'id': 'small'}, {'id': 'large'}]) as server:
+        generation.generate(f'{server.url}#large', PROMPTS[:1], Sampling())
+        assert {request.body['model'] for request in server.requests} == {'large'}
+        server.default = Script(status=404, body='no such model')
+        with pytest.raises(ModelError, match="serves small, large, not 'huge'"):
+            generation.generate(f'{server.url}#huge', PROMPTS[:1], Sampling())
+
+
 def test_completions_that_were_cut_off_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
     def hasty(request: RecordedRequest) -> Script:
         return replace(reader(request), finish='length' if '° left' in request.text else 'stop')
