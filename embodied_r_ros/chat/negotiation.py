@@ -125,6 +125,16 @@ def image_count(request: ChatRequest) -> int:
     return sum(len(message.images) for message in request.messages)
 
 
+RequestKind = tuple[bool, bool, bool, int]  # what a server may refuse in a request
+
+
+def request_kind(request: ChatRequest) -> RequestKind:
+    """What of a request a server may refuse: requests of one kind are refused alike."""
+    has_system = any(message.role == 'system' for message in request.messages)
+    is_structured = request.json_schema is not None
+    return has_system, is_structured, bool(request.top_logprobs), image_count(request)
+
+
 _SYSTEM_WORDS = re.compile(
     r'system\W*(?:role|message|prompt|instruction)|role\W*system|roles? must alternate|'
     r'(?:only|expected).{0,30}\buser\b.{0,20}\bassistant\b|unknown role|invalid role|'

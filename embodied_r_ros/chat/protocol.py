@@ -156,7 +156,7 @@ class EventReader:
             return None
         try:
             return self._choice(choices[0])
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
             msg = f'an event is not a chat completion chunk ({error!r}): {data[:200]}'
             raise ModelError(msg) from None
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 import json
 import time
@@ -12,7 +13,7 @@ from embodied_r_ros.chat.client import HttpChatClient
 from embodied_r_ros.chat.negotiation import ImagesRefusedError, RefusedError
 from embodied_r_ros.chat.protocol import ChatMessage, ChatRequest
 from embodied_r_ros.chat.settings import ChatConfig
-from embodied_r_ros.common.errors import ConfigError, ModelError
+from embodied_r_ros.common.errors import ConfigError, DeadlineError, ModelError
 from embodied_r_ros.types.answers import Sampling
 from embodied_r_ros.types.images import EncodedImage
 import pytest
@@ -99,6 +100,25 @@ def test_server_that_broke_once_keeps_its_system_role(server: ChatServer) -> Non
     client = client_of(server)
     assert said(client, WITH_SYSTEM) == said(client, WITH_SYSTEM) == 'Hello there'
     assert all(map(has_system, server.requests))
+
+
+def test_requests_at_one_time_learn_from_the_first(server: ChatServer) -> None:
+    server.default = refuses('System role not supported', has_system)
+    client = client_of(server)
+    with ThreadPoolExecutor(8) as pool:
+        replies = list(pool.map(lambda _: said(client, WITH_SYSTEM), range(8)))
+    assert replies == ['Hello there'] * 8
+    assert sum(map(has_system, server.requests)) == 1
+
+
+def test_turn_of_the_first_request_is_waited_for_no_longer_than_the_deadline(
+    server: ChatServer,
+) -> None:
+    server.default = Script(hang_after=0)
+    client = client_of(server)
+    with ThreadPoolExecutor(2) as pool:
+        late = [pool.submit(said, client, WITH_SYSTEM, 0.4) for _ in range(2)]
+    assert all(isinstance(each.exception(), DeadlineError) for each in late)
 
 
 @pytest.mark.parametrize(
