@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, ExitStack
 from dataclasses import dataclass, replace
 import json
+import logging
 from pathlib import Path
+import threading
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.chat.connection import HttpCall, Reply, Watch
@@ -20,6 +22,8 @@ from embodied_r_ros.chat.negotiation import (
     REFUSALS,
     RefusedError,
     request_body,
+    request_kind,
+    SAMPLING_FIELDS,
     Terms,
     wants_model,
 )
@@ -39,19 +43,21 @@ import httpx
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     import ssl
-    import threading
 
+    from embodied_r_ros.chat.negotiation import RequestKind
     from embodied_r_ros.chat.protocol import ChatChunk
     from embodied_r_ros.chat.settings import ChatConfig
     from embodied_r_ros.types.images import EncodedImage
 
+_log = logging.getLogger(__name__)
 _OK = 200
-_PASSING = {408, 425, 429, 500, 502, 503, 504}  # may be different next time
-_BUSY = {429, 503}
+_PASSING = {408, 425, 429, 500, 502, 503, 504, 529}  # may be different next time
+_BUSY = {429, 503, 529}
 _BROKEN = 500
 _NO_ACCESS = {401, 403}
+_TURN_S = 0.05  # how late a cancel may be noticed while another request has the turn
 _LEAST_WAIT_S = 0.05  # where a server says 0
 _NAMES = 8  # of models in a message
 # A server that ignores max_tokens is cut off; tokens of common vocabularies are shorter [chars].
@@ -125,6 +131,8 @@ class HttpChatClient:
         secure = self._base.startswith('https:')
         self._verify: ssl.SSLContext | bool = tls_context() if secure else False
         self._terms = Terms()
+        self._accepted_kinds: set[RequestKind] = set()
+        self._turn = threading.Lock()  # of the first request of a kind
         self._images_refused: ImagesRefusedError | None = None
         self._failed_systems = 0  # requests with a system text that broke the server, in a row
         self._spoke = ''  # name that the server gave with its last reply
@@ -196,33 +204,58 @@ class HttpChatClient:
         self, request: ChatRequest, watch: Watch, reader: EventReader
     ) -> Iterator[ChatChunk]:
         """Ask once; again on other terms where the server refuses those that were asked."""
-        if self._images_refused and image_count(request) > self._images_refused.limit:
-            raise ImagesRefusedError(str(self._images_refused), self._images_refused.limit)
-        tried = [self._terms]
-        first: RefusedError | None = None  # it is about what was really asked
-        while True:
-            has_text = False
-            try:
-                for chunk in self._ask(request, watch, reader, tried[-1]):
-                    has_text = True
-                    yield chunk
-                break
-            except RefusedError as error:
-                if has_text:
-                    raise
-                first = first or error
-                others = self._others(tried[-1], request, error.detail, watch)
-                other = next((each for each in others if each not in tried), None)
-            if other is None:
-                raise self._explained(request, first, watch)
-            tried.append(other)
-        self._note(tried[-1], _plain(reader.model))
+        kind = request_kind(request)
+        with self._first_turn(kind, watch) as end_turn:
+            if self._images_refused and image_count(request) > self._images_refused.limit:
+                raise ImagesRefusedError(str(self._images_refused), self._images_refused.limit)
+            tried = [self._terms]
+            first: RefusedError | None = None  # it is about what was really asked
+            while True:
+                has_text = False
+                try:
+                    for chunk in self._ask(request, watch, reader, tried[-1]):
+                        if not has_text:
+                            self._accept(tried[-1], kind)
+                            end_turn()
+                        has_text = True
+                        yield chunk
+                    break
+                except RefusedError as error:
+                    if has_text:
+                        raise
+                    first = first or error
+                    others = self._others(tried[-1], request, error.detail, watch)
+                    other = next((each for each in others if each not in tried), None)
+                if other is None:
+                    raise self._explained(request, first, watch)
+                tried.append(other)
+            self._accept(tried[-1], kind)
+            self._note(_plain(reader.model))
 
-    def _note(self, terms: Terms, spoke: str) -> None:
-        """Note on which terms a request was accepted, and which model spoke."""
+    @contextmanager
+    def _first_turn(self, kind: RequestKind, watch: Watch) -> Iterator[Callable[[], None]]:
+        """Have the first request of a kind for itself, until its turn is ended: others learn."""
+        if kind in self._accepted_kinds:
+            yield lambda: None
+            return
+        while not self._turn.acquire(timeout=min(_TURN_S, watch.left_s())):
+            pass
+        with ExitStack() as stack:
+            stack.callback(self._turn.release)
+            yield stack.close
+
+    def _accept(self, terms: Terms, kind: RequestKind) -> None:
+        """Note on which terms a request was accepted."""
+        self._accepted_kinds.add(kind)
+        if ignored := sorted(SAMPLING_FIELDS & (terms.left_out - self._terms.left_out)):
+            _log.warning('%s refuses %s: it samples as it likes', self._base, ', '.join(ignored))
+        self._terms = terms
+
+    def _note(self, spoke: str) -> None:
+        """Note which model spoke."""
         if self._spoke not in ('', spoke):  # another model may take other requests
             self._images_refused = None
-        self._terms, self._spoke = terms, spoke
+        self._spoke = spoke
         served = self._served
         if served and spoke and spoke != (served.adapter or served.name):
             # Adapters come and go while others speak; any other change is one of the server.
@@ -238,6 +271,8 @@ class HttpChatClient:
         if not is_named and wants_model(detail) and (model := self._sole_model(watch)):
             yield replace(terms, model=model)
         yield from other_terms(terms, request, detail)
+        if not is_named and 'model' in detail.casefold() and not reads_as_too_long(detail):
+            yield replace(terms, model=self._sole_model(watch))
 
     def _sole_model(self, watch: Watch) -> str:
         """The model of a server that wants it named; empty: it lists none.
@@ -336,6 +371,8 @@ class HttpChatClient:
         try:
             return reader.read(self._blot(line))
         except ReportedError as error:
+            if error.code in _BUSY:
+                raise _PassingError(str(error)) from None
             if error.code in REFUSALS or reads_as_refusal(error.detail):
                 raise RefusedError(str(error), error.detail) from None
             raise

@@ -28,8 +28,9 @@ _OPTIONAL = {
     'temperature': ('temperature',),
     'top_p': ('top_p',),
 }
+SAMPLING_FIELDS = frozenset({'seed', 'temperature', 'top_p'})
 # Of those, what a server may refuse without naming it.
-_EXTRA = frozenset({'response_format', 'logprobs'})
+_EXTRA = frozenset(_OPTIONAL) - SAMPLING_FIELDS
 SYSTEM_GAP = '\n\n'  # between the system text and the user's, where they are one
 _LIMITS = ('max_tokens', 'max_completion_tokens')
 
@@ -122,6 +123,16 @@ def data_url(image: EncodedImage) -> str:
 def image_count(request: ChatRequest) -> int:
     """How many images a request shows."""
     return sum(len(message.images) for message in request.messages)
+
+
+RequestKind = tuple[bool, bool, bool, int]  # what a server may refuse in a request
+
+
+def request_kind(request: ChatRequest) -> RequestKind:
+    """What of a request a server may refuse: requests of one kind are refused alike."""
+    has_system = any(message.role == 'system' for message in request.messages)
+    is_structured = request.json_schema is not None
+    return has_system, is_structured, bool(request.top_logprobs), image_count(request)
 
 
 _SYSTEM_WORDS = re.compile(

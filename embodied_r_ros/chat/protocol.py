@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 import json
+import math
 import time
 from typing import Any, Protocol, TYPE_CHECKING
 
@@ -114,6 +115,15 @@ def see_that_it_speaks(client: ChatClient, deadline_s: float) -> None:
     client.info(max(0.0, end - time.monotonic()))
 
 
+# Fields in which servers send thoughts, and their words for how a reply ended.
+_THOUGHT_FIELDS = ('reasoning_content', 'reasoning', 'thinking')
+_ENDINGS = {
+    **dict.fromkeys(('stop', 'eos', 'eos_token', 'end_turn', 'stop_sequence'), ''),
+    **dict.fromkeys(('max_tokens', 'max_output_tokens', 'model_length'), 'length'),
+    **dict.fromkeys(('content-filter', 'safety', 'sensitive'), 'content_filter'),
+}
+
+
 @dataclass
 class EventReader:
     """Reads the lines of a server-sent event stream, one completion from its start to its end.
@@ -146,7 +156,7 @@ class EventReader:
             return None
         try:
             return self._choice(choices[0])
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
             msg = f'an event is not a chat completion chunk ({error!r}): {data[:200]}'
             raise ModelError(msg) from None
 
@@ -159,12 +169,14 @@ class EventReader:
         # Half of a surrogate pair is legal in JSON, and in no message.
         text = text.encode(errors='replace').decode()
         tokens = _alternatives(choice.get('logprobs'))
-        ending = '' if ending == 'stop' else ending
+        ending = _ENDINGS.get(ending.casefold(), ending)
         return ChatChunk(text, tokens, ending) if text or tokens or ending else None
 
     def _joined(self, delta: dict[str, Any]) -> str:
         """The text of an event, with the tags at the changes between thoughts and text."""
-        thought = thought_text(delta.get('reasoning_content') or delta.get('reasoning'))
+        thought = thought_text(
+            next((delta[name] for name in _THOUGHT_FIELDS if delta.get(name)), None)
+        )
         pieces = [(True, thought), *content_parts(delta.get('content') or delta.get('refusal'))]
         text = ''.join(
             self._thoughts.add_thought(piece) if is_thought else self._thoughts.add_text(piece)
@@ -217,9 +229,10 @@ def _alternatives(logprobs: dict[str, Any] | None) -> tuple[TokenAlternatives, .
             if other.get('logprob') is not None
         )
         token, logprob = str(entry['token']), entry.get('logprob')
-        logprob = dict(top).get(token) if logprob is None else float(logprob)
+        if logprob is None and top:
+            logprob = dict(top).get(token, -math.inf)
         if logprob is not None:
-            tokens.append(TokenAlternatives(token, logprob, top))
+            tokens.append(TokenAlternatives(token, float(logprob), top))
     return tuple(tokens)
 
 

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.chat.client import HttpChatClient
-from embodied_r_ros.chat.protocol import ChatRequest
+from embodied_r_ros.chat.protocol import ChatRequest, ending_problem
 from embodied_r_ros.common.errors import InputError, ModelError
 from embodied_r_ros.episodes.answers import find_inputs, Inputs
 from embodied_r_ros.reasoning.completions import (
@@ -111,10 +111,14 @@ def _ask(replay: Replay, client: HttpChatClient, deadline_s: float) -> Replay:
     error = ''
     try:
         request = ChatRequest(replay.prompt.messages(), recorded.sampling)
-        completion = ''.join(chunk.text for chunk in client.stream(request, deadline_s))
+        chunks = list(client.stream(request, deadline_s))
+        completion = ''.join(chunk.text for chunk in chunks)
         # After the text: only now the server's model is sure to be the one that spoke.
         model = replace(client.info(_INFO_S), prompt_version=REASON_PROMPT_VERSION)
         answer = _read(replace(answer, completion=completion, model=model))
+        if answer.freshness is Freshness.REFUSED:
+            ending = chunks[-1].ending if chunks else ''
+            error = ending_problem(completion, ending, recorded.sampling.max_tokens)
     except ModelError as failure:
         error = str(failure)
     return replace(replay, answers=(*replay.answers, answer), errors=(*replay.errors, error))

@@ -25,7 +25,7 @@ _WELL_FORMED = ['<think>', '</think>', '<answer>', '</answer>']
 _LETTER = re.compile(
     r'(?:(?:(?:the|my)\s+)?(?:(?:final|correct|right|best)\s+)?(?:answer|option|choice)\b'
     r'(?:\s+is\b)?\s*:?\s*)*'
-    r'[(\[{"\']*(?P<letter>[A-Z])(?![^\W_])[)\]}"\'.:,;=\s\u2013\u2014\u2192-]*(?P<rest>.*)',
+    r'[(\[{"\']*(?P<letter>[A-Z])(?![^\W_])[)\]}"\'.:,;=!|/\s\u2013\u2014\u2192-]*(?P<rest>.*)',
     re.IGNORECASE | re.DOTALL,
 )
 _LAST_LETTER = re.compile(

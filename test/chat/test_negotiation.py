@@ -3,16 +3,17 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 import json
 import time
-from typing import Any, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from embodied_r_ros.chat.client import HttpChatClient
 from embodied_r_ros.chat.negotiation import ImagesRefusedError, RefusedError
 from embodied_r_ros.chat.protocol import ChatMessage, ChatRequest
 from embodied_r_ros.chat.settings import ChatConfig
-from embodied_r_ros.common.errors import ConfigError, ModelError
+from embodied_r_ros.common.errors import ConfigError, DeadlineError, ModelError
 from embodied_r_ros.types.answers import Sampling
 from embodied_r_ros.types.images import EncodedImage
 import pytest
@@ -34,8 +35,8 @@ def server() -> Iterator[ChatServer]:
         yield running
 
 
-def client_of(server: ChatServer, model: str = '', **settings: Any) -> HttpChatClient:
-    return HttpChatClient(ChatConfig(server.url, model, backoff_s=0.01, **settings))
+def client_of(server: ChatServer, model: str = '', retries: int = 1) -> HttpChatClient:
+    return HttpChatClient(ChatConfig(server.url, model, retries=retries, backoff_s=0.01))
 
 
 def said(client: HttpChatClient, request: ChatRequest = PLAIN, deadline_s: float = 10) -> str:
@@ -101,6 +102,25 @@ def test_server_that_broke_once_keeps_its_system_role(server: ChatServer) -> Non
     assert all(map(has_system, server.requests))
 
 
+def test_requests_at_one_time_learn_from_the_first(server: ChatServer) -> None:
+    server.default = refuses('System role not supported', has_system)
+    client = client_of(server)
+    with ThreadPoolExecutor(8) as pool:
+        replies = list(pool.map(lambda _: said(client, WITH_SYSTEM), range(8)))
+    assert replies == ['Hello there'] * 8
+    assert sum(map(has_system, server.requests)) == 1
+
+
+def test_turn_of_the_first_request_is_waited_for_no_longer_than_the_deadline(
+    server: ChatServer,
+) -> None:
+    server.default = Script(hang_after=0)
+    client = client_of(server)
+    with ThreadPoolExecutor(2) as pool:
+        late = [pool.submit(said, client, WITH_SYSTEM, 0.4) for _ in range(2)]
+    assert all(isinstance(each.exception(), DeadlineError) for each in late)
+
+
 @pytest.mark.parametrize(
     'detail',
     [
@@ -118,7 +138,9 @@ def test_limit_is_sent_under_its_other_name(server: ChatServer, detail: str) -> 
     assert 'max_tokens' not in server.requests[-1].body
 
 
-def test_several_refusals_are_learned_one_after_the_other(server: ChatServer) -> None:
+def test_several_refusals_are_learned_one_after_the_other(
+    server: ChatServer, caplog: pytest.LogCaptureFixture
+) -> None:
     def default(request: RecordedRequest) -> Script:
         for name in ('max_tokens', 'temperature', 'logprobs'):
             if name in request.body:
@@ -130,6 +152,8 @@ def test_several_refusals_are_learned_one_after_the_other(server: ChatServer) ->
     request = replace(WITH_SYSTEM, top_logprobs=3)
     assert said(client, request) == said(client, request) == 'Hello there'
     assert len(server.requests) == 6
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert warning == f'{server.url} refuses temperature: it samples as it likes'
 
 
 def test_refusal_that_nothing_mends_is_the_first_one_in_few_attempts(server: ChatServer) -> None:
@@ -158,6 +182,12 @@ class TestModelNames:
             'small',
             'small',
         ]
+
+    def test_sole_model_is_tried_whatever_the_words(self, server: ChatServer) -> None:
+        server.models = [{'id': 'small'}, {'id': 'tuned', 'parent': 'small'}]
+        server.default = refuses('Please pass a valid model', lambda r: 'model' not in r.body)
+        assert said(client_of(server), WITH_SYSTEM) == 'Hello there'
+        assert server.requests[-1].body['model'] == 'small'
 
     def test_several_are_named_in_one_line(self, server: ChatServer) -> None:
         server.default, server.models = self.wanting, [{'id': 'small'}, {'id': 'large'}]
@@ -319,6 +349,16 @@ class TestReplies:
     ) -> None:
         server.play(Script(pieces, thought=thought))
         assert said(client_of(server)) == text
+
+    @pytest.mark.parametrize(
+        ('finish', 'ending'),
+        [('length', 'length'), ('max_tokens', 'length'), ('SAFETY', 'content_filter')],
+    )
+    def test_words_for_an_ending_differ(
+        self, server: ChatServer, finish: str, ending: str
+    ) -> None:
+        server.play(Script(('a',), finish=finish))
+        assert [chunk.ending for chunk in client_of(server).stream(PLAIN, 10)] == ['', ending]
 
     def test_why_it_ended_is_said_where_that_is_not_as_usual(self, server: ChatServer) -> None:
         server.play(Script(('a',), finish='length'), Script(('a',)))

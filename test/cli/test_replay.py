@@ -191,6 +191,19 @@ def test_failure_and_broken_format_do_not_end_the_replay(
     assert [line['changed'] for line in lines] == [False, True, False]
 
 
+def test_reply_that_was_cut_off_says_so(
+    servers: tuple[ChatServer, ChatServer], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lefty, _ = servers
+    lefty.play(Script(), Script(('<think>It',), finish='length'), Script(('',)))
+    events = [*DELTAS[:3], *(answered(i, DELTAS[:3]) for i in range(3))]
+    lines = replayed(capsys, write_bag(tmp_path / 'bag', events), lefty)
+    errors = [line['replayed'][0]['error'] for line in lines]
+    assert 'cut off at its limit' in errors[0]
+    assert 'said nothing' in errors[1]
+    assert errors[2] == ''
+
+
 def test_failures_are_counted_apart_from_changed_answers(
     servers: tuple[ChatServer, ChatServer], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -94,7 +94,8 @@ def test_format_ignores_content() -> None:
         ('B.', 1), ('b)', 1), ('(B)', 1), ('B. right', 1), ('(B) right', 1), ('B \u2013 right', 1),
         ('**B**', 1), (r'\boxed{B}', 1), (r'$\boxed{\text{B}}$', 1), ('Option B', 1),
         ('The answer is (B).', 1), ('**B.** right', 1), ('right.', 1), ('Right', 1),
-        ('right (B)', 1), ('A chair.', 2), ('B. left', None), ('B or C', None), ('B, C', None),
+        ('right (B)', 1), ('B!', 1), ('B: right', 1), ('A chair.', 2),
+        ('B. left', None), ('B or C', None), ('B, C', None),
         ('A/B', None), ('right or left', None), ('not B', None), ('right (A)', None),
     ],
 )  # fmt: skip

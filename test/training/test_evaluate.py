@@ -76,6 +76,25 @@ def test_interrupted_evaluation_goes_on_where_it_stopped(tmp_path: Path) -> None
     assert (report['accuracy'], report['question_only_accuracy']) == (1.0, 0.0)
 
 
+def test_model_is_named_behind_the_url() -> None:
+    with ChatServer(reader, models=[{'id': 'small'}, {'id': 'large'}]) as server:
+        generation.generate(f'{server.url}#large', PROMPTS[:1], Sampling())
+        assert {request.body['model'] for request in server.requests} == {'large'}
+        server.default = Script(status=404, body='no such model')
+        with pytest.raises(ModelError, match="serves small, large, not 'huge'"):
+            generation.generate(f'{server.url}#huge', PROMPTS[:1], Sampling())
+
+
+def test_completions_that_were_cut_off_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    def hasty(request: RecordedRequest) -> Script:
+        return replace(reader(request), finish='length' if '° left' in request.text else 'stop')
+
+    with ChatServer(hasty) as server:
+        generation.generate(server.url, PROMPTS, Sampling(max_tokens=9))
+    line = f'{server.url}: 3 of 6 completions: the model was cut off at its limit of 9 tokens'
+    assert line in capsys.readouterr().err
+
+
 def test_report_has_the_outcome_of_every_row() -> None:
     with ChatServer(reader, [{'id': 'm'}], 'm') as server:
         report = evaluate.evaluate(server.url, ROWS, MEMORY, Sampling())

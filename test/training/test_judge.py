@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+import json
 from random import Random
 import shutil
 from typing import Any, TYPE_CHECKING
@@ -203,6 +204,16 @@ def test_server_judge_takes_the_likeliest_letter() -> None:
     with ChatServer(default=Script((letter,), top=likely)) as server:
         assert ServerJudge(server.url).conclusions([CASE, CASE]) == ['right', 'right']
         assert server.requests[0].body['max_tokens'] == 1
+
+
+def test_server_judge_leaves_out_what_has_no_probability() -> None:
+    letter = 'ABCD'[CASE.candidates().index('right')]
+    top = [{'token': 'E', 'logprob': None}, {'token': letter, 'logprob': -0.5}]
+    entry = {'token': letter, 'logprob': None, 'top_logprobs': top}
+    choice = {'delta': {'content': letter}, 'logprobs': {'content': [entry]}}
+    events = (f'data: {json.dumps({"choices": [choice]})}\n', 'data: [DONE]\n')
+    with ChatServer(default=Script(raw=events)) as server:
+        assert ServerJudge(server.url).conclusions([CASE]) == ['right']
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ def _places(said: str) -> dict[str, Cm]:
 
 def position_in(text: str) -> Position | None:
     """The first position in a text [m]; None: it has none."""
-    match = _POSITION.search(text)
+    match = _POSITION.search(text.replace('\u2212', '-'))
     return _position(match) if match else None
 
 

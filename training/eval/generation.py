@@ -7,6 +7,7 @@ what was cut off goes on where it stopped, and is not computed twice.
 
 from __future__ import annotations
 
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple
 from functools import lru_cache
@@ -16,7 +17,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.chat.cache import cache_key, ReplyCache
 from embodied_r_ros.chat.client import HttpChatClient
-from embodied_r_ros.chat.protocol import ChatRequest
+from embodied_r_ros.chat.protocol import ChatRequest, ending_problem
 from embodied_r_ros.chat.settings import ChatConfig, model_digest
 from embodied_r_ros.common.errors import InputError, ModelError
 import PIL.Image
@@ -123,13 +124,19 @@ def _say_weights_are_unknown(url: str, name: str) -> None:
 def _from_server(url: str, prompts: Sequence[Prompt], sampling: Sampling, keep: Keep) -> None:
     client = HttpChatClient(ChatConfig(url=url))
 
-    def complete(prompt: Prompt) -> None:
-        request = ChatRequest(prompt.messages(), sampling)
-        keep(prompt, ''.join(chunk.text for chunk in client.stream(request, _DEADLINE_S)))
+    def complete(prompt: Prompt) -> str:
+        """Keep a completion, and say why it may be incomplete."""
+        chunks = list(client.stream(ChatRequest(prompt.messages(), sampling), _DEADLINE_S))
+        text = ''.join(chunk.text for chunk in chunks)
+        keep(prompt, text)
+        return ending_problem(text, chunks[-1].ending if chunks else '', sampling.max_tokens)
 
     with ThreadPoolExecutor(_IN_FLIGHT) as pool:
         replies = pool.map(complete, prompts)
-        list(tqdm(replies, total=len(prompts), desc='completions', leave=False, disable=None))
+        bar = tqdm(replies, total=len(prompts), desc='completions', leave=False, disable=None)
+        problems = Counter(filter(None, bar))
+    for problem, count in problems.items():
+        sys.stderr.write(f'{url}: {count} of {len(prompts)} completions: {problem}\n')
 
 
 def _from_folder(
