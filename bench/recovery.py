@@ -2,9 +2,11 @@
 """Nodes, the model server and the camera fail: how long until there is a fresh answer again.
 
 All nodes of the launch file, the server of the shipped model and a 30 Hz camera run, and what ends
-is started again as `use_respawn:=true` does it. Each node and the model server are killed (SIGKILL),
-and the camera is unplugged for a while. Measured from the fault, or for the camera from its return,
-until all nodes are active and an answer of the primary model is FRESH by an image taken since.
+is started again as `use_respawn:=true` does it. Each node and the model server are killed
+(SIGKILL), and the camera is unplugged for a while. Measured from the fault, or for the camera from
+its return, until all nodes are active and an answer of the primary model is FRESH by an image that
+was taken since. The time that what was started again waited for a processor that others had is
+left out, and printed beside.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ import yaml
 from bench.faulty_server import free_port
 from bench.live import image_message, RATE_HZ, wall_views
 from bench.report import Budget, print_budgets
+from bench.timed_node import waits_ns
 
 if TYPE_CHECKING:
     import argparse
@@ -63,7 +66,8 @@ class Recovery:
     """What one fault cost."""
 
     fault: str
-    back_s: float  # NaN: there was no fresh answer in time
+    back_s: float  # without the waits; NaN: there was no fresh answer in time
+    waited_s: float  # for a processor
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -114,9 +118,11 @@ def measure(faults: list[str], away_s: float, folder: Path) -> list[Recovery]:
             else:
                 kept.kill(fault)
             is_fresh = watch.await_fresh(time.time_ns(), NODES)
-            back_s = time.monotonic() - start if is_fresh else float('nan')
-            recoveries.append(Recovery(fault, round(back_s, 2)))
-            print(f'{fault}: fresh again after {back_s:.1f} s', file=sys.stderr)
+            passed_s = time.monotonic() - start if is_fresh else float('nan')
+            waited_s = kept.waited_s(fault)
+            recoveries.append(Recovery(fault, passed_s - waited_s, waited_s))
+            line = f'{fault}: fresh again after {passed_s:.1f} s, {waited_s:.1f} s of them waiting'
+            print(line, file=sys.stderr)
     return recoveries
 
 
@@ -220,8 +226,17 @@ class _Kept:
 
     def kill(self, name: str) -> None:
         """Kill a node, or the program that `embodied-r serve` runs the model with."""
-        pid = self._nodes.pids().get(name) or _child_of(self._server.pid)
-        os.kill(pid, signal.SIGKILL)
+        os.kill(self._pid(name), signal.SIGKILL)
+
+    def waited_s(self, name: str) -> float:
+        """How long the main thread of what was started again has waited for a processor."""
+        if name not in (*NODES, _SERVER):
+            return 0.0
+        pid = self._pid(name)
+        return waits_ns(pid)[str(pid)] / 1e9
+
+    def _pid(self, name: str) -> int:
+        return self._nodes.pids().get(name) or _child_of(self._server.pid)
 
     def last_words(self) -> str:
         """The ends of the logs."""
