@@ -82,7 +82,7 @@ class ManagedNode(LifecycleNode):
 
     def __init__(self, name: str, **options: Any) -> None:
         super().__init__(name, **options)
-        groups = {StartConfig: '', **self.groups}
+        groups: dict[type[Any], str] = {StartConfig: '', **self.groups}
         self.parameters = Parameters(self, groups, self.at_configure)
         self.parameters.on_change = self._parameters_changed
         self.while_configured = ExitStack()
@@ -248,7 +248,8 @@ class ManagedNode(LifecycleNode):
         return self.on_shutdown(state)
 
     def _configure(self) -> None:
-        for kind in (StartConfig, *self.groups):
+        self.parameters.config(StartConfig)
+        for kind in self.groups:
             self.parameters.config(kind)
         self.configure()
         self._provenance = self.publisher(String, 'provenance', topics.LATCHED)
