@@ -110,6 +110,7 @@ def measure(faults: list[str], away_s: float, folder: Path) -> list[Recovery]:
             time.sleep(_SETTLE_S)
             start = time.monotonic()
             watch.active.discard(fault)
+            watch.others = 0
             if fault == 'camera':
                 camera.unplug()
                 time.sleep(away_s)
@@ -121,8 +122,11 @@ def measure(faults: list[str], away_s: float, folder: Path) -> list[Recovery]:
             passed_s = time.monotonic() - start if is_fresh else float('nan')
             waited_s = kept.waited_s(fault)
             recoveries.append(Recovery(fault, passed_s - waited_s, waited_s))
-            line = f'{fault}: fresh again after {passed_s:.1f} s, {waited_s:.1f} s of them waiting'
-            print(line, file=sys.stderr)
+            print(
+                f'{fault}: fresh again after {passed_s:.1f} s, {waited_s:.1f} s of them waiting '
+                f'for a processor; {watch.others} answers before were not fresh',
+                file=sys.stderr,
+            )
     return recoveries
 
 
@@ -131,6 +135,7 @@ class _Watch:
 
     def __init__(self) -> None:
         self.active: set[str] = set()
+        self.others = 0  # answers that were not fresh, or refused
         self._newest_ns = 0  # the newest image that a fresh answer rested on
         self._node = rclpy.create_node('recovery')
         self._node.create_subscription(
@@ -152,6 +157,7 @@ class _Watch:
 
     def _hear_answer(self, msg: Answer) -> None:
         is_fresh = msg.freshness == Answer.FRESHNESS_FRESH
+        self.others += not is_fresh
         if is_fresh and msg.model.rung == Rung.PRIMARY.value:
             self._newest_ns = max(self._newest_ns, stamp_ns_from_msg(msg.observation_stamp))
 

@@ -91,7 +91,7 @@ class ManagedNode(LifecycleNode):
         self.end_process: Callable[[int], None] = lambda code: None  # set by what runs the node
         self.bad_qos: dict[str, int] = {}  # publishers of incompatible QoS, by topic
         self.retry_s = 0.0  # while a start is tried again: after which time [s]
-        self._last_refusal = '', 0.0  # why a start failed, and when that was logged last
+        self._start_refusal = '', 0.0  # why a start failed, and when that was logged last
         self._failures = Meter(_FAILED_S)  # of callbacks
         self._last_failure = ''
         self._guard_transitions()
@@ -275,10 +275,10 @@ class ManagedNode(LifecycleNode):
         if not self.retry_s:
             self.get_logger().error(text)
             return
-        last_text, last_s = self._last_refusal
+        last_text, last_s = self._start_refusal
         if text == last_text and time.monotonic() < last_s + _START_SAY_AGAIN_S:
             return
-        self._last_refusal = text, time.monotonic()
+        self._start_refusal = text, time.monotonic()
         log = self.get_logger().warning if may_pass else self.get_logger().error
         log(f'{text}; trying again every {self.retry_s:g} s')
 
