@@ -5,8 +5,8 @@ All nodes of the launch file, the server of the shipped model and a 30 Hz camera
 is started again as `use_respawn:=true` does it. Each node and the model server are killed
 (SIGKILL), and the camera is unplugged for a while. Measured from the fault, or for the camera from
 its return, until all nodes are active and an answer of the primary model is FRESH by an image that
-was taken since. The time that what was started again waited for a processor that others had is
-left out, and printed beside.
+was taken since. The time that what was started again, or for the camera the model, waited for a
+processor that others had is left out, and printed beside.
 """
 
 from __future__ import annotations
@@ -111,16 +111,18 @@ def measure(faults: list[str], away_s: float, folder: Path) -> list[Recovery]:
             start = time.monotonic()
             watch.active.discard(fault)
             watch.others = 0
+            waited_before_s = 0.0
             if fault == 'camera':
                 camera.unplug()
                 time.sleep(away_s)
+                waited_before_s = kept.waited_s(fault)
                 camera.plug()
                 start = time.monotonic()
             else:
                 kept.kill(fault)
             is_fresh = watch.await_fresh(time.time_ns(), NODES)
             passed_s = time.monotonic() - start if is_fresh else float('nan')
-            waited_s = kept.waited_s(fault)
+            waited_s = kept.waited_s(fault) - waited_before_s
             recoveries.append(Recovery(fault, passed_s - waited_s, waited_s))
             print(
                 f'{fault}: fresh again after {passed_s:.1f} s, {waited_s:.1f} s of them waiting '
@@ -180,17 +182,19 @@ class _Camera:
         self.plug()
 
     def plug(self) -> None:
-        """Send images from now on."""
-        self._is_away = threading.Event()
-        self._thread = threading.Thread(target=self._send, args=(self._is_away,), daemon=True)
+        """Send images from now on; returns with the first one."""
+        self._is_away, has_sent = threading.Event(), threading.Event()
+        arguments = (self._is_away, has_sent)
+        self._thread = threading.Thread(target=self._send, args=arguments, daemon=True)
         self._thread.start()
+        has_sent.wait(_TIMEOUT_S)
 
     def unplug(self) -> None:
         """Send none any more."""
         self._is_away.set()
         self._thread.join()
 
-    def _send(self, is_away: threading.Event) -> None:
+    def _send(self, is_away: threading.Event, has_sent: threading.Event) -> None:
         context = Context()
         rclpy.init(args=[], context=context)
         node = rclpy.create_node('camera', context=context)
@@ -200,6 +204,7 @@ class _Camera:
             msg = self._messages[count % len(self._messages)]
             msg.header.stamp = node.get_clock().now().to_msg()
             publisher.publish(msg)
+            has_sent.set()
             count += 1
         node.destroy_node()
         rclpy.try_shutdown(context=context)
@@ -235,11 +240,10 @@ class _Kept:
         os.kill(self._pid(name), signal.SIGKILL)
 
     def waited_s(self, name: str) -> float:
-        """How long the main thread of what was started again has waited for a processor."""
-        if name not in (*NODES, _SERVER):
-            return 0.0
+        """How long what is started again has waited for a processor; for the camera the model."""
         pid = self._pid(name)
-        return waits_ns(pid)[str(pid)] / 1e9
+        waits = waits_ns(pid)
+        return (waits[str(pid)] if name != 'camera' else sum(waits.values())) / 1e9
 
     def _pid(self, name: str) -> int:
         return self._nodes.pids().get(name) or _child_of(self._server.pid)
