@@ -385,9 +385,8 @@ class NodeWatch:
         if has_died:
             self._deaths.append(f'{node.node_name} (exit code {event.returncode})')
         if self._running and not context.is_shutdown:
-            hint = 'use_respawn:=true starts such a node again'
-            text = f'{self._deaths[-1]} has died, and the others go on: {hint}'
-            return [LogInfo(msg=text)] if has_died else []
+            hint = 'has died, and the others go on: use_respawn:=true starts such a node again'
+            return [LogInfo(msg=f'{self._deaths[-1]} {hint}')] if has_died else []
         if self._deaths:
             deaths, self._deaths = ', '.join(self._deaths), []
             msg = f'nodes have died: {deaths}'

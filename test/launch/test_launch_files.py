@@ -282,8 +282,10 @@ def test_launch_ends_with_1_where_one_node_had_died(
     launched = start('embodied_r.launch.py', model_server_url=server.url, bag_dir=tmp_path)
     for name in NODES:
         wait_for(partial(is_active, graph, f'/{name}'), name, TIMEOUT_S)
-    os.kill(node_processes(launched)['proposal_gate'], signal.SIGKILL)
+    os.kill(node_processes(launched)['keyframe_extractor'], signal.SIGTERM)  # no death
     wait_for(lambda: len(node_processes(launched)) == 4, 'its end', TIMEOUT_S)
+    os.kill(node_processes(launched)['proposal_gate'], signal.SIGKILL)
+    wait_for(lambda: len(node_processes(launched)) == 3, 'its end', TIMEOUT_S)
     assert is_active(graph, '/episode_recorder')
     assert launched.poll() is None
     os.killpg(launched.pid, signal.SIGINT)
