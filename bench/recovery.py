@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nodes, the model server and the camera fail: how long until there is a fresh answer again.
 
-All nodes of the launch file, the server of the shipped model and a 30 Hz camera run, and what
-ends is started again as `use_respawn:=true` does it. Each node and the model server are killed
+All nodes of the launch file, the server of the shipped model and a 30 Hz camera run, and what ends
+is started again as `use_respawn:=true` does it. Each node and the model server are killed
 (SIGKILL), and the camera is unplugged for a while. Measured from the fault, or for the camera from
-its return, until all nodes are active and an answer of the primary model is FRESH by an image
-taken since.
+its return, until all nodes are active and an answer of the primary model is FRESH by an image that
+was taken since. The time that what was started again, or for the camera the model, waited for a
+processor that others had is left out, and printed beside.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ import yaml
 from bench.faulty_server import free_port
 from bench.live import image_message, RATE_HZ, wall_views
 from bench.report import Budget, print_budgets
+from bench.timed_node import waits_ns
 
 if TYPE_CHECKING:
     import argparse
@@ -64,7 +66,8 @@ class Recovery:
     """What one fault cost."""
 
     fault: str
-    back_s: float  # NaN: there was no fresh answer in time
+    back_s: float  # without the waits; NaN: there was no fresh answer in time
+    waited_s: float  # for a processor
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -107,17 +110,25 @@ def measure(faults: list[str], away_s: float, folder: Path) -> list[Recovery]:
             time.sleep(_SETTLE_S)
             start = time.monotonic()
             watch.active.discard(fault)
+            watch.others = 0
+            waited_before_s = 0.0
             if fault == 'camera':
                 camera.unplug()
                 time.sleep(away_s)
+                waited_before_s = kept.waited_s(fault)
                 camera.plug()
                 start = time.monotonic()
             else:
                 kept.kill(fault)
             is_fresh = watch.await_fresh(time.time_ns(), NODES)
-            back_s = time.monotonic() - start if is_fresh else float('nan')
-            recoveries.append(Recovery(fault, round(back_s, 2)))
-            print(f'{fault}: fresh again after {back_s:.1f} s', file=sys.stderr)
+            passed_s = time.monotonic() - start if is_fresh else float('nan')
+            waited_s = kept.waited_s(fault) - waited_before_s
+            recoveries.append(Recovery(fault, passed_s - waited_s, waited_s))
+            print(
+                f'{fault}: fresh again after {passed_s:.1f} s, {waited_s:.1f} s of them waiting '
+                f'for a processor; {watch.others} answers before were not fresh',
+                file=sys.stderr,
+            )
     return recoveries
 
 
@@ -126,6 +137,7 @@ class _Watch:
 
     def __init__(self) -> None:
         self.active: set[str] = set()
+        self.others = 0  # answers that were not fresh, or refused
         self._newest_ns = 0  # the newest image that a fresh answer rested on
         self._node = rclpy.create_node('recovery')
         self._node.create_subscription(
@@ -147,6 +159,7 @@ class _Watch:
 
     def _hear_answer(self, msg: Answer) -> None:
         is_fresh = msg.freshness == Answer.FRESHNESS_FRESH
+        self.others += not is_fresh
         if is_fresh and msg.model.rung == Rung.PRIMARY.value:
             self._newest_ns = max(self._newest_ns, stamp_ns_from_msg(msg.observation_stamp))
 
@@ -169,17 +182,19 @@ class _Camera:
         self.plug()
 
     def plug(self) -> None:
-        """Send images from now on."""
-        self._is_away = threading.Event()
-        self._thread = threading.Thread(target=self._send, args=(self._is_away,), daemon=True)
+        """Send images from now on; returns with the first one."""
+        self._is_away, has_sent = threading.Event(), threading.Event()
+        arguments = (self._is_away, has_sent)
+        self._thread = threading.Thread(target=self._send, args=arguments, daemon=True)
         self._thread.start()
+        has_sent.wait(_TIMEOUT_S)
 
     def unplug(self) -> None:
         """Send none any more."""
         self._is_away.set()
         self._thread.join()
 
-    def _send(self, is_away: threading.Event) -> None:
+    def _send(self, is_away: threading.Event, has_sent: threading.Event) -> None:
         context = Context()
         rclpy.init(args=[], context=context)
         node = rclpy.create_node('camera', context=context)
@@ -189,6 +204,7 @@ class _Camera:
             msg = self._messages[count % len(self._messages)]
             msg.header.stamp = node.get_clock().now().to_msg()
             publisher.publish(msg)
+            has_sent.set()
             count += 1
         node.destroy_node()
         rclpy.try_shutdown(context=context)
@@ -221,8 +237,16 @@ class _Kept:
 
     def kill(self, name: str) -> None:
         """Kill a node, or the program that `embodied-r serve` runs the model with."""
-        pid = self._nodes.pids().get(name) or _child_of(self._server.pid)
-        os.kill(pid, signal.SIGKILL)
+        os.kill(self._pid(name), signal.SIGKILL)
+
+    def waited_s(self, name: str) -> float:
+        """How long what is started again has waited for a processor; for the camera the model."""
+        pid = self._pid(name)
+        waits = waits_ns(pid)
+        return (waits[str(pid)] if name != 'camera' else sum(waits.values())) / 1e9
+
+    def _pid(self, name: str) -> int:
+        return self._nodes.pids().get(name) or _child_of(self._server.pid)
 
     def last_words(self) -> str:
         """The ends of the logs."""

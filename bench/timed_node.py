@@ -91,11 +91,11 @@ def main() -> int:
     run_task = Task.__call__
 
     def timed(task: Task) -> None:
-        waited, start_ns = _waits_ns(), time.monotonic_ns()
+        waited, start_ns = waits_ns(), time.monotonic_ns()
         run_task(task)
         wall_ns = time.monotonic_ns() - start_ns
         # A callback also waits for the thread that has the interpreter, which may wait itself.
-        longest_ns = max(ns - waited.get(thread, 0) for thread, ns in _waits_ns().items())
+        longest_ns = max(ns - waited.get(thread, 0) for thread, ns in waits_ns().items())
         times.append((start_ns, wall_ns, longest_ns))
 
     Task.__call__ = timed
@@ -104,12 +104,12 @@ def main() -> int:
     return code
 
 
-def _waits_ns() -> dict[str, int]:
-    """Time that each thread has waited for a processor (proc(5), schedstat) [ns]."""
+def waits_ns(process: int | str = 'self') -> dict[str, int]:
+    """Time that each thread of a process has waited for a processor (proc(5), schedstat) [ns]."""
     waits = {}
-    for thread in (path.name for path in Path('/proc/self/task').iterdir()):
+    for thread in Path(f'/proc/{process}/task').iterdir():
         with suppress(OSError):  # it has just ended
-            waits[thread] = int(Path(f'/proc/self/task/{thread}/schedstat').read_text().split()[1])
+            waits[thread.name] = int((thread / 'schedstat').read_text().split()[1])
     return waits
 
 

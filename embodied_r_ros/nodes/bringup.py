@@ -25,6 +25,7 @@ from embodied_r_ros.nodes.topics import (
 )
 from embodied_r_ros.nodes.transport import remove_abandoned_segments, transport_environment
 from embodied_r_ros.serving.profiles import load_profile
+from embodied_r_ros.serving.servers import with_free_port
 from launch.actions import (
     DeclareLaunchArgument,
     ExecuteProcess,
@@ -384,9 +385,8 @@ class NodeWatch:
         if has_died:
             self._deaths.append(f'{node.node_name} (exit code {event.returncode})')
         if self._running and not context.is_shutdown:
-            hint = 'use_respawn:=true starts such a node again'
-            text = f'{self._deaths[-1]} has died, and the others go on: {hint}'
-            return [LogInfo(msg=text)] if has_died else []
+            hint = 'has died, and the others go on: use_respawn:=true starts such a node again'
+            return [LogInfo(msg=f'{self._deaths[-1]} {hint}')] if has_died else []
         if self._deaths:
             deaths, self._deaths = ', '.join(self._deaths), []
             msg = f'nodes have died: {deaths}'
@@ -395,9 +395,15 @@ class NodeWatch:
 
 
 def served_models(arguments: Mapping[str, str]) -> list[ExecuteProcess]:
-    """The model servers of the profile; they end with the launch, and it fails with them."""
+    """The model servers of the profile; they end with the launch, and it fails with them.
+
+    Raises:
+        ConfigError: A port of theirs is taken.
+    """
     if arguments['model_server_url'] or not is_true(arguments, 'serve_models'):
         return []
+    for server in load_profile(arguments['profile']).servers.values():
+        with_free_port(server)
     respawn = is_true(arguments, 'use_respawn')
     return [
         ExecuteProcess(

@@ -214,12 +214,9 @@ class Arm:
         question = keypoint_question(
             goal.task, frame_id, candidates, labels, description.metadata, state
         )
-        return replace(
-            question,
-            max_age_s=seconds(goal.max_age_s, 'max_age_s'),
-            deadline_s=seconds(goal.deadline_s, 'deadline_s'),
-            view=description.view,
-        )
+        max_age_s = seconds(goal.max_age_s, 'max_age_s')
+        deadline_s = seconds(goal.deadline_s, 'deadline_s')
+        return replace(question, max_age_s=max_age_s, deadline_s=deadline_s, view=description.view)
 
     def _sample(
         self,

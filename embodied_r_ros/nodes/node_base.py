@@ -90,7 +90,7 @@ class ManagedNode(LifecycleNode):
 
     def __init__(self, name: str, **options: Any) -> None:
         super().__init__(name, **options)
-        groups = {StartConfig: '', **self.groups}
+        groups: dict[type[Any], str] = {StartConfig: '', **self.groups}
         self.parameters = Parameters(self, groups, self.at_configure)
         self.parameters.on_change = self._parameters_changed
         self.while_configured = ExitStack()
@@ -98,7 +98,7 @@ class ManagedNode(LifecycleNode):
         self.is_active = False
         self.end_process: Callable[[int], None] = lambda code: None  # set by what runs the node
         self.retry_s = 0.0  # while a start is tried again: after which time [s]
-        self._logged_refusal = '', 0.0  # why a start failed, and when that was logged last
+        self._start_refusal = '', 0.0  # why a start failed, and when that was logged last
         self.neighbours = Neighbours(self)
         self._state_since = time.monotonic()
         self._last_refusal = ''  # why the last transition failed; empty: it did not
@@ -309,10 +309,10 @@ class ManagedNode(LifecycleNode):
         if not self.retry_s:
             self.get_logger().error(text)
             return
-        last_text, last_s = self._logged_refusal
+        last_text, last_s = self._start_refusal
         if text == last_text and time.monotonic() < last_s + _START_SAY_AGAIN_S:
             return
-        self._logged_refusal = text, time.monotonic()
+        self._start_refusal = text, time.monotonic()
         log = self.get_logger().warning if may_pass else self.get_logger().error
         log(f'{text}; trying again every {self.retry_s:g} s')
 

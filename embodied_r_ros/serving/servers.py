@@ -124,7 +124,7 @@ class ModelServers:
         self._say = say
         self._token = token_from_environment(_TOKEN_VARIABLE)
         self._stamps = profile.promotions()
-        self._configs = {role: _with_port(c).in_force() for role, c in profile.servers.items()}
+        self._configs = {role: with_free_port(c).in_force() for role, c in profile.servers.items()}
         for role, config in self._configs.items():
             self._check_access(role, config, allow_remote=allow_remote)
         self.commands = {role: _program(c.filled_command()) for role, c in self._configs.items()}
@@ -318,7 +318,7 @@ def default_log_dir() -> Path:
     return Path(state).expanduser() / 'embodied_r_ros' / 'log'
 
 
-def _with_port(config: ServerConfig) -> ServerConfig:
+def with_free_port(config: ServerConfig) -> ServerConfig:
     """The config with the port that it gets.
 
     Raises:

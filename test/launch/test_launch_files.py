@@ -10,6 +10,7 @@ import json
 import os
 from pathlib import Path
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -281,8 +282,10 @@ def test_launch_ends_with_1_where_one_node_had_died(
     launched = start('embodied_r.launch.py', model_server_url=server.url, bag_dir=tmp_path)
     for name in NODES:
         wait_for(partial(is_active, graph, f'/{name}'), name, TIMEOUT_S)
-    os.kill(node_processes(launched)['proposal_gate'], signal.SIGKILL)
+    os.kill(node_processes(launched)['keyframe_extractor'], signal.SIGTERM)  # no death
     wait_for(lambda: len(node_processes(launched)) == 4, 'its end', TIMEOUT_S)
+    os.kill(node_processes(launched)['proposal_gate'], signal.SIGKILL)
+    wait_for(lambda: len(node_processes(launched)) == 3, 'its end', TIMEOUT_S)
     assert is_active(graph, '/episode_recorder')
     assert launched.poll() is None
     os.killpg(launched.pid, signal.SIGINT)
@@ -432,6 +435,25 @@ def test_argument_that_means_nothing_ends_the_launch_with_one_line(
     assert 'process started' not in said
 
 
+def test_taken_port_ends_the_launch_with_one_line_before_anything_starts(tmp_path: Path) -> None:
+    with socket.create_server(('127.0.0.1', 0)) as taken:
+        port = taken.getsockname()[1]
+        profile = server_profile(tmp_path, '', port)
+        command = [sys.executable, '-c', SERVICE, str(FOLDER / 'embodied_r.launch.py')]
+        done = subprocess.run(
+            [*command, f'profile:={profile}'],
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    said = done.stdout + done.stderr
+    assert done.returncode == 1
+    [line] = [line for line in said.splitlines() if f'port {port}' in line]
+    assert f'model_server_url:=http://127.0.0.1:{port}' in line
+    assert 'process started' not in said
+
+
 def test_pipeline_ends_with_its_model_servers(tmp_path: Path) -> None:
     command = [sys.executable, '-c', SERVICE, str(FOLDER / 'embodied_r.launch.py')]
     command += [f'profile:={server_profile(tmp_path, "raise SystemExit(1)")}', 'autostart:=false']
@@ -505,10 +527,10 @@ def test_clone_in_the_current_folder_hides_no_package(tmp_path: Path) -> None:
     assert sys.executable in done.stdout
 
 
-def server_profile(folder: Path, code: str) -> Path:
+def server_profile(folder: Path, code: str, port: int = 0) -> Path:
     """A profile whose only server is a piece of Python."""
     path = folder / 'mine.yaml'
-    server = {'model': 'org/model', 'command': [sys.executable, '-c', code], 'port': 0}
+    server = {'model': 'org/model', 'command': [sys.executable, '-c', code], 'port': port}
     path.write_text(json.dumps({'servers': {'reasoner': server}}))
     return path
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 import os
+import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 from unittest import mock
+from xml.etree import ElementTree
 
 import pytest
 
@@ -53,6 +55,45 @@ def test_build_beside_the_messages_goes_on(tmp_path: Path, prefix: str, where: s
 @pytest.mark.parametrize('words', [['egg_info'], ['bdist_wheel'], [*INSTALL, '--root', 'debian']])
 def test_who_only_packs_needs_no_messages(tmp_path: Path, words: list[str]) -> None:
     build(words, tmp_path / ISOLATED)
+
+
+def test_rosdep_brings_what_the_tests_start_with() -> None:
+    depends = {depend.text for depend in ElementTree.parse(ROOT / 'package.xml').iter()}
+    names = {f'python3-{name}' for name in ('pytest', 'pytest-timeout', 'hypothesis', 'packaging')}
+    assert names | {'domain_coordinator'} <= depends
+    asked = {re.split(r'\W', line)[0] for line in options_of_setup()['extras_require']['test']}
+    assert {'pytest', 'hypothesis'} <= asked
+
+
+@pytest.mark.parametrize('name', ['launch_testing', 'launch_ros', 'launch_pytest'])
+def test_plugins_of_a_sourced_ros_do_not_keep_the_tests_from_running(
+    tmp_path: Path, name: str
+) -> None:
+    # As that of Jazzy with pytest 8: `path` is no argument of this hook.
+    (tmp_path / 'plugin.py').write_text('def pytest_pycollect_makemodule(path, parent): ...\n')
+    info = tmp_path / f'{name}-1.dist-info'
+    info.mkdir()
+    (info / 'METADATA').write_text(f'Metadata-Version: 2.1\nName: {name}\nVersion: 1\n')
+    (info / 'entry_points.txt').write_text(f'[pytest11]\n{name} = plugin\n')
+    path = os.pathsep.join([str(tmp_path), os.environ.get('PYTHONPATH', '')])
+    done = subprocess.run(
+        [
+            sys.executable,
+            '-m',
+            'pytest',
+            '-q',
+            '-p',
+            'no:cacheprovider',
+            'test/types/test_labels.py',
+        ],
+        cwd=ROOT,
+        env={**os.environ, 'PYTHONPATH': path},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.skipif(find_spec('colcon_ros') is None, reason='colcon is not installed')
