@@ -379,7 +379,7 @@ class NodeWatch:
             RuntimeError: One has died, and the launch ends. It is the only way to exit with 1.
         """
         remove_abandoned_segments(ports=context.is_shutdown)
-        # On the way out other codes come from Ctrl-C; one that was killed may be noticed only then.
+        # On the way out other codes come from Ctrl-C; a kill may be noticed only then.
         is_kill = event.returncode == -signal.SIGKILL
         has_died = is_kill if context.is_shutdown else bool(event.returncode)
         if is_true(self._arguments, 'use_respawn') and not context.is_shutdown:
