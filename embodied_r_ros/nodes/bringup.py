@@ -10,6 +10,7 @@ from pathlib import Path
 import re
 import shlex
 import shutil
+import signal
 import sys
 from typing import Any, TYPE_CHECKING
 
@@ -378,7 +379,9 @@ class NodeWatch:
             RuntimeError: One has died, and the launch ends. It is the only way to exit with 1.
         """
         remove_abandoned_segments(ports=context.is_shutdown)
-        has_died = bool(event.returncode) and not context.is_shutdown
+        # On the way out other codes come from Ctrl-C; a kill may be noticed only then.
+        is_kill = event.returncode == -signal.SIGKILL
+        has_died = is_kill if context.is_shutdown else bool(event.returncode)
         if is_true(self._arguments, 'use_respawn') and not context.is_shutdown:
             return []
         self._running -= node in self._nodes
