@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+import logging
 import math
 import threading
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.types.geometry import Pose
     from numpy.typing import NDArray
 
+_LOG = logging.getLogger(__name__)
 MAX_SIDE_PX = 640  # larger images are shrunk first
 _MAX_FEATURES = 1500
 _CONTRAST = 0.02  # half of SIFT's own: indoor walls are faint
@@ -89,6 +91,7 @@ _TRANSLATION_LEAD = 10.0
 _MIN_LEAD = 5.0  # matches more than a different motion explains, or the motion is ambiguous
 _RIVAL_ANGLE_RAD = math.radians(25.0)  # between directions that are different
 _ROTATION_STEPS = 6
+_PINHOLE_LEAD = 1.1  # by which a pinhole has to explain more than the lens that is stated
 _STILL_RAD = math.radians(1.0)  # smaller rotations are none
 
 
@@ -130,10 +133,35 @@ def motion_from_features(earlier: Features, later: Features, intrinsics: Intrins
     if len(pairs) < _MIN_SUPPORT:
         return UNKNOWN
     pose = relative_pose(*prepared(earlier, later, pairs, intrinsics))
+    if intrinsics.is_fisheye and (pose is None or pose.translation.any()):
+        pose = _turn_of_a_pinhole(earlier, later, pairs, intrinsics, pose) or pose
     if pose is None or pose.support < _MIN_SUPPORT:
         return UNKNOWN
     share = pose.support / len(pairs)
     return _motion(pose, share) if share >= _needed_share(pose) else UNKNOWN
+
+
+def _turn_of_a_pinhole(
+    earlier: Features,
+    later: Features,
+    pairs: NDArray[np.intp],
+    intrinsics: Intrinsics,
+    fisheye: RelativePose | None,
+) -> RelativePose | None:
+    """The turn of a pinhole that explains more than a fisheye's motion; None: there is none.
+
+    Drivers state an equidistant lens for images that they have rectified already. A turn tells:
+    seen through the wrong lens, it needs a translation too and explains less.
+    """
+    pinhole = relative_pose(*prepared(earlier, later, pairs, replace(intrinsics, distortion=())))
+    least = _PINHOLE_LEAD * (fisheye.support if fisheye else 0.0)
+    if pinhole is None or pinhole.translation.any() or pinhole.support < least:
+        return None
+    _LOG.warning(
+        'the calibration states an equidistant lens, and the images turn as those of a pinhole: '
+        'it is not that of these images, which are taken for rectified'
+    )
+    return pinhole
 
 
 def relative_pose(
