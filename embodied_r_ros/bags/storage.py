@@ -390,7 +390,7 @@ class McapFile:
     def _look_into_chunks(self) -> None:
         """Read the chunks that have no index, or topics that nothing else announces."""
         for chunk in self._chunks:
-            if chunk.is_indexed and not chunk.counts.keys() - self._channels.keys():
+            if chunk.is_indexed and all(map(self._is_announced, chunk.counts)):
                 continue
             chunk.counts.clear()
             times = []
@@ -405,6 +405,11 @@ class McapFile:
             count = sum(chunk.counts[key] for chunk in self._chunks for key in orphans)
             count += sum(item[0] in orphans for item in self._plain)
             _tell_orphans(self._path, count)
+
+    def _is_announced(self, key: int) -> bool:
+        """Tell whether a channel is known, and the schema that it names."""
+        channel = self._channels.get(key)
+        return channel is not None and channel.schema_id in self._schemas
 
     def _chunk_messages(self, chunk: _Chunk) -> Iterator[tuple[int, int, bytes]]:
         """Channel, log time [ns] and data of each message of a chunk, in the file's order."""
