@@ -220,9 +220,10 @@ def pipeline(arguments: Mapping[str, str]) -> dict[str, LifecycleNode]:
         for name, topic in _camera_remappings(arguments).items()
         for camera in cameras or ['.']
     }
+    watched = {'pipeline.nodes': expected_nodes(arguments, cameras)}
     extra: dict[str, dict[str, Any]] = {
-        'semantic_perceiver': {**profile, **camera_list},
-        'spatial_reasoner': {**profile, 'chat.url': url},
+        'semantic_perceiver': {**profile, **camera_list, **watched},
+        'spatial_reasoner': {**profile, 'chat.url': url, **watched},
     }
     if is_true(arguments, 'gate'):
         extra['proposal_gate'] = {}
@@ -233,6 +234,14 @@ def pipeline(arguments: Mapping[str, str]) -> dict[str, LifecycleNode]:
     if not cameras:
         return {_EXTRACTOR: node(_EXTRACTOR, arguments, transport, remappings), **nodes}
     return {**{camera: _extractor(camera, arguments, transport) for camera in cameras}, **nodes}
+
+
+def expected_nodes(arguments: Mapping[str, str], cameras: Sequence[str]) -> list[str]:
+    """The nodes that are to be active, for the task `pipeline` on /diagnostics."""
+    extractors = [f'{camera.strip("/")}/{_EXTRACTOR}' for camera in cameras]
+    optional = {'gate': 'proposal_gate', 'record': 'episode_recorder'}
+    others = [name for switch, name in optional.items() if is_true(arguments, switch)]
+    return [_EXTRACTOR, 'semantic_perceiver', 'spatial_reasoner', *extractors, *others]
 
 
 def _extractor(

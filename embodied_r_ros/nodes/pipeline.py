@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rclpy.node import Node
 
 _EXTRACTOR, _PERCEIVER, _REASONER = 'keyframe_extractor', 'semantic_perceiver', 'spatial_reasoner'
+_WAY = {_EXTRACTOR, _PERCEIVER, _REASONER}
 _QUEUE = 100  # other programs publish on /diagnostics too
 _MOST_NODES = 100
 _PERIOD_S = 1.5  # ages come once a second
@@ -201,11 +202,7 @@ class PipelineWatch:
                 age_s=_newest(peer.age_s('answer_age_s', 'answers') for peer in reasoners)
             ),
         }
-        others = {name for name in config.nodes if name.strip()} - {
-            _EXTRACTOR,
-            _PERCEIVER,
-            _REASONER,
-        }
+        others = {name for name in config.nodes if name.strip()} - _WAY
         return links | {name: self._link(name, None) for name in sorted(others)}
 
     def _camera(self, extractors: Iterable[_Peer]) -> _Link:
@@ -262,7 +259,7 @@ class PipelineWatch:
                 yield _Link(Level.ERROR, problem)
             elif not peer.is_active:
                 yield _Link(Level.ERROR, f'{full_name} is {peer.message}')
-            elif peer.level is not Level.OK:
+            elif peer.level is not Level.OK and name in _WAY:  # others are to be there, no more
                 level = Level.WARN if peer.level is Level.STALE else peer.level
                 yield _Link(level, peer.message)
 

@@ -218,6 +218,18 @@ def test_several_cameras_are_of_one_episode(
     }
 
 
+def test_the_pipeline_is_told_which_nodes_are_to_be_active() -> None:
+    arguments = {'gate': 'true', 'record': 'false'}
+    assert bringup.expected_nodes(arguments, ['front', '/rear']) == [
+        'keyframe_extractor',
+        'semantic_perceiver',
+        'spatial_reasoner',
+        'front/keyframe_extractor',
+        'rear/keyframe_extractor',
+        'proposal_gate',
+    ]
+
+
 def test_one_topic_for_several_cameras_is_refused() -> None:
     words = [str(FOLDER / 'embodied_r.launch.py'), 'cameras:=front,rear', 'image_topic:=/image']
     command = [sys.executable, '-c', SERVICE, *words, 'serve_models:=false']
