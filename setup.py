@@ -25,7 +25,6 @@ core = [
     'backports.zstd>=1; python_version < "3.14"',
     'mcap>=1.6',
     'rosbags>=0.11',
-    'rosbags-image>=0.10',
     'tqdm>=4.57',
 ]
 unsaid = "requests; python_version < '3.11'"  # by the transformers of Python 3.10

@@ -95,7 +95,7 @@ def test_a_camera_at_rest_is_stationary() -> None:
 
 
 def test_distorted_images_are_straightened() -> None:
-    bent = Intrinsics(320, 240, CAMERA.fx, CAMERA.fy, CAMERA.cx, CAMERA.cy, (-0.15, 0.02, 0, 0))
+    bent = Intrinsics(320, 240, CAMERA.fx, CAMERA.fy, CAMERA.cx, CAMERA.cy, (-0.15, 0.02, 0, 0, 0))
     v, u = np.indices((240, 320), np.float64)
     pixels = np.stack([u, v], axis=-1).reshape(-1, 1, 2)
     straight = cv2.undistortPoints(pixels, bent.matrix(), np.array(bent.distortion))

@@ -135,7 +135,7 @@ def test_apt_brings_what_the_core_needs_where_it_has_it() -> None:
     of_apt = {str(depend.text).removeprefix('python3-') for depend in depends}
     core = names(options_of_setup(ROS_DISTRO='')['install_requires'])
     short = {re.sub('^py(?=yaml)|-python-headless$', '', name) for name in core}
-    assert short - of_apt == {'lz4', 'mcap', 'rosbags', 'rosbags-image'}
+    assert short - of_apt == {'backports-zstd', 'lz4', 'mcap', 'rosbags'}
 
 
 def test_one_file_brings_the_rest_of_a_robot_with_the_server_of_its_models() -> None:
