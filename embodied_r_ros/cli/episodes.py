@@ -12,6 +12,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.audit import AuditReport
 from embodied_r_ros.bags.recovery import find_episodes, recover_all
+from embodied_r_ros.bags.sources import find_bags
 from embodied_r_ros.cli.arguments import some_path
 from embodied_r_ros.common.errors import BagError, InputError
 from embodied_r_ros.episodes.inspect import audit_bag, delete_episode, EpisodeSummary, summarize
@@ -35,7 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, summary in _ACTIONS.items():
         action = actions.add_parser(name, help=summary, description=summary)
         action.add_argument(
-            'dir', type=some_path, metavar='DIR', help='an episode, or a folder of episodes'
+            'dir',
+            type=some_path,
+            metavar='DIR',
+            help='an episode, or a folder of episodes'
+            + ('; or one file of a bag' if name == 'audit' else ''),
         )
         if name == 'delete':
             action.add_argument('--yes', action='store_true', help='delete, do not only tell')
@@ -45,7 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Run the action on each episode; its result goes to stdout."""
-    episodes = find_episodes(args.dir)
+    is_file = args.action == 'audit' and args.dir.is_file()
+    episodes = find_bags([args.dir]) if is_file else find_episodes(args.dir)
     return int(_DO[args.action](episodes, args))
 
 

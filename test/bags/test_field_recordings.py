@@ -13,6 +13,7 @@ import cv2
 from embodied_r_ros.bags.reader import open_bag
 from embodied_r_ros.bags.recovery import recover
 from embodied_r_ros.bags.sources import find_bags, find_sources, open_source
+from embodied_r_ros.cli.main import main
 from embodied_r_ros.common.errors import BagError, SourceError
 from embodied_r_ros.episodes.inspect import audit_bag
 from mcap.writer import CompressionType, IndexType
@@ -310,6 +311,15 @@ def test_bags_of_ros_1_are_read(tmp_path: Path, options: dict[str, Any]) -> None
     assert images[0].intrinsics
     assert images[0].intrinsics.fx == 160
     assert audit_bag(path).problems == ()
+
+
+def test_one_file_is_audited(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_ros1(tmp_path / 'old.bag')
+    assert main(['episodes', 'audit', str(path)]) == 0
+    assert f'{TOPIC} ' in capsys.readouterr().out
+    path.write_bytes(b'no bag')
+    assert main(['episodes', 'audit', str(path)]) == 1
+    assert 'cannot be read' in capsys.readouterr().out
 
 
 def test_a_ros_1_bag_without_an_index_says_what_to_do(tmp_path: Path) -> None:
