@@ -16,6 +16,7 @@ import tempfile
 from typing import Any, NamedTuple, TYPE_CHECKING, TypeVar
 
 from embodied_r_ros.bags.message_types import check_definition, definition_store, ros1_converter
+from embodied_r_ros.bags.packing import unpack_zstd, ZSTD_MAGIC
 from embodied_r_ros.bags.storage import (
     CDR,
     DamagedFileError,
@@ -24,8 +25,6 @@ from embodied_r_ros.bags.storage import (
     open_storage,
     ROS1,
     storage_suffix,
-    unpack_zstd,
-    ZSTD_MAGIC,
 )
 from embodied_r_ros.common.errors import BagError, EmbodiedRError
 from embodied_r_ros.common.settings import parse_yaml

@@ -24,7 +24,7 @@ from embodied_r_ros.bags.mcap import (
     METADATA_RECORD,
     RECORD_HEAD,
 )
-from embodied_r_ros.bags.storage import MAX_UNPACKED, unpack_lz4, unpack_zstd
+from embodied_r_ros.bags.packing import MAX_UNPACKED, unpack_lz4, unpack_zstd
 from embodied_r_ros.common.errors import BagError
 from mcap.data_stream import ReadDataStream
 from mcap.opcode import Opcode

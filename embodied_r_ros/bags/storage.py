@@ -22,12 +22,21 @@ from pathlib import Path
 import shutil
 import sqlite3
 import struct
-import sys
 import tempfile
 from typing import Any, Protocol, TYPE_CHECKING
 
+from embodied_r_ros.bags.packing import (
+    MAX_HELD,
+    MAX_UNPACKED,
+    size_error,
+    unpack_bz2,
+    unpack_file,
+    unpack_lz4,
+    unpack_zstd,
+    ZSTD_MAGIC,
+)
+from embodied_r_ros.bags.writer import LATCHED_QOS
 from embodied_r_ros.common.errors import BagError
-import lz4.frame  # type: ignore[import-untyped]
 from mcap.data_stream import ReadDataStream
 from mcap.opcode import Opcode
 from mcap.records import Channel as ChannelRecord
@@ -35,84 +44,19 @@ from mcap.records import Schema as SchemaRecord
 from mcap.records import Statistics
 from mcap.writer import MCAP0_MAGIC
 import numpy as np
-from rosbags.interfaces import (
-    Qos,
-    QosDurability,
-    QosHistory,
-    QosLiveliness,
-    QosReliability,
-    QosTime,
-)
 from rosbags.rosbag2.metadata import parse_qos
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
+    from rosbags.interfaces import Qos
 
 _LOG = logging.getLogger(__name__)
-_MB = 1024 * 1024
-# A raw 4K image has 24 MB; writers close a chunk after a few megabytes, or one large message.
-MAX_UNPACKED = 512 * _MB  # of a chunk or a message [bytes]
-# Readers hold the chunks that overlap in time together.
-MAX_HELD = 2048 * _MB
-# Files that are packed as a whole: black images pack well, but not that well.
-_MAX_FILE_RATIO = 500
-_PIECE = 4 * _MB
-ZSTD_MAGIC = b'\x28\xb5\x2f\xfd'
 CDR, ROS1 = 'cdr', 'ros1'  # encodings of messages that can be read
 
 
 class DamagedFileError(BagError):
     """A file of a bag is damaged or cut off; what helps depends on its kind."""
-
-
-def unpack_zstd(data: bytes, limit: int = MAX_UNPACKED) -> bytes:
-    """Unpack Zstandard data.
-
-    Raises:
-        BagError: It becomes larger than the limit [bytes].
-    """
-    with zstd.open(BytesIO(data), 'rb') as file:
-        unpacked: bytes = file.read(limit + 1)
-    if len(unpacked) > limit:
-        what = f'{len(data)} bytes of zstd'
-        raise _size_error(what, limit)
-    return unpacked
-
-
-def unpack_lz4(data: bytes, limit: int = MAX_UNPACKED) -> bytes:
-    """Unpack an LZ4 frame.
-
-    Raises:
-        BagError: It becomes larger than the limit [bytes], or is cut off.
-    """
-    unpacker = lz4.frame.LZ4FrameDecompressor()
-    unpacked: bytes = unpacker.decompress(data, max_length=limit + 1)
-    if len(unpacked) > limit:
-        what = f'{len(data)} bytes of lz4'
-        raise _size_error(what, limit)
-    if not unpacker.eof:
-        msg = f'{len(data)} bytes of lz4 are cut off'
-        raise BagError(msg)
-    return unpacked
-
-
-def _unpack_bz2(data: bytes, limit: int = MAX_UNPACKED) -> bytes:
-    from bz2 import BZ2Decompressor
-
-    unpacked = BZ2Decompressor().decompress(data, max_length=limit + 1)
-    if len(unpacked) > limit:
-        what = f'{len(data)} bytes of bz2'
-        raise _size_error(what, limit)
-    return unpacked
-
-
-def _size_error(what: str, limit: int) -> BagError:
-    return BagError(f'{what} unpacks to more than {limit // _MB} MB: no recorder writes that')
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,31 +113,6 @@ def in_order_of_time(sources: Iterable[tuple[int, Callable[[], Iterator[Timed]]]
                 heapq.heapreplace(heap, (following[0], order, following, stream))
             else:
                 heapq.heappop(heap)
-
-
-def unpack_file(path: Path, folder: Path) -> Path:
-    """Unpack a Zstandard file into a folder.
-
-    Raises:
-        BagError: It is damaged, unpacks to more than a recorder writes, or there is no room.
-    """
-    target = folder / path.stem
-    limit = max(MAX_UNPACKED, path.stat().st_size * _MAX_FILE_RATIO)
-    count = 0
-    try:
-        with path.open('rb') as packed, zstd.open(packed, 'rb') as file, target.open('wb') as out:
-            while piece := file.read(_PIECE):
-                count += len(piece)
-                if count > limit:
-                    raise _size_error(str(path), limit)
-                out.write(piece)
-    except OSError as error:
-        msg = f'{path} cannot be unpacked to {folder}: {error.strerror or error}: make room'
-        raise BagError(msg) from None
-    except (zstd.ZstdError, EOFError) as error:
-        msg = f'{path} cannot be unpacked ({error}): it is cut off or damaged, copy it again'
-        raise BagError(msg) from None
-    return target
 
 
 def read_qos(profiles: Any) -> tuple[Qos, ...]:
@@ -382,10 +301,10 @@ class McapFile:
             total += size
             if size > MAX_UNPACKED:
                 what = f'a chunk of bag {self._path}'
-                raise _size_error(what, MAX_UNPACKED)
+                raise size_error(what, MAX_UNPACKED)
             if total > MAX_HELD:
                 what = f'what bag {self._path} says was recorded at one time'
-                raise _size_error(what, MAX_HELD)
+                raise size_error(what, MAX_HELD)
 
     def _look_into_chunks(self) -> None:
         """Read the chunks that have no index, or topics that nothing else announces."""
@@ -600,7 +519,7 @@ class Ros1File:
             msg = f'{error or type(error).__name__}'
             raise DamagedFileError(msg) from None
         # A chunk may claim little and unpack to much.
-        bounded = {'lz4': unpack_lz4, 'bz2': _unpack_bz2}
+        bounded = {'lz4': unpack_lz4, 'bz2': unpack_bz2}
         unpackers = {decompressors[name]: unpack for name, unpack in bounded.items()}
         self._reader.chunks = {
             position: chunk._replace(
@@ -617,7 +536,7 @@ class Ros1File:
                 source.msgcount,
                 source.msgdef.data,
                 'ros1msg',
-                LATCHED_PROFILES if getattr(source.ext, 'latching', 0) else (),
+                (LATCHED_QOS,) if getattr(source.ext, 'latching', 0) else (),
                 key,
             )
             for key, source in self._sources.items()
@@ -638,20 +557,6 @@ class Ros1File:
             yield time_ns, by_id[source.id], data
 
 
-_FOREVER = QosTime(9223372036, 854775807)
-LATCHED_PROFILES = (
-    Qos(
-        QosHistory.KEEP_LAST,
-        1,
-        QosReliability.RELIABLE,
-        QosDurability.TRANSIENT_LOCAL,
-        _FOREVER,
-        _FOREVER,
-        QosLiveliness.AUTOMATIC,
-        _FOREVER,
-        avoid_ros_namespace_conventions=False,
-    ),
-)
 _ROS1_RENAMES = {'tf/msg/tfMessage': 'tf2_msgs/msg/TFMessage'}
 _FORMATS: dict[bytes, Callable[[Path], StorageFile]] = {
     MCAP0_MAGIC: McapFile,
