@@ -197,9 +197,12 @@ def test_several_cameras_are_of_one_episode(
     cameras = [Camera(graph, namespace=f'/{name}') for name in ('front', 'rear')]
     started = graph.call(StartEpisode, '/start_episode', StartEpisode.Request())
 
-    def seen_in_the_episode() -> bool:
+    views = itertools.count()
+
+    def seen_in_the_episode() -> bool:  # what is shown before nodes have found each other is lost
+        seen = view(next(views))
         for camera in cameras:
-            camera.send(view(1), graph.outsider.get_clock().now().nanoseconds)
+            camera.send(seen, graph.outsider.get_clock().now().nanoseconds)
         found = {msg.camera for msg in deltas if msg.episode_id == started.episode_id}
         return found == {'front', 'rear'}
 
