@@ -14,16 +14,22 @@ import cv2
 from embodied_r_ros.bags.messages import (
     camera_of_info,
     encoded_image_from_msg,
-    intrinsics_from_camera_info,
+    is_calibrated,
     is_rectified_topic,
     stamp_ns_from_msg,
 )
 from embodied_r_ros.bags.poses import pose_source
-from embodied_r_ros.bags.reader import read_messages, topics_of_type
+from embodied_r_ros.bags.reader import read_messages, readable_topics, topics_of_type
 from embodied_r_ros.common.errors import ImageError, SourceError, UnsupportedImageError
 from embodied_r_ros.common.prefetch import done_ahead
 from embodied_r_ros.types.geometry import Pose
-from embodied_r_ros.types.images import EncodedImage, MAX_PIXELS, StampedImage, Stretch
+from embodied_r_ros.types.images import (
+    EncodedImage,
+    image_format,
+    MAX_PIXELS,
+    StampedImage,
+    Stretch,
+)
 from embodied_r_ros.types.poses import NoPose
 import numpy as np
 
@@ -46,6 +52,7 @@ class _Encoding:
     channels: int
     code: int | None = None  # of cv2.cvtColor, to BGR; None: it is BGR
     rows: tuple[int, int] = (1, 1)  # rows of bytes by rows of pixels, as a ratio
+    is_planar: bool = False  # each chroma is a plane of its own
 
     @property
     def pixel_bytes(self) -> int:
@@ -85,7 +92,7 @@ def _encodings() -> dict[str, _Encoding]:
         ('yuv420', cv2.COLOR_YUV2BGR_I420),
         ('yv12', cv2.COLOR_YUV2BGR_YV12),
     ):
-        table[name] = _Encoding('u1', 1, code, rows=(3, 2))
+        table[name] = _Encoding('u1', 1, code, (3, 2), is_planar=not name.startswith('nv'))
     return table
 
 
@@ -161,6 +168,9 @@ def raw_image(msg: Any, topic: str = '', stretch: Stretch | None = None) -> NDAr
     data = np.frombuffer(msg.data, np.uint8)[: rows * step].reshape(rows, step)
     order = '>' if msg.is_bigendian else '<'
     tight = np.ascontiguousarray(data[:, : width * encoding.pixel_bytes])
+    if encoding.is_planar and step != width:  # rows of chroma are half as long as those of luma
+        chroma = data[height:].reshape(height, step // 2)[:, : width // 2]
+        tight[height:] = np.ascontiguousarray(chroma).reshape(rows - height, width)
     pixels = tight.view(f'{order}{encoding.dtype}').astype(encoding.dtype, copy=False)
     if encoding.channels > 1:
         pixels = pixels.reshape(rows, width, encoding.channels)
@@ -170,6 +180,16 @@ def raw_image(msg: Any, topic: str = '', stretch: Stretch | None = None) -> NDAr
     return np.array(image, np.uint8)
 
 
+def _is_plain(data: bytes) -> bool:
+    """Tell whether an image is in a known format, with 8 bits."""
+    kind = image_format(data)
+    is_deep = kind == 'tiff' or (
+        kind == 'png' and data[_PNG_BITS_AT : _PNG_BITS_AT + 1] == b'\x10'
+    )
+    return kind is not None and not is_deep
+
+
+_PNG_BITS_AT = 24
 _VIDEO_FORMATS = ('h264', 'h265', 'hevc', 'av1', 'vp8', 'vp9', 'theora')
 
 
@@ -190,8 +210,9 @@ class ImageDecoder:
         """
         if not hasattr(msg, 'format'):
             return raw_image(msg, self._topic, self._stretch), None
-        self._check_format(str(msg.format))
         encoded = encoded_image_from_msg(msg)
+        if not _is_plain(encoded.data):  # then its bytes say what it is, whatever the text says
+            self._check_format(str(msg.format))
         image = encoded.decode(self._stretch)
         # A PNG is too large to be passed on as it came.
         return image, encoded if encoded.format == 'jpeg' else None
@@ -352,38 +373,42 @@ def _decodings(
     """What has to be done for each image once its message and pose are there."""
     info_topic = camera_info_topic(reader, topic)
     source = pose_source(reader)
-    pose_topics = source.topics if source else ()
     queue = _ImageQueue(topic, source, damage)
     queue.camera_info = _first_calibration(reader, info_topic)
-    topics = [name for name in (topic, info_topic, *pose_topics) if name]
-    for name, received_ns, msg in read_messages(reader, topics):
-        if name == info_topic:
-            queue.camera_info = msg
-        elif source and name in pose_topics:
+    names = (info_topic, *(source.topics if source else ()))
+    others = readable_topics(reader, filter(None, names))
+    for name, received_ns, msg in read_messages(reader, [topic, *others], queue.leave_out):
+        if name == topic:
+            queue.add(msg, received_ns)
+        elif name == info_topic:
+            queue.take_camera_info(msg)
+        elif source:
             source.take(msg, received_ns)
-        else:
-            # Drivers that leave the stamp at zero leave only the time of receipt.
-            queue.waiting.append((stamp_ns_from_msg(msg.header.stamp) or received_ns, msg))
         while queue.is_ready():
             yield queue.pop()
     while queue.waiting:
         yield queue.pop()
-    queue.tell_missing_poses()
+    queue.tell()
 
 
 def _first_calibration(reader: BagReader, info_topic: str) -> Any:
     """The first camera_info that is calibrated, else the first one; None: there is none."""
     first = None
     if info_topic:
-        for _, _, msg in islice(read_messages(reader, [info_topic]), _CALIBRATION_WITHIN):
+        messages = read_messages(reader, readable_topics(reader, [info_topic]), _ignore)
+        for _, _, msg in islice(messages, _CALIBRATION_WITHIN):
             first = first or msg
-            if intrinsics_from_camera_info(msg):
+            if is_calibrated(msg):
                 return msg
     return first
 
 
 # Messages among which the first calibration is looked for.
-_CALIBRATION_WITHIN = 100
+_CALIBRATION_WITHIN = 3000
+
+
+def _ignore(topic: str, error: Exception) -> None:
+    """Leave out a message that is damaged: it is told where all are read."""
 
 
 # Of so many images one may lack its pose without a word.
@@ -395,7 +420,7 @@ class _ImageQueue:
 
     def __init__(self, topic: str, source: PoseSource | None, damage: Damage) -> None:
         self.camera_info: Any = None
-        self.waiting: deque[tuple[int, Any]] = deque()  # (stamp [ns], message)
+        self.waiting: deque[tuple[int, int, Any]] = deque()  # (index, stamp [ns], message)
         self._topic = topic
         self._source = source
         self._count = 0
@@ -403,6 +428,38 @@ class _ImageQueue:
         self._damage = damage
         self._is_lens_told = False
         self._missing_poses: Counter[str] = Counter()
+        self._uses_receipt: bool | None = None  # as the stamp of the first image is zero
+        self._delay_ns = 0  # from the stamp of the first image to its receipt
+        self._newest_ns = self._backward = 0
+
+    def add(self, msg: Any, received_ns: int) -> None:
+        """Take an image that was received."""
+        stamp_ns = stamp_ns_from_msg(msg.header.stamp)
+        if self._uses_receipt is None:
+            # Drivers that leave the stamp at zero leave only the time of receipt.
+            self._uses_receipt, self._delay_ns = not stamp_ns, received_ns - stamp_ns
+        stamp_ns = received_ns if self._uses_receipt else stamp_ns or received_ns - self._delay_ns
+        self._backward += stamp_ns < self._newest_ns
+        self._newest_ns = max(self._newest_ns, stamp_ns)
+        self.waiting.append((self._count, stamp_ns, msg))
+        self._count += 1
+
+    def take_camera_info(self, msg: Any) -> None:
+        """Take a camera_info; one that is not calibrated takes nothing back."""
+        if self.camera_info is None or is_calibrated(msg):
+            self.camera_info = msg
+
+    def leave_out(self, topic: str, error: Exception) -> None:
+        """Count an image whose message is damaged, or tell of another message.
+
+        Raises:
+            SourceError: Too many images are.
+        """
+        if topic != self._topic:
+            _LOG.warning('a message of topic %s is left out: %s', topic, error)
+            return
+        self._count += 1
+        self._damage.leave_out(f'image {self._count - 1}', error)
 
     def is_ready(self) -> bool:
         """Whether waiting longer gains nothing for the oldest image."""
@@ -410,13 +467,12 @@ class _ImageQueue:
             return False
         if self._source is None or len(self.waiting) > _MAX_WAITING:
             return True
-        stamp_ns, msg = self.waiting[0]
+        _, stamp_ns, msg = self.waiting[0]
         return self._source.reaches(_frame(msg), stamp_ns)
 
     def pop(self) -> Callable[[], StampedImage | None]:
         """Take out the oldest image, to be decoded."""
-        stamp_ns, msg = self.waiting.popleft()
-        index, self._count = self._count, self._count + 1
+        index, stamp_ns, msg = self.waiting.popleft()
         pose = self._source.camera_at(_frame(msg), stamp_ns) if self._source else None
         if isinstance(pose, NoPose):
             self._missing_poses[pose.reason] += 1
@@ -424,8 +480,11 @@ class _ImageQueue:
         info = self.camera_info
         return lambda: self._decode(_Waiting(index, stamp_ns, msg, info, camera_pose))
 
-    def tell_missing_poses(self) -> None:
-        """Say in a line why images have no pose, where that is more than a gap at an end."""
+    def tell(self) -> None:
+        """Say why images have no pose, where that is more than a gap, or are unordered."""
+        if self._backward:
+            text = '%d of %d images of topic %s have a stamp before the one of an earlier image'
+            _LOG.warning(text, self._backward, self._count, self._topic)
         count = self._missing_poses.total()
         if count > self._count // _MISSING_POSES_OF:
             reason, _ = self._missing_poses.most_common(1)[0]
@@ -491,8 +550,8 @@ class _Waiting:
 def camera_info_topic(reader: BagReader, topic: str) -> str:
     """Topic with the calibration of an image topic; empty: there is none.
 
-    It lies beside the image topic (image_transport). One that lies elsewhere counts where it is
-    the only one, and of the same frame.
+    It lies beside the image topic (image_transport). One that lies elsewhere counts where it alone
+    is of the same frame.
 
     Raises:
         BagError: The bag is damaged.
@@ -503,19 +562,21 @@ def camera_info_topic(reader: BagReader, topic: str) -> str:
         sibling = base.rpartition('/')[0] + '/camera_info'
         if sibling in topics:
             return sibling
-    if len(topics) != 1:
-        return ''
-    frames = {_first_frame(reader, name) for name in (topic, topics[0])}
-    if len(frames) == 1:
-        return topics[0]
-    _LOG.warning(
-        'the lens of topic %s is not known: %s is of another camera (frames %s)',
-        topic,
-        topics[0],
-        ' and '.join(sorted(map(repr, frames))),
-    )
+    some = [name for name in topics if reader.topics[name].msgcount]
+    frame = _first_frame(reader, topic)
+    same = [name for name in some if _first_frame(reader, name) == frame]
+    if len(same) == 1:
+        return same[0]
+    if some:
+        _LOG.warning(
+            'the lens of topic %s is not known: none or several of %s have its frame %r',
+            topic,
+            ', '.join(some),
+            frame,
+        )
     return ''
 
 
 def _first_frame(reader: BagReader, topic: str) -> str:
-    return next((str(m.header.frame_id) for _, _, m in read_messages(reader, [topic])), '')
+    messages = read_messages(reader, readable_topics(reader, [topic]), _ignore)
+    return next((str(msg.header.frame_id).lstrip('/') for _, _, msg in messages), '')

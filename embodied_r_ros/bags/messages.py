@@ -128,6 +128,8 @@ _PINHOLE_SIZES = (5, 8, 12, 14)
 _PINHOLES = {'', 'none', 'pinhole', 'plumbbob', 'rationalpolynomial', 'radtan', 'brownconrady'}
 _PINHOLES |= {'modifiedbrownconrady', 'opencv', 'radialtangential'}
 _FISHEYES = {'equidistant', 'equi', 'fisheye', 'kannalabrandt', 'kannalabrandt4', 'opencvfisheye'}
+_LENSES = 100.0  # no camera has a focal length of so many widths, or of so small a part of one
+_MOST_DISTORTION = 1e4
 _SAME_ASPECT = 0.01  # by which a resized image may differ from the sensor's
 
 
@@ -156,7 +158,9 @@ def camera_of_info(
     sensor_width, sensor_height = int(msg.width) or width, int(msg.height) or height
     k = _projection(msg) if is_rectified else [float(value) for value in msg.k]
     focal = k[0], k[4]
-    if not all(map(math.isfinite, k)) or min(focal) <= 0:
+    side = max(sensor_width, sensor_height)
+    is_lens = side / _LENSES < min(focal) and max(focal) < side * _LENSES
+    if not all(map(math.isfinite, k)) or not is_lens:
         text = f'camera_info is not calibrated: its focal lengths are {focal[0]} and {focal[1]}'
         raise UncalibratedError(text)
     distortion = () if is_rectified else _distortion(str(msg.distortion_model), msg.d)
@@ -184,6 +188,11 @@ def intrinsics_from_camera_info(msg: Any) -> Intrinsics | None:
         return camera_of_info(msg)
     except ImageError:
         return None
+
+
+def is_calibrated(msg: Any) -> bool:
+    """Tell whether a CameraInfo has a camera matrix, whatever its lens and size."""
+    return all(map(math.isfinite, msg.k)) and msg.k[0] > 0 and msg.k[4] > 0
 
 
 def is_rectified_topic(topic: str) -> bool:
@@ -231,7 +240,7 @@ def _distortion(model: str, d: Any) -> tuple[float, ...]:
     """
     values = [float(value) for value in d]
     name = re.sub(r'[^a-z0-9]', '', model.lower())
-    if not all(map(math.isfinite, values)):
+    if not all(math.isfinite(value) and abs(value) < _MOST_DISTORTION for value in values):
         text = f'camera_info is not calibrated: its distortion is {values}'
         raise UncalibratedError(text)
     if name in _FISHEYES and not any(values[FISHEYE_COEFFICIENTS:]):

@@ -68,10 +68,14 @@ def unpack_bz2(data: bytes, limit: int = MAX_UNPACKED) -> bytes:
     """
     from bz2 import BZ2Decompressor
 
-    unpacked = BZ2Decompressor().decompress(data, max_length=limit + 1)
+    unpacker = BZ2Decompressor()
+    unpacked = unpacker.decompress(data, max_length=limit + 1)
     if len(unpacked) > limit:
         what = f'{len(data)} bytes of bz2'
         raise size_error(what, limit)
+    if not unpacker.eof:
+        msg = f'{len(data)} bytes of bz2 are cut off'
+        raise BagError(msg)
     return unpacked
 
 
@@ -87,6 +91,9 @@ def unpack_file(path: Path, folder: Path) -> Path:
         BagError: It is damaged, unpacks to more than a recorder writes, or there is no room.
     """
     target = folder / path.stem
+    if target.exists():  # it was packed again and again
+        msg = f'{path.name} is packed more than twice: unpack it first'
+        raise BagError(msg)
     limit = max(MAX_UNPACKED, path.stat().st_size * _MAX_FILE_RATIO)
     count = 0
     try:

@@ -11,7 +11,12 @@ import math
 from typing import Any, Protocol, TYPE_CHECKING
 
 from embodied_r_ros.bags.messages import pose_from_msg, stamp_ns_from_msg, transform_from_msg
-from embodied_r_ros.bags.reader import read_messages, read_values, topics_of_type
+from embodied_r_ros.bags.reader import (
+    read_messages,
+    read_values,
+    readable_topics,
+    topics_of_type,
+)
 from embodied_r_ros.types.geometry import Pose, relative_motion, yaw_pitch_roll
 from embodied_r_ros.types.poses import composed, NoPose, PoseBuffer, TransformTree
 
@@ -119,7 +124,7 @@ class TransformPoses:
         self.topics = topics
         self._tree = TransformTree()
         static = [name for name in topics_of_type(reader, _TRANSFORMS) if name.endswith(_STATIC)]
-        for _, _, msg in read_messages(reader, static):
+        for _, _, msg in read_messages(reader, readable_topics(reader, static), _tell):
             for transform in msg.transforms:
                 with suppress(ValueError):
                     self._tree.add_static(transform.child_frame_id, transform_from_msg(transform))
@@ -157,6 +162,10 @@ class TransformPoses:
     def pose_in(self, fixed: str, frame_id: str, stamp_ns: int) -> Pose | NoPose:
         """Pose of a frame in any other one at a stamp."""
         return self._tree.pose_in(fixed, frame_id, stamp_ns)
+
+
+def _tell(topic: str, error: Exception) -> None:
+    _LOG.warning('a message of topic %s is left out: %s', topic, error)
 
 
 def odometry_source(reader: BagReader) -> OdometryPoses | None:

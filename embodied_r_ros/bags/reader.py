@@ -7,6 +7,7 @@ the order of the files where it is there; what is in them, they say themselves (
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import contextmanager, suppress
 from functools import partial
 import logging
@@ -44,7 +45,7 @@ _ONLY_MCAP = 'only MCAP files that were cut off can be repaired: copy it again, 
 class TopicInfo(NamedTuple):
     """A topic of a bag."""
 
-    msgtype: str  # of its newest connection
+    msgtype: str
     msgcount: int
 
 
@@ -56,7 +57,9 @@ class BagReader:
         self.path = path
         self._files = files
         self._owners = {id(c): file for file in files for c in file.connections}
-        self.connections = [c for file in files for c in file.connections if is_readable(c)]
+        self.connections, self.odd_ones = _of_one_type(
+            [c for file in files for c in file.connections if is_readable(c)]
+        )
 
     @property
     def foreign(self) -> list[Connection]:
@@ -134,6 +137,7 @@ class BagReader:
                 yield connection, time_ns, convert(data)
                 continue
             # metadata.yaml says whether messages are packed; their first bytes prove it.
+            data = data or b''  # a database may hold none
             is_packed = data[:4] == ZSTD_MAGIC
             yield connection, time_ns, unpack_zstd(data) if is_packed else data
 
@@ -151,6 +155,18 @@ class BagReader:
         except BagError as error:
             msg = f'topic {connection.topic} of bag {self.path} cannot be read: {error}'
             raise BagError(msg) from None
+
+
+def _of_one_type(connections: list[Connection]) -> tuple[list[Connection], list[Connection]]:
+    """Connections of the type that most messages of their topic have, and the others."""
+    counts: dict[str, Counter[str]] = {}
+    for c in connections:
+        counts.setdefault(c.topic, Counter())[c.msgtype] += c.count
+    chosen = {topic: types.most_common(1)[0][0] for topic, types in counts.items()}
+    return (
+        [c for c in connections if c.msgtype == chosen[c.topic]],
+        [c for c in connections if c.msgtype != chosen[c.topic]],
+    )
 
 
 def is_readable(connection: Connection) -> bool:
@@ -171,7 +187,11 @@ def is_bag(path: Path) -> bool:
 
 def storage_files(folder: Path) -> list[Path]:
     """The files of bags in a folder, in the order of their numbers."""
-    files = [file for file in folder.iterdir() if storage_suffix(file) and file.is_file()]
+    files = [
+        file
+        for file in folder.iterdir()
+        if storage_suffix(file) and file.is_file() and not file.name.startswith('.')
+    ]
     names = {file.name for file in files}
     # Of a file that was unpacked beside its packed form, one is enough.
     return sorted((file for file in files if file.stem not in names), key=_number)
@@ -246,7 +266,7 @@ def _as_listed(folder: Path, files: list[Path], listed: list[str]) -> list[Path]
     by_name |= {file.stem: file for file in files if file.stem in listed}
     by_name |= {f'{file.name}.zstd': file for file in files}
     absent = [name for name in listed if name not in by_name]
-    chosen = [by_name[name] for name in listed if name in by_name]
+    chosen = list(dict.fromkeys(by_name[name] for name in listed if name in by_name))
     if files and not chosen:  # the files were renamed
         return _of_one_bag(folder, files)
     if absent:
@@ -347,7 +367,7 @@ def open_bag(path: Path) -> Iterator[BagReader]:
     with tempfile.TemporaryDirectory(prefix='embodied-r-bag-') as scratch:
         try:
             try:
-                for number, file in enumerate(bag_files(path)):
+                for number, file in enumerate(_without_empty(bag_files(path))):
                     place = Path(scratch) / str(number)
                     place.mkdir()
                     files.append(_open_file(path, file, place))
@@ -360,6 +380,15 @@ def open_bag(path: Path) -> Iterator[BagReader]:
         finally:
             for opened in files:
                 opened.close()
+
+
+def _without_empty(files: list[Path]) -> list[Path]:
+    """Files that hold something; an empty one is what a recorder leaves that died at its start."""
+    some = [f for f in files if f.stat().st_size or f.with_name(f'{f.name}-wal').exists()]
+    for file in files if some else ():
+        if file not in some:
+            _LOG.warning('%s is left out: it is empty (0 bytes)', file)
+    return some or files
 
 
 def _open_file(bag: Path, path: Path, scratch: Path) -> StorageFile:
@@ -380,6 +409,16 @@ def _open_file(bag: Path, path: Path, scratch: Path) -> StorageFile:
 
 
 def _tell_foreign(reader: BagReader) -> None:
+    for connection in reader.odd_ones:
+        if connection.count:
+            _LOG.warning(
+                '%d messages of topic %s of bag %s are left out: they are %s, most are %s',
+                connection.count,
+                connection.topic,
+                reader.path,
+                connection.msgtype,
+                reader.topics[connection.topic].msgtype,
+            )
     for connection in reader.foreign:
         if connection.count:
             _LOG.warning(
@@ -396,12 +435,31 @@ def topics_of_type(reader: BagReader, *type_names: str) -> list[str]:
     return sorted({c.topic for c in reader.connections if c.msgtype in type_names})
 
 
-def read_messages(reader: BagReader, topics: Iterable[str]) -> Iterator[tuple[str, int, Any]]:
+def readable_topics(reader: BagReader, topics: Iterable[str]) -> list[str]:
+    """Topics whose messages are as this version defines their type; a line names the others."""
+    names = []
+    for topic in topics:
+        try:
+            _checked_stores(reader, _connections(reader, [topic]))
+        except BagError as error:
+            _LOG.warning('topic %s is left out: %s', topic, error)
+        else:
+            names.append(topic)
+    return names
+
+
+def read_messages(
+    reader: BagReader,
+    topics: Iterable[str],
+    leave_out: Callable[[str, Exception], None] | None = None,
+) -> Iterator[tuple[str, int, Any]]:
     """Read the messages of some topics in the order of their receipt.
 
     Args:
         reader: An open bag.
         topics: Names of topics that the bag has.
+        leave_out: Takes the topic and the error of a message that is damaged, and reading goes
+            on; None: it ends.
 
     Returns:
         Iterator of topic, time of receipt [ns] and message.
@@ -411,10 +469,20 @@ def read_messages(reader: BagReader, topics: Iterable[str]) -> Iterator[tuple[st
             iterating) a message is damaged.
     """
     connections = _connections(reader, topics)
+    stores = _checked_stores(reader, connections)
+    return _deserialize(reader, connections, stores, leave_out)
+
+
+def _checked_stores(reader: BagReader, connections: list[Connection]) -> dict[int, Typestore]:
+    """Types of connections by their identity.
+
+    Raises:
+        BagError: One is defined nowhere, or otherwise than its name says.
+    """
     stores = {id(c): reader.store_of(c) for c in connections}
     for c in connections:
         check_definition(reader.path, c.topic, c.msgtype, stores[id(c)])
-    return _deserialize(reader, connections, stores)
+    return stores
 
 
 def read_serialized(reader: BagReader, topics: Iterable[str]) -> Iterator[tuple[str, int, bytes]]:
@@ -451,18 +519,27 @@ def _messages(
 
 
 def _deserialize(
-    reader: BagReader, connections: list[Connection], stores: dict[int, Typestore]
+    reader: BagReader,
+    connections: list[Connection],
+    stores: dict[int, Typestore],
+    leave_out: Callable[[str, Exception], None] | None,
 ) -> Iterator[tuple[str, int, Any]]:
     for connection, time_ns, data in _messages(reader, connections):
         try:
             msg = stores[id(connection)].deserialize_cdr(data, connection.msgtype)
         except Exception as error:  # whatever a damaged message makes of the parser
-            raise _damage_error(reader, error) from None
+            where = f'topic {connection.topic}, received at {time_ns}'
+            damage = _damage_error(reader, error, where)
+            if leave_out is None:
+                raise damage from None
+            leave_out(connection.topic, damage)
+            continue
         yield connection.topic, time_ns, msg
 
 
-def _damage_error(reader: BagReader, error: Exception) -> BagError:
-    return BagError(f'bag {reader.path} has a damaged message ({_reason(error)})')
+def _damage_error(reader: BagReader, error: Exception, where: str = '') -> BagError:
+    what = f'{where}: {_reason(error)}' if where else _reason(error)
+    return BagError(f'bag {reader.path} has a damaged message ({what})')
 
 
 def _reason(error: Exception) -> str:

@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 DEFAULT_RATE_HZ = 10.0
 _IMAGE_SUFFIXES = {'.jpg', '.jpeg', '.png', '.webp', '.bmp', '.tif', '.tiff'}
+_OTHER_IMAGES = {'.heic', '.heif', '.avif', '.gif', '.pgm', '.ppm', '.jp2', '.dng', '.raw'}
+_OTHER_IMAGES |= {'.exr', '.jfif', '.tga', '.cr2', '.nef', '.arw'}
 _VIDEO_SUFFIXES = {'.mp4', '.m4v', '.mov', '.avi', '.mkv', '.webm', '.mpg', '.mpeg', '.ts', '.mts'}
 _VIDEO_SUFFIXES |= {'.wmv', '.flv', '.3gp', '.ogv', '.mjpeg'}
 _START_BYTES = 64  # of a file, which are looked at
@@ -128,18 +130,25 @@ def _find(
 def _bags_in(path: Path) -> list[Path]:
     if is_bag(path):
         return loose_bags(path) if path.is_dir() else [path]
-    return sorted(child for child in path.glob('*') if is_bag(child)) if path.is_dir() else []
+    if not path.is_dir():
+        return []
+    children = sorted(child for child in path.iterdir() if not child.name.startswith('.'))
+    return [child for child in children if is_bag(child)]
 
 
 def _sources_in(path: Path) -> list[Path]:
-    if bags := _bags_in(path):
-        return bags
-    if not path.is_dir():
+    bags = _bags_in(path)
+    if not path.is_dir() or bags == [path]:
+        return bags or [path]
+    children = [child for child in sorted(path.iterdir()) if not child.name.startswith('.')]
+    images = [child for child in children if child.suffix.lower() in _IMAGE_SUFFIXES]
+    videos = [child for child in children if child.suffix.lower() in _VIDEO_SUFFIXES]
+    if images and not bags and not videos:
         return [path]
-    suffixes = {child.suffix.lower() for child in path.iterdir() if child.is_file()}
-    if suffixes & _IMAGE_SUFFIXES:
-        return [path]
-    return sorted(child for child in path.iterdir() if child.suffix.lower() in _VIDEO_SUFFIXES)
+    if images:
+        text = '%d images of %s are left out: they lie beside videos or bags; the first: %s'
+        _LOG.warning(text, len(images), path, images[0].name)
+    return [*bags, *videos]
 
 
 @contextmanager
@@ -209,6 +218,9 @@ def _image_files(folder: Path) -> list[Path]:
         if file.suffix.lower() in _IMAGE_SUFFIXES and not file.name.startswith('.')
     ]
     files = [file for file in named if file.is_file()]
+    if unknown := [file for file in folder.iterdir() if file.suffix.lower() in _OTHER_IMAGES]:
+        text = '%d files of %s are left out: images of these kinds are not read; the first: %s'
+        _LOG.warning(text, len(unknown), folder, min(unknown).name)
     if others := sorted(file.name for file in named if file not in set(files)):
         text = (
             '%d of %d images of %s are left out: they are folders or broken links; the first: %s'
@@ -235,7 +247,7 @@ def _natural_order(file: Path, *, are_times: bool) -> list[tuple[Decimal, str]]:
     number = r'([0-9]+\.[0-9]+|[0-9]+)' if are_times else r'([0-9]{9,}\.[0-9]+|[0-9]+)'
     parts = re.split(number, file.stem)
     key = [(Decimal(part), '') if i % 2 else (Decimal(0), part) for i, part in enumerate(parts)]
-    return [*key, (Decimal(0), file.suffix)]
+    return [*key, (Decimal(0), file.suffix), (Decimal(0), file.name)]
 
 
 def _folder_images(files: list[Path], rate_hz: float) -> Iterator[StampedImage]:
@@ -310,13 +322,32 @@ def _video(
             frames = capture.get(cv2.CAP_PROP_FRAME_COUNT)
             # Containers lie about their length, so that it is good for a progress bar only.
             frame_count = int(frames) if 0 < frames < 1e9 else None
-            yield frame_count, _video_images(capture, first, rate_hz)
+            images = _video_images(capture, first, rate_hz)
+            yield frame_count, _compared(images, frame_count, path)
         else:
             yield None, _images_of_codec(path, _codec(capture), rate_hz)
     finally:
         capture.release()
         if hasattr(cv2, 'setLogLevel'):
             cv2.setLogLevel(log_level)
+
+
+def _compared(
+    images: Iterator[StampedImage], stated: int | None, path: Path
+) -> Iterator[StampedImage]:
+    """The images of a video, and a line where they are much fewer than its container states."""
+    number = 0
+    for image in images:
+        yield image
+        number += 1
+    if stated and number < _WHOLE_VIDEO * stated - 1:
+        text = (
+            '%d images of %s are read, and its container states %d: it may be cut off or damaged'
+        )
+        _LOG.warning(text, number, path, stated)
+
+
+_WHOLE_VIDEO = 0.95  # share of what a container states
 
 
 def _codec(capture: cv2.VideoCapture) -> str:

@@ -24,6 +24,7 @@ import sqlite3
 import struct
 import tempfile
 from typing import Any, Protocol, TYPE_CHECKING
+import zlib
 
 from embodied_r_ros.bags.packing import (
     MAX_HELD,
@@ -133,6 +134,13 @@ def _normal_type(name: str) -> str:
     return f'{package}/msg/{rest}' if rest and '/' not in rest else name
 
 
+def _normal_encoding(name: str, schema_encoding: str = '') -> str:
+    """Encoding of messages; where none is stated, the one that goes with their schema."""
+    if not name and schema_encoding in {'ros2msg', 'ros2idl'}:
+        return CDR
+    return name.lower()
+
+
 # MCAP: opcode and length come before each record.
 _HEAD = struct.Struct('<BQ')
 _MESSAGE = struct.Struct('<HIQQ')  # channel, sequence, log time, publish time
@@ -146,6 +154,7 @@ class _Chunk:
     offset: int  # of the record's content
     length: int
     size: int  # uncompressed [bytes]
+    crc: int  # of the uncompressed content; 0: not stated
     start_ns: int
     end_ns: int
     counts: Counter[int] = field(default_factory=Counter)  # by channel, of its message index
@@ -175,6 +184,7 @@ class McapFile:
             self._walk()
             self._check_sizes()
             self._look_into_chunks()
+            self._check_overlaps()
         except BaseException:
             self.close()
             raise
@@ -258,8 +268,8 @@ class McapFile:
             place = position + _MESSAGE.size, length - _MESSAGE.size
             self._plain.append((key, log_ns, *place))
         elif opcode == Opcode.CHUNK:
-            start, end, unpacked, _ = _CHUNK.unpack(self._file.read(_CHUNK.size))
-            self._chunks.append(_Chunk(position, length, unpacked, start, end))
+            start, end, unpacked, crc = _CHUNK.unpack(self._file.read(_CHUNK.size))
+            self._chunks.append(_Chunk(position, length, unpacked, crc, start, end))
         elif opcode == Opcode.MESSAGE_INDEX and self._chunks:
             self._take_index(self._file.read(length))
         elif opcode in {Opcode.SCHEMA, Opcode.CHANNEL, Opcode.STATISTICS, Opcode.HEADER}:
@@ -289,7 +299,17 @@ class McapFile:
             self._statistics = Statistics.read(stream)
 
     def _check_sizes(self) -> None:
-        """Refuse chunks that are too large, alone or together with those of the same time.
+        """Refuse chunks that are too large.
+
+        Raises:
+            BagError: One is.
+        """
+        if any(chunk.size > MAX_UNPACKED for chunk in self._chunks):
+            what = f'a chunk of bag {self._path}'
+            raise size_error(what, MAX_UNPACKED)
+
+    def _check_overlaps(self) -> None:
+        """Refuse chunks that are too large together with those of the same time.
 
         Raises:
             BagError: They are.
@@ -299,17 +319,20 @@ class McapFile:
         total = 0
         for _, size in sorted(steps):
             total += size
-            if size > MAX_UNPACKED:
-                what = f'a chunk of bag {self._path}'
-                raise size_error(what, MAX_UNPACKED)
             if total > MAX_HELD:
                 what = f'what bag {self._path} says was recorded at one time'
                 raise size_error(what, MAX_HELD)
 
     def _look_into_chunks(self) -> None:
-        """Read the chunks that have no index, or topics that nothing else announces."""
+        """Read the chunks without an index, those of topics that nothing announces, or all.
+
+        All are read where the index has not as many messages as the statistics state.
+        """
+        in_index = sum(chunk.counts.total() for chunk in self._chunks) + len(self._plain)
+        is_doubtful = bool(self._statistics and self._statistics.message_count != in_index)
         for chunk in self._chunks:
-            if chunk.is_indexed and all(map(self._is_announced, chunk.counts)):
+            is_known = chunk.is_indexed and all(map(self._is_announced, chunk.counts))
+            if is_known and not is_doubtful:
                 continue
             chunk.counts.clear()
             times = []
@@ -362,6 +385,9 @@ class McapFile:
         elif name:
             msg = f'its chunks are packed with {name!r}: expected zstd, lz4 or none'
             raise BagError(msg)
+        if chunk.crc and zlib.crc32(data) != chunk.crc:
+            msg = 'a chunk is damaged: its content has another checksum than it states'
+            raise DamagedFileError(msg)
         return memoryview(data)
 
     def _connection(self, channel: ChannelRecord, count: int) -> Connection:
@@ -371,14 +397,17 @@ class McapFile:
         return Connection(
             channel.topic,
             _normal_type(schema.name),
-            channel.message_encoding,
+            _normal_encoding(channel.message_encoding, schema.encoding),
             count,
             text,
             schema.encoding,
             read_qos(channel.metadata.get('offered_qos_profiles', '')),
             channel.id,
-            numbers.get(channel.id, 0) if numbers is not None else None,
+            numbers.get(channel.id) if numbers else None,  # an empty map states nothing
         )
+
+
+_WAL_MODE_AT = 18  # of the header: the version that readers need, 2 with a write-ahead log
 
 
 class SqliteFile:
@@ -438,8 +467,13 @@ class SqliteFile:
         journal = self._path.with_name(self._path.name + '-journal')
         if journal.exists() and journal.stat().st_size:
             return self._copy('-journal')  # rolled back in a copy: the bag is only read
+        # A file in this mode without its log is whole, and SQLite would make one beside it.
+        is_at_rest = _start(self._path)[_WAL_MODE_AT : _WAL_MODE_AT + 1] == b'\2' and not any(
+            self._path.with_name(self._path.name + suffix).exists() for suffix in ('-wal', '-shm')
+        )
+        options = 'mode=ro&immutable=1' if is_at_rest else 'mode=ro'
         try:
-            database = sqlite3.connect(f'{self._path.resolve().as_uri()}?mode=ro', uri=True)
+            database = sqlite3.connect(f'{self._path.resolve().as_uri()}?{options}', uri=True)
             database.execute('SELECT COUNT(*) FROM sqlite_master').fetchone()
         except sqlite3.OperationalError:
             if self._path.with_name(self._path.name + '-wal').exists():
@@ -478,7 +512,7 @@ class SqliteFile:
                 Connection(
                     row['name'],
                     _normal_type(row['type']),
-                    row.get('serialization_format', CDR),
+                    _normal_encoding(row.get('serialization_format') or CDR),
                     counts.pop(row['id'], 0),
                     text,
                     kind,

@@ -7,6 +7,7 @@ import json
 import logging
 import shutil
 import sqlite3
+import struct
 from typing import Any, TYPE_CHECKING
 
 import cv2
@@ -25,6 +26,7 @@ from rosbags.typesys import get_typestore, Stores
 import yaml
 
 from test.bags.recordings import (
+    cdr,
     COMPRESSED,
     COUNT,
     definition,
@@ -466,3 +468,124 @@ def test_a_string_in_messages_is_not_taken_for_zstd(tmp_path: Path) -> None:
     bag = write_bag(tmp_path / 'bag', [('/text', STRING, T0_NS, text), *turning()])
     with open_bag(bag) as reader:
         assert len(list(reader.messages())) == COUNT + 1
+
+
+def test_messages_of_another_type_under_the_same_name_are_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def stranger(writer: McapWriter) -> None:
+        encoding, text = definition(STRING)
+        number = writer.register_schema(STRING, encoding, text.encode())
+        channel = writer.register_channel(TOPIC, 'cdr', number)
+        writer.add_message(channel, T0_NS, cdr(STRING, TYPES[STRING]('x')), T0_NS)
+
+    assert stamps(write_mcap(tmp_path / 'a.mcap', turning(), before=stranger)) == times()
+    assert f'1 messages of topic {TOPIC} of bag' in caplog.text
+
+
+def test_a_file_that_is_listed_twice_is_read_once(tmp_path: Path) -> None:
+    bag = write_bag(tmp_path / 'bag', turning())
+    edit_metadata(bag, lambda content: content['relative_file_paths'].append('bag.mcap'))
+    assert stamps(bag) == times()
+
+
+def test_an_index_that_lacks_a_channel_loses_nothing(tmp_path: Path) -> None:
+    texts = [('/text', STRING, ns, TYPES[STRING]('x')) for ns in times()]
+    path = write_mcap(tmp_path / 'a.mcap', [*texts, *turning()], chunk_size=10**8)
+    data = path.read_bytes()
+    at = data.index(struct.pack('<BQHI', 7, 6 + 16 * COUNT, 2, 16 * COUNT))
+    path.write_bytes(data[:at] + b'\x80' + data[at + 1 :])  # no longer an index record
+    assert stamps(path) == times()
+
+
+def test_a_chunk_with_another_checksum_is_damaged(tmp_path: Path) -> None:
+    path = write_mcap(tmp_path / 'a.mcap', turning(), compression=CompressionType.NONE)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(BagError, match='another checksum than it states'):
+        stamps(path)
+
+
+def test_a_database_at_rest_in_the_mode_of_a_log_leaves_nothing_behind(tmp_path: Path) -> None:
+    bag = write_bag(tmp_path / 'bag', turning(), StoragePlugin.SQLITE3)
+    connection = sqlite3.connect(bag / 'bag.db3')
+    connection.execute('PRAGMA journal_mode=WAL')
+    connection.close()
+    before = sorted(bag.iterdir())
+    assert stamps(bag) == times()
+    assert sorted(bag.iterdir()) == before
+
+
+@pytest.mark.parametrize('cut', [b'\0\1\0\0 cut off', b''])
+def test_a_damaged_message_of_an_image_is_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, cut: bytes
+) -> None:
+    messages: list[Any] = turning()
+    messages[3] = (*messages[3][:3], cut)
+    assert stamps(write_mcap(tmp_path / 'a.mcap', messages)) == times()[:3] + times()[4:]
+    assert f'the first: image 3: bag {tmp_path}/a.mcap has a damaged message (topic' in caplog.text
+
+
+def test_a_damaged_message_or_another_definition_beside_images_costs_no_image(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    drive: list[Any] = [('/odom', ODOMETRY, ns - MS, odometry(ns, 0.1)) for ns in times()]
+    drive[3] = (*drive[3][:3], b'\0\1\0\0 cut off')
+    messages = sorted([*drive, *turning()], key=lambda message: message[2])
+    assert stamps(write_mcap(tmp_path / 'a.mcap', messages)) == times()
+    assert 'a message of topic /odom is left out' in caplog.text
+    path = write_mcap(
+        tmp_path / 'b.mcap',
+        messages,
+        schema=lambda name: ('ros2msg', 'int32 x') if name == ODOMETRY else definition(name),
+    )
+    assert stamps(path) == times()
+    assert 'topic /odom is left out: topic /odom of bag' in caplog.text
+
+
+def test_hidden_and_empty_files_beside_a_bag_are_no_part_of_it(tmp_path: Path) -> None:
+    write_mcap(tmp_path / 'run_0.mcap', turning())
+    (tmp_path / '._run_0.mcap').write_bytes(b'\0\5\x16\7')
+    (tmp_path / 'run_1.mcap').write_bytes(b'')
+    assert stamps(tmp_path) == times()
+
+
+def test_stamps_that_go_back_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    backward = [
+        (topic, kind, received, image(ns, view(0.0)))
+        for (topic, kind, received, _), ns in zip(turning(), times()[::-1], strict=True)
+    ]
+    assert stamps(write_bag(tmp_path / 'a', backward)) == times()[::-1]
+    assert f'{COUNT - 1} of {COUNT} images of topic {TOPIC} have a stamp before' in caplog.text
+    mixed = [
+        (topic, kind, ns, image(0 if i % 2 else ns, view(0.0)))
+        for i, (topic, kind, ns, _) in enumerate(turning())
+    ]
+    assert stamps(write_bag(tmp_path / 'b', mixed)) == times()
+
+
+def test_a_video_that_is_cut_off_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / 'v.avi'
+    writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*'MJPG'), 10, (320, 240))
+    for index in range(COUNT):
+        writer.write(view(index * 4.0))
+    writer.release()
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    assert 0 < len(stamps(path)) < COUNT
+    assert 'its container states' in caplog.text
+
+
+def test_videos_beside_a_picture_are_found(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ('a.mp4', 'b.mp4', 'cover.jpg'):
+        (tmp_path / name).write_bytes(b'x')
+    assert [path.name for path in find_sources([tmp_path])] == ['a.mp4', 'b.mp4']
+    assert '1 images of' in caplog.text
+
+
+def test_a_jpeg_is_read_whatever_its_format_says(tmp_path: Path) -> None:
+    for name in ('h264', '16UC1; jpeg compressed bgr8', 'unknown'):
+        messages = packed(lambda _, pixels: cv2.imencode('.jpg', pixels)[1].tobytes(), name)
+        assert len(stamps(write_bag(tmp_path / name.replace(';', ''), messages))) == COUNT
