@@ -47,6 +47,7 @@ def candidate(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_nodes_that_run_answer_with_what_is_promoted_and_rolled_back(
     tmp_path: Path, candidate: Path, monkeypatch: pytest.MonkeyPatch
