@@ -426,7 +426,7 @@ class _ImageQueue:
         self._count = 0
         self._decoder = ImageDecoder(topic)
         self._damage = damage
-        self._is_lens_told = False
+        self._has_warned_of_lens = False
         self._missing_poses: Counter[str] = Counter()
         self._uses_receipt: bool | None = None  # as the stamp of the first image is zero
         self._delay_ns = 0  # from the stamp of the first image to its receipt
@@ -526,9 +526,9 @@ class _ImageQueue:
                 info, (width, height), is_rectified=is_rectified_topic(self._topic)
             )
         except ImageError as error:
-            if not self._is_lens_told:
+            if not self._has_warned_of_lens:
                 _LOG.warning('the lens of topic %s is not known: %s', self._topic, error)
-            self._is_lens_told = True
+            self._has_warned_of_lens = True
             return None
 
 
