@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.types.deltas import SemanticDelta as Delta
 
 _REPLY_S = 20.0
-_DISCOVERY_S = 1.5
+_DISCOVERY_S = 4.0
 _CLOCK_TICKS = 25  # by then the other nodes have it too
 
 
