@@ -74,7 +74,7 @@ def depth_in_box(depth: NDArray[np.float32], box: Box) -> float:
     if known.sum() < least:
         return math.nan
     weights = np.outer(_weights(part.shape[0]), _weights(part.shape[1]))[known]
-    return _nearest_of_the_full(part[known].astype(np.float64), weights)
+    return _nearest_of_the_full(part[known].astype(np.float64), np.asarray(weights, np.float64))
 
 
 def _weights(count: int) -> NDArray[np.float64]:

@@ -4,11 +4,15 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from embodied_r_ros.perception.depth_range import depth_in_box, distance_in_box
 from embodied_r_ros.types.geometry import Intrinsics
 import numpy as np
 import pytest
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 CAMERA = Intrinsics(320, 240, 300.0, 300.0, 159.5, 119.5)
 BOX = (0.3, 0.3, 0.7, 0.8)
@@ -16,7 +20,7 @@ BOX = (0.3, 0.3, 0.7, 0.8)
 
 def room(
     thing_m: float = 2.0, wall_m: float = 4.0, box: tuple[float, float, float, float] = BOX
-) -> np.ndarray:
+) -> NDArray[np.float32]:
     """A thing that fills most of a box, in front of a wall. Shape (240, 320)."""
     depth = np.full((240, 320), wall_m, np.float32)
     left, top, right, bottom = box
@@ -64,7 +68,7 @@ def test_a_slanted_thing_is_as_far_as_its_middle() -> None:
 
 
 @pytest.mark.parametrize('depth', [np.zeros((24, 32)), np.full((24, 32), np.nan)])
-def test_without_depth_there_is_no_distance(depth: np.ndarray) -> None:
+def test_without_depth_there_is_no_distance(depth: NDArray[np.float64]) -> None:
     assert math.isnan(distance_in_box(depth.astype(np.float32), BOX, CAMERA))
 
 
