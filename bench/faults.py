@@ -23,7 +23,7 @@ from typing import Any, TYPE_CHECKING
 
 import cv2
 from embodied_r_msgs.msg import Keyframe
-from embodied_r_ros.bags.messages import keyframe_to_msg
+from embodied_r_ros.bags.own_messages import keyframe_to_msg
 from embodied_r_ros.keyframes import selector
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.demo.client import demo_client

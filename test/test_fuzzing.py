@@ -18,8 +18,12 @@ from unittest.mock import patch
 import cv2
 from embodied_r_ros.bags.images import bag_images
 from embodied_r_ros.bags.message_types import BagMessageFactory, embodied_typestore
-from embodied_r_ros.bags.messages import keyframe_to_msg
-from embodied_r_ros.bags.own_messages import answer_to_msg, delta_to_msg, label_to_msg
+from embodied_r_ros.bags.own_messages import (
+    answer_to_msg,
+    delta_to_msg,
+    keyframe_to_msg,
+    label_to_msg,
+)
 from embodied_r_ros.bags.reader import open_bag, read_messages
 from embodied_r_ros.bags.sources import open_source
 from embodied_r_ros.bags.writer import BagWriter

@@ -11,7 +11,6 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import ConfigError, ImageError
 from embodied_r_ros.common.settings import parse_yaml
-from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.types.geometry import FISHEYE_COEFFICIENTS, Intrinsics, Pose
 from embodied_r_ros.types.images import EncodedImage, image_format
 from embodied_r_ros.types.units import NS_PER_S
@@ -121,7 +120,6 @@ def odometry_to_msg(
     )
 
 
-_M = 'embodied_r_msgs/msg/'
 # Sizes of OpenCV's plumb-bob and rational models; 4 numbers are a fisheye here.
 _PINHOLE_SIZES = (5, 8, 12, 14)
 # Names that drivers and calibrators give them, in lower case and without separators.
@@ -304,7 +302,8 @@ def encoded_image_from_msg(msg: Any) -> EncodedImage:
     return EncodedImage(data, image_format(data) or str(msg.format))
 
 
-def _intrinsics(width: int, height: int, k: Any, d: Any) -> Intrinsics | None:
+def intrinsics_of_arrays(width: int, height: int, k: Any, d: Any) -> Intrinsics | None:
+    """Intrinsics of a row-major matrix (9) and coefficients; None: the matrix is empty."""
     k = [float(value) for value in k]
     if not k[0] or not k[4]:
         return None
@@ -312,59 +311,6 @@ def _intrinsics(width: int, height: int, k: Any, d: Any) -> Intrinsics | None:
     if len(distortion) != FISHEYE_COEFFICIENTS and not any(distortion):
         distortion = ()
     return Intrinsics(width, height, k[0], k[4], k[2], k[5], distortion)
-
-
-def keyframe_to_msg(factory: MessageFactory, keyframe: Keyframe) -> Any:
-    """Make a Keyframe message."""
-    camera = keyframe.intrinsics
-    return factory.make(
-        _M + 'Keyframe',
-        header=header_to_msg(factory, keyframe.stamp_ns, keyframe.frame_id),
-        episode_id=keyframe.episode_id,
-        camera=keyframe.camera,
-        id=keyframe.id,
-        reference_id=keyframe.reference_id,
-        overlap=float('nan') if keyframe.overlap is None else float(keyframe.overlap),
-        inliers=keyframe.inliers,
-        reason=keyframe.reason.value,
-        dropped_images=keyframe.dropped_images,
-        image=encoded_image_to_msg(factory, keyframe.stamp_ns, keyframe.frame_id, keyframe.image),
-        k=factory.array('float64', camera.matrix().ravel() if camera else [0.0] * 9),
-        d=factory.array('float64', list(camera.distortion) if camera else []),
-        has_pose=keyframe.pose is not None,
-        pose=pose_to_msg(factory, keyframe.pose),
-        pose_frame_id=keyframe.pose.frame_id if keyframe.pose else '',
-    )
-
-
-def keyframe_from_msg(msg: Any) -> Keyframe:
-    """Keyframe of its message.
-
-    The size of the intrinsics is read from the image; recorded without it, they are not known.
-
-    Raises:
-        ImageError: Intrinsics are given and the image cannot be decoded.
-    """
-    image = encoded_image_from_msg(msg.image)
-    intrinsics = None
-    if any(msg.k) and image.data:
-        height, width = image.decode().shape[:2]
-        intrinsics = _intrinsics(width, height, msg.k, msg.d)
-    return Keyframe(
-        id=int(msg.id),
-        stamp_ns=stamp_ns_from_msg(msg.header.stamp),
-        image=image,
-        reason=KeyframeReason(msg.reason),
-        reference_id=int(msg.reference_id),
-        overlap=None if msg.overlap != msg.overlap else float(msg.overlap),  # NaN: unset
-        inliers=int(msg.inliers),
-        camera=msg.camera,
-        frame_id=msg.header.frame_id,
-        intrinsics=intrinsics,
-        pose=pose_from_msg(msg.pose, msg.pose_frame_id) if msg.has_pose else None,
-        episode_id=msg.episode_id,
-        dropped_images=int(msg.dropped_images),
-    )
 
 
 def joint_state_to_msg(

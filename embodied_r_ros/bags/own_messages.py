@@ -7,7 +7,10 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.messages import (
     duration_to_msg,
+    encoded_image_from_msg,
+    encoded_image_to_msg,
     header_to_msg,
+    intrinsics_of_arrays,
     pose_from_msg,
     pose_to_msg,
     stamp_ns_from_msg,
@@ -15,6 +18,7 @@ from embodied_r_ros.bags.messages import (
     vector_from_msg,
     vector_to_msg,
 )
+from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.types.answers import (
     Answer,
     AnswerKind,
@@ -32,8 +36,10 @@ from embodied_r_ros.types.deltas import (
     Motion,
     MotionSource,
     Rung,
+    ScaleSource,
     SemanticDelta,
 )
+from embodied_r_ros.types.depth import PackedDepth
 from embodied_r_ros.types.episodes import (
     AnswerLabel,
     EpisodeEvent,
@@ -42,6 +48,7 @@ from embodied_r_ros.types.episodes import (
     LabelVerdict,
 )
 from embodied_r_ros.types.geometry import Pose
+from embodied_r_ros.types.images import EncodedImage
 
 if TYPE_CHECKING:
     from embodied_r_ros.bags.message_types import MessageFactory
@@ -77,6 +84,7 @@ def motion_to_msg(factory: MessageFactory, motion: Motion) -> Any:
         translation=vector_to_msg(factory, 'Vector3', motion.translation),
         is_metric=motion.is_metric,
         confidence=float(motion.confidence),
+        scale=motion.scale.value,
     )
 
 
@@ -90,7 +98,75 @@ def motion_from_msg(msg: Any) -> Motion:
         vector_from_msg(msg.translation),
         bool(msg.is_metric),
         float(msg.confidence),
+        _scale_from_msg(msg),
     )
+
+
+def keyframe_to_msg(factory: MessageFactory, keyframe: Keyframe) -> Any:
+    """Make a Keyframe message."""
+    camera = keyframe.intrinsics
+    return factory.make(
+        _M + 'Keyframe',
+        header=header_to_msg(factory, keyframe.stamp_ns, keyframe.frame_id),
+        episode_id=keyframe.episode_id,
+        camera=keyframe.camera,
+        id=keyframe.id,
+        reference_id=keyframe.reference_id,
+        overlap=float('nan') if keyframe.overlap is None else float(keyframe.overlap),
+        inliers=keyframe.inliers,
+        reason=keyframe.reason.value,
+        dropped_images=keyframe.dropped_images,
+        image=encoded_image_to_msg(factory, keyframe.stamp_ns, keyframe.frame_id, keyframe.image),
+        k=factory.array('float64', camera.matrix().ravel() if camera else [0.0] * 9),
+        d=factory.array('float64', list(camera.distortion) if camera else []),
+        has_pose=keyframe.pose is not None,
+        pose=pose_to_msg(factory, keyframe.pose),
+        pose_frame_id=keyframe.pose.frame_id if keyframe.pose else '',
+        motion=motion_to_msg(factory, keyframe.motion or Motion()),
+        depth=_depth_to_msg(factory, keyframe),
+    )
+
+
+def keyframe_from_msg(msg: Any) -> Keyframe:
+    """Keyframe of its message.
+
+    The size of the intrinsics is read from the image; recorded without it, they are not known.
+
+    Raises:
+        ImageError: Intrinsics are given and the image cannot be decoded.
+    """
+    image = encoded_image_from_msg(msg.image)
+    intrinsics = None
+    if any(msg.k) and image.data:
+        height, width = image.decode().shape[:2]
+        intrinsics = intrinsics_of_arrays(width, height, msg.k, msg.d)
+    # Recordings of before have neither.
+    motion = motion_from_msg(msg.motion) if hasattr(msg, 'motion') else None
+    depth = bytes(memoryview(msg.depth.data)) if hasattr(msg, 'depth') else b''
+    return Keyframe(
+        id=int(msg.id),
+        stamp_ns=stamp_ns_from_msg(msg.header.stamp),
+        image=image,
+        reason=KeyframeReason(msg.reason),
+        reference_id=int(msg.reference_id),
+        overlap=None if msg.overlap != msg.overlap else float(msg.overlap),  # NaN: unset
+        inliers=int(msg.inliers),
+        camera=msg.camera,
+        frame_id=msg.header.frame_id,
+        intrinsics=intrinsics,
+        pose=pose_from_msg(msg.pose, msg.pose_frame_id) if msg.has_pose else None,
+        motion=motion if motion and motion.source is not MotionSource.UNKNOWN else None,
+        depth=PackedDepth(depth) if depth else None,
+        episode_id=msg.episode_id,
+        dropped_images=int(msg.dropped_images),
+    )
+
+
+def _depth_to_msg(factory: MessageFactory, keyframe: Keyframe) -> Any:
+    packed = EncodedImage(b'', '')
+    if keyframe.depth:
+        packed = EncodedImage(keyframe.depth.data, '16UC1; png')
+    return encoded_image_to_msg(factory, keyframe.stamp_ns, keyframe.frame_id, packed)
 
 
 def item_to_msg(factory: MessageFactory, item: Item) -> Any:
@@ -104,11 +180,14 @@ def item_to_msg(factory: MessageFactory, item: Item) -> Any:
         size_rad=float(item.size_rad),
         distance_m=float(item.distance_m),
         confidence=float(item.confidence),
+        box=factory.array('float32', item.box or (0.0,) * 4),
+        scale=item.scale.value,
     )
 
 
 def item_from_msg(msg: Any) -> Item:
     """Item of its message."""
+    left, top, right, bottom = (float(edge) for edge in getattr(msg, 'box', (0.0,) * 4))
     return Item(
         msg.label,
         ItemStatus(msg.status),
@@ -117,7 +196,14 @@ def item_from_msg(msg: Any) -> Item:
         float(msg.size_rad),
         float(msg.distance_m),
         float(msg.confidence),
+        (left, top, right, bottom) if right > left else None,
+        _scale_from_msg(msg),
     )
+
+
+def _scale_from_msg(msg: Any) -> ScaleSource:
+    """What gave the metres; messages of before do not say."""
+    return ScaleSource(getattr(msg, 'scale', 0))
 
 
 def delta_to_msg(factory: MessageFactory, delta: SemanticDelta) -> Any:

@@ -20,8 +20,13 @@ from embodied_r_ros.bags.images import (
     ImageDecoder,
 )
 from embodied_r_ros.bags.message_types import BagMessageFactory, embodied_typestore
-from embodied_r_ros.bags.messages import encoded_image_to_msg, keyframe_to_msg, stamp_ns_from_msg
-from embodied_r_ros.bags.own_messages import delta_to_msg, mark_from_msg, mark_to_msg
+from embodied_r_ros.bags.messages import encoded_image_to_msg, stamp_ns_from_msg
+from embodied_r_ros.bags.own_messages import (
+    delta_to_msg,
+    keyframe_to_msg,
+    mark_from_msg,
+    mark_to_msg,
+)
 from embodied_r_ros.bags.reader import (
     open_bag,
     read_messages,

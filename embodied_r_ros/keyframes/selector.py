@@ -17,10 +17,13 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.common.settings import check_settings, setting
 from embodied_r_ros.keyframes.alignment import View
 from embodied_r_ros.keyframes.overlap import BLANK_SHARE, ChangeDetector, two_view, TwoView
+from embodied_r_ros.types.depth import pack_depth
 from embodied_r_ros.types.images import encode_image, shrink
 from embodied_r_ros.types.units import NS_PER_S
 
 if TYPE_CHECKING:
+    from embodied_r_ros.types.deltas import Motion
+    from embodied_r_ros.types.depth import PackedDepth
     from embodied_r_ros.types.geometry import Intrinsics, Pose
     from embodied_r_ros.types.images import EncodedImage, StampedImage
 
@@ -60,6 +63,8 @@ class Keyframe:
     frame_id: str = 'camera_optical_frame'
     intrinsics: Intrinsics | None = None  # of `image` as it is here
     pose: Pose | None = None  # of the camera link at the stamp
+    motion: Motion | None = None  # since the previous keyframe, followed image by image
+    depth: PackedDepth | None = None  # of the same view as `image`
     episode_id: str = ''
     dropped_images: int = 0  # images not evaluated since the previous keyframe
 
@@ -301,6 +306,7 @@ class KeyframeExtractor:
             frame_id=image.frame_id,
             intrinsics=intrinsics,
             pose=image.pose,
+            depth=None if image.depth is None else pack_depth(image.depth),
             episode_id=self._episode_id,
             dropped_images=self._dropped_images,
         )

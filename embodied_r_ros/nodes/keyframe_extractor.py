@@ -20,13 +20,13 @@ from embodied_r_ros.bags.images import ImageDecoder
 from embodied_r_ros.bags.messages import (
     camera_of_info,
     is_rectified_topic,
-    keyframe_to_msg,
     pose_from_msg,
     read_calibration,
     stamp_ns_from_msg,
     transform_from_msg,
     UncalibratedError,
 )
+from embodied_r_ros.bags.own_messages import keyframe_to_msg
 from embodied_r_ros.common.errors import ConfigError, ImageError
 from embodied_r_ros.common.settings import check_settings, setting
 from embodied_r_ros.keyframes.selector import KeyframeConfig, KeyframeExtractor

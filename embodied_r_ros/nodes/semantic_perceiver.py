@@ -14,8 +14,7 @@ from typing import Any, ClassVar, TYPE_CHECKING
 
 from embodied_r_msgs.msg import Keyframe, SemanticDelta
 from embodied_r_msgs.srv import Focus
-from embodied_r_ros.bags.messages import keyframe_from_msg
-from embodied_r_ros.bags.own_messages import delta_to_msg, focus_to_msg
+from embodied_r_ros.bags.own_messages import delta_to_msg, focus_to_msg, keyframe_from_msg
 from embodied_r_ros.chat.client import HttpChatClient
 from embodied_r_ros.chat.fallback import FallbackConfig, LatestModels
 from embodied_r_ros.chat.settings import ChatConfig

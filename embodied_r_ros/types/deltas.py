@@ -10,11 +10,13 @@ import re
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.types.geometry import vector_of_direction
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 NAN = math.nan
+Box = tuple[float, float, float, float]
 CANNOT_TELL = 'cannot tell'  # the action of a motion that is not known
 
 
@@ -55,6 +57,18 @@ class MotionSource(Enum):
     ODOMETRY = 1  # two odometry poses; metric
     TWO_VIEW = 2  # two-view geometry; direction only
     MODEL = 3  # words of a vision-language model; no numbers
+    FOLLOWED = 4  # followed through all images in between; metric where something gave scale
+
+
+class ScaleSource(Enum):
+    """What gave a motion or a distance its metres."""
+
+    UNKNOWN = 0  # nothing did
+    ODOMETRY = 1  # poses of the camera, from odometry or transforms
+    DEPTH = 2  # a depth image
+    FLOOR = 3  # the height of the camera above the floor
+    IMU = 4  # accelerations
+    MODEL = 5  # a vision-language model's guess
 
 
 @dataclass(frozen=True)
@@ -68,6 +82,7 @@ class Motion:
     translation: tuple[float, float, float] = (NAN, NAN, NAN)  # [m], or a direction
     is_metric: bool = False  # False: only the direction of `translation` means something
     confidence: float = NAN  # share of the evidence that agrees, 0..1
+    scale: ScaleSource = ScaleSource.UNKNOWN  # what gave the metres, where there are some
 
 
 class ItemStatus(Enum):
@@ -88,8 +103,19 @@ class Item:
     bearing_rad: float = NAN  # positive left
     elevation_rad: float = NAN  # positive up
     size_rad: float = NAN  # the larger angle it covers
-    distance_m: float = NAN
+    distance_m: float = NAN  # to its middle
     confidence: float = NAN  # 0..1
+    # Left, top, right, bottom in the newer keyframe, as shares of width and height, 0..1.
+    box: Box | None = None
+    scale: ScaleSource = ScaleSource.UNKNOWN  # what the distance rests on
+
+    @property
+    def position(self) -> tuple[float, float, float] | None:
+        """The middle in the axes of the camera link [m]; None: distance or direction unknown."""
+        if not all(map(math.isfinite, (self.bearing_rad, self.elevation_rad, self.distance_m))):
+            return None
+        x, y, z = self.distance_m * vector_of_direction(self.bearing_rad, self.elevation_rad)
+        return float(x), float(y), float(z)
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; unknown numbers are left out, known ones rounded to 0.0001."""
@@ -98,7 +124,9 @@ class Item:
             for name in ('bearing_rad', 'elevation_rad', 'size_rad', 'distance_m', 'confidence')
             if math.isfinite(value := getattr(self, name))
         }
-        return {'label': self.label, 'status': self.status.name, **numbers}
+        box = {'box': [round(value, 4) for value in self.box]} if self.box else {}
+        scale = {'scale': self.scale.name} if self.scale is not ScaleSource.UNKNOWN else {}
+        return {'label': self.label, 'status': self.status.name, **numbers, **box, **scale}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Item:
@@ -108,9 +136,16 @@ class Item:
             InputError: A field is missing or has the wrong type.
         """
         try:
-            fields = {**value, 'status': ItemStatus[value.get('status', 'VISIBLE')]}
+            fields = {
+                **value,
+                'status': ItemStatus[value.get('status', 'VISIBLE')],
+                'scale': ScaleSource[value.get('scale', 'UNKNOWN')],
+            }
+            if 'box' in fields:
+                left, top, right, bottom = (float(edge) for edge in fields['box'])
+                fields['box'] = (left, top, right, bottom)
             return cls(**fields)
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             msg = f'item {value!r} is not readable ({error}): expected label, status and numbers'
             raise InputError(msg) from None
 

@@ -40,6 +40,8 @@ class StampedImage:
     intrinsics: Intrinsics | None = None  # None: unknown
     pose: Pose | None = None  # of the camera link at the stamp; None: unknown
     encoded: EncodedImage | None = None  # as it arrived, where it arrived compressed
+    # Depth along the optical axis [m], 0: unknown; the same view, maybe smaller. Shape (h, w).
+    depth: NDArray[np.float32] | None = None
 
 
 @dataclass(frozen=True)

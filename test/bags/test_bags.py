@@ -7,7 +7,7 @@ import json
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.message_types import BagMessageFactory
-from embodied_r_ros.bags.messages import keyframe_from_msg, keyframe_to_msg
+from embodied_r_ros.bags.own_messages import keyframe_from_msg, keyframe_to_msg
 from embodied_r_ros.bags.reader import open_bag, read_messages, topics_of_type
 from embodied_r_ros.bags.writer import BagWriter, LATCHED_QOS, SENSOR_DATA_QOS
 from embodied_r_ros.cli.main import main

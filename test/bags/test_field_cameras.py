@@ -18,10 +18,9 @@ from embodied_r_ros.bags.messages import (
     camera_info_to_msg,
     camera_of_info,
     intrinsics_from_camera_info,
-    keyframe_from_msg,
-    keyframe_to_msg,
     UncalibratedError,
 )
+from embodied_r_ros.bags.own_messages import keyframe_from_msg, keyframe_to_msg
 from embodied_r_ros.bags.reader import open_bag, read_messages
 from embodied_r_ros.bags.sources import open_source
 from embodied_r_ros.common.errors import ImageError, SourceError

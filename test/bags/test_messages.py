@@ -14,6 +14,7 @@ from embodied_r_ros.common.resources import interface_path
 from embodied_r_ros.keyframes import selector
 from embodied_r_ros.types import answers, deltas, episodes
 from embodied_r_ros.types.answers import Gripper, KeypointProposal
+from embodied_r_ros.types.depth import pack_depth
 from embodied_r_ros.types.geometry import Intrinsics, Pose
 from embodied_r_ros.types.images import encode_image, EncodedImage
 import numpy as np
@@ -47,6 +48,15 @@ def keyframe() -> selector.Keyframe:
         frame_id='front_optical',
         intrinsics=Intrinsics(64, 48, 60.0, 61.0, 31.5, 23.5, (0.5, 0.25, 0.0, 0.0, 0.0)),
         pose=Pose((1.0, 2.0, 3.0), (0.0, 0.0, 0.6, 0.8), 'odom'),
+        motion=deltas.Motion(
+            deltas.MotionSource.FOLLOWED,
+            *(0.5, -0.25, 0.125),
+            (1.5, 0.0, -0.5),
+            True,
+            0.75,
+            deltas.ScaleSource.DEPTH,
+        ),
+        depth=pack_depth(np.full((48, 64), 2.0, np.float32)),
         episode_id='e1',
         dropped_images=7,
     )
@@ -56,7 +66,13 @@ def delta() -> deltas.SemanticDelta:
     motion = deltas.Motion(
         deltas.MotionSource.ODOMETRY, 0.5, -0.25, 0.125, (1.5, 0.0, -0.5), True, 0.75
     )
-    item = deltas.Item('red tall object', deltas.ItemStatus.MOVED, 0.5, -0.25, 0.125, 2.5, 0.75)
+    item = deltas.Item(
+        'red tall object',
+        deltas.ItemStatus.MOVED,
+        *(0.5, -0.25, 0.125, 2.5, 0.75),
+        (0.25, 0.125, 0.5, 1.0),
+        deltas.ScaleSource.FLOOR,
+    )
     return deltas.SemanticDelta(
         STAMP_NS,
         deltas.DeltaKind.CHANGE,
@@ -161,15 +177,16 @@ def test_value_survives_a_recorded_message(name: str) -> None:
 
 def test_unknown_values_stay_unknown() -> None:
     plain = selector.Keyframe(0, STAMP_NS, jpeg(), selector.KeyframeReason.FIRST, 0)
-    msg = messages.keyframe_to_msg(BagMessageFactory(), plain)
+    msg = own_messages.keyframe_to_msg(BagMessageFactory(), plain)
     assert math.isnan(msg.overlap)
-    assert messages.keyframe_from_msg(msg) == plain
+    assert own_messages.keyframe_from_msg(msg) == plain
 
 
 ENUMS: list[tuple[type[Enum], str, str]] = [
     (deltas.DeltaKind, 'msg/SemanticDelta.msg', 'KIND'),
     (deltas.ItemStatus, 'msg/Item.msg', 'STATUS'),
     (deltas.MotionSource, 'msg/Motion.msg', 'SOURCE'),
+    (deltas.ScaleSource, 'msg/Motion.msg', 'SCALE'),
     (deltas.Rung, 'msg/ModelInfo.msg', 'RUNG'),
     (selector.KeyframeReason, 'msg/Keyframe.msg', 'REASON'),
     (answers.AnswerKind, 'msg/Answer.msg', 'KIND'),

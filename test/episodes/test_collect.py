@@ -16,10 +16,9 @@ from embodied_r_ros.bags.messages import (
     camera_info_to_msg,
     encoded_image_to_msg,
     header_to_msg,
-    keyframe_from_msg,
     odometry_to_msg,
 )
-from embodied_r_ros.bags.own_messages import mark_from_msg
+from embodied_r_ros.bags.own_messages import keyframe_from_msg, mark_from_msg
 from embodied_r_ros.bags.reader import open_bag, read_messages, read_serialized
 from embodied_r_ros.bags.writer import BagWriter
 from embodied_r_ros.cli.main import main

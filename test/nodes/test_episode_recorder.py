@@ -12,8 +12,7 @@ from typing import Any, TYPE_CHECKING
 from diagnostic_msgs.msg import DiagnosticArray
 from embodied_r_msgs.msg import Answer, AnswerLabel, EpisodeMark, Keyframe, SemanticDelta
 from embodied_r_msgs.srv import LabelAnswer, StartEpisode, StopEpisode
-from embodied_r_ros.bags.messages import keyframe_to_msg
-from embodied_r_ros.bags.own_messages import answer_to_msg, delta_to_msg
+from embodied_r_ros.bags.own_messages import answer_to_msg, delta_to_msg, keyframe_to_msg
 from embodied_r_ros.bags.reader import open_bag, read_messages
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.episode_recorder import EpisodeRecorder

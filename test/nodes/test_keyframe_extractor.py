@@ -10,7 +10,7 @@ from typing import Any, TYPE_CHECKING
 import cv2
 from diagnostic_msgs.msg import DiagnosticArray
 from embodied_r_msgs.msg import EpisodeMark, Keyframe
-from embodied_r_ros.bags import messages
+from embodied_r_ros.bags import messages, own_messages
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.keyframe_extractor import KeyframeExtractorNode
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
@@ -81,7 +81,7 @@ def test_new_views_become_keyframes_with_their_own_header(graph: Graph) -> None:
         Keyframe.REASON_NEW_VIEW,
         Keyframe.REASON_NEW_VIEW,
     ]
-    assert messages.keyframe_from_msg(found[2]).image.decode().shape == (240, 320, 3)
+    assert own_messages.keyframe_from_msg(found[2]).image.decode().shape == (240, 320, 3)
 
 
 def test_compressed_images_are_passed_on_as_they_came(graph: Graph) -> None:
@@ -121,7 +121,7 @@ def test_keyframe_knows_the_pose_of_its_camera_at_the_stamp(graph: Graph) -> Non
     odom.publish(odometry(START_NS + S // 10, 2.0, 0.0))
     wait_for(lambda: node._odometry.count == 2, 'odometry')
     camera.send(view(1), START_NS + S // 20)
-    keyframe = messages.keyframe_from_msg(camera.keyframes.wait(1)[0])
+    keyframe = own_messages.keyframe_from_msg(camera.keyframes.wait(1)[0])
     assert keyframe.pose is not None
     assert keyframe.pose.position == pytest.approx((1.7, 0.0, 0.5))
     assert keyframe.pose.frame_id == 'odom'
@@ -137,7 +137,7 @@ def test_image_waits_a_moment_for_its_odometry(graph: Graph) -> None:
     camera.send(view(1), START_NS + S // 20)
     wait_for(lambda: node._images.count == 1, 'the image')
     odom.publish(odometry(START_NS + S // 10, 1.0, 0.0))
-    keyframe = messages.keyframe_from_msg(camera.keyframes.wait(1)[0])
+    keyframe = own_messages.keyframe_from_msg(camera.keyframes.wait(1)[0])
     assert keyframe.pose is not None
     assert keyframe.pose.position[0] == pytest.approx(0.5)
 
@@ -157,7 +157,7 @@ def test_keyframe_has_the_intrinsics_of_its_image(graph: Graph) -> None:
     infos.publish(messages.camera_info_to_msg(ROS_MESSAGES, START_NS, 'front_optical', known))
     wait_for(lambda: node._camera_info, 'camera_info')
     camera.send(view(1), START_NS)
-    keyframe = messages.keyframe_from_msg(camera.keyframes.wait(1)[0])
+    keyframe = own_messages.keyframe_from_msg(camera.keyframes.wait(1)[0])
     assert keyframe.intrinsics == Intrinsics(160, 120, 100.0, 100.0, 79.5, 59.5)
 
 
@@ -181,7 +181,7 @@ def test_camera_without_camera_info_has_the_calibration_of_a_file(
     infos.publish(CameraInfo())  # of a camera that does not know
     camera.send(view(1), START_NS)
     [keyframe] = camera.keyframes.wait(1)
-    known = messages.keyframe_from_msg(keyframe).intrinsics
+    known = own_messages.keyframe_from_msg(keyframe).intrinsics
     assert known == Intrinsics(320, 240, 200.0, 210.0, 160.0, 120.0, (0.1, 0.0, 0.0, 0.0, 0.0))
 
 
@@ -225,7 +225,7 @@ def test_calibration_of_a_binned_sensor_is_fitted_as_offline(graph: Graph) -> No
     infos.publish(info)
     wait_for(lambda: node._camera_info, 'camera_info')
     camera.send(view(1), START_NS)
-    keyframe = messages.keyframe_from_msg(camera.keyframes.wait(1)[0])
+    keyframe = own_messages.keyframe_from_msg(camera.keyframes.wait(1)[0])
     assert keyframe.intrinsics == Intrinsics(320, 240, 200.0, 200.0, 159.5, 119.5)
 
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from embodied_r_msgs.msg import Keyframe, SemanticDelta
 from embodied_r_msgs.srv import StartEpisode, StopEpisode
-from embodied_r_ros.bags.messages import keyframe_from_msg
-from embodied_r_ros.bags.own_messages import delta_from_msg
+from embodied_r_ros.bags.own_messages import delta_from_msg, keyframe_from_msg
 from embodied_r_ros.bags.reader import open_bag, read_messages
 from embodied_r_ros.bags.sources import open_source
 from embodied_r_ros.common.resources import shared_path

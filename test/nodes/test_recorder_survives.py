@@ -16,8 +16,7 @@ from typing import Any, TYPE_CHECKING
 from diagnostic_msgs.msg import DiagnosticArray
 from embodied_r_msgs.msg import Answer, AnswerLabel, SemanticDelta
 from embodied_r_msgs.srv import LabelAnswer
-from embodied_r_ros.bags.messages import keyframe_to_msg
-from embodied_r_ros.bags.own_messages import answer_to_msg, delta_to_msg
+from embodied_r_ros.bags.own_messages import answer_to_msg, delta_to_msg, keyframe_to_msg
 from embodied_r_ros.episodes.inspect import audit_bag
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES

@@ -8,8 +8,13 @@ import json
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.bags.message_types import BagMessageFactory
-from embodied_r_ros.bags.messages import keyframe_to_msg
-from embodied_r_ros.bags.own_messages import answer_to_msg, delta_to_msg, label_to_msg, mark_to_msg
+from embodied_r_ros.bags.own_messages import (
+    answer_to_msg,
+    delta_to_msg,
+    keyframe_to_msg,
+    label_to_msg,
+    mark_to_msg,
+)
 from embodied_r_ros.bags.writer import BagWriter
 from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.questions.collect import rows_of_bags

@@ -10,8 +10,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.bags.message_types import BagMessageFactory
-from embodied_r_ros.bags.messages import keyframe_to_msg
-from embodied_r_ros.bags.own_messages import delta_to_msg, mark_to_msg
+from embodied_r_ros.bags.own_messages import delta_to_msg, keyframe_to_msg, mark_to_msg
 from embodied_r_ros.bags.writer import BagWriter
 from embodied_r_ros.cli.main import main
 from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason

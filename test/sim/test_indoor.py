@@ -15,11 +15,10 @@ pytest.importorskip('embodied_r_ros.sim.indoor.world')
 from embodied_r_ros.bags.messages import (
     encoded_image_from_msg,
     intrinsics_from_camera_info,
-    keyframe_from_msg,
     pose_from_msg,
     stamp_ns_from_msg,
 )
-from embodied_r_ros.bags.own_messages import delta_from_msg, mark_from_msg
+from embodied_r_ros.bags.own_messages import delta_from_msg, keyframe_from_msg, mark_from_msg
 from embodied_r_ros.bags.reader import open_bag, read_messages
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.perception.egomotion import motion_from_poses

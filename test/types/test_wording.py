@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from embodied_r_ros.types.deltas import (
     action_text,
@@ -26,7 +27,7 @@ ANGLE = st.floats(-3, 3)
 
 
 def metric(x: float = 0.0, y: float = 0.0, z: float = 0.0, **angles_deg: float) -> Motion:
-    angles = {
+    angles: dict[str, Any] = {
         f'{name}_rad': math.radians(angles_deg.get(name, 0)) for name in ('yaw', 'pitch', 'roll')
     }
     return Motion(MotionSource.ODOMETRY, **angles, translation=(x, y, z), is_metric=True)

@@ -10,8 +10,7 @@ from typing import Any
 from unittest.mock import MagicMock
 
 from embodied_r_ros.bags.message_types import BagMessageFactory
-from embodied_r_ros.bags.messages import keyframe_to_msg
-from embodied_r_ros.bags.own_messages import answer_to_msg, delta_to_msg
+from embodied_r_ros.bags.own_messages import answer_to_msg, delta_to_msg, keyframe_to_msg
 from embodied_r_ros.bags.writer import BagWriter
 from embodied_r_ros.cli.main import main
 from embodied_r_ros.common.errors import BagError, InputError

@@ -10,8 +10,7 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_msgs.action import Ask
 from embodied_r_msgs.msg import EpisodeMark, Keyframe, SemanticDelta
 from embodied_r_msgs.srv import StartEpisode, StopEpisode
-from embodied_r_ros.bags.messages import keyframe_from_msg
-from embodied_r_ros.bags.own_messages import answer_from_msg, delta_from_msg
+from embodied_r_ros.bags.own_messages import answer_from_msg, delta_from_msg, keyframe_from_msg
 from embodied_r_ros.common.errors import EmbodiedRError
 from embodied_r_ros.nodes import topics
 from lifecycle_msgs.msg import State

@@ -9,13 +9,8 @@ import json
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.message_types import BagMessageFactory
-from embodied_r_ros.bags.messages import (
-    camera_info_to_msg,
-    encoded_image_to_msg,
-    keyframe_to_msg,
-    odometry_to_msg,
-)
-from embodied_r_ros.bags.own_messages import delta_to_msg, mark_to_msg
+from embodied_r_ros.bags.messages import camera_info_to_msg, encoded_image_to_msg, odometry_to_msg
+from embodied_r_ros.bags.own_messages import delta_to_msg, keyframe_to_msg, mark_to_msg
 from embodied_r_ros.bags.writer import BagWriter, LATCHED_QOS, RELIABLE_QOS, SENSOR_DATA_QOS
 from embodied_r_ros.common.errors import EmbodiedRError
 from embodied_r_ros.common.resources import code_version
