@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-Box = tuple[float, float, float, float]  # left, top, right, bottom
-
 
 @dataclass(frozen=True)
 class Detection:
@@ -14,7 +12,8 @@ class Detection:
 
     label: str  # the class, e.g. 'cup'
     score: float  # 0..1
-    box: Box  # left, top, right, bottom [px of the image], edges of pixels: the image begins at 0
+    # Left, top, right, bottom [px of the image]; the left edge of its first pixel is at 0.
+    box: tuple[float, float, float, float]
 
 
 # The classes of COCO, in the order of their numbers. Detectors give either the 80 that are used or
@@ -62,6 +61,14 @@ STANDING = {
 }  # fmt: skip
 
 
+_ANYTHING = (0.65, 1.1)  # what has no name of COCO may stand on the floor if it is no larger
+
+
 def family_of(label: str) -> str:
     """What a class is compared by between views: a class that stands for those like it."""
     return _FAMILIES.get(label, label)
+
+
+def standing_size(label: str) -> tuple[float, float] | None:
+    """Greatest width and height of a thing on the floor [m]; None: it does not stand there."""
+    return STANDING.get(label, None if label in COCO else _ANYTHING)
