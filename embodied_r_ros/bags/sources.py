@@ -22,6 +22,7 @@ from embodied_r_ros.bags.depth import (
     depth_metres_of_png,
     depth_to_msg,
     DepthConfig,
+    find_depth_topic,
     NO_DEPTH,
     why_other_view,
 )
@@ -513,11 +514,15 @@ class Playable:
     camera_info: str = ''  # empty: there is none
     odom: str = ''  # empty: there is none
     duration_s: float = 0.0
+    depth: str = ''  # base name; empty: there is none
+    depth_transport: str = 'raw'  # 'raw', 'compressed' or 'compressedDepth'
 
     def topics(self) -> list[str]:
         """Names of the topics to play."""
         image = self.image + (_SUFFIX if self.image_transport == 'compressed' else '')
-        return [topic for topic in (image, self.camera_info, self.odom) if topic]
+        suffix = '' if self.depth_transport == 'raw' else f'/{self.depth_transport}'
+        depth = self.depth and self.depth + suffix
+        return [topic for topic in (image, self.camera_info, self.odom, depth) if topic]
 
 
 @contextmanager
@@ -570,15 +575,23 @@ def playable(source: Path, scratch: Path, topic: str | None = None) -> Playable:
         info = camera_info_topic(reader, chosen)
         duration_s = reader.duration / 1e9
         is_compressed = chosen in topics_of_type(reader, _COMPRESSED)
+        depth = find_depth_topic(reader, chosen)
     odom = odometry[0] if len(odometry) == 1 else ''
+    found = _split_transport(depth)
     if not is_compressed:
-        return Playable(source, chosen, 'raw', info, odom, duration_s)
+        return Playable(source, chosen, 'raw', info, odom, duration_s, *found)
     if not chosen.endswith(_SUFFIX):
         # The nodes expect compressed images under the name that image_transport gives them.
         with open_source(source, topic) as images:
             return _from_images(images, scratch / 'source')
     base = chosen[: -len(_SUFFIX)]
-    return Playable(source, base, 'compressed', info, odom, duration_s)
+    return Playable(source, base, 'compressed', info, odom, duration_s, *found)
+
+
+def _split_transport(topic: str) -> tuple[str, str]:
+    """Base name of a depth topic, and its transport as image_transport names it."""
+    base, _, last = topic.rpartition('/')
+    return (base, last) if last in {'compressed', 'compressedDepth'} else (topic, 'raw')
 
 
 def _from_images(images: ImageSource, bag: Path) -> Playable:
@@ -601,4 +614,6 @@ def _from_images(images: ImageSource, bag: Path) -> Playable:
             depth = depth_to_msg(factory, last_ns, image.frame_id, image.depth)
             writer.write(_DEPTH, depth, last_ns)
     duration_s = (last_ns - first_ns) / 1e9
-    return Playable(bag, _TOPIC[: -len(_SUFFIX)], 'compressed', duration_s=duration_s)
+    depth = _DEPTH if has_depth else ''
+    base = _TOPIC[: -len(_SUFFIX)]
+    return Playable(bag, base, 'compressed', duration_s=duration_s, depth=depth)

@@ -256,8 +256,7 @@ class TransformTree:
         pose = self.pose_in(fixed, frame, stamp_ns)
         if isinstance(pose, NoPose):
             return pose
-        turn = pose.rotation() @ _link_axes(frame)
-        return replace(pose, orientation=quaternion_from_matrix(turn))
+        return camera_link(pose, frame)
 
     def has(self, frame: str) -> bool:
         """Tell whether transforms speak of a frame."""
@@ -315,6 +314,12 @@ class TransformTree:
         first = self._parents.setdefault(frame, parent)
         if first != parent:
             self._torn[frame] = f'{frame} has two parents, {first} and {parent}'
+
+
+def camera_link(pose: Pose, frame: str) -> Pose:
+    """Pose of the camera link, of that of the frame of its images, as `camera_at` takes it."""
+    turn = pose.rotation() @ _link_axes(frame)
+    return replace(pose, orientation=quaternion_from_matrix(turn))
 
 
 def _link_axes(frame: str) -> NDArray[np.float64]:

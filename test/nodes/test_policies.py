@@ -38,6 +38,8 @@ LAYOUT = json.loads(shared_path('config', 'foxglove', 'embodied_r.json').read_te
 # Named by a policy, and there only with other parameters, packages or releases of ROS.
 SOMETIMES = {
     ('subscribe', '/clock'),
+    ('subscribe', '/depth/compressed'),
+    ('subscribe', '/depth/compressedDepth'),
     ('subscribe', '/image/compressed'),
     ('subscribe', '/tf'),
     ('subscribe', '/tf_static'),
