@@ -241,7 +241,7 @@ def check_pose_source(config: PoseConfig) -> None:
         raise ConfigError(msg) from None
 
 
-class CameraPoses:
+class LivePoses:
     """Poses of one camera while its node is active."""
 
     def __init__(

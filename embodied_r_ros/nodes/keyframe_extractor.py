@@ -26,7 +26,7 @@ from embodied_r_ros.common.settings import check_settings, setting
 from embodied_r_ros.keyframes.selector import KeyframeConfig, KeyframeExtractor
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.camera_depth import CameraDepth, LiveDepthConfig
-from embodied_r_ros.nodes.camera_poses import CameraPoses, check_pose_source, PoseConfig
+from embodied_r_ros.nodes.camera_poses import check_pose_source, LivePoses, PoseConfig
 from embodied_r_ros.nodes.diagnostics import Health, Level, Meter
 from embodied_r_ros.nodes.neighbours import PatientPublisher
 from embodied_r_ros.nodes.node_base import ManagedNode
@@ -159,7 +159,7 @@ class KeyframeExtractorNode(ManagedNode):
         topic = image_topic(base, config.image_transport)
         self._decoder = ImageDecoder(topic)
         self._is_rectified = is_rectified_topic(base)
-        self._poses = CameraPoses(
+        self._poses = LivePoses(
             self, lambda: self.parameters.config(PoseConfig), self._note_problem
         )
         self._depth = CameraDepth(

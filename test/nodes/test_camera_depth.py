@@ -154,7 +154,7 @@ def test_depth_can_be_left_alone(graph: Graph) -> None:
 def test_what_never_comes_is_waited_for_a_few_times_only() -> None:
     asked = threading.Event()
     wait = BoundedWait()
-    waits = []
+    waits: list[int] = []
 
     def never() -> bool:
         waits[-1] += 1

@@ -11,7 +11,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags import messages, own_messages
 from embodied_r_ros.nodes import topics
-from embodied_r_ros.nodes.camera_poses import CameraPoses, OwnTransforms
+from embodied_r_ros.nodes.camera_poses import LivePoses, OwnTransforms
 from embodied_r_ros.nodes.frames import Frames
 from embodied_r_ros.nodes.keyframe_extractor import KeyframeExtractorNode
 from embodied_r_ros.nodes.ros_types import message_class, ROS_MESSAGES
@@ -61,7 +61,7 @@ def base(x: float, parent: str = 'odom') -> Pose:
 MOUNT = {CAMERA: Pose((0.2, 0.1, 0.5), AHEAD, 'base_link')}
 
 
-def heard(poses: CameraPoses, *, until_ns: int = START_NS + S) -> OwnTransforms:
+def heard(poses: LivePoses, *, until_ns: int = START_NS + S) -> OwnTransforms:
     """What the node would have heard of a base that drives one metre in a second."""
     own = OwnTransforms(lambda: START_NS)
     own.take_static(transforms(0, **MOUNT))
