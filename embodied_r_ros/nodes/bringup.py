@@ -82,6 +82,11 @@ _ARGUMENTS = {
         '/camera/aligned_depth_to_color/image_raw',
     ),
     'depth_transport': ('', 'raw, compressedDepth, compressed, or none'),
+    'detections_topic': (
+        '',
+        'boxes of a ROS detector (vision_msgs/Detection2DArray) in that image, likewise; empty: '
+        'none are used',
+    ),
     'odom_topic': ('', 'odometry of the robot'),
     'pose_source': ('', 'where the pose of the camera comes from: odom, tf, or auto'),
     'pose_topic': ('', 'pose of the end effector, for gate and reasoner (`current_pose`)'),
@@ -191,7 +196,15 @@ _PATTERNS = {
     ),
     'pose_source': ('(odom|tf|auto)?', 'odom, tf or auto'),
 }
-_TOPICS = ('image_topic', 'camera_info_topic', 'depth_topic', 'odom_topic', 'pose_topic')
+_TOPICS = (
+    'image_topic',
+    'camera_info_topic',
+    'depth_topic',
+    'detections_topic',
+    'odom_topic',
+    'pose_topic',
+)
+_OF_CAMERAS = ('image', 'camera_info', 'depth', 'detections')
 _OF_EXTRACTORS = ('image_transport', 'depth_transport', 'pose_source')
 # After SIGINT, before SIGTERM, which ends a process at once: time to close a bag on a slow disk.
 _END_S = '15'
@@ -233,9 +246,10 @@ def pipeline(arguments: Mapping[str, str]) -> dict[str, LifecycleNode]:
         for name, topic in _camera_remappings(arguments).items()
         for camera in cameras or ['.']
     }
+    boxes = {'detections.listen': True} if arguments['detections_topic'] else {}
     watched = {'pipeline.nodes': expected_nodes(arguments, cameras)}
     extra: dict[str, dict[str, Any]] = {
-        'semantic_perceiver': {**profile, **camera_list, **watched},
+        'semantic_perceiver': {**profile, **camera_list, **boxes, **watched},
         'spatial_reasoner': {**profile, 'chat.url': url, **watched},
     }
     if is_true(arguments, 'gate'):
@@ -275,7 +289,7 @@ def _camera_remappings(arguments: Mapping[str, str]) -> dict[str, str]:
     Raises:
         ConfigError: Several cameras were given one topic.
     """
-    remapped = {name: arguments[f'{name}_topic'] for name in ('image', 'camera_info', 'depth')}
+    remapped = {name: arguments[f'{name}_topic'] for name in _OF_CAMERAS}
     for name, topic in remapped.items():
         if arguments['cameras'] and topic.startswith('/'):
             msg = (

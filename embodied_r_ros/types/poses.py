@@ -221,7 +221,7 @@ class TransformTree:
         chain = self._chain(_bare(frame))
         if isinstance(chain, NoPose):
             return chain
-        along = self._along(chain, stamp_ns, _link_axes(frame))
+        along = self._along(chain, stamp_ns, link_axes(frame))
         if isinstance(along, NoPose):
             return along
         place, turn = along
@@ -318,11 +318,11 @@ class TransformTree:
 
 def camera_link(pose: Pose, frame: str) -> Pose:
     """Pose of the camera link, of that of the frame of its images, as `camera_at` takes it."""
-    turn = pose.rotation() @ _link_axes(frame)
+    turn = pose.rotation() @ link_axes(frame)
     return replace(pose, orientation=quaternion_from_matrix(turn))
 
 
-def _link_axes(frame: str) -> NDArray[np.float64]:
+def link_axes(frame: str) -> NDArray[np.float64]:
     """Axes of the camera link in those of the frame of its images. Shape (3, 3)."""
     return np.eye(3) if frame.endswith(_LINK) else BODY_FROM_OPTICAL.T
 
