@@ -139,7 +139,7 @@ def main(args: argparse.Namespace) -> int:
         deltas = sample.note(perceive_keyframes(keyframes, perceiver))
         failure = _tell(deltas, as_json=args.json)
     if args.picture:
-        sample.write(args.picture, path.name)
+        sample.write(args.picture, str(path))
     if failure:
         print(f'embodied-r: failed: {failure}', file=sys.stderr)
     return 1 if failure else 0
