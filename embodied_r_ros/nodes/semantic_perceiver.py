@@ -23,6 +23,7 @@ from embodied_r_ros.common.settings import check_settings, setting
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.diagnostics import fallback_health, Health, Level, Meter
 from embodied_r_ros.nodes.model_watch import ModelWatch
+from embodied_r_ros.nodes.neighbours import PatientPublisher
 from embodied_r_ros.nodes.node_base import ManagedNode, seconds
 from embodied_r_ros.nodes.pipeline import PipelineConfig, PipelineWatch
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
@@ -131,12 +132,13 @@ class SemanticPerceiver(ManagedNode):
             has_fallback=self.parameters.config(PerceiverConfig).stand_in,
         )
         self.while_configured.callback(self._model_watch.close)
-        self._output = self.publisher(SemanticDelta, 'semantic_delta', topics.RESULT)
+        self._publisher = self.publisher(SemanticDelta, 'semantic_delta', topics.RESULT)
         self.serve(Focus, 'focus', self._focus, ReentrantCallbackGroup())
 
     def activate(self) -> None:
         """Perceive, starting new streams."""
         self._last_error = ''
+        self._output = PatientPublisher(self, self._publisher)
         self._bad_keyframes = 0
         self._deltas = Meter()
         self._worker = PerceptionWorker(self._perceiver, self._publish, self._worker_config)
