@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.bags.sources import open_source
 from embodied_r_ros.chat.settings import ChatConfig
-from embodied_r_ros.cli.arguments import some_path, some_text
+from embodied_r_ros.cli.arguments import (
+    add_depth_arguments,
+    depth_source,
+    some_path,
+    some_text,
+)
 from embodied_r_ros.common.errors import ConfigError, InputError
 from embodied_r_ros.episodes.episode import read_episode
 from embodied_r_ros.episodes.offline import recorded_alone
@@ -51,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar='HZ',
         help='images per second: of a folder (default 10), or instead of the own times of a video',
     )
+    add_depth_arguments(parser)
     add('--json', action='store_true', help='one JSON object per line')
     add(
         '--perceiver',
@@ -111,7 +117,7 @@ def main(args: argparse.Namespace) -> int:
         return 0
     keyframing = KeyframeConfig(max_interval_s=args.max_interval)
     perceiver = _perceiver(args)
-    with open_source(args.source, args.topic, args.rate) as source:
+    with open_source(args.source, args.topic, args.rate, depth_source(args)) as source:
         # disable=None: no bar where stderr is not a terminal.
         images = tqdm(source, total=source.length, unit=' images', disable=None)
         failure = _tell(perceive_images(images, perceiver, keyframing), as_json=args.json)

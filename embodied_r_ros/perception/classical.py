@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.perception.coloured_objects import ColouredObject
     from embodied_r_ros.perception.egomotion import Features
     from embodied_r_ros.types.deltas import Item
+    from embodied_r_ros.types.depth import PackedDepth
     from embodied_r_ros.types.images import EncodedImage
     import numpy as np
     from numpy.typing import NDArray
@@ -79,6 +80,7 @@ _COLOURS = {colour.name for colour in COLOURS}
 _SOURCES = (
     'perception/classical',
     'perception/coloured_objects',
+    'perception/depth_range',
     'perception/egomotion',
     'perception/items',
     'types/deltas',
@@ -122,6 +124,7 @@ class ClassicalPerceiver:
         self._image = lru_cache(_CACHED_IMAGES)(_decode)
         self._objects = lru_cache(_CACHED_IMAGES)(self._find_objects)
         self._features = lru_cache(_CACHED_IMAGES)(self._find_features)
+        self._depth = lru_cache(_CACHED_IMAGES)(_unpack)
         self._fields: defaultdict[str, FieldOfView] = defaultdict(FieldOfView)
 
     def info(self) -> ModelInfo:
@@ -222,8 +225,11 @@ class ClassicalPerceiver:
         """
         pose = keyframe.pose if self.config.use_odometry else None
         orientation = pose.orientation if pose else _LEVEL
-        objects = self._objects(keyframe.image, self._intrinsics(keyframe), orientation)
-        return ItemView(objects, floor_below(pose, self.config.camera_height_m))
+        intrinsics = self._intrinsics(keyframe)
+        objects = self._objects(keyframe.image, intrinsics, orientation)
+        depth = self._depth(keyframe.depth) if keyframe.depth else None
+        floor = floor_below(pose, self.config.camera_height_m)
+        return ItemView(objects, floor, depth=depth, intrinsics=intrinsics)
 
     def _intrinsics(self, keyframe: Keyframe) -> Intrinsics:
         if keyframe.intrinsics:
@@ -256,6 +262,16 @@ def _decode(encoded: EncodedImage) -> NDArray[np.uint8]:
     image = encoded.decode()
     image.setflags(write=False)
     return image
+
+
+def _unpack(packed: PackedDepth) -> NDArray[np.float32] | None:
+    """Depth [m]; None: it is damaged, and distances are found without it."""
+    try:
+        depth = packed.unpack()
+    except ImageError:
+        return None
+    depth.setflags(write=False)
+    return depth
 
 
 def _refuse_blank(image: NDArray[np.uint8]) -> None:

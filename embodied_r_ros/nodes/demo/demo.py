@@ -244,7 +244,13 @@ def _start_pipeline(
     remaps = {'image': play.image}
     remaps |= {'camera_info': play.camera_info} if play.camera_info else {}
     remaps |= {'odom': play.odom} if play.odom else {}
-    camera = {**common, 'image_transport': play.image_transport, 'queue': 10}
+    remaps |= {'depth': play.depth} if play.depth else {}
+    camera = {
+        **common,
+        'image_transport': play.image_transport,
+        'depth_transport': play.depth_transport,
+        'queue': 10,
+    }
     nodes.start('keyframe_extractor', camera, remaps)
     nodes.start('semantic_perceiver', {**common, 'perceiver': 'classical'})
     chat = {'url': server.url, 'model': server.model}
