@@ -17,10 +17,12 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_STEPS = 8
+_STEPS = 6
 _ENOUGH_RAD = 1e-5  # a step that changes a pose by less is the last one
 _NEAREST = 1e-3  # what lies nearer to the camera, or behind it, is in no view
 _DAMPING = 1e-4
+_SAMPLES = 60
+_MIN_VOTES = 4  # points that agree on the length of a step
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,60 @@ def refined_pose(
     return pose, np.asarray(np.sqrt((residuals**2).sum(axis=1)))
 
 
+def sampled_pose(
+    points: NDArray[np.float64], places: NDArray[np.float64], tolerance: float
+) -> ViewPose | None:
+    """The pose on which most known points (N, 3) and their places (N, 2) agree, by RANSAC."""
+    is_solved, turn, shift, _ = cv2.solvePnPRansac(
+        points,
+        places,
+        np.eye(3),
+        None,
+        iterationsCount=_SAMPLES,
+        reprojectionError=tolerance,
+        flags=cv2.SOLVEPNP_EPNP,
+    )
+    if not is_solved or not np.isfinite(shift).all():
+        return None
+    return ViewPose(rotation_of(turn.ravel()), np.asarray(shift, np.float64).ravel())
+
+
+def length_of_step(
+    rotation: NDArray[np.float64],
+    direction: NDArray[np.float64],
+    points: NDArray[np.float64],
+    places: NDArray[np.float64],
+    tolerance: float,
+) -> float | None:
+    """Length of a step whose rotation (3, 3) and direction (3,) are known.
+
+    Args:
+        rotation: From the axes of the first view to those of the second.
+        direction: Of the shift that belongs to it, unit length.
+        points: In the axes of the first view. Shape (N, 3).
+        places: Where the second view shows them. Shape (N, 2).
+        tolerance: How far a point may be seen from where it belongs.
+
+    Returns:
+        The length; None: too few points agree on one.
+    """
+    rays = np.column_stack([places, np.ones(len(places))])
+    turned = points @ rotation.T
+    # The ray meets turned + length * direction: both cross products are opposite.
+    across = np.cross(rays, direction[None])
+    squares = (across**2).sum(axis=1)
+    lengths = -(across * np.cross(rays, turned)).sum(axis=1) / np.maximum(squares, 1e-12)
+    lengths = lengths[(squares > 1e-6) & np.isfinite(lengths)]
+    best, votes = None, _MIN_VOTES - 1
+    for length in lengths[lengths > 0]:
+        seen = turned + length * direction
+        off = np.hypot(*(seen[:, :2] / np.maximum(seen[:, 2:], _NEAREST) - places).T)
+        count = int((off < 3 * tolerance).sum())
+        if count > votes:
+            best, votes = float(length), count
+    return best
+
+
 def refine_together(
     poses: list[ViewPose],
     points: NDArray[np.float64],
@@ -102,7 +158,7 @@ def refine_together(
     tolerance: float,
     *,
     fixed: int = 1,
-    steps: int = 4,
+    steps: int = 2,
 ) -> tuple[list[ViewPose], NDArray[np.float64], NDArray[np.float64]]:
     """Move poses and points together to where they explain best what is seen: a bundle.
 

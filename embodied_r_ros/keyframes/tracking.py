@@ -1,358 +1,300 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The camera, followed from image to image: where it is since the last keyframe."""
+"""The camera, followed from image to image, so that its motion since the last keyframe is known.
+
+Corners are followed by optical flow. What they show in several views becomes points of a small
+map, against which each view is placed; a bundle over a few views keeps it straight. A map without
+metres has a unit of its own, which one motion keeps from its beginning to its end, so that its
+direction is known. Depth gives metres. Where too little is seen, or nothing explains it, the camera
+is lost: the motion is unknown, and a new map begins.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 import math
 from typing import TYPE_CHECKING
 
-import cv2
 from embodied_r_ros.keyframes.bundle import (
-    angle_of,
-    refine_together,
     refined_pose,
     rotation_of,
-    triangulated,
+    sampled_pose,
     turn_between,
     vector_of,
     ViewPose,
 )
-from embodied_r_ros.keyframes.tracks import find_corners, follow, prepare, WORK_PX
+from embodied_r_ros.keyframes.track_map import Anchor, MIN_KNOWN, SLOTS, TrackMap
+from embodied_r_ros.keyframes.tracks import coarse_guesses, find_corners, follow, Tracked
 from embodied_r_ros.types.deltas import Motion, MotionSource, ScaleSource
-from embodied_r_ros.types.geometry import BODY_FROM_OPTICAL, Intrinsics, rays_of_pixels, yaw_pitch_roll
-from embodied_r_ros.keyframes.relative_pose import relative_pose
+from embodied_r_ros.types.geometry import (
+    BODY_FROM_OPTICAL,
+    Intrinsics,
+    pixels_of_points,
+    rays_of_pixels,
+    yaw_pitch_roll,
+)
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from embodied_r_ros.keyframes.alignment import View
+    from embodied_r_ros.types.geometry import Pose
     from embodied_r_ros.types.images import StampedImage
     from numpy.typing import NDArray
 
-_SLOTS = 200
-_WINDOW = 7
-_TOLERANCE_PX = 0.8  # at work size
-_LOST = 10  # tracks; with fewer, the camera is lost
-_MIN_KNOWN = 8
-_PARALLAX_RAD = math.radians(1.0)
-_FEW = 0.45  # share of the tracks that survive, below which the guess is doubted
-
-
-@dataclass
-class _Anchor:
-    pose: ViewPose
-    places: NDArray[np.float64]  # (slots, 2)
-    seen: NDArray[np.bool_]  # (slots,)
-    is_keyframe: bool = False
+_TOLERANCE_PX = 0.8
+_MIN_TRACKS = 10  # with fewer, the camera is lost
+_FULL = 100  # tracks; with fewer, corners are sought in each view that is kept
+_DOUBTED = 0.45  # share of tracks that survive, below which the guess is taken to be wrong
+_NEW_VIEW = 0.06  # of the width: a view is kept when tracks moved so far
+_WIDEST = 2.5  # places farther from the axis, in focal lengths, are of no use
+_AGREES, _GONE = 3.0, 6.0  # tolerances within which a track agrees, and from which it is dropped
+_PLACED = 0.35  # share of the points that has to agree on a pose
+_DOUBTFUL = 0.6  # with a smaller share, another pose is sought
+_TURNED = 0.6  # share of the tracks that has to agree on a rotation
+_MAX_PREDICTED = 3.0  # times the last step that a step may be predicted to be
+_NEAREST = 1e-3  # of the farthest point: what is nearer may lie behind the camera
+_FAR = 0.01  # of the distance of what is seen: a shorter way has no direction
+_ASSUMED_FOV_RAD = math.radians(70.0)
+_ASSUMED = 0.5  # factor on the confidence without stated intrinsics
 
 
 class MotionTracker:
+    """Follows one camera. Not for use from several threads."""
+
     def __init__(self) -> None:
-        self.counts: Counter[str] = Counter({'lost': 0})
-        self.debug = []
+        # lost: how often; placed, turned, stepped: images by how their pose was told.
+        self.counts: Counter[str] = Counter(
+            dict.fromkeys(('lost', 'placed', 'turned', 'stepped'), 0)
+        )
         self.reset()
 
     def reset(self) -> None:
-        self._grey = None
-        self._intrinsics = None
-        self._start()
-        self._reference = None
-        self._segment = 0
+        """Forget the stream; the counts stay."""
+        self._before: Tracked | None = None
+        self._map: TrackMap | None = None
+        self._is_lost = False
+        self._reference_pose: Pose | None = None
 
-    def _start(self) -> None:
-        self._pixels = np.zeros((_SLOTS, 2), np.float32)
-        self._places = np.zeros((_SLOTS, 2))
-        self._alive = np.zeros(_SLOTS, bool)
-        self._points = np.zeros((_SLOTS, 3))
-        self._known = np.zeros(_SLOTS, bool)
-        self._anchors: list[_Anchor] = []
-        self._pose = ViewPose(np.eye(3), np.zeros(3))
-        self._velocity = ViewPose(np.eye(3), np.zeros(3))  # from one image to the next
-        self._dt = None
-        self._has_map = False
-        self._agreement = 1.0
+    def update(self, image: StampedImage, view: View) -> None:
+        """Follow the camera to the next image.
 
-    def update(self, image: StampedImage) -> None:
-        if image.intrinsics is None:
+        Args:
+            image: The image, with what is known of its camera and depth.
+            view: The same image, prepared for comparison.
+        """
+        before, self._before = self._before, Tracked(view)
+        intrinsics = image.intrinsics or Intrinsics.from_fov(
+            image.image.shape[1], image.image.shape[0], _ASSUMED_FOV_RAD
+        )
+        camera = intrinsics.scaled(*self._before.size)
+        if before is None or self._map is None or camera != self._camera:
+            self._camera = camera
+            self._begin(image)
             return
-        grey = _work_image(image.image)
-        if self._grey is None or self._grey.shape != grey.shape:
-            self.reset()
-            self._grey, self._stamp = grey, image.stamp_ns
-            self._camera = image.intrinsics.scaled(grey.shape[1], grey.shape[0])
-            self._tolerance = _TOLERANCE_PX / self._camera.fx
-            self._seed()
-            self._add_anchor()
+        since_ns, self._stamp_ns = image.stamp_ns - self._stamp_ns, image.stamp_ns
+        track_map = self._map
+        previous = Anchor(track_map.pose, track_map.places.copy(), track_map.is_alive.copy())
+        step = self._predicted_step(since_ns)
+        is_followed = self._follow(before, step)
+        if not is_followed or not self._locate(previous, step):
+            self.counts['lost'] += not self._is_lost
+            self._begin(image, is_lost=True)
             return
-        dt = image.stamp_ns - self._stamp
-        self._stamp = image.stamp_ns
-        if not self._follow(grey, dt):
-            self.counts['lost'] += 1
-            self._segment += 1
-            self._grey = grey
-            self._start()
-            self._seed()
-            self._add_anchor()
-            return
-        self._grey = grey
-        self._locate(dt)
-        self._extend()
-
-    # tracks
-    def _follow(self, grey, dt) -> bool:
-        slots = np.flatnonzero(self._alive)
-        if len(slots) < _LOST:
-            return False
-        before = self._pixels[slots]
-        ratio = 1.0 if self._dt is None or self._dt <= 0 else min(3.0, max(0.0, dt / self._dt))
-        delta = ViewPose(rotation_of(ratio * vector_of(self._velocity.rotation)), ratio * self._velocity.translation)
-        predicted = self._pose.then(delta)
-        guesses = before.copy()
-        known = self._known[slots]
-        seen = predicted.points(self._points[slots])
-        rays = np.column_stack([self._places[slots], np.ones(len(slots))]) @ delta.rotation.T
-        seen = np.where(known[:, None] & (seen[:, 2:] > 1e-3), seen, rays)
-        ahead = seen[:, 2] > 0.1
-        guesses[ahead] = self._project(seen[ahead])
-        there, ok = follow(self._grey, grey, before, guesses)
-        self._predicted, self._delta = predicted, delta
-        self._doubted = False
-        if ok.sum() < max(2 * _LOST, _FEW * len(slots)):
-            there2, ok2 = follow(self._grey, grey, before, self._coarse(grey, before))
-            if ok2.sum() > ok.sum():
-                there, ok = there2, ok2
-                self._doubted = True
-        self._survivors = (int(ok.sum()), len(slots))
-        places = _places(self._camera, there)
-        ok &= np.abs(places).max(axis=1) < 2.5
-        self._alive[slots[~ok]] = False
-        kept = slots[ok]
-        self._before_places = self._places.copy()
-        self._pixels[kept], self._places[kept] = there[ok], places[ok]
-        return len(kept) >= _LOST
-
-    def _project(self, rays):
-        k = self._camera
-        if k.distortion and not k.is_fisheye:
-            p, _ = cv2.projectPoints(rays.reshape(-1,1,3), np.zeros(3), np.zeros(3), k.matrix(), np.array(k.distortion))
-        elif k.is_fisheye:
-            p, _ = cv2.fisheye.projectPoints(rays.reshape(-1,1,3), np.zeros(3), np.zeros(3), k.matrix(), np.array(k.distortion))
+        self._step, self._step_ns = track_map.pose.after(previous.pose), since_ns
+        if track_map.has_points:
+            track_map.grow(previous)
         else:
-            p = np.stack([k.fx * rays[:, 0] / rays[:, 2] + k.cx, k.fy * rays[:, 1] / rays[:, 2] + k.cy], 1)
-        p = np.asarray(p, np.float32).reshape(-1, 2)
-        h, w = self._grey.shape
-        return np.clip(p, (-50, -50), (w + 50, h + 50)).astype(np.float32)
+            track_map.begin(previous)
+        if track_map.is_new_view(_NEW_VIEW * self._before.size[0] / camera.fx):
+            self._keep_view(image)
+        self._is_lost = False
 
-    def _coarse(self, grey, before):
-        from embodied_r_ros.keyframes.alignment import View, CELL_PX
-        from embodied_r_ros.keyframes.overlap import two_view
-        a = View(cv2.cvtColor(self._grey, cv2.COLOR_GRAY2BGR)); b = View(cv2.cvtColor(grey, cv2.COLOR_GRAY2BGR))
-        tv = two_view(a, b)
-        if tv.alignment is None:
-            return before
-        off = tv.alignment.offsets
-        s = a.width / grey.shape[1]
-        at = ((before * s) - (CELL_PX - 1) / 2) / CELL_PX
-        mv = cv2.remap(off, at[:, None].astype(np.float32), None, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
-        return before + mv.reshape(-1, 2) / s
+    def mark_keyframe(self, image: StampedImage) -> Motion | None:
+        """Tell the motion since the last keyframe, and count from the newest image on.
 
-    # pose
-    def _locate(self, dt) -> None:
-        alive = np.flatnonzero(self._alive)
-        known = alive[self._known[alive]]
-        how = 'turn'
-        errors = None
-        last = self._pose
-        if self._has_map and len(known) >= _MIN_KNOWN:
-            start = self._predicted
-            pose, errors = refined_pose(start, self._points[known], self._places[known], self._tolerance)
-            good = errors < 3 * self._tolerance
-            if good.mean() < 0.6:
-                found = self._pnp(known)
-                if found is not None:
-                    pose2, errors2 = found
-                    if (errors2 < 3 * self._tolerance).sum() > good.sum():
-                        pose, errors, good = pose2, errors2, errors2 < 3 * self._tolerance
-            if good.sum() >= _MIN_KNOWN * 0.75 and good.mean() > 0.35:
-                self._pose, how = pose, 'map'
-                self._alive[known[errors > 6 * self._tolerance]] = False
-                self._agreement = float(good.mean())
-        if how == 'turn':
-            turn, off = turn_between(self._before_places[alive], self._places[alive], self._delta.rotation, self._tolerance)
-            if self._has_map:
-                shift = turn @ self._delta.rotation.T @ self._delta.translation
-                how = 'bridge'
-                self.counts['bridged'] += 1
-            else:
-                shift = np.zeros(3)
-            self._pose = last.then(ViewPose(turn, shift))
-            self._agreement = float((off < 4 * self._tolerance).mean())
-        self._velocity = self._pose.after(last)
-        self._dt = dt
-        if not self._has_map:
-            self._bootstrap()
-        else:
-            self._grow()
-        self.debug.append((how, len(alive), len(known), None if errors is None else float(np.median(errors) / self._tolerance), self._survivors, self._agreement))
+        Args:
+            image: The newest image, as it was given to `update`.
 
-    def _pnp(self, known):
-        ok, r, t, _ = cv2.solvePnPRansac(
-            self._points[known], self._places[known], np.eye(3), None, iterationsCount=60,
-            reprojectionError=3 * self._tolerance, flags=cv2.SOLVEPNP_EPNP)
-        if not ok:
+        Returns:
+            The motion. None: the camera was lost in between, or this is the first keyframe.
+        """
+        if self._map is None:
             return None
-        return refined_pose(ViewPose(rotation_of(r.ravel()), t.ravel()), self._points[known], self._places[known], self._tolerance)
-
-    def _bootstrap(self) -> None:
-        """Begin the map as soon as the tracks show depth."""
-        best = None
-        for anchor in self._anchors:
-            both = np.flatnonzero(anchor.seen & self._alive)
-            if len(both) < 15:
-                continue
-            a, b = anchor.places[both], self._places[both]
-            turn, off = turn_between(a, b, self._pose.after(anchor.pose).rotation, self._tolerance)
-            parallax = float(np.percentile(off, 75))
-            if parallax > 3.0 * self._tolerance:
-                best = anchor, both, a, b
-                break
-        if best is None:
-            return
-        anchor, both, a, b = best
-        found = relative_pose(a, b, 2 * self._tolerance)
-        if found is None or not found.translation.any() or found.support < 0.5 * len(both):
-            return
-        pose = anchor.pose.then(ViewPose(found.rotation, found.translation))
-        points, angle = triangulated(anchor.pose, pose, a, b)
-        good = angle > _PARALLAX_RAD / 2
-        if good.sum() < 12:
-            return
-        depth = float(np.median(pose.points(points[good])[:, 2]))
-        # The unit of the map is the distance of what is seen.
-        scale = 1.0 / max(depth, 1e-6)
-        c = anchor.pose.centre
-        points = c + scale * (points - c)
-        pose = anchor.pose.then(ViewPose(found.rotation, scale * found.translation))
-        last = self._pose
-        self._points[both[good]] = points[good]
-        self._known[both[good]] = True
-        self._pose = pose
-        self._has_map = True
-        # Views in between were taken to stand still.
-        for other in self._anchors:
-            if other is anchor: continue
-            seen = np.flatnonzero(other.seen & self._known)
-            if len(seen) >= _MIN_KNOWN:
-                other.pose, _ = refined_pose(ViewPose(other.pose.rotation, other.pose.translation), self._points[seen], other.places[seen], self._tolerance)
-        self._velocity = ViewPose(self._velocity.rotation, np.zeros(3))
-        self._add_anchor()
-        self._bundle()
-
-    def _grow(self) -> None:
-        """Place tracks that show enough parallax by now."""
-        unknown = self._alive & ~self._known
-        for anchor in self._anchors:  # oldest first
-            slots = np.flatnonzero(unknown & anchor.seen)
-            if not len(slots):
-                continue
-            points, angle = triangulated(anchor.pose, self._pose, anchor.places[slots], self._places[slots])
-            off = 0
-            for pose, places in ((anchor.pose, anchor.places[slots]), (self._pose, self._places[slots])):
-                s = pose.points(points)
-                off = np.maximum(off, np.linalg.norm(s[:, :2] / np.maximum(s[:, 2:], 1e-6) - places, axis=1))
-            good = (angle > _PARALLAX_RAD) & (off < 2.5 * self._tolerance)
-            self._points[slots[good]] = points[good]
-            self._known[slots[good]] = True
-            unknown[slots[good]] = False
-
-    # anchors
-    def _extend(self) -> None:
-        newest = self._anchors[-1]
-        both = newest.seen & self._alive
-        moved = np.linalg.norm(newest.places[both] - self._places[both], axis=1) * self._camera.fx
-        share = both.sum() / max(1, newest.seen.sum())
-        if share < 0.7 or (len(moved) and np.median(moved) > 0.05 * WORK_PX):
-            self._add_anchor()
-            if self._has_map:
-                self._bundle()
-
-    def _add_anchor(self) -> None:
-        if self._alive.sum() < 0.75 * _SLOTS:
-            self._seed()
-        self._anchors.append(_Anchor(self._pose, self._places.copy(), self._alive.copy()))
-        if len(self._anchors) > _WINDOW:
-            plain = [i for i, a in enumerate(self._anchors) if not a.is_keyframe]
-            self._anchors.pop(plain[0] if plain else 0)
-
-    def _seed(self) -> None:
-        corners = find_corners(self._grey, self._pixels[self._alive])
-        free = np.flatnonzero(~self._alive)[: len(corners)]
-        corners = corners[: len(free)]
-        if not len(corners):
-            return
-        places = _places(self._camera, corners)
-        ok = np.abs(places).max(axis=1) < 2.5
-        free, corners, places = free[ok], corners[ok], places[ok]
-        self._pixels[free], self._places[free] = corners, places
-        self._alive[free], self._known[free] = True, False
-        for anchor in self._anchors:
-            anchor.seen[free] = False
-
-    def _bundle(self) -> None:
-        anchors = self._anchors
-        seen = np.stack([a.seen for a in anchors])
-        used = np.flatnonzero(self._known & (seen.sum(axis=0) >= 2))
-        if len(used) < 12 or len(anchors) < 3:
-            return
-        places = np.stack([a.places[used] for a in anchors])
-        weights = seen[:, used].astype(float)
-        poses, points, errors = refine_together(
-            [a.pose for a in anchors], self._points[used], places, weights, self._tolerance, fixed=2)
-        for a, p in zip(anchors, poses):
-            a.pose = p
-        self._points[used] = points
-        off = (errors * weights).max(axis=0)
-        depth = np.array([(p.points(points)[:, 2]) for p in poses])
-        bad = (off > 5 * self._tolerance) | ((depth < 1e-2) & (weights > 0)).any(axis=0)
-        self._known[used[bad]] = False
-        self._alive[used[off > 8 * self._tolerance]] = False
-        self._pose = anchors[-1].pose
-
-    def mark_keyframe(self):
-        """Motion since the last keyframe, and begin anew from here."""
-        motion = self.motion()
-        for anchor in self._anchors:
-            anchor.is_keyframe = False
-        if self._grey is not None:
-            newest = self._anchors[-1]
-            if newest.pose is not self._pose:
-                self._add_anchor()
-                if self._has_map: self._bundle()
-            self._anchors[-1].is_keyframe = True
-            self._reference = (self._segment, self._anchors[-1])
+        self._keep_view(image)
+        motion = self._motion(image)
+        self._map.reference = self._map.anchors[-1]
+        self._reference_pose = image.pose
+        self._agreements = []
         return motion
 
-    def motion(self):
-        if self._reference is None or self._reference[0] != self._segment:
+    def _begin(self, image: StampedImage, *, is_lost: bool = False) -> None:
+        """Begin a new map in the newest image."""
+        self._map = TrackMap(_TOLERANCE_PX / self._camera.fx)
+        self._pixels = np.zeros((SLOTS, 2), np.float32)
+        self._stamp_ns, self._step_ns = image.stamp_ns, 0
+        self._step = ViewPose(np.eye(3), np.zeros(3))  # from the view before to the newest
+        self._agreements: list[float] = []
+        self._is_lost = is_lost
+        self._keep_view(image)
+
+    def _keep_view(self, image: StampedImage) -> None:
+        assert self._map is not None
+        depth = self._depth_of(image)
+        self._map.measure(depth(self._pixels))
+        if self._map.is_alive.sum() < _FULL:
+            self._find_tracks(depth)
+        self._map.keep_view()
+
+    def _find_tracks(self, depth: Callable[[NDArray[np.float32]], NDArray[np.float64]]) -> None:
+        assert self._map is not None
+        assert self._before is not None
+        corners = find_corners(self._before, self._pixels[self._map.is_alive])
+        places = self._places(corners)
+        is_usable = np.abs(places).max(axis=1, initial=0.0) < _WIDEST
+        corners, places = corners[is_usable], places[is_usable]
+        slots = self._map.add(places, depth(corners))
+        self._pixels[slots] = corners[: len(slots)]
+
+    def _depth_of(
+        self, image: StampedImage
+    ) -> Callable[[NDArray[np.float32]], NDArray[np.float64]]:
+        """Depth [m] at pixels (N, 2) of the work size, 0: unknown; a function of them."""
+        if image.depth is None:
+            return lambda pixels: np.zeros(len(pixels))
+        values = image.depth
+        scale = np.divide(values.shape[::-1], (self._camera.width, self._camera.height))
+
+        def sample(pixels: NDArray[np.float32]) -> NDArray[np.float64]:
+            at = ((pixels + 0.5) * scale).astype(int)
+            x, y = np.clip(at, 0, np.array(values.shape[::-1]) - 1).T
+            depth = values[y, x].astype(np.float64)
+            return np.where(np.isfinite(depth) & (depth > 0), depth, 0.0)
+
+        return sample
+
+    def _predicted_step(self, since_ns: int) -> ViewPose:
+        """The next step, if the camera moves on as it did."""
+        ratio = since_ns / self._step_ns if self._step_ns > 0 else 1.0
+        ratio = min(_MAX_PREDICTED, max(0.0, ratio))
+        turn = rotation_of(ratio * vector_of(self._step.rotation))
+        return ViewPose(turn, ratio * self._step.translation)
+
+    def _follow(self, before: Tracked, step: ViewPose) -> bool:
+        """Find the tracks in the newest image; False: hardly any are there."""
+        assert self._map is not None
+        assert self._before is not None
+        slots = np.flatnonzero(self._map.is_alive)
+        pixels = self._pixels[slots]
+        there, is_there = follow(before, self._before, pixels, self._guesses(slots, step))
+        if is_there.sum() < max(2 * _MIN_TRACKS, _DOUBTED * len(slots)):
+            guesses = coarse_guesses(before, self._before, pixels)
+            other = follow(before, self._before, pixels, guesses)
+            there, is_there = max((there, is_there), other, key=lambda found: found[1].sum())
+        places = self._places(there)
+        is_there &= np.abs(places).max(axis=1, initial=0.0) < _WIDEST
+        self._map.drop(slots[~is_there])
+        slots = slots[is_there]
+        self._pixels[slots], self._map.places[slots] = there[is_there], places[is_there]
+        return len(slots) >= _MIN_TRACKS
+
+    def _guesses(self, slots: NDArray[np.intp], step: ViewPose) -> NDArray[np.float32]:
+        """Where the newest image may show tracks [px]. Shape (N, 2)."""
+        assert self._map is not None
+        rays = np.column_stack([self._map.places[slots], np.ones(len(slots))])
+        turned = rays @ step.rotation.T
+        points = self._map.pose.then(step).points(self._map.points[slots])
+        is_known = self._map.is_known[slots] & (points[:, 2] > _NEAREST * np.abs(points).max())
+        seen = np.where(is_known[:, None], points, turned)
+        guesses = pixels_of_points(self._camera, seen)
+        ahead = (seen[:, 2] > 0) & np.isfinite(guesses).all(axis=1)
+        size = np.array(self._before.size if self._before else (0, 0), np.float32)
+        return np.where(
+            ahead[:, None], np.clip(guesses, -0.2 * size, 1.2 * size), self._pixels[slots]
+        ).astype(np.float32)
+
+    def _places(self, pixels: NDArray[np.float32]) -> NDArray[np.float64]:
+        if not len(pixels):
+            return np.zeros((0, 2))
+        return -rays_of_pixels(self._camera, np.asarray(pixels, np.float64))[:, 1:]
+
+    def _locate(self, previous: Anchor, step: ViewPose) -> bool:
+        """Place the newest view; False: nothing explains where it shows the tracks."""
+        assert self._map is not None
+        slots = np.flatnonzero(self._map.is_alive)
+        if self._place_in_map(slots[self._map.is_known[slots]], step):
+            return True
+        first, second = previous.places[slots], self._map.places[slots]
+        turn, off = turn_between(first, second, step.rotation, self._map.tolerance)
+        share = float((off < _AGREES * self._map.tolerance).mean())
+        if share < _TURNED:
+            support = self._map.take_step(previous, step)
+            if support is not None:
+                self._agree('stepped', min(1.0, support / len(slots)))
+            return support is not None
+        # A turn too fast for the map to follow hardly changes the way.
+        self._map.pose = previous.pose.then(
+            ViewPose(turn, turn @ step.rotation.T @ step.translation)
+        )
+        self._agree('turned', share)
+        return True
+
+    def _place_in_map(self, slots: NDArray[np.intp], step: ViewPose) -> bool:
+        """Place the newest view by known points; False: too few agree."""
+        assert self._map is not None
+        if len(slots) < MIN_KNOWN:
+            return False
+        tolerance = self._map.tolerance
+        points, places = self._map.points[slots], self._map.places[slots]
+        pose, off = refined_pose(self._map.pose.then(step), points, places, tolerance)
+        if np.mean(off < _AGREES * tolerance) < _DOUBTFUL:
+            start = sampled_pose(points, places, _AGREES * tolerance)
+            other = refined_pose(start, points, places, tolerance) if start else (pose, off)
+            pose, off = min((pose, off), other, key=lambda found: float(np.median(found[1])))
+        agreeing = off < _AGREES * tolerance
+        if agreeing.sum() < MIN_KNOWN or agreeing.mean() < _PLACED:
+            return False
+        self._map.pose = pose
+        self._map.drop(slots[off > _GONE * tolerance])
+        self._agree('placed', float(agreeing.mean()))
+        return True
+
+    def _agree(self, how: str, share: float) -> None:
+        self.counts[how] += 1
+        self._agreements.append(share)
+
+    def _motion(self, image: StampedImage) -> Motion | None:
+        """Motion from the reference to the newest view; None: there is no reference."""
+        assert self._map is not None
+        if self._map.reference is None:
             return None
-        since = self._pose.after(self._reference[1].pose)
-        known = self._alive & self._known
-        depth = np.median(np.linalg.norm(self._points[known] - self._pose.centre, axis=1)) if known.any() else 1.0
-        turned = BODY_FROM_OPTICAL @ since.rotation.T
+        since = self._map.pose.after(self._map.reference.pose)
+        turned = BODY_FROM_OPTICAL @ since.rotation.T  # the newest view's axes, seen earlier
+        way = -turned @ since.translation
         yaw, pitch, roll = yaw_pitch_roll(turned @ BODY_FROM_OPTICAL.T)
-        t = -turned @ since.translation
-        n = np.linalg.norm(t)
-        t = t / n if n > 0.01 * depth else np.zeros(3)
-        return Motion(MotionSource.FOLLOWED, yaw, pitch, roll, tuple(float(v) for v in t), confidence=self._agreement)
+        length = float(np.linalg.norm(way))
+        is_far = length > _FAR * self._map.distance()
+        scale = ScaleSource.DEPTH if self._map.is_metric else ScaleSource.UNKNOWN
+        if scale is ScaleSource.UNKNOWN:
+            metres = self._odometry_length(image)
+            way = way * (metres or 1.0) / max(length, 1e-9) if is_far else np.zeros(3)
+            scale = ScaleSource.ODOMETRY if metres and is_far else scale
+        x, y, z = (float(value) + 0.0 for value in way)
+        factor = 1.0 if image.intrinsics else _ASSUMED
+        return Motion(
+            MotionSource.FOLLOWED,
+            yaw,
+            pitch,
+            roll,
+            (x, y, z),
+            is_metric=scale is not ScaleSource.UNKNOWN,
+            confidence=factor * (float(np.mean(self._agreements)) if self._agreements else 1.0),
+            scale=scale,
+        )
 
-
-def _work_image(image):
-    h, w = image.shape[:2]
-    s = min(1.0, WORK_PX / max(h, w))
-    grey = cv2.cvtColor(image, cv2.COLOR_BGR2GRAY)
-    if s < 1: grey = cv2.resize(grey, (round(w * s), round(h * s)), interpolation=cv2.INTER_AREA)
-    return prepare(grey)
-
-
-def _places(camera: Intrinsics, pixels):
-    return -rays_of_pixels(camera, np.asarray(pixels, np.float64))[:, 1:]
+    def _odometry_length(self, image: StampedImage) -> float | None:
+        """Length of the way by poses of the camera [m]; None: they do not tell."""
+        first, second = self._reference_pose, image.pose
+        if not first or not second or first.frame_id != second.frame_id:
+            return None
+        return math.dist(first.position, second.position)
