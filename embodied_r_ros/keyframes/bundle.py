@@ -15,12 +15,18 @@ import cv2
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
 _STEPS = 6
-_ENOUGH_RAD = 1e-5  # a step that changes a pose by less is the last one
+_ENOUGH = 1e-4  # a step that changes a pose by less is the last one
 _NEAREST = 1e-3  # what lies nearer to the camera, or behind it, is in no view
+_WIDE = 4.0  # tolerances within which the first step trusts what it is given
 _DAMPING = 1e-4
+FIXED = 2  # poses that a bundle leaves as they are
+_BUNDLE_STEPS = 2
+_LITTLE = 1e-3  # share of the cost that is not worth another step
 _SAMPLES = 60
 _MIN_VOTES = 4  # points that agree on the length of a step
 
@@ -63,7 +69,6 @@ def refined_pose(
     points: NDArray[np.float64],
     places: NDArray[np.float64],
     tolerance: float,
-    weights: NDArray[np.float64] | None = None,
 ) -> tuple[ViewPose, NDArray[np.float64]]:
     """The pose that explains best where known points are seen, from a first guess.
 
@@ -72,28 +77,30 @@ def refined_pose(
         points: Points of the map. Shape (N, 3).
         places: Where the view shows them. Shape (N, 2).
         tolerance: How far a point may be seen from where it belongs.
-        weights: How much each point counts, 0..1. Shape (N,).
 
     Returns:
         The pose, and how far each point is off. Shape (N,).
     """
-    pose = start
-    scale = 4.0 * tolerance  # a wide one first: the guess may be far off
+    pose, scale = start, _WIDE * tolerance  # wide at first: the guess may be far off
     for _ in range(_STEPS):
-        residuals, pose_jacobian, _ = _linearised(pose.points(points), places, None)
-        squares = (residuals**2).sum(axis=1)
-        w = robust_weights(squares, scale)
-        if weights is not None:
-            w = w * weights
-        j = pose_jacobian.reshape(-1, 6)
-        wj = j * np.repeat(w, 2)[:, None]
-        step = _solved(wj.T @ j, -wj.T @ residuals.ravel())
+        residuals, jacobian = _linearised(pose.points(points), places)
+        w = robust_weights((residuals**2).sum(axis=1), scale)
+        j = jacobian.reshape(-1, 6)
+        step = _solved((j * np.repeat(w, 2)[:, None]).T @ j, -(w[:, None] * residuals).ravel() @ j)
         pose = _moved(pose, step)
-        scale = max(tolerance, scale / 2)
-        if scale == tolerance and np.abs(step).max() < _ENOUGH_RAD:
+        if scale == tolerance and np.abs(step).max() < _ENOUGH:
             break
-    residuals, _, _ = _linearised(pose.points(points), places, None)
-    return pose, np.asarray(np.sqrt((residuals**2).sum(axis=1)))
+        scale = max(tolerance, scale / 2)
+    return pose, offsets(pose, points, places)
+
+
+def offsets(
+    pose: ViewPose, points: NDArray[np.float64], places: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """How far points (N, 3) are seen from where a view shows them, at (N, 2). Shape (N,)."""
+    seen = pose.points(points)
+    off = seen[:, :2] / np.maximum(seen[:, 2:], _NEAREST) - places
+    return np.asarray(np.hypot(off[:, 0], off[:, 1]))
 
 
 def sampled_pose(
@@ -133,12 +140,12 @@ def length_of_step(
     Returns:
         The length; None: too few points agree on one.
     """
-    rays = np.column_stack([places, np.ones(len(places))])
+    ahead = np.column_stack([places, np.ones(len(places))])
     turned = points @ rotation.T
     # The ray meets turned + length * direction: both cross products are opposite.
-    across = np.cross(rays, direction[None])
+    across = _cross(ahead, direction)
     squares = (across**2).sum(axis=1)
-    lengths = -(across * np.cross(rays, turned)).sum(axis=1) / np.maximum(squares, 1e-12)
+    lengths = -(across * _cross(ahead, turned)).sum(axis=1) / np.maximum(squares, 1e-12)
     lengths = lengths[(squares > 1e-6) & np.isfinite(lengths)]
     best, votes = None, _MIN_VOTES - 1
     for length in lengths[lengths > 0]:
@@ -150,118 +157,130 @@ def length_of_step(
     return best
 
 
+@dataclass(frozen=True)
+class Sightings:
+    """Where K views show M points."""
+
+    places: NDArray[np.float64]  # (K, M, 2)
+    is_seen: NDArray[np.bool_]  # (K, M)
+
+
 def refine_together(
-    poses: list[ViewPose],
+    poses: Sequence[ViewPose],
     points: NDArray[np.float64],
-    places: NDArray[np.float64],
-    weights: NDArray[np.float64],
+    sightings: Sightings,
     tolerance: float,
-    *,
-    fixed: int = 1,
-    steps: int = 2,
 ) -> tuple[list[ViewPose], NDArray[np.float64], NDArray[np.float64]]:
     """Move poses and points together to where they explain best what is seen: a bundle.
 
+    Levenberg and Marquardt's method; points are eliminated first (Schur's complement).
+
     Args:
-        poses: Of K views; the first `fixed` ones stay.
+        poses: Of K views. The first `FIXED` ones stay, which holds place and scale.
         points: Of the map. Shape (M, 3).
-        places: Where each view shows each point. Shape (K, M, 2).
-        weights: How much each place counts, 0..1; 0: not seen. Shape (K, M).
+        sightings: Where each view shows each point.
         tolerance: How far a point may be seen from where it belongs.
-        fixed: How many poses stay as they are.
-        steps: Of Levenberg and Marquardt's method.
 
     Returns:
-        The poses, the points, and how far each is off where it is seen. Shapes (M, 3), (K, M).
+        The poses, the points (M, 3), and how far each is off, 0 where it is not seen (K, M).
     """
-    damping = _DAMPING
-    count = len(poses) - fixed
-    current = _terms(poses, points, places, weights, tolerance)
-    for _ in range(steps):
-        cost, residuals, w, jp, jx = current
-        wjp, wjx = jp * w[..., None, None], jx * w[..., None, None]
-        h_points = np.einsum('kmai,kmaj->mij', wjx, jx)
-        g_points = -np.einsum('kmai,kma->mi', wjx, residuals)
-        h_poses = np.einsum('kmai,kmaj->kij', wjp[fixed:], jp[fixed:])
-        g_poses = -np.einsum('kmai,kma->ki', wjp[fixed:], residuals[fixed:])
-        cross = np.einsum('kmai,kmaj->mkij', wjp[fixed:], jx[fixed:])  # (M, K', 6, 3)
-        diagonal = np.einsum('mii->mi', h_points)
-        h_points[:, range(3), range(3)] += damping * diagonal + 1e-9
-        inverse = np.linalg.inv(h_points)
-        flat = cross.reshape(len(points), 6 * count, 3)
-        half = flat @ inverse  # (M, 6 K', 3)
-        system = -np.tensordot(half, flat, axes=((0, 2), (0, 2)))
-        right = -np.einsum('mki,mi->k', half, g_points) + g_poses.ravel()
-        for index in range(count):
-            part = slice(6 * index, 6 * index + 6)
-            block = h_poses[index].copy()
-            block[range(6), range(6)] += damping * np.diag(block)
-            system[part, part] += block
-        step = _solved(system, right)
-        moved = [
-            *poses[:fixed],
-            *(
-                _moved(pose, part)
-                for pose, part in zip(poses[fixed:], step.reshape(-1, 6), strict=True)
-            ),
-        ]
-        shift = np.einsum('mij,mj->mi', inverse, g_points - np.einsum('mki,k->mi', flat, step))
-        there = points + shift
-        trial = _terms(moved, there, places, weights, tolerance)
-        if trial[0] <= cost:
-            poses, points, current, damping = moved, there, trial, damping / 4
-            if cost - trial[0] < 1e-3 * cost:
-                break
-        else:
+    damping, poses = _DAMPING, list(poses)
+    current = _terms(poses, points, sightings, tolerance)
+    for _ in range(_BUNDLE_STEPS):
+        steps, shifts = _bundle_step(current, damping)
+        moved = [*poses[:FIXED], *map(_moved, poses[FIXED:], steps)]
+        trial = _terms(moved, points + shifts, sightings, tolerance)
+        if trial.cost > current.cost:
             damping *= 8
-    return poses, points, np.sqrt((current[1] ** 2).sum(axis=-1))
+            continue
+        is_done = current.cost - trial.cost < _LITTLE * current.cost
+        poses, points, current, damping = moved, points + shifts, trial, damping / 4
+        if is_done:
+            break
+    return poses, points, current.off
+
+
+@dataclass(frozen=True)
+class _Terms:
+    """What a bundle minimises: residuals and derivatives, times the roots of their weights."""
+
+    cost: float
+    off: NDArray[np.float64]  # (K, M)
+    residuals: NDArray[np.float64]  # (K, M, 2)
+    by_pose: NDArray[np.float64]  # (K, M, 2, 6)
+    by_point: NDArray[np.float64]  # (K, M, 2, 3)
 
 
 def _terms(
     poses: list[ViewPose],
     points: NDArray[np.float64],
-    places: NDArray[np.float64],
-    weights: NDArray[np.float64],
+    sightings: Sightings,
     tolerance: float,
-) -> tuple[
-    float, NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]
-]:
-    """Cost, residuals, weights and Jacobians of all places."""
+) -> _Terms:
     rotations = np.stack([pose.rotation for pose in poses])
-    offsets = np.stack([pose.translation for pose in poses])
-    seen = np.einsum('kij,mj->kmi', rotations, points) + offsets[:, None]
-    residuals, jp, jx = _linearised(seen, places, rotations)
-    squares = (residuals**2).sum(axis=-1)
-    w = weights * robust_weights(squares, tolerance)
-    cost = float((weights * squares / (1.0 + squares / tolerance**2)).sum())
-    return cost, residuals, w, jp, jx
+    shifts = np.stack([pose.translation for pose in poses])
+    seen = points @ rotations.transpose(0, 2, 1) + shifts[:, None]  # (K, M, 3)
+    residuals, by_pose = _linearised(seen, sightings.places)
+    squares = (residuals**2).sum(axis=-1) * sightings.is_seen
+    roots = (np.sqrt(robust_weights(squares, tolerance)) * sightings.is_seen)[..., None]
+    by_pose *= roots[..., None]
+    by_point = (by_pose[..., 3:].reshape(len(poses), -1, 3) @ rotations).reshape(
+        *by_pose.shape[:-1], 3
+    )
+    cost = float((squares / (1.0 + squares / tolerance**2)).sum())
+    return _Terms(cost, np.sqrt(squares), residuals * roots, by_pose, by_point)
+
+
+def _bundle_step(terms: _Terms, damping: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Steps of the poses that may move (K - FIXED, 6), and of the points (M, 3)."""
+    count, many = len(terms.off) - FIXED, terms.off.shape[1]
+    jx = terms.by_point.transpose(1, 0, 2, 3).reshape(many, -1, 3)  # (M, 2 K, 3)
+    r = terms.residuals.transpose(1, 0, 2).reshape(many, -1, 1)
+    h_points = jx.transpose(0, 2, 1) @ jx
+    g_points = -(jx.transpose(0, 2, 1) @ r)[..., 0]
+    diagonal = np.einsum('mii->mi', h_points)  # a view of it
+    diagonal += damping * diagonal + 1e-9
+    inverse = np.linalg.inv(h_points)
+    jp, jq = terms.by_pose[FIXED:], terms.by_point[FIXED:]
+    flat = jp.reshape(count, -1, 6)
+    h_poses = flat.transpose(0, 2, 1) @ flat
+    g_poses = -(flat.transpose(0, 2, 1) @ terms.residuals[FIXED:].reshape(count, -1, 1))
+    cross = (
+        jp[:, :, 0, :, None] * jq[:, :, 0, None] + jp[:, :, 1, :, None] * jq[:, :, 1, None]
+    )  # (K', M, 6, 3)
+    cross = cross.transpose(1, 0, 2, 3).reshape(many, 6 * count, 3)
+    half = cross @ inverse
+    flat_half = half.transpose(1, 0, 2).reshape(6 * count, -1)
+    flat_cross = cross.transpose(1, 0, 2).reshape(6 * count, -1)
+    system = -flat_half @ flat_cross.T
+    for index, block in enumerate(h_poses):
+        part = slice(6 * index, 6 * index + 6)
+        system[part, part] += block + damping * np.diag(np.diag(block))
+    steps = _solved(system, g_poses.ravel() - flat_half @ g_points.ravel())
+    shifts = (inverse @ (g_points - (steps @ flat_cross).reshape(many, 3))[..., None])[..., 0]
+    return steps.reshape(count, 6), shifts
 
 
 def _linearised(
-    seen: NDArray[np.float64],
-    places: NDArray[np.float64],
-    rotations: NDArray[np.float64] | None,
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Residuals (..., 2), and their derivatives by pose (..., 2, 6) and by point (..., 2, 3)."""
-    x, y, z = seen[..., 0], seen[..., 1], seen[..., 2]
-    inverse = 1.0 / np.maximum(z, _NEAREST)
-    u, v = x * inverse, y * inverse
-    residuals = np.stack([u, v], axis=-1) - places
-    jacobian = np.zeros((*seen.shape[:-1], 2, 6))
-    # By a turn (first three) and a shift (last three) of the point in the axes of the view.
-    jacobian[..., 0, 0] = -u * v
+    seen: NDArray[np.float64], places: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Residuals (..., 2) of points in the axes of a view, and their derivatives (..., 2, 6).
+
+    Those are by a turn (first three) and a shift (last three) of the point in these axes.
+    """
+    inverse = 1.0 / np.maximum(seen[..., 2], _NEAREST)
+    uv = seen[..., :2] * inverse[..., None]
+    u, v = uv[..., 0], uv[..., 1]
+    jacobian = np.zeros((*u.shape, 2, 6))
+    jacobian[..., 1, 1] = u * v
+    jacobian[..., 0, 0] = -jacobian[..., 1, 1]
     jacobian[..., 0, 1] = 1.0 + u * u
     jacobian[..., 0, 2] = -v
     jacobian[..., 1, 0] = -1.0 - v * v
-    jacobian[..., 1, 1] = u * v
     jacobian[..., 1, 2] = u
     jacobian[..., 0, 3] = jacobian[..., 1, 4] = inverse
-    jacobian[..., 0, 5] = -u * inverse
-    jacobian[..., 1, 5] = -v * inverse
-    by_point = jacobian[..., 3:]
-    if rotations is not None:
-        by_point = np.matmul(jacobian[..., 3:], rotations[:, None])
-    return residuals, jacobian, by_point
+    jacobian[..., 5] = -uv * inverse[..., None]
+    return uv - places, jacobian
 
 
 def _moved(pose: ViewPose, step: NDArray[np.float64]) -> ViewPose:
@@ -285,43 +304,48 @@ def angle_of(rotation: NDArray[np.float64]) -> float:
     return math.acos(float(np.clip((np.trace(rotation) - 1.0) / 2.0, -1.0, 1.0)))
 
 
-def _solved(
-    matrix: NDArray[np.float64], right: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _solved(matrix: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.float64]:
     """Solution of a linear system; what it leaves open stays near zero."""
     trace = max(float(np.trace(matrix)) / len(matrix), 1e-12)
     return np.asarray(np.linalg.solve(matrix + 1e-9 * trace * np.eye(len(matrix)), right))
 
 
 def triangulated(
-    first: ViewPose,
-    second: ViewPose,
-    places1: NDArray[np.float64],
-    places2: NDArray[np.float64],
+    first: tuple[NDArray[np.float64], NDArray[np.float64]],
+    second: tuple[NDArray[np.float64], NDArray[np.float64]],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Points of the map that two views show, by the midpoint of their rays.
+    """Points of the map by the rays of two views that show them: the middle between both.
+
+    Args:
+        first: Where each ray begins, and its direction, unit length, both (N, 3) or (3,).
+        second: The same in the second view.
 
     Returns:
-        The points (N, 3), and the angle between the rays of each [rad]; 0 where the rays meet
-        behind a view or nowhere. Shape (N,).
+        The points (N, 3), and the angle between the rays of each [rad]; 0 where they meet behind a
+        view or nowhere. Shape (N,).
     """
-    rays1 = _rays(places1) @ first.rotation
-    rays2 = _rays(places2) @ second.rotation
-    between = second.centre - first.centre
-    normal = np.cross(rays1, rays2)
+    (start1, rays1), (start2, rays2) = first, second
+    between = start2 - start1
+    normal = _cross(rays1, rays2)
     squared = np.maximum((normal**2).sum(axis=1), 1e-18)
-    depth1 = np.einsum('ij,ij->i', np.cross(between[None], rays2), normal) / squared
-    depth2 = np.einsum('ij,ij->i', np.cross(between[None], rays1), normal) / squared
-    points = 0.5 * (
-        first.centre + depth1[:, None] * rays1 + second.centre + depth2[:, None] * rays2
-    )
+    depth1 = (_cross(between, rays2) * normal).sum(axis=1) / squared
+    depth2 = (_cross(between, rays1) * normal).sum(axis=1) / squared
+    points = 0.5 * (start1 + depth1[:, None] * rays1 + start2 + depth2[:, None] * rays2)
     angle = np.arctan2(np.sqrt(squared), (rays1 * rays2).sum(axis=1))
     return points, np.where((depth1 > 0) & (depth2 > 0), angle, 0.0)
 
 
-def _rays(places: NDArray[np.float64]) -> NDArray[np.float64]:
-    rays = np.column_stack([places, np.ones(len(places))])
-    return rays / np.linalg.norm(rays, axis=1, keepdims=True)
+def _cross(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Cross products; that of NumPy is slow for few vectors. Shapes (..., 3)."""
+    ax, ay, az = a[..., 0], a[..., 1], a[..., 2]
+    bx, by, bz = b[..., 0], b[..., 1], b[..., 2]
+    return np.stack([ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx], axis=-1)
+
+
+def rays(places: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Unit vectors in optical axes towards places (N, 2). Shape (N, 3)."""
+    ahead = np.column_stack([places, np.ones(len(places))])
+    return np.asarray(ahead / np.linalg.norm(ahead, axis=1, keepdims=True))
 
 
 def turn_between(
@@ -336,8 +360,8 @@ def turn_between(
         The rotation (3, 3) from the first view's axes to the second's, and how far each place is
         off [rad]. Shape (N,).
     """
-    rays1, rays2 = _rays(first), _rays(second)
-    rotation, scale = start, 4.0 * tolerance
+    rays1, rays2 = rays(first), rays(second)
+    rotation, scale = start, _WIDE * tolerance
     for _ in range(_STEPS):
         off = ((rays1 @ rotation.T - rays2) ** 2).sum(axis=1)
         w = robust_weights(off, scale)

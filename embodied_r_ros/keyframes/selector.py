@@ -98,6 +98,9 @@ class KeyframeConfig:
         between=(0, 8192),
     )
     jpeg_quality: int = setting(90, 'JPEG quality of keyframe images', between=(1, 100))
+    follow_motion: bool = setting(
+        default=True, doc='follow the camera from image to image, for the motion between keyframes'
+    )
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -13,9 +13,13 @@ import math
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.keyframes.bundle import (
+    FIXED,
     length_of_step,
+    offsets,
+    rays,
     refine_together,
     refined_pose,
+    Sightings,
     triangulated,
     turn_between,
     ViewPose,
@@ -179,12 +183,14 @@ class TrackMap:
     def _begin_with(self, anchor: Anchor, slots: NDArray[np.intp], step: RelativePose) -> bool:
         pose = anchor.pose.then(ViewPose(step.rotation, step.translation))
         points, angle = triangulated(
-            anchor.pose, pose, anchor.places[slots], self.places[slots]
+            (anchor.pose.centre, rays(anchor.places[slots]) @ anchor.pose.rotation),
+            (pose.centre, rays(self.places[slots]) @ pose.rotation),
         )
-        fits = (angle > _FIRST_PARALLAX_RAD) & (
-            self._off(anchor.pose, pose, points, anchor.places[slots], self.places[slots])
-            < 2 * _FITS * self.tolerance
+        off = np.maximum(
+            offsets(anchor.pose, points, anchor.places[slots]),
+            offsets(pose, points, self.places[slots]),
         )
+        fits = (angle > _FIRST_PARALLAX_RAD) & (off < 2 * _FITS * self.tolerance)
         if fits.sum() < MIN_KNOWN:
             return False
         # The unit of a map without metres is how far away its first points are.
@@ -208,19 +214,25 @@ class TrackMap:
         open_slots = np.flatnonzero(self.is_alive & ~self.is_known)
         views = [*self._views(), previous]
         is_seen = np.stack([view.is_seen[open_slots] for view in views])
+        open_slots, is_seen = open_slots[is_seen.any(axis=0)], is_seen[:, is_seen.any(axis=0)]
         first = is_seen.argmax(axis=0)  # the oldest view of each
-        for index in np.unique(first):
-            view = views[index]
-            slots = open_slots[(first == index) & is_seen[index]]
-            # Nothing is placed from where the camera stood still.
-            if not len(slots) or not np.any(view.pose.centre != self.pose.centre):
-                continue
-            seen = view.places[slots], self.places[slots]
-            points, angle = triangulated(view.pose, self.pose, *seen)
-            off = self._off(view.pose, self.pose, points, *seen)
-            fits = (angle > _PARALLAX_RAD) & (off < _FITS * self.tolerance)
-            self.points[slots[fits]] = points[fits]
-            self.is_known[slots[fits]] = True
+        centres = np.stack([view.pose.centre for view in views])[first]
+        rotations = np.stack([view.pose.rotation for view in views])[first]
+        places = np.stack([view.places[open_slots] for view in views])
+        before, now = places[first, np.arange(len(first))], self.places[open_slots]
+        turned = (rotations.transpose(0, 2, 1) @ rays(before)[..., None])[..., 0]
+        points, angle = triangulated(
+            (centres, turned), (self.pose.centre, rays(now) @ self.pose.rotation)
+        )
+        seen = (rotations @ (points - centres)[..., None])[..., 0]
+        off = seen[:, :2] / np.maximum(seen[:, 2:], 1e-6) - before
+        fits = (
+            (angle > _PARALLAX_RAD)
+            & (np.hypot(off[:, 0], off[:, 1]) < _FITS * self.tolerance)
+            & (offsets(self.pose, points, now) < _FITS * self.tolerance)
+        )
+        self.points[open_slots[fits]] = points[fits]
+        self.is_known[open_slots[fits]] = True
 
     def measure(self, depth_m: NDArray[np.float64]) -> None:
         """Give the map the scale of measured depth.
@@ -254,44 +266,23 @@ class TrackMap:
             return self.anchors
         return [self.reference, *self.anchors]
 
-    def _off(
-        self,
-        first: ViewPose,
-        second: ViewPose,
-        points: NDArray[np.float64],
-        places1: NDArray[np.float64],
-        places2: NDArray[np.float64],
-    ) -> NDArray[np.float64]:
-        """How far points are off in the worse of two views. Shape (N,)."""
-        offs = []
-        for pose, places in ((first, places1), (second, places2)):
-            seen = pose.points(points)
-            offs.append(np.hypot(*(seen[:, :2] / np.maximum(seen[:, 2:], 1e-6) - places).T))
-        return np.maximum(*offs)
-
     def _refine(self) -> None:
         """Bundle over the views that are kept; the two oldest hold place and scale."""
         views = self._views()
         is_seen = np.stack([view.is_seen for view in views])
         counts = is_seen.sum(axis=0) * self.is_known
         slots = np.flatnonzero(counts >= 2)
-        if len(views) < 3 or len(slots) < _MIN_TRACKS:
+        if len(views) <= FIXED or len(slots) < _MIN_TRACKS:
             return
         slots = slots[np.argsort(-counts[slots], kind='stable')[:_MAX_BUNDLED]]
-        weights = is_seen[:, slots].astype(float)
-        places = np.stack([view.places[slots] for view in views])
+        sightings = Sightings(np.stack([view.places[slots] for view in views]), is_seen[:, slots])
         poses, points, off = refine_together(
-            [view.pose for view in views],
-            self.points[slots],
-            places,
-            weights,
-            self.tolerance,
-            fixed=2,
+            [view.pose for view in views], self.points[slots], sightings, self.tolerance
         )
         for view, pose in zip(views, poses, strict=True):
             view.pose = pose
         self.points[slots] = points
-        worst = (off * weights).max(axis=0)
+        worst = off.max(axis=0)
         self.is_known[slots[worst > _FAILS * self.tolerance]] = False
         self.is_alive[slots[worst > 2 * _FAILS * self.tolerance]] = False
         self.pose = views[-1].pose

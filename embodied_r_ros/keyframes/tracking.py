@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 
 _TOLERANCE_PX = 0.8
 _MIN_TRACKS = 10  # with fewer, the camera is lost
-_FULL = 100  # tracks; with fewer, corners are sought in each view that is kept
+_FULL = 130  # tracks; with fewer, corners are sought in each view that is kept
 _DOUBTED = 0.45  # share of tracks that survive, below which the guess is taken to be wrong
-_NEW_VIEW = 0.06  # of the width: a view is kept when tracks moved so far
+_NEW_VIEW = 0.05  # of the width: a view is kept when tracks moved so far
 _WIDEST = 2.5  # places farther from the axis, in focal lengths, are of no use
 _AGREES, _GONE = 3.0, 6.0  # tolerances within which a track agrees, and from which it is dropped
 _PLACED = 0.35  # share of the points that has to agree on a pose

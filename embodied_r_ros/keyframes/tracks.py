@@ -98,7 +98,11 @@ def coarse_guesses(
     cells = (places * scale - (CELL_PX - 1) / 2) / CELL_PX
     rim = cv2.BORDER_REPLICATE
     moves = cv2.remap(
-        alignment.offsets, cells[:, None].astype(np.float32), None, cv2.INTER_LINEAR, borderMode=rim
+        alignment.offsets,
+        cells[:, None].astype(np.float32),
+        None,
+        cv2.INTER_LINEAR,
+        borderMode=rim,
     )  # type: ignore[call-overload]
     return np.asarray(places + moves.reshape(-1, 2) / scale, np.float32)
 
