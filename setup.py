@@ -50,6 +50,7 @@ extras = {
     # Simulated worlds. MuJoCo renders on the CPU through OSMesa (apt: libosmesa6); Meta-World
     # brings the arm of `embodied-r sim arm`, robot and scenes.
     'sim': ['mujoco', 'metaworld'],
+    # Named things by an ONNX detector, on the CPU; onnxruntime-gpu in its place computes on a GPU.
     'detector': ['onnxruntime'],
     'fleet': ['ray[data]', 'fsspec'],
     'view': ['rerun-sdk>=0.39'],
@@ -59,7 +60,7 @@ extras = {
     # `embodied-r demos import`: joints to poses by a URDF, and datasets of LeRobot.
     'demos': ['yourdfpy', 'pyarrow', 'av'],
     # colcon runs pytest for a package that asks for it here.
-    'test': ['pytest', 'pytest-timeout', 'pytest-xdist', 'hypothesis'],
+    'test': ['pytest', 'pytest-timeout', 'pytest-xdist', 'hypothesis', 'onnx'],
     'dev': ['ruff', 'mypy', 'types-PyYAML', 'types-tqdm', 'matplotlib'],
 }
 

@@ -222,7 +222,7 @@ def model_digest(*folders: Path, check: Callable[[], object] = lambda: None) -> 
             msg = f'{folder} holds no model: expected *.safetensors in it'
             raise ConfigError(msg)
         for path in model_files(folder):
-            total.update(f'{_file_sum(path, check)}  {path.name}\n'.encode())
+            total.update(f'{file_sum(path, check)}  {path.name}\n'.encode())
     return f'sha256:{total.hexdigest()}'
 
 
@@ -231,7 +231,13 @@ def model_files(folder: Path) -> list[Path]:
     return sorted({path for pattern in _PATTERNS for path in folder.glob(pattern)})
 
 
-def _file_sum(path: Path, check: Callable[[], object]) -> str:
+def file_sum(path: Path, check: Callable[[], object] = lambda: None) -> str:
+    """SHA-256 of a file, in hexadecimal digits; computed once for each state of it.
+
+    Args:
+        path: The file.
+        check: Called before every 8 MiB; what it raises ends the work.
+    """
     stat = path.stat()
     key = (str(path), stat.st_size, stat.st_mtime_ns)
     if key not in _sums:

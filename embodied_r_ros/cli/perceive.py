@@ -13,18 +13,21 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.bags.sources import open_source
 from embodied_r_ros.chat.settings import ChatConfig
-from embodied_r_ros.cli.arguments import some_path
+from embodied_r_ros.cli.arguments import some_path, some_text
 from embodied_r_ros.common.errors import ConfigError, InputError
 from embodied_r_ros.episodes.episode import read_episode
 from embodied_r_ros.episodes.offline import recorded_alone
 from embodied_r_ros.keyframes.selector import KeyframeConfig
 from embodied_r_ros.perception.classical import ClassicalConfig
+from embodied_r_ros.perception.detector import DetectorConfig
 from embodied_r_ros.perception.pipeline import (
     classical_perceiver,
     delta_to_json,
+    detector_perceiver,
     perceive_images,
     vlm_perceiver,
 )
+from embodied_r_ros.serving.model_files import detector_path
 from embodied_r_ros.serving.profiles import load_profile
 from embodied_r_ros.types.deltas import DeltaKind
 from tqdm import tqdm
@@ -51,8 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add('--json', action='store_true', help='one JSON object per line')
     add(
         '--perceiver',
-        choices=('recorded', 'classical', 'vlm'),
-        help='who perceives; recorded: as it was perceived when the bag was made; '
+        choices=('auto', 'recorded', 'classical', 'detector', 'vlm'),
+        help='who perceives; recorded: as it was perceived when the bag was made; auto: vlm where '
+        'a server is given, else detector where one is given or fetched, else classical; '
         'default: recorded for a bag with deltas and without images, else classical',
     )
     add(
@@ -80,6 +84,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         '--no-odometry',
         action='store_true',
         help='perceive from images alone, also where a bag has it',
+    )
+    detector = parser.add_argument_group('detector')
+    detector.add_argument(
+        '--detector',
+        type=some_text,
+        metavar='FILE',
+        help='ONNX file (default: the one that `embodied-r models fetch detector` got)',
+    )
+    detector.add_argument(
+        '--classes', type=some_text, help='names of its classes: a file, coco, or coco91'
+    )
+    detector.add_argument(
+        '--threshold', type=float, metavar='SCORE', help='least score (default: 0.4)'
     )
     vlm = parser.add_argument_group('vlm')
     vlm.add_argument('--profile', help='model profile whose perceiver is asked')
@@ -117,11 +134,11 @@ def _tell(deltas: Iterable[SemanticDelta], *, as_json: bool) -> str:
 
 
 def _perceiver(args: argparse.Namespace) -> Perceiver:
-    if args.perceiver != 'vlm':
-        if args.url or args.profile:
-            msg = '--url and --profile are for --perceiver vlm: give it too, or leave them out'
-            raise InputError(msg)
+    kind = _chosen(args)
+    if kind == 'classical':
         return classical_perceiver(_classical_config(args))
+    if kind == 'detector':
+        return _detector(args)
     if args.url:
         return vlm_perceiver(ChatConfig(url=args.url))
     if not args.profile:
@@ -129,6 +146,52 @@ def _perceiver(args: argparse.Namespace) -> Perceiver:
         raise InputError(msg)
     profile = load_profile(args.profile)
     return vlm_perceiver(profile.client('perceiver'), profile.vlm)
+
+
+def _chosen(args: argparse.Namespace) -> str:
+    """Which perceiver; where it was not said, stderr says which one and why.
+
+    Raises:
+        InputError: There are options of another one.
+    """
+    kind: str = args.perceiver or 'classical'
+    of_vlm = args.url or args.profile
+    of_detector = args.detector or args.classes or args.threshold is not None
+    if kind == 'auto':
+        detector = detector_path(args.detector or '')
+        kind = 'vlm' if of_vlm else 'detector' if detector else 'classical'
+        why = args.url or args.profile or detector or 'no server is given and no detector fetched'
+        print(f'embodied-r: perceiver {kind} ({why})', file=sys.stderr)
+    elif of_vlm and kind != 'vlm':
+        msg = '--url and --profile are for --perceiver vlm: give it too, or leave them out'
+        raise InputError(msg)
+    elif of_detector and kind != 'detector':
+        msg = '--detector, --classes and --threshold are for --perceiver detector: give it too'
+        raise InputError(msg)
+    return kind
+
+
+def _detector(args: argparse.Namespace) -> Perceiver:
+    """The perceiver with a detector.
+
+    Raises:
+        InputError: There is none, or it cannot be used.
+    """
+    path = detector_path(args.detector or '')
+    if not path:
+        msg = (
+            '--perceiver detector needs a detector: embodied-r models fetch detector, or give '
+            '--detector FILE'
+        )
+        raise InputError(msg)
+    config = DetectorConfig(path, args.classes or '')
+    if args.threshold is not None:
+        try:
+            config = replace(config, threshold=args.threshold)
+        except ConfigError as error:
+            msg = f'--{error}'
+            raise InputError(msg) from None
+    return detector_perceiver(config, _classical_config(args))
 
 
 def _classical_config(args: argparse.Namespace) -> ClassicalConfig:

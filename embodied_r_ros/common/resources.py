@@ -65,6 +65,12 @@ def _first_existing(roots: list[Path], parts: tuple[str, ...]) -> Path:
     raise ConfigError(msg)
 
 
+def data_folder(name: str) -> Path:
+    """Folder of data of one kind, where the XDG base directory specification has a user's data."""
+    data = os.environ.get('XDG_DATA_HOME', '') or '~/.local/share'
+    return Path(data).expanduser() / 'embodied_r_ros' / name
+
+
 _GIT_TIMEOUT_S = 5.0
 
 

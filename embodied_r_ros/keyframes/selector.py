@@ -9,13 +9,14 @@ the chosen images into `Keyframe` values.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 import math
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.settings import check_settings, setting
 from embodied_r_ros.keyframes.alignment import View
+from embodied_r_ros.keyframes.covisibility import depth_overlap, depth_view, DepthView
 from embodied_r_ros.keyframes.overlap import BLANK_SHARE, ChangeDetector, two_view, TwoView
 from embodied_r_ros.types.depth import pack_depth
 from embodied_r_ros.types.images import encode_image, shrink
@@ -172,17 +173,17 @@ class KeyframeSelector:
         Raises:
             ImageError: The array is not a BGR image.
         """
-        view = View(image.image)
+        view, depth = View(image.image), depth_view(image)
         last_ns = image.stamp_ns if self._last_stamp_ns is None else self._last_stamp_ns
         if image.stamp_ns < last_ns - _CLOCK_JITTER_NS:
             self.counts['resets'] += 1
             self.reset()
         self._last_stamp_ns = image.stamp_ns
         self._blank_images = self._blank_images + 1 if self._is_blank(view) else 0
-        views = self._compare(view)
+        views = self._with_depth(self._compare(view), depth)
         reason = self._decide(image.stamp_ns, views)
         reference = self._reference
-        self._update(image, view, views, reason)
+        self._update(image, view, depth, views, reason)
         return Evaluation(
             image.index,
             image.stamp_ns,
@@ -203,6 +204,14 @@ class KeyframeSelector:
         if self._reference is None:
             return TwoView(0.0)
         return two_view(self._reference.view, view, self._before)
+
+    def _with_depth(self, views: TwoView, depth: DepthView | None) -> TwoView:
+        """The comparison, with the overlap that depth and poses prove where both are known."""
+        reference = self._reference.depth if self._reference else None
+        if depth is None or reference is None or views.alignment is None:
+            return views
+        overlap = depth_overlap(reference, depth)
+        return views if overlap is None else replace(views, overlap=overlap)
 
     def _decide(self, stamp_ns: int, views: TwoView) -> KeyframeReason | None:
         config, reference = self.config, self._reference
@@ -230,7 +239,12 @@ class KeyframeSelector:
         return reason or (KeyframeReason.CONTENT_CHANGE if has_changed else None)
 
     def _update(
-        self, image: StampedImage, view: View, views: TwoView, reason: KeyframeReason | None
+        self,
+        image: StampedImage,
+        view: View,
+        depth: DepthView | None,
+        views: TwoView,
+        reason: KeyframeReason | None,
     ) -> None:
         self.counts['images'] += 1
         self.counts['blank_images'] += self._blank_images > 0
@@ -241,7 +255,7 @@ class KeyframeSelector:
         self.counts[reason.label] += 1
         is_blank = self._blank_images > 0
         self._has_shown_something |= not is_blank
-        self._reference = _Reference(image.index, image.stamp_ns, view, is_blank)
+        self._reference = _Reference(image.index, image.stamp_ns, view, depth, is_blank)
         self._before = None
         self._changes.restart(image.stamp_ns, by_change=reason is KeyframeReason.CONTENT_CHANGE)
 
@@ -253,6 +267,7 @@ class _Reference:
     index: int
     stamp_ns: int
     view: View
+    depth: DepthView | None
     is_blank: bool
 
 

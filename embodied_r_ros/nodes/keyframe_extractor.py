@@ -32,6 +32,7 @@ from embodied_r_ros.common.settings import check_settings, setting
 from embodied_r_ros.keyframes.selector import KeyframeConfig, KeyframeExtractor
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.diagnostics import Health, Level, Meter
+from embodied_r_ros.nodes.neighbours import PatientPublisher
 from embodied_r_ros.nodes.node_base import ManagedNode
 from embodied_r_ros.nodes.ros_types import (
     image_topic,
@@ -130,11 +131,12 @@ class KeyframeExtractorNode(ManagedNode):
         """
         file = self.parameters.config(ExtractorConfig).calibration
         self._calibration = read_calibration(Path(file).expanduser()) if file else None
-        self._output = self.publisher(Keyframe, 'keyframe', topics.RESULT)
+        self._publisher = self.publisher(Keyframe, 'keyframe', topics.RESULT)
 
     def activate(self) -> None:
         """Listen to the camera, starting a new stream."""
         config = self.parameters.config(ExtractorConfig)
+        self._output = PatientPublisher(self, self._publisher)
         self._extractor = KeyframeExtractor(self.parameters.config(KeyframeConfig), config.camera)
         self._camera_info: CameraInfo | None = None
         self._intrinsics: Intrinsics | None = self._calibration  # of the newest image

@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node's neighbours in the graph: whether its topics have them, and their QoS fits."""
+"""A node's neighbours in the graph: whether its topics have them, and their QoS fits.
+
+Also publishers whose first messages wait for a reader.
+"""
 
 from __future__ import annotations
 
+from collections import deque
+import threading
 import time
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.nodes.diagnostics import Health, Level
 from rclpy.qos import qos_check_compatible, QoSCompatibility
@@ -12,7 +17,9 @@ from rclpy.qos import qos_check_compatible, QoSCompatibility
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from embodied_r_ros.nodes.node_base import ManagedNode
     from rclpy.node import Node
+    from rclpy.publisher import Publisher
     from rclpy.qos import QoSProfile
     from rclpy.topic_endpoint_info import TopicEndpointInfo
 
@@ -97,3 +104,47 @@ def _mismatch(offer: QoSProfile, request: QoSProfile) -> str:
 
 def _name(endpoint: TopicEndpointInfo) -> str:
     return f'{endpoint.node_namespace.rstrip("/")}/{endpoint.node_name}'
+
+
+_READER_WAIT_S = 2.0
+_MATCH_S = 0.25  # so long after a reader was found, it has found the publisher as well
+_WATCH_S = 0.05
+_MAX_HELD = 10
+
+
+class PatientPublisher:
+    """A publisher whose first messages wait until a reader was found, a short while at most.
+
+    What is published before two ends know each other reaches no one. A robot that stands still
+    has no second keyframe to make up for the first one.
+    """
+
+    def __init__(self, node: ManagedNode, publisher: Publisher) -> None:
+        """Wait for a reader of a publisher, from now on, while the node is active."""
+        self._publisher = publisher
+        self._lock = threading.Lock()
+        self._held: deque[Any] = deque()
+        self._is_patient = True
+        self._end_s = time.monotonic() + _READER_WAIT_S
+        self._timer = node.every(_WATCH_S, self._watch)
+
+    def publish(self, msg: Any) -> None:
+        """Publish a message, or keep it until a reader was found. From any thread."""
+        with self._lock:
+            self._held.append(msg)
+            if not self._is_patient or len(self._held) > _MAX_HELD:
+                self._release()
+
+    def _watch(self) -> None:
+        now_s = time.monotonic()
+        if self._publisher.get_subscription_count():
+            self._end_s = min(self._end_s, now_s + _MATCH_S)
+        if now_s >= self._end_s:
+            with self._lock:
+                self._is_patient = False
+                self._release()
+            self._timer.cancel()
+
+    def _release(self) -> None:
+        while self._held:
+            self._publisher.publish(self._held.popleft())

@@ -18,11 +18,12 @@ from embodied_r_ros.bags.own_messages import delta_to_msg, focus_to_msg, keyfram
 from embodied_r_ros.chat.client import HttpChatClient
 from embodied_r_ros.chat.fallback import FallbackConfig, LatestModels
 from embodied_r_ros.chat.settings import ChatConfig
-from embodied_r_ros.common.errors import EmbodiedRError, InputError
+from embodied_r_ros.common.errors import ConfigError, EmbodiedRError, InputError
 from embodied_r_ros.common.settings import check_settings, setting
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.diagnostics import fallback_health, Health, Level, Meter
 from embodied_r_ros.nodes.model_watch import ModelWatch
+from embodied_r_ros.nodes.neighbours import PatientPublisher
 from embodied_r_ros.nodes.node_base import ManagedNode, seconds
 from embodied_r_ros.nodes.pipeline import PipelineConfig, PipelineWatch
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
@@ -30,9 +31,12 @@ from embodied_r_ros.nodes.run import run
 from embodied_r_ros.nodes.topics import camera_topic
 from embodied_r_ros.nodes.worker import deferred
 from embodied_r_ros.perception.classical import ClassicalConfig, ClassicalPerceiver
+from embodied_r_ros.perception.detector import Detector, DetectorConfig
+from embodied_r_ros.perception.detector_perceiver import DetectorPerceiver
 from embodied_r_ros.perception.perceiver import FallbackPerceiver
 from embodied_r_ros.perception.vlm import VlmConfig, VlmPerceiver
 from embodied_r_ros.perception.worker import PerceptionWorker, WorkerConfig
+from embodied_r_ros.serving.model_files import detector_path
 from embodied_r_ros.serving.profiles import load_profile, stand_in_server
 from embodied_r_ros.types.deltas import DeltaKind, Rung
 from embodied_r_ros.types.units import NS_PER_S
@@ -57,9 +61,10 @@ class PerceiverConfig:
     )
     perceiver: str = setting(
         'auto',
-        'classical: geometry and colour, no model; vlm: a vision-language model; auto: vlm where '
-        'the profile has one',
-        choices=('auto', 'classical', 'vlm'),
+        'classical: geometry and colour, no model; detector: with names by an ONNX detector; vlm: '
+        'a vision-language model; auto: vlm where the profile has one, else detector where '
+        'detector.model names one or one was fetched, else classical',
+        choices=('auto', 'classical', 'detector', 'vlm'),
         read_only=True,
     )
     profile: str = setting(
@@ -75,7 +80,9 @@ class PerceiverConfig:
         read_only=True,
     )
     stand_in: bool = setting(
-        True, 'the classical perceiver stands in where all models fail', read_only=True
+        True,
+        'the detector, or else the classical perceiver, stands in where all models fail',
+        read_only=True,
     )
     focus_deadline_s: float = setting(
         10.0, 'time for a focus that names none [s]', between=(0.1, 600)
@@ -93,12 +100,13 @@ class SemanticPerceiver(ManagedNode):
         ChatConfig: 'chat',
         VlmConfig: 'vlm',
         ClassicalConfig: 'classical',
+        DetectorConfig: 'detector',
         WorkerConfig: 'worker',
         FallbackConfig: 'ladder',
         PipelineConfig: 'pipeline',
     }
     at_configure: ClassVar = frozenset(
-        {ChatConfig, VlmConfig, ClassicalConfig, WorkerConfig, FallbackConfig}
+        {ChatConfig, VlmConfig, ClassicalConfig, DetectorConfig, WorkerConfig, FallbackConfig}
     )
 
     def __init__(self, **options: Any) -> None:
@@ -124,12 +132,13 @@ class SemanticPerceiver(ManagedNode):
             has_fallback=self.parameters.config(PerceiverConfig).stand_in,
         )
         self.while_configured.callback(self._model_watch.close)
-        self._output = self.publisher(SemanticDelta, 'semantic_delta', topics.RESULT)
+        self._publisher = self.publisher(SemanticDelta, 'semantic_delta', topics.RESULT)
         self.serve(Focus, 'focus', self._focus, ReentrantCallbackGroup())
 
     def activate(self) -> None:
         """Perceive, starting new streams."""
         self._last_error = ''
+        self._output = PatientPublisher(self, self._publisher)
         self._bad_keyframes = 0
         self._deltas = Meter()
         self._worker = PerceptionWorker(self._perceiver, self._publish, self._worker_config)
@@ -189,9 +198,8 @@ class SemanticPerceiver(ManagedNode):
             if kind == 'vlm':
                 chat, vlm = profile.client('perceiver'), profile.vlm
                 self._worker_config = profile.worker
-        classical = self.parameters.config(ClassicalConfig)
         if kind != 'vlm':
-            return ClassicalPerceiver(classical, Rung.PRIMARY)
+            return self._local(kind, Rung.PRIMARY)
         if config.secondary:
             vlm = replace(vlm, deadline_s=max(0.1, vlm.deadline_s / 2))
         self._model_clients[Rung.PRIMARY] = HttpChatClient(chat)
@@ -202,8 +210,32 @@ class SemanticPerceiver(ManagedNode):
             rung: VlmPerceiver(client, vlm, rung) for rung, client in self._model_clients.items()
         }
         if config.stand_in:
-            perceivers[Rung.LOCAL] = ClassicalPerceiver(classical, Rung.LOCAL)
+            perceivers[Rung.LOCAL] = self._local('auto', Rung.LOCAL)
         return FallbackPerceiver(perceivers, self.parameters.config(FallbackConfig))
+
+    def _local(self, kind: str, rung: Rung) -> Perceiver:
+        """A perceiver without a server: with names where there is a detector, or must be.
+
+        Raises:
+            ConfigError: The detector is missing where it was asked for, or cannot be used.
+        """
+        classical = self.parameters.config(ClassicalConfig)
+        detector = self.parameters.config(DetectorConfig)
+        path = detector_path(detector.model) if kind != 'classical' else ''
+        if not path and kind == 'detector':
+            msg = 'perceiver is detector: set detector.model, or embodied-r models fetch detector'
+            raise ConfigError(msg)
+        if not path:
+            return ClassicalPerceiver(classical, rung)
+        try:
+            network = Detector(replace(detector, model=path))
+        except ConfigError as error:
+            if kind == 'detector' or detector.model:
+                raise
+            self.get_logger().warning(f'things get no names: {error}')
+            return ClassicalPerceiver(classical, rung)
+        self.get_logger().info(f'things get their names from the detector {path}')
+        return DetectorPerceiver(network, classical, rung)
 
     def _start(self) -> deltas.ModelInfo:
         """Which model perceives, now that it was reached.

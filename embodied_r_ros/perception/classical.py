@@ -71,8 +71,8 @@ _SLACK_RAD = {
 }
 _LEARNED_SLACK_RAD = math.radians(3.0)
 # What a keyframe makes of the geometry: a pose whose orientation is no rotation is a ValueError,
-# intrinsics that OpenCV does not take are its own error.
-_UNUSABLE = (ImageError, ValueError, cv2.error)
+# intrinsics that OpenCV does not take are its own error; a detector can fail.
+_UNUSABLE = (ImageError, ModelError, ValueError, cv2.error)
 _LEVEL: Quaternion = (0.0, 0.0, 0.0, 1.0)
 _COLOURS = {colour.name for colour in COLOURS}
 # The sources that decide what is perceived.
@@ -82,6 +82,7 @@ _SOURCES = (
     'perception/egomotion',
     'perception/items',
     'types/deltas',
+    'types/detections',
     'types/geometry',
     'types/vocabulary',
 )
@@ -155,19 +156,18 @@ class ClassicalPerceiver:
     def focus(
         self, question: str, options: Sequence[str], keyframe: Keyframe, deadline_s: float
     ) -> FocusText:
-        """Describe the items whose colour the question or an option names, or else whose shape.
+        """Describe the items that the question or an option names, or else their colour or shape.
 
         Raises:
             ModelError: The keyframe cannot be looked at.
         """
         terms = set(re.findall('[a-z]+', ' '.join([question, *options]).lower()))
         try:
-            view = self._view(keyframe)
+            view = self.view(keyframe)
         except _UNUSABLE as error:
             msg = f'keyframe {keyframe.id} cannot be looked at: {error}'
             raise ModelError(msg) from error
-        by_colour = bool(terms & _COLOURS)
-        matches = [f for f in view.objects if (f.colour if by_colour else f.shape) in terms]
+        matches = _objects_named(view.objects, terms)
         items = items_in_view(replace(view, objects=matches))[: self.config.max_items]
         text = change_text(items) if items else ''
         return FocusText(keyframe.id, keyframe.stamp_ns, text, keyframe.camera)
@@ -182,13 +182,13 @@ class ClassicalPerceiver:
         return field.is_settled
 
     def _describe(self, delta: SemanticDelta, keyframe: Keyframe) -> SemanticDelta:
-        return self._with_items(delta, items_in_view(self._view(keyframe)))
+        return self._with_items(delta, items_in_view(self.view(keyframe)))
 
     def _compare(self, delta: SemanticDelta, earlier: Keyframe, later: Keyframe) -> SemanticDelta:
         self.learn(earlier, later)
         motion = self._motion(earlier, later)
         slack_rad = self._slack_rad(motion, later)
-        items = items_between(self._view(earlier), self._view(later), motion, slack_rad)
+        items = items_between(self.view(earlier), self.view(later), motion, slack_rad)
         action = action_text(motion)
         is_same = action == STATIONARY and all(i.status is ItemStatus.VISIBLE for i in items)
         kind = DeltaKind.NO_CHANGE if is_same else DeltaKind.CHANGE
@@ -214,7 +214,12 @@ class ClassicalPerceiver:
             return _SLACK_RAD[motion.source]
         return _LEARNED_SLACK_RAD if self._fields[keyframe.camera].radians else math.pi
 
-    def _view(self, keyframe: Keyframe) -> ItemView:
+    def view(self, keyframe: Keyframe) -> ItemView:
+        """What a keyframe shows, and the floor below.
+
+        Raises:
+            ImageError: The image cannot be decoded.
+        """
         pose = keyframe.pose if self.config.use_odometry else None
         orientation = pose.orientation if pose else _LEVEL
         objects = self._objects(keyframe.image, self._intrinsics(keyframe), orientation)
@@ -234,6 +239,17 @@ class ClassicalPerceiver:
 
     def _find_features(self, encoded: EncodedImage) -> Features:
         return find_features(self._image(encoded))
+
+
+def _objects_named(objects: Sequence[ColouredObject], terms: set[str]) -> Sequence[ColouredObject]:
+    """The objects whose name is among the terms, or else whose colour, or else whose shape."""
+    # A cup is also meant by cups.
+    terms = terms | {term.removesuffix('s') for term in terms}
+    named = [thing for thing in objects if thing.name and terms & set(thing.name.split())]
+    if named:
+        return [thing for thing in named if thing.colour in terms] or named
+    by_colour = bool(terms & _COLOURS)
+    return [f for f in objects if (f.colour if by_colour else f.shape) in terms]
 
 
 def _decode(encoded: EncodedImage) -> NDArray[np.uint8]:

@@ -27,6 +27,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from embodied_r_ros.types.deltas import Box
     from embodied_r_ros.types.geometry import Intrinsics
     from numpy.typing import NDArray
 
@@ -103,6 +104,8 @@ MAX_AREA = 0.4  # of the image
 # In OpenCV's 8-bit CIELAB. Saturation alone would find colour in what is nearly black.
 _MIN_CHROMA = 26.0
 _MIN_LIGHTNESS = 50.0  # 0..255
+_DOMINANT = 0.5  # of what is in a box has the colour of the thing
+_SAMPLE_SIDE_PX = 96  # so much of it is enough to see that
 _MIN_CONTRAST = 25.0  # between a patch and its surroundings
 _RING = 0.012  # width of the surroundings, of the image's width
 _MIN_GATHERED = 0.5  # of all pixels of a colour lie in its objects; else it is strewn
@@ -119,9 +122,9 @@ _PIXEL_CORNERS = np.array([[-0.5, -0.5], [0.5, -0.5], [-0.5, 0.5], [0.5, 0.5]])
 
 @dataclass(frozen=True)
 class ColouredObject:
-    """A patch of one colour, as directions from the camera in body axes."""
+    """A patch of one colour or a thing with a name, as directions from the camera in body axes."""
 
-    colour: str  # a name of vocabulary.COLOURS
+    colour: str  # a name of vocabulary.COLOURS; empty: none, or none that is clearly its own
     shape: str  # one of vocabulary.SHAPES; empty: cut off or hidden, so that it cannot be told
     bearing_rad: float  # of the middle, positive left
     elevation_rad: float  # of the middle, positive up
@@ -130,7 +133,12 @@ class ColouredObject:
     lowest: tuple[float, float, float]  # ray to the lowest point
     is_cut: bool  # by an edge of the image
     is_cut_below: bool  # by the lower edge
-    confidence: float  # 0..1, how compact; halved where the image cuts it off
+    confidence: (
+        float  # 0..1, how compact; halved where the image cuts it off; by a detector: score
+    )
+    # Left, top, right, bottom as shares of the image's width and height.
+    box: Box | None = None
+    name: str = ''  # the class that a detector gave; empty: none
 
 
 def find_objects(
@@ -161,6 +169,28 @@ def find_objects(
             if not _is_scenery(patch) and _stands_out(lab, patch):
                 objects.append((patch.mean(), _object(patch, intrinsics, colour.name, up)))
     return [item for _, item in sorted(objects, key=lambda pair: -pair[0])]
+
+
+def dominant_colour(image: NDArray[np.uint8]) -> str:
+    """The colour that most of an image has and no other much of it; empty: there is none.
+
+    Args:
+        image: BGR, uint8, (H, W, 3).
+    """
+    image = shrink(image, _SAMPLE_SIDE_PX)
+    shares = [float((_colour_indices(image) == index).mean()) for index in range(len(COLOURS))]
+    best = int(np.argmax(shares))
+    others = sum(shares) - shares[best]
+    if shares[best] < _DOMINANT or others > shares[best] / 3:
+        return ''
+    lab = cv2.cvtColor(image, cv2.COLOR_BGR2LAB).astype(np.float32)
+    return COLOURS[best].name if _is_strong(np.median(lab.reshape(-1, 3), axis=0)) else ''
+
+
+def _is_strong(colour: NDArray[np.float32]) -> bool:
+    """Whether a colour of CIELAB is bright and far enough from grey to have a name."""
+    chroma = math.hypot(colour[1] - 128, colour[2] - 128)
+    return bool(colour[0] >= _MIN_LIGHTNESS and chroma >= _MIN_CHROMA)
 
 
 def _colour_indices(image: NDArray[np.uint8]) -> NDArray[np.int8]:
@@ -221,8 +251,7 @@ def _stands_out(lab: NDArray[np.float32], patch: NDArray[np.bool_]) -> bool:
     side = 2 * max(2, round(_RING * patch.shape[1])) + 1
     grown, inner = (_grown(patch, size) for size in (side, 3))
     colour = np.median(lab[patch], axis=0)
-    chroma = math.hypot(colour[1] - 128, colour[2] - 128)
-    if colour[0] < _MIN_LIGHTNESS or chroma < _MIN_CHROMA:
+    if not _is_strong(colour):
         return False
     around = lab[grown & ~inner]
     return bool(len(around) and np.median(np.linalg.norm(around - colour, axis=1)) > _MIN_CONTRAST)
@@ -250,6 +279,9 @@ def _object(
     elevation = float(elevations.max() - height / 2)
     above = math.asin(float(np.clip(up @ vector_of_direction(bearing, elevation), -1.0, 1.0)))
     at_edge = is_cut(patch)
+    rows, columns = patch.shape
+    left, top = outline.min(axis=0)
+    right, bottom = outline.max(axis=0) + 1
     return ColouredObject(
         colour,
         shape_of(patch, height / width, above),
@@ -261,4 +293,5 @@ def _object(
         at_edge,
         bool(patch[-1].any()),
         solidity(patch) * (0.5 if at_edge else 1.0),
+        (left / columns, top / rows, right / columns, bottom / rows),
     )

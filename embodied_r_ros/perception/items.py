@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 import math
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.types.deltas import Item, ItemStatus, MotionSource
+from embodied_r_ros.types.detections import family_of, standing_size
 from embodied_r_ros.types.geometry import rotation_from_ypr, vector_of_direction
 from embodied_r_ros.types.vocabulary import item_label
 import numpy as np
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
 # size, because the middle of an object shifts with the side that it shows.
 _WHOLE = (math.radians(1.5), 0.08)
 _CUT = (math.radians(3.0), 0.3)  # where an edge hides the middle
+# The same of boxes, whose edges are less sure.
+_BOX = (math.radians(2.5), 0.2)
+_CUT_BOX = (math.radians(4.0), 0.5)
 _REACH_RAD = math.radians(45.0)  # nothing moves further across the view between keyframes
 _SHAPE_COST_RAD = math.radians(6.0)  # of a silhouette that is another one from here
 _NEAREST = 0.3  # [m], or in units of an unknown baseline
@@ -52,14 +57,16 @@ def associate(
         motion: Of the camera in between.
         slack_rad: How far the motion may be wrong.
     """
-    partners = {}
-    for colour in sorted({item.colour for item in later}):
-        olds = [i for i, item in enumerate(earlier) if item.colour == colour]
-        news = [i for i, item in enumerate(later) if item.colour == colour]
-        if motion.source is MotionSource.UNKNOWN:
-            partners.update(_by_colour(olds, news))
-        else:
-            partners.update(_by_direction(earlier, later, (olds, news), motion, slack_rad))
+    alike = [
+        (old, new)
+        for new, later_object in enumerate(later)
+        for old, earlier_object in enumerate(earlier)
+        if _may_be_one(earlier_object, later_object)
+    ]
+    if motion.source is MotionSource.UNKNOWN:
+        partners = _by_likeness(alike)
+    else:
+        partners = _by_direction(earlier, later, alike, motion, slack_rad)
     pairs = [
         partners.get(index, Pairing(ItemStatus.APPEARED, None, index))
         for index in range(len(later))
@@ -67,39 +74,43 @@ def associate(
     present = {pair.earlier for pair in pairs}
     if motion.source is MotionSource.UNKNOWN:
         # Of several alike none can be named as the one that left.
-        colours = {item.colour for item in later}
-        present |= {i for i, item in enumerate(earlier) if item.colour in colours}
+        present |= {old for old, _ in alike}
     absent = [i for i in range(len(earlier)) if i not in present]
     return pairs + [Pairing(ItemStatus.LEFT, index, None) for index in absent]
 
 
-def _by_colour(olds: list[int], news: list[int]) -> dict[int, Pairing]:
-    """Without a motion: an object of a colour seen before counts as in view, and no more."""
-    if not olds:
-        return {}
-    same = olds[0] if len(olds) == len(news) == 1 else None
-    return {new: Pairing(ItemStatus.VISIBLE, same, new) for new in news}
+def _may_be_one(earlier: ColouredObject, later: ColouredObject) -> bool:
+    """Whether two views may show one thing: by names where both have one, else by colour."""
+    if earlier.name and later.name:
+        return family_of(earlier.name) == family_of(later.name)
+    return bool(earlier.colour) and earlier.colour == later.colour
+
+
+def _by_likeness(alike: list[tuple[int, int]]) -> dict[int, Pairing]:
+    """Without a motion: a thing like one seen before counts as in view, and no more."""
+    olds, news = (Counter(pair[side] for pair in alike) for side in (0, 1))
+    return {
+        new: Pairing(ItemStatus.VISIBLE, old if news[new] == olds[old] == 1 else None, new)
+        for old, new in alike
+    }
 
 
 def _by_direction(
     earlier: Sequence[ColouredObject],
     later: Sequence[ColouredObject],
-    groups: tuple[list[int], list[int]],
+    alike: list[tuple[int, int]],
     motion: Motion,
     slack_rad: float,
 ) -> dict[int, Pairing]:
-    """Pair the objects of one colour, the nearest to where they should be first."""
-    olds, news = groups
-    is_single = len(olds) == len(news) == 1
-    costs = sorted(
-        (_cost(earlier[old], later[new], motion), old, new) for old in olds for new in news
-    )
+    """Pair what is alike, the nearest to where it should be first."""
+    old_counts, new_counts = (Counter(pair[side] for pair in alike) for side in (0, 1))
+    costs = sorted((_cost(earlier[old], later[new], motion), old, new) for old, new in alike)
     partners: dict[int, Pairing] = {}
     olds_in_use: set[int] = set()
     for _, old, new in costs:
         off = off_arc(earlier[old], later[new], motion)
         at_rest = off <= _tolerance(earlier[old], later[new]) + slack_rad
-        moved = is_single and off <= _REACH_RAD
+        moved = old_counts[old] == new_counts[new] == 1 and off <= _REACH_RAD
         if old not in olds_in_use and new not in partners and (at_rest or moved):
             status = ItemStatus.VISIBLE if at_rest else ItemStatus.MOVED
             partners[new] = Pairing(status, old, new)
@@ -108,12 +119,17 @@ def _by_direction(
 
 
 def _cost(earlier: ColouredObject, later: ColouredObject, motion: Motion) -> float:
-    is_other = earlier.shape and later.shape and earlier.shape != later.shape
+    looks = ((earlier.shape, later.shape), (earlier.colour, later.colour))
+    is_other = any(before and now and before != now for before, now in looks)
     return off_arc(earlier, later, motion) + (_SHAPE_COST_RAD if is_other else 0.0)
 
 
 def _tolerance(one: ColouredObject, other: ColouredObject) -> float:
-    least, share = _CUT if one.is_cut or other.is_cut else _WHOLE
+    is_cut = one.is_cut or other.is_cut
+    if one.name or other.name:
+        least, share = _CUT_BOX if is_cut else _BOX
+    else:
+        least, share = _CUT if is_cut else _WHOLE
     return least + share * max(one.width_rad, one.height_rad, other.width_rad, other.height_rad)
 
 
@@ -134,9 +150,8 @@ def _arc(start: NDArray[np.float64], translation: NDArray[np.float64]) -> NDArra
 
 
 _MIN_DEPRESSION_RAD = math.radians(2.0)  # a flatter ray meets the floor anywhere
-_MAX_WIDTH_M = 0.65
-_MAX_HEIGHT_M = 1.1
 _MIN_PARALLAX_RAD = math.radians(3.0)
+_BOX_PARALLAX = 0.3  # of its size, for the middle of a box
 
 
 @dataclass(frozen=True)
@@ -162,13 +177,18 @@ def floor_below(pose: Pose | None, camera_height_m: float) -> Floor | None:
 
 def distance_on_floor(item: ColouredObject, floor: Floor) -> float:
     """Distance to the middle of an object that stands on the floor [m]; NaN: it does not."""
+    largest = standing_size(item.name)
     x, y, z = floor.level @ np.array(item.lowest)
-    if item.is_cut_below or math.atan2(-z, math.hypot(x, y)) < _MIN_DEPRESSION_RAD:
+    if (
+        largest is None
+        or item.is_cut_below
+        or math.atan2(-z, math.hypot(x, y)) < _MIN_DEPRESSION_RAD
+    ):
         return math.nan
     to_base = floor.height_m * math.hypot(x, y) / -z
     half_width = to_base * math.tan(min(item.width_rad, 2.0) / 2)
     height = 2 * to_base * math.tan(min(item.height_rad, 2.0) / 2)
-    if 2 * half_width > _MAX_WIDTH_M or height > _MAX_HEIGHT_M:
+    if 2 * half_width > largest[0] or height > largest[1]:
         return math.nan
     middle = floor.level @ vector_of_direction(item.bearing_rad, item.elevation_rad)
     if item.shape == 'round':
@@ -202,6 +222,8 @@ class ItemView:
 
     objects: Sequence[ColouredObject]
     floor: Floor | None  # None: not known
+    # What is too unsure to speak of, but tells that a thing of the other view did not leave.
+    unsure: Sequence[ColouredObject] = ()
 
 
 def items_in_view(view: ItemView) -> list[Item]:
@@ -225,20 +247,28 @@ def items_between(
         slack_rad: How far the motion may be wrong.
     """
     items = []
-    for pair in associate(earlier.objects, later.objects, motion, slack_rad):
-        old = None if pair.earlier is None else earlier.objects[pair.earlier]
-        new = None if pair.later is None else later.objects[pair.later]
-        if old and new is None:
+    olds, news = [*earlier.objects, *earlier.unsure], [*later.objects, *later.unsure]
+    for pair in associate(olds, news, motion, slack_rad):
+        old = None if pair.earlier is None else olds[pair.earlier]
+        new = None if pair.later is None else news[pair.later]
+        is_sure = old in earlier.objects or new in later.objects
+        if old and new is None and is_sure:
             items.append(_item_alone(old, ItemStatus.LEFT, earlier))
-        elif new:
+        elif new and is_sure:
             at_rest = old if pair.status is ItemStatus.VISIBLE else None
             distance = _two_view_range(at_rest, new, motion) if at_rest else math.nan
             if math.isnan(distance):
                 distance = _range(new, later)
-            # What is hidden in part may have been seen whole before.
-            shape = new.shape or (old.shape if old else '')
-            items.append(_item(new, shape, pair.status, distance))
+            items.append(_item(_known_of(old, new), pair.status, distance))
     return _largest_first(items)
+
+
+def _known_of(old: ColouredObject | None, new: ColouredObject) -> ColouredObject:
+    """The newer look at a thing, with what only the older one shows: it may be hidden in part."""
+    if old is None:
+        return new
+    colour, shape, name = new.colour or old.colour, new.shape or old.shape, new.name or old.name
+    return replace(new, colour=colour, shape=shape, name=name)
 
 
 def _largest_first(items: list[Item]) -> list[Item]:
@@ -246,18 +276,19 @@ def _largest_first(items: list[Item]) -> list[Item]:
 
 
 def _item_alone(coloured: ColouredObject, status: ItemStatus, view: ItemView) -> Item:
-    return _item(coloured, coloured.shape, status, _range(coloured, view))
+    return _item(coloured, status, _range(coloured, view))
 
 
-def _item(coloured: ColouredObject, shape: str, status: ItemStatus, distance_m: float) -> Item:
+def _item(coloured: ColouredObject, status: ItemStatus, distance_m: float) -> Item:
     return Item(
-        label=item_label(coloured.colour, shape),
+        label=item_label(coloured.colour, coloured.shape, coloured.name),
         status=status,
         bearing_rad=coloured.bearing_rad,
         elevation_rad=coloured.elevation_rad,
         size_rad=max(coloured.width_rad, coloured.height_rad),
         distance_m=distance_m,
         confidence=coloured.confidence,
+        box=coloured.box if status is not ItemStatus.LEFT else None,
     )
 
 
@@ -270,8 +301,8 @@ def _two_view_range(old: ColouredObject, new: ColouredObject, motion: Motion) ->
     if not motion.is_metric or old.is_cut or new.is_cut:
         return math.nan
     rotation = rotation_from_ypr(motion.yaw_rad, motion.pitch_rad, motion.roll_rad)
-    return triangulated_distance(
-        vector_of_direction(old.bearing_rad, old.elevation_rad),
-        rotation @ vector_of_direction(new.bearing_rad, new.elevation_rad),
-        np.array(motion.translation),
-    )
+    before = vector_of_direction(old.bearing_rad, old.elevation_rad)
+    now = rotation @ vector_of_direction(new.bearing_rad, new.elevation_rad)
+    if new.name and before @ now > math.cos(_BOX_PARALLAX * max(new.width_rad, new.height_rad)):
+        return math.nan  # the edges of boxes waver by as much
+    return triangulated_distance(before, now, np.array(motion.translation))

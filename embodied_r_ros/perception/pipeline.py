@@ -16,6 +16,8 @@ from embodied_r_ros.chat.client import HttpChatClient
 from embodied_r_ros.common.errors import InputError, ModelError
 from embodied_r_ros.keyframes.selector import KeyframeExtractor
 from embodied_r_ros.perception.classical import ClassicalPerceiver
+from embodied_r_ros.perception.detector import Detector
+from embodied_r_ros.perception.detector_perceiver import DetectorPerceiver
 from embodied_r_ros.perception.perceiver import perceive_all
 from embodied_r_ros.perception.vlm import VlmPerceiver
 from embodied_r_ros.types.deltas import Rung
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.chat.settings import ChatConfig
     from embodied_r_ros.keyframes.selector import Keyframe, KeyframeConfig
     from embodied_r_ros.perception.classical import ClassicalConfig
+    from embodied_r_ros.perception.detector import DetectorConfig
     from embodied_r_ros.perception.perceiver import Perceiver
     from embodied_r_ros.perception.vlm import VlmConfig
     from embodied_r_ros.types.deltas import Motion, SemanticDelta
@@ -38,6 +41,17 @@ _LOOK_AHEAD = 16  # keyframes from which a camera without intrinsics is learned 
 def classical_perceiver(config: ClassicalConfig | None = None) -> Perceiver:
     """The perceiver that needs no model, as the primary one."""
     return ClassicalPerceiver(config, Rung.PRIMARY)
+
+
+def detector_perceiver(
+    detector: DetectorConfig, config: ClassicalConfig | None = None
+) -> Perceiver:
+    """The classical perceiver, with names by a detector.
+
+    Raises:
+        ConfigError: The detector cannot be loaded.
+    """
+    return DetectorPerceiver(Detector(detector), config)
 
 
 def vlm_perceiver(chat: ChatConfig, vlm: VlmConfig | None = None) -> Perceiver:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 import json
-import os
 from pathlib import Path
 import shutil
 import tempfile
@@ -13,6 +12,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.chat.settings import model_digest, model_files
 from embodied_r_ros.common.errors import ConfigError
+from embodied_r_ros.common.resources import data_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -77,8 +77,7 @@ def slot_folder(slot: str) -> Path:
     """
     if '/' in slot:
         return Path(slot).expanduser()
-    data = os.environ.get('XDG_DATA_HOME', '') or '~/.local/share'
-    return Path(data).expanduser() / 'embodied_r_ros' / 'promoted' / slot
+    return data_folder('promoted') / slot
 
 
 def in_force(slot: Path) -> Promoted | None:

@@ -79,8 +79,10 @@ def hue_table() -> NDArray[np.int8]:
     return table
 
 
-def item_label(colour: str, shape: str = '') -> str:
-    """The label of an item: 'red tall object', or 'red object' where the shape is not known."""
+def item_label(colour: str, shape: str = '', name: str = '') -> str:
+    """The label of an item: 'red tall object', 'red object' without a shape, 'red cup' by name."""
+    if name:
+        return f'{colour} {name}'.strip()
     return f'{colour} {shape} object' if shape else f'{colour} object'
 
 

@@ -155,3 +155,64 @@ def test_views_are_described_alone_where_a_server_takes_one_image(
     assert {delta['action'] for delta in deltas[1:]} == {'cannot tell'}
     (line,) = [record.getMessage() for record in caplog.records]
     assert '--limit-mm-per-prompt' in line
+
+
+@pytest.fixture
+def red_lamps(tmp_path: Path) -> Path:
+    """A detector of what is red."""
+    pytest.importorskip('onnxruntime')
+    pytest.importorskip('onnx')
+    from test.perception.onnx_models import red_detector
+
+    return red_detector(tmp_path / 'red.onnx', (480, 640))
+
+
+def test_a_detector_names_things(
+    folder: Path, red_lamps: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ('--hfov', 90, '--detector', red_lamps, '--threshold', '0.3')
+    for kind in ('detector', 'auto'):
+        first, _ = perceive(capsys, folder, '--perceiver', kind, *options)
+        assert 'red lamp' in {item['label'] for item in first['items']}
+        assert first['model']['name'] == 'detector/red'
+        assert first['model']['digest'].startswith('sha256:')
+
+
+def test_auto_says_what_it_uses(
+    folder: Path,
+    red_lamps: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv('XDG_DATA_HOME', str(tmp_path))
+    arguments = ['perceive', str(folder), '--perceiver', 'auto', '--json']
+    assert main(arguments) == 0
+    out, err = capsys.readouterr()
+    assert err == (
+        'embodied-r: perceiver classical (no server is given and no detector fetched)\n'
+    )
+    assert json.loads(out.splitlines()[0])['model']['name'] == 'classical'
+    assert main([*arguments, '--detector', str(red_lamps)]) == 0
+    assert capsys.readouterr().err == f'embodied-r: perceiver detector ({red_lamps})\n'
+    with ChatServer(scene_reply, models=[{'id': 'scripted'}]) as server:
+        assert main([*arguments, '--url', server.url]) == 0
+    assert capsys.readouterr().err == f'embodied-r: perceiver vlm ({server.url})\n'
+
+
+def test_a_detector_that_cannot_be_used_is_one_line(
+    folder: Path,
+    red_lamps: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv('XDG_DATA_HOME', str(tmp_path))
+    detector = ('--perceiver', 'detector', '--detector')
+    assert 'models fetch detector' in error_of(capsys, folder, *detector[:2])
+    assert 'nowhere.onnx is not there' in error_of(capsys, folder, *detector, '/nowhere.onnx')
+    picture = folder / '0.png'
+    assert 'cannot be loaded as an ONNX' in error_of(capsys, folder, *detector, picture)
+    message = error_of(capsys, folder, *detector, red_lamps, '--threshold', '7')
+    assert '--threshold is 7.0: expected 0.01 to 1' in message
+    assert '--perceiver detector' in error_of(capsys, folder, '--detector', red_lamps)

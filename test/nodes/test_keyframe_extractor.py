@@ -84,6 +84,16 @@ def test_new_views_become_keyframes_with_their_own_header(graph: Graph) -> None:
     assert own_messages.keyframe_from_msg(found[2]).image.decode().shape == (240, 320, 3)
 
 
+def test_a_reader_that_comes_later_misses_no_first_keyframe(graph: Graph) -> None:
+    node = graph.active(KeyframeExtractorNode)
+    images = graph.publisher(Image, 'image', topics.SENSOR)
+    msg = raw('bgr8', view(1))
+    msg.header.stamp = messages.stamp_to_msg(ROS_MESSAGES, START_NS)
+    images.publish(msg)
+    wait_for(lambda: node._keyframes.count == 1, 'the keyframe')
+    assert [keyframe.id for keyframe in graph.inbox(Keyframe, 'keyframe').wait(1)] == [0]
+
+
 def test_compressed_images_are_passed_on_as_they_came(graph: Graph) -> None:
     graph.active(KeyframeExtractorNode, image_transport='compressed')
     camera = Camera(graph, 'compressed')

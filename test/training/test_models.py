@@ -51,6 +51,35 @@ def test_an_adapter_on_a_pickle_is_refused(tmp_path: Path) -> None:
         base_folder(model_folder(str(adapter)))
 
 
+@pytest.mark.parametrize(
+    ('entry', 'help_line'),
+    [
+        ({'quant_method': 'gguf'}, 'delete that entry'),
+        ({'quant_method': 'nothing-known'}, 'nothing-known'),
+        ({}, 'quant_method'),
+        ([4], 'quantised by'),
+    ],
+)
+def test_quantised_weights_that_nothing_reads_are_refused(
+    tmp_path: Path, entry: object, help_line: str
+) -> None:
+    folder = tmp_path / 'model'
+    shutil.copytree(NANO, folder)
+    config = json.loads((folder / 'config.json').read_text())
+    (folder / 'config.json').write_text(json.dumps({**config, 'quantization_config': entry}))
+    with pytest.raises(InputError, match=help_line):
+        model_folder(str(folder))
+
+
+@pytest.mark.parametrize('text', ['{', '[]', ''])
+def test_settings_that_are_none_are_refused(tmp_path: Path, text: str) -> None:
+    folder = tmp_path / 'model'
+    shutil.copytree(NANO, folder)
+    (folder / 'config.json').write_text(text)
+    with pytest.raises(InputError, match=r'config\.json'):
+        model_folder(str(folder))
+
+
 def test_a_pickle_beside_safetensors_is_not_read(tmp_path: Path) -> None:
     folder = tmp_path / 'model'
     shutil.copytree(NANO, folder)

@@ -5,15 +5,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from embodied_r_ros.chat.settings import holds_weights, refuse_pickles
 from embodied_r_ros.common.errors import InputError
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
+from transformers.quantizers.auto import AutoHfQuantizer
 
 from training.tiny.model import load_tokenizer
 
 _ADAPTER = 'adapter_config.json'
+_GGUF = 'gguf'  # llama.cpp's, whose weights transformers reads from such a file alone
 # How transformers is to read a model: from this machine, no pickles, no code that comes with it.
 SAFELY = {'local_files_only': True, 'use_safetensors': True, 'trust_remote_code': False}
 
@@ -34,13 +37,55 @@ def model_folder(model: str) -> Path:
         msg = f'{model} is neither a URL nor a folder with a model (no config.json)'
         raise InputError(msg)
     refuse_pickles(folder)
+    if not is_adapter(folder):
+        _refuse_unreadable(folder)
     return folder
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    """The settings of a whole model.
+
+    Raises:
+        InputError: They are no JSON object.
+    """
+    file = folder / 'config.json'
+    try:
+        config = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        msg = f'{file} cannot be read: {error}'
+        raise InputError(msg) from None
+    if not isinstance(config, dict):
+        msg = f'{file} holds {type(config).__name__}: expected the settings of a model'
+        raise InputError(msg)
+    return config
+
+
+def _refuse_unreadable(folder: Path) -> None:
+    """Refuse weights whose quantisation nothing here can read.
+
+    Raises:
+        InputError: So it is.
+    """
+    quantisation = _read_config(folder).get('quantization_config')
+    if quantisation is None:
+        return
+    method = quantisation.get('quant_method') if isinstance(quantisation, dict) else quantisation
+    why = 'safetensors hold no such weights: if they were converted, delete that entry'
+    if method != _GGUF:
+        try:
+            quantizer = AutoHfQuantizer.from_config(quantisation, pre_quantized=True)
+            quantizer.validate_environment(device_map=None)
+        except (ImportError, ValueError, TypeError, AttributeError, RuntimeError) as error:
+            why = str(error)
+        else:
+            return
+    msg = f'{folder / "config.json"} states weights quantised by {method!r}: {why}'
+    raise InputError(msg)
 
 
 def is_vision_model(folder: Path) -> bool:
     """Tell whether a folder holds a model that is shown images, or an adapter for one."""
-    config = json.loads((base_folder(folder) / 'config.json').read_text())
-    return 'vision_config' in config
+    return 'vision_config' in _read_config(base_folder(folder))
 
 
 def is_adapter(folder: Path) -> bool:
@@ -67,6 +112,7 @@ def base_folder(folder: Path) -> Path:
         msg = f'adapter {folder} is for {base or "no"} model, which is no folder on this machine'
         raise InputError(msg)
     refuse_pickles(Path(base))
+    _refuse_unreadable(Path(base))
     return Path(base)
 
 

@@ -12,9 +12,10 @@ import math
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.episodes.ground_truth import ground_truth_deltas
+from embodied_r_ros.keyframes.covisibility import covisibility
 from embodied_r_ros.keyframes.selector import Keyframe, KeyframeConfig, KeyframeReason
 from embodied_r_ros.sim.indoor.visibility import sampled_surface, views_of
-from embodied_r_ros.sim.indoor.world import covisibility, World
+from embodied_r_ros.sim.indoor.world import World
 from embodied_r_ros.types.geometry import relative_motion, yaw_pitch_roll
 from embodied_r_ros.types.images import EncodedImage
 from embodied_r_ros.types.layout import ImageTruth, Layout, LayoutObject
