@@ -153,7 +153,7 @@ class TrackMap:
                 points of the map do.
 
         Returns:
-            How many tracks agree. None: the camera may have turned alone, or nothing explains them.
+            How many tracks agree. None: the camera may have turned alone, or nothing explains it.
         """
         slots = np.flatnonzero(previous.is_seen & self.is_alive)
         step = self._translated(previous.places[slots], self.places[slots])

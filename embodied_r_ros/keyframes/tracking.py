@@ -4,8 +4,8 @@
 Corners are followed by optical flow. What they show in several views becomes points of a small
 map, against which each view is placed; a bundle over a few views keeps it straight. A map without
 metres has a unit of its own, which one motion keeps from its beginning to its end, so that its
-direction is known. Depth gives metres. Where too little is seen, or nothing explains it, the camera
-is lost: the motion is unknown, and a new map begins.
+direction is known. Depth gives metres. Where too little is seen, or nothing explains it, the
+camera is lost: the motion is unknown, and a new map begins.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections import Counter
 import math
 from typing import TYPE_CHECKING
 
+import cv2
 from embodied_r_ros.keyframes.bundle import (
     refined_pose,
     rotation_of,
@@ -84,31 +85,35 @@ class MotionTracker:
             view: The same image, prepared for comparison.
         """
         before, self._before = self._before, Tracked(view)
-        intrinsics = image.intrinsics or Intrinsics.from_fov(
-            image.image.shape[1], image.image.shape[0], _ASSUMED_FOV_RAD
-        )
-        camera = intrinsics.scaled(*self._before.size)
+        camera = _camera_of(image).scaled(*self._before.size)
         if before is None or self._map is None or camera != self._camera:
             self._camera = camera
             self._begin(image)
             return
+        try:
+            is_known = self._advance(image, before, self._map)
+        except (cv2.error, np.linalg.LinAlgError):  # of places or points that mean nothing
+            is_known = False
+        if not is_known:
+            self.counts['lost'] += not self._is_lost
+            self._begin(image)
+        self._is_lost = not is_known
+
+    def _advance(self, image: StampedImage, before: Tracked, track_map: TrackMap) -> bool:
+        """Follow the camera by one image; False: it is lost."""
         since_ns, self._stamp_ns = image.stamp_ns - self._stamp_ns, image.stamp_ns
-        track_map = self._map
         previous = Anchor(track_map.pose, track_map.places.copy(), track_map.is_alive.copy())
         step = self._predicted_step(since_ns)
-        is_followed = self._follow(before, step)
-        if not is_followed or not self._locate(previous, step):
-            self.counts['lost'] += not self._is_lost
-            self._begin(image, is_lost=True)
-            return
+        if not self._follow(before, step) or not self._locate(previous, step):
+            return False
         self._step, self._step_ns = track_map.pose.after(previous.pose), since_ns
         if track_map.has_points:
             track_map.grow(previous)
         else:
             track_map.begin(previous)
-        if track_map.is_new_view(_NEW_VIEW * self._before.size[0] / camera.fx):
+        if track_map.is_new_view(_NEW_VIEW * self._camera.width / self._camera.fx):
             self._keep_view(image)
-        self._is_lost = False
+        return bool(np.isfinite(track_map.pose.translation).all())
 
     def mark_keyframe(self, image: StampedImage) -> Motion | None:
         """Tell the motion since the last keyframe, and count from the newest image on.
@@ -121,21 +126,24 @@ class MotionTracker:
         """
         if self._map is None:
             return None
-        self._keep_view(image)
-        motion = self._motion(image)
+        try:
+            self._keep_view(image)
+            motion = self._motion(image)
+        except (cv2.error, np.linalg.LinAlgError):
+            self._begin(image)
+            motion = None
         self._map.reference = self._map.anchors[-1]
         self._reference_pose = image.pose
         self._agreements = []
         return motion
 
-    def _begin(self, image: StampedImage, *, is_lost: bool = False) -> None:
+    def _begin(self, image: StampedImage) -> None:
         """Begin a new map in the newest image."""
         self._map = TrackMap(_TOLERANCE_PX / self._camera.fx)
         self._pixels = np.zeros((SLOTS, 2), np.float32)
         self._stamp_ns, self._step_ns = image.stamp_ns, 0
         self._step = ViewPose(np.eye(3), np.zeros(3))  # from the view before to the newest
         self._agreements: list[float] = []
-        self._is_lost = is_lost
         self._keep_view(image)
 
     def _keep_view(self, image: StampedImage) -> None:
@@ -298,3 +306,11 @@ class MotionTracker:
         if not first or not second or first.frame_id != second.frame_id:
             return None
         return math.dist(first.position, second.position)
+
+
+def _camera_of(image: StampedImage) -> Intrinsics:
+    """Stated intrinsics, or assumed ones where there are none that a camera can have."""
+    stated = image.intrinsics
+    if stated and all(math.isfinite(f) and f > 0 for f in (stated.fx, stated.fy)):
+        return stated
+    return Intrinsics.from_fov(image.image.shape[1], image.image.shape[0], _ASSUMED_FOV_RAD)

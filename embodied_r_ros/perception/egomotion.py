@@ -28,6 +28,7 @@ from embodied_r_ros.types.images import shrink
 import numpy as np
 
 if TYPE_CHECKING:
+    from embodied_r_ros.keyframes.selector import Keyframe
     from embodied_r_ros.types.geometry import Pose
     from numpy.typing import NDArray
 
@@ -100,6 +101,30 @@ def motion_from_poses(earlier: Pose, later: Pose) -> Motion:
     rotation, translation = relative_motion(earlier, later)
     x, y, z = (float(value) for value in translation)
     return Motion(MotionSource.ODOMETRY, *yaw_pitch_roll(rotation), (x, y, z), is_metric=True)
+
+
+def known_motion(
+    earlier: Keyframe, later: Keyframe, *, use_odometry: bool = True
+) -> Motion | None:
+    """Motion that keyframes bring along: by their poses, else as it was followed.
+
+    Returns:
+        The motion. None: a pose is missing or in another frame, and the camera was not followed
+        between these two, or only with an assumed field of view.
+
+    Raises:
+        ValueError: A pose has no orientation.
+    """
+    a, b = earlier.pose, later.pose
+    if use_odometry and a and b and a.frame_id == b.frame_id:
+        return motion_from_poses(a, b)
+    return followed_motion(earlier, later) if later.intrinsics else None
+
+
+def followed_motion(earlier: Keyframe, later: Keyframe) -> Motion | None:
+    """Motion as it was followed from image to image; None: not between these two keyframes."""
+    is_next = later.reference_id == earlier.id and later.id != earlier.id
+    return later.motion if is_next else None
 
 
 def motion_from_views(
