@@ -11,7 +11,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import ModelError
 from embodied_r_ros.common.untrusted import as_data
-from embodied_r_ros.perception.egomotion import motion_from_poses
+from embodied_r_ros.perception.egomotion import known_motion
 from embodied_r_ros.types.deltas import (
     action_text,
     change_text,
@@ -309,7 +309,7 @@ def scene_delta(
         model: The model.
         grounding: What places items by their boxes; None: their directions are classes.
     """
-    motion = _odometry_motion(earlier, later) if earlier else None
+    motion = known_motion(earlier, later) if earlier else None
     by_eye = motion is None
     if motion is None:
         unknown = not reply.motions or reply.motions[0].kind == MOTION_UNKNOWN
@@ -338,13 +338,6 @@ def scene_delta(
         episode_id=later.episode_id,
         model=model,
     )
-
-
-def _odometry_motion(earlier: Keyframe, later: Keyframe) -> Motion | None:
-    """Motion from odometry; None where a pose is missing or in another frame."""
-    if not earlier.pose or not later.pose or earlier.pose.frame_id != later.pose.frame_id:
-        return None
-    return motion_from_poses(earlier.pose, later.pose)
 
 
 def _action(motion: Motion, by_eye: Sequence[SeenMotion]) -> str:
