@@ -214,7 +214,8 @@ class ClassicalPerceiver:
         if later.intrinsics:
             return motion
         if motion.source is MotionSource.UNKNOWN:
-            return followed_motion(earlier, later) or motion
+            use_odometry = self.config.use_odometry
+            return followed_motion(earlier, later, use_odometry=use_odometry) or motion
         factor = _LEARNED if self._fields[later.camera].radians else _ASSUMED
         return replace(motion, confidence=motion.confidence * factor)
 

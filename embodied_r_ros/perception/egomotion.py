@@ -16,7 +16,7 @@ from embodied_r_ros.keyframes.relative_pose import (
     relative_pose,
     RelativePose,
 )
-from embodied_r_ros.types.deltas import Motion, MotionSource
+from embodied_r_ros.types.deltas import Motion, MotionSource, ScaleSource
 from embodied_r_ros.types.geometry import (
     BODY_FROM_OPTICAL,
     Intrinsics,
@@ -118,13 +118,25 @@ def known_motion(
     a, b = earlier.pose, later.pose
     if use_odometry and a and b and a.frame_id == b.frame_id:
         return motion_from_poses(a, b)
-    return followed_motion(earlier, later) if later.intrinsics else None
+    if not later.intrinsics:
+        return None
+    return followed_motion(earlier, later, use_odometry=use_odometry)
 
 
-def followed_motion(earlier: Keyframe, later: Keyframe) -> Motion | None:
-    """Motion as it was followed from image to image; None: not between these two keyframes."""
+def followed_motion(
+    earlier: Keyframe, later: Keyframe, *, use_odometry: bool = True
+) -> Motion | None:
+    """Motion as it was followed from image to image; None: not between these two keyframes.
+
+    Without odometry, the length that odometry gave is left out, and its direction stays.
+    """
     is_next = later.reference_id == earlier.id and later.id != earlier.id
-    return later.motion if is_next else None
+    motion = later.motion if is_next else None
+    if motion is None or use_odometry or motion.scale is not ScaleSource.ODOMETRY:
+        return motion
+    length = math.hypot(*motion.translation)
+    x, y, z = (value / length if length > 0 else 0.0 for value in motion.translation)
+    return replace(motion, translation=(x, y, z), is_metric=False, scale=ScaleSource.UNKNOWN)
 
 
 def motion_from_views(
