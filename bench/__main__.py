@@ -23,6 +23,7 @@ BENCHES = {
     'keyframes': 'overlap against rendered truth, time per image, rate from a bag',
     'keypoints': 'keypoints of demonstrations against those known by construction',
     'live': 'a live camera over DDS: images lost, latency, share of a core',
+    'motion': 'motion between keyframes without odometry, rendered and real, and its time',
     'perception': 'motion and items of the classical perceiver against rendered truth',
     'placing': 'where things on a table are said to be, against where they are',
     'recovery': 'nodes, model server and camera fail: time back to a fresh answer',

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-_FOV_RAD = math.radians(66.0)  # horizontal, as of common RGB-D cameras
+FOV_RAD = math.radians(66.0)  # horizontal, as of common RGB-D cameras
 _ROOM_M = (8.0, 6.0, 3.0)  # length along x, width along y, height
 _TEXTURE_PX = 512
 _TRUTH_WIDTH_PX = 160  # of the depth images that are compared
@@ -107,7 +107,7 @@ def render_path(
     require_simulator()
     import mujoco
 
-    camera = Intrinsics.from_fov(*size, _FOV_RAD)
+    camera = Intrinsics.from_fov(*size, FOV_RAD)
     small = camera.scaled(_TRUTH_WIDTH_PX, _TRUTH_WIDTH_PX * size[1] // size[0])
     model = mujoco.MjModel.from_xml_string(*_room(room_seed, camera))
     data = mujoco.MjData(model)

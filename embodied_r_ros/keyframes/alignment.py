@@ -49,8 +49,8 @@ class View:
             msg = f'array of shape {image.shape}, {image.dtype} is not a BGR image (H, W, 3) uint8'
             raise ImageError(msg)
         grey = cv2.cvtColor(_thin(image), cv2.COLOR_BGR2GRAY)
-        self._detailed = _resize(grey, _CORNER_PX)
-        self.grey = _resize(self._detailed, WORK_PX)  # (h, w)
+        self.detailed = _resize(grey, _CORNER_PX)  # (2 h, 2 w)
+        self.grey = _resize(self.detailed, WORK_PX)  # (h, w)
 
     @property
     def width(self) -> int:
@@ -94,10 +94,10 @@ class View:
         """Distinctive points, for views that lie far apart."""
         # Reflected borders let corners near the rim count; there the view changes first.
         orb = cv2.ORB_create(_MAX_CORNERS, nlevels=4, edgeThreshold=12, fastThreshold=7)  # type: ignore[attr-defined]
-        keypoints, descriptors = orb.detectAndCompute(self._detailed, None)
+        keypoints, descriptors = orb.detectAndCompute(self.detailed, None)
         if descriptors is None:
             return Corners(np.empty((0, 2), np.float32), np.empty((0, 32), np.uint8))
-        scale = np.divide(self.grey.shape[::-1], self._detailed.shape[::-1])
+        scale = np.divide(self.grey.shape[::-1], self.detailed.shape[::-1])
         points = np.array([keypoint.pt for keypoint in keypoints]) * scale
         return Corners(points.astype(np.float32), np.asarray(descriptors, np.uint8))
 

@@ -18,6 +18,7 @@ from embodied_r_ros.common.settings import check_settings, setting
 from embodied_r_ros.keyframes.alignment import View
 from embodied_r_ros.keyframes.covisibility import depth_overlap, depth_view, DepthView
 from embodied_r_ros.keyframes.overlap import BLANK_SHARE, ChangeDetector, two_view, TwoView
+from embodied_r_ros.keyframes.tracking import MotionTracker
 from embodied_r_ros.types.depth import pack_depth
 from embodied_r_ros.types.images import encode_image, shrink
 from embodied_r_ros.types.units import NS_PER_S
@@ -99,6 +100,9 @@ class KeyframeConfig:
         between=(0, 8192),
     )
     jpeg_quality: int = setting(90, 'JPEG quality of keyframe images', between=(1, 100))
+    follow_motion: bool = setting(
+        True, 'follow the camera from image to image, for the motion between keyframes'
+    )
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -155,6 +159,12 @@ class KeyframeSelector:
         self._blank_images = 0  # in a row, up to now
         self._has_shown_something = False  # there was a keyframe with something to see
         self._last_stamp_ns: int | None = None
+        self._newest_view: View | None = None
+
+    @property
+    def newest_view(self) -> View | None:
+        """The newest image, prepared for comparison; None: there is none yet."""
+        return self._newest_view
 
     @property
     def reference_view(self) -> View | None:
@@ -175,7 +185,7 @@ class KeyframeSelector:
         if image.stamp_ns < last_ns - _CLOCK_JITTER_NS:
             self.counts['resets'] += 1
             self.reset()
-        self._last_stamp_ns = image.stamp_ns
+        self._last_stamp_ns, self._newest_view = image.stamp_ns, view
         self._blank_images = self._blank_images + 1 if self._is_blank(view) else 0
         views = self._with_depth(self._compare(view), depth)
         reason = self._decide(image.stamp_ns, views)
@@ -273,6 +283,7 @@ class KeyframeExtractor:
 
     def __init__(self, config: KeyframeConfig | None = None, camera: str = 'camera') -> None:
         self.selector = KeyframeSelector(config)
+        self.tracker = MotionTracker()
         self.camera = camera
         self.reset()
 
@@ -297,14 +308,28 @@ class KeyframeExtractor:
         """
         self._dropped_images += dropped_images
         evaluation = self.selector.evaluate(image)
+        motion = self._follow(image, evaluation)
         if not evaluation.is_keyframe:
             return evaluation, None
-        keyframe = self._make(image, evaluation)
+        keyframe = self._make(image, evaluation, motion)
         self._next_id += 1
         self._dropped_images = 0
         return evaluation, keyframe
 
-    def _make(self, image: StampedImage, evaluation: Evaluation) -> Keyframe:
+    def _follow(self, image: StampedImage, evaluation: Evaluation) -> Motion | None:
+        """Follow the camera to an image; the motion since the last keyframe where it is one."""
+        view = self.selector.newest_view
+        is_first = evaluation.reference_index is None
+        if is_first or view is None or not self.selector.config.follow_motion:
+            self.tracker.reset()
+        if view is None or not self.selector.config.follow_motion:
+            return None
+        self.tracker.update(image, view)
+        return self.tracker.mark_keyframe(image) if evaluation.is_keyframe else None
+
+    def _make(
+        self, image: StampedImage, evaluation: Evaluation, motion: Motion | None
+    ) -> Keyframe:
         assert evaluation.reason is not None
         config = self.selector.config
         is_first = evaluation.reference_index is None
@@ -321,6 +346,7 @@ class KeyframeExtractor:
             frame_id=image.frame_id,
             intrinsics=intrinsics,
             pose=image.pose,
+            motion=motion,
             depth=None if image.depth is None else pack_depth(image.depth),
             episode_id=self._episode_id,
             dropped_images=self._dropped_images,

@@ -2,7 +2,8 @@
 """The perceiver that needs no model: ego-motion and coloured objects, or 'cannot tell'.
 
 Its domain is what geometry and colour prove: how the camera moved, from odometry where the
-keyframes carry it and else from the two images, and things of one strong colour. It never names a
+keyframes carry it, else as it was followed from image to image, and else from the two images,
+and things of one strong colour. It never names a
 class, and outside of its domain it says so. Its only state is a small cache of what it found in
 recent images, so that each keyframe is looked at once, and the field of view of cameras
 that do not state theirs.
@@ -26,8 +27,9 @@ from embodied_r_ros.perception.coloured_objects import find_objects
 from embodied_r_ros.perception.egomotion import (
     FieldOfView,
     find_features,
+    followed_motion,
+    known_motion,
     motion_from_features,
-    motion_from_poses,
 )
 from embodied_r_ros.perception.items import floor_below, items_between, items_in_view, ItemView
 from embodied_r_ros.types.answers import FocusText
@@ -69,6 +71,7 @@ _SLACK_RAD = {
     MotionSource.UNKNOWN: math.pi,
     MotionSource.ODOMETRY: 0.0,
     MotionSource.TWO_VIEW: math.radians(1.0),
+    MotionSource.FOLLOWED: math.radians(2.0),
 }
 _LEARNED_SLACK_RAD = math.radians(3.0)
 # What a keyframe makes of the geometry: a pose whose orientation is no rotation is a ValueError,
@@ -78,6 +81,7 @@ _LEVEL: Quaternion = (0.0, 0.0, 0.0, 1.0)
 _COLOURS = {colour.name for colour in COLOURS}
 # The sources that decide what is perceived.
 _SOURCES = (
+    'keyframes/relative_pose',
     'perception/classical',
     'perception/coloured_objects',
     'perception/depth_range',
@@ -202,13 +206,16 @@ class ClassicalPerceiver:
         return replace(delta, items=largest, change=change_text(largest))
 
     def _motion(self, earlier: Keyframe, later: Keyframe) -> Motion:
-        a, b = earlier.pose, later.pose
-        if self.config.use_odometry and a and b and a.frame_id == b.frame_id:
-            return motion_from_poses(a, b)
+        known = known_motion(earlier, later, use_odometry=self.config.use_odometry)
+        if known:
+            return known
         first, second = self._features(earlier.image), self._features(later.image)
         motion = motion_from_features(first, second, self._intrinsics(later))
         if later.intrinsics:
             return motion
+        if motion.source is MotionSource.UNKNOWN:
+            use_odometry = self.config.use_odometry
+            return followed_motion(earlier, later, use_odometry=use_odometry) or motion
         factor = _LEARNED if self._fields[later.camera].radians else _ASSUMED
         return replace(motion, confidence=motion.confidence * factor)
 

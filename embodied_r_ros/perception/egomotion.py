@@ -10,7 +10,13 @@ import threading
 from typing import TYPE_CHECKING
 
 import cv2
-from embodied_r_ros.types.deltas import Motion, MotionSource
+from embodied_r_ros.keyframes.relative_pose import (
+    explained_by_rotation,
+    explained_in_general,
+    relative_pose,
+    RelativePose,
+)
+from embodied_r_ros.types.deltas import Motion, MotionSource, ScaleSource
 from embodied_r_ros.types.geometry import (
     BODY_FROM_OPTICAL,
     Intrinsics,
@@ -22,6 +28,7 @@ from embodied_r_ros.types.images import shrink
 import numpy as np
 
 if TYPE_CHECKING:
+    from embodied_r_ros.keyframes.selector import Keyframe
     from embodied_r_ros.types.geometry import Pose
     from numpy.typing import NDArray
 
@@ -78,30 +85,11 @@ def match_features(first: Features, second: Features) -> NDArray[np.intp]:
 
 UNKNOWN = Motion()
 _TOLERANCE = 0.00225  # of the image's width: how far a match may lie off its epipolar line
-# The estimators of OpenCV expect pixels, and fail on units of the focal length.
-_PIXELS = 300.0
-_CAMERA = np.diag([_PIXELS, _PIXELS, 1.0])  # (3, 3)
 _MIN_SUPPORT = 20  # matches; so many do not agree by chance
 _MIN_SHARE = 0.6  # of all matches must agree
 _STILL_SHARE = 0.8  # the same for 'no motion': a far background alone must not pass for it
-# A translation is real where it explains more than this share of what a pure rotation leaves, and
-# this many matches more: some mismatches always fit a general motion.
-_TRANSLATION_SHARE = 0.4
-_TRANSLATION_LEAD = 10.0
-_MIN_LEAD = 5.0  # matches more than a different motion explains, or the motion is ambiguous
-_RIVAL_ANGLE_RAD = math.radians(25.0)  # between directions that are different
-_ROTATION_STEPS = 6
 _PINHOLE_LEAD = 1.1  # by which a pinhole has to explain more than the lens that is stated
 _STILL_RAD = math.radians(1.0)  # smaller rotations are none
-
-
-@dataclass(frozen=True)
-class RelativePose:
-    """How the second view lies to the first."""
-
-    rotation: NDArray[np.float64]  # (3, 3)
-    translation: NDArray[np.float64]  # (3,), unit length or zero
-    support: float = 0.0  # matches that agree, each weighted 0..1 by how well
 
 
 def motion_from_poses(earlier: Pose, later: Pose) -> Motion:
@@ -113,6 +101,42 @@ def motion_from_poses(earlier: Pose, later: Pose) -> Motion:
     rotation, translation = relative_motion(earlier, later)
     x, y, z = (float(value) for value in translation)
     return Motion(MotionSource.ODOMETRY, *yaw_pitch_roll(rotation), (x, y, z), is_metric=True)
+
+
+def known_motion(
+    earlier: Keyframe, later: Keyframe, *, use_odometry: bool = True
+) -> Motion | None:
+    """Motion that keyframes bring along: by their poses, else as it was followed.
+
+    Returns:
+        The motion. None: a pose is missing or in another frame, and the camera was not followed
+        between these two, or only with an assumed field of view.
+
+    Raises:
+        ValueError: A pose has no orientation.
+    """
+    a, b = earlier.pose, later.pose
+    if use_odometry and a and b and a.frame_id == b.frame_id:
+        return motion_from_poses(a, b)
+    if not later.intrinsics:
+        return None
+    return followed_motion(earlier, later, use_odometry=use_odometry)
+
+
+def followed_motion(
+    earlier: Keyframe, later: Keyframe, *, use_odometry: bool = True
+) -> Motion | None:
+    """Motion as it was followed from image to image; None: not between these two keyframes.
+
+    Without odometry, the length that odometry gave is left out, and its direction stays.
+    """
+    is_next = later.reference_id == earlier.id and later.id != earlier.id
+    motion = later.motion if is_next else None
+    if motion is None or use_odometry or motion.scale is not ScaleSource.ODOMETRY:
+        return motion
+    length = math.hypot(*motion.translation)
+    x, y, z = (value / length if length > 0 else 0.0 for value in motion.translation)
+    return replace(motion, translation=(x, y, z), is_metric=False, scale=ScaleSource.UNKNOWN)
 
 
 def motion_from_views(
@@ -164,49 +188,6 @@ def _turn_of_a_pinhole(
     return pinhole
 
 
-def relative_pose(
-    first: NDArray[np.float64], second: NDArray[np.float64], tolerance: float
-) -> RelativePose | None:
-    """Estimate how two views lie to each other; None: no model, or more than one, explains them.
-
-    Args:
-        first: Matched points in the first view, in units of the focal length. Shape (N, 2).
-        second: The same points in the second view. Shape (N, 2).
-        tolerance: How far a match may lie off its epipolar line, in the same units.
-    """
-    still, general = _models(first, second, tolerance)
-    if not general:
-        return still
-    best = general[0]
-    if still:
-        least_lead = max(_TRANSLATION_LEAD, _TRANSLATION_SHARE * (len(first) - still.support))
-        if best.support < still.support + least_lead:
-            return still
-    limit = best.support - _MIN_LEAD
-    if any(pose.support > limit and _differ(pose, best) for pose in general[1:]):
-        return None
-    return best
-
-
-def explained_in_general(
-    first: NDArray[np.float64], second: NDArray[np.float64], tolerance: float
-) -> float:
-    """Matches that the best motion with a translation explains, as in `relative_pose`."""
-    _, general = _models(first, second, tolerance)
-    return general[0].support if general else 0.0
-
-
-def explained_by_rotation(
-    first: NDArray[np.float64], second: NDArray[np.float64], tolerance: float
-) -> float:
-    """Matches that the best pure rotation explains, as in `relative_pose`."""
-    homography = _homography(first, second, tolerance)
-    if homography is None:
-        return 0.0
-    start = _nearest_rotation(homography)
-    return _pure_rotation(start, _rays(first), _rays(second), tolerance).support
-
-
 def prepared(
     earlier: Features, later: Features, pairs: NDArray[np.intp], intrinsics: Intrinsics
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
@@ -216,136 +197,10 @@ def prepared(
     return first, second, _TOLERANCE * intrinsics.width / intrinsics.fx
 
 
-def _models(
-    first: NDArray[np.float64], second: NDArray[np.float64], tolerance: float
-) -> tuple[RelativePose | None, list[RelativePose]]:
-    """The best pure rotation, and the general motions, best first."""
-    x1, x2 = _rays(first), _rays(second)
-    homography = _homography(first, second, tolerance)
-    candidates = _general_candidates(first, second, homography, tolerance)
-    general = [_score(pose, x1, x2, tolerance) for pose in candidates]
-    general.sort(key=lambda pose: -pose.support)
-    starts = [pose.rotation for pose in general[:1]]
-    if homography is not None:
-        starts.append(_nearest_rotation(homography))
-    rotations = [_pure_rotation(start, x1, x2, tolerance) for start in starts]
-    return max(rotations, key=lambda pose: pose.support, default=None), general
-
-
-def _rays(points: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.column_stack([points, np.ones(len(points))])  # (N, 3)
-
-
-def _homography(
-    first: NDArray[np.float64], second: NDArray[np.float64], tolerance: float
-) -> NDArray[np.float64] | None:
-    homography, _ = cv2.findHomography(
-        first * _PIXELS, second * _PIXELS, cv2.USAC_MAGSAC, tolerance * _PIXELS
-    )
-    if homography is None or not np.all(np.isfinite(homography)):
-        return None
-    return np.asarray(np.linalg.inv(_CAMERA) @ homography @ _CAMERA, np.float64)
-
-
-def _nearest_rotation(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The rotation nearest to a matrix of any scale. Shape (3, 3)."""
-    u, _, vt = np.linalg.svd(matrix * np.sign(np.linalg.det(matrix)))
-    return np.asarray(u @ vt)
-
-
-def _pure_rotation(
-    start: NDArray[np.float64],
-    x1: NDArray[np.float64],
-    x2: NDArray[np.float64],
-    tolerance: float,
-) -> RelativePose:
-    """The rotation that explains most, from a first guess (reweighted least squares)."""
-    d1, d2 = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (x1, x2))
-    rotation, support = start, 0.0
-    for _ in range(_ROTATION_STEPS):
-        # Two errors, along and across, where an epipolar line leaves one: twice the tolerance.
-        weights = _weights(np.linalg.norm(d1 @ rotation.T - d2, axis=1) / (2 * tolerance))
-        support = float(weights.sum())
-        u, _, vt = np.linalg.svd((d2 * weights[:, None]).T @ d1)
-        rotation = np.asarray(u @ np.diag([1.0, 1.0, np.linalg.det(u @ vt)]) @ vt)
-    return RelativePose(rotation, np.zeros(3), support)
-
-
-def _general_candidates(
-    first: NDArray[np.float64],
-    second: NDArray[np.float64],
-    homography: NDArray[np.float64] | None,
-    tolerance: float,
-) -> list[RelativePose]:
-    """Every rotation and direction that the essential matrix or the plane allows."""
-    candidates: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []
-    essential, _ = cv2.findEssentialMat(
-        first * _PIXELS,
-        second * _PIXELS,
-        _CAMERA,
-        cv2.USAC_MAGSAC,
-        0.999,
-        tolerance * _PIXELS,
-    )
-    if essential is not None and essential.shape == (3, 3):
-        r1, r2, t = cv2.decomposeEssentialMat(essential)
-        candidates += [(np.asarray(r), np.asarray(s * t)) for r in (r1, r2) for s in (1.0, -1.0)]
-    if homography is not None:
-        _, rotations, translations, _ = cv2.decomposeHomographyMat(homography, np.eye(3))
-        motions = zip(rotations, translations, strict=True)
-        candidates += [(np.asarray(r), np.asarray(t)) for r, t in motions]
-    return [
-        RelativePose(r, t.ravel() / np.linalg.norm(t))
-        for r, t in candidates
-        if np.linalg.norm(t) > 1e-6
-    ]
-
-
-def _score(
-    pose: RelativePose, x1: NDArray[np.float64], x2: NDArray[np.float64], tolerance: float
-) -> RelativePose:
-    """The pose with the number of matches near their epipolar line and ahead of both views."""
-    tx, ty, tz = pose.translation
-    cross = np.array([[0.0, -tz, ty], [tz, 0.0, -tx], [-ty, tx, 0.0]])
-    essential = cross @ pose.rotation
-    lines2, lines1 = x1 @ essential.T, x2 @ essential  # (N, 3)
-    residual = np.abs(np.einsum('ij,ij->i', x2, lines2))
-    slopes = (lines2[:, :2] ** 2).sum(axis=1) + (lines1[:, :2] ** 2).sum(axis=1)
-    sampson = residual / (tolerance * np.sqrt(slopes))
-    weights = _weights(sampson) * _ahead(pose, x1, x2, tolerance)
-    return RelativePose(pose.rotation, pose.translation, float(weights.sum()))
-
-
-def _weights(errors: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Agreement of each match, 1 at no error and 0 from the tolerance on. Shape (N,)."""
-    return np.asarray(np.maximum(0.0, 1.0 - errors**2))
-
-
-def _ahead(
-    pose: RelativePose, x1: NDArray[np.float64], x2: NDArray[np.float64], tolerance: float
-) -> NDArray[np.bool_]:
-    """Whether each point lies ahead of both views, or too far away to tell. Shape (N,)."""
-    turned = x1 @ pose.rotation.T
-    # Midpoint method: depths d1, d2 that bring d1 R x1 + t nearest to d2 x2.
-    normal = np.cross(turned, x2)
-    squared = (normal**2).sum(axis=1)
-    d1 = np.einsum('ij,ij->i', np.cross(x2, pose.translation[None]), normal)
-    d2 = np.einsum('ij,ij->i', np.cross(turned, pose.translation[None]), normal)
-    lengths = np.linalg.norm(turned, axis=1) * np.linalg.norm(x2, axis=1)
-    is_far = np.sqrt(squared) < 2 * tolerance * lengths
-    ahead: NDArray[np.bool_] = is_far | ((d1 > 0) & (d2 > 0))
-    return ahead
-
-
 def _needed_share(pose: RelativePose) -> float:
     angle = math.acos(float(np.clip((np.trace(pose.rotation) - 1) / 2, -1.0, 1.0)))
     is_still = angle < _STILL_RAD and not pose.translation.any()
     return _STILL_SHARE if is_still else _MIN_SHARE
-
-
-def _differ(a: RelativePose, b: RelativePose) -> bool:
-    between = math.acos(float(np.clip(a.translation @ b.translation, -1.0, 1.0)))
-    return between > _RIVAL_ANGLE_RAD
 
 
 def _motion(pose: RelativePose, share: float) -> Motion:

@@ -250,7 +250,11 @@ def items_between(
         slack_rad: How far the motion may be wrong.
     """
     items = []
-    olds, news = [*earlier.objects, *earlier.unsure], [*later.objects, *later.unsure]
+    olds, news = list(earlier.objects), list(later.objects)
+    if motion.source is not MotionSource.UNKNOWN:
+        # Without a motion nothing is known of the places, and the name alone is too little.
+        olds += earlier.unsure
+        news += later.unsure
     for pair in associate(olds, news, motion, slack_rad):
         old = None if pair.earlier is None else olds[pair.earlier]
         new = None if pair.later is None else news[pair.later]

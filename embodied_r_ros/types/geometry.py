@@ -179,6 +179,23 @@ def rays_of_pixels(intrinsics: Intrinsics, pixels: NDArray[np.float64]) -> NDArr
     return np.column_stack([np.ones(len(xy)), -xy])
 
 
+def pixels_of_points(intrinsics: Intrinsics, points: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Pixels that show points in optical axes, distorted as the lens does. Shape (N, 2).
+
+    What lies behind the camera has no pixel: its row means nothing.
+
+    Args:
+        intrinsics: Of the camera, with its distortion.
+        points: In optical axes: x right, y down, z forward. Shape (N, 3).
+    """
+    if not len(points):
+        return np.zeros((0, 2))
+    d = np.array(intrinsics.distortion or (0.0,) * 5)
+    project = cv2.fisheye.projectPoints if intrinsics.is_fisheye else cv2.projectPoints
+    pixels, _ = project(points.reshape(-1, 1, 3), np.zeros(3), np.zeros(3), intrinsics.matrix(), d)
+    return np.asarray(pixels, np.float64).reshape(-1, 2)
+
+
 def direction_of_pixel(intrinsics: Intrinsics, u: float, v: float) -> tuple[float, float]:
     """Bearing and elevation [rad] of a pixel, seen from a camera without distortion."""
     x, y = (u - intrinsics.cx) / intrinsics.fx, (v - intrinsics.cy) / intrinsics.fy

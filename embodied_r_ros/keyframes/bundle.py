@@ -1,0 +1,380 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Poses and points of a few views from where the points are seen: least squares, robustly.
+
+A pose is a rotation (3, 3) and a translation (3,) that bring a point of the map into the optical
+axes of a view. Coordinates in a view are x / z and y / z, without distortion.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import math
+from typing import TYPE_CHECKING
+
+import cv2
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+_STEPS = 6
+_ENOUGH = 1e-4  # a step that changes a pose by less is the last one
+_NEAREST = 1e-3  # what lies nearer to the camera, or behind it, is in no view
+_WIDE = 4.0  # tolerances within which the first step trusts what it is given
+_WIDEST = 0.2
+_DAMPING = 1e-4
+FIXED = 1  # poses that a bundle leaves as they are
+_BUNDLE_STEPS = 2
+_LITTLE = 1e-3  # share of the cost that is not worth another step
+_SAMPLES = 60
+_MIN_VOTES = 4  # points that agree on the length of a step
+
+
+@dataclass(frozen=True)
+class ViewPose:
+    """Where a view is: brings points of the map into its optical axes."""
+
+    rotation: NDArray[np.float64]  # (3, 3)
+    translation: NDArray[np.float64]  # (3,)
+
+    def points(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Points of the map in the axes of the view. Shape (N, 3)."""
+        return np.asarray(points @ self.rotation.T + self.translation)
+
+    @property
+    def centre(self) -> NDArray[np.float64]:
+        """Place of the camera in the map. Shape (3,)."""
+        return np.asarray(-self.rotation.T @ self.translation)
+
+    def after(self, earlier: ViewPose) -> ViewPose:
+        """This view in the optical axes of an earlier one."""
+        rotation = self.rotation @ earlier.rotation.T
+        return ViewPose(rotation, self.translation - rotation @ earlier.translation)
+
+    def then(self, later: ViewPose) -> ViewPose:
+        """A view in the map that is given in the optical axes of this one; undoes `after`."""
+        return ViewPose(
+            later.rotation @ self.rotation, later.rotation @ self.translation + later.translation
+        )
+
+
+def robust_weights(squares: NDArray[np.float64], tolerance: float) -> NDArray[np.float64]:
+    """Weights 0..1 by squared errors: Geman and McClure's, which lets outliers go."""
+    return np.asarray(1.0 / (1.0 + squares / tolerance**2) ** 2)
+
+
+def _first_scale(off: NDArray[np.float64], tolerance: float) -> float:
+    """How far things may be off a first guess, which may be a bad one."""
+    return min(_WIDEST, max(_WIDE * tolerance, float(np.median(off)) if len(off) else 0.0))
+
+
+def refined_pose(
+    start: ViewPose,
+    points: NDArray[np.float64],
+    places: NDArray[np.float64],
+    tolerance: float,
+) -> tuple[ViewPose, NDArray[np.float64]]:
+    """The pose that explains best where known points are seen, from a first guess.
+
+    Args:
+        start: The guess.
+        points: Points of the map. Shape (N, 3).
+        places: Where the view shows them. Shape (N, 2).
+        tolerance: How far a point may be seen from where it belongs.
+
+    Returns:
+        The pose, and how far each point is off. Shape (N,).
+    """
+    pose = start
+    scale = _first_scale(offsets(start, points, places), tolerance)
+    for _ in range(_STEPS):
+        residuals, jacobian = _linearised(pose.points(points), places)
+        w = robust_weights((residuals**2).sum(axis=1), scale)
+        j = jacobian.reshape(-1, 6)
+        step = _solved((j * np.repeat(w, 2)[:, None]).T @ j, -(w[:, None] * residuals).ravel() @ j)
+        pose = _moved(pose, step)
+        if scale == tolerance and np.abs(step).max() < _ENOUGH:
+            break
+        scale = max(tolerance, scale / 2)
+    return pose, offsets(pose, points, places)
+
+
+def offsets(
+    pose: ViewPose, points: NDArray[np.float64], places: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """How far points (N, 3) are seen from where a view shows them, at (N, 2). Shape (N,)."""
+    seen = pose.points(points)
+    off = seen[:, :2] / np.maximum(seen[:, 2:], _NEAREST) - places
+    return np.asarray(np.hypot(off[:, 0], off[:, 1]))
+
+
+def sampled_pose(
+    points: NDArray[np.float64], places: NDArray[np.float64], tolerance: float
+) -> ViewPose | None:
+    """The pose on which most known points (N, 3) and their places (N, 2) agree, by RANSAC."""
+    is_solved, turn, shift, _ = cv2.solvePnPRansac(
+        points,
+        places,
+        np.eye(3),
+        None,
+        iterationsCount=_SAMPLES,
+        reprojectionError=tolerance,
+        flags=cv2.SOLVEPNP_EPNP,
+    )
+    if not is_solved or not np.isfinite(shift).all():
+        return None
+    return ViewPose(rotation_of(turn.ravel()), np.asarray(shift, np.float64).ravel())
+
+
+def length_of_step(
+    rotation: NDArray[np.float64],
+    direction: NDArray[np.float64],
+    points: NDArray[np.float64],
+    places: NDArray[np.float64],
+    tolerance: float,
+) -> float | None:
+    """Length of a step whose rotation (3, 3) and direction (3,) are known.
+
+    Args:
+        rotation: From the axes of the first view to those of the second.
+        direction: Of the shift that belongs to it, unit length.
+        points: In the axes of the first view. Shape (N, 3).
+        places: Where the second view shows them. Shape (N, 2).
+        tolerance: How far a point may be seen from where it belongs.
+
+    Returns:
+        The length; None: too few points agree on one.
+    """
+    ahead = np.column_stack([places, np.ones(len(places))])
+    turned = points @ rotation.T
+    # The ray meets turned + length * direction: both cross products are opposite.
+    across = _cross(ahead, direction)
+    squares = (across**2).sum(axis=1)
+    lengths = -(across * _cross(ahead, turned)).sum(axis=1) / np.maximum(squares, 1e-12)
+    lengths = lengths[(squares > 1e-6) & np.isfinite(lengths)]
+    best, votes = None, _MIN_VOTES - 1
+    for length in lengths[lengths > 0]:
+        seen = turned + length * direction
+        off = np.hypot(*(seen[:, :2] / np.maximum(seen[:, 2:], _NEAREST) - places).T)
+        count = int((off < 3 * tolerance).sum())
+        if count > votes:
+            best, votes = float(length), count
+    return best
+
+
+@dataclass(frozen=True)
+class Sightings:
+    """Where K views show M points."""
+
+    places: NDArray[np.float64]  # (K, M, 2)
+    is_seen: NDArray[np.bool_]  # (K, M)
+
+
+def refine_together(
+    poses: Sequence[ViewPose],
+    points: NDArray[np.float64],
+    sightings: Sightings,
+    tolerance: float,
+) -> tuple[list[ViewPose], NDArray[np.float64], NDArray[np.float64]]:
+    """Move poses and points together to where they explain best what is seen: a bundle.
+
+    Levenberg and Marquardt's method; points are eliminated first (Schur's complement).
+
+    Args:
+        poses: Of K views. The first `FIXED` ones stay, which holds place and scale.
+        points: Of the map. Shape (M, 3).
+        sightings: Where each view shows each point.
+        tolerance: How far a point may be seen from where it belongs.
+
+    Returns:
+        The poses, the points (M, 3), and how far each is off, 0 where it is not seen (K, M).
+    """
+    damping, poses = _DAMPING, list(poses)
+    current = _terms(poses, points, sightings, tolerance)
+    for _ in range(_BUNDLE_STEPS):
+        steps, shifts = _bundle_step(current, damping)
+        moved = [*poses[:FIXED], *map(_moved, poses[FIXED:], steps)]
+        trial = _terms(moved, points + shifts, sightings, tolerance)
+        if trial.cost > current.cost:
+            damping *= 8
+            continue
+        is_done = current.cost - trial.cost < _LITTLE * current.cost
+        poses, points, current, damping = moved, points + shifts, trial, damping / 4
+        if is_done:
+            break
+    return poses, points, current.off
+
+
+@dataclass(frozen=True)
+class _Terms:
+    """What a bundle minimises: residuals and derivatives, times the roots of their weights."""
+
+    cost: float
+    off: NDArray[np.float64]  # (K, M)
+    residuals: NDArray[np.float64]  # (K, M, 2)
+    by_pose: NDArray[np.float64]  # (K, M, 2, 6)
+    by_point: NDArray[np.float64]  # (K, M, 2, 3)
+
+
+def _terms(
+    poses: list[ViewPose],
+    points: NDArray[np.float64],
+    sightings: Sightings,
+    tolerance: float,
+) -> _Terms:
+    rotations = np.stack([pose.rotation for pose in poses])
+    shifts = np.stack([pose.translation for pose in poses])
+    seen = points @ rotations.transpose(0, 2, 1) + shifts[:, None]  # (K, M, 3)
+    residuals, by_pose = _linearised(seen, sightings.places)
+    squares = (residuals**2).sum(axis=-1) * sightings.is_seen
+    roots = (np.sqrt(robust_weights(squares, tolerance)) * sightings.is_seen)[..., None]
+    by_pose *= roots[..., None]
+    by_point = (by_pose[..., 3:].reshape(len(poses), -1, 3) @ rotations).reshape(
+        *by_pose.shape[:-1], 3
+    )
+    cost = float((squares / (1.0 + squares / tolerance**2)).sum())
+    return _Terms(cost, np.sqrt(squares), residuals * roots, by_pose, by_point)
+
+
+def _bundle_step(terms: _Terms, damping: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Steps of the poses that may move (K - FIXED, 6), and of the points (M, 3)."""
+    count, many = len(terms.off) - FIXED, terms.off.shape[1]
+    jx = terms.by_point.transpose(1, 0, 2, 3).reshape(many, -1, 3)  # (M, 2 K, 3)
+    r = terms.residuals.transpose(1, 0, 2).reshape(many, -1, 1)
+    h_points = jx.transpose(0, 2, 1) @ jx
+    g_points = -(jx.transpose(0, 2, 1) @ r)[..., 0]
+    diagonal = np.einsum('mii->mi', h_points)  # a view of it
+    diagonal += damping * diagonal + 1e-9
+    inverse = np.linalg.inv(h_points)
+    jp, jq = terms.by_pose[FIXED:], terms.by_point[FIXED:]
+    flat = jp.reshape(count, -1, 6)
+    h_poses = flat.transpose(0, 2, 1) @ flat
+    g_poses = -(flat.transpose(0, 2, 1) @ terms.residuals[FIXED:].reshape(count, -1, 1))
+    cross = (
+        jp[:, :, 0, :, None] * jq[:, :, 0, None] + jp[:, :, 1, :, None] * jq[:, :, 1, None]
+    )  # (K', M, 6, 3)
+    cross = cross.transpose(1, 0, 2, 3).reshape(many, 6 * count, 3)
+    half = cross @ inverse
+    flat_half = half.transpose(1, 0, 2).reshape(6 * count, -1)
+    flat_cross = cross.transpose(1, 0, 2).reshape(6 * count, -1)
+    system = -flat_half @ flat_cross.T
+    for index, block in enumerate(h_poses):
+        part = slice(6 * index, 6 * index + 6)
+        system[part, part] += block + damping * np.diag(np.diag(block))
+    steps = _solved(system, g_poses.ravel() - flat_half @ g_points.ravel())
+    shifts = (inverse @ (g_points - (steps @ flat_cross).reshape(many, 3))[..., None])[..., 0]
+    return steps.reshape(count, 6), shifts
+
+
+def _linearised(
+    seen: NDArray[np.float64], places: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Residuals (..., 2) of points in the axes of a view, and their derivatives (..., 2, 6).
+
+    Those are by a turn (first three) and a shift (last three) of the point in these axes.
+    """
+    inverse = 1.0 / np.maximum(seen[..., 2], _NEAREST)
+    uv = seen[..., :2] * inverse[..., None]
+    u, v = uv[..., 0], uv[..., 1]
+    jacobian = np.zeros((*u.shape, 2, 6))
+    jacobian[..., 1, 1] = u * v
+    jacobian[..., 0, 0] = -jacobian[..., 1, 1]
+    jacobian[..., 0, 1] = 1.0 + u * u
+    jacobian[..., 0, 2] = -v
+    jacobian[..., 1, 0] = -1.0 - v * v
+    jacobian[..., 1, 2] = u
+    jacobian[..., 0, 3] = jacobian[..., 1, 4] = inverse
+    jacobian[..., 5] = -uv * inverse[..., None]
+    return uv - places, jacobian
+
+
+def _moved(pose: ViewPose, step: NDArray[np.float64]) -> ViewPose:
+    """A pose after a small turn and shift in the axes of its view. Shape of the step (6,)."""
+    turn = rotation_of(step[:3])
+    return ViewPose(turn @ pose.rotation, turn @ pose.translation + step[3:])
+
+
+def rotation_of(vector: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Rotation matrix of a rotation vector [rad]. Shapes (3,) -> (3, 3)."""
+    return np.asarray(cv2.Rodrigues(np.asarray(vector, np.float64))[0])
+
+
+def vector_of(rotation: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Rotation vector [rad] of a rotation matrix, the inverse of `rotation_of`. Shape (3,)."""
+    return np.asarray(cv2.Rodrigues(rotation)[0]).ravel()
+
+
+def angle_of(rotation: NDArray[np.float64]) -> float:
+    """Angle of a rotation [rad]."""
+    return math.acos(float(np.clip((np.trace(rotation) - 1.0) / 2.0, -1.0, 1.0)))
+
+
+def _solved(matrix: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Solution of a linear system; what it leaves open stays near zero."""
+    trace = max(float(np.trace(matrix)) / len(matrix), 1e-12)
+    return np.asarray(np.linalg.solve(matrix + 1e-9 * trace * np.eye(len(matrix)), right))
+
+
+def triangulated(
+    first: tuple[NDArray[np.float64], NDArray[np.float64]],
+    second: tuple[NDArray[np.float64], NDArray[np.float64]],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Points of the map by the rays of two views that show them: the middle between both.
+
+    Args:
+        first: Where each ray begins, and its direction, unit length, both (N, 3) or (3,).
+        second: The same in the second view.
+
+    Returns:
+        The points (N, 3), and the angle between the rays of each [rad]; 0 where they meet behind a
+        view or nowhere. Shape (N,).
+    """
+    (start1, rays1), (start2, rays2) = first, second
+    between = start2 - start1
+    normal = _cross(rays1, rays2)
+    squared = np.maximum((normal**2).sum(axis=1), 1e-18)
+    depth1 = (_cross(between, rays2) * normal).sum(axis=1) / squared
+    depth2 = (_cross(between, rays1) * normal).sum(axis=1) / squared
+    points = 0.5 * (start1 + depth1[:, None] * rays1 + start2 + depth2[:, None] * rays2)
+    angle = np.arctan2(np.sqrt(squared), (rays1 * rays2).sum(axis=1))
+    return points, np.where((depth1 > 0) & (depth2 > 0), angle, 0.0)
+
+
+def _cross(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Cross products; that of NumPy is slow for few vectors. Shapes (..., 3)."""
+    ax, ay, az = a[..., 0], a[..., 1], a[..., 2]
+    bx, by, bz = b[..., 0], b[..., 1], b[..., 2]
+    return np.stack([ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx], axis=-1)
+
+
+def rays(places: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Unit vectors in optical axes towards places (N, 2). Shape (N, 3)."""
+    ahead = np.column_stack([places, np.ones(len(places))])
+    return np.asarray(ahead / np.linalg.norm(ahead, axis=1, keepdims=True))
+
+
+def turn_between(
+    first: NDArray[np.float64],
+    second: NDArray[np.float64],
+    start: NDArray[np.float64],
+    tolerance: float,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The rotation that explains best how places moved, from a first guess.
+
+    Returns:
+        The rotation (3, 3) from the first view's axes to the second's, and how far each place is
+        off [rad]. Shape (N,).
+    """
+    rays1, rays2 = rays(first), rays(second)
+    rotation = start
+    scale = _first_scale(np.linalg.norm(rays1 @ rotation.T - rays2, axis=1), tolerance)
+    for _ in range(_STEPS):
+        off = ((rays1 @ rotation.T - rays2) ** 2).sum(axis=1)
+        w = robust_weights(off, scale)
+        u, _, vt = np.linalg.svd((rays2 * w[:, None]).T @ rays1)
+        rotation = u @ np.diag([1.0, 1.0, np.linalg.det(u @ vt)]) @ vt
+        scale = max(tolerance, scale / 2)
+    off = ((rays1 @ rotation.T - rays2) ** 2).sum(axis=1)
+    return np.asarray(rotation), np.asarray(np.sqrt(off))
