@@ -75,7 +75,8 @@ class Placement:
 
 def cabinet_scene(folder: Path) -> Scene:
     """The cabinet with the boxes of its detector."""
-    shots, boxes = [], []
+    shots: list[RealShot] = []
+    boxes: list[list[Detection]] = []
     for shot in read_sequence(folder):
         file = folder / 'boxes' / f'{shot.index:04}_yolo2_0.15.txt'
         rows = np.array([line.split() for line in file.read_text().splitlines()], np.float64)

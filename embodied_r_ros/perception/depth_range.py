@@ -6,11 +6,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from embodied_r_ros.common.errors import ImageError
 from embodied_r_ros.types.geometry import rays_of_pixels
 import numpy as np
 
 if TYPE_CHECKING:
     from embodied_r_ros.types.deltas import Box
+    from embodied_r_ros.types.depth import PackedDepth
     from embodied_r_ros.types.geometry import Intrinsics
     from numpy.typing import NDArray
 
@@ -26,6 +28,20 @@ _SIDE_PX = 96  # a larger box is looked at in steps
 # that of a cube, 0.5, and that of a picture on a wall.
 _TO_MIDDLE = 0.25
 _DEEPEST_M = 1.0  # nothing is taken to be deeper
+
+
+def depth_of(packed: PackedDepth | None) -> NDArray[np.float32] | None:
+    """Depth of a keyframe [m], (h, w), read-only; None: there is none, or it is damaged.
+
+    A damaged one costs the distances that it would have given, and nothing else.
+    """
+    try:
+        depth = packed.unpack() if packed else None
+    except ImageError:
+        return None
+    if depth is not None:
+        depth.setflags(write=False)
+    return depth
 
 
 def distance_in_box(depth: NDArray[np.float32], box: Box, intrinsics: Intrinsics | None) -> float:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import cv2
 from embodied_r_ros.perception.coloured_objects import find_objects
+from embodied_r_ros.perception.depth_range import depth_of
 from embodied_r_ros.perception.fusion import fused_objects, overlap_of
 from embodied_r_ros.perception.items import floor_below, items_between, items_in_view, ItemView
 from embodied_r_ros.types.deltas import ItemStatus, MotionSource
@@ -91,7 +92,12 @@ class Picture:
             intrinsics.scaled(width, height),
             keyframe.intrinsics is not None,
             tuple(find_objects(image, intrinsics, orientation)),
-            ItemView((), floor_below(pose, 0.0)),
+            ItemView(
+                (),
+                floor_below(pose, 0.0),
+                depth=depth_of(keyframe.depth),
+                intrinsics=intrinsics,
+            ),
         )
 
     def thing(self, item: Item, box: Box | None, convention: str) -> ColouredObject | None:

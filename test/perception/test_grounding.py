@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from dataclasses import replace
 import json
 import logging
 import math
@@ -19,14 +20,15 @@ from embodied_r_ros.perception.grounding import (
     judge_golden,
 )
 from embodied_r_ros.perception.vlm import BOX_PROMPT_VERSION, VlmConfig, VlmPerceiver
-from embodied_r_ros.types.deltas import Box, DeltaKind, ItemStatus
+from embodied_r_ros.types.deltas import Box, DeltaKind, ItemStatus, ScaleSource
+from embodied_r_ros.types.depth import pack_depth
 from embodied_r_ros.types.images import decode_image
 import numpy as np
 import pytest
 
 from test.chat_server import ChatServer, RecordedRequest, Script
 from test.perception.test_detector_perceiver import box_of, CHAIR, CUP, EYE, keyframe
-from test.raycast_room import CAMERA, pose_at
+from test.raycast_room import CAMERA, pose_at, Room
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -114,6 +116,22 @@ def test_a_box_gives_direction_size_and_distance(convention: str, pixels_per_ima
     if convention == 'pixels':
         height, width = decode_image(request.images[0]).shape[:2]
         assert (width % 28, height % 28) == (0, 0)
+
+
+def test_depth_places_what_a_model_names_and_says_so() -> None:
+    """Without a pose, so that neither two views nor the floor could."""
+
+    def items(size: tuple[int, int]) -> list[dict[str, Any]]:
+        box = written(share_of(CHAIR, EYE), 'unit', size)
+        return [{'label': 'grey chair', **WORDS, 'box': box}]
+
+    metres = Room(0, contrast=0.6).depth(EYE, (CHAIR,))
+    frame = replace(keyframe(1, EYE, CHAIR), pose=None, depth=pack_depth(metres))
+    delta, _ = perceive(model('unit', items), frame, convention='unit')
+    [item] = delta.items
+    true_m = math.dist(CHAIR.centre, EYE.position)
+    assert item.distance_m == pytest.approx(true_m, rel=0.08)
+    assert item.scale is ScaleSource.DEPTH
 
 
 def pair(
