@@ -22,6 +22,7 @@ _LEAST_KNOWN = 0.05  # share of a box whose depth must be known
 _LEAST_PIXELS = 8
 _LEAST_PEAK = 0.5  # a thing fills at least this share of what the fullest depth does
 _FOOT = 0.25  # share of its peak at which a thing ends, nearer and farther
+_OUTERMOST = 0.05  # share of a thing's pixels at either end of its depth that do not count
 _WIDTH = 0.3  # standard deviation of a pixel's weight, of the box's sides: middles count most
 _SIDE_PX = 96  # a larger box is looked at in steps
 # From the side that is seen to the middle, as a share of the smaller of width and height: between
@@ -72,7 +73,7 @@ def distance_in_box(depth: NDArray[np.float32], box: Box, intrinsics: Intrinsics
 
 
 def depth_in_box(depth: NDArray[np.float32], box: Box) -> float:
-    """Depth of the side that is seen of the thing in a box [m]; NaN: not known.
+    """Depth of the middle of what is seen of the thing in a box [m]; NaN: not known.
 
     Args:
         depth: Depth along the optical axis [m]; 0 or not finite: unknown. Shape (h, w).
@@ -100,7 +101,7 @@ def _weights(count: int) -> NDArray[np.float64]:
 
 
 def _nearest_of_the_full(depths: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
-    """Median of the nearest peak of depths that is nearly as high as the highest one."""
+    """Middle of the nearest peak of depths that is nearly as high as the highest one."""
     bins = np.floor(np.log(depths) / _STEP).astype(np.int64)
     first = int(bins.min())
     bins -= first
@@ -116,10 +117,15 @@ def _nearest_of_the_full(depths: NDArray[np.float64], weights: NDArray[np.float6
     while high + 1 < len(smooth) and smooth[high + 1] >= _FOOT * smooth[peak]:
         high += 1
     of_thing = (bins >= low) & (bins <= high)
-    return _median(depths[of_thing], weights[of_thing])
+    return _middle(depths[of_thing], weights[of_thing])
 
 
-def _median(values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
+def _middle(values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
+    """Half-way between the near and the far end of values, without the outermost ones.
+
+    The sides of a thing that lead away from the camera cover fewer pixels than they are deep.
+    """
     order = np.argsort(values)
     total = np.cumsum(weights[order])
-    return float(values[order][np.searchsorted(total, total[-1] / 2)])
+    ends = np.searchsorted(total, total[-1] * np.array([_OUTERMOST, 1 - _OUTERMOST]))
+    return float(values[order][ends].mean())
