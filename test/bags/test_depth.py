@@ -16,7 +16,7 @@ from embodied_r_ros.bags.depth import (
     NO_DEPTH,
 )
 from embodied_r_ros.bags.message_types import BagMessageFactory
-from embodied_r_ros.bags.sources import as_bag, DepthSource, open_source
+from embodied_r_ros.bags.sources import as_bag, DepthSource, open_source, playable
 from embodied_r_ros.common.errors import ImageError, SourceError, UnsupportedImageError
 from embodied_r_ros.types.images import StampedImage
 import numpy as np
@@ -24,6 +24,7 @@ import pytest
 
 from test.bags.recordings import (
     camera_info,
+    COMPRESSED,
     compressed,
     COUNT,
     IMAGE,
@@ -386,3 +387,25 @@ def test_what_is_no_depth_beside_a_folder_is_left_out(
     (depth / '002.png').unlink()
     assert told(folder, FIFTH) == [None] * 3
     assert '2 depth images are left out; the first: 000.png: a PNG of uint8' in caplog.text
+
+
+def test_a_recording_is_played_with_its_depth(folder: Path, tmp_path: Path) -> None:
+    plain = playable(write_bag(tmp_path / 'a', turning()), tmp_path / 'x')
+    assert plain.depth == ''
+    shown = playable(write_bag(tmp_path / 'b', turning() + depths()), tmp_path / 'x')
+    assert (shown.depth, shown.depth_transport) == (DEPTH, 'raw')
+    assert DEPTH in shown.topics()
+    packed = [
+        (f'{DEPTH}/compressedDepth', COMPRESSED, ns, packed_depth(ns, index))
+        for index, ns in enumerate(times())
+    ]
+    shown = playable(write_bag(tmp_path / 'c', turning() + packed), tmp_path / 'x')
+    assert (shown.depth, shown.depth_transport) == (DEPTH, 'compressedDepth')
+    assert f'{DEPTH}/compressedDepth' in shown.topics()
+    assert told(tmp_path / 'c') == WALL
+    of_folder = playable(folder, tmp_path / 'y')
+    assert '/depth' in of_folder.topics()
+
+
+def packed_depth(stamp_ns: int, index: int) -> Any:
+    return compressed(stamp_ns, transported(png(flat(index))), '16UC1; compressedDepth png')
