@@ -345,6 +345,34 @@ def test_a_stream_keeps_few_depth_images() -> None:
     assert stream.pick(T0_NS) is not None
 
 
+def test_images_between_two_slow_depth_images_are_not_waited_for() -> None:
+    stream = DepthStream('/depth')
+    for index in range(4):  # 15 Hz
+        stream.take(image(T0_NS + index * 66 * MS, flat(index), '16UC1'))
+    newest_ns = T0_NS + 3 * 66 * MS
+    assert stream.reaches(newest_ns)
+    assert stream.reaches(newest_ns + 33 * MS)  # the next one is 33 ms later than that
+    assert not stream.reaches(newest_ns + 66 * MS)
+
+
+@pytest.mark.parametrize('name', ['confidence/confidence_map', 'disparity/image', 'normals'])
+def test_what_lies_beside_depth_is_none(tmp_path: Path, name: str) -> None:
+    other = [
+        (f'/cam/{name}', IMAGE, ns, image(ns, np.full((240, 320), 50.0, np.float32), '32FC1'))
+        for ns in times()
+    ]
+    assert told(write_bag(tmp_path / 'a', turning() + other)) == [None] * COUNT
+    assert told(write_bag(tmp_path / 'b', turning() + other + depths('/cam/z/image'))) == WALL
+
+
+def test_depth_by_its_name_is_found_in_encodings_of_brightness(tmp_path: Path) -> None:
+    named = [
+        ('/cam/depth/image', IMAGE, ns, image(ns, flat(index), 'mono16'))
+        for index, ns in enumerate(times())
+    ]
+    assert told(write_bag(tmp_path / 'bag', turning() + named)) == WALL
+
+
 def test_stamps_that_are_left_out_are_those_of_receipt() -> None:
     stream = DepthStream('/depth')
     stream.take(image(0, flat(0), '16UC1'), T0_NS)
