@@ -22,6 +22,7 @@ from embodied_r_ros.types.geometry import (
     Intrinsics,
     rays_of_pixels,
     relative_motion,
+    rotation_from_ypr,
     yaw_pitch_roll,
 )
 from embodied_r_ros.types.images import shrink
@@ -84,6 +85,7 @@ def match_features(first: Features, second: Features) -> NDArray[np.intp]:
 
 
 UNKNOWN = Motion()
+_ONE_WAY_RAD = math.radians(40.0)  # between directions that are put together
 _TOLERANCE = 0.00225  # of the image's width: how far a match may lie off its epipolar line
 _MIN_SUPPORT = 20  # matches; so many do not agree by chance
 _MIN_SHARE = 0.6  # of all matches must agree
@@ -137,6 +139,43 @@ def followed_motion(
     length = math.hypot(*motion.translation)
     x, y, z = (value / length if length > 0 else 0.0 for value in motion.translation)
     return replace(motion, translation=(x, y, z), is_metric=False, scale=ScaleSource.UNKNOWN)
+
+
+def composed_motion(first: Motion | None, second: Motion | None) -> Motion | None:
+    """One motion after the other, of keyframes that were passed over.
+
+    Without metres, directions are put together where they agree: from keyframe to keyframe, the
+    ways are of about one length.
+
+    Returns:
+        The motion. None: one of both is not known, or ways without metres disagree.
+    """
+    if first is None or second is None:
+        return None
+    turns = [rotation_from_ypr(m.yaw_rad, m.pitch_rad, m.roll_rad) for m in (first, second)]
+    ways = [np.array(first.translation), turns[0] @ np.array(second.translation)]
+    way = np.asarray(ways[0] + ways[1])
+    is_metric = first.is_metric and second.is_metric
+    if not is_metric:
+        lengths = [float(np.linalg.norm(each)) for each in ways]
+        units = [each / length for each, length in zip(ways, lengths, strict=True) if length > 0]
+        if len(units) == len(ways) and math.acos(_cosine(*units)) > _ONE_WAY_RAD:
+            return None
+        way = np.sum(units, axis=0) if units else np.zeros(3)
+        way = way / max(float(np.linalg.norm(way)), 1e-9)
+    x, y, z = (float(value) for value in way)
+    return Motion(
+        second.source,
+        *yaw_pitch_roll(turns[0] @ turns[1]),
+        (x, y, z),
+        is_metric,
+        min(first.confidence, second.confidence),
+        second.scale if is_metric else ScaleSource.UNKNOWN,
+    )
+
+
+def _cosine(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
+    return float(np.clip(a @ b, -1.0, 1.0))
 
 
 def motion_from_views(
