@@ -47,6 +47,7 @@ _TOLERANCE_PX = 0.8
 _MIN_TRACKS = 10  # with fewer, the camera is lost
 _FULL = 120  # tracks; with fewer, corners are sought in each view that is kept
 _DOUBTED = 0.45  # share of tracks that survive, below which the guess is taken to be wrong
+_FEW_KNOWN = 50  # points; with fewer, more are placed in every image
 _NEW_VIEW = 0.05  # of the width: a view is kept when tracks moved so far
 _WIDEST = 2.5  # places farther from the axis, in focal lengths, are of no use
 _AGREES, _GONE = 3.0, 6.0  # tolerances within which a track agrees, and from which it is dropped
@@ -107,11 +108,12 @@ class MotionTracker:
         if not self._follow(before, step) or not self._locate(previous, step):
             return False
         self._step, self._step_ns = track_map.pose.after(previous.pose), since_ns
-        if track_map.has_points:
-            track_map.grow(previous)
-        else:
+        is_new = track_map.is_new_view(_NEW_VIEW * self._camera.width / self._camera.fx)
+        if not track_map.has_points:
             track_map.begin(previous)
-        if track_map.is_new_view(_NEW_VIEW * self._camera.width / self._camera.fx):
+        elif is_new or track_map.known_count() < _FEW_KNOWN:
+            track_map.grow(previous)
+        if is_new:
             self._keep_view(image)
         return bool(np.isfinite(track_map.pose.translation).all())
 
