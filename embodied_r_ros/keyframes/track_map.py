@@ -42,8 +42,9 @@ _CLEAR = 3.0  # tolerances by which a rotation has to fail before a translation 
 _FITS, _FAILS = 2.5, 5.0  # tolerances within which a point fits, and from which it does not
 _MIN_SUPPORT_SHARE = 0.25  # of the tracks have to agree on a translation
 _STEP_TOLERANCE = 1.25  # of the map's, between two views alone
-# Of the tracks that a turn leaves: a step is told from a turn by this share.
-_STEP_SHARE = 0.2
+# Of the tracks that a turn leaves, a step has to explain this share: where a turn explains hardly
+# any, and where it explains most, so that something that moves by itself may be the rest.
+_STEP_SHARE, _BEGIN_SHARE = 0.2, 0.5
 _MAX_BUNDLED = 100  # points that are refined at a time
 _MIN_MEASURED = 12  # depths that give the map its scale
 
@@ -143,7 +144,7 @@ class TrackMap:
             _, off = turn_between(first, second, guess, self.tolerance)
             if np.percentile(off, 75) < _CLEAR * self.tolerance:
                 continue
-            step = self._translated(first, second)
+            step = self._translated(first, second, _BEGIN_SHARE)
             if step is not None:
                 return self._begin_with(anchor, both, step)
         return False
@@ -160,7 +161,7 @@ class TrackMap:
             How many tracks agree. None: the camera may have turned alone, or nothing explains it.
         """
         slots = np.flatnonzero(previous.is_seen & self.is_alive)
-        step = self._translated(previous.places[slots], self.places[slots])
+        step = self._translated(previous.places[slots], self.places[slots], _STEP_SHARE)
         if step is None:
             return None
         if not self.has_points:
@@ -175,10 +176,10 @@ class TrackMap:
         return step.support if self._step_from(previous, slots, step, length) else None
 
     def _translated(
-        self, first: NDArray[np.float64], second: NDArray[np.float64]
+        self, first: NDArray[np.float64], second: NDArray[np.float64], least_share: float
     ) -> RelativePose | None:
         """How the camera moved while tracks (N, 2) did; None: it may have turned alone."""
-        step = relative_pose(first, second, _STEP_TOLERANCE * self.tolerance, _STEP_SHARE)
+        step = relative_pose(first, second, _STEP_TOLERANCE * self.tolerance, least_share)
         if step is None or not step.translation.any():
             return None
         least = max(MIN_KNOWN, _MIN_SUPPORT_SHARE * len(first))

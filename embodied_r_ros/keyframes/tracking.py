@@ -86,7 +86,10 @@ class MotionTracker:
             view: The same image, prepared for comparison.
         """
         before, self._before = self._before, Tracked(view)
-        camera = _camera_of(image).scaled(*self._before.size)
+        stated = _usable(image.intrinsics)
+        height, width = image.image.shape[:2]
+        camera = stated or Intrinsics.from_fov(width, height, _ASSUMED_FOV_RAD)
+        camera, self._is_stated = camera.scaled(*self._before.size), stated is not None
         if before is None or self._map is None or camera != self._camera:
             self._camera = camera
             self._begin(image)
@@ -195,6 +198,8 @@ class MotionTracker:
         assert self._map is not None
         assert self._before is not None
         slots = np.flatnonzero(self._map.is_alive)
+        if len(slots) < _MIN_TRACKS:
+            return False
         pixels = self._pixels[slots]
         there, is_there = follow(before, self._before, pixels, self._guesses(slots, step))
         if is_there.sum() < max(2 * _MIN_TRACKS, _DOUBTED * len(slots)):
@@ -289,7 +294,7 @@ class MotionTracker:
             way = way * (metres or 1.0) / max(length, 1e-9) if is_far else np.zeros(3)
             scale = ScaleSource.ODOMETRY if metres and is_far else scale
         x, y, z = (float(value) + 0.0 for value in way)
-        factor = 1.0 if image.intrinsics else _ASSUMED
+        factor = 1.0 if self._is_stated else _ASSUMED
         return Motion(
             MotionSource.FOLLOWED,
             yaw,
@@ -309,9 +314,8 @@ class MotionTracker:
         return math.dist(first.position, second.position)
 
 
-def _camera_of(image: StampedImage) -> Intrinsics:
-    """Stated intrinsics, or assumed ones where there are none that a camera can have."""
-    stated = image.intrinsics
-    if stated and all(math.isfinite(f) and f > 0 for f in (stated.fx, stated.fy)):
-        return stated
-    return Intrinsics.from_fov(image.image.shape[1], image.image.shape[0], _ASSUMED_FOV_RAD)
+def _usable(intrinsics: Intrinsics | None) -> Intrinsics | None:
+    """The intrinsics, if a camera can have them."""
+    if intrinsics and all(math.isfinite(f) and f > 0 for f in (intrinsics.fx, intrinsics.fy)):
+        return intrinsics
+    return None
