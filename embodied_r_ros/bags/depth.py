@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from dataclasses import dataclass
+from itertools import pairwise
 import logging
 import re
 import struct
@@ -41,6 +42,8 @@ _LOG = logging.getLogger(__name__)
 # Encodings in a unit of their own, and those in metres, in lower case.
 _UNITS = {'16uc1': 'u2', 'mono16': 'u2', 'z16': 'u2', 'y16': 'u2', '16sc1': 'i2', '32sc1': 'i4'}
 _METRES = {'32fc1': 'f4', '64fc1': 'f8'}
+# What drivers publish beside depth, in its encodings.
+_OTHER_WORDS = {'confidence', 'disparity', 'normals', 'amplitude', 'intensity'}
 _THERMAL_WORDS = {'thermal', 'ir', 'infrared', 'lwir', 'flir', 'boson', 'lepton', 'mono', 'gray'}
 
 
@@ -64,9 +67,13 @@ def is_depth(encoding: str, topic: str = '') -> bool:
 
     Thermal cameras use 16UC1 too: there the topic's name decides.
     """
-    words = set(re.split(r'[/_]', topic.lower()))
+    words = _words(topic)
     is_thermal = bool(words & _THERMAL_WORDS) and 'depth' not in words
     return encoding.lower() == '32fc1' or (encoding.lower() == '16uc1' and not is_thermal)
+
+
+def _words(topic: str) -> set[str]:
+    return set(re.split(r'[/_]', topic.lower()))
 
 
 def depth_metres(msg: Any, unit_m: float = 0.001) -> NDArray[np.float32]:
@@ -288,10 +295,12 @@ _REGISTERED_WORDS = ('aligned_depth', 'depth_registered', 'depth_to_rgb', 'depth
 
 
 def shows_depth(reader: BagReader, topic: str) -> bool:
-    """Tell by its first message whether a topic holds distances."""
+    """Tell by its first message and its name whether a topic holds distances, and no picture."""
     msg = _first(reader, topic)
-    words = str(getattr(msg, 'format', getattr(msg, 'encoding', ''))).lower().split(';')
-    return 'compresseddepth' in words[-1] or is_depth(words[0].strip(), topic)
+    parts = str(getattr(msg, 'format', getattr(msg, 'encoding', ''))).lower().split(';')
+    encoding = parts[0].strip()
+    is_named = 'depth' in _words(topic) and encoding in _UNITS
+    return 'compresseddepth' in parts[-1] or is_depth(encoding, topic) or is_named
 
 
 def find_depth_topic(reader: BagReader, image_topic: str, wanted: str = '') -> str:
@@ -323,7 +332,7 @@ def find_depth_topic(reader: BagReader, image_topic: str, wanted: str = '') -> s
     reasons = {
         name: _why_not_of_view(reader, name, image_topic)
         for name in topics
-        if name != image_topic and shows_depth(reader, name)
+        if name != image_topic and not _words(name) & _OTHER_WORDS and shows_depth(reader, name)
     }
     registered = [name for name, why in reasons.items() if not why]
     if not registered and reasons:
@@ -395,10 +404,14 @@ class DepthStream:
 
     def reaches(self, stamp_ns: int) -> bool:
         """Tell whether waiting longer gains no nearer partner for a stamp."""
-        nearest = self._nearest(stamp_ns)
-        if nearest is None:
+        if not self._waiting:
             return False
-        return nearest.stamp_ns == stamp_ns or self._newest_ns() >= stamp_ns
+        stamps = sorted(image.stamp_ns for image in self._waiting)
+        if stamps[-1] >= stamp_ns:
+            return True
+        # Depth is often slower than the images: then the next one is not of this image.
+        period_ns = min((b - a for a, b in pairwise(stamps) if b > a), default=0)
+        return stamps[-1] + period_ns > stamp_ns + self.config.max_offset_s * NS_PER_S
 
     def pick(self, stamp_ns: int) -> Any:
         """The depth message nearest to a stamp; None: none is near enough."""
@@ -452,9 +465,6 @@ class DepthStream:
             return camera_of_info(self.camera_info, (width, height))
         except ImageError:
             return None
-
-    def _newest_ns(self) -> int:
-        return max(image.stamp_ns for image in self._waiting)
 
     def _nearest(self, stamp_ns: int) -> _DepthImage | None:
         return min(self._waiting, key=lambda image: abs(image.stamp_ns - stamp_ns), default=None)

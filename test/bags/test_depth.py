@@ -16,7 +16,7 @@ from embodied_r_ros.bags.depth import (
     NO_DEPTH,
 )
 from embodied_r_ros.bags.message_types import BagMessageFactory
-from embodied_r_ros.bags.sources import as_bag, DepthSource, open_source
+from embodied_r_ros.bags.sources import as_bag, DepthSource, open_source, playable
 from embodied_r_ros.common.errors import ImageError, SourceError, UnsupportedImageError
 from embodied_r_ros.types.images import StampedImage
 import numpy as np
@@ -24,6 +24,7 @@ import pytest
 
 from test.bags.recordings import (
     camera_info,
+    COMPRESSED,
     compressed,
     COUNT,
     IMAGE,
@@ -344,6 +345,34 @@ def test_a_stream_keeps_few_depth_images() -> None:
     assert stream.pick(T0_NS) is not None
 
 
+def test_images_between_two_slow_depth_images_are_not_waited_for() -> None:
+    stream = DepthStream('/depth')
+    for index in range(4):  # 15 Hz
+        stream.take(image(T0_NS + index * 66 * MS, flat(index), '16UC1'))
+    newest_ns = T0_NS + 3 * 66 * MS
+    assert stream.reaches(newest_ns)
+    assert stream.reaches(newest_ns + 33 * MS)  # the next one is 33 ms later than that
+    assert not stream.reaches(newest_ns + 66 * MS)
+
+
+@pytest.mark.parametrize('name', ['confidence/confidence_map', 'disparity/image', 'normals'])
+def test_what_lies_beside_depth_is_none(tmp_path: Path, name: str) -> None:
+    other = [
+        (f'/cam/{name}', IMAGE, ns, image(ns, np.full((240, 320), 50.0, np.float32), '32FC1'))
+        for ns in times()
+    ]
+    assert told(write_bag(tmp_path / 'a', turning() + other)) == [None] * COUNT
+    assert told(write_bag(tmp_path / 'b', turning() + other + depths('/cam/z/image'))) == WALL
+
+
+def test_depth_by_its_name_is_found_in_encodings_of_brightness(tmp_path: Path) -> None:
+    named = [
+        ('/cam/depth/image', IMAGE, ns, image(ns, flat(index), 'mono16'))
+        for index, ns in enumerate(times())
+    ]
+    assert told(write_bag(tmp_path / 'bag', turning() + named)) == WALL
+
+
 def test_stamps_that_are_left_out_are_those_of_receipt() -> None:
     stream = DepthStream('/depth')
     stream.take(image(0, flat(0), '16UC1'), T0_NS)
@@ -386,3 +415,25 @@ def test_what_is_no_depth_beside_a_folder_is_left_out(
     (depth / '002.png').unlink()
     assert told(folder, FIFTH) == [None] * 3
     assert '2 depth images are left out; the first: 000.png: a PNG of uint8' in caplog.text
+
+
+def test_a_recording_is_played_with_its_depth(folder: Path, tmp_path: Path) -> None:
+    plain = playable(write_bag(tmp_path / 'a', turning()), tmp_path / 'x')
+    assert plain.depth == ''
+    shown = playable(write_bag(tmp_path / 'b', turning() + depths()), tmp_path / 'x')
+    assert (shown.depth, shown.depth_transport) == (DEPTH, 'raw')
+    assert DEPTH in shown.topics()
+    packed = [
+        (f'{DEPTH}/compressedDepth', COMPRESSED, ns, packed_depth(ns, index))
+        for index, ns in enumerate(times())
+    ]
+    shown = playable(write_bag(tmp_path / 'c', turning() + packed), tmp_path / 'x')
+    assert (shown.depth, shown.depth_transport) == (DEPTH, 'compressedDepth')
+    assert f'{DEPTH}/compressedDepth' in shown.topics()
+    assert told(tmp_path / 'c') == WALL
+    of_folder = playable(folder, tmp_path / 'y')
+    assert '/depth' in of_folder.topics()
+
+
+def packed_depth(stamp_ns: int, index: int) -> Any:
+    return compressed(stamp_ns, transported(png(flat(index))), '16UC1; compressedDepth png')
