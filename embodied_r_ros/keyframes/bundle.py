@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _STEPS = 6
 _ENOUGH = 1e-4  # a step that changes a pose by less is the last one
 _NEAREST = 1e-3  # what lies nearer to the camera, or behind it, is in no view
-_WIDE = 4.0  # tolerances within which the first step trusts what it is given
+_SPREAD = 2.0  # times the median of what is off a first guess: what may agree all the same
 _WIDEST = 0.2
 _DAMPING = 1e-4
 FIXED = 1  # poses that a bundle leaves as they are
@@ -67,7 +67,8 @@ def robust_weights(squares: NDArray[np.float64], tolerance: float) -> NDArray[np
 
 def _first_scale(off: NDArray[np.float64], tolerance: float) -> float:
     """How far things may be off a first guess, which may be a bad one."""
-    return min(_WIDEST, max(_WIDE * tolerance, float(np.median(off)) if len(off) else 0.0))
+    spread = _SPREAD * float(np.median(off)) if len(off) else 0.0
+    return min(_WIDEST, max(tolerance, spread))
 
 
 def refined_pose(

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 SLOTS = 160
 MIN_KNOWN = 8  # points; fewer do not place a view
-_WINDOW = 7  # views that are kept
+_WINDOW = 5  # views that are kept
 _KEPT_SHARE = 0.6  # of the tracks of a view; where fewer are left, another view is kept
 _MIN_TRACKS = 12  # fewer begin no map
 _PARALLAX_RAD = math.radians(1.0)  # between two rays that place a point
@@ -42,8 +42,9 @@ _CLEAR = 3.0  # tolerances by which a rotation has to fail before a translation 
 _FITS, _FAILS = 2.5, 5.0  # tolerances within which a point fits, and from which it does not
 _MIN_SUPPORT_SHARE = 0.25  # of the tracks have to agree on a translation
 _STEP_TOLERANCE = 1.25  # of the map's, between two views alone
-# Of the tracks that a turn leaves: a step is told from a turn by this share.
-_STEP_SHARE = 0.2
+# Of the tracks that a turn leaves, a step has to explain this share: where a turn explains hardly
+# any, and where it explains most, so that something that moves by itself may be the rest.
+_STEP_SHARE, _BEGIN_SHARE = 0.2, 0.5
 _MAX_BUNDLED = 100  # points that are refined at a time
 _MIN_MEASURED = 12  # depths that give the map its scale
 
@@ -77,6 +78,8 @@ class TrackMap:
         self.pose = ViewPose(np.eye(3), np.zeros(3))  # of the newest view
         self.has_points = False
         self.is_metric = False
+        # How far away is what is seen: the unit of a map without metres, at its beginning.
+        self._usual_distance = 1.0
 
     def add(self, places: NDArray[np.float64], depth_m: NDArray[np.float64]) -> NDArray[np.intp]:
         """Begin tracks in the newest view, as far as there are slots.
@@ -141,7 +144,7 @@ class TrackMap:
             _, off = turn_between(first, second, guess, self.tolerance)
             if np.percentile(off, 75) < _CLEAR * self.tolerance:
                 continue
-            step = self._translated(first, second)
+            step = self._translated(first, second, _BEGIN_SHARE)
             if step is not None:
                 return self._begin_with(anchor, both, step)
         return False
@@ -158,7 +161,7 @@ class TrackMap:
             How many tracks agree. None: the camera may have turned alone, or nothing explains it.
         """
         slots = np.flatnonzero(previous.is_seen & self.is_alive)
-        step = self._translated(previous.places[slots], self.places[slots])
+        step = self._translated(previous.places[slots], self.places[slots], _STEP_SHARE)
         if step is None:
             return None
         if not self.has_points:
@@ -168,21 +171,31 @@ class TrackMap:
         length = length_of_step(
             step.rotation, step.translation, points, self.places[known], self.tolerance
         )
-        length = length or float(np.linalg.norm(expected.translation))
-        self.pose = previous.pose.then(ViewPose(step.rotation, length * step.translation))
-        return step.support
+        if length is None and len(known) >= MIN_KNOWN:
+            length = float(np.linalg.norm(expected.translation)) or None
+        return step.support if self._step_from(previous, slots, step, length) else None
 
     def _translated(
-        self, first: NDArray[np.float64], second: NDArray[np.float64]
+        self, first: NDArray[np.float64], second: NDArray[np.float64], least_share: float
     ) -> RelativePose | None:
         """How the camera moved while tracks (N, 2) did; None: it may have turned alone."""
-        step = relative_pose(first, second, _STEP_TOLERANCE * self.tolerance, _STEP_SHARE)
+        step = relative_pose(first, second, _STEP_TOLERANCE * self.tolerance, least_share)
         if step is None or not step.translation.any():
             return None
         least = max(MIN_KNOWN, _MIN_SUPPORT_SHARE * len(first))
         return step if step.support >= least else None
 
-    def _begin_with(self, anchor: Anchor, slots: NDArray[np.intp], step: RelativePose) -> bool:
+    def _step_from(
+        self,
+        anchor: Anchor,
+        slots: NDArray[np.intp],
+        step: RelativePose,
+        length: float | None = None,
+    ) -> bool:
+        """Place the newest view by a step from another one, and the points that both show.
+
+        Without a length, what is seen is taken to be as far away as before. False: no points fit.
+        """
         pose = anchor.pose.then(ViewPose(step.rotation, step.translation))
         points, angle = triangulated(
             (anchor.pose.centre, rays(anchor.places[slots]) @ anchor.pose.rotation),
@@ -195,12 +208,18 @@ class TrackMap:
         fits = (angle > _FIRST_PARALLAX_RAD) & (off < 2 * _FITS * self.tolerance)
         if fits.sum() < MIN_KNOWN:
             return False
-        # The unit of a map without metres is how far away its first points are.
-        scale = 1.0 / max(1e-6, float(np.median(pose.points(points[fits])[:, 2])))
         start = anchor.pose.centre
-        self.points[slots[fits]] = start + scale * (points[fits] - start)
-        self.is_known[slots[fits]] = True
+        away = float(np.median(np.linalg.norm(points[fits] - pose.centre, axis=1)))
+        scale = length or self._usual_distance / max(1e-6, away)
+        fresh = slots[fits & ~self.is_known[slots]]
+        self.points[fresh] = start + scale * (points[fits & ~self.is_known[slots]] - start)
+        self.is_known[fresh] = True
         self.pose = anchor.pose.then(ViewPose(step.rotation, scale * step.translation))
+        return True
+
+    def _begin_with(self, anchor: Anchor, slots: NDArray[np.intp], step: RelativePose) -> bool:
+        if not self._step_from(anchor, slots, step):
+            return False
         self.has_points = True
         # Views in between were taken to be in one place.
         for other in self._views():
@@ -236,6 +255,10 @@ class TrackMap:
         self.points[open_slots[fits]] = points[fits]
         self.is_known[open_slots[fits]] = True
 
+    def known_count(self) -> int:
+        """How many tracks show a known point."""
+        return int((self.is_alive & self.is_known).sum())
+
     def measure(self, depth_m: NDArray[np.float64]) -> None:
         """Give the map the scale of measured depth.
 
@@ -253,13 +276,14 @@ class TrackMap:
         self.pose = ViewPose(self.pose.rotation, ratio * self.pose.translation)
         for view in self._views():
             view.pose = ViewPose(view.pose.rotation, ratio * view.pose.translation)
+        self._usual_distance *= ratio
         self.is_metric = True
 
     def distance(self) -> float:
-        """Median distance of the points that the newest view shows; NaN: it shows none."""
+        """Median distance of the points that the newest view shows, or the last one known."""
         seen = self.is_alive & self.is_known
-        if not seen.any():
-            return math.nan
+        if seen.sum() < MIN_KNOWN:
+            return self._usual_distance
         return float(np.median(np.linalg.norm(self.points[seen] - self.pose.centre, axis=1)))
 
     def _views(self) -> list[Anchor]:
@@ -288,3 +312,4 @@ class TrackMap:
         self.is_known[slots[worst > _FAILS * self.tolerance]] = False
         self.is_alive[slots[worst > 2 * _FAILS * self.tolerance]] = False
         self.pose = views[-1].pose
+        self._usual_distance = self.distance()

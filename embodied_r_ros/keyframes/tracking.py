@@ -47,6 +47,7 @@ _TOLERANCE_PX = 0.8
 _MIN_TRACKS = 10  # with fewer, the camera is lost
 _FULL = 120  # tracks; with fewer, corners are sought in each view that is kept
 _DOUBTED = 0.45  # share of tracks that survive, below which the guess is taken to be wrong
+_FEW_KNOWN = 50  # points; with fewer, more are placed in every image
 _NEW_VIEW = 0.05  # of the width: a view is kept when tracks moved so far
 _WIDEST = 2.5  # places farther from the axis, in focal lengths, are of no use
 _AGREES, _GONE = 3.0, 6.0  # tolerances within which a track agrees, and from which it is dropped
@@ -85,7 +86,10 @@ class MotionTracker:
             view: The same image, prepared for comparison.
         """
         before, self._before = self._before, Tracked(view)
-        camera = _camera_of(image).scaled(*self._before.size)
+        stated = _usable(image.intrinsics)
+        height, width = image.image.shape[:2]
+        camera = stated or Intrinsics.from_fov(width, height, _ASSUMED_FOV_RAD)
+        camera, self._is_stated = camera.scaled(*self._before.size), stated is not None
         if before is None or self._map is None or camera != self._camera:
             self._camera = camera
             self._begin(image)
@@ -107,11 +111,12 @@ class MotionTracker:
         if not self._follow(before, step) or not self._locate(previous, step):
             return False
         self._step, self._step_ns = track_map.pose.after(previous.pose), since_ns
-        if track_map.has_points:
-            track_map.grow(previous)
-        else:
+        is_new = track_map.is_new_view(_NEW_VIEW * self._camera.width / self._camera.fx)
+        if not track_map.has_points:
             track_map.begin(previous)
-        if track_map.is_new_view(_NEW_VIEW * self._camera.width / self._camera.fx):
+        elif is_new or track_map.known_count() < _FEW_KNOWN:
+            track_map.grow(previous)
+        if is_new:
             self._keep_view(image)
         return bool(np.isfinite(track_map.pose.translation).all())
 
@@ -193,6 +198,8 @@ class MotionTracker:
         assert self._map is not None
         assert self._before is not None
         slots = np.flatnonzero(self._map.is_alive)
+        if len(slots) < _MIN_TRACKS:
+            return False
         pixels = self._pixels[slots]
         there, is_there = follow(before, self._before, pixels, self._guesses(slots, step))
         if is_there.sum() < max(2 * _MIN_TRACKS, _DOUBTED * len(slots)):
@@ -287,7 +294,7 @@ class MotionTracker:
             way = way * (metres or 1.0) / max(length, 1e-9) if is_far else np.zeros(3)
             scale = ScaleSource.ODOMETRY if metres and is_far else scale
         x, y, z = (float(value) + 0.0 for value in way)
-        factor = 1.0 if image.intrinsics else _ASSUMED
+        factor = 1.0 if self._is_stated else _ASSUMED
         return Motion(
             MotionSource.FOLLOWED,
             yaw,
@@ -307,9 +314,8 @@ class MotionTracker:
         return math.dist(first.position, second.position)
 
 
-def _camera_of(image: StampedImage) -> Intrinsics:
-    """Stated intrinsics, or assumed ones where there are none that a camera can have."""
-    stated = image.intrinsics
-    if stated and all(math.isfinite(f) and f > 0 for f in (stated.fx, stated.fy)):
-        return stated
-    return Intrinsics.from_fov(image.image.shape[1], image.image.shape[0], _ASSUMED_FOV_RAD)
+def _usable(intrinsics: Intrinsics | None) -> Intrinsics | None:
+    """The intrinsics, if a camera can have them."""
+    if intrinsics and all(math.isfinite(f) and f > 0 for f in (intrinsics.fx, intrinsics.fy)):
+        return intrinsics
+    return None
