@@ -80,12 +80,6 @@ class Room:
             depth = np.minimum(depth, hit)
         return image, depth
 
-    def depth(self, pose: Pose, camera: Intrinsics = CAMERA) -> NDArray[np.float32]:
-        """Depth of the walls along the optical axis [m], from a pose of the link. Shape (H, W)."""
-        rays = _rays(camera) @ (pose.rotation() @ BODY_FROM_OPTICAL).T
-        _, depth = self._walls(np.array(pose.position), rays)
-        return depth.reshape(camera.height, camera.width).astype(np.float32)
-
     def _walls(
         self, origin: NDArray[np.float64], rays: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
