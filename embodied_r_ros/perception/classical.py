@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The perceiver that needs no model: ego-motion and coloured objects, or 'cannot tell'.
 
-Its domain is what geometry and colour prove: how the camera moved, from odometry where the
-keyframes carry it, else as it was followed from image to image, and else from the two images,
-and things of one strong colour. It never names a
-class, and outside of its domain it says so. Its only state is a small cache of what it found in
-recent images, so that each keyframe is looked at once, and the field of view of cameras
-that do not state theirs.
+Its domain is what geometry and colour prove: how the camera moved, and things of one strong
+colour. The motion is that of odometry where the keyframes carry it, else as the extractor followed
+the camera from image to image, else that of the two images. It never names a class, and outside of
+its domain it says so. Its only state is a small cache of what it found in recent images, so that
+each keyframe is looked at once, and the field of view of cameras that do not state theirs.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ from embodied_r_ros.perception.egomotion import (
     FieldOfView,
     find_features,
     followed_motion,
-    known_motion,
     motion_from_features,
+    odometry_motion,
 )
 from embodied_r_ros.perception.items import floor_below, items_between, items_in_view, ItemView
 from embodied_r_ros.types.answers import FocusText
@@ -203,17 +202,21 @@ class ClassicalPerceiver:
         return replace(delta, items=largest, change=change_text(largest))
 
     def _motion(self, earlier: Keyframe, later: Keyframe) -> Motion:
-        known = known_motion(earlier, later, use_odometry=self.config.use_odometry)
-        if known:
-            return known
+        by_poses = odometry_motion(earlier, later) if self.config.use_odometry else None
+        if by_poses:
+            return by_poses
+        followed = followed_motion(earlier, later)
+        if followed and later.intrinsics:
+            return followed
         first, second = self._features(earlier.image), self._features(later.image)
-        motion = motion_from_features(first, second, self._intrinsics(later))
+        by_views = motion_from_features(first, second, self._intrinsics(later))
         if later.intrinsics:
-            return motion
-        if motion.source is MotionSource.UNKNOWN:
-            return followed_motion(earlier, later) or motion
+            return by_views
+        # A learned field of view tells more than what was followed with an assumed one.
+        if by_views.source is MotionSource.UNKNOWN:
+            return followed or by_views
         factor = _LEARNED if self._fields[later.camera].radians else _ASSUMED
-        return replace(motion, confidence=motion.confidence * factor)
+        return replace(by_views, confidence=by_views.confidence * factor)
 
     def _slack_rad(self, motion: Motion, keyframe: Keyframe) -> float:
         if keyframe.intrinsics:

@@ -103,22 +103,14 @@ def motion_from_poses(earlier: Pose, later: Pose) -> Motion:
     return Motion(MotionSource.ODOMETRY, *yaw_pitch_roll(rotation), (x, y, z), is_metric=True)
 
 
-def known_motion(
-    earlier: Keyframe, later: Keyframe, *, use_odometry: bool = True
-) -> Motion | None:
-    """Motion that keyframes bring along: by their poses, else as it was followed.
-
-    Returns:
-        The motion. None: a pose is missing or in another frame, and the camera was not followed
-        between these two, or only with an assumed field of view.
+def odometry_motion(earlier: Keyframe, later: Keyframe) -> Motion | None:
+    """Motion by the poses of both keyframes; None: one is missing or in another frame.
 
     Raises:
         ValueError: A pose has no orientation.
     """
     a, b = earlier.pose, later.pose
-    if use_odometry and a and b and a.frame_id == b.frame_id:
-        return motion_from_poses(a, b)
-    return followed_motion(earlier, later) if later.intrinsics else None
+    return motion_from_poses(a, b) if a and b and a.frame_id == b.frame_id else None
 
 
 def followed_motion(earlier: Keyframe, later: Keyframe) -> Motion | None:

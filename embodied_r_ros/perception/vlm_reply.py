@@ -11,7 +11,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import ModelError
 from embodied_r_ros.common.untrusted import as_data
-from embodied_r_ros.perception.egomotion import known_motion
+from embodied_r_ros.perception.egomotion import followed_motion, odometry_motion
 from embodied_r_ros.types.deltas import (
     action_text,
     change_text,
@@ -270,7 +270,7 @@ def scene_delta(
     """
     half_angles = _half_angles(later, assumed_hfov_rad)
     items = tuple(_item_of_reply(item, half_angles) for item in reply.items)
-    motion = known_motion(earlier, later) if earlier else None
+    motion = _known_motion(earlier, later) if earlier else None
     by_eye = motion is None
     if motion is None:
         unknown = not reply.motions or reply.motions[0].kind == MOTION_UNKNOWN
@@ -292,6 +292,11 @@ def scene_delta(
         episode_id=later.episode_id,
         model=model,
     )
+
+
+def _known_motion(earlier: Keyframe, later: Keyframe) -> Motion | None:
+    """Motion by poses, else as it was followed; None: the model has to say."""
+    return odometry_motion(earlier, later) or followed_motion(earlier, later)
 
 
 def _action(motion: Motion, by_eye: Sequence[SeenMotion]) -> str:
