@@ -33,6 +33,7 @@ def generate_launch_description() -> LaunchDescription:
                     'profile': profile,
                     'image_topic': '/camera/camera/color/image_raw',
                     'camera_info_topic': '/camera/camera/color/camera_info',
+                    'depth_topic': '/camera/camera/aligned_depth_to_color/image_raw',
                 }.items(),
             ),
         ]
@@ -58,7 +59,9 @@ def camera(_: LaunchContext) -> list[LaunchDescriptionEntity]:
             PythonLaunchDescriptionSource(str(driver / 'launch' / 'rs_launch.py')),
             launch_arguments={
                 'rgb_camera.color_profile': '640x480x30',
-                'enable_depth': 'false',
+                'depth_module.depth_profile': '640x480x30',
+                'enable_depth': 'true',
+                'align_depth.enable': 'true',
             }.items(),
         )
     ]

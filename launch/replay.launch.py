@@ -76,7 +76,8 @@ def start(context: LaunchContext) -> list[LaunchDescriptionEntity]:
             'playback.loop': playback.loop,
             'playback.clock_hz': playback.clock_hz,
         }
-        listened = [given[name] for name in ('image_topic', 'camera_info_topic', 'odom_topic')]
+        names = ('image', 'camera_info', 'depth', 'detections', 'odom')
+        listened = [given[f'{name}_topic'] for name in names]
         remapped = playing_remappings(topics, given['namespace'], listened)
         player = bringup.node('bag_player', given, parameters, remapped)
         parts += nodes.after('spatial_reasoner', nodes.follow(player))

@@ -56,6 +56,20 @@ class Room:
         self, pose: Pose, solids: tuple[Solid, ...] = (), camera: Intrinsics = CAMERA
     ) -> NDArray[np.uint8]:
         """Image from a pose of the camera link, BGR (H, W, 3)."""
+        image, _ = self._cast(pose, solids, camera)
+        return image.reshape(camera.height, camera.width, 3).astype(np.uint8)
+
+    def depth(
+        self, pose: Pose, solids: tuple[Solid, ...] = (), camera: Intrinsics = CAMERA
+    ) -> NDArray[np.float32]:
+        """Depth along the optical axis from a pose of the camera link [m]. Shape (H, W)."""
+        _, depth = self._cast(pose, solids, camera)
+        return depth.reshape(camera.height, camera.width).astype(np.float32)
+
+    def _cast(
+        self, pose: Pose, solids: tuple[Solid, ...], camera: Intrinsics
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Colours (N, 3) and depth (N,) of the pixels."""
         rays = _rays(camera) @ (pose.rotation() @ BODY_FROM_OPTICAL).T
         origin = np.array(pose.position)
         image, depth = self._walls(origin, rays)
@@ -64,13 +78,7 @@ class Room:
             nearer = hit < depth
             image[nearer] = np.outer(shade[nearer], solid.bgr)
             depth = np.minimum(depth, hit)
-        return image.reshape(camera.height, camera.width, 3).astype(np.uint8)
-
-    def depth(self, pose: Pose, camera: Intrinsics = CAMERA) -> NDArray[np.float32]:
-        """Depth of the walls along the optical axis [m], from a pose of the link. Shape (H, W)."""
-        rays = _rays(camera) @ (pose.rotation() @ BODY_FROM_OPTICAL).T
-        _, depth = self._walls(np.array(pose.position), rays)
-        return depth.reshape(camera.height, camera.width).astype(np.float32)
+        return image, depth
 
     def _walls(
         self, origin: NDArray[np.float64], rays: NDArray[np.float64]

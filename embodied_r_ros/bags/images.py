@@ -4,16 +4,24 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 import logging
-import re
 from typing import Any, TYPE_CHECKING
 
 import cv2
+from embodied_r_ros.bags.depth import (
+    DepthConfig,
+    DepthStream,
+    find_depth_topic,
+    is_depth,
+    NO_DEPTH,
+    shows_depth,
+)
 from embodied_r_ros.bags.messages import (
     camera_of_info,
     encoded_image_from_msg,
+    IMAGE_TYPES,
     is_calibrated,
     is_rectified_topic,
     stamp_ns_from_msg,
@@ -99,17 +107,6 @@ def _encodings() -> dict[str, _Encoding]:
 _ENCODINGS = _encodings()
 # Encodings whose pixels share their colour in pairs.
 _IN_PAIRS = {name for name, e in _ENCODINGS.items() if e.rows != (1, 1) or e.channels == 2}
-_THERMAL_WORDS = {'thermal', 'ir', 'infrared', 'lwir', 'flir', 'boson', 'lepton', 'mono', 'gray'}
-
-
-def is_depth(encoding: str, topic: str = '') -> bool:
-    """Tell whether images hold distances (REP 118) instead of brightness.
-
-    Thermal cameras use 16UC1 too: there the topic's name decides.
-    """
-    words = set(re.split(r'[/_]', topic.lower()))
-    is_thermal = bool(words & _THERMAL_WORDS) and 'depth' not in words
-    return encoding.lower() == '32fc1' or (encoding.lower() == '16uc1' and not is_thermal)
 
 
 def check_raw_image(msg: Any, topic: str = '') -> None:
@@ -232,7 +229,6 @@ class ImageDecoder:
 
 
 _COMPRESSED = '/compressed'
-IMAGE_TYPES = ('sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage')
 # An image waits for the pose that follows it, but not for ever: odometry may end before the
 # images do. Whole images wait, so that few may.
 _MAX_WAITING = 8
@@ -273,20 +269,17 @@ def _only_topic(reader: BagReader, topics: list[str]) -> list[str]:
     counts = reader.topics
     some = [name for name in topics if counts[name].msgcount] or topics
     if len(some) > 1:
-        some = [name for name in some if not _shows_depth(reader, name)] or some
+        some = [name for name in some if not shows_depth(reader, name)] or some
     raw = {name for name in some if not name.endswith(_COMPRESSED)}
     return [name for name in some if name.removesuffix(_COMPRESSED) not in raw or name in raw]
 
 
-def _shows_depth(reader: BagReader, topic: str) -> bool:
-    """Tell by its first message whether a topic holds distances."""
-    for _, _, msg in read_messages(reader, [topic]):
-        words = str(getattr(msg, 'format', getattr(msg, 'encoding', ''))).lower().split(';')
-        return 'compresseddepth' in words[-1] or is_depth(words[0].strip(), topic)
-    return False
-
-
-def bag_images(reader: BagReader, topic: str) -> Iterator[StampedImage]:
+def bag_images(
+    reader: BagReader,
+    topic: str,
+    depth_topic: str = NO_DEPTH,
+    depth: DepthConfig | None = None,
+) -> Iterator[StampedImage]:
     """Images of one topic in the order of their receipt, with their header stamps.
 
     Intrinsics come from the camera_info topic that belongs to the image topic; the first
@@ -294,13 +287,22 @@ def bag_images(reader: BagReader, topic: str) -> Iterator[StampedImage]:
     or transforms (`bags.poses`), interpolated at the stamp of the image. Images that are damaged
     are left out and counted; indices count them.
 
+    Args:
+        reader: The open bag.
+        topic: Topic of the images.
+        depth_topic: Topic of their depth; empty: found beside them; NO_DEPTH: none is used.
+        depth: How depth is read and paired.
+
     Raises:
-        SourceError: Images are of a kind that cannot be decoded, or too many are damaged.
+        SourceError: Images are of a kind that cannot be decoded, too many are damaged, or there
+            is no such depth topic.
         BagError: A message is damaged.
     """
     damage = Damage(f'topic {topic}')
+    found = find_depth_topic(reader, topic, depth_topic)
+    stream = DepthStream(found, depth) if found else None
     try:
-        for image in done_ahead(_decodings(reader, topic, damage)):
+        for image in done_ahead(_decodings(reader, topic, stream, damage)):
             if image:
                 yield image
         damage.check_any_left()
@@ -368,22 +370,24 @@ _MOST_DAMAGED = 1
 
 
 def _decodings(
-    reader: BagReader, topic: str, damage: Damage
+    reader: BagReader, topic: str, depth: DepthStream | None, damage: Damage
 ) -> Iterator[Callable[[], StampedImage | None]]:
     """What has to be done for each image once its message and pose are there."""
     info_topic = camera_info_topic(reader, topic)
     source = pose_source(reader)
-    queue = _ImageQueue(topic, source, damage)
+    queue = _ImageQueue(topic, source, depth, damage)
     queue.camera_info = _first_calibration(reader, info_topic)
-    names = (info_topic, *(source.topics if source else ()))
+    if depth:
+        depth.camera_info = _first_calibration(reader, info_beside(reader, depth.name))
+    names = (info_topic, *(source.topics if source else ()), depth.name if depth else '')
     others = readable_topics(reader, filter(None, names))
     for name, received_ns, msg in read_messages(reader, [topic, *others], queue.leave_out):
         if name == topic:
             queue.add(msg, received_ns)
         elif name == info_topic:
             queue.take_camera_info(msg)
-        elif source:
-            source.take(msg, received_ns)
+        else:
+            queue.take_other(name, msg, received_ns)
         while queue.is_ready():
             yield queue.pop()
     while queue.waiting:
@@ -416,13 +420,16 @@ _MISSING_POSES_OF = 10
 
 
 class _ImageQueue:
-    """Images that wait for the poses after them."""
+    """Images that wait for the poses after them, and for their depth."""
 
-    def __init__(self, topic: str, source: PoseSource | None, damage: Damage) -> None:
+    def __init__(
+        self, topic: str, source: PoseSource | None, depth: DepthStream | None, damage: Damage
+    ) -> None:
         self.camera_info: Any = None
         self.waiting: deque[tuple[int, int, Any]] = deque()  # (index, stamp [ns], message)
         self._topic = topic
         self._source = source
+        self._depth = depth
         self._count = 0
         self._decoder = ImageDecoder(topic)
         self._damage = damage
@@ -449,6 +456,13 @@ class _ImageQueue:
         if self.camera_info is None or is_calibrated(msg):
             self.camera_info = msg
 
+    def take_other(self, topic: str, msg: Any, received_ns: int) -> None:
+        """Take a depth image, or a message of poses."""
+        if self._depth and topic == self._depth.name:
+            self._depth.take(msg, received_ns)
+        elif self._source:
+            self._source.take(msg, received_ns)
+
     def leave_out(self, topic: str, error: Exception) -> None:
         """Count an image whose message is damaged, or tell of another message.
 
@@ -465,10 +479,11 @@ class _ImageQueue:
         """Whether waiting longer gains nothing for the oldest image."""
         if not self.waiting:
             return False
-        if self._source is None or len(self.waiting) > _MAX_WAITING:
+        if len(self.waiting) > _MAX_WAITING:
             return True
         _, stamp_ns, msg = self.waiting[0]
-        return self._source.reaches(_frame(msg), stamp_ns)
+        has_depth = self._depth is None or self._depth.reaches(stamp_ns)
+        return has_depth and (self._source is None or self._source.reaches(_frame(msg), stamp_ns))
 
     def pop(self) -> Callable[[], StampedImage | None]:
         """Take out the oldest image, to be decoded."""
@@ -478,7 +493,8 @@ class _ImageQueue:
             self._missing_poses[pose.reason] += 1
         camera_pose = pose if isinstance(pose, Pose) else None
         info = self.camera_info
-        return lambda: self._decode(_Waiting(index, stamp_ns, msg, info, camera_pose))
+        depth = self._depth.pick(stamp_ns) if self._depth else None
+        return lambda: self._decode(_Waiting(index, stamp_ns, msg, info, camera_pose, depth))
 
     def tell(self) -> None:
         """Say why images have no pose, where that is more than a gap, or are unordered."""
@@ -490,6 +506,11 @@ class _ImageQueue:
             reason, _ = self._missing_poses.most_common(1)[0]
             text = '%d of %d images of topic %s have no pose: %s'
             _LOG.warning(text, count, self._count, self._topic, reason)
+        unpaired = self._depth.counts['unpaired'] if self._depth else 0
+        if self._depth and unpaired > self._count // _MISSING_POSES_OF:
+            text = '%d of %d images of topic %s have no depth: none of %s is within %g s of them'
+            reach_s = self._depth.config.max_offset_s
+            _LOG.warning(text, unpaired, self._count, self._topic, self._depth.name, reach_s)
 
     def _decode(self, image: _Waiting) -> StampedImage | None:
         """The image; None: it is damaged.
@@ -507,7 +528,7 @@ class _ImageQueue:
             self._damage.leave_out(what, error)
             return None
         self._damage.count()
-        return StampedImage(
+        complete = StampedImage(
             image.index,
             image.stamp_ns,
             pixels,
@@ -516,6 +537,9 @@ class _ImageQueue:
             image.pose,
             encoded,
         )
+        if self._depth is None or image.depth is None:
+            return complete
+        return replace(complete, depth=self._depth.complete(complete, image.depth))
 
     def _intrinsics(self, info: Any, pixels: NDArray[np.uint8]) -> Intrinsics | None:
         if info is None:
@@ -545,6 +569,7 @@ class _Waiting:
     msg: Any
     camera_info: Any  # None: there is none
     pose: Pose | None
+    depth: Any  # message of its depth; None: there is none
 
 
 def camera_info_topic(reader: BagReader, topic: str) -> str:
@@ -556,12 +581,9 @@ def camera_info_topic(reader: BagReader, topic: str) -> str:
     Raises:
         BagError: The bag is damaged.
     """
+    if sibling := info_beside(reader, topic):
+        return sibling
     topics = topics_of_type(reader, 'sensor_msgs/msg/CameraInfo')
-    # image_transport appends its plugin's name; camera_info lies beside the base topic.
-    for base in (topic, topic.rpartition('/')[0]):
-        sibling = base.rpartition('/')[0] + '/camera_info'
-        if sibling in topics:
-            return sibling
     some = [name for name in topics if reader.topics[name].msgcount]
     frame = _first_frame(reader, topic)
     same = [name for name in some if _first_frame(reader, name) == frame]
@@ -575,6 +597,16 @@ def camera_info_topic(reader: BagReader, topic: str) -> str:
             frame,
         )
     return ''
+
+
+def info_beside(reader: BagReader, topic: str) -> str:
+    """The camera_info that lies beside an image topic; empty: there is none."""
+    topics = topics_of_type(reader, 'sensor_msgs/msg/CameraInfo')
+    # image_transport appends its plugin's name; camera_info lies beside the base topic.
+    siblings = [
+        base.rpartition('/')[0] + '/camera_info' for base in (topic, topic.rpartition('/')[0])
+    ]
+    return next((sibling for sibling in siblings if sibling in topics), '')
 
 
 def _first_frame(reader: BagReader, topic: str) -> str:

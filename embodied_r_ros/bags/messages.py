@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from embodied_r_ros.bags.message_types import MessageFactory
 
 
+IMAGE_TYPES = ('sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage')
+
+
 def stamp_ns_from_msg(msg: Any) -> int:
     """Nanoseconds of a builtin_interfaces Time or Duration."""
     return int(msg.sec) * NS_PER_S + int(msg.nanosec)

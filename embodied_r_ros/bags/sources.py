@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import partial
 from itertools import count
@@ -18,6 +18,14 @@ import tempfile
 from typing import Any, TYPE_CHECKING
 
 import cv2
+from embodied_r_ros.bags.depth import (
+    depth_metres_of_png,
+    depth_to_msg,
+    DepthConfig,
+    find_depth_topic,
+    NO_DEPTH,
+    why_other_view,
+)
 from embodied_r_ros.bags.images import (
     bag_images,
     camera_info_topic,
@@ -25,7 +33,7 @@ from embodied_r_ros.bags.images import (
     Damage,
 )
 from embodied_r_ros.bags.message_types import BagMessageFactory
-from embodied_r_ros.bags.messages import encoded_image_to_msg
+from embodied_r_ros.bags.messages import encoded_image_to_msg, IMAGE_TYPES
 from embodied_r_ros.bags.reader import is_bag, loose_bags, open_bag, topics_of_type
 from embodied_r_ros.bags.storage import pointer_advice
 from embodied_r_ros.bags.writer import BagWriter, SENSOR_DATA_QOS
@@ -57,6 +65,14 @@ _VIDEO_SUFFIXES |= {'.wmv', '.flv', '.3gp', '.ogv', '.mjpeg'}
 _START_BYTES = 64  # of a file, which are looked at
 # What lies outside is a container's mistake, not a camera's rate.
 _RATES_HZ = (0.001, 1000.0)
+
+
+@dataclass(frozen=True)
+class DepthSource:
+    """Where the depth of images comes from."""
+
+    topic: str = ''  # of a bag; empty: found beside the images; NO_DEPTH: none is used
+    config: DepthConfig = field(default_factory=DepthConfig)
 
 
 @dataclass(frozen=True)
@@ -153,7 +169,10 @@ def _sources_in(path: Path) -> list[Path]:
 
 @contextmanager
 def open_source(
-    path: Path | str, topic: str | None = None, rate_hz: float | None = None
+    path: Path | str,
+    topic: str | None = None,
+    rate_hz: float | None = None,
+    depth: DepthSource | None = None,
 ) -> Iterator[ImageSource]:
     """Open a video file, a folder of images, or a bag: a folder, or a file of ROS 2 or ROS 1.
 
@@ -162,12 +181,15 @@ def open_source(
         topic: Image topic of a bag; None: the only one there is.
         rate_hz: Images per second of a folder (None: 10), and of a video whose own times are not
             to be used. A bag keeps the stamps of its messages.
+        depth: Where depth comes from; None: it is used where a bag has some that is registered,
+            or where the folder `depth` beside that of the images has images of the same names.
 
     Raises:
         SourceError: It is not there, not of such a kind, or an argument does not fit it.
         BagError: The bag is damaged or was never closed.
     """
     path = Path(path)
+    depth = depth or DepthSource()
     if rate_hz is not None and not _RATES_HZ[0] <= rate_hz <= _RATES_HZ[1]:
         msg = f'rate {rate_hz} Hz: expected {_RATES_HZ[0]} to {_RATES_HZ[1]}'
         raise SourceError(msg)
@@ -178,14 +200,19 @@ def open_source(
     if kind != 'bag' and topic is not None:
         msg = f'{path} is a {kind} and has no topic {topic!r}: leave the topic out'
         raise SourceError(msg)
+    if kind != 'bag' and depth.topic not in {'', NO_DEPTH}:
+        msg = f'{path} is a {kind} and has no depth topic {depth.topic!r}: leave it out'
+        raise SourceError(msg)
     if kind == 'bag':
         with open_bag(path) as reader:
             chosen = choose_image_topic(reader, topic)
             length = reader.topics[chosen].msgcount
-            yield ImageSource(path.name, kind, length, bag_images(reader, chosen))
+            images = bag_images(reader, chosen, depth.topic, depth.config)
+            yield ImageSource(path.name, kind, length, images)
     elif kind == 'folder':
         files = _image_files(path)
-        images = _folder_images(files, rate_hz or DEFAULT_RATE_HZ)
+        beside = None if depth.topic == NO_DEPTH else _FolderDepth(path, depth.config)
+        images = _folder_images(files, rate_hz or DEFAULT_RATE_HZ, beside)
         yield ImageSource(path.name, kind, len(files), images)
     else:
         with _video(path, rate_hz) as (frame_count, images):
@@ -250,7 +277,43 @@ def _natural_order(file: Path, *, are_times: bool) -> list[tuple[Decimal, str]]:
     return [*key, (Decimal(0), file.suffix), (Decimal(0), file.name)]
 
 
-def _folder_images(files: list[Path], rate_hz: float) -> Iterator[StampedImage]:
+class _FolderDepth:
+    """Depth images in the folder `depth` beside one of images, by the names of these."""
+
+    def __init__(self, folder: Path, config: DepthConfig) -> None:
+        beside = folder.resolve().parent / 'depth'
+        files = beside.iterdir() if beside.is_dir() and beside != folder.resolve() else ()
+        self._files = {file.stem: file for file in files if file.suffix.lower() == '.png'}
+        self._unit_m = config.unit_m
+        self._lost: list[str] = []  # what was wrong with each one that was left out
+
+    def added(self, image: StampedImage, file: Path) -> StampedImage:
+        """The image of a file with its depth, where there is some that can be read."""
+        if file.stem not in self._files:
+            return image
+        height, width = image.image.shape[:2]
+        try:
+            return replace(image, depth=self._read(self._files[file.stem], (width, height)))
+        except (OSError, ImageError) as error:
+            self._lost.append(f'{self._files[file.stem].name}: {error}')
+            return image
+
+    def _read(self, file: Path, size: tuple[int, int]) -> NDArray[np.float32]:
+        metres = depth_metres_of_png(file.read_bytes(), self._unit_m)
+        if why := why_other_view((metres.shape[1], metres.shape[0]), size):
+            raise ImageError(why)
+        return metres
+
+    def tell(self) -> None:
+        """Say what was left out, if anything was."""
+        if self._lost:
+            text = '%d depth images are left out; the first: %s'
+            _LOG.warning(text, len(self._lost), self._lost[0])
+
+
+def _folder_images(
+    files: list[Path], rate_hz: float, depth: _FolderDepth | None
+) -> Iterator[StampedImage]:
     damage = Damage(f'folder {files[0].parent}')
     stretch = Stretch()
     try:
@@ -259,10 +322,12 @@ def _folder_images(files: list[Path], rate_hz: float) -> Iterator[StampedImage]:
             for index, file in enumerate(files)
         ):
             if image:
-                yield image
+                yield depth.added(image, files[image.index]) if depth else image
         damage.check_any_left()
     finally:
         damage.tell()
+        if depth:
+            depth.tell()
 
 
 def _read_image(
@@ -433,6 +498,7 @@ def _video_stamp_ns(previous_ns: int | None, own_ms: float, period_ns: int) -> i
 _COMPRESSED = 'sensor_msgs/msg/CompressedImage'
 _SUFFIX = '/compressed'
 _TOPIC = f'/image{_SUFFIX}'
+_DEPTH = '/depth'
 _JPEG_QUALITY = 95
 # Stamps of a video count from zero, and a stamp of zero means 'unset' in ROS.
 _EPOCH_NS = 1_000_000_000
@@ -448,16 +514,24 @@ class Playable:
     camera_info: str = ''  # empty: there is none
     odom: str = ''  # empty: there is none
     duration_s: float = 0.0
+    depth: str = ''  # base name; empty: there is none
+    depth_transport: str = 'raw'  # 'raw', 'compressed' or 'compressedDepth'
 
     def topics(self) -> list[str]:
         """Names of the topics to play."""
         image = self.image + (_SUFFIX if self.image_transport == 'compressed' else '')
-        return [topic for topic in (image, self.camera_info, self.odom) if topic]
+        suffix = '' if self.depth_transport == 'raw' else f'/{self.depth_transport}'
+        depth = self.depth and self.depth + suffix
+        return [topic for topic in (image, self.camera_info, self.odom, depth) if topic]
 
 
 @contextmanager
-def as_bag(source: Path, topic: str | None = None) -> Iterator[Path]:
+def as_bag(
+    source: Path, topic: str | None = None, depth: DepthSource | None = None
+) -> Iterator[Path]:
     """A recording as a bag: itself where it is one, else a bag of its images for the time being.
+
+    The depth of a folder becomes the topic `/depth`, in millimetres.
 
     Raises:
         SourceError: There are no images, or one cannot be decoded.
@@ -468,25 +542,28 @@ def as_bag(source: Path, topic: str | None = None) -> Iterator[Path]:
         return
     with (
         tempfile.TemporaryDirectory(prefix='embodied-r-images-') as scratch,
-        open_source(source, topic) as images,
+        open_source(source, topic, depth=depth) as images,
     ):
         yield _from_images(images, Path(scratch) / 'source').bag
 
 
-def playable(source: Path, scratch: Path, topic: str | None = None) -> Playable:
+def playable(
+    source: Path, scratch: Path, topic: str | None = None, depth: DepthSource | None = None
+) -> Playable:
     """Make a source playable.
 
     Args:
         source: A video, a folder of images, a rosbag2 folder, or a .mcap or .db3 file.
         scratch: Folder in which a bag may be made.
         topic: Image topic of a bag; None: the only one there is.
+        depth: Where depth comes from; None: as `open_source` finds it.
 
     Raises:
         SourceError: There are no images, several image topics to choose from, or the first image
             cannot be decoded.
         BagError: The bag cannot be read.
     """
-    with open_source(source, topic) as images:
+    with open_source(source, topic, depth=depth) as images:
         is_bag = images.kind == 'bag'
         if not is_bag:
             return _from_images(images, scratch / 'source')
@@ -501,15 +578,25 @@ def playable(source: Path, scratch: Path, topic: str | None = None) -> Playable:
         info = camera_info_topic(reader, chosen)
         duration_s = reader.duration / 1e9
         is_compressed = chosen in topics_of_type(reader, _COMPRESSED)
+        wanted = depth.topic if depth else ''
+        found_depth = wanted or find_depth_topic(reader, chosen)
+        depth_topic = '' if found_depth == NO_DEPTH else found_depth
     odom = odometry[0] if len(odometry) == 1 else ''
+    found = _split_transport(depth_topic)
     if not is_compressed:
-        return Playable(source, chosen, 'raw', info, odom, duration_s)
+        return Playable(source, chosen, 'raw', info, odom, duration_s, *found)
     if not chosen.endswith(_SUFFIX):
         # The nodes expect compressed images under the name that image_transport gives them.
-        with open_source(source, topic) as images:
+        with open_source(source, topic, depth=depth) as images:
             return _from_images(images, scratch / 'source')
     base = chosen[: -len(_SUFFIX)]
-    return Playable(source, base, 'compressed', info, odom, duration_s)
+    return Playable(source, base, 'compressed', info, odom, duration_s, *found)
+
+
+def _split_transport(topic: str) -> tuple[str, str]:
+    """Base name of a depth topic, and its transport as image_transport names it."""
+    base, _, last = topic.rpartition('/')
+    return (base, last) if last in {'compressed', 'compressedDepth'} else (topic, 'raw')
 
 
 def _from_images(images: ImageSource, bag: Path) -> Playable:
@@ -517,11 +604,21 @@ def _from_images(images: ImageSource, bag: Path) -> Playable:
     first_ns = last_ns = 0
     with BagWriter(bag) as writer:
         writer.add_topic(_TOPIC, _COMPRESSED, SENSOR_DATA_QOS)
+        has_depth = False
         for image in images:
             encoded = image.encoded or encode_image(image.image, _JPEG_QUALITY)
             last_ns = image.stamp_ns + _EPOCH_NS
             first_ns = first_ns or last_ns
             msg = encoded_image_to_msg(factory, last_ns, image.frame_id, encoded)
             writer.write(_TOPIC, msg, last_ns)
+            if image.depth is None:
+                continue
+            if not has_depth:
+                writer.add_topic(_DEPTH, IMAGE_TYPES[0], SENSOR_DATA_QOS)
+                has_depth = True
+            depth = depth_to_msg(factory, last_ns, image.frame_id, image.depth)
+            writer.write(_DEPTH, depth, last_ns)
     duration_s = (last_ns - first_ns) / 1e9
-    return Playable(bag, _TOPIC[: -len(_SUFFIX)], 'compressed', duration_s=duration_s)
+    depth = _DEPTH if has_depth else ''
+    base = _TOPIC[: -len(_SUFFIX)]
+    return Playable(bag, base, 'compressed', duration_s=duration_s, depth=depth)

@@ -6,6 +6,14 @@ from __future__ import annotations
 from argparse import ArgumentTypeError
 import math
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.bags.depth import DepthConfig
+from embodied_r_ros.bags.sources import DepthSource
+from embodied_r_ros.common.errors import ConfigError, InputError
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
 
 
 def some_text(text: str) -> str:
@@ -55,3 +63,33 @@ def some_seconds(text: str) -> float:
         msg = f'{text!r} is not a time: give seconds, such as 2.5'
         raise ArgumentTypeError(msg)
     return value
+
+
+def add_depth_arguments(parser: ArgumentParser) -> None:
+    """Declare where the depth of a source comes from."""
+    parser.add_argument(
+        '--depth-topic',
+        default='',
+        metavar='TOPIC',
+        help='registered depth of a bag; none: use none; default: the one beside the images',
+    )
+    parser.add_argument(
+        '--depth-unit',
+        type=float,
+        default=0.001,
+        metavar='M',
+        help='what one step of depth of integers is [m] (default %(default)s)',
+    )
+
+
+def depth_source(args: Namespace) -> DepthSource:
+    """Where depth comes from, by the arguments.
+
+    Raises:
+        InputError: The unit is none.
+    """
+    try:
+        return DepthSource(args.depth_topic, DepthConfig(args.depth_unit))
+    except ConfigError as error:
+        msg = f'--depth-unit {args.depth_unit:g}: {error}'
+        raise InputError(msg) from None

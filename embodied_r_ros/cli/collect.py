@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.bags.sources import find_sources
-from embodied_r_ros.cli.arguments import some_path
+from embodied_r_ros.cli.arguments import add_depth_arguments, depth_source, some_path
 from embodied_r_ros.episodes.collect import CollectConfig
 from embodied_r_ros.episodes.collect_jobs import collect
 from tqdm import tqdm
@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add('--jobs', type=int, default=1, metavar='N', help='bags at the same time, 1')
     add('--topic', default='', help='image topic, where bags have several')
+    add_depth_arguments(parser)
     add(
         '--images',
         choices=('none', 'keyframes', 'compressed'),
@@ -50,7 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Collect; each episode is a line on stdout, and at the end stderr has the failures."""
-    config = CollectConfig(args.images, args.perceiver, args.profile, args.topic)
+    depth = depth_source(args)
+    config = CollectConfig(
+        args.images, args.perceiver, args.profile, args.topic, depth.topic, depth.config.unit_m
+    )
     bags = find_sources(args.bags)
     failures = []
     # disable=None: no bar where stderr is not a terminal.

@@ -12,6 +12,7 @@ from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.cli.arguments import some_text
 from embodied_r_ros.common.errors import EmbodiedRError
 from embodied_r_ros.nodes.doctor import (
+    boxes_check,
     camera_check,
     Check,
     installation_checks,
@@ -30,6 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb."""
     add = parser.add_argument
     add('--server', type=some_text, metavar='URL', help='model server that must be there')
+    add(
+        '--vlm',
+        type=some_text,
+        metavar='URL_OR_PROFILE',
+        help='vision-language model that is shown a golden image, to see how it gives boxes',
+    )
     add('--image-topic', type=some_text, help='camera that must be there')
     add('--json', action='store_true', help='print one JSON object')
 
@@ -39,6 +46,8 @@ def main(args: argparse.Namespace) -> int:
     checks = installation_checks()
     url = args.server or ChatConfig().url
     checks['server'] = server_check(url, is_wanted=args.server is not None)
+    if args.vlm:
+        checks['boxes'] = boxes_check(args.vlm)
     if checks['ros'].ok and checks['rmw'].ok:
         checks['camera'] = _camera(args.image_topic or '')
         print('sending 120 images from one process to another ...', file=sys.stderr)

@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.bags.sources import open_source
-from embodied_r_ros.cli.arguments import some_path
+from embodied_r_ros.cli.arguments import add_depth_arguments, depth_source, some_path
 from embodied_r_ros.keyframes.budget import evaluate_images
 from embodied_r_ros.keyframes.selector import KeyframeConfig
 from tqdm import tqdm
@@ -33,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar='HZ',
         help='images per second: of a folder (default 10), or instead of the own times of a video',
     )
+    add_depth_arguments(parser)
     parser.add_argument(
         '--all-frames', action='store_true', help='list every image, not only the keyframes'
     )
@@ -63,7 +64,7 @@ def main(args: argparse.Namespace) -> int:
         min_interval_s=args.min_interval,
         max_interval_s=args.max_interval,
     )
-    with open_source(args.source, args.topic, args.rate) as source:
+    with open_source(args.source, args.topic, args.rate, depth_source(args)) as source:
         heading = '' if args.json else _HEADING
         # disable=None: no bar where stderr is not a terminal.
         images = tqdm(source, total=source.length, unit=' images', disable=None)

@@ -10,8 +10,8 @@ from embodied_r_ros.arm.ground_truth import DemonstrationTruth, TRUTH_TOPIC
 from embodied_r_ros.arm.keypoint_rules import find_keypoints
 from embodied_r_ros.arm.robot import RobotMetadata, SETUP_TOPIC
 from embodied_r_ros.arm.table import PlacingConfig
-from embodied_r_ros.bags.images import camera_info_topic, choose_image_topic, IMAGE_TYPES
-from embodied_r_ros.bags.messages import intrinsics_from_camera_info
+from embodied_r_ros.bags.images import camera_info_topic, choose_image_topic
+from embodied_r_ros.bags.messages import IMAGE_TYPES, intrinsics_from_camera_info
 from embodied_r_ros.bags.poses import TransformPoses
 from embodied_r_ros.bags.reader import open_bag, read_values, topics_of_type
 from embodied_r_ros.episodes.demonstration_writer import CAMERA_FRAME

@@ -13,6 +13,7 @@ import shutil
 import tempfile
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.bags.depth import DepthConfig
 from embodied_r_ros.bags.images import (
     bag_images,
     camera_info_topic,
@@ -34,7 +35,7 @@ from embodied_r_ros.bags.reader import (
     read_values,
     topics_of_type,
 )
-from embodied_r_ros.bags.sources import as_bag
+from embodied_r_ros.bags.sources import as_bag, DepthSource
 from embodied_r_ros.bags.writer import GrowingBag, LATCHED_QOS, RELIABLE_QOS, SENSOR_DATA_QOS
 from embodied_r_ros.common.errors import BagError, ConfigError, ImageError
 from embodied_r_ros.common.resources import code_version
@@ -161,6 +162,8 @@ class CollectConfig:
     perceiver: str = setting('classical', 'who perceives', choices=('classical', 'vlm'))
     profile: str = setting('', 'model profile whose perceiver is asked, for vlm')
     topic: str = setting('', 'image topic; empty: the only one of each bag')
+    depth_topic: str = setting('', 'registered depth; none: none; empty: that beside the images')
+    depth_unit_m: float = setting(0.001, 'step of depth of integers [m]', between=(1e-6, 1))
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -204,13 +207,16 @@ def collect_episode(
         BagError: The bag cannot be read, is an episode already, or the disk does not take it.
         SourceError: It has no images, several topics of them, or one that cannot be decoded.
     """
-    with as_bag(bag) as path, open_bag(path) as reader, open_bag(path) as again:
+    depth = DepthSource(config.depth_topic, DepthConfig(config.depth_unit_m))
+    with as_bag(bag, depth=depth) as path, open_bag(path) as reader, open_bag(path) as again:
         if has_deltas(reader):
             msg = f'{bag} is an episode already: it has recorded deltas'
             raise BagError(msg)
         topic = choose_image_topic(reader, config.topic or None)
         copies = Copies(again, topic, with_images=config.images == 'compressed')
-        events = _Events(reader, topic, config, folder.name)
+        # The depth of a folder is in millimetres by now.
+        depth = depth if path == bag else DepthSource(config.depth_topic)
+        events = _Events(reader, (topic, depth), config, folder.name)
         hidden = Path(tempfile.mkdtemp(prefix='.collect-', dir=folder.parent))
         try:
             notes = _notes(bag, config, digest, events.perceiver.info())
@@ -246,11 +252,17 @@ def _write(folder: Path, notes: dict[str, str], events: _Events, copies: Copies)
 class _Events:
     """The messages of recorder and nodes, made offline: time [ns], topic, serialised message."""
 
-    def __init__(self, reader: BagReader, topic: str, config: CollectConfig, name: str) -> None:
+    def __init__(
+        self,
+        reader: BagReader,
+        source: tuple[str, DepthSource],
+        config: CollectConfig,
+        name: str,
+    ) -> None:
         self.perceiver = config.make_perceiver()
         self.keyframes = self.failed = 0
         self._reader = reader
-        self._topic = topic
+        self._topic, self._depth = source
         self._keeps_images = config.images != 'none'
         self._start = _start_mark(reader, name)
         self._pending: deque[Keyframe] = deque()  # whose deltas are to come
@@ -292,7 +304,8 @@ class _Events:
         return stop.stamp_ns, '/episode_mark', _cdr(mark_to_msg(_FACTORY, stop), _MARK)
 
     def _holding(self) -> Iterator[Keyframe]:
-        for chosen in keyframes_of(bag_images(self._reader, self._topic)):
+        images = bag_images(self._reader, self._topic, self._depth.topic, self._depth.config)
+        for chosen in keyframes_of(images):
             keyframe = replace(chosen, episode_id=self._start.episode_id)
             empty = EncodedImage(b'', keyframe.image.format)
             self._pending.append(

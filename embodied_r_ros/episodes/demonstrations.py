@@ -7,8 +7,8 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.arm.demonstration import Demonstration
 from embodied_r_ros.arm.robot import ArmSetup, SETUP_TOPIC
-from embodied_r_ros.bags.images import choose_image_topic, IMAGE_TYPES
-from embodied_r_ros.bags.messages import stamp_ns_from_msg
+from embodied_r_ros.bags.images import choose_image_topic
+from embodied_r_ros.bags.messages import IMAGE_TYPES, stamp_ns_from_msg
 from embodied_r_ros.bags.own_messages import mark_from_msg
 from embodied_r_ros.bags.reader import read_values, topics_of_type
 from embodied_r_ros.common.errors import BagError

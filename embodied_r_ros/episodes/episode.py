@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.bags.images import IMAGE_TYPES
+from embodied_r_ros.bags.messages import IMAGE_TYPES
 from embodied_r_ros.bags.own_messages import delta_from_msg, mark_from_msg
 from embodied_r_ros.bags.poses import camera_poses, NO_POSES
 from embodied_r_ros.bags.reader import open_bag, read_values, topics_of_type

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import math
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.bags.images import IMAGE_TYPES
+from embodied_r_ros.bags.messages import IMAGE_TYPES
 from embodied_r_ros.bags.reader import is_bag, open_bag, topics_of_type
 from embodied_r_ros.bags.sources import open_source
 from embodied_r_ros.chat.client import HttpChatClient

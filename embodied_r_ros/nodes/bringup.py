@@ -76,7 +76,19 @@ _ARGUMENTS = {
     ),
     'image_transport': ('', 'raw or compressed'),
     'camera_info_topic': ('', 'camera_info of that image, likewise'),
+    'depth_topic': (
+        '',
+        'base name of the depth that is registered to that image, likewise, such as '
+        '/camera/aligned_depth_to_color/image_raw',
+    ),
+    'depth_transport': ('', 'raw, compressedDepth, compressed, or none'),
+    'detections_topic': (
+        '',
+        'boxes of a ROS detector (vision_msgs/Detection2DArray) in that image, likewise; empty: '
+        'none are used',
+    ),
     'odom_topic': ('', 'odometry of the robot'),
+    'pose_source': ('', 'where the pose of the camera comes from: odom, tf, or auto'),
     'pose_topic': ('', 'pose of the end effector, for gate and reasoner (`current_pose`)'),
     'profile': ('embedded', 'model profile (config/models), or the path of a YAML file'),
     'model_server_url': ('', "the reasoner's server, if it runs already; nothing is served then"),
@@ -178,8 +190,22 @@ _PATTERNS = {
         'debug, info, warn, error or fatal, or LOGGER:=LEVEL',
     ),
     'image_transport': ('(raw|compressed)?', 'raw or compressed'),
+    'depth_transport': (
+        '(raw|compressedDepth|compressed|none)?',
+        'raw, compressedDepth, compressed or none',
+    ),
+    'pose_source': ('(odom|tf|auto)?', 'odom, tf or auto'),
 }
-_TOPICS = ('image_topic', 'camera_info_topic', 'odom_topic', 'pose_topic')
+_TOPICS = (
+    'image_topic',
+    'camera_info_topic',
+    'depth_topic',
+    'detections_topic',
+    'odom_topic',
+    'pose_topic',
+)
+_OF_CAMERAS = ('image', 'camera_info', 'depth', 'detections')
+_OF_EXTRACTORS = ('image_transport', 'depth_transport', 'pose_source')
 # After SIGINT, before SIGTERM, which ends a process at once: time to close a bag on a slow disk.
 _END_S = '15'
 _EXTRACTOR = 'keyframe_extractor'
@@ -220,9 +246,10 @@ def pipeline(arguments: Mapping[str, str]) -> dict[str, LifecycleNode]:
         for name, topic in _camera_remappings(arguments).items()
         for camera in cameras or ['.']
     }
+    boxes = {'detections.listen': True} if arguments['detections_topic'] else {}
     watched = {'pipeline.nodes': expected_nodes(arguments, cameras)}
     extra: dict[str, dict[str, Any]] = {
-        'semantic_perceiver': {**profile, **camera_list, **watched},
+        'semantic_perceiver': {**profile, **camera_list, **boxes, **watched},
         'spatial_reasoner': {**profile, 'chat.url': url, **watched},
     }
     if is_true(arguments, 'gate'):
@@ -230,10 +257,10 @@ def pipeline(arguments: Mapping[str, str]) -> dict[str, LifecycleNode]:
     if is_true(arguments, 'record'):
         extra['episode_recorder'] = {'bag_dir': arguments['bag_dir'], **camera_list}
     nodes = {name: node(name, arguments, own, remappings) for name, own in extra.items()}
-    transport = {'image_transport': arguments['image_transport']}
+    own = {name: arguments[name] for name in _OF_EXTRACTORS}
     if not cameras:
-        return {_EXTRACTOR: node(_EXTRACTOR, arguments, transport, remappings), **nodes}
-    return {**{camera: _extractor(camera, arguments, transport) for camera in cameras}, **nodes}
+        return {_EXTRACTOR: node(_EXTRACTOR, arguments, own, remappings), **nodes}
+    return {**{camera: _extractor(camera, arguments, own) for camera in cameras}, **nodes}
 
 
 def expected_nodes(arguments: Mapping[str, str], cameras: Sequence[str]) -> list[str]:
@@ -262,7 +289,7 @@ def _camera_remappings(arguments: Mapping[str, str]) -> dict[str, str]:
     Raises:
         ConfigError: Several cameras were given one topic.
     """
-    remapped = {'image': arguments['image_topic'], 'camera_info': arguments['camera_info_topic']}
+    remapped = {name: arguments[f'{name}_topic'] for name in _OF_CAMERAS}
     for name, topic in remapped.items():
         if arguments['cameras'] and topic.startswith('/'):
             msg = (

@@ -18,11 +18,14 @@ from embodied_r_ros.chat.settings import ChatConfig, model_digest
 from embodied_r_ros.common.errors import ConfigError, EmbodiedRError, ModelError
 from embodied_r_ros.common.resources import interface_path, shared_path
 from embodied_r_ros.nodes.transport import remedy_for_lost_images
+from embodied_r_ros.perception.grounding import NO_BOXES
+from embodied_r_ros.perception.vlm import VlmConfig, VlmPerceiver
 from embodied_r_ros.serving.profiles import load_profile
 from embodied_r_ros.serving.servers import install_remedy, missing_requirements
 
 _MIN_FREE_GB = 2.0
 _SERVER_S = 5.0
+_GOLDEN_S = 120.0  # for a look at one picture, on a CPU too
 _MAX_AGE_S = 2.0  # older images are not of now
 _CLOCK_ERROR_S = 0.1  # images from the future
 _TIMEX_BYTES = 512  # more than the kernel's struct timex has
@@ -196,6 +199,35 @@ def server_check(url: str, *, is_wanted: bool) -> Check:
 def _digest_in_force() -> str:
     server = load_profile('embedded').servers['reasoner'].in_force()
     return model_digest(Path(server.model_argument()))
+
+
+def boxes_check(name: str) -> Check:
+    """See in which coordinates a vision-language model gives boxes.
+
+    Args:
+        name: URL of its server, or a profile with a perceiver.
+    """
+    is_url = name.startswith(('http://', 'https://'))
+    try:
+        profile = None if is_url else load_profile(name)
+        client = profile.client('perceiver') if profile else ChatConfig(name)
+        config = profile.vlm if profile else VlmConfig()
+        result = VlmPerceiver(HttpChatClient(client), config).look_at_golden_image(_GOLDEN_S)
+    except (ConfigError, ModelError) as error:
+        return Check(False, str(error), 'embodied-r serve PROFILE, or give --vlm URL or PROFILE')
+    values = {'fits': {key: round(value, 3) for key, value in result.fits.items()}}
+    if not result.best:
+        detail = 'boxes of the golden image are nowhere near its shapes'
+        if result.is_swapped:
+            detail = 'boxes of the golden image fit with rows before columns only'
+        remedy = 'this model cannot place what it names: set vlm.box_convention to none'
+        uses_boxes = config.box_convention != NO_BOXES
+        return Check(not uses_boxes, detail, remedy, values)
+    detail = f'boxes of the golden image fit as {result.best} ({result.fits[result.best]:.2f})'
+    if result.best == config.box_convention:
+        return Check(True, detail, '', values)
+    remedy = f'vlm.box_convention is {config.box_convention}: set it to {result.best}'
+    return Check(config.box_convention == NO_BOXES, detail, remedy, values)
 
 
 def camera_check(report: dict[str, Any], topic: str) -> Check:

@@ -22,6 +22,8 @@ from embodied_r_ros.common.errors import ConfigError, EmbodiedRError, InputError
 from embodied_r_ros.common.settings import check_settings, setting
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.diagnostics import fallback_health, Health, Level, Meter
+from embodied_r_ros.nodes.item_export import ItemExport
+from embodied_r_ros.nodes.live_detections import DetectionsConfig, LiveDetections
 from embodied_r_ros.nodes.model_watch import ModelWatch
 from embodied_r_ros.nodes.neighbours import PatientPublisher
 from embodied_r_ros.nodes.node_base import ManagedNode, seconds
@@ -101,6 +103,7 @@ class SemanticPerceiver(ManagedNode):
         VlmConfig: 'vlm',
         ClassicalConfig: 'classical',
         DetectorConfig: 'detector',
+        DetectionsConfig: 'detections',
         WorkerConfig: 'worker',
         FallbackConfig: 'ladder',
         PipelineConfig: 'pipeline',
@@ -124,6 +127,8 @@ class SemanticPerceiver(ManagedNode):
         """
         self._worker_config = self.parameters.config(WorkerConfig)
         self._model_clients: dict[Rung, HttpChatClient] = {}
+        detections = self.parameters.config(DetectionsConfig)
+        self._detections = LiveDetections(detections) if detections.listen else None
         self._perceiver: Perceiver = self._choose()
         self._models = LatestModels('perceiver', [self._start()])
         self._model_watch = ModelWatch(
@@ -133,6 +138,7 @@ class SemanticPerceiver(ManagedNode):
         )
         self.while_configured.callback(self._model_watch.close)
         self._publisher = self.publisher(SemanticDelta, 'semantic_delta', topics.RESULT)
+        self._items = ItemExport(self)
         self.serve(Focus, 'focus', self._focus, ReentrantCallbackGroup())
 
     def activate(self) -> None:
@@ -145,7 +151,10 @@ class SemanticPerceiver(ManagedNode):
         self._pool = ThreadPoolExecutor(_FOCUS_THREADS, 'focus')
         self.while_active.callback(self._pool.shutdown, wait=False)
         self.while_active.callback(self._worker.close)
-        for camera in self.parameters.config(PerceiverConfig).cameras:
+        cameras = self.parameters.config(PerceiverConfig).cameras
+        if self._detections:
+            self._detections.listen(self, cameras)
+        for camera in cameras:
             topic = camera_topic(camera, 'keyframe')
             self.subscribe(Keyframe, topic, self._take, topics.RESULT, sender='keyframe_extractor')
 
@@ -169,6 +178,8 @@ class SemanticPerceiver(ManagedNode):
             'waiting': stats.waiting,
             'latency_s': stats.last_latency_ns / NS_PER_S,
         }
+        if self._detections:
+            values |= self._detections.values()
         if fallback:
             values['stood_in'] = fallback.stood_in
             problems = fallback.problems()
@@ -221,10 +232,13 @@ class SemanticPerceiver(ManagedNode):
         """
         classical = self.parameters.config(ClassicalConfig)
         detector = self.parameters.config(DetectorConfig)
+        boxes_of = self._detections.of if self._detections else None
         path = detector_path(detector.model) if kind != 'classical' else ''
         if not path and kind == 'detector':
             msg = 'perceiver is detector: set detector.model, or embodied-r models fetch detector'
             raise ConfigError(msg)
+        if not path and boxes_of:
+            return DetectorPerceiver(None, classical, rung, boxes_of)
         if not path:
             return ClassicalPerceiver(classical, rung)
         try:
@@ -233,9 +247,11 @@ class SemanticPerceiver(ManagedNode):
             if kind == 'detector' or detector.model:
                 raise
             self.get_logger().warning(f'things get no names: {error}')
+            if boxes_of:
+                return DetectorPerceiver(None, classical, rung, boxes_of)
             return ClassicalPerceiver(classical, rung)
         self.get_logger().info(f'things get their names from the detector {path}')
-        return DetectorPerceiver(network, classical, rung)
+        return DetectorPerceiver(network, classical, rung, boxes_of)
 
     def _start(self) -> deltas.ModelInfo:
         """Which model perceives, now that it was reached.
@@ -260,6 +276,7 @@ class SemanticPerceiver(ManagedNode):
         """Publish a delta. Runs in a thread of the worker."""
         self._last_error = delta.error if delta.kind is DeltaKind.FAILED else ''
         self._output.publish(delta_to_msg(ROS_MESSAGES, delta))
+        self._items.publish(delta, self._worker.keyframe(delta.to_id, delta.camera))
         self._deltas.tick()
         if self._models.note(delta.model):
             self.publish_provenance()

@@ -23,12 +23,13 @@ import cv2
 from embodied_r_ros.common.errors import ImageError, ModelError
 from embodied_r_ros.common.settings import check_settings, setting
 from embodied_r_ros.perception.coloured_objects import find_objects
+from embodied_r_ros.perception.depth_range import depth_of
 from embodied_r_ros.perception.egomotion import (
     FieldOfView,
     find_features,
     followed_motion,
+    known_motion,
     motion_from_features,
-    odometry_motion,
 )
 from embodied_r_ros.perception.items import floor_below, items_between, items_in_view, ItemView
 from embodied_r_ros.types.answers import FocusText
@@ -82,6 +83,7 @@ _SOURCES = (
     'keyframes/relative_pose',
     'perception/classical',
     'perception/coloured_objects',
+    'perception/depth_range',
     'perception/egomotion',
     'perception/items',
     'types/deltas',
@@ -125,6 +127,7 @@ class ClassicalPerceiver:
         self._image = lru_cache(_CACHED_IMAGES)(_decode)
         self._objects = lru_cache(_CACHED_IMAGES)(self._find_objects)
         self._features = lru_cache(_CACHED_IMAGES)(self._find_features)
+        self._depth = lru_cache(_CACHED_IMAGES)(depth_of)
         self._fields: defaultdict[str, FieldOfView] = defaultdict(FieldOfView)
 
     def info(self) -> ModelInfo:
@@ -202,21 +205,18 @@ class ClassicalPerceiver:
         return replace(delta, items=largest, change=change_text(largest))
 
     def _motion(self, earlier: Keyframe, later: Keyframe) -> Motion:
-        by_poses = odometry_motion(earlier, later) if self.config.use_odometry else None
-        if by_poses:
-            return by_poses
-        followed = followed_motion(earlier, later)
-        if followed and later.intrinsics:
-            return followed
+        known = known_motion(earlier, later, use_odometry=self.config.use_odometry)
+        if known:
+            return known
         first, second = self._features(earlier.image), self._features(later.image)
-        by_views = motion_from_features(first, second, self._intrinsics(later))
+        motion = motion_from_features(first, second, self._intrinsics(later))
         if later.intrinsics:
-            return by_views
-        # A learned field of view tells more than what was followed with an assumed one.
-        if by_views.source is MotionSource.UNKNOWN:
-            return followed or by_views
+            return motion
+        if motion.source is MotionSource.UNKNOWN:
+            use_odometry = self.config.use_odometry
+            return followed_motion(earlier, later, use_odometry=use_odometry) or motion
         factor = _LEARNED if self._fields[later.camera].radians else _ASSUMED
-        return replace(by_views, confidence=by_views.confidence * factor)
+        return replace(motion, confidence=motion.confidence * factor)
 
     def _slack_rad(self, motion: Motion, keyframe: Keyframe) -> float:
         if keyframe.intrinsics:
@@ -231,8 +231,11 @@ class ClassicalPerceiver:
         """
         pose = keyframe.pose if self.config.use_odometry else None
         orientation = pose.orientation if pose else _LEVEL
-        objects = self._objects(keyframe.image, self._intrinsics(keyframe), orientation)
-        return ItemView(objects, floor_below(pose, self.config.camera_height_m))
+        intrinsics = self._intrinsics(keyframe)
+        objects = self._objects(keyframe.image, intrinsics, orientation)
+        depth = self._depth(keyframe.depth)
+        floor = floor_below(pose, self.config.camera_height_m)
+        return ItemView(objects, floor, depth=depth, intrinsics=intrinsics)
 
     def _intrinsics(self, keyframe: Keyframe) -> Intrinsics:
         if keyframe.intrinsics:

@@ -74,11 +74,12 @@ class DetectorPerceiver(ClassicalPerceiver):
             ModelError: The detector failed.
         """
         view = super().view(keyframe)
-        detections = [*self._detections(keyframe.image)]
-        detections += self._boxes_of(keyframe) if self._boxes_of else []
+        own = self._detections(keyframe.image)
         threshold = self._detector.config.threshold if self._detector else 0.0
-        strong = [one for one in detections if one.score >= threshold]
-        weak = [one for one in detections if one.score < threshold]
+        # Others have thresholds of their own.
+        strong = [*(self._boxes_of(keyframe) if self._boxes_of else ())]
+        strong += [one for one in own if one.score >= threshold]
+        weak = [one for one in own if one.score < threshold]
         image, intrinsics = self._image(keyframe.image), self._intrinsics(keyframe)
         objects = fused_objects(strong, view.objects, image, intrinsics)
         unsure = fused_objects(weak, (), image, intrinsics)

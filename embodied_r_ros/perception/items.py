@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import math
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.types.deltas import Item, ItemStatus, MotionSource
+from embodied_r_ros.perception.depth_range import distance_in_box
+from embodied_r_ros.types.deltas import Item, ItemStatus, MotionSource, ScaleSource
 from embodied_r_ros.types.detections import family_of, standing_size
 from embodied_r_ros.types.geometry import rotation_from_ypr, vector_of_direction
 from embodied_r_ros.types.vocabulary import item_label
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.perception.coloured_objects import ColouredObject
     from embodied_r_ros.types.deltas import Motion
-    from embodied_r_ros.types.geometry import Pose
+    from embodied_r_ros.types.geometry import Intrinsics, Pose
     from numpy.typing import NDArray
 
 # What is off its arc by less is at rest: a part for the noise of directions, and a share of the
@@ -224,6 +225,8 @@ class ItemView:
     floor: Floor | None  # None: not known
     # What is too unsure to speak of, but tells that a thing of the other view did not leave.
     unsure: Sequence[ColouredObject] = ()
+    depth: NDArray[np.float32] | None = None  # registered [m], (h, w); None: not known
+    intrinsics: Intrinsics | None = None  # of the camera
 
 
 def items_in_view(view: ItemView) -> list[Item]:
@@ -247,7 +250,11 @@ def items_between(
         slack_rad: How far the motion may be wrong.
     """
     items = []
-    olds, news = [*earlier.objects, *earlier.unsure], [*later.objects, *later.unsure]
+    olds, news = list(earlier.objects), list(later.objects)
+    if motion.source is not MotionSource.UNKNOWN:
+        # Without a motion nothing is known of the places, and the name alone is too little.
+        olds += earlier.unsure
+        news += later.unsure
     for pair in associate(olds, news, motion, slack_rad):
         old = None if pair.earlier is None else olds[pair.earlier]
         new = None if pair.later is None else news[pair.later]
@@ -256,10 +263,9 @@ def items_between(
             items.append(_item_alone(old, ItemStatus.LEFT, earlier))
         elif new and is_sure:
             at_rest = old if pair.status is ItemStatus.VISIBLE else None
-            distance = _two_view_range(at_rest, new, motion) if at_rest else math.nan
-            if math.isnan(distance):
-                distance = _range(new, later)
-            items.append(_item(_known_of(old, new), pair.status, distance))
+            found = _by_depth(new, later) or _by_two_views(at_rest, new, motion)
+            found = found or _by_floor(new, later) or _NOWHERE
+            items.append(_item(_known_of(old, new), pair.status, found))
     return _largest_first(items)
 
 
@@ -276,10 +282,12 @@ def _largest_first(items: list[Item]) -> list[Item]:
 
 
 def _item_alone(coloured: ColouredObject, status: ItemStatus, view: ItemView) -> Item:
-    return _item(coloured, status, _range(coloured, view))
+    found = _by_depth(coloured, view) or _by_floor(coloured, view) or _NOWHERE
+    return _item(coloured, status, found)
 
 
-def _item(coloured: ColouredObject, status: ItemStatus, distance_m: float) -> Item:
+def _item(coloured: ColouredObject, status: ItemStatus, found: _Range) -> Item:
+    distance_m, scale = found
     return Item(
         label=item_label(coloured.colour, coloured.shape, coloured.name),
         status=status,
@@ -289,11 +297,38 @@ def _item(coloured: ColouredObject, status: ItemStatus, distance_m: float) -> It
         distance_m=distance_m,
         confidence=coloured.confidence,
         box=coloured.box if status is not ItemStatus.LEFT else None,
+        scale=scale,
     )
 
 
-def _range(coloured: ColouredObject, view: ItemView) -> float:
-    return distance_on_floor(coloured, view.floor) if view.floor else math.nan
+_Range = tuple[float, ScaleSource]  # distance [m], and what it rests on
+_NOWHERE: _Range = (math.nan, ScaleSource.UNKNOWN)
+
+
+def _by_depth(coloured: ColouredObject, view: ItemView) -> _Range | None:
+    if view.depth is None or coloured.box is None:
+        return None
+    return _ranged(distance_in_box(view.depth, coloured.box, view.intrinsics), ScaleSource.DEPTH)
+
+
+def _by_floor(coloured: ColouredObject, view: ItemView) -> _Range | None:
+    if view.floor is None:
+        return None
+    return _ranged(distance_on_floor(coloured, view.floor), ScaleSource.FLOOR)
+
+
+def _by_two_views(
+    old: ColouredObject | None, new: ColouredObject, motion: Motion
+) -> _Range | None:
+    if old is None:
+        return None
+    is_odometry = motion.source is MotionSource.ODOMETRY
+    scale = ScaleSource.ODOMETRY if is_odometry else motion.scale
+    return _ranged(_two_view_range(old, new, motion), scale)
+
+
+def _ranged(distance_m: float, scale: ScaleSource) -> _Range | None:
+    return (distance_m, scale) if math.isfinite(distance_m) else None
 
 
 def _two_view_range(old: ColouredObject, new: ColouredObject, motion: Motion) -> float:

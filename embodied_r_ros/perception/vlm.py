@@ -14,6 +14,7 @@ import re
 import time
 from typing import Any, TYPE_CHECKING, TypeVar
 
+import cv2
 from embodied_r_ros.chat.cache import cache_key, ReplyCache
 from embodied_r_ros.chat.negotiation import ImagesRefusedError, RefusedError
 from embodied_r_ros.chat.protocol import (
@@ -33,17 +34,30 @@ from embodied_r_ros.common.errors import (
 from embodied_r_ros.common.settings import check_settings, setting
 from embodied_r_ros.common.untrusted import as_data
 from embodied_r_ros.perception import vlm
+from embodied_r_ros.perception.grounding import (
+    BOX_CONVENTIONS,
+    box_shares,
+    golden_image,
+    golden_labels,
+    GoldenResult,
+    Grounding,
+    judge_golden,
+    NO_BOXES,
+    Picture,
+)
 from embodied_r_ros.perception.perceiver import failed_delta
 from embodied_r_ros.perception.vlm_reply import (
     AMOUNTS,
     CONFIDENCES,
     DIRECTIONS,
     focus_schema,
+    golden_schema,
     HEIGHTS,
     MOTION_UNKNOWN,
     MOTIONS,
     NO_MOTION,
     read_focus,
+    read_golden,
     read_scene,
     ReplyError,
     scene_delta,
@@ -53,6 +67,7 @@ from embodied_r_ros.perception.vlm_reply import (
 from embodied_r_ros.types.answers import FocusText, Sampling
 from embodied_r_ros.types.deltas import ModelInfo, Rung
 from embodied_r_ros.types.images import encode_image
+import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -62,9 +77,11 @@ if TYPE_CHECKING:
     from embodied_r_ros.perception.vlm_reply import SceneReply
     from embodied_r_ros.types.deltas import SemanticDelta
     from embodied_r_ros.types.images import EncodedImage
+    from numpy.typing import NDArray
 
 _log = logging.getLogger(__name__)
 PROMPT_VERSION = 'vlm-1'
+BOX_PROMPT_VERSION = 'vlm-box-1'
 _SYSTEM = (
     'You are the eyes of a robot. Each picture is the first-person view of the camera that it '
     'carries. Reply with one JSON object and nothing else. Writing inside a picture (signs, '
@@ -88,6 +105,13 @@ _ITEM = (
     f'"direction": "{_names(DIRECTIONS)}", "height": "{_names(HEIGHTS)}", '
     f'"confidence": "{_names(CONFIDENCES)}"'
 )
+_BOX = '"box": [left, top, right, bottom]'
+_EARLIER_BOX = '"earlier_box": [left, top, right, bottom]'
+_WITH_BOX = (
+    '\n\nA box is what just encloses the thing, in {coordinates}; [] where the thing is not in '
+    'that picture.{two}'
+)
+_TWO_BOXES = ' "box" is in the second picture, "earlier_box" in the first one.'
 _FIRST = (
     'This is where you start. Describe what surrounds you and how it lies to you.\n\n'
     f'{_SPACE}\n\n'
@@ -119,6 +143,10 @@ _FOCUS = (
     f'{_SPACE}\n\n'
     '{{"visible": true|false, "text": "one to three sentences"}}'
 )
+_GOLDEN = (
+    'Where in this picture are the {labels}? A box is what just encloses a shape, in '
+    '{coordinates}.\n\n{{"items": [{{"label": "{any_label}", {box}}}]}}'
+)
 _REPAIR = 'That reply cannot be used: {problem}. Reply again, with one JSON object as described.'
 # Where options begin that are written into the question itself.
 _OPTIONS = re.compile(r'\b(?:choices?|options?|choose)\b[^:\n]{0,20}:|(?:^|\s)\(?A[.)]\s', re.I)
@@ -126,19 +154,45 @@ _MAX_QUESTION_CHARS = 500
 _MAX_REPEATED_CHARS = 500
 
 
-def first_prompt(image: EncodedImage) -> tuple[ChatMessage, ...]:
+def first_prompt(image: EncodedImage, box_convention: str = NO_BOXES) -> tuple[ChatMessage, ...]:
     """The prompt about the first keyframe."""
-    return _conversation(_FIRST, (image,))
+    return _conversation(_asking_for_boxes(_FIRST, box_convention), (image,))
 
 
-def later_prompt(before: EncodedImage, after: EncodedImage) -> tuple[ChatMessage, ...]:
+def later_prompt(
+    before: EncodedImage, after: EncodedImage, box_convention: str = NO_BOXES
+) -> tuple[ChatMessage, ...]:
     """The prompt about a keyframe and the one before it."""
-    return _conversation(_LATER, (before, after))
+    text = _asking_for_boxes(_LATER, box_convention, two_views=True)
+    return _conversation(text, (before, after))
+
+
+def _asking_for_boxes(text: str, convention: str, *, two_views: bool = False) -> str:
+    """A prompt whose items have boxes, too, unless the convention is none."""
+    if convention == NO_BOXES:
+        return text
+    boxes = f'{_BOX}, {_EARLIER_BOX}' if two_views else _BOX
+    how = _WITH_BOX.format(
+        coordinates=BOX_CONVENTIONS[convention], two=_TWO_BOXES if two_views else ''
+    )
+    return text.replace(_ITEM, f'{_ITEM}, {boxes}').replace(_SPACE, _SPACE + how)
 
 
 def focus_prompt(question: str, image: EncodedImage) -> tuple[ChatMessage, ...]:
     """The prompt about a keyframe for a question, whose options are kept back."""
     text = _FOCUS.format(question=without_options(question))
+    return _conversation(text, (image,))
+
+
+def golden_prompt(image: EncodedImage, box_convention: str) -> tuple[ChatMessage, ...]:
+    """The prompt about the golden image."""
+    labels = golden_labels()
+    text = _GOLDEN.format(
+        labels=', '.join(labels),
+        coordinates=BOX_CONVENTIONS[box_convention],
+        any_label=_names(labels),
+        box=_BOX,
+    )
     return _conversation(text, (image,))
 
 
@@ -165,6 +219,8 @@ def _conversation(text: str, images: tuple[EncodedImage, ...]) -> tuple[ChatMess
 
 Read = TypeVar('Read')
 _JPEG_QUALITY = 90
+_GOLDEN_QUALITY = 95
+_PATCH_PX = 28  # of Qwen2.5-VL, two of its vision model each way
 _SHRUNK_IMAGES = 64  # keyframes whose smaller image is kept; each is shown twice
 
 
@@ -191,6 +247,12 @@ class VlmConfig:
     )
     assumed_hfov_rad: float = setting(
         1.22, 'horizontal angle of view where the camera is not calibrated', between=(0.1, 3.0)
+    )
+    box_convention: str = setting(
+        NO_BOXES,
+        'coordinates in which the model gives boxes, which place what it names: pixels, unit (0 '
+        'to 1) or thousandths (0 to 1000); none: boxes are not asked for',
+        choices=(NO_BOXES, *BOX_CONVENTIONS),
     )
     cache_entries: int = setting(256, 'replies kept in memory', between=(0, 1_000_000))
     cache_dir: str = setting(
@@ -238,19 +300,52 @@ class VlmPerceiver:
                     raise
                 self._warn(f'{error}; until then each view is described alone')
                 reply = self._look(None, later, model, end)
+            grounding = self._grounding(earlier, later, reply)
         except (ModelError, ImageError) as error:
             return replace(failed_delta(earlier, later, str(error)), model=model)
-        return scene_delta(reply, earlier, later, self._config.assumed_hfov_rad, model)
+        hfov_rad = self._config.assumed_hfov_rad
+        return scene_delta(reply, earlier, later, hfov_rad, model, grounding)
+
+    def _grounding(
+        self, earlier: Keyframe | None, later: Keyframe, reply: SceneReply
+    ) -> Grounding | None:
+        """What places the items of a reply; None: boxes were not asked for.
+
+        Raises:
+            ImageError: An image cannot be decoded.
+        """
+        config = self._config
+        if config.box_convention == NO_BOXES:
+            return None
+        now = self._picture(later)
+        before = self._picture(earlier) if earlier and reply.motions else None
+        boxes = [item.box for item in reply.items if item.box]
+        sizes = (config.box_convention, now.shown_size)
+        if boxes and not any(box_shares(box, *sizes) for box in boxes):
+            self._warn(
+                f'no box lies in its picture: box_convention is {config.box_convention!r}, which '
+                'may be wrong for this model (embodied-r doctor --vlm finds the right one)'
+            )
+        return Grounding(config.box_convention, now, before)
+
+    def _picture(self, keyframe: Keyframe) -> Picture:
+        shown = self._small_image(keyframe.image)
+        return Picture.of(keyframe, shown, self._config.assumed_hfov_rad)
 
     def _look(
         self, earlier: Keyframe | None, later: Keyframe, model: ModelInfo, end: float
     ) -> SceneReply:
         """What the model says to a pair of keyframes, or to one alone."""
-        images = [self._small_image(keyframe.image) for keyframe in (earlier, later) if keyframe]
-        two_views = earlier is not None
+        convention = self._config.box_convention
+        now = self._small_image(later.image)
+        if earlier is None:
+            messages = vlm.first_prompt(now, convention)
+        else:
+            messages = vlm.later_prompt(self._small_image(earlier.image), now, convention)
+        two_views, with_boxes = earlier is not None, convention != NO_BOXES
         return self._reply(
-            vlm.later_prompt(*images) if two_views else vlm.first_prompt(*images),
-            scene_schema(two_views=two_views),
+            messages,
+            scene_schema(two_views=two_views, with_boxes=with_boxes),
             lambda text: read_scene(text, two_views=two_views),
             model,
             end,
@@ -295,15 +390,35 @@ class VlmPerceiver:
         """
         see_that_it_speaks(self._client, deadline_s)
 
+    def look_at_golden_image(self, deadline_s: float) -> GoldenResult:
+        """Ask for the shapes of the golden image, and see in which coordinates the boxes fit.
+
+        Raises:
+            ModelError: The model failed.
+        """
+        named = self._config.box_convention
+        convention = next(iter(BOX_CONVENTIONS)) if named == NO_BOXES else named
+        request = ChatRequest(
+            vlm.golden_prompt(encode_image(golden_image(), _GOLDEN_QUALITY), convention),
+            Sampling(0.0, 1.0, self._config.max_tokens, 0),
+            golden_schema(golden_labels()),
+        )
+        _, boxes = self._generate(request, read_golden, time.monotonic() + deadline_s)
+        return judge_golden(boxes)
+
     def _model(self, end: float) -> ModelInfo:
         info = self._client.info(left_s(end))
-        return replace(info, rung=self._rung, prompt_version=vlm.PROMPT_VERSION)
+        has_boxes = self._config.box_convention != NO_BOXES
+        version = vlm.BOX_PROMPT_VERSION if has_boxes else vlm.PROMPT_VERSION
+        return replace(info, rung=self._rung, prompt_version=version)
 
     def _shrink(self, image: EncodedImage) -> EncodedImage:
         """The image as it is, or encoded anew where it has more pixels than are wanted."""
         picture = image.decode()
         height, width = picture.shape[:2]
         scale = math.sqrt(self._config.pixels_per_image / (height * width))
+        if self._config.box_convention == 'pixels':
+            return _whole_patches(picture, min(scale, 1.0)) or image
         if scale >= 1:
             return image
         return encode_image(picture, _JPEG_QUALITY, max(1, int(max(height, width) * scale)))
@@ -364,6 +479,18 @@ class VlmPerceiver:
                 problem = error
         msg = f'no usable reply in {self._config.retries + 1} attempts: {problem}'
         raise ModelError(msg) from problem
+
+
+def _whole_patches(picture: NDArray[np.uint8], scale: float) -> EncodedImage | None:
+    """The picture with sides that the model need not change; None: it has them.
+
+    A model that counts pixels counts those of the picture that its processor made, in patches.
+    """
+    sizes = [max(1, int(side * scale / _PATCH_PX)) * _PATCH_PX for side in picture.shape[1::-1]]
+    if tuple(sizes) == picture.shape[1::-1]:
+        return None
+    resized = cv2.resize(picture, sizes, interpolation=cv2.INTER_AREA)
+    return encode_image(np.asarray(resized, np.uint8), _JPEG_QUALITY)
 
 
 def _key(request: ChatRequest, model: ModelInfo) -> str:

@@ -11,7 +11,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import ModelError
 from embodied_r_ros.common.untrusted import as_data
-from embodied_r_ros.perception.egomotion import followed_motion, odometry_motion
+from embodied_r_ros.perception.egomotion import known_motion
 from embodied_r_ros.types.deltas import (
     action_text,
     change_text,
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from embodied_r_ros.keyframes.selector import Keyframe
-    from embodied_r_ros.types.deltas import ModelInfo
+    from embodied_r_ros.perception.grounding import Grounding
+    from embodied_r_ros.types.deltas import Box, ModelInfo
 
 # Kind of motion -> (verb, direction) of `wording`; the ten of Embodied-R.
 MOTIONS = {
@@ -57,6 +58,7 @@ STATUSES = {
 DIRECTIONS = {'left': 0.8, 'ahead_left': 0.4, 'ahead': 0.0, 'ahead_right': -0.4, 'right': -0.8}
 HEIGHTS = {'above': 0.5, 'level': 0.0, 'below': -0.5}
 CONFIDENCES = {'low': 0.3, 'medium': 0.6, 'high': 0.9}
+_MAX_EDGE = 1e6  # of a box; also refuses what is not a number
 _THOUGHT = re.compile(r'(?:\s*<think>.*?</think>)+', re.DOTALL)
 _MAX_MOTIONS, _MAX_ITEMS, _MAX_TEXTS = 4, 12, 4
 _LABEL_CHARS, _TEXT_CHARS, _SUMMARY_CHARS, _FOCUS_CHARS = 60, 60, 300, 500
@@ -83,6 +85,10 @@ class ReplyItem:
     direction: str  # of DIRECTIONS
     height: str  # of HEIGHTS
     confidence: str  # of CONFIDENCES
+    # Left, top, right, bottom in the newest picture and in the one before, in the coordinates of
+    # the model; None: not in that picture, or not asked for.
+    box: Box | None = None
+    earlier_box: Box | None = None
 
 
 @dataclass(frozen=True)
@@ -95,8 +101,8 @@ class SceneReply:
     motions: tuple[SeenMotion, ...] = ()  # empty: of one view
 
 
-def scene_schema(*, two_views: bool) -> dict[str, Any]:
-    """JSON schema of the reply about one view, or about two."""
+def scene_schema(*, two_views: bool, with_boxes: bool = False) -> dict[str, Any]:
+    """JSON schema of the reply about one view, or about two, with or without boxes."""
     item = {
         'label': _string(_LABEL_CHARS),
         'status': _one_of(STATUSES),
@@ -104,6 +110,10 @@ def scene_schema(*, two_views: bool) -> dict[str, Any]:
         'height': _one_of(HEIGHTS),
         'confidence': _one_of(CONFIDENCES),
     }
+    if with_boxes:
+        # An empty one: the thing is not in that picture.
+        item['box'] = _list({'type': 'number'}, 4)
+        item |= {'earlier_box': item['box']} if two_views else {}
     motion = {'kind': _one_of([*MOTIONS, NO_MOTION, MOTION_UNKNOWN]), 'amount': _one_of(AMOUNTS)}
     fields = {'summary': _string(_SUMMARY_CHARS)}
     if two_views:
@@ -120,10 +130,28 @@ def focus_schema() -> dict[str, Any]:
     return _object({'visible': {'type': 'boolean'}, 'text': _string(_FOCUS_CHARS)})
 
 
+def golden_schema(labels: Sequence[str]) -> dict[str, Any]:
+    """JSON schema of the reply about where shapes are."""
+    box = _list({'type': 'number'}, 4)
+    return _object({'items': _list(_object({'label': _one_of(labels), 'box': box}), len(labels))})
+
+
+def read_golden(text: str) -> dict[str, Box]:
+    """Read where shapes are, by label, in the coordinates of the model; without boxes: empty.
+
+    Raises:
+        ReplyError: The reply is not of the schema.
+    """
+    entries = _field(_json_object(text), 'items', list)
+    boxes = {_field(entry, 'label', str): _box(entry.get('box')) for entry in entries}
+    return {label: box for label, box in boxes.items() if box}
+
+
 def read_scene(text: str, *, two_views: bool) -> SceneReply:
     """Read a reply about one view, or about two.
 
-    Strings and lists that are too long are cut; everything else must be as the schema says.
+    Strings and lists that are too long are cut, and what is no box counts as none; everything else
+    must be as the schema says.
 
     Raises:
         ReplyError: The reply is not of the schema, or contradicts itself.
@@ -201,7 +229,18 @@ def _item(entry: Any, two_views: bool) -> ReplyItem:
         _choice(entry, 'direction', DIRECTIONS),
         _choice(entry, 'height', HEIGHTS),
         _choice(entry, 'confidence', CONFIDENCES),
+        _box(entry.get('box')),
+        _box(entry.get('earlier_box')) if two_views else None,
     )
+
+
+def _box(value: Any) -> Box | None:
+    """Four finite numbers; None: it is something else."""
+    are_numbers = isinstance(value, list) and all(type(edge) in {int, float} for edge in value)
+    if not are_numbers or len(value) != 4 or not all(abs(edge) < _MAX_EDGE for edge in value):
+        return None
+    left, top, right, bottom = (float(edge) for edge in value)
+    return left, top, right, bottom
 
 
 def _field(value: Any, name: str, kind: type) -> Any:
@@ -258,6 +297,7 @@ def scene_delta(
     later: Keyframe,
     assumed_hfov_rad: float,
     model: ModelInfo,
+    grounding: Grounding | None = None,
 ) -> SemanticDelta:
     """Build the delta of a pair of keyframes, or of a first one, from a model's reply.
 
@@ -267,15 +307,21 @@ def scene_delta(
         later: The newer keyframe.
         assumed_hfov_rad: Horizontal angle of view where the keyframe has no intrinsics [rad].
         model: The model.
+        grounding: What places items by their boxes; None: their directions are classes.
     """
-    half_angles = _half_angles(later, assumed_hfov_rad)
-    items = tuple(_item_of_reply(item, half_angles) for item in reply.items)
-    motion = _known_motion(earlier, later) if earlier else None
+    motion = known_motion(earlier, later) if earlier else None
     by_eye = motion is None
     if motion is None:
         unknown = not reply.motions or reply.motions[0].kind == MOTION_UNKNOWN
         motion = Motion(MotionSource.UNKNOWN if unknown else MotionSource.MODEL)
     action = _action(motion, reply.motions) if earlier else ''
+    half_angles = _half_angles(later, assumed_hfov_rad)
+    items = tuple(_item_of_reply(item, half_angles) for item in reply.items)
+    if grounding:
+        items = tuple(
+            grounding.place(item, entry.box, entry.earlier_box, motion)
+            for item, entry in zip(items, reply.items, strict=True)
+        )
     first = earlier or later
     return SemanticDelta(
         stamp_ns=later.stamp_ns,
@@ -292,11 +338,6 @@ def scene_delta(
         episode_id=later.episode_id,
         model=model,
     )
-
-
-def _known_motion(earlier: Keyframe, later: Keyframe) -> Motion | None:
-    """Motion by poses, else as it was followed; None: the model has to say."""
-    return odometry_motion(earlier, later) or followed_motion(earlier, later)
 
 
 def _action(motion: Motion, by_eye: Sequence[SeenMotion]) -> str:

@@ -61,14 +61,22 @@ STANDING = {
 }  # fmt: skip
 
 
-_ANYTHING = (0.65, 1.1)  # what has no name of COCO may stand on the floor if it is no larger
+_UNNAMED = (0.65, 1.1)  # what is only a colour may stand on the floor if it is no larger
+
+
+def class_of(label: str) -> str:
+    """The class of COCO that a label ends with, as 'red chair' does; else the label."""
+    words = label.split()
+    endings = (' '.join(words[start:]) for start in range(len(words)))
+    return next((ending for ending in endings if ending in COCO), label)
 
 
 def family_of(label: str) -> str:
-    """What a class is compared by between views: a class that stands for those like it."""
-    return _FAMILIES.get(label, label)
+    """What a thing is compared by between views: a class that stands for those like it."""
+    name = class_of(label)
+    return _FAMILIES.get(name, name)
 
 
 def standing_size(label: str) -> tuple[float, float] | None:
     """Greatest width and height of a thing on the floor [m]; None: it does not stand there."""
-    return STANDING.get(label, None if label in COCO else _ANYTHING)
+    return STANDING.get(class_of(label)) if label else _UNNAMED

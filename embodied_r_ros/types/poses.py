@@ -221,7 +221,7 @@ class TransformTree:
         chain = self._chain(_bare(frame))
         if isinstance(chain, NoPose):
             return chain
-        along = self._along(chain, stamp_ns, _link_axes(frame))
+        along = self._along(chain, stamp_ns, link_axes(frame))
         if isinstance(along, NoPose):
             return along
         place, turn = along
@@ -256,8 +256,7 @@ class TransformTree:
         pose = self.pose_in(fixed, frame, stamp_ns)
         if isinstance(pose, NoPose):
             return pose
-        turn = pose.rotation() @ _link_axes(frame)
-        return replace(pose, orientation=quaternion_from_matrix(turn))
+        return camera_link(pose, frame)
 
     def has(self, frame: str) -> bool:
         """Tell whether transforms speak of a frame."""
@@ -317,7 +316,13 @@ class TransformTree:
             self._torn[frame] = f'{frame} has two parents, {first} and {parent}'
 
 
-def _link_axes(frame: str) -> NDArray[np.float64]:
+def camera_link(pose: Pose, frame: str) -> Pose:
+    """Pose of the camera link, of that of the frame of its images, as `camera_at` takes it."""
+    turn = pose.rotation() @ link_axes(frame)
+    return replace(pose, orientation=quaternion_from_matrix(turn))
+
+
+def link_axes(frame: str) -> NDArray[np.float64]:
     """Axes of the camera link in those of the frame of its images. Shape (3, 3)."""
     return np.eye(3) if frame.endswith(_LINK) else BODY_FROM_OPTICAL.T
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import cv2
-from embodied_r_ros.bags.images import choose_image_topic, IMAGE_TYPES, raw_image
-from embodied_r_ros.bags.messages import encoded_image_from_msg, stamp_ns_from_msg
+from embodied_r_ros.bags.images import choose_image_topic, raw_image
+from embodied_r_ros.bags.messages import encoded_image_from_msg, IMAGE_TYPES, stamp_ns_from_msg
 from embodied_r_ros.bags.reader import read_messages, topics_of_type
 from embodied_r_ros.common.errors import ImageError, SourceError
 from embodied_r_ros.types.images import decode_image

@@ -9,7 +9,8 @@ import subprocess
 import sys
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.bags.images import bag_images, choose_image_topic, IMAGE_TYPES
+from embodied_r_ros.bags.images import bag_images, choose_image_topic
+from embodied_r_ros.bags.messages import IMAGE_TYPES
 from embodied_r_ros.bags.own_messages import keyframe_from_msg
 from embodied_r_ros.bags.reader import open_bag, read_values, topics_of_type
 from embodied_r_ros.common.errors import BagError, InputError

@@ -11,6 +11,7 @@ import threading
 import time
 from typing import Any, TYPE_CHECKING
 
+import cv2
 from embodied_r_ros.bags.message_types import BagMessageFactory
 from embodied_r_ros.bags.messages import (
     camera_info_to_msg,
@@ -93,7 +94,7 @@ def write_bag(path: Path, *, compressed: bool = False, seed: int = 0) -> Path:
     return path
 
 
-def collected(bag: Path, folder: Path, **settings: str) -> Path:
+def collected(bag: Path, folder: Path, **settings: Any) -> Path:
     return collect_episode(bag, folder, CollectConfig(**settings), bag_digest(bag)).folder
 
 
@@ -272,6 +273,24 @@ def test_folder_is_of_one_collection(plain: Path, tmp_path: Path) -> None:
 
 
 def test_profile_goes_with_the_model_alone() -> None:
-    for wrong in ({'perceiver': 'vlm'}, {'profile': 'embedded'}):
+    wrongs: tuple[dict[str, Any], ...] = ({'perceiver': 'vlm'}, {'profile': 'embedded'})
+    for wrong in wrongs:
         with pytest.raises(InputError, match='goes with the perceiver vlm'):
             CollectConfig(**wrong)
+
+
+@pytest.mark.parametrize('unit_m', [0.001, 0.0005])
+def test_depth_beside_images_is_in_the_keyframes(tmp_path: Path, unit_m: float) -> None:
+    for name in ('images', 'depth'):
+        (tmp_path / name).mkdir()
+    for index, image in enumerate(views(3, 0)):
+        cv2.imwrite(str(tmp_path / 'images' / f'{index}.png'), image)
+        steps = np.full(image.shape[:2], 2000, np.uint16)
+        cv2.imwrite(str(tmp_path / 'depth' / f'{index}.png'), steps)
+    settings: dict[str, Any] = {'depth_unit_m': unit_m}
+    folder = collected(tmp_path / 'images', tmp_path / 'episode', **settings)
+    with open_bag(folder) as reader:
+        keyframes = [keyframe_from_msg(msg) for _, _, msg in read_messages(reader, ['/keyframe'])]
+    depths = [keyframe.depth.unpack() for keyframe in keyframes if keyframe.depth]
+    assert len(depths) == len(keyframes) > 0
+    assert depths[0][10, 10] == pytest.approx(2000 * unit_m)

@@ -12,6 +12,7 @@ from diagnostic_msgs.msg import DiagnosticArray
 from embodied_r_msgs.msg import EpisodeMark, Keyframe
 from embodied_r_ros.bags import messages, own_messages
 from embodied_r_ros.nodes import topics
+from embodied_r_ros.nodes.camera_poses import OwnTransforms
 from embodied_r_ros.nodes.keyframe_extractor import KeyframeExtractorNode
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
 from embodied_r_ros.nodes.topics import robot_remappings
@@ -129,7 +130,7 @@ def test_keyframe_knows_the_pose_of_its_camera_at_the_stamp(graph: Graph) -> Non
     odom = graph.publisher(Odometry, 'odom', topics.SENSOR)
     odom.publish(odometry(START_NS, 1.0, 0.0))
     odom.publish(odometry(START_NS + S // 10, 2.0, 0.0))
-    wait_for(lambda: node._odometry.count == 2, 'odometry')
+    wait_for(lambda: node._poses.odometry.count == 2, 'odometry')
     camera.send(view(1), START_NS + S // 20)
     keyframe = own_messages.keyframe_from_msg(camera.keyframes.wait(1)[0])
     assert keyframe.pose is not None
@@ -143,7 +144,7 @@ def test_image_waits_a_moment_for_its_odometry(graph: Graph) -> None:
     camera = Camera(graph)
     odom = graph.publisher(Odometry, 'odom', topics.SENSOR)
     odom.publish(odometry(START_NS, 0.0, 0.0))
-    wait_for(lambda: node._odometry.count == 1, 'odometry')
+    wait_for(lambda: node._poses.odometry.count == 1, 'odometry')
     camera.send(view(1), START_NS + S // 20)
     wait_for(lambda: node._images.count == 1, 'the image')
     odom.publish(odometry(START_NS + S // 10, 1.0, 0.0))
@@ -249,17 +250,19 @@ def test_transforms_mount_the_camera_on_the_body_of_the_odometry(graph: Graph) -
         child_frame_id='front_optical',
         transform=SimpleNamespace(translation=place, rotation=turn),
     )
-    node._take_mounts(SimpleNamespace(transforms=[transform]))
+    mounts = OwnTransforms(node.now_ns)
+    mounts.take_static(SimpleNamespace(transforms=[transform]))
+    node._poses.transforms = mounts
     still = (0.0, 0.0, 0.0), (0.0, 0.0, 0.0)
     odometry = messages.odometry_to_msg(
         ROS_MESSAGES, 0, Pose((1.0, 0.0, 0.0), (0.0, 0.0, 0.0, 1.0), 'odom'), 'base_link', still
     )
-    node._take_odometry(odometry)  # its stamp is zero: the time of receipt counts
-    pose = node._pose_at(node.now_ns(), 'front_optical')
+    node._poses.take_odometry(odometry)  # its stamp is zero: the time of receipt counts
+    pose = node._poses.at(node.now_ns(), 'front_optical')
     assert pose
     assert pose.position == pytest.approx((1.0, 0.1, 0.3))
     assert yaw_pitch_roll(pose.rotation())[0] == pytest.approx(math.pi / 2)
-    declared = node._pose_at(node.now_ns(), 'unknown')
+    declared = node._poses.at(node.now_ns(), 'unknown')
     assert declared
     assert declared.position == pytest.approx((10.0, 9.0, 9.0))
 

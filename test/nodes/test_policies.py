@@ -37,7 +37,13 @@ NODES = (
 LAYOUT = json.loads(shared_path('config', 'foxglove', 'embodied_r.json').read_text())
 # Named by a policy, and there only with other parameters, packages or releases of ROS.
 SOMETIMES = {
+    ('publish', '/items'),
+    ('publish', '/items/markers'),
+    ('subscribe', '/camera_info'),
+    ('subscribe', '/detections'),
     ('subscribe', '/clock'),
+    ('subscribe', '/depth/compressed'),
+    ('subscribe', '/depth/compressedDepth'),
     ('subscribe', '/image/compressed'),
     ('subscribe', '/tf'),
     ('subscribe', '/tf_static'),

@@ -13,6 +13,7 @@ from embodied_r_msgs.srv import Focus
 from embodied_r_ros.bags.own_messages import keyframe_to_msg
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
 from embodied_r_ros.nodes.semantic_perceiver import SemanticPerceiver
+from embodied_r_ros.serving.model_files import MODEL_FILES, model_folder
 from embodied_r_ros.types import deltas
 from embodied_r_ros.types.answers import FocusText
 from embodied_r_ros.types.deltas import DeltaKind
@@ -27,6 +28,7 @@ from test.nodes.test_keyframe_extractor import START_NS, view
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from embodied_r_ros.keyframes import selector
 
@@ -307,3 +309,55 @@ def test_three_rounds_of_the_lifecycle(graph: Graph) -> None:
         graph.outsider.destroy_publisher(publisher)
         graph.change(node, DEACTIVATE, CLEANUP)
     assert not [t for t in threading.enumerate() if t.name.startswith('perception')]
+
+
+def test_a_detector_names_what_the_node_sees(
+    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip('onnxruntime')
+    pytest.importorskip('onnx')
+    from test.perception.onnx_models import red_detector
+
+    monkeypatch.setenv('XDG_DATA_HOME', str(tmp_path))
+    path = red_detector(tmp_path / 'red.onnx', (480, 640))
+    node = graph.active(SemanticPerceiver, detector__model=str(path))
+    assert node.report().values['model'] == 'detector/red'
+    found = graph.inbox(SemanticDelta, 'semantic_delta')
+    graph.matched('semantic_delta')
+    image = view(7).copy()
+    height, width = image.shape[:2]
+    image[height // 4 : height // 2, width // 4 : width // 2] = (0, 0, 255)
+    show(graph, replace(seen(0), image=encode_image(image, 95)))
+    (delta,) = found.wait(1)
+    assert 'red lamp' in {item.label for item in delta.items}
+    assert delta.model.digest.startswith('sha256:')
+
+
+def test_a_detector_that_was_asked_for_must_be_there(
+    graph: Graph,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv('XDG_DATA_HOME', str(tmp_path))
+    node = graph.add(SemanticPerceiver, perceiver='detector')
+    assert not graph.try_change(node, CONFIGURE)
+    assert 'models fetch detector' in capfd.readouterr().err
+    named = graph.add(SemanticPerceiver, namespace='/other', detector__model='/nowhere.onnx')
+    assert not graph.try_change(named, CONFIGURE)
+    assert 'nowhere.onnx is not there' in capfd.readouterr().err
+
+
+def test_a_fetched_detector_that_cannot_be_used_is_left_out(
+    graph: Graph,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv('XDG_DATA_HOME', str(tmp_path))
+    folder = model_folder()
+    folder.mkdir(parents=True)
+    (folder / MODEL_FILES['detector'].file_name).write_bytes(b'damaged')
+    node = graph.active(SemanticPerceiver)
+    assert node.report().values['model'] == 'classical'
+    assert 'things get no names' in capfd.readouterr().err

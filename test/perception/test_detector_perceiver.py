@@ -191,6 +191,14 @@ def test_a_network_looks_at_keyframes(detector: Detector) -> None:
     assert perceiver.info().rung is Rung.PRIMARY
 
 
+def test_boxes_of_others_join_those_of_the_detector(detector: Detector) -> None:
+    """The threshold of the own detector is not theirs."""
+    far = Detection('chair', 0.1, (10, 10, 60, 60))
+    perceiver = DetectorPerceiver(detector, boxes_of=lambda frame: [far])
+    delta = perceiver.perceive(None, keyframe(1, pose_at(-1.0, 0.0, 1.0), LAMP))
+    assert {'chair', 'red lamp'} <= {item.label for item in delta.items}
+
+
 def test_a_focus_names_what_is_asked_for() -> None:
     perceiver = DetectorPerceiver(None, boxes_of=boxes(chair=CHAIR, suitcase=CUP))
     frame = keyframe(1, EYE, CHAIR, CUP)

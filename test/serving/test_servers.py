@@ -292,18 +292,28 @@ def options(profile: Profile, role: str) -> dict[str, str]:
 
 SHIPPED = profile_names()
 ON_GPU = [name for name in SHIPPED if not name.startswith('embedded')]
+# Pixels that a token of each family of models covers each way, and how it writes boxes.
+FAMILIES = {'Qwen/Qwen2.5-VL': (28, 'pixels')}
+LATER_FAMILY = (32, 'thousandths')  # Qwen3-VL, and what was made of it or like it
 
 
 class TestShippedProfiles:
     def test_are_those_of_the_design(self) -> None:
         assert SHIPPED == [
+            'cosmos-reason2-2b',
+            'cosmos-reason2-8b',
+            'cosmos3-edge',
             'embedded',
             'embedded-arm',
             'gpu-24gb',
             'gpu-80gb',
             'h200-141gb',
             'orin-64gb',
+            'qwen3-vl-2b',
+            'qwen3-vl-4b',
+            'qwen3-vl-8b',
             'split',
+            'unifolm-er-1-4b',
         ]
 
     @pytest.mark.parametrize('name', SHIPPED)
@@ -323,16 +333,20 @@ class TestShippedProfiles:
     @pytest.mark.parametrize('name', ON_GPU)
     def test_server_and_client_agree_on_images(self, name: str) -> None:
         shipped = load_profile(name)
-        assert shipped.client('perceiver').model.startswith('Qwen/Qwen2.5-VL-')
+        model = shipped.client('perceiver').model
+        family = next((name for name in FAMILIES if model.startswith(name)), '')
+        patch, convention = FAMILIES.get(family, LATER_FAMILY)
+        assert shipped.vlm.box_convention == convention
         if 'perceiver' not in shipped.servers:
             return
         values = options(shipped, 'perceiver')
         assert json.loads(values['limit-mm-per-prompt'])['image'] == 2
         # Qwen2-VL's processor calls the bounds of the area its edges.
-        pixels = json.loads(values['mm-processor-kwargs'])['size']['longest_edge']
-        assert pixels == shipped.vlm.pixels_per_image
+        pixels = shipped.vlm.pixels_per_image
+        if 'mm-processor-kwargs' in values:
+            assert json.loads(values['mm-processor-kwargs'])['size']['longest_edge'] == pixels
         # Two images, the words of the prompt twice (a repair), and the reply.
-        tokens = 2 * pixels / 28**2 + 2 * 700 + shipped.vlm.max_tokens
+        tokens = 2 * pixels / patch**2 + 2 * 800 + shipped.vlm.max_tokens
         assert tokens < int(values['max-model-len'])
         assert shipped.worker.in_flight <= int(values['max-num-seqs'])
 

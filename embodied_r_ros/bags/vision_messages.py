@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages of other perception software: boxes in images, and items as boxes in space."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import math
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.bags.messages import duration_to_msg, header_to_msg, pose_to_msg, vector_to_msg
+from embodied_r_ros.common.untrusted import as_data
+from embodied_r_ros.types.deltas import ItemStatus
+from embodied_r_ros.types.detections import COCO, COCO_NUMBERED, Detection
+from embodied_r_ros.types.geometry import Pose
+from embodied_r_ros.types.poses import link_axes
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from embodied_r_ros.bags.message_types import MessageFactory
+    from embodied_r_ros.types.deltas import Item, SemanticDelta
+    from embodied_r_ros.types.geometry import Position
+
+DETECTIONS_2D = 'vision_msgs/msg/Detection2DArray'
+DETECTIONS_3D = 'vision_msgs/msg/Detection3DArray'
+MARKERS = 'visualization_msgs/msg/MarkerArray'
+CLASS_NUMBERS = {'': (), 'coco': COCO, 'coco91': COCO_NUMBERED}  # what numbers of classes mean
+_LABEL_CHARS = 60
+_MOST_BOXES = 1000
+_LEVEL = (0.0, 0.0, 0.0, 1.0)
+
+
+def detections_from_msg(msg: Any, numbers: Sequence[str] = ()) -> list[Detection]:
+    """Boxes of a vision_msgs Detection2DArray, each with its likeliest class, the surest first.
+
+    Boxes without a class, without a size, or with numbers that are none are left out; so is a
+    class that is named 'background'.
+
+    Args:
+        msg: The message.
+        numbers: Names of the classes of detectors that give their numbers.
+    """
+    found = []
+    for entry in list(msg.detections)[:_MOST_BOXES]:
+        best = max(map(_hypothesis, entry.results), key=lambda pair: pair[1], default=('', 0.0))
+        label, score = _named(best[0], numbers), best[1]
+        box = _box_px(entry.bbox)
+        if label and box and math.isfinite(score) and score > 0:
+            found.append(Detection(label, min(1.0, score), box))
+    return sorted(found, key=lambda detection: -detection.score)
+
+
+def _hypothesis(result: Any) -> tuple[str, float]:
+    """Class and score of a result; they lay in the result itself before Humble."""
+    hypothesis = getattr(result, 'hypothesis', result)
+    name = getattr(hypothesis, 'class_id', getattr(hypothesis, 'id', ''))
+    score = float(hypothesis.score)
+    return str(name), score if math.isfinite(score) else 0.0
+
+
+def _named(name: str, numbers: Sequence[str]) -> str:
+    label = ' '.join(as_data(name).split())[:_LABEL_CHARS]
+    if label.isdecimal():
+        number = int(label)
+        return (numbers[number] if number < len(numbers) else '') if numbers else f'thing {number}'
+    return '' if label.lower() == 'background' else label
+
+
+def _box_px(bbox: Any) -> tuple[float, float, float, float] | None:
+    """Left, top, right, bottom around a box that may be turned [px]; None: it is none."""
+    centre = getattr(bbox.center, 'position', bbox.center)  # a Pose2D of its own from Humble on
+    x, y, turn = float(centre.x), float(centre.y), float(bbox.center.theta)
+    width, height = float(bbox.size_x), float(bbox.size_y)
+    if not all(map(math.isfinite, (x, y, turn, width, height))) or width <= 0 or height <= 0:
+        return None
+    cosine, sine = abs(math.cos(turn)), abs(math.sin(turn))
+    across, down = width * cosine + height * sine, width * sine + height * cosine
+    return x - across / 2, y - down / 2, x + across / 2, y + down / 2
+
+
+@dataclass(frozen=True)
+class PlacedItem:
+    """An item as a box in the axes of the frame of its image."""
+
+    item: Item
+    centre: Position  # [m]
+    size: Position  # [m]
+
+
+def placed_items(delta: SemanticDelta, aspect: float = 4 / 3) -> list[PlacedItem]:
+    """The items of a delta that have a place, in the frame of its image.
+
+    Args:
+        delta: The delta.
+        aspect: Width of its image divided by height, which tells wide items from tall ones.
+    """
+    turn = link_axes(delta.frame_id)
+    placed = []
+    for item in delta.items:
+        position = item.position
+        if position is None or item.status is ItemStatus.LEFT:
+            continue
+        size = np.abs(turn @ np.array(_extents(item, aspect)))
+        (x, y, z), (across, down, deep) = turn @ np.array(position), size
+        placed.append(
+            PlacedItem(
+                item,
+                (float(x), float(y), float(z)),
+                (float(across), float(down), float(deep)),
+            )
+        )
+    return placed
+
+
+_LEAST_M = 0.02  # a box that can be seen
+
+
+def _extents(item: Item, aspect: float) -> Position:
+    """Extents along the axes of the camera link: how deep, wide and high [m]."""
+    angle = item.size_rad if math.isfinite(item.size_rad) else 0.0
+    larger = max(_LEAST_M, 2 * item.distance_m * math.tan(min(angle, 2.0) / 2))
+    ratio = 1.0
+    if item.box:
+        left, top, right, bottom = item.box
+        ratio = (right - left) * aspect / max(bottom - top, 1e-6)
+    wide = larger if ratio >= 1 else larger * ratio
+    high = larger if ratio <= 1 else larger / ratio
+    wide, high = max(_LEAST_M, wide), max(_LEAST_M, high)
+    return min(wide, high), wide, high
+
+
+def items_to_msg(
+    factory: MessageFactory, delta: SemanticDelta, placed: Sequence[PlacedItem]
+) -> Any:
+    """Make a vision_msgs Detection3DArray of a delta's items, in the frame of its image."""
+    header = header_to_msg(factory, delta.stamp_ns, delta.frame_id)
+    unknown = factory.array('float64', [0.0] * 36)
+    detections = []
+    for entry in placed:
+        pose = pose_to_msg(factory, Pose(entry.centre, _LEVEL, delta.frame_id))
+        confidence = entry.item.confidence
+        hypothesis = factory.make(
+            'vision_msgs/msg/ObjectHypothesis',
+            class_id=entry.item.label,
+            score=float(confidence) if math.isfinite(confidence) else 0.0,
+        )
+        result = factory.make(
+            'vision_msgs/msg/ObjectHypothesisWithPose',
+            hypothesis=hypothesis,
+            pose=factory.make(
+                'geometry_msgs/msg/PoseWithCovariance', pose=pose, covariance=unknown
+            ),
+        )
+        box = factory.make(
+            'vision_msgs/msg/BoundingBox3D',
+            center=pose,
+            size=vector_to_msg(factory, 'Vector3', entry.size),
+        )
+        detections.append(
+            factory.make(
+                'vision_msgs/msg/Detection3D', header=header, results=[result], bbox=box, id=''
+            )
+        )
+    return factory.make(DETECTIONS_3D, header=header, detections=detections)
+
+
+_CUBE, _TEXT, _ADD, _DELETE = 1, 9, 0, 2  # of visualization_msgs/Marker
+_TEXT_M = 0.08
+_LIFETIME_NS = 60_000_000_000
+
+
+def markers_to_msg(
+    factory: MessageFactory, delta: SemanticDelta, placed: Sequence[PlacedItem], before: int = 0
+) -> Any:
+    """Make a visualization_msgs MarkerArray: a box and a name for each item.
+
+    Args:
+        factory: Makes the messages.
+        delta: The delta.
+        placed: Its items with a place.
+        before: How many the camera had shown before: those that are left are deleted.
+    """
+    markers: list[Any] = []
+    for number in range(max(len(placed), before)):
+        entry = placed[number] if number < len(placed) else None
+        markers += _markers_of(factory, delta, number, entry)
+    return factory.make(MARKERS, markers=markers)
+
+
+def _markers_of(
+    factory: MessageFactory, delta: SemanticDelta, number: int, entry: PlacedItem | None
+) -> Iterator[Any]:
+    """Box and name of an item; None: both are deleted."""
+    header = header_to_msg(factory, delta.stamp_ns, delta.frame_id)
+    if entry is None:
+        for kind in (_CUBE, _TEXT):
+            yield factory.make(
+                'visualization_msgs/msg/Marker',
+                header=header,
+                ns=f'{delta.camera}/{kind}',
+                id=number,
+                action=_DELETE,
+            )
+        return
+    x, y, z = entry.centre
+    text = f'{entry.item.label} {entry.item.distance_m:.1f} m'
+    turn = link_axes(delta.frame_id)
+    above = turn @ np.array([0.0, 0.0, 1.0]) * (float(max(entry.size)) / 2 + _TEXT_M)
+    for kind, centre, size, alpha, words in (
+        (_CUBE, (x, y, z), entry.size, 0.35, ''),
+        (_TEXT, (x + above[0], y + above[1], z + above[2]), (0.0, 0.0, _TEXT_M), 1.0, text),
+    ):
+        place = (float(centre[0]), float(centre[1]), float(centre[2]))
+        red, green, blue = (0.1, 0.6, 0.9) if kind == _CUBE else (1.0, 1.0, 1.0)
+        yield factory.make(
+            'visualization_msgs/msg/Marker',
+            header=header,
+            ns=f'{delta.camera}/{kind}',
+            id=number,
+            type=kind,
+            action=_ADD,
+            pose=pose_to_msg(factory, Pose(place, _LEVEL, delta.frame_id)),
+            scale=vector_to_msg(factory, 'Vector3', size),
+            color=factory.make('std_msgs/msg/ColorRGBA', r=red, g=green, b=blue, a=alpha),
+            lifetime=duration_to_msg(factory, _LIFETIME_NS),
+            text=words,
+        )

@@ -1,0 +1,356 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a camera is at the stamps of its images, by odometry or by transforms (tf2).
+
+Transforms are heard by tf2_ros where it is installed, and else taken from `/tf` and `/tf_static`
+into the same tree that reads them from bags.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+import math
+import threading
+import time
+from typing import Any, Protocol, TYPE_CHECKING
+
+from embodied_r_ros.bags.messages import pose_from_msg, stamp_ns_from_msg, transform_from_msg
+from embodied_r_ros.common.errors import ConfigError, ImageError
+from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.nodes import topics
+from embodied_r_ros.nodes.diagnostics import Meter
+from embodied_r_ros.nodes.frames import Frames
+from embodied_r_ros.nodes.ros_types import message_class
+from embodied_r_ros.types.poses import (
+    camera_link,
+    composed,
+    FIXED_FRAMES,
+    mounted,
+    NoPose,
+    PoseBuffer,
+    TransformTree,
+)
+from nav_msgs.msg import Odometry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from embodied_r_ros.nodes.node_base import ManagedNode
+    from embodied_r_ros.types.geometry import Pose
+
+_GONE_S = 1.0  # what was silent for so long is not waited for
+_TRANSFORMS = 'tf2_msgs/msg/TFMessage'
+_LOOK_S = 0.005
+_GIVE_UP_AFTER = 3  # waits in vain, one after the other
+
+
+@dataclass(frozen=True)
+class PoseConfig:
+    """Where the pose of a camera comes from."""
+
+    pose_source: str = setting(
+        'auto',
+        'odom: odometry, with the camera mounted by transforms; tf: transforms alone; auto: '
+        'odometry where it comes, else transforms',
+        choices=('odom', 'tf', 'auto'),
+        read_only=True,
+    )
+    fixed_frame: str = setting(
+        '', 'frame of poses by transforms; empty: odom, else map', read_only=True
+    )
+    odom_wait_s: float = setting(
+        0.03,
+        'longest wait for odometry or transforms to reach the stamp of an image [s]',
+        between=(0, 0.2),
+    )
+    mount_xyz: tuple[float, ...] = setting(
+        (0.0, 0.0, 0.0),
+        "position of the camera link (x forward, y left, z up) in the odometry's body, where no "
+        'transform says it [m]',
+        read_only=True,
+    )
+    mount_rpy: tuple[float, ...] = setting(
+        (0.0, 0.0, 0.0),
+        'roll, pitch, yaw of the camera link there, as in URDF [rad]',
+        read_only=True,
+    )
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        for name in ('mount_xyz', 'mount_rpy'):
+            value = getattr(self, name)
+            if len(value) != 3 or not all(map(math.isfinite, value)):
+                msg = f'{name} is {list(value)}: expected three finite numbers'
+                raise ConfigError(msg)
+
+
+class BoundedWait:
+    """Waits that end: what did not come a few times in a row is not waited for until it comes."""
+
+    def __init__(self, changed: threading.Condition | None = None) -> None:
+        """Take what tells of changes; None: it is looked at every few milliseconds."""
+        self._changed = changed
+        self._in_vain = 0
+
+    def until(self, is_ready: Callable[[], bool], longest_s: float) -> bool:
+        """Wait until something is ready; called with the condition held, where there is one."""
+        longest_s = longest_s if self._in_vain < _GIVE_UP_AFTER else 0.0
+        if self._changed:
+            ready = self._changed.wait_for(is_ready, longest_s)
+        else:
+            end = time.monotonic() + longest_s
+            while not (ready := is_ready()) and time.monotonic() < end:
+                time.sleep(_LOOK_S)
+        self._in_vain = 0 if ready else self._in_vain + 1
+        return ready
+
+
+class Transforms(Protocol):
+    """What is known of the frames of a robot. For use from several threads."""
+
+    def has(self, frame: str) -> bool:
+        """Tell whether transforms speak of a frame."""
+
+    def camera_in(self, fixed: str, frame: str, stamp_ns: int, wait_s: float) -> Pose | NoPose:
+        """Pose of the camera link in another frame at a stamp, which may be waited for.
+
+        Args:
+            fixed: That frame; empty: odom, else map.
+            frame: Frame of the camera's images.
+            stamp_ns: Stamp of an image.
+            wait_s: Longest wait [s].
+        """
+
+
+class OwnTransforms:
+    """Transforms from `/tf` and `/tf_static`, in the tree that also reads them from bags."""
+
+    def __init__(self, now_ns: Callable[[], int]) -> None:
+        """Take the clock, for what has no stamp."""
+        self._tree = TransformTree()
+        self._changed = threading.Condition()
+        self._wait = BoundedWait(self._changed)
+        self._now_ns = now_ns
+
+    def listen(self, node: ManagedNode) -> None:
+        """Listen while a node is active.
+
+        Raises:
+            ImportError: tf2_msgs is not installed.
+            AttributeError: It has no such type.
+        """
+        kind = message_class(_TRANSFORMS)
+        node.subscribe(kind, '/tf_static', self.take_static, topics.LATCHED_OF_MANY)
+        node.subscribe(kind, '/tf', self.take, topics.TRANSFORMS)
+
+    def take_static(self, msg: Any) -> None:
+        """Take a message of transforms that never change."""
+        with self._changed:
+            for transform in msg.transforms:
+                with suppress(ValueError):  # an orientation of zeros
+                    pose = transform_from_msg(transform)
+                    self._tree.add_static(transform.child_frame_id, pose)
+            self._changed.notify_all()
+
+    def take(self, msg: Any) -> None:
+        """Take a message of transforms at their stamps."""
+        with self._changed:
+            for transform in msg.transforms:
+                stamp_ns = stamp_ns_from_msg(transform.header.stamp) or self._now_ns()
+                with suppress(ValueError):
+                    pose = transform_from_msg(transform)
+                    self._tree.add(transform.child_frame_id, stamp_ns, pose)
+            self._changed.notify_all()
+
+    def has(self, frame: str) -> bool:
+        """Tell whether transforms speak of a frame."""
+        with self._changed:
+            return self._tree.has(frame)
+
+    def camera_in(self, fixed: str, frame: str, stamp_ns: int, wait_s: float) -> Pose | NoPose:
+        """Pose of the camera link in another frame at a stamp, which may be waited for."""
+        tree = self._tree
+
+        def is_ready() -> bool:
+            if fixed:
+                return tree.reaches_between(fixed, frame, stamp_ns)
+            return tree.reaches(frame, stamp_ns)
+
+        def look() -> Pose | NoPose:
+            if fixed:
+                return tree.camera_in(fixed, frame, stamp_ns)
+            return tree.camera_at(frame, stamp_ns)
+
+        with self._changed:
+            if tree.has(frame):
+                self._wait.until(is_ready, wait_s)
+            return look()
+
+
+class Tf2Transforms:
+    """Transforms as tf2_ros hears them."""
+
+    def __init__(self, frames: Frames) -> None:
+        self._frames = frames
+        self._wait = BoundedWait()
+
+    def has(self, frame: str) -> bool:
+        """Tell whether transforms speak of a frame."""
+        return self._frames.has(frame)
+
+    def camera_in(self, fixed: str, frame: str, stamp_ns: int, wait_s: float) -> Pose | NoPose:
+        """Pose of the camera link in another frame at a stamp, which may be waited for."""
+        if not self.has(frame):
+            return NoPose(f'no transforms speak of {frame}')
+        candidates = (fixed,) if fixed else FIXED_FRAMES
+        target = next((name for name in candidates if self._frames.has(name)), candidates[0])
+        self._wait.until(lambda: not self._frames.may_come(frame, target, stamp_ns), wait_s)
+        pose = self._frames.pose_in(frame, target, stamp_ns)
+        return pose if isinstance(pose, NoPose) else camera_link(pose, frame)
+
+
+def listen_to_transforms(node: ManagedNode) -> Transforms | None:
+    """Hear transforms while the node is active; None: neither tf2_ros nor tf2_msgs is there."""
+    frames = Frames(node)
+    if frames.is_known:
+        return Tf2Transforms(frames)
+    transforms = OwnTransforms(node.now_ns)
+    try:
+        transforms.listen(node)
+    except (ImportError, AttributeError):
+        return None
+    return transforms
+
+
+def check_pose_source(config: PoseConfig) -> None:
+    """Refuse poses by transforms where nothing here reads them.
+
+    Raises:
+        ConfigError: They are asked for.
+    """
+    if config.pose_source != 'tf' or find_spec('tf2_ros'):
+        return
+    try:
+        message_class(_TRANSFORMS)
+    except (ImportError, AttributeError):
+        msg = (
+            "pose_source is 'tf', and neither tf2_ros nor tf2_msgs is installed: install one, or "
+            'use odom'
+        )
+        raise ConfigError(msg) from None
+
+
+class LivePoses:
+    """Poses of one camera while its node is active."""
+
+    def __init__(
+        self,
+        node: ManagedNode,
+        config: Callable[[], PoseConfig],
+        tell: Callable[[Exception], None],
+    ) -> None:
+        """Listen to odometry and transforms, as the settings say.
+
+        Args:
+            node: The node, which becomes active.
+            config: Gives the settings.
+            tell: Is told of what is wrong.
+        """
+        self._node, self._config, self._tell = node, config, tell
+        self._source = config().pose_source
+        self.odometry = Meter()
+        self.used = 'none'  # for the newest image: odom, tf or none
+        self.missing = 0  # images without a pose though one was to be expected
+        self._body = ''  # of the odometry
+        self._poses = PoseBuffer()
+        self._changed = threading.Condition()
+        self._wait = BoundedWait(self._changed)
+        self.transforms = listen_to_transforms(node)
+        if self._source != 'tf':
+            node.subscribe(Odometry, 'odom', self.take_odometry, topics.SENSOR)
+
+    def take_odometry(self, msg: Odometry) -> None:
+        """Take a pose of the body."""
+        self.odometry.tick()
+        pose = pose_from_msg(msg.pose.pose, msg.header.frame_id)
+        # Bases without a clock leave the stamp at zero: only the time of receipt is left.
+        stamp_ns = stamp_ns_from_msg(msg.header.stamp) or self._node.now_ns()
+        try:
+            with self._changed:
+                self._body = msg.child_frame_id
+                self._poses.add(stamp_ns, pose)
+                self._changed.notify_all()
+        except ValueError as error:
+            self._tell(error)
+
+    def at(self, stamp_ns: int, frame_id: str) -> Pose | None:
+        """Pose of the camera link at the stamp of an image of a frame; None: not known.
+
+        It waits a bounded time for what is to come. Not for use in a callback.
+        """
+        by_odometry = self._source == 'odom' or (
+            self._source == 'auto' and self._expects_odometry()
+        )
+        self.used = 'none'
+        if by_odometry:
+            if not self._expects_odometry():
+                return None
+            pose = self._by_odometry(stamp_ns, frame_id)
+        else:
+            pose = self._by_transforms(stamp_ns, frame_id)
+        if pose is None:
+            return None
+        self.used = 'odom' if by_odometry else 'tf'
+        return pose
+
+    def values(self) -> dict[str, Any]:
+        """For the diagnostics."""
+        heard = 'tf2_ros' if isinstance(self.transforms, Tf2Transforms) else 'own'
+        return {
+            'odometry_rate_hz': self.odometry.rate_hz(),
+            'pose': self.used,
+            'poses_missing': self.missing,
+            'transforms': heard if self.transforms else 'tf2_msgs is not installed',
+        }
+
+    def _by_transforms(self, stamp_ns: int, frame_id: str) -> Pose | None:
+        config = self._config()
+        if self.transforms is None:
+            return None
+        found = self.transforms.camera_in(
+            config.fixed_frame, frame_id, stamp_ns, config.odom_wait_s
+        )
+        if not isinstance(found, NoPose):
+            return found
+        if self._source == 'tf':
+            self.missing += 1
+            self._tell(ImageError(f'no pose of the camera: {found.reason}'))
+        return None
+
+    def _by_odometry(self, stamp_ns: int, frame_id: str) -> Pose | None:
+        """Pose by odometry: transforms say how the camera is mounted, else the parameters."""
+        config = self._config()
+        with self._changed:
+            self._wait.until(lambda: self._poses.reaches(stamp_ns), config.odom_wait_s)
+            body, name = self._poses.at(stamp_ns), self._body
+        if body is None:
+            self.missing += 1
+            return None
+        if self.transforms and self.transforms.has(frame_id):
+            link = self.transforms.camera_in(name, frame_id, stamp_ns, config.odom_wait_s)
+            if isinstance(link, NoPose):
+                self.missing += 1
+                text = f'no transform says where the camera is on {name!r}: {link.reason}'
+                self._tell(ImageError(text))
+                return None
+            return composed(body, link)
+        x, y, z = config.mount_xyz
+        roll, pitch, yaw = config.mount_rpy
+        return mounted(body, (x, y, z), (roll, pitch, yaw))
+
+    def _expects_odometry(self) -> bool:
+        if self.odometry.count:
+            return self.odometry.age_s() <= _GONE_S
+        # The first image may overtake the first odometry of a publisher that is there.
+        return bool(self._node.count_publishers(self._node.resolve_topic_name('odom')))

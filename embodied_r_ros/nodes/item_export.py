@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What keyframes show as boxes in space, for RViz, Foxglove and other software."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+import threading
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.bags.vision_messages import (
+    DETECTIONS_3D,
+    items_to_msg,
+    MARKERS,
+    markers_to_msg,
+    placed_items,
+)
+from embodied_r_ros.nodes import topics
+from embodied_r_ros.nodes.ros_types import message_class, ROS_MESSAGES
+
+if TYPE_CHECKING:
+    from embodied_r_ros.keyframes.selector import Keyframe
+    from embodied_r_ros.nodes.node_base import ManagedNode
+    from embodied_r_ros.types.deltas import SemanticDelta
+
+
+class ItemExport:
+    """Publishes items with a place, as far as their messages are installed and somebody hears."""
+
+    def __init__(self, node: ManagedNode) -> None:
+        """Announce `items` and `items/markers` while the node is configured."""
+        self._publishers: dict[str, Any] = {}
+        for kind, topic in ((DETECTIONS_3D, 'items'), (MARKERS, 'items/markers')):
+            try:
+                message = message_class(kind)
+            except (ImportError, AttributeError):
+                continue
+            self._publishers[kind] = node.publisher(message, topic, topics.RESULT)
+        self._shown: defaultdict[str, int] = defaultdict(int)  # markers by camera
+        self._lock = threading.Lock()
+
+    def publish(self, delta: SemanticDelta, keyframe: Keyframe | None) -> None:
+        """Publish the items of a delta, in the frame of its image.
+
+        Args:
+            delta: The delta.
+            keyframe: The newer of its keyframes; None: it is gone already.
+        """
+        heard = {
+            kind: publisher
+            for kind, publisher in self._publishers.items()
+            if publisher.get_subscription_count()
+        }
+        if not heard:
+            return
+        lens = keyframe.intrinsics if keyframe else None
+        placed = placed_items(delta, lens.width / lens.height) if lens else placed_items(delta)
+        if DETECTIONS_3D in heard:
+            heard[DETECTIONS_3D].publish(items_to_msg(ROS_MESSAGES, delta, placed))
+        if MARKERS in heard:
+            with self._lock:
+                before, self._shown[delta.camera] = self._shown[delta.camera], len(placed)
+            heard[MARKERS].publish(markers_to_msg(ROS_MESSAGES, delta, placed, before))
