@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The perceiver that needs no model: ego-motion and coloured objects, or 'cannot tell'.
 
-Its domain is what geometry and colour prove: how the camera moved, from odometry where the
-keyframes carry it, else as it was followed from image to image, and else from the two images,
-and things of one strong colour. It never names a
-class, and outside of its domain it says so. Its only state is a small cache of what it found in
-recent images, so that each keyframe is looked at once, and the field of view of cameras
-that do not state theirs.
+Its domain is what geometry and colour prove: how the camera moved, and things of one strong
+colour. The motion is that of odometry where the keyframes carry it, else as the extractor followed
+the camera from image to image, else that of the two images. It never names a class, and outside of
+its domain it says so. Its only state is a small cache of what it found in recent images, so that
+each keyframe is looked at once, and the field of view of cameras that do not state theirs.
 """
 
 from __future__ import annotations

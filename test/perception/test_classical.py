@@ -15,6 +15,7 @@ from embodied_r_ros.perception.classical import ClassicalConfig, ClassicalPercei
 from embodied_r_ros.types.deltas import (
     DeltaKind,
     ItemStatus,
+    Motion,
     MotionSource,
     parse_action,
     Rung,
@@ -110,6 +111,42 @@ def test_images_give_the_motion_without_odometry(later: Pose, action: str) -> No
     delta = perceive(without_pose(keyframe(0, EYE)), without_pose(keyframe(1, later)))
     assert delta.motion.source is MotionSource.TWO_VIEW
     assert delta.action.startswith(action)
+
+
+FOLLOWED = Motion(
+    MotionSource.FOLLOWED, 0.1, 0.0, 0.0, (1.5, 0.0, 0.0), is_metric=True, confidence=0.9
+)
+
+
+def followed(number: int, pose: Pose) -> Keyframe:
+    """A keyframe without pose that was followed since the one before it."""
+    frame = keyframe(number, pose)
+    return replace(frame, pose=None, motion=FOLLOWED, reference_id=number - 1)
+
+
+def test_a_motion_that_was_followed_stands_before_that_of_two_views() -> None:
+    delta = perceive(without_pose(keyframe(0, EYE)), followed(1, AHEAD))
+    assert delta.motion == FOLLOWED
+    assert delta.action == 'moved forward 1.5 m, turned left 5°'
+
+
+def test_odometry_stands_before_a_motion_that_was_followed() -> None:
+    later = replace(followed(1, AHEAD), pose=AHEAD)
+    assert perceive(keyframe(0, EYE), later).motion.source is MotionSource.ODOMETRY
+
+
+def test_a_motion_from_another_keyframe_is_not_taken() -> None:
+    # Keyframe 1 was skipped: what was followed since then is not the motion since keyframe 0.
+    delta = perceive(without_pose(keyframe(0, EYE)), followed(2, AHEAD))
+    assert delta.motion.source is MotionSource.TWO_VIEW
+
+
+def test_two_views_stand_before_what_was_followed_with_an_assumed_field_of_view() -> None:
+    earlier = replace(without_pose(keyframe(0, EYE)), intrinsics=None)
+    later = replace(followed(1, AHEAD), intrinsics=None)
+    assert perceive(earlier, later).motion.source is MotionSource.TWO_VIEW
+    elsewhere = replace(later, image=encode_image(Room(5, contrast=0.6).view(AHEAD)))
+    assert perceive(earlier, elsewhere).motion == FOLLOWED
 
 
 def test_poses_in_two_frames_are_not_compared() -> None:

@@ -19,6 +19,7 @@ from embodied_r_ros.types.deltas import (
     DeltaKind,
     ItemStatus,
     ModelInfo,
+    Motion,
     MotionSource,
     parse_action,
     Rung,
@@ -168,6 +169,12 @@ class TestPerceive:
         assert delta.motion.source is MotionSource.ODOMETRY
         assert delta.motion.yaw_rad == pytest.approx(-0.52)
         assert 'By eye' not in delta.change
+
+    def test_what_was_followed_is_trusted_over_the_eye(self, server: ChatServer) -> None:
+        motion = Motion(MotionSource.FOLLOWED, 0.52, 0.0, 0.0, (1.0, 0.0, 0.0), confidence=0.9)
+        later = replace(keyframe(1), motion=motion, reference_id=0)
+        delta = perceiver_of(server).perceive(keyframe(0), later)
+        assert (delta.action, delta.motion) == ('moved forward, turned left 30°', motion)
 
     def test_directions_follow_the_angle_of_view(self, server: ChatServer) -> None:
         wide = Intrinsics.from_fov(64, 64, math.radians(120))
