@@ -45,6 +45,7 @@ from embodied_r_ros.types.deltas import (
     SemanticDelta,
     STATIONARY,
 )
+from embodied_r_ros.types.depth import usable_depth
 from embodied_r_ros.types.geometry import Intrinsics
 from embodied_r_ros.types.vocabulary import COLOURS
 
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from embodied_r_ros.perception.coloured_objects import ColouredObject
     from embodied_r_ros.perception.egomotion import Features
     from embodied_r_ros.types.deltas import Item
-    from embodied_r_ros.types.depth import PackedDepth
     from embodied_r_ros.types.images import EncodedImage
     import numpy as np
     from numpy.typing import NDArray
@@ -128,7 +128,7 @@ class ClassicalPerceiver:
         self._image = lru_cache(_CACHED_IMAGES)(_decode)
         self._objects = lru_cache(_CACHED_IMAGES)(self._find_objects)
         self._features = lru_cache(_CACHED_IMAGES)(self._find_features)
-        self._depth = lru_cache(_CACHED_IMAGES)(_unpack)
+        self._depth = lru_cache(_CACHED_IMAGES)(usable_depth)
         self._fields: defaultdict[str, FieldOfView] = defaultdict(FieldOfView)
 
     def info(self) -> ModelInfo:
@@ -233,7 +233,7 @@ class ClassicalPerceiver:
         orientation = pose.orientation if pose else _LEVEL
         intrinsics = self._intrinsics(keyframe)
         objects = self._objects(keyframe.image, intrinsics, orientation)
-        depth = self._depth(keyframe.depth) if keyframe.depth else None
+        depth = self._depth(keyframe.depth)
         floor = floor_below(pose, self.config.camera_height_m)
         return ItemView(objects, floor, depth=depth, intrinsics=intrinsics)
 
@@ -268,16 +268,6 @@ def _decode(encoded: EncodedImage) -> NDArray[np.uint8]:
     image = encoded.decode()
     image.setflags(write=False)
     return image
-
-
-def _unpack(packed: PackedDepth) -> NDArray[np.float32] | None:
-    """Depth [m]; None: it is damaged, and distances are found without it."""
-    try:
-        depth = packed.unpack()
-    except ImageError:
-        return None
-    depth.setflags(write=False)
-    return depth
 
 
 def _refuse_blank(image: NDArray[np.uint8]) -> None:

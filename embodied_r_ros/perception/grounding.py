@@ -16,6 +16,7 @@ from embodied_r_ros.perception.coloured_objects import find_objects
 from embodied_r_ros.perception.fusion import fused_objects, overlap_of
 from embodied_r_ros.perception.items import floor_below, items_between, items_in_view, ItemView
 from embodied_r_ros.types.deltas import ItemStatus, MotionSource
+from embodied_r_ros.types.depth import usable_depth
 from embodied_r_ros.types.detections import Detection
 from embodied_r_ros.types.geometry import Intrinsics
 from embodied_r_ros.types.vocabulary import COLOURS
@@ -91,7 +92,12 @@ class Picture:
             intrinsics.scaled(width, height),
             keyframe.intrinsics is not None,
             tuple(find_objects(image, intrinsics, orientation)),
-            ItemView((), floor_below(pose, 0.0)),
+            ItemView(
+                (),
+                floor_below(pose, 0.0),
+                depth=usable_depth(keyframe.depth),
+                intrinsics=intrinsics,
+            ),
         )
 
     def thing(self, item: Item, box: Box | None, convention: str) -> ColouredObject | None:

@@ -11,7 +11,15 @@ from embodied_r_ros.perception.detector import Detector, DetectorConfig
 from embodied_r_ros.perception.detector_perceiver import DetectorPerceiver
 from embodied_r_ros.perception.items import items_between, ItemView
 from embodied_r_ros.perception.pipeline import keyframes_of, perceive_keyframes
-from embodied_r_ros.types.deltas import DeltaKind, ItemStatus, Motion, MotionSource, Rung
+from embodied_r_ros.types.deltas import (
+    DeltaKind,
+    ItemStatus,
+    Motion,
+    MotionSource,
+    Rung,
+    ScaleSource,
+)
+from embodied_r_ros.types.depth import pack_depth
 from embodied_r_ros.types.detections import Detection
 from embodied_r_ros.types.geometry import BODY_FROM_OPTICAL
 from embodied_r_ros.types.images import encode_image, StampedImage
@@ -92,6 +100,14 @@ def test_what_does_not_stand_on_the_floor_has_no_distance_from_it() -> None:
     [item] = perceiver.perceive(None, keyframe(1, EYE, CUP)).items
     assert item.label == 'red cup'
     assert math.isnan(item.distance_m)
+
+
+def test_depth_places_what_has_a_name() -> None:
+    depth = pack_depth(ROOM.depth(EYE, (CUP,)))
+    frame = replace(keyframe(1, EYE, CUP), depth=depth)
+    [item] = DetectorPerceiver(None, boxes_of=boxes(cup=CUP)).perceive(None, frame).items
+    assert (item.label, item.scale) == ('red cup', ScaleSource.DEPTH)
+    assert item.distance_m == pytest.approx(math.dist(EYE.position, CUP.centre), rel=0.1)
 
 
 def test_two_poses_place_a_thing_that_does_not_stand() -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from dataclasses import replace
 import json
 import logging
 import math
@@ -19,13 +20,14 @@ from embodied_r_ros.perception.grounding import (
     judge_golden,
 )
 from embodied_r_ros.perception.vlm import BOX_PROMPT_VERSION, VlmConfig, VlmPerceiver
-from embodied_r_ros.types.deltas import Box, DeltaKind, ItemStatus
+from embodied_r_ros.types.deltas import Box, DeltaKind, ItemStatus, ScaleSource
+from embodied_r_ros.types.depth import pack_depth, PackedDepth
 from embodied_r_ros.types.images import decode_image
 import numpy as np
 import pytest
 
 from test.chat_server import ChatServer, RecordedRequest, Script
-from test.perception.test_detector_perceiver import box_of, CHAIR, CUP, EYE, keyframe
+from test.perception.test_detector_perceiver import box_of, CHAIR, CUP, EYE, keyframe, ROOM
 from test.raycast_room import CAMERA, pose_at
 
 if TYPE_CHECKING:
@@ -175,6 +177,23 @@ def test_two_views_place_what_a_model_names() -> None:
     assert item.label == 'red cup'  # the colour is what the box holds
     assert item.distance_m == pytest.approx(math.dist(ASIDE.position, CUP.centre), rel=0.06)
     assert item.position is not None
+
+
+def test_depth_places_what_a_model_names() -> None:
+    """A cup stands on no floor, and this one is seen from one place without a pose."""
+
+    def items(size: tuple[int, int]) -> list[dict[str, Any]]:
+        return [{'label': 'cup', **WORDS, 'box': written(BEFORE, 'thousandths', size)}]
+
+    depth = pack_depth(ROOM.depth(EYE, (CUP,)))
+    frame = replace(keyframe(1, EYE, CUP), pose=None, depth=depth)
+    delta, _ = perceive(model('thousandths', items), frame, convention='thousandths')
+    [item] = delta.items
+    assert item.scale is ScaleSource.DEPTH
+    assert item.distance_m == pytest.approx(math.dist(EYE.position, CUP.centre), rel=0.1)
+    damaged = replace(frame, depth=PackedDepth(b'no depth'))
+    delta, _ = perceive(model('thousandths', items), damaged, convention='thousandths')
+    assert math.isnan(delta.items[0].distance_m)
 
 
 @pytest.mark.parametrize(
