@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 import math
 from typing import TYPE_CHECKING
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from embodied_r_ros.types.geometry import Pose
+    from numpy.typing import NDArray
 
 CHAIR = Solid((1.6, 0.5, 0.4), (0.5, 0.5, 0.8), (90, 95, 100))
 CUP = Solid((1.2, -0.6, 0.15), (0.3, 0.3, 0.3), (20, 20, 210))
@@ -232,6 +234,26 @@ class BrokenDetector:
     def detect(self, image: object, least: float = 0.0) -> list[Detection]:
         msg = 'the detector failed: out of memory'
         raise ModelError(msg)
+
+
+def test_each_keyframe_is_looked_at_once(
+    detector: Detector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where several threads want it at the same time."""
+    looks: list[int] = []
+    detect = detector.detect
+
+    def counted(image: NDArray[np.uint8], least: float = 0.0) -> list[Detection]:
+        looks.append(image.shape[0])
+        return detect(image, least)
+
+    monkeypatch.setattr(detector, 'detect', counted)
+    perceiver = DetectorPerceiver(detector)
+    frame = keyframe(1, EYE, LAMP)
+    with ThreadPoolExecutor(4) as pool:
+        views = list(pool.map(perceiver.view, [frame] * 8))
+    assert len(looks) == 1
+    assert len({len(view.objects) for view in views}) == 1
 
 
 def test_a_network_that_fails_gives_a_failed_delta() -> None:
