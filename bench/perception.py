@@ -32,6 +32,7 @@ from embodied_r_ros.types.images import encode_image
 import numpy as np
 from tqdm import tqdm
 
+from bench import item_positions
 from bench.orb_motion import orb_motion
 
 if TYPE_CHECKING:
@@ -258,12 +259,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--episodes', type=some_count, default=40)
     parser.add_argument('--seed', type=int, default=77001)
     parser.add_argument('--size', default='320x240', help='of the images, WxH')
+    parser.add_argument(
+        '--real',
+        type=Path,
+        metavar='DIR',
+        help='sequences of real cameras with depth: where items are placed, instead of rooms',
+    )
     parser.add_argument('--json', type=Path, metavar='FILE', help='write the figures there too')
 
 
 def main(args: argparse.Namespace) -> int:
     """Measure and print one row per figure."""
     cv2.setNumThreads(1)
+    if args.real:
+        positions = item_positions.measure(args.real)
+        item_positions.print_figures(positions)
+        if args.json:
+            args.json.write_text(json.dumps({'positions': positions}, indent=1))
+        return 0
     width, height = (int(side) for side in args.size.split('x'))
     config = IndoorConfig(width_px=width, height_px=height)
     figures = measure(config, args.seed, args.episodes)

@@ -547,20 +547,23 @@ def as_bag(
         yield _from_images(images, Path(scratch) / 'source').bag
 
 
-def playable(source: Path, scratch: Path, topic: str | None = None) -> Playable:
+def playable(
+    source: Path, scratch: Path, topic: str | None = None, depth: DepthSource | None = None
+) -> Playable:
     """Make a source playable.
 
     Args:
         source: A video, a folder of images, a rosbag2 folder, or a .mcap or .db3 file.
         scratch: Folder in which a bag may be made.
         topic: Image topic of a bag; None: the only one there is.
+        depth: Where depth comes from; None: as `open_source` finds it.
 
     Raises:
         SourceError: There are no images, several image topics to choose from, or the first image
             cannot be decoded.
         BagError: The bag cannot be read.
     """
-    with open_source(source, topic) as images:
+    with open_source(source, topic, depth=depth) as images:
         is_bag = images.kind == 'bag'
         if not is_bag:
             return _from_images(images, scratch / 'source')
@@ -575,14 +578,16 @@ def playable(source: Path, scratch: Path, topic: str | None = None) -> Playable:
         info = camera_info_topic(reader, chosen)
         duration_s = reader.duration / 1e9
         is_compressed = chosen in topics_of_type(reader, _COMPRESSED)
-        depth = find_depth_topic(reader, chosen)
+        wanted = depth.topic if depth else ''
+        found_depth = wanted or find_depth_topic(reader, chosen)
+        depth_topic = '' if found_depth == NO_DEPTH else found_depth
     odom = odometry[0] if len(odometry) == 1 else ''
-    found = _split_transport(depth)
+    found = _split_transport(depth_topic)
     if not is_compressed:
         return Playable(source, chosen, 'raw', info, odom, duration_s, *found)
     if not chosen.endswith(_SUFFIX):
         # The nodes expect compressed images under the name that image_transport gives them.
-        with open_source(source, topic) as images:
+        with open_source(source, topic, depth=depth) as images:
             return _from_images(images, scratch / 'source')
     base = chosen[: -len(_SUFFIX)]
     return Playable(source, base, 'compressed', info, odom, duration_s, *found)

@@ -181,7 +181,7 @@ def markers_to_msg(
         placed: Its items with a place.
         before: How many the camera had shown before: those that are left are deleted.
     """
-    markers = []
+    markers: list[Any] = []
     for number in range(max(len(placed), before)):
         entry = placed[number] if number < len(placed) else None
         markers += _markers_of(factory, delta, number, entry)

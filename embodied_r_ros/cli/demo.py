@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.cli.arguments import some_path
+from embodied_r_ros.cli.arguments import add_depth_arguments, depth_source, some_path
 from embodied_r_ros.common.errors import ConfigError, InputError
 from embodied_r_ros.common.resources import shared_path
 from embodied_r_ros.reasoning.question import Question, question_problem
@@ -20,6 +20,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb."""
     parser.add_argument('--source', type=some_path, help='video, folder of images, or bag')
     parser.add_argument('--topic', help='image topic of a bag; default: the only one there is')
+    parser.add_argument(
+        '--detector',
+        type=some_path,
+        metavar='FILE',
+        help='ONNX file that names things (default: the one that `embodied-r models fetch '
+        'detector` got, where --source is given)',
+    )
+    add_depth_arguments(parser)
     # Both go into one list, in order: an option belongs to the question before it.
     parser.add_argument(
         '--question',
@@ -51,7 +59,10 @@ def main(args: argparse.Namespace) -> int:
         msg = f'ROS 2 is not there ({error}): source it, or run `make demo` in the clone'
         raise ConfigError(msg) from None
     source = args.source or shared_path('samples', 'indoor', 'episode_00000')
-    report = run_demo(DemoRequest(source, args.out, questions, args.topic), Audience(_say, _hear))
+    request = DemoRequest(
+        source, args.out, questions, args.topic, depth_source(args), _perceiver(args)
+    )
+    report = run_demo(request, Audience(_say, _hear))
     right = [entry['right'] for entry in report['questions'] if entry['right'] is not None]
     score = f', {sum(right)} of {len(right)} right' if right else ''
     _say(f'done: {len(report["questions"])} questions{score}; see {args.out}/contact_sheet.png')
@@ -78,6 +89,13 @@ def _questions(words: Iterable[tuple[str, str]]) -> tuple[Question, ...]:
         if problem := question_problem(text, options):
             raise InputError(problem)
     return tuple(Question(text, tuple(options)) for text, options in requests)
+
+
+def _perceiver(args: argparse.Namespace) -> dict[str, Any]:
+    """Parameters of the perceiver: rendered things have no names, real ones get them."""
+    if args.detector:
+        return {'perceiver': 'detector', 'detector': {'model': str(args.detector)}}
+    return {'perceiver': 'auto' if args.source else 'classical'}
 
 
 def _say(line: str) -> None:

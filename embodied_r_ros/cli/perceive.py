@@ -29,12 +29,14 @@ from embodied_r_ros.perception.pipeline import (
     classical_perceiver,
     delta_to_json,
     detector_perceiver,
-    perceive_images,
+    keyframes_of,
+    perceive_keyframes,
     vlm_perceiver,
 )
 from embodied_r_ros.serving.model_files import detector_path
 from embodied_r_ros.serving.profiles import load_profile
 from embodied_r_ros.types.deltas import DeltaKind
+from embodied_r_ros.view.sheet import KeyframeSample
 from tqdm import tqdm
 
 if TYPE_CHECKING:
@@ -57,6 +59,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='images per second: of a folder (default 10), or instead of the own times of a video',
     )
     add_depth_arguments(parser)
+    add(
+        '--picture',
+        type=some_path,
+        metavar='PNG',
+        help='draw keyframes with the boxes, names and distances of their items there too',
+    )
     add('--json', action='store_true', help='one JSON object per line')
     add(
         '--perceiver',
@@ -112,7 +120,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Perceive a source; 1: not one keyframe could be perceived."""
     path = Path(args.source)
+    if args.picture and not args.picture.parent.is_dir():
+        msg = f'cannot write {args.picture}: there is no folder {args.picture.parent}'
+        raise InputError(msg)
     if args.perceiver == 'recorded' or (not args.perceiver and recorded_alone(path)):
+        if args.picture:
+            msg = '--picture draws what is perceived anew: give --perceiver classical too'
+            raise InputError(msg)
         _tell(read_episode(path, 'recorded').deltas, as_json=args.json)
         return 0
     keyframing = KeyframeConfig(max_interval_s=args.max_interval)
@@ -120,7 +134,12 @@ def main(args: argparse.Namespace) -> int:
     with open_source(args.source, args.topic, args.rate, depth_source(args)) as source:
         # disable=None: no bar where stderr is not a terminal.
         images = tqdm(source, total=source.length, unit=' images', disable=None)
-        failure = _tell(perceive_images(images, perceiver, keyframing), as_json=args.json)
+        sample = KeyframeSample()
+        keyframes = sample.keep(keyframes_of(images, keyframing))
+        deltas = sample.note(perceive_keyframes(keyframes, perceiver))
+        failure = _tell(deltas, as_json=args.json)
+    if args.picture:
+        sample.write(args.picture, str(path))
     if failure:
         print(f'embodied-r: failed: {failure}', file=sys.stderr)
     return 1 if failure else 0

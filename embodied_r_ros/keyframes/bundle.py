@@ -23,6 +23,7 @@ _STEPS = 6
 _ENOUGH = 1e-4  # a step that changes a pose by less is the last one
 _NEAREST = 1e-3  # what lies nearer to the camera, or behind it, is in no view
 _WIDE = 4.0  # tolerances within which the first step trusts what it is given
+_WIDEST = 0.2
 _DAMPING = 1e-4
 FIXED = 1  # poses that a bundle leaves as they are
 _BUNDLE_STEPS = 2
@@ -64,6 +65,11 @@ def robust_weights(squares: NDArray[np.float64], tolerance: float) -> NDArray[np
     return np.asarray(1.0 / (1.0 + squares / tolerance**2) ** 2)
 
 
+def _first_scale(off: NDArray[np.float64], tolerance: float) -> float:
+    """How far things may be off a first guess, which may be a bad one."""
+    return min(_WIDEST, max(_WIDE * tolerance, float(np.median(off)) if len(off) else 0.0))
+
+
 def refined_pose(
     start: ViewPose,
     points: NDArray[np.float64],
@@ -81,7 +87,8 @@ def refined_pose(
     Returns:
         The pose, and how far each point is off. Shape (N,).
     """
-    pose, scale = start, _WIDE * tolerance  # wide at first: the guess may be far off
+    pose = start
+    scale = _first_scale(offsets(start, points, places), tolerance)
     for _ in range(_STEPS):
         residuals, jacobian = _linearised(pose.points(points), places)
         w = robust_weights((residuals**2).sum(axis=1), scale)
@@ -361,7 +368,8 @@ def turn_between(
         off [rad]. Shape (N,).
     """
     rays1, rays2 = rays(first), rays(second)
-    rotation, scale = start, _WIDE * tolerance
+    rotation = start
+    scale = _first_scale(np.linalg.norm(rays1 @ rotation.T - rays2, axis=1), tolerance)
     for _ in range(_STEPS):
         off = ((rays1 @ rotation.T - rays2) ** 2).sum(axis=1)
         w = robust_weights(off, scale)

@@ -35,7 +35,10 @@ class RelativePose:
 
 
 def relative_pose(
-    first: NDArray[np.float64], second: NDArray[np.float64], tolerance: float
+    first: NDArray[np.float64],
+    second: NDArray[np.float64],
+    tolerance: float,
+    least_share: float = _TRANSLATION_SHARE,
 ) -> RelativePose | None:
     """Estimate how two views lie to each other; None: no model, or more than one, explains them.
 
@@ -43,13 +46,15 @@ def relative_pose(
         first: Matched points in the first view, in units of the focal length. Shape (N, 2).
         second: The same points in the second view. Shape (N, 2).
         tolerance: How far a match may lie off its epipolar line, in the same units.
+        least_share: A translation is one where it explains more than this share of the matches
+            that a rotation leaves.
     """
     still, general = _models(first, second, tolerance)
     if not general:
         return still
     best = general[0]
     if still:
-        least_lead = max(_TRANSLATION_LEAD, _TRANSLATION_SHARE * (len(first) - still.support))
+        least_lead = max(_TRANSLATION_LEAD, least_share * (len(first) - still.support))
         if best.support < still.support + least_lead:
             return still
     limit = best.support - _MIN_LEAD

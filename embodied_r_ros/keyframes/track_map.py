@@ -42,6 +42,8 @@ _CLEAR = 3.0  # tolerances by which a rotation has to fail before a translation 
 _FITS, _FAILS = 2.5, 5.0  # tolerances within which a point fits, and from which it does not
 _MIN_SUPPORT_SHARE = 0.25  # of the tracks have to agree on a translation
 _STEP_TOLERANCE = 1.25  # of the map's, between two views alone
+# Of the tracks that a turn leaves: a step is told from a turn by this share.
+_STEP_SHARE = 0.2
 _MAX_BUNDLED = 100  # points that are refined at a time
 _MIN_MEASURED = 12  # depths that give the map its scale
 
@@ -174,7 +176,7 @@ class TrackMap:
         self, first: NDArray[np.float64], second: NDArray[np.float64]
     ) -> RelativePose | None:
         """How the camera moved while tracks (N, 2) did; None: it may have turned alone."""
-        step = relative_pose(first, second, _STEP_TOLERANCE * self.tolerance)
+        step = relative_pose(first, second, _STEP_TOLERANCE * self.tolerance, _STEP_SHARE)
         if step is None or not step.translation.any():
             return None
         least = max(MIN_KNOWN, _MIN_SUPPORT_SHARE * len(first))

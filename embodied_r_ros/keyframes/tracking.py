@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 _TOLERANCE_PX = 0.8
 _MIN_TRACKS = 10  # with fewer, the camera is lost
-_FULL = 130  # tracks; with fewer, corners are sought in each view that is kept
+_FULL = 120  # tracks; with fewer, corners are sought in each view that is kept
 _DOUBTED = 0.45  # share of tracks that survive, below which the guess is taken to be wrong
 _NEW_VIEW = 0.05  # of the width: a view is kept when tracks moved so far
 _WIDEST = 2.5  # places farther from the axis, in focal lengths, are of no use
@@ -197,8 +197,7 @@ class MotionTracker:
         there, is_there = follow(before, self._before, pixels, self._guesses(slots, step))
         if is_there.sum() < max(2 * _MIN_TRACKS, _DOUBTED * len(slots)):
             guesses = coarse_guesses(before, self._before, pixels)
-            other = follow(before, self._before, pixels, guesses)
-            there, is_there = max((there, is_there), other, key=lambda found: found[1].sum())
+            there, is_there = follow(before, self._before, pixels, guesses, is_thorough=True)
         places = self._places(there)
         is_there &= np.abs(places).max(axis=1, initial=0.0) < _WIDEST
         self._map.drop(slots[~is_there])

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 SPACING_PX = 20  # one corner is sought in each square of this size that has none
 _BORDER_PX = 4
-_WINDOW_PX = 15
-_LEVELS, _LEVELS_BACK = 3, 1
+# Window [px], pyramid levels there, and back again: from good guesses, and from coarse ones.
+_QUICK, _THOROUGH = (13, 2, 0), (15, 3, 1)
 _STOP = (cv2.TERM_CRITERIA_COUNT | cv2.TERM_CRITERIA_EPS, 12, 0.03)
 _CLOSES_PX = 0.7  # a corner that is followed back has to end so near to where it was
 _BLOCK_PX = 3
@@ -45,6 +45,8 @@ def follow(
     now: Tracked,
     places: NDArray[np.float32],
     guesses: NDArray[np.float32],
+    *,
+    is_thorough: bool = False,
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
     """Follow places from one view to the next.
 
@@ -53,14 +55,16 @@ def follow(
         now: The next view, of the same size.
         places: In the first view [px]. Shape (N, 2).
         guesses: Where the second may show them [px]. Shape (N, 2).
+        is_thorough: Take twice the time, for views that lie far apart.
 
     Returns:
         Where the second view shows them, and whether that is sure. Shapes (N, 2), (N,).
     """
     if not len(places):
         return places, np.zeros(0, bool)
-    there, is_good = _flow(before.grey, now.grey, places, guesses, _LEVELS)
-    back, is_good_back = _flow(now.grey, before.grey, there, places, _LEVELS_BACK)
+    window_px, levels, levels_back = _THOROUGH if is_thorough else _QUICK
+    there, is_good = _flow(before.grey, now.grey, places, guesses, (window_px, levels))
+    back, is_good_back = _flow(now.grey, before.grey, there, places, (window_px, levels_back))
     closes = np.linalg.norm(back - places, axis=1) < _CLOSES_PX
     last = np.array(now.size) - _BORDER_PX
     inside = ((there >= _BORDER_PX) & (there < last)).all(axis=1)
@@ -72,15 +76,15 @@ def _flow(
     second: NDArray[np.uint8],
     places: NDArray[np.float32],
     guesses: NDArray[np.float32],
-    levels: int,
+    effort: tuple[int, int],
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
     there, status, _ = cv2.calcOpticalFlowPyrLK(
         first,
         second,
         places.reshape(-1, 1, 2),
         guesses.reshape(-1, 1, 2).copy(),
-        winSize=(_WINDOW_PX, _WINDOW_PX),
-        maxLevel=levels,
+        winSize=(effort[0], effort[0]),
+        maxLevel=effort[1],
         criteria=_STOP,
         flags=cv2.OPTFLOW_USE_INITIAL_FLOW,
     )

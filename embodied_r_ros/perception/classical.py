@@ -24,6 +24,7 @@ import cv2
 from embodied_r_ros.common.errors import ImageError, ModelError
 from embodied_r_ros.common.settings import check_settings, setting
 from embodied_r_ros.perception.coloured_objects import find_objects
+from embodied_r_ros.perception.depth_range import depth_of
 from embodied_r_ros.perception.egomotion import (
     FieldOfView,
     find_features,
@@ -45,7 +46,6 @@ from embodied_r_ros.types.deltas import (
     SemanticDelta,
     STATIONARY,
 )
-from embodied_r_ros.types.depth import usable_depth
 from embodied_r_ros.types.geometry import Intrinsics
 from embodied_r_ros.types.vocabulary import COLOURS
 
@@ -128,7 +128,7 @@ class ClassicalPerceiver:
         self._image = lru_cache(_CACHED_IMAGES)(_decode)
         self._objects = lru_cache(_CACHED_IMAGES)(self._find_objects)
         self._features = lru_cache(_CACHED_IMAGES)(self._find_features)
-        self._depth = lru_cache(_CACHED_IMAGES)(usable_depth)
+        self._depth = lru_cache(_CACHED_IMAGES)(depth_of)
         self._fields: defaultdict[str, FieldOfView] = defaultdict(FieldOfView)
 
     def info(self) -> ModelInfo:
@@ -214,7 +214,8 @@ class ClassicalPerceiver:
         if later.intrinsics:
             return motion
         if motion.source is MotionSource.UNKNOWN:
-            return followed_motion(earlier, later) or motion
+            use_odometry = self.config.use_odometry
+            return followed_motion(earlier, later, use_odometry=use_odometry) or motion
         factor = _LEARNED if self._fields[later.camera].radians else _ASSUMED
         return replace(motion, confidence=motion.confidence * factor)
 

@@ -6,11 +6,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from embodied_r_ros.common.errors import ImageError
 from embodied_r_ros.types.geometry import rays_of_pixels
 import numpy as np
 
 if TYPE_CHECKING:
     from embodied_r_ros.types.deltas import Box
+    from embodied_r_ros.types.depth import PackedDepth
     from embodied_r_ros.types.geometry import Intrinsics
     from numpy.typing import NDArray
 
@@ -20,12 +22,27 @@ _LEAST_KNOWN = 0.05  # share of a box whose depth must be known
 _LEAST_PIXELS = 8
 _LEAST_PEAK = 0.5  # a thing fills at least this share of what the fullest depth does
 _FOOT = 0.25  # share of its peak at which a thing ends, nearer and farther
+_OUTERMOST = 0.05  # share of a thing's pixels at either end of its depth that do not count
 _WIDTH = 0.3  # standard deviation of a pixel's weight, of the box's sides: middles count most
 _SIDE_PX = 96  # a larger box is looked at in steps
 # From the side that is seen to the middle, as a share of the smaller of width and height: between
 # that of a cube, 0.5, and that of a picture on a wall.
 _TO_MIDDLE = 0.25
 _DEEPEST_M = 1.0  # nothing is taken to be deeper
+
+
+def depth_of(packed: PackedDepth | None) -> NDArray[np.float32] | None:
+    """Depth of a keyframe [m], (h, w), read-only; None: there is none, or it is damaged.
+
+    A damaged one costs the distances that it would have given, and nothing else.
+    """
+    try:
+        depth = packed.unpack() if packed else None
+    except ImageError:
+        return None
+    if depth is not None:
+        depth.setflags(write=False)
+    return depth
 
 
 def distance_in_box(depth: NDArray[np.float32], box: Box, intrinsics: Intrinsics | None) -> float:
@@ -56,7 +73,7 @@ def distance_in_box(depth: NDArray[np.float32], box: Box, intrinsics: Intrinsics
 
 
 def depth_in_box(depth: NDArray[np.float32], box: Box) -> float:
-    """Depth of the side that is seen of the thing in a box [m]; NaN: not known.
+    """Depth of the middle of what is seen of the thing in a box [m]; NaN: not known.
 
     Args:
         depth: Depth along the optical axis [m]; 0 or not finite: unknown. Shape (h, w).
@@ -84,7 +101,7 @@ def _weights(count: int) -> NDArray[np.float64]:
 
 
 def _nearest_of_the_full(depths: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
-    """Median of the nearest peak of depths that is nearly as high as the highest one."""
+    """Middle of the nearest peak of depths that is nearly as high as the highest one."""
     bins = np.floor(np.log(depths) / _STEP).astype(np.int64)
     first = int(bins.min())
     bins -= first
@@ -100,10 +117,15 @@ def _nearest_of_the_full(depths: NDArray[np.float64], weights: NDArray[np.float6
     while high + 1 < len(smooth) and smooth[high + 1] >= _FOOT * smooth[peak]:
         high += 1
     of_thing = (bins >= low) & (bins <= high)
-    return _median(depths[of_thing], weights[of_thing])
+    return _middle(depths[of_thing], weights[of_thing])
 
 
-def _median(values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
+def _middle(values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
+    """Half-way between the near and the far end of values, without the outermost ones.
+
+    The sides of a thing that lead away from the camera cover fewer pixels than they are deep.
+    """
     order = np.argsort(values)
     total = np.cumsum(weights[order])
-    return float(values[order][np.searchsorted(total, total[-1] / 2)])
+    ends = np.searchsorted(total, total[-1] * np.array([_OUTERMOST, 1 - _OUTERMOST]))
+    return float(values[order][ends].mean())

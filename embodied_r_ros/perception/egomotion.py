@@ -16,12 +16,13 @@ from embodied_r_ros.keyframes.relative_pose import (
     relative_pose,
     RelativePose,
 )
-from embodied_r_ros.types.deltas import Motion, MotionSource
+from embodied_r_ros.types.deltas import Motion, MotionSource, ScaleSource
 from embodied_r_ros.types.geometry import (
     BODY_FROM_OPTICAL,
     Intrinsics,
     rays_of_pixels,
     relative_motion,
+    rotation_from_ypr,
     yaw_pitch_roll,
 )
 from embodied_r_ros.types.images import shrink
@@ -84,6 +85,7 @@ def match_features(first: Features, second: Features) -> NDArray[np.intp]:
 
 
 UNKNOWN = Motion()
+_ONE_WAY_RAD = math.radians(40.0)  # between directions that are put together
 _TOLERANCE = 0.00225  # of the image's width: how far a match may lie off its epipolar line
 _MIN_SUPPORT = 20  # matches; so many do not agree by chance
 _MIN_SHARE = 0.6  # of all matches must agree
@@ -118,13 +120,62 @@ def known_motion(
     a, b = earlier.pose, later.pose
     if use_odometry and a and b and a.frame_id == b.frame_id:
         return motion_from_poses(a, b)
-    return followed_motion(earlier, later) if later.intrinsics else None
+    if not later.intrinsics:
+        return None
+    return followed_motion(earlier, later, use_odometry=use_odometry)
 
 
-def followed_motion(earlier: Keyframe, later: Keyframe) -> Motion | None:
-    """Motion as it was followed from image to image; None: not between these two keyframes."""
+def followed_motion(
+    earlier: Keyframe, later: Keyframe, *, use_odometry: bool = True
+) -> Motion | None:
+    """Motion as it was followed from image to image; None: not between these two keyframes.
+
+    Without odometry, the length that odometry gave is left out, and its direction stays.
+    """
     is_next = later.reference_id == earlier.id and later.id != earlier.id
-    return later.motion if is_next else None
+    motion = later.motion if is_next else None
+    if motion is None or use_odometry or motion.scale is not ScaleSource.ODOMETRY:
+        return motion
+    length = math.hypot(*motion.translation)
+    x, y, z = (value / length if length > 0 else 0.0 for value in motion.translation)
+    return replace(motion, translation=(x, y, z), is_metric=False, scale=ScaleSource.UNKNOWN)
+
+
+def composed_motion(first: Motion | None, second: Motion | None) -> Motion | None:
+    """One motion after the other, of keyframes that were passed over.
+
+    Without metres, directions are put together where they agree: from keyframe to keyframe, the
+    ways are of about one length.
+
+    Returns:
+        The motion. None: one of both is not known, or ways without metres disagree.
+    """
+    if first is None or second is None:
+        return None
+    turns = [rotation_from_ypr(m.yaw_rad, m.pitch_rad, m.roll_rad) for m in (first, second)]
+    ways = [np.array(first.translation), turns[0] @ np.array(second.translation)]
+    way = np.asarray(ways[0] + ways[1])
+    is_metric = first.is_metric and second.is_metric
+    if not is_metric:
+        lengths = [float(np.linalg.norm(each)) for each in ways]
+        units = [each / length for each, length in zip(ways, lengths, strict=True) if length > 0]
+        if len(units) == len(ways) and math.acos(_cosine(*units)) > _ONE_WAY_RAD:
+            return None
+        way = np.sum(units, axis=0) if units else np.zeros(3)
+        way = way / max(float(np.linalg.norm(way)), 1e-9)
+    x, y, z = (float(value) for value in way)
+    return Motion(
+        second.source,
+        *yaw_pitch_roll(turns[0] @ turns[1]),
+        (x, y, z),
+        is_metric,
+        min(first.confidence, second.confidence),
+        second.scale if is_metric else ScaleSource.UNKNOWN,
+    )
+
+
+def _cosine(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
+    return float(np.clip(a @ b, -1.0, 1.0))
 
 
 def motion_from_views(

@@ -10,13 +10,14 @@ a stream also publishes it and what is ready behind it.
 from __future__ import annotations
 
 from collections import Counter, deque, OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 import logging
 import threading
 import time
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.perception.egomotion import composed_motion
 from embodied_r_ros.perception.perceiver import perceive_pair
 from embodied_r_ros.types.deltas import DeltaKind
 
@@ -92,9 +93,19 @@ class _Stream:
         self.waiting.append(keyframe)
         surplus = len(self.waiting) - 1 if len(self.waiting) > config.capacity else 0
         for _ in range(surplus):
-            self.waiting.popleft()
+            self._skip(self.waiting.popleft())
         self.skipped += surplus
         return surplus
+
+    def _skip(self, keyframe: Keyframe) -> None:
+        """Add the motion up to a keyframe that is passed over to that of the next one."""
+        following = self.waiting[0]
+        if following.reference_id == keyframe.id and keyframe.reference_id != keyframe.id:
+            self.waiting[0] = replace(
+                following,
+                motion=composed_motion(keyframe.motion, following.motion),
+                reference_id=keyframe.reference_id,
+            )
 
     def take(self) -> _Pair:
         """Pair the keyframe that waited longest with the last one that was taken."""

@@ -64,14 +64,3 @@ def pack_depth(metres: NDArray[np.float32], max_side_px: int = MAX_PACKED_SIDE_P
         msg = f'OpenCV could not pack a depth image of shape {metres.shape}'
         raise ImageError(msg)
     return PackedDepth(data.tobytes())
-
-
-def usable_depth(packed: PackedDepth | None) -> NDArray[np.float32] | None:
-    """Depth [m], not to be written to; None: there is none, or it is damaged. Shape (h, w)."""
-    try:
-        depth = packed.unpack() if packed else None
-    except ImageError:
-        return None
-    if depth is not None:
-        depth.setflags(write=False)
-    return depth

@@ -4,21 +4,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+import math
 from typing import TYPE_CHECKING
 from unicodedata import combining, normalize
 
 import cv2
 from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.types.deltas import ItemStatus
 from embodied_r_ros.types.images import shrink
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from embodied_r_ros.keyframes.selector import Keyframe
     from embodied_r_ros.types.answers import Answer
-    from embodied_r_ros.types.deltas import SemanticDelta
+    from embodied_r_ros.types.deltas import Item, SemanticDelta
     from numpy.typing import NDArray
 
 _FONT = cv2.FONT_HERSHEY_SIMPLEX
@@ -86,9 +88,8 @@ def _plain(text: str) -> str:
     return ''.join(char if ' ' <= char <= '~' else '?' for char in parts)
 
 
-def _put(block: NDArray[np.uint8], line: Line, y: int) -> None:
+def _put(block: NDArray[np.uint8], line: Line, y: int, x: int = 0) -> None:
     """Draw one row of text; OpenCV's fonts have no degree sign, so it is drawn as a ring."""
-    x = 0
     for number, piece in enumerate(line.text.split('°')):
         if number:
             radius = max(1, round(4 * line.scale))
@@ -200,6 +201,7 @@ def write_contact_sheet(
     keyframes: Sequence[Keyframe],
     deltas: Sequence[SemanticDelta],
     questions: Sequence[AnsweredQuestion],
+    total: int = 0,
 ) -> None:
     """Write the picture as PNG; it appears only when it is complete.
 
@@ -209,6 +211,7 @@ def write_contact_sheet(
         keyframes: Keyframes in order; at most 16, evenly chosen, are shown.
         deltas: Semantic deltas; those of a shown keyframe are printed below it.
         questions: Questions with their answers.
+        total: Keyframes that there were, where these are some of them.
 
     Raises:
         InputError: The file cannot be written.
@@ -216,12 +219,13 @@ def write_contact_sheet(
     sheet = Sheet(_CARD_PX, _MARGIN_PX)
     start_ns = keyframes[0].stamp_ns if keyframes else 0
     texts = {delta.to_id: delta for delta in deltas}
-    head = f'{len(keyframes)} keyframes, {len(deltas)} semantic deltas'
+    count = total or len(keyframes)
+    head = f'{count} keyframes, {total or len(deltas)} semantic deltas'
     sheet.add_text([Line(title, 0.9), Line(head, 0.5, FAINT)])
     sheet.add_cards(
         [
             sheet.card(
-                shrink(keyframe.image.decode(), _CARD_PX),
+                _picture(keyframe, texts.get(keyframe.id)),
                 _keyframe_lines(keyframe, texts.get(keyframe.id), start_ns),
             )
             for keyframe in _evenly(keyframes, _MAX_CARDS)
@@ -230,6 +234,109 @@ def write_contact_sheet(
     for question in questions:
         sheet.add_text(_question_lines(question))
     sheet.write(path)
+
+
+class KeyframeSample:
+    """An even sample of keyframes and their deltas for a sheet, bounded however many come."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._stride = 1
+        self._keyframes: dict[int, Keyframe] = {}  # by id
+        self._deltas: dict[int, SemanticDelta] = {}
+
+    def keep(self, keyframes: Iterable[Keyframe]) -> Iterator[Keyframe]:
+        """Pass keyframes on and keep some of them."""
+        for keyframe in keyframes:
+            if self.total % self._stride == 0:
+                self._keyframes[keyframe.id] = keyframe
+            self.total += 1
+            if len(self._keyframes) > 2 * _MAX_CARDS:
+                self._stride *= 2
+                self._keyframes = dict(list(self._keyframes.items())[::2])
+            yield keyframe
+
+    def note(self, deltas: Iterable[SemanticDelta]) -> Iterator[SemanticDelta]:
+        """Pass deltas on and keep those of the keyframes that are kept."""
+        for delta in deltas:
+            if delta.to_id in self._keyframes:
+                self._deltas[delta.to_id] = delta
+            yield delta
+
+    def write(self, path: Path, title: str) -> None:
+        """Write the sheet, as `write_contact_sheet` does.
+
+        Raises:
+            InputError: The file cannot be written.
+        """
+        deltas = [delta for key, delta in self._deltas.items() if key in self._keyframes]
+        keyframes = list(self._keyframes.values())
+        write_contact_sheet(path, title, keyframes, deltas, [], self.total)
+
+
+def _picture(keyframe: Keyframe, delta: SemanticDelta | None) -> NDArray[np.uint8]:
+    image = shrink(keyframe.image.decode(), _CARD_PX)
+    return with_items(image, delta.items) if delta else image
+
+
+_BOX = {
+    ItemStatus.APPEARED: (60, 200, 60),
+    ItemStatus.VISIBLE: (240, 170, 40),
+    ItemStatus.MOVED: (40, 140, 250),
+}
+_LABEL_SCALE, _LABEL_ROW_PX, _DARK = 0.42, 15, (30, 30, 30)
+
+
+def with_items(image: NDArray[np.uint8], items: Sequence[Item]) -> NDArray[np.uint8]:
+    """A picture with the boxes of items on it, each with its name and distance.
+
+    Args:
+        image: BGR, uint8, (H, W, 3).
+        items: As seen in it; those without a box are left out.
+
+    Returns:
+        A picture of the same size.
+    """
+    drawn = image.copy()
+    height, width = image.shape[:2]
+    taken: list[tuple[int, int, int]] = []  # left, right and row of each label
+    shown = [item for item in items if item.box and item.status is not ItemStatus.LEFT]
+    for item in shown:
+        left, top, right, bottom = item.box or (0, 0, 0, 0)
+        corners = (
+            (round(left * width), round(top * height)),
+            (
+                round(right * width) - 1,
+                round(bottom * height) - 1,
+            ),
+        )
+        cv2.rectangle(drawn, *corners, _DARK, 3)
+        cv2.rectangle(drawn, *corners, _BOX[item.status], 1)
+    for item in shown:
+        left, top, *_ = item.box or (0, 0)
+        distance = f' {item.distance_m:.1f} m' if math.isfinite(item.distance_m) else ''
+        text = f'{item.label}{distance}'
+        long_px = _width_px(text, _LABEL_SCALE) + 6
+        x = max(0, min(round(left * width), width - long_px))
+        y = _free_row(round(top * height) - _LABEL_ROW_PX, x, x + long_px, height, taken)
+        taken.append((x, x + long_px, y))
+        label = np.full((_LABEL_ROW_PX, long_px, 3), _BOX[item.status], np.uint8)
+        _put(label, Line(text, _LABEL_SCALE, _DARK), _LABEL_ROW_PX - 4, 3)
+        space = drawn[y : y + _LABEL_ROW_PX, x : x + long_px]
+        space[:] = label[: space.shape[0], : space.shape[1]]
+    return drawn
+
+
+def _free_row(
+    y: int, left: int, right: int, height: int, taken: Sequence[tuple[int, int, int]]
+) -> int:
+    """The row at or below a wanted one where no other label is."""
+    y = max(0, y)
+    while y < height - _LABEL_ROW_PX and any(
+        left < end and start < right and abs(y - row) < _LABEL_ROW_PX for start, end, row in taken
+    ):
+        y += _LABEL_ROW_PX
+    return max(0, min(y, height - _LABEL_ROW_PX))
 
 
 def _evenly(keyframes: Sequence[Keyframe], limit: int) -> list[Keyframe]:

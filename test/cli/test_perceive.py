@@ -216,3 +216,34 @@ def test_a_detector_that_cannot_be_used_is_one_line(
     message = error_of(capsys, folder, *detector, red_lamps, '--threshold', '7')
     assert '--threshold is 7.0: expected 0.01 to 1' in message
     assert '--perceiver detector' in error_of(capsys, folder, '--detector', red_lamps)
+
+
+def test_a_picture_shows_what_was_perceived(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = perceive(capsys, folder, '--hfov', 90)
+    assert perceive(capsys, folder, '--hfov', 90, '--picture', tmp_path / 'a.png') == plain
+    picture = cv2.imread(str(tmp_path / 'a.png'))
+    assert picture is not None
+    assert (picture == (240, 170, 40)).all(axis=2).any()  # the box of what is in view
+    error = error_of(capsys, folder, '--picture', tmp_path / 'no' / 'a.png')
+    assert 'cannot write' in error
+
+
+def test_depth_beside_images_gives_items_their_distance(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    room, pose = Room(0, contrast=0.6), pose_at(-0.8, 0.0, 1.0, 0.0, 0.1)
+    for name in ('images', 'depth'):
+        (tmp_path / name).mkdir()
+    cv2.imwrite(str(tmp_path / 'images' / '0.png'), room.view(pose, (BALL,)))
+    steps = (room.depth(pose, (BALL,)) * 5000).astype('uint16')
+    cv2.imwrite(str(tmp_path / 'depth' / '0.png'), steps)
+    arguments = (tmp_path / 'images', '--hfov', 90, '--depth-unit', 0.0002)
+    [delta] = perceive(capsys, *arguments)
+    [item] = delta['items']
+    assert item['scale'] == 'DEPTH'
+    assert item['distance_m'] == pytest.approx(2.63, abs=0.15)
+    [delta] = perceive(capsys, *arguments, '--depth-topic', 'none')
+    assert 'distance_m' not in delta['items'][0]
+    assert 'depth-unit' in error_of(capsys, tmp_path / 'images', '--depth-unit', -1)

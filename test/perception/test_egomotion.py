@@ -3,11 +3,16 @@ from __future__ import annotations
 
 from functools import cache
 import math
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
 import cv2
-from embodied_r_ros.perception.egomotion import motion_from_poses, motion_from_views, relative_pose
-from embodied_r_ros.types.deltas import action_text, Motion, MotionSource
+from embodied_r_ros.keyframes.relative_pose import relative_pose
+from embodied_r_ros.perception.egomotion import (
+    composed_motion,
+    motion_from_poses,
+    motion_from_views,
+)
+from embodied_r_ros.types.deltas import action_text, Motion, MotionSource, ScaleSource
 from embodied_r_ros.types.geometry import Intrinsics, Pose, relative_motion, rotation_from_ypr
 import numpy as np
 import pytest
@@ -157,3 +162,38 @@ def test_a_few_points_off_the_plane_decide() -> None:
     assert pose.rotation == pytest.approx(OBLIQUE_ROTATION, abs=0.01)
     true = OBLIQUE_TRANSLATION / np.linalg.norm(OBLIQUE_TRANSLATION)
     assert pose.translation == pytest.approx(true, abs=0.05)
+
+
+def step(x: float = 0.0, y: float = 0.0, yaw: float = 0.0, **fields: Any) -> Motion:
+    return Motion(
+        MotionSource.FOLLOWED, yaw, 0.0, 0.0, (x, y, 0.0), **{'confidence': 0.5, **fields}
+    )
+
+
+def test_ways_in_metres_add_up_in_the_axes_of_the_first() -> None:
+    depth = ScaleSource.DEPTH
+    turned = step(2.0, yaw=math.pi / 2, is_metric=True, scale=depth)
+    both = composed_motion(turned, step(1.0, is_metric=True, scale=depth, confidence=0.25))
+    assert both
+    assert both.translation == pytest.approx((2.0, 1.0, 0.0))
+    assert both.yaw_rad == pytest.approx(math.pi / 2)
+    assert (both.confidence, both.scale) == (0.25, depth)
+
+
+def test_directions_add_up_where_they_agree() -> None:
+    one_way = composed_motion(step(1.0), step(math.cos(0.4), math.sin(0.4)))
+    assert one_way
+    assert one_way.translation == pytest.approx((math.cos(0.2), math.sin(0.2), 0.0))
+    assert not one_way.is_metric
+    assert composed_motion(step(1.0), step(0.0, 1.0)) is None
+    still = composed_motion(step(yaw=0.3), step(1.0))
+    assert still
+    assert still.translation == pytest.approx((math.cos(0.3), math.sin(0.3), 0.0))
+
+
+def test_metres_and_directions_do_not_add_up_to_metres() -> None:
+    mixed = composed_motion(step(3.0, is_metric=True, scale=ScaleSource.DEPTH), step(1.0))
+    assert mixed
+    assert (mixed.is_metric, mixed.scale) == (False, ScaleSource.UNKNOWN)
+    assert mixed.translation == pytest.approx((1.0, 0.0, 0.0))
+    assert composed_motion(step(1.0), None) is None

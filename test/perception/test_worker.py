@@ -2,15 +2,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+import math
 import threading
 import time
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason
+from embodied_r_ros.perception.egomotion import followed_motion
 from embodied_r_ros.perception.perceiver import perceive_all, perceive_pair
 from embodied_r_ros.perception.worker import PerceptionWorker, WorkerConfig
 from embodied_r_ros.types.answers import FocusText
-from embodied_r_ros.types.deltas import DeltaKind, ModelInfo, SemanticDelta
+from embodied_r_ros.types.deltas import DeltaKind, ModelInfo, Motion, MotionSource, SemanticDelta
 from embodied_r_ros.types.images import EncodedImage
 import pytest
 
@@ -47,7 +49,12 @@ class GatedPerceiver:
             raise ValueError(msg)
         kind = CHANGE if earlier else FIRST
         return SemanticDelta(
-            later.stamp_ns, kind, later.id, (earlier or later).id, camera=later.camera
+            later.stamp_ns,
+            kind,
+            later.id,
+            (earlier or later).id,
+            camera=later.camera,
+            motion=(earlier and followed_motion(earlier, later)) or Motion(),
         )
 
     def focus(
@@ -98,6 +105,23 @@ def eventually(condition: object, timeout_s: float = 5.0) -> bool:
     while not condition() and time.monotonic() < end:
         time.sleep(0.002)
     return bool(condition())
+
+
+def test_motion_is_put_together_over_keyframes_that_are_passed_over(bench: Bench) -> None:
+    step = Motion(MotionSource.FOLLOWED, 0.5, 0.0, 0.0, (1.0, 0.0, 0.0), True, 0.9)
+    bench.perceiver.gate(0, 1)
+    for index in range(2):
+        bench.worker.submit(keyframe(index))
+    assert eventually(lambda: len(bench.perceiver.begun) == 2)
+    for index in range(2, 6):
+        bench.worker.submit(replace(keyframe(index), motion=step))
+    bench.perceiver.open()
+    assert bench.worker.wait_idle(5)
+    assert bench.pairs()[2:] == [(1, 4, 2), (4, 5, 0)]
+    motion = bench.deltas[2].motion
+    assert motion.yaw_rad == pytest.approx(1.5)
+    x = sum(math.cos(0.5 * turns) for turns in range(3))
+    assert motion.translation[0] == pytest.approx(x)
 
 
 def test_each_keyframe_is_paired_with_the_one_before(bench: Bench) -> None:

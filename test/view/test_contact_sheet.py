@@ -1,15 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import cv2
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.types.answers import Answer, AnswerKind
-from embodied_r_ros.types.deltas import DeltaKind, SemanticDelta
+from embodied_r_ros.types.deltas import DeltaKind, Item, ItemStatus, SemanticDelta
 from embodied_r_ros.types.images import encode_image
-from embodied_r_ros.view.sheet import AnsweredQuestion, Line, text_block, write_contact_sheet
+from embodied_r_ros.view.sheet import (
+    AnsweredQuestion,
+    KeyframeSample,
+    Line,
+    text_block,
+    with_items,
+    write_contact_sheet,
+)
 import numpy as np
 import pytest
 
@@ -62,3 +70,50 @@ def test_text_wraps_to_its_width_and_degrees_are_drawn() -> None:
 def test_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match='cannot write'):
         write_contact_sheet(tmp_path / 'no' / 'a.png', 't', [keyframe(0)], [], [])
+
+
+def test_items_are_drawn_where_they_are_with_name_and_distance() -> None:
+    image = np.full((240, 320, 3), 128, np.uint8)
+    cup = Item('cup', distance_m=1.25, box=(0.25, 0.5, 0.5, 0.75))
+    drawn = with_items(image, [cup])
+    changed = (drawn != image).any(axis=2)
+    assert drawn.shape == image.shape
+    assert changed[120, 80:160].all()  # the upper edge
+    assert changed[120:180, 80].all()  # the left one
+    assert not changed[140:160, 100:140].any()  # the inside stays as it is
+    assert changed[105:120, 80:100].all()  # the label
+    assert (with_items(image, [replace(cup, distance_m=2.0)]) != drawn).any()
+    assert (image == 128).all()
+
+
+def test_what_has_no_place_in_the_image_is_not_drawn() -> None:
+    image = np.full((240, 320, 3), 128, np.uint8)
+    gone = Item('cup', ItemStatus.LEFT, box=(0.25, 0.5, 0.5, 0.75))
+    assert (with_items(image, [Item('cup'), gone]) == image).all()
+
+
+def test_labels_do_not_cover_each_other_and_stay_inside() -> None:
+    image = np.full((120, 160, 3), 128, np.uint8)
+    alike = [
+        Item(name, status, box=(0.9, 0.0, 1.0, 0.2))
+        for name, status in (('first', ItemStatus.VISIBLE), ('other', ItemStatus.APPEARED))
+    ]
+    both = with_items(image, alike)
+    for status in (ItemStatus.VISIBLE, ItemStatus.APPEARED):
+        colour = {ItemStatus.VISIBLE: (240, 170, 40), ItemStatus.APPEARED: (60, 200, 60)}[status]
+        assert (both == colour).all(axis=2).sum() > 200
+
+
+def test_a_sample_of_many_keyframes_is_bounded_and_even(tmp_path: Path) -> None:
+    sample = KeyframeSample()
+    deltas = (
+        SemanticDelta(k.id, DeltaKind.CHANGE, to_id=k.id)
+        for k in sample.keep(keyframe(i) for i in range(500))
+    )
+    assert sum(1 for _ in sample.note(deltas)) == 500
+    kept = list(sample._keyframes)
+    assert 16 <= len(kept) <= 32
+    assert set(np.diff(kept)) == {kept[1] - kept[0]}
+    assert kept[-1] > 480
+    sample.write(tmp_path / 'a.png', 't')
+    assert cv2.imread(str(tmp_path / 'a.png')) is not None

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 import json
 from pathlib import Path
 from random import Random
@@ -12,7 +14,7 @@ import shutil
 import tempfile
 from typing import Any, NamedTuple, TYPE_CHECKING
 
-from embodied_r_ros.bags.sources import Playable, playable
+from embodied_r_ros.bags.sources import DepthSource, Playable, playable
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.common.resources import shared_path
 from embodied_r_ros.episodes.episode import read_layout
@@ -22,10 +24,11 @@ from embodied_r_ros.questions.indoor import Draft, KINDS, Moment
 from embodied_r_ros.questions.wordings import FACINGS, HEIGHTS, PLACES, WORDINGS
 from embodied_r_ros.reasoning.question import Question
 from embodied_r_ros.serving.servers import served_model
+from embodied_r_ros.types.deltas import ItemStatus
 from embodied_r_ros.view.sheet import AnsweredQuestion, write_contact_sheet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from embodied_r_ros.chat.settings import ChatConfig
     from embodied_r_ros.nodes.demo.client import DemoClient
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
 # In the order in which they are wanted; the others stand in where one has no solution.
 _WANTED = ('item_direction', 'net_turn', 'first_sight', 'height_change', 'how_many', 'nearest')
 _ATTEMPTS = 20
+_MOST_THINGS = 3
 # Questions that suit any recording.
 _ANYWHERE = {
     'net_turn': tuple(FACINGS.values()),
@@ -63,7 +67,8 @@ def questions_about(
         seed: Of wording, options and choice of items.
     """
     if layout is None:
-        questions = [Question(WORDINGS[kind][0], options) for kind, options in _ANYWHERE.items()]
+        questions = [*_questions_about_things(deltas)]
+        questions += [Question(WORDINGS[kind][0], options) for kind, options in _ANYWHERE.items()]
         return [DemoQuestion(question) for question in questions[:count]]
     moment = _moment(deltas, layout)
     rng = Random(seed)
@@ -79,6 +84,22 @@ def questions_about(
             question = Question(solvable[0].question, tuple(options))
             demo_questions.append(DemoQuestion(question, solvable[0].solution))
     return demo_questions
+
+
+def _questions_about_things(deltas: Sequence[SemanticDelta]) -> Iterator[Question]:
+    """Questions about the things that were in view most often."""
+    labels = Counter(
+        item.label
+        for delta in deltas
+        for item in delta.items
+        if item.status is not ItemStatus.LEFT
+    )
+    often = [label for label, _ in labels.most_common(_MOST_THINGS)]
+    if often:
+        wording = WORDINGS['item_direction'][0]
+        yield Question(wording.format(item=often[0]), ('ahead', 'left', 'right', 'behind'))
+    if len(often) > 1:
+        yield Question(WORDINGS['first_sight'][0], tuple(often))
 
 
 def _moment(deltas: Sequence[SemanticDelta], layout: Layout) -> Moment:
@@ -101,6 +122,9 @@ _ANSWER_S = 60.0
 _CLOCK_HZ = 50.0
 
 
+CLASSICAL = {'perceiver': 'classical'}
+
+
 @dataclass(frozen=True)
 class DemoRequest:
     """What to show."""
@@ -109,6 +133,8 @@ class DemoRequest:
     out: Path  # folder that does not exist yet, or is empty
     questions: tuple[Question, ...] = ()  # empty: questions of the demonstration's own
     topic: str | None = None  # image topic of a bag; None: the only one there is
+    depth: DepthSource | None = None  # None: as it is found
+    perceiver: Mapping[str, Any] = field(default_factory=lambda: dict(CLASSICAL))
 
 
 class Audience(NamedTuple):
@@ -133,11 +159,14 @@ def run_demo(request: DemoRequest, audience: Audience) -> dict[str, Any]:
         EmbodiedRError: A node or the model server failed.
     """
     with _workplace(request.out) as scratch:
-        play = playable(request.source, scratch, request.topic)
+        play = playable(request.source, scratch, request.topic, request.depth)
         audience.say('starting the model server')
         with (
             served_model(str(shared_path('models', 'nano')), audience.say) as server,
-            running_pipeline(play, server, scratch, audience.say) as (nodes, client),
+            running_pipeline(play, server, scratch, audience.say, request.perceiver) as (
+                nodes,
+                client,
+            ),
         ):
             bag = Path(client.start_episode(f'demonstration: {request.source.name}'))
             audience.say(f'playing {request.source} ({play.duration_s:.0f} s)')
@@ -152,7 +181,11 @@ def run_demo(request: DemoRequest, audience: Audience) -> dict[str, Any]:
 
 @contextmanager
 def running_pipeline(
-    play: Playable, server: ChatConfig, scratch: Path, say: Callable[[str], None]
+    play: Playable,
+    server: ChatConfig,
+    scratch: Path,
+    say: Callable[[str], None],
+    perceiver: Mapping[str, Any] = CLASSICAL,
 ) -> Iterator[tuple[NodeProcesses, DemoClient]]:
     """The nodes, each in a process, and a client, in a domain of their own; all are active.
 
@@ -163,13 +196,14 @@ def running_pipeline(
         server: The server of the reasoner's model.
         scratch: Folder for parameters, logs and episodes.
         say: Gets the progress, a line at a time.
+        perceiver: Parameters of semantic_perceiver.
 
     Raises:
         EmbodiedRError: A node failed, or is not active in time.
     """
     with NodeProcesses(scratch, own_environment()) as nodes, demo_client(say) as client:
         say('starting the nodes')
-        _start_pipeline(nodes, play, server, scratch)
+        _start_pipeline(nodes, play, server, scratch, perceiver)
         client.await_active(_PIPELINE, _START_S, nodes.check)
         client.await_clock(_START_S, nodes.check)
         yield nodes, client
@@ -192,9 +226,14 @@ def play_to_end(nodes: NodeProcesses, play: Playable, client: DemoClient) -> Non
     def is_perceived() -> bool:
         return bool(client.deltas) and client.deltas[-1].to_id == client.keyframes[-1].id
 
-    if not client.spin_until(is_perceived, _DRAIN_S, nodes.check):
-        msg = f'{len(client.keyframes)} keyframes came, but {len(client.deltas)} deltas'
-        raise EmbodiedRError(msg)
+    def has_more_than(count: int) -> bool:
+        return len(client.deltas) > count
+
+    while not is_perceived():
+        more = partial(has_more_than, len(client.deltas))
+        if not client.spin_until(more, _DRAIN_S, nodes.check):
+            msg = f'{len(client.keyframes)} keyframes came, but {len(client.deltas)} deltas'
+            raise EmbodiedRError(msg)
 
 
 @contextmanager
@@ -238,7 +277,11 @@ def _ask(demo_question: DemoQuestion, client: DemoClient, audience: Audience) ->
 
 
 def _start_pipeline(
-    nodes: NodeProcesses, play: Playable, server: ChatConfig, scratch: Path
+    nodes: NodeProcesses,
+    play: Playable,
+    server: ChatConfig,
+    scratch: Path,
+    perceiver: Mapping[str, Any],
 ) -> None:
     common = {'use_sim_time': True}
     remaps = {'image': play.image}
@@ -252,7 +295,9 @@ def _start_pipeline(
         'queue': 10,
     }
     nodes.start('keyframe_extractor', camera, remaps)
-    nodes.start('semantic_perceiver', {**common, 'perceiver': 'classical'})
+    # Nothing is coalesced: what the machine is too slow for is perceived after the last image.
+    worker = {'worker': {'capacity': 1000}}
+    nodes.start('semantic_perceiver', {**common, **worker, **perceiver})
     chat = {'url': server.url, 'model': server.model}
     nodes.start('spatial_reasoner', {**common, 'chat': chat})
     nodes.start('episode_recorder', {**common, 'bag_dir': str(scratch / 'episodes')}, remaps)
