@@ -115,11 +115,11 @@ def sampled_pose(
     points: NDArray[np.float64], places: NDArray[np.float64], tolerance: float
 ) -> ViewPose | None:
     """The pose on which most known points (N, 3) and their places (N, 2) agree, by RANSAC."""
-    is_solved, turn, shift, _ = cv2.solvePnPRansac(
+    is_solved, turn, shift, _ = cv2.solvePnPRansac(  # type: ignore[call-overload]
         points,
         places,
         np.eye(3),
-        None,
+        None,  # no distortion
         iterationsCount=_SAMPLES,
         reprojectionError=tolerance,
         flags=cv2.SOLVEPNP_EPNP,
@@ -304,7 +304,7 @@ def rotation_of(vector: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def vector_of(rotation: NDArray[np.float64]) -> NDArray[np.float64]:
     """Rotation vector [rad] of a rotation matrix, the inverse of `rotation_of`. Shape (3,)."""
-    return np.asarray(cv2.Rodrigues(rotation)[0]).ravel()
+    return np.asarray(cv2.Rodrigues(rotation)[0], np.float64).ravel()
 
 
 def angle_of(rotation: NDArray[np.float64]) -> float:
