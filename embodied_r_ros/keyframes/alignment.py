@@ -11,9 +11,11 @@ from typing import Any, TYPE_CHECKING
 
 import cv2
 from embodied_r_ros.common.errors import ImageError
+from embodied_r_ros.keyframes.structure import first_structure, fit_structure, rays_through
 import numpy as np
 
 if TYPE_CHECKING:
+    from embodied_r_ros.keyframes.structure import Structure
     from numpy.typing import NDArray
 
 WORK_PX = 160
@@ -23,6 +25,7 @@ _MAX_CORNERS = 500
 # Grey levels: faint texture after shrinking, and a slope across cells that noise does not reach.
 _TEXTURE_STD = 5.0
 _SLOPE = 2.0
+_GRADIENT_NOISE = 30.0  # of the squared gradient [(grey/px)^2]; a place is known above it
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,11 @@ class View:
         """Height at work size [px]."""
         return int(self.grey.shape[0])
 
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height at work size [px]."""
+        return self.width, self.height
+
     @cached_property
     def brightness(self) -> NDArray[np.float32]:
         """Grey levels as numbers to compute with. Shape (h, w)."""
@@ -77,6 +85,21 @@ class View:
         """Variance of the brightness around each cell. Shape (rows, columns)."""
         squares = around_cells(self.brightness * self.brightness)
         return np.maximum(squares - self.mean * self.mean, 0.0)
+
+    @cached_property
+    def information(self) -> NDArray[np.float32]:
+        """How well texture around each cell tells its place: along x, between, along y, 0..1.
+
+        An edge tells of movement across it alone. Shape (rows, columns, 3).
+        """
+        across = cv2.Sobel(self.brightness, cv2.CV_32F, 1, 0, scale=1 / 8)
+        down = cv2.Sobel(self.brightness, cv2.CV_32F, 0, 1, scale=1 / 8)
+        squares = around_cells(np.dstack([across * across, across * down, down * down]))
+        xx, xy, yy = squares[..., 0], squares[..., 1], squares[..., 2]
+        # S (S + noise I)^-1 of the structure tensor S.
+        a, c = xx + np.float32(_GRADIENT_NOISE), yy + np.float32(_GRADIENT_NOISE)
+        known = np.dstack([xx * c - xy * xy, xy * a - xx * xy, yy * a - xy * xy])
+        return np.asarray(known / (a * c - xy * xy)[..., None], np.float32)
 
     @cached_property
     def textured_share(self) -> float:
@@ -103,7 +126,7 @@ class View:
 
 
 def around_cells(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Means over the 3x3 cells around each cell. Shapes (h, w) -> (rows, columns)."""
+    """Means over the 3x3 cells around each cell. Shapes (h, w, ...) -> (rows, columns, ...)."""
     size = values.shape[1] // CELL_PX, values.shape[0] // CELL_PX
     cells = cv2.resize(values, size, interpolation=cv2.INTER_AREA)
     return np.asarray(cv2.blur(cells, (3, 3)), np.float32)
@@ -124,6 +147,14 @@ def cell_centres(width: int, height: int) -> NDArray[np.float32]:
     centres = pixel_grid(width // CELL_PX, height // CELL_PX) * CELL_PX + (CELL_PX - 1) / 2
     centres.setflags(write=False)
     return np.asarray(centres, np.float32)
+
+
+@lru_cache(maxsize=8)
+def cell_rays(width: int, height: int) -> NDArray[np.float32]:
+    """Directions through the centres of the cells. Shape (rows, columns, 3), read-only."""
+    rays = rays_through(cell_centres(width, height), (width, height))
+    rays.setflags(write=False)
+    return rays
 
 
 def _thin(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -154,11 +185,15 @@ _MIN_TRUSTED = 20  # cells; fewer say nothing of the rest
 _FITTED_CELLS = 400  # at most so many decide the common homography
 _FAR_PX = 1e4
 _MAX_GROWTH = 25.0  # of a cell's area; more is a torn mesh
-# A cell that should be in view but does not look alike is seen in three cases of four; else it is
-# hidden by something nearer. Measured on rendered rooms (bench/rendered_paths.py).
-_SEEN_THOUGH_UNLIKE = 0.75
-# Where a block of so many cells looks like nothing that was there, something else is.
-_BLOCK = np.ones((5, 5), np.uint8)
+_MAX_ERROR_PX = 3.0  # of the places that a rigid scene explains
+_RIM_MEASURED_PX = 5.0  # what lies nearer to the rim, or beyond, is not measured but predicted
+# Log odds that a cell in view is seen: alone, where it can be compared, by its likeness, and by
+# the log odds of likeness around it. Fitted to rendered rooms and real sequences with true depth.
+_SEEN, _SEEN_COMPARABLE, _SEEN_ALIKE, _SEEN_AROUND = -0.45, 0.45, 1.4, 0.8
+_AROUND_CELLS = 9  # box in which cells that can be compared speak for the others
+_OF_ALL = 0.1  # weight of the whole view in that box
+_LEAST_ODDS, _MOST_ODDS = 0.02, 0.995
+_LEAST_LIKENESS = -0.2  # less says no more
 # Box sizes [cells] and weights by which trusted cells speak for their surroundings: the nearest
 # decide, farther ones only where there are none.
 _SURROUNDINGS = ((5, 1.0), (9, 1e-2), (31, 1e-5))
@@ -172,6 +207,7 @@ class Alignment:
     likeness: NDArray[np.float32]  # -1..1, of the two surroundings; 1: equal but for the light
     trusted: NDArray[np.bool_]  # in view, textured and alike
     comparable: NDArray[np.bool_]  # in view and textured in one of both
+    structure: Structure | None = None  # motion and depth behind the offsets; None: unknown
 
     @property
     def unlike(self) -> NDArray[np.bool_]:
@@ -202,13 +238,23 @@ def homography_offsets(view: View, homography: NDArray[np.float64]) -> NDArray[n
     return (np.clip(places, -_FAR_PX, _FAR_PX) - centres).astype(np.float32)
 
 
-def align(first: View, second: View, offsets: NDArray[np.float32], passes: int = 1) -> Alignment:
+def align(
+    first: View,
+    second: View,
+    offsets: NDArray[np.float32],
+    before: Structure | None = None,
+    passes: int = 1,
+) -> Alignment:
     """Correct a guess of where the cells of one view lie in another.
+
+    Cells that cannot be measured, and those that left the view, lie where motion and depth of the
+    others put them.
 
     Args:
         first: The view whose cells are placed.
         second: The view that they are placed in.
         offsets: The guess [px]. Shape (rows, columns, 2).
+        before: Structure of the first view with the image just before the second.
         passes: How often optical flow corrects it; once follows a camera, a guess from few
             matches takes three.
     """
@@ -217,7 +263,32 @@ def align(first: View, second: View, offsets: NDArray[np.float32], passes: int =
             first, alignment_at(first, second, _follow_flow(first, second, offsets))
         )
     alignment = alignment_at(first, second, _follow_flow(first, second, offsets))
-    return replace(alignment, offsets=_continue(first, alignment))
+    structure = _structure(first, second, alignment, before)
+    if structure is None:
+        return replace(alignment, offsets=_continue(first, alignment))
+    places = structure.places(cell_rays(*first.size), second.size)
+    return replace(alignment, offsets=places - cell_centres(*first.size), structure=structure)
+
+
+def _structure(
+    first: View, second: View, alignment: Alignment, before: Structure | None
+) -> Structure | None:
+    """Motion and depth that explain the trusted cells; None: nothing rigid does."""
+    rays = cell_rays(*first.size)
+    measured = cell_centres(*first.size) + alignment.offsets
+    # At the rim flow holds back what leaves the view, so that a prediction says what is measured.
+    expected = before.places(rays, second.size) if before else measured
+    usable = alignment.trusted & _inside(second, expected, _RIM_MEASURED_PX)
+    if int(usable.sum()) < _MIN_TRUSTED:
+        return None
+    structure, error_px = fit_structure(
+        before or first_structure(rays, roll(first, alignment)),
+        rays,
+        measured,
+        first.information * usable[..., None],
+        second.size,
+    )
+    return structure if error_px < _MAX_ERROR_PX else None
 
 
 def alignment_at(first: View, second: View, offsets: NDArray[np.float32]) -> Alignment:
@@ -225,7 +296,7 @@ def alignment_at(first: View, second: View, offsets: NDArray[np.float32]) -> Ali
 
     Likeness is normalised cross-correlation, which exposure and most of the lighting leave alone.
     """
-    warped = _warp(first, second, offsets).astype(np.float32)
+    warped = _warp(first, second, offsets)[0].astype(np.float32)
     mean = around_cells(warped)
     variance = np.maximum(around_cells(warped * warped) - mean * mean, 0.0)
     covariance = around_cells(first.brightness * warped) - first.mean * mean
@@ -243,25 +314,40 @@ def alignment_at(first: View, second: View, offsets: NDArray[np.float32]) -> Ali
 
 
 def seen_cells(first: View, second: View, alignment: Alignment) -> NDArray[np.float32]:
-    """Chance that the second view shows each cell of the first, 0..1. (rows, columns)."""
-    places = cell_centres(first.width, first.height) + alignment.offsets
-    blocks = cv2.morphologyEx(alignment.unlike.astype(np.uint8), cv2.MORPH_OPEN, _BLOCK)
-    chance = 1.0 - (1.0 - _SEEN_THOUGH_UNLIKE) * (1.0 - alignment.likeness)
-    there = _inside(second, places) & (blocks == 0)
-    return np.where(there, np.clip(chance, 0.0, 1.0), np.float32(0.0))
+    """Chance that the second view shows each cell of the first, 0..1. (rows, columns).
+
+    Cells without texture, and those that look different, are as likely seen as what can be
+    compared around them looks alike.
+    """
+    places = cell_centres(*first.size) + alignment.offsets
+    there = _inside(second, places)
+    if alignment.structure:
+        there &= _growth(places) > 0  # what turned away shows its back
+    layers = np.dstack([alignment.trusted & there, alignment.comparable & there])
+    box = _AROUND_CELLS, _AROUND_CELLS
+    near = cv2.blur(layers.astype(np.float32), box, borderType=cv2.BORDER_CONSTANT)
+    alike = (near[..., 0] + _OF_ALL * alignment.score) / (near[..., 1] + _OF_ALL)
+    alike = np.clip(alike, _LEAST_ODDS, _MOST_ODDS)
+    compared = _SEEN_COMPARABLE + _SEEN_ALIKE * np.clip(alignment.likeness, _LEAST_LIKENESS, 1)
+    odds = _SEEN + alignment.comparable * compared + _SEEN_AROUND * np.log(alike / (1 - alike))
+    return np.asarray(there / (1 + np.exp(-odds)), np.float32)
 
 
 def shares(first: View, second: View, alignment: Alignment) -> tuple[float, float]:
     """Share of the first view that the second sees, and the reverse, each 0..1."""
     cells = seen_cells(first, second, alignment)
-    # Area in the second view of what a cell shows there: the determinant of the mesh's gradient.
-    places = cell_centres(first.width, first.height) + alignment.offsets
-    along_x = np.gradient(places, axis=1) / CELL_PX
-    along_y = np.gradient(places, axis=0) / CELL_PX
-    growth = along_x[..., 0] * along_y[..., 1] - along_x[..., 1] * along_y[..., 0]
+    growth = _growth(cell_centres(*first.size) + alignment.offsets)
     ratio = first.width * first.height / (second.width * second.height)
     covered = float(np.mean(cells * np.clip(growth, 0.0, _MAX_GROWTH))) * ratio
     return float(np.mean(cells)), min(1.0, covered)
+
+
+def _growth(places: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Area in the second view of what a cell shows there, < 0 from behind. (rows, columns)."""
+    along_x = np.gradient(places, axis=1) / CELL_PX
+    along_y = np.gradient(places, axis=0) / CELL_PX
+    growth = along_x[..., 0] * along_y[..., 1] - along_x[..., 1] * along_y[..., 0]
+    return np.asarray(growth, np.float32)
 
 
 def roll(first: View, alignment: Alignment) -> float:
@@ -284,17 +370,22 @@ class _OpticalFlow(threading.local):
 _FLOW = _OpticalFlow()
 
 
-def _warp(first: View, second: View, offsets: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """The second view as the first camera would see it, given the offsets."""
-    size = first.width, first.height
-    moves = np.asarray(cv2.resize(offsets, size, interpolation=cv2.INTER_LINEAR), np.float32)
-    return _sample(second.grey, moves + pixel_grid(*size))
+def _warp(
+    first: View, second: View, offsets: NDArray[np.float32]
+) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+    """The second view as the first camera would see it, and the places it was taken from."""
+    moves = cv2.resize(offsets, first.size, interpolation=cv2.INTER_LINEAR)
+    places = np.asarray(moves + pixel_grid(*first.size), np.float32)
+    return _sample(second.grey, places), places
 
 
 def _follow_flow(first: View, second: View, offsets: NDArray[np.float32]) -> NDArray[np.float32]:
     """Offsets corrected by the optical flow that is left after warping."""
+    warped, places = _warp(first, second, offsets)
+    # What is out of view must not hold back its surroundings by the rim that is in its place.
+    warped = np.where(_inside(second, places), warped, first.grey)
     # None: no flow to start from.
-    flow = _FLOW.dense.calc(first.grey, _warp(first, second, offsets), None)  # type: ignore[call-overload]
+    flow = _FLOW.dense.calc(first.grey, warped, None)  # type: ignore[call-overload]
     size = offsets.shape[1], offsets.shape[0]
     cells = cv2.resize(flow, size, interpolation=cv2.INTER_AREA)
     there = pixel_grid(*size) + cells / CELL_PX

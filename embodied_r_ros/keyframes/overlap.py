@@ -77,7 +77,10 @@ def two_view(first: View, second: View, before: TwoView | None = None) -> TwoVie
 
 def _best_alignment(first: View, second: View, before: Alignment | None) -> Alignment | None:
     """Continue the last alignment; where that does not fit, start from matched corners."""
-    followed = align(first, second, before.offsets if before else no_offsets(first))
+    offsets, structure = (
+        (before.offsets, before.structure) if before else (no_offsets(first), None)
+    )
+    followed = align(first, second, offsets, structure)
     least, sure = _MIN_SCORE, _SURE_SCORE
     if before:
         least = _MIN_SCORE_FOLLOWED
