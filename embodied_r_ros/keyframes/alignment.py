@@ -187,12 +187,13 @@ _FAR_PX = 1e4
 _MAX_GROWTH = 25.0  # of a cell's area; more is a torn mesh
 _MAX_ERROR_PX = 3.0  # of the places that a rigid scene explains
 _RIM_MEASURED_PX = 5.0  # what lies nearer to the rim, or beyond, is not measured but predicted
+_BEND_CELLS = 5  # box over which offsets may differ from those of a rigid scene
 # Log odds that a cell in view is seen: alone, where it can be compared, by its likeness, and by
 # the log odds of likeness around it. Fitted to rendered rooms and real sequences with true depth.
-_SEEN, _SEEN_COMPARABLE, _SEEN_ALIKE, _SEEN_AROUND = -0.45, 0.45, 1.4, 0.8
+_SEEN, _SEEN_COMPARABLE, _SEEN_ALIKE, _SEEN_AROUND = -0.05, 0.4, 1.4, 0.5
 _AROUND_CELLS = 9  # box in which cells that can be compared speak for the others
 _OF_ALL = 0.1  # weight of the whole view in that box
-_LEAST_ODDS, _MOST_ODDS = 0.02, 0.995
+_LEAST_ODDS, _MOST_ODDS = 0.02, 0.9999
 _LEAST_LIKENESS = -0.2  # less says no more
 # Box sizes [cells] and weights by which trusted cells speak for their surroundings: the nearest
 # decide, farther ones only where there are none.
@@ -208,6 +209,8 @@ class Alignment:
     trusted: NDArray[np.bool_]  # in view, textured and alike
     comparable: NDArray[np.bool_]  # in view and textured in one of both
     structure: Structure | None = None  # motion and depth behind the offsets; None: unknown
+    # Offsets less those of the structure [px], (rows, columns, 2); None: there is none.
+    bend: NDArray[np.float32] | None = None
 
     @property
     def unlike(self) -> NDArray[np.bool_]:
@@ -238,11 +241,25 @@ def homography_offsets(view: View, homography: NDArray[np.float64]) -> NDArray[n
     return (np.clip(places, -_FAR_PX, _FAR_PX) - centres).astype(np.float32)
 
 
+def follow(first: View, second: View, before: Alignment | None) -> Alignment:
+    """Continue the alignment of a view with the image just before the second.
+
+    Args:
+        first: The view whose cells are placed.
+        second: The view that they are placed in.
+        before: Alignment of the first view with the image before; None: the first view is that.
+    """
+    if before is None or before.structure is None or before.bend is None:
+        return align(first, second, before.offsets if before else no_offsets(first))
+    expected = before.structure.expected()
+    return align(first, second, _rigid_offsets(first, second, expected) + before.bend, expected)
+
+
 def align(
     first: View,
     second: View,
     offsets: NDArray[np.float32],
-    before: Structure | None = None,
+    expected: Structure | None = None,
     passes: int = 1,
 ) -> Alignment:
     """Correct a guess of where the cells of one view lie in another.
@@ -254,7 +271,7 @@ def align(
         first: The view whose cells are placed.
         second: The view that they are placed in.
         offsets: The guess [px]. Shape (rows, columns, 2).
-        before: Structure of the first view with the image just before the second.
+        expected: Motion and depth behind the guess; None: unknown.
         passes: How often optical flow corrects it; once follows a camera, a guess from few
             matches takes three.
     """
@@ -263,32 +280,50 @@ def align(
             first, alignment_at(first, second, _follow_flow(first, second, offsets))
         )
     alignment = alignment_at(first, second, _follow_flow(first, second, offsets))
-    structure = _structure(first, second, alignment, before)
+    # At the rim flow holds back what leaves the view, so that a prediction says what is measured.
+    guess = cell_centres(*first.size) + (offsets if expected else alignment.offsets)
+    inner = _inside(second, guess, _RIM_MEASURED_PX)
+    measured = alignment.trusted & inner
+    structure = _structure(first, second, alignment, expected, measured)
     if structure is None:
         return replace(alignment, offsets=_continue(first, alignment))
-    places = structure.places(cell_rays(*first.size), second.size)
-    return replace(alignment, offsets=places - cell_centres(*first.size), structure=structure)
+    rigid = _rigid_offsets(first, second, structure)
+    bend = _near_mean(alignment.offsets - rigid, measured)
+    return replace(alignment, offsets=rigid + bend, structure=structure, bend=bend)
 
 
 def _structure(
-    first: View, second: View, alignment: Alignment, before: Structure | None
+    first: View,
+    second: View,
+    alignment: Alignment,
+    expected: Structure | None,
+    measured: NDArray[np.bool_],
 ) -> Structure | None:
-    """Motion and depth that explain the trusted cells; None: nothing rigid does."""
-    rays = cell_rays(*first.size)
-    measured = cell_centres(*first.size) + alignment.offsets
-    # At the rim flow holds back what leaves the view, so that a prediction says what is measured.
-    expected = before.places(rays, second.size) if before else measured
-    usable = alignment.trusted & _inside(second, expected, _RIM_MEASURED_PX)
-    if int(usable.sum()) < _MIN_TRUSTED:
+    """Motion and depth that explain the measured cells; None: nothing rigid does."""
+    if int(measured.sum()) < _MIN_TRUSTED:
         return None
+    rays = cell_rays(*first.size)
     structure, error_px = fit_structure(
-        before or first_structure(rays, roll(first, alignment)),
+        expected or first_structure(rays, roll(first, alignment)),
         rays,
-        measured,
-        first.information * usable[..., None],
+        cell_centres(*first.size) + alignment.offsets,
+        first.information * measured[..., None],
         second.size,
     )
     return structure if error_px < _MAX_ERROR_PX else None
+
+
+def _rigid_offsets(first: View, second: View, structure: Structure) -> NDArray[np.float32]:
+    places = structure.places(cell_rays(*first.size), second.size)
+    return places - cell_centres(*first.size)
+
+
+def _near_mean(offsets: NDArray[np.float32], measured: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """Mean over measured cells close by; 0 where there are none. (rows, columns, 2)."""
+    weight = measured.astype(np.float32)[..., None]
+    layers = np.concatenate([offsets * weight, weight], axis=-1)
+    near = cv2.blur(layers, (_BEND_CELLS, _BEND_CELLS), borderType=cv2.BORDER_CONSTANT)
+    return np.asarray(near[..., :2] / (near[..., 2:] + np.float32(0.1)), np.float32)
 
 
 def alignment_at(first: View, second: View, offsets: NDArray[np.float32]) -> Alignment:
@@ -296,7 +331,7 @@ def alignment_at(first: View, second: View, offsets: NDArray[np.float32]) -> Ali
 
     Likeness is normalised cross-correlation, which exposure and most of the lighting leave alone.
     """
-    warped = _warp(first, second, offsets)[0].astype(np.float32)
+    warped = _warp(first, second, offsets, cv2.BORDER_REPLICATE).astype(np.float32)
     mean = around_cells(warped)
     variance = np.maximum(around_cells(warped * warped) - mean * mean, 0.0)
     covariance = around_cells(first.brightness * warped) - first.mean * mean
@@ -319,10 +354,27 @@ def seen_cells(first: View, second: View, alignment: Alignment) -> NDArray[np.fl
     Cells without texture, and those that look different, are as likely seen as what can be
     compared around them looks alike.
     """
+    return _chances(first, second, alignment)[0]
+
+
+def shares(first: View, second: View, alignment: Alignment) -> tuple[float, float]:
+    """Share of the first view that the second sees, and the reverse, each 0..1."""
+    chances, growth = _chances(first, second, alignment)
+    ratio = first.width * first.height / (second.width * second.height)
+    covered = float(np.mean(chances * np.clip(growth, 0.0, _MAX_GROWTH))) * ratio
+    return float(np.mean(chances)), min(1.0, covered)
+
+
+def _chances(
+    first: View, second: View, alignment: Alignment
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Chance that each cell is seen, and its area in the second view. Each (rows, columns)."""
     places = cell_centres(*first.size) + alignment.offsets
+    along_x, along_y = _slope(places, 1), _slope(places, 0)
+    growth = along_x[..., 0] * along_y[..., 1] - along_x[..., 1] * along_y[..., 0]
     there = _inside(second, places)
     if alignment.structure:
-        there &= _growth(places) > 0  # what turned away shows its back
+        there &= growth > 0  # what turned away shows its back
     layers = np.dstack([alignment.trusted & there, alignment.comparable & there])
     box = _AROUND_CELLS, _AROUND_CELLS
     near = cv2.blur(layers.astype(np.float32), box, borderType=cv2.BORDER_CONSTANT)
@@ -330,28 +382,20 @@ def seen_cells(first: View, second: View, alignment: Alignment) -> NDArray[np.fl
     alike = np.clip(alike, _LEAST_ODDS, _MOST_ODDS)
     compared = _SEEN_COMPARABLE + _SEEN_ALIKE * np.clip(alignment.likeness, _LEAST_LIKENESS, 1)
     odds = _SEEN + alignment.comparable * compared + _SEEN_AROUND * np.log(alike / (1 - alike))
-    return np.asarray(there / (1 + np.exp(-odds)), np.float32)
+    return np.asarray(there / (1 + np.exp(-odds)), np.float32), growth
 
 
-def shares(first: View, second: View, alignment: Alignment) -> tuple[float, float]:
-    """Share of the first view that the second sees, and the reverse, each 0..1."""
-    cells = seen_cells(first, second, alignment)
-    growth = _growth(cell_centres(*first.size) + alignment.offsets)
-    ratio = first.width * first.height / (second.width * second.height)
-    covered = float(np.mean(cells * np.clip(growth, 0.0, _MAX_GROWTH))) * ratio
-    return float(np.mean(cells)), min(1.0, covered)
-
-
-def _growth(places: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Area in the second view of what a cell shows there, < 0 from behind. (rows, columns)."""
-    along_x = np.gradient(places, axis=1) / CELL_PX
-    along_y = np.gradient(places, axis=0) / CELL_PX
-    growth = along_x[..., 0] * along_y[..., 1] - along_x[..., 1] * along_y[..., 0]
-    return np.asarray(growth, np.float32)
+def _slope(places: NDArray[np.float32], axis: int) -> NDArray[np.float32]:
+    """Change of places from cell to cell, per pixel: mean of both sides, as `np.gradient`."""
+    steps = np.diff(places, axis=axis) / (2 * CELL_PX)
+    first, last = steps.take([0], axis), steps.take([-1], axis)
+    return np.concatenate([first, steps], axis) + np.concatenate([steps, last], axis)
 
 
 def roll(first: View, alignment: Alignment) -> float:
     """Rotation of the second view about its axis [rad], by the trusted cells."""
+    if alignment.structure:
+        return alignment.structure.roll_rad
     before = cell_centres(first.width, first.height)[alignment.trusted]
     after = before + alignment.offsets[alignment.trusted]
     p, q = before - before.mean(axis=0), after - after.mean(axis=0)
@@ -371,37 +415,42 @@ _FLOW = _OpticalFlow()
 
 
 def _warp(
-    first: View, second: View, offsets: NDArray[np.float32]
-) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-    """The second view as the first camera would see it, and the places it was taken from."""
+    first: View, second: View, offsets: NDArray[np.float32], outside: int
+) -> NDArray[np.uint8]:
+    """The second view as the first camera would see it.
+
+    Args:
+        first: Its pixels stay where the second view ends, if `outside` is transparent.
+        second: The view to sample.
+        offsets: Where it shows the cells of the first [px]. Shape (rows, columns, 2).
+        outside: OpenCV's mode for what lies out of the second view.
+    """
     moves = cv2.resize(offsets, first.size, interpolation=cv2.INTER_LINEAR)
-    places = np.asarray(moves + pixel_grid(*first.size), np.float32)
-    return _sample(second.grey, places), places
+    moves += pixel_grid(*first.size)
+    warped = first.grey.copy()
+    cv2.remap(second.grey, moves, None, cv2.INTER_LINEAR, warped, outside)  # type: ignore[call-overload]
+    return warped
 
 
 def _follow_flow(first: View, second: View, offsets: NDArray[np.float32]) -> NDArray[np.float32]:
     """Offsets corrected by the optical flow that is left after warping."""
-    warped, places = _warp(first, second, offsets)
-    # What is out of view must not hold back its surroundings by the rim that is in its place.
-    warped = np.where(_inside(second, places), warped, first.grey)
+    # Flow must not hold back what leaves the view, as the rim in its place would.
+    warped = _warp(first, second, offsets, cv2.BORDER_TRANSPARENT)
     # None: no flow to start from.
     flow = _FLOW.dense.calc(first.grey, warped, None)  # type: ignore[call-overload]
     size = offsets.shape[1], offsets.shape[0]
     cells = cv2.resize(flow, size, interpolation=cv2.INTER_AREA)
     there = pixel_grid(*size) + cells / CELL_PX
-    return np.asarray(_sample(offsets, there) + cells, np.float32)
-
-
-def _sample(values: NDArray[Any], places: NDArray[np.float32]) -> NDArray[Any]:
-    """Values (h, w, ...) at places (..., 2) between its pixels; outside, those of the rim."""
     rim = cv2.BORDER_REPLICATE
-    return np.asarray(cv2.remap(values, places, None, cv2.INTER_LINEAR, borderMode=rim))  # type: ignore[call-overload]
+    moved = cv2.remap(offsets, there, None, cv2.INTER_LINEAR, borderMode=rim)  # type: ignore[call-overload]
+    return np.asarray(moved + cells, np.float32)
 
 
 def _inside(view: View, places: NDArray[np.float32], rim_px: float = -0.5) -> NDArray[np.bool_]:
     """Which places (..., 2) [px] lie in a view, at least `rim_px` from its outermost pixels."""
-    last = np.array([view.width - 1, view.height - 1], np.float32) - np.float32(rim_px)
-    return np.asarray(((places >= rim_px) & (places <= last)).all(axis=-1))
+    x, y = places[..., 0], places[..., 1]
+    low, right, bottom = np.float32([rim_px, view.width - 1 - rim_px, view.height - 1 - rim_px])
+    return np.asarray((x >= low) & (x <= right) & (y >= low) & (y <= bottom))
 
 
 def _continue(first: View, alignment: Alignment) -> NDArray[np.float32]:

@@ -11,8 +11,8 @@ import cv2
 from embodied_r_ros.keyframes.alignment import (
     align,
     alignment_at,
+    follow,
     homography_offsets,
-    no_offsets,
     roll,
     shares,
 )
@@ -77,10 +77,7 @@ def two_view(first: View, second: View, before: TwoView | None = None) -> TwoVie
 
 def _best_alignment(first: View, second: View, before: Alignment | None) -> Alignment | None:
     """Continue the last alignment; where that does not fit, start from matched corners."""
-    offsets, structure = (
-        (before.offsets, before.structure) if before else (no_offsets(first), None)
-    )
-    followed = align(first, second, offsets, structure)
+    followed = follow(first, second, before)
     least, sure = _MIN_SCORE, _SURE_SCORE
     if before:
         least = _MIN_SCORE_FOLLOWED
