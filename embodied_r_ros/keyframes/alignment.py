@@ -187,10 +187,15 @@ _FAR_PX = 1e4
 _MAX_GROWTH = 25.0  # of a cell's area; more is a torn mesh
 _MAX_ERROR_PX = 3.0  # of the places that a rigid scene explains
 _RIM_MEASURED_PX = 5.0  # what lies nearer to the rim, or beyond, is not measured but predicted
-_BEND_CELLS = 5  # box over which offsets may differ from those of a rigid scene
+_BEND_CELLS = 5  # box over which flow starts off the places of a rigid scene
+# More would let flow bend, image by image, until one thing looks like another.
+_MAX_BEND_PX = 1.5
 # Log odds that a cell in view is seen: alone, where it can be compared, by its likeness, and by
 # the log odds of likeness around it. Fitted to rendered rooms and real sequences with true depth.
 _SEEN, _SEEN_COMPARABLE, _SEEN_ALIKE, _SEEN_AROUND = -0.05, 0.4, 1.4, 0.5
+# Where a block of so many cells looks like nothing that a still camera saw, something else is.
+_STILL_PX = 1.0
+_BLOCK = np.ones((5, 5), np.uint8)
 _AROUND_CELLS = 9  # box in which cells that can be compared speak for the others
 _OF_ALL = 0.1  # weight of the whole view in that box
 _LEAST_ODDS, _MOST_ODDS = 0.02, 0.9999
@@ -209,7 +214,7 @@ class Alignment:
     trusted: NDArray[np.bool_]  # in view, textured and alike
     comparable: NDArray[np.bool_]  # in view and textured in one of both
     structure: Structure | None = None  # motion and depth behind the offsets; None: unknown
-    # Offsets less those of the structure [px], (rows, columns, 2); None: there is none.
+    # What flow added to the structure's offsets [px], (rows, columns, 2), to start from next time.
     bend: NDArray[np.float32] | None = None
 
     @property
@@ -288,8 +293,8 @@ def align(
     if structure is None:
         return replace(alignment, offsets=_continue(first, alignment))
     rigid = _rigid_offsets(first, second, structure)
-    bend = _near_mean(alignment.offsets - rigid, measured)
-    return replace(alignment, offsets=rigid + bend, structure=structure, bend=bend)
+    bend = _bend(alignment.offsets - rigid, measured)
+    return replace(alignment, offsets=rigid, structure=structure, bend=bend)
 
 
 def _structure(
@@ -315,15 +320,16 @@ def _structure(
 
 def _rigid_offsets(first: View, second: View, structure: Structure) -> NDArray[np.float32]:
     places = structure.places(cell_rays(*first.size), second.size)
-    return places - cell_centres(*first.size)
+    return np.asarray(places - cell_centres(*first.size), np.float32)
 
 
-def _near_mean(offsets: NDArray[np.float32], measured: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """Mean over measured cells close by; 0 where there are none. (rows, columns, 2)."""
+def _bend(offsets: NDArray[np.float32], measured: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """Means over measured cells close by, within narrow limits. (rows, columns, 2)."""
     weight = measured.astype(np.float32)[..., None]
     layers = np.concatenate([offsets * weight, weight], axis=-1)
     near = cv2.blur(layers, (_BEND_CELLS, _BEND_CELLS), borderType=cv2.BORDER_CONSTANT)
-    return np.asarray(near[..., :2] / (near[..., 2:] + np.float32(0.1)), np.float32)
+    mean = near[..., :2] / (near[..., 2:] + np.float32(0.1))
+    return np.asarray(np.clip(mean, -_MAX_BEND_PX, _MAX_BEND_PX), np.float32)
 
 
 def alignment_at(first: View, second: View, offsets: NDArray[np.float32]) -> Alignment:
@@ -375,6 +381,9 @@ def _chances(
     there = _inside(second, places)
     if alignment.structure:
         there &= growth > 0  # what turned away shows its back
+    if float(np.abs(alignment.offsets).mean()) < _STILL_PX:
+        blocks = cv2.morphologyEx(alignment.unlike.astype(np.uint8), cv2.MORPH_OPEN, _BLOCK)
+        there &= blocks == 0
     layers = np.dstack([alignment.trusted & there, alignment.comparable & there])
     box = _AROUND_CELLS, _AROUND_CELLS
     near = cv2.blur(layers.astype(np.float32), box, borderType=cv2.BORDER_CONSTANT)
@@ -389,7 +398,8 @@ def _slope(places: NDArray[np.float32], axis: int) -> NDArray[np.float32]:
     """Change of places from cell to cell, per pixel: mean of both sides, as `np.gradient`."""
     steps = np.diff(places, axis=axis) / (2 * CELL_PX)
     first, last = steps.take([0], axis), steps.take([-1], axis)
-    return np.concatenate([first, steps], axis) + np.concatenate([steps, last], axis)
+    both = np.concatenate([first, steps], axis) + np.concatenate([steps, last], axis)
+    return np.asarray(both, np.float32)
 
 
 def roll(first: View, alignment: Alignment) -> float:
@@ -426,9 +436,9 @@ def _warp(
         outside: OpenCV's mode for what lies out of the second view.
     """
     moves = cv2.resize(offsets, first.size, interpolation=cv2.INTER_LINEAR)
-    moves += pixel_grid(*first.size)
+    places = np.asarray(moves + pixel_grid(*first.size), np.float32)
     warped = first.grey.copy()
-    cv2.remap(second.grey, moves, None, cv2.INTER_LINEAR, warped, outside)  # type: ignore[call-overload]
+    cv2.remap(second.grey, places, None, cv2.INTER_LINEAR, warped, outside)  # type: ignore[call-overload]
     return warped
 
 
@@ -449,7 +459,8 @@ def _follow_flow(first: View, second: View, offsets: NDArray[np.float32]) -> NDA
 def _inside(view: View, places: NDArray[np.float32], rim_px: float = -0.5) -> NDArray[np.bool_]:
     """Which places (..., 2) [px] lie in a view, at least `rim_px` from its outermost pixels."""
     x, y = places[..., 0], places[..., 1]
-    low, right, bottom = np.float32([rim_px, view.width - 1 - rim_px, view.height - 1 - rim_px])
+    low = np.float32(rim_px)
+    right, bottom = np.float32(view.width - 1 - rim_px), np.float32(view.height - 1 - rim_px)
     return np.asarray((x >= low) & (x <= right) & (y >= low) & (y <= bottom))
 
 

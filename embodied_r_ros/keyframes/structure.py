@@ -26,11 +26,11 @@ _NOISE_PX = 1.0  # of measured places
 _FITTED_CELLS = 200  # at most so many decide the motion
 _CARRIED_ON = 0.7  # of the last movement: hands and robots seldom repeat it exactly
 _FIRST_STEPS, _STEPS = 3, 2  # of Gauss and Newton: from nothing, and from the image before
-_REMEMBERED = 0.7  # of the information on depth, per image
+_REMEMBERED = 0.5  # of the information on depth, per image
 _DEPTH_RANGE = 0.02, 20.0  # of inverse depth
 # Prior of motion and depth, as information [px^2]: little translation, a plane across the view,
 # and cells near that plane.
-_LITTLE_TURN, _LITTLE_TRANSLATION = 1e-7, 1e-4
+_LITTLE_TURN, _LITTLE_TRANSLATION = 1e-7, 1e-3
 _SLOPE, _LEVEL, _NEAR_PLANE = 300.0, 1000.0, 3.0
 # Box sizes [cells] and weights by which cells speak for their surroundings.
 _SURROUNDINGS = ((3, 1.0), (9, 1e-1), (31, 1e-3))
@@ -261,7 +261,7 @@ def _project(
     places = points[..., :2] * scale[..., None] + _middle(size)
     if float(z.min()) <= _NEAREST_Z:
         places[z <= _NEAREST_Z] = _BEHIND_PX
-    return places, z
+    return np.asarray(places, np.float32), z
 
 
 def _focal_px(size: tuple[int, int]) -> float:
