@@ -119,14 +119,16 @@ def sampled_pose(
         points,
         places,
         np.eye(3),
-        None,
+        np.zeros(4),
         iterationsCount=_SAMPLES,
         reprojectionError=tolerance,
         flags=cv2.SOLVEPNP_EPNP,
     )
     if not is_solved or not np.isfinite(shift).all():
         return None
-    return ViewPose(rotation_of(turn.ravel()), np.asarray(shift, np.float64).ravel())
+    return ViewPose(
+        rotation_of(np.asarray(turn, np.float64).ravel()), np.asarray(shift, np.float64).ravel()
+    )
 
 
 def length_of_step(
@@ -304,7 +306,7 @@ def rotation_of(vector: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def vector_of(rotation: NDArray[np.float64]) -> NDArray[np.float64]:
     """Rotation vector [rad] of a rotation matrix, the inverse of `rotation_of`. Shape (3,)."""
-    return np.asarray(cv2.Rodrigues(rotation)[0]).ravel()
+    return np.asarray(cv2.Rodrigues(rotation)[0], np.float64).ravel()
 
 
 def angle_of(rotation: NDArray[np.float64]) -> float:

@@ -77,6 +77,9 @@ class MotionTracker:
         self._map: TrackMap | None = None
         self._is_lost = False
         self._reference_pose: Pose | None = None
+        self._camera = Intrinsics.from_fov(4, 3, _ASSUMED_FOV_RAD)  # until there is an image
+        self._stamp_ns = 0
+        self._agreements: list[float] = []  # share of the tracks that agree, by image
 
     def update(self, image: StampedImage, view: View) -> None:
         """Follow the camera to the next image.
@@ -148,7 +151,7 @@ class MotionTracker:
         self._pixels = np.zeros((SLOTS, 2), np.float32)
         self._stamp_ns, self._step_ns = image.stamp_ns, 0
         self._step = ViewPose(np.eye(3), np.zeros(3))  # from the view before to the newest
-        self._agreements: list[float] = []
+        self._agreements = []
         self._keep_view(image)
 
     def _keep_view(self, image: StampedImage) -> None:
