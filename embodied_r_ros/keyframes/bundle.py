@@ -115,18 +115,20 @@ def sampled_pose(
     points: NDArray[np.float64], places: NDArray[np.float64], tolerance: float
 ) -> ViewPose | None:
     """The pose on which most known points (N, 3) and their places (N, 2) agree, by RANSAC."""
-    is_solved, turn, shift, _ = cv2.solvePnPRansac(  # type: ignore[call-overload]
+    is_solved, turn, shift, _ = cv2.solvePnPRansac(
         points,
         places,
         np.eye(3),
-        None,  # no distortion
+        np.zeros(4),
         iterationsCount=_SAMPLES,
         reprojectionError=tolerance,
         flags=cv2.SOLVEPNP_EPNP,
     )
     if not is_solved or not np.isfinite(shift).all():
         return None
-    return ViewPose(rotation_of(turn.ravel()), np.asarray(shift, np.float64).ravel())
+    return ViewPose(
+        rotation_of(np.asarray(turn, np.float64).ravel()), np.asarray(shift, np.float64).ravel()
+    )
 
 
 def length_of_step(

@@ -83,6 +83,9 @@ class MotionTracker:
         self._map: TrackMap | None = None
         self._is_lost = False
         self._reference_pose: Pose | None = None
+        self._camera = Intrinsics.from_fov(4, 3, _ASSUMED_FOV_RAD)  # until there is an image
+        self._stamp_ns = 0
+        self._agreements: list[float] = []  # share of the tracks that agree, by image
 
     def update(self, image: StampedImage, view: View) -> None:
         """Follow the camera to the next image.

@@ -172,7 +172,8 @@ class TestPerceive:
 
     def test_what_was_followed_is_trusted_over_the_eye(self, server: ChatServer) -> None:
         motion = Motion(MotionSource.FOLLOWED, 0.52, 0.0, 0.0, (1.0, 0.0, 0.0), confidence=0.9)
-        later = replace(keyframe(1), motion=motion, reference_id=0)
+        camera = Intrinsics.from_fov(64, 48, 1.2)
+        later = replace(keyframe(1), motion=motion, reference_id=0, intrinsics=camera)
         delta = perceiver_of(server).perceive(keyframe(0), later)
         assert (delta.action, delta.motion) == ('moved forward, turned left 30°', motion)
 
