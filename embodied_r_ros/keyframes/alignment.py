@@ -11,9 +11,11 @@ from typing import Any, TYPE_CHECKING
 
 import cv2
 from embodied_r_ros.common.errors import ImageError
+from embodied_r_ros.keyframes.structure import first_structure, fit_structure, rays_through
 import numpy as np
 
 if TYPE_CHECKING:
+    from embodied_r_ros.keyframes.structure import Structure
     from numpy.typing import NDArray
 
 WORK_PX = 160
@@ -23,6 +25,7 @@ _MAX_CORNERS = 500
 # Grey levels: faint texture after shrinking, and a slope across cells that noise does not reach.
 _TEXTURE_STD = 5.0
 _SLOPE = 2.0
+_GRADIENT_NOISE = 30.0  # of the squared gradient [(grey/px)^2]; a place is known above it
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,11 @@ class View:
         """Height at work size [px]."""
         return int(self.grey.shape[0])
 
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height at work size [px]."""
+        return self.width, self.height
+
     @cached_property
     def brightness(self) -> NDArray[np.float32]:
         """Grey levels as numbers to compute with. Shape (h, w)."""
@@ -77,6 +85,21 @@ class View:
         """Variance of the brightness around each cell. Shape (rows, columns)."""
         squares = around_cells(self.brightness * self.brightness)
         return np.maximum(squares - self.mean * self.mean, 0.0)
+
+    @cached_property
+    def information(self) -> NDArray[np.float32]:
+        """How well texture around each cell tells its place: along x, between, along y, 0..1.
+
+        An edge tells of movement across it alone. Shape (rows, columns, 3).
+        """
+        across = cv2.Sobel(self.brightness, cv2.CV_32F, 1, 0, scale=1 / 8)
+        down = cv2.Sobel(self.brightness, cv2.CV_32F, 0, 1, scale=1 / 8)
+        squares = around_cells(np.dstack([across * across, across * down, down * down]))
+        xx, xy, yy = squares[..., 0], squares[..., 1], squares[..., 2]
+        # S (S + noise I)^-1 of the structure tensor S.
+        a, c = xx + np.float32(_GRADIENT_NOISE), yy + np.float32(_GRADIENT_NOISE)
+        known = np.dstack([xx * c - xy * xy, xy * a - xx * xy, yy * a - xy * xy])
+        return np.asarray(known / (a * c - xy * xy)[..., None], np.float32)
 
     @cached_property
     def textured_share(self) -> float:
@@ -103,7 +126,7 @@ class View:
 
 
 def around_cells(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Means over the 3x3 cells around each cell. Shapes (h, w) -> (rows, columns)."""
+    """Means over the 3x3 cells around each cell. Shapes (h, w, ...) -> (rows, columns, ...)."""
     size = values.shape[1] // CELL_PX, values.shape[0] // CELL_PX
     cells = cv2.resize(values, size, interpolation=cv2.INTER_AREA)
     return np.asarray(cv2.blur(cells, (3, 3)), np.float32)
@@ -124,6 +147,14 @@ def cell_centres(width: int, height: int) -> NDArray[np.float32]:
     centres = pixel_grid(width // CELL_PX, height // CELL_PX) * CELL_PX + (CELL_PX - 1) / 2
     centres.setflags(write=False)
     return np.asarray(centres, np.float32)
+
+
+@lru_cache(maxsize=8)
+def cell_rays(width: int, height: int) -> NDArray[np.float32]:
+    """Directions through the centres of the cells. Shape (rows, columns, 3), read-only."""
+    rays = rays_through(cell_centres(width, height), (width, height))
+    rays.setflags(write=False)
+    return rays
 
 
 def _thin(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -154,11 +185,21 @@ _MIN_TRUSTED = 20  # cells; fewer say nothing of the rest
 _FITTED_CELLS = 400  # at most so many decide the common homography
 _FAR_PX = 1e4
 _MAX_GROWTH = 25.0  # of a cell's area; more is a torn mesh
-# A cell that should be in view but does not look alike is seen in three cases of four; else it is
-# hidden by something nearer. Measured on rendered rooms (bench/rendered_paths.py).
-_SEEN_THOUGH_UNLIKE = 0.75
-# Where a block of so many cells looks like nothing that was there, something else is.
+_MAX_ERROR_PX = 3.0  # of the places that a rigid scene explains
+_RIM_MEASURED_PX = 5.0  # what lies nearer to the rim, or beyond, is not measured but predicted
+_BEND_CELLS = 5  # box over which flow starts off the places of a rigid scene
+# More would let flow bend, image by image, until one thing looks like another.
+_MAX_BEND_PX = 1.5
+# Log odds that a cell in view is seen: alone, where it can be compared, by its likeness, and by
+# the log odds of likeness around it. Fitted to rendered rooms and real sequences with true depth.
+_SEEN, _SEEN_COMPARABLE, _SEEN_ALIKE, _SEEN_AROUND = -0.05, 0.4, 1.4, 0.5
+# Where a block of so many cells looks like nothing that a still camera saw, something else is.
+_STILL_PX = 1.0
 _BLOCK = np.ones((5, 5), np.uint8)
+_AROUND_CELLS = 9  # box in which cells that can be compared speak for the others
+_OF_ALL = 0.1  # weight of the whole view in that box
+_LEAST_ODDS, _MOST_ODDS = 0.02, 0.9999
+_LEAST_LIKENESS = -0.2  # less says no more
 # Box sizes [cells] and weights by which trusted cells speak for their surroundings: the nearest
 # decide, farther ones only where there are none.
 _SURROUNDINGS = ((5, 1.0), (9, 1e-2), (31, 1e-5))
@@ -172,6 +213,9 @@ class Alignment:
     likeness: NDArray[np.float32]  # -1..1, of the two surroundings; 1: equal but for the light
     trusted: NDArray[np.bool_]  # in view, textured and alike
     comparable: NDArray[np.bool_]  # in view and textured in one of both
+    structure: Structure | None = None  # motion and depth behind the offsets; None: unknown
+    # What flow added to the structure's offsets [px], (rows, columns, 2), to start from next time.
+    bend: NDArray[np.float32] | None = None
 
     @property
     def unlike(self) -> NDArray[np.bool_]:
@@ -202,13 +246,37 @@ def homography_offsets(view: View, homography: NDArray[np.float64]) -> NDArray[n
     return (np.clip(places, -_FAR_PX, _FAR_PX) - centres).astype(np.float32)
 
 
-def align(first: View, second: View, offsets: NDArray[np.float32], passes: int = 1) -> Alignment:
+def follow(first: View, second: View, before: Alignment | None) -> Alignment:
+    """Continue the alignment of a view with the image just before the second.
+
+    Args:
+        first: The view whose cells are placed.
+        second: The view that they are placed in.
+        before: Alignment of the first view with the image before; None: the first view is that.
+    """
+    if before is None or before.structure is None or before.bend is None:
+        return align(first, second, before.offsets if before else no_offsets(first))
+    expected = before.structure.expected()
+    return align(first, second, _rigid_offsets(first, second, expected) + before.bend, expected)
+
+
+def align(
+    first: View,
+    second: View,
+    offsets: NDArray[np.float32],
+    expected: Structure | None = None,
+    passes: int = 1,
+) -> Alignment:
     """Correct a guess of where the cells of one view lie in another.
+
+    Cells that cannot be measured, and those that left the view, lie where motion and depth of the
+    others put them.
 
     Args:
         first: The view whose cells are placed.
         second: The view that they are placed in.
         offsets: The guess [px]. Shape (rows, columns, 2).
+        expected: Motion and depth behind the guess; None: unknown.
         passes: How often optical flow corrects it; once follows a camera, a guess from few
             matches takes three.
     """
@@ -217,7 +285,51 @@ def align(first: View, second: View, offsets: NDArray[np.float32], passes: int =
             first, alignment_at(first, second, _follow_flow(first, second, offsets))
         )
     alignment = alignment_at(first, second, _follow_flow(first, second, offsets))
-    return replace(alignment, offsets=_continue(first, alignment))
+    # At the rim flow holds back what leaves the view, so that a prediction says what is measured.
+    guess = cell_centres(*first.size) + (offsets if expected else alignment.offsets)
+    inner = _inside(second, guess, _RIM_MEASURED_PX)
+    measured = alignment.trusted & inner
+    structure = _structure(first, second, alignment, expected, measured)
+    if structure is None:
+        return replace(alignment, offsets=_continue(first, alignment))
+    rigid = _rigid_offsets(first, second, structure)
+    bend = _bend(alignment.offsets - rigid, measured)
+    return replace(alignment, offsets=rigid, structure=structure, bend=bend)
+
+
+def _structure(
+    first: View,
+    second: View,
+    alignment: Alignment,
+    expected: Structure | None,
+    measured: NDArray[np.bool_],
+) -> Structure | None:
+    """Motion and depth that explain the measured cells; None: nothing rigid does."""
+    if int(measured.sum()) < _MIN_TRUSTED:
+        return None
+    rays = cell_rays(*first.size)
+    structure, error_px = fit_structure(
+        expected or first_structure(rays, roll(first, alignment)),
+        rays,
+        cell_centres(*first.size) + alignment.offsets,
+        first.information * measured[..., None],
+        second.size,
+    )
+    return structure if error_px < _MAX_ERROR_PX else None
+
+
+def _rigid_offsets(first: View, second: View, structure: Structure) -> NDArray[np.float32]:
+    places = structure.places(cell_rays(*first.size), second.size)
+    return np.asarray(places - cell_centres(*first.size), np.float32)
+
+
+def _bend(offsets: NDArray[np.float32], measured: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """Means over measured cells close by, within narrow limits. (rows, columns, 2)."""
+    weight = measured.astype(np.float32)[..., None]
+    layers = np.concatenate([offsets * weight, weight], axis=-1)
+    near = cv2.blur(layers, (_BEND_CELLS, _BEND_CELLS), borderType=cv2.BORDER_CONSTANT)
+    mean = near[..., :2] / (near[..., 2:] + np.float32(0.1))
+    return np.asarray(np.clip(mean, -_MAX_BEND_PX, _MAX_BEND_PX), np.float32)
 
 
 def alignment_at(first: View, second: View, offsets: NDArray[np.float32]) -> Alignment:
@@ -225,7 +337,7 @@ def alignment_at(first: View, second: View, offsets: NDArray[np.float32]) -> Ali
 
     Likeness is normalised cross-correlation, which exposure and most of the lighting leave alone.
     """
-    warped = _warp(first, second, offsets).astype(np.float32)
+    warped = _warp(first, second, offsets, cv2.BORDER_REPLICATE).astype(np.float32)
     mean = around_cells(warped)
     variance = np.maximum(around_cells(warped * warped) - mean * mean, 0.0)
     covariance = around_cells(first.brightness * warped) - first.mean * mean
@@ -243,29 +355,57 @@ def alignment_at(first: View, second: View, offsets: NDArray[np.float32]) -> Ali
 
 
 def seen_cells(first: View, second: View, alignment: Alignment) -> NDArray[np.float32]:
-    """Chance that the second view shows each cell of the first, 0..1. (rows, columns)."""
-    places = cell_centres(first.width, first.height) + alignment.offsets
-    blocks = cv2.morphologyEx(alignment.unlike.astype(np.uint8), cv2.MORPH_OPEN, _BLOCK)
-    chance = 1.0 - (1.0 - _SEEN_THOUGH_UNLIKE) * (1.0 - alignment.likeness)
-    there = _inside(second, places) & (blocks == 0)
-    return np.where(there, np.clip(chance, 0.0, 1.0), np.float32(0.0))
+    """Chance that the second view shows each cell of the first, 0..1. (rows, columns).
+
+    Cells without texture, and those that look different, are as likely seen as what can be
+    compared around them looks alike.
+    """
+    return _chances(first, second, alignment)[0]
 
 
 def shares(first: View, second: View, alignment: Alignment) -> tuple[float, float]:
     """Share of the first view that the second sees, and the reverse, each 0..1."""
-    cells = seen_cells(first, second, alignment)
-    # Area in the second view of what a cell shows there: the determinant of the mesh's gradient.
-    places = cell_centres(first.width, first.height) + alignment.offsets
-    along_x = np.gradient(places, axis=1) / CELL_PX
-    along_y = np.gradient(places, axis=0) / CELL_PX
-    growth = along_x[..., 0] * along_y[..., 1] - along_x[..., 1] * along_y[..., 0]
+    chances, growth = _chances(first, second, alignment)
     ratio = first.width * first.height / (second.width * second.height)
-    covered = float(np.mean(cells * np.clip(growth, 0.0, _MAX_GROWTH))) * ratio
-    return float(np.mean(cells)), min(1.0, covered)
+    covered = float(np.mean(chances * np.clip(growth, 0.0, _MAX_GROWTH))) * ratio
+    return float(np.mean(chances)), min(1.0, covered)
+
+
+def _chances(
+    first: View, second: View, alignment: Alignment
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Chance that each cell is seen, and its area in the second view. Each (rows, columns)."""
+    places = cell_centres(*first.size) + alignment.offsets
+    along_x, along_y = _slope(places, 1), _slope(places, 0)
+    growth = along_x[..., 0] * along_y[..., 1] - along_x[..., 1] * along_y[..., 0]
+    there = _inside(second, places)
+    if alignment.structure:
+        there &= growth > 0  # what turned away shows its back
+    if float(np.abs(alignment.offsets).mean()) < _STILL_PX:
+        blocks = cv2.morphologyEx(alignment.unlike.astype(np.uint8), cv2.MORPH_OPEN, _BLOCK)
+        there &= blocks == 0
+    layers = np.dstack([alignment.trusted & there, alignment.comparable & there])
+    box = _AROUND_CELLS, _AROUND_CELLS
+    near = cv2.blur(layers.astype(np.float32), box, borderType=cv2.BORDER_CONSTANT)
+    alike = (near[..., 0] + _OF_ALL * alignment.score) / (near[..., 1] + _OF_ALL)
+    alike = np.clip(alike, _LEAST_ODDS, _MOST_ODDS)
+    compared = _SEEN_COMPARABLE + _SEEN_ALIKE * np.clip(alignment.likeness, _LEAST_LIKENESS, 1)
+    odds = _SEEN + alignment.comparable * compared + _SEEN_AROUND * np.log(alike / (1 - alike))
+    return np.asarray(there / (1 + np.exp(-odds)), np.float32), growth
+
+
+def _slope(places: NDArray[np.float32], axis: int) -> NDArray[np.float32]:
+    """Change of places from cell to cell, per pixel: mean of both sides, as `np.gradient`."""
+    steps = np.diff(places, axis=axis) / (2 * CELL_PX)
+    first, last = steps.take([0], axis), steps.take([-1], axis)
+    both = np.concatenate([first, steps], axis) + np.concatenate([steps, last], axis)
+    return np.asarray(both, np.float32)
 
 
 def roll(first: View, alignment: Alignment) -> float:
     """Rotation of the second view about its axis [rad], by the trusted cells."""
+    if alignment.structure:
+        return alignment.structure.roll_rad
     before = cell_centres(first.width, first.height)[alignment.trusted]
     after = before + alignment.offsets[alignment.trusted]
     p, q = before - before.mean(axis=0), after - after.mean(axis=0)
@@ -284,33 +424,44 @@ class _OpticalFlow(threading.local):
 _FLOW = _OpticalFlow()
 
 
-def _warp(first: View, second: View, offsets: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """The second view as the first camera would see it, given the offsets."""
-    size = first.width, first.height
-    moves = np.asarray(cv2.resize(offsets, size, interpolation=cv2.INTER_LINEAR), np.float32)
-    return _sample(second.grey, moves + pixel_grid(*size))
+def _warp(
+    first: View, second: View, offsets: NDArray[np.float32], outside: int
+) -> NDArray[np.uint8]:
+    """The second view as the first camera would see it.
+
+    Args:
+        first: Its pixels stay where the second view ends, if `outside` is transparent.
+        second: The view to sample.
+        offsets: Where it shows the cells of the first [px]. Shape (rows, columns, 2).
+        outside: OpenCV's mode for what lies out of the second view.
+    """
+    moves = cv2.resize(offsets, first.size, interpolation=cv2.INTER_LINEAR)
+    places = np.asarray(moves + pixel_grid(*first.size), np.float32)
+    warped = first.grey.copy()
+    cv2.remap(second.grey, places, None, cv2.INTER_LINEAR, warped, outside)  # type: ignore[call-overload]
+    return warped
 
 
 def _follow_flow(first: View, second: View, offsets: NDArray[np.float32]) -> NDArray[np.float32]:
     """Offsets corrected by the optical flow that is left after warping."""
+    # Flow must not hold back what leaves the view, as the rim in its place would.
+    warped = _warp(first, second, offsets, cv2.BORDER_TRANSPARENT)
     # None: no flow to start from.
-    flow = _FLOW.dense.calc(first.grey, _warp(first, second, offsets), None)  # type: ignore[call-overload]
+    flow = _FLOW.dense.calc(first.grey, warped, None)  # type: ignore[call-overload]
     size = offsets.shape[1], offsets.shape[0]
     cells = cv2.resize(flow, size, interpolation=cv2.INTER_AREA)
     there = pixel_grid(*size) + cells / CELL_PX
-    return np.asarray(_sample(offsets, there) + cells, np.float32)
-
-
-def _sample(values: NDArray[Any], places: NDArray[np.float32]) -> NDArray[Any]:
-    """Values (h, w, ...) at places (..., 2) between its pixels; outside, those of the rim."""
     rim = cv2.BORDER_REPLICATE
-    return np.asarray(cv2.remap(values, places, None, cv2.INTER_LINEAR, borderMode=rim))  # type: ignore[call-overload]
+    moved = cv2.remap(offsets, there, None, cv2.INTER_LINEAR, borderMode=rim)  # type: ignore[call-overload]
+    return np.asarray(moved + cells, np.float32)
 
 
 def _inside(view: View, places: NDArray[np.float32], rim_px: float = -0.5) -> NDArray[np.bool_]:
     """Which places (..., 2) [px] lie in a view, at least `rim_px` from its outermost pixels."""
-    last = np.array([view.width - 1, view.height - 1], np.float32) - np.float32(rim_px)
-    return np.asarray(((places >= rim_px) & (places <= last)).all(axis=-1))
+    x, y = places[..., 0], places[..., 1]
+    low = np.float32(rim_px)
+    right, bottom = np.float32(view.width - 1 - rim_px), np.float32(view.height - 1 - rim_px)
+    return np.asarray((x >= low) & (x <= right) & (y >= low) & (y <= bottom))
 
 
 def _continue(first: View, alignment: Alignment) -> NDArray[np.float32]:

@@ -11,8 +11,8 @@ import cv2
 from embodied_r_ros.keyframes.alignment import (
     align,
     alignment_at,
+    follow,
     homography_offsets,
-    no_offsets,
     roll,
     shares,
 )
@@ -77,7 +77,7 @@ def two_view(first: View, second: View, before: TwoView | None = None) -> TwoVie
 
 def _best_alignment(first: View, second: View, before: Alignment | None) -> Alignment | None:
     """Continue the last alignment; where that does not fit, start from matched corners."""
-    followed = align(first, second, before.offsets if before else no_offsets(first))
+    followed = follow(first, second, before)
     least, sure = _MIN_SCORE, _SURE_SCORE
     if before:
         least = _MIN_SCORE_FOLLOWED

@@ -64,6 +64,12 @@ _ASSUMED = 0.5  # factor on the confidence without stated intrinsics
 class MotionTracker:
     """Follows one camera. Not for use from several threads."""
 
+    # Set with each map.
+    _camera: Intrinsics  # of the newest image, at work size
+    _stamp_ns: int  # of the newest image
+    _step_ns: int  # from the image before
+    _agreements: list[float]  # shares of evidence since the last keyframe, 0..1
+
     def __init__(self) -> None:
         # lost: how often; placed, turned, stepped: images by how their pose was told.
         self.counts: Counter[str] = Counter(

@@ -206,10 +206,15 @@ class ClassicalPerceiver:
 
     def _motion(self, earlier: Keyframe, later: Keyframe) -> Motion:
         known = known_motion(earlier, later, use_odometry=self.config.use_odometry)
-        if known:
+        # A fisheye is not taken on trust: two views tell of calibrations that are not the images'.
+        is_sure = known and known.source is not MotionSource.FOLLOWED
+        if known and (is_sure or not (later.intrinsics and later.intrinsics.is_fisheye)):
             return known
         first, second = self._features(earlier.image), self._features(later.image)
         motion = motion_from_features(first, second, self._intrinsics(later))
+        if known:
+            is_turn = motion.source is MotionSource.TWO_VIEW and not any(motion.translation)
+            return motion if is_turn else known
         if later.intrinsics:
             return motion
         if motion.source is MotionSource.UNKNOWN:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
+import threading
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.perception.classical import ClassicalPerceiver
@@ -55,6 +56,7 @@ class DetectorPerceiver(ClassicalPerceiver):
         self._boxes_of = boxes_of
         name, digest = (f'detector/{detector.name}', detector.digest) if detector else ('', '')
         self._info = ModelInfo(name or 'detections', digest, rung=rung)
+        self._look_lock = threading.Lock()
         self._detections = lru_cache(_CACHED_IMAGES)(self._detect)
 
     def check(self, deadline_s: float) -> None:
@@ -74,7 +76,9 @@ class DetectorPerceiver(ClassicalPerceiver):
             ModelError: The detector failed.
         """
         view = super().view(keyframe)
-        own = self._detections(keyframe.image)
+        # One image is the later one of a pair and the earlier one of the next, in another thread.
+        with self._look_lock:
+            own = self._detections(keyframe.image)
         threshold = self._detector.config.threshold if self._detector else 0.0
         # Others have thresholds of their own.
         strong = [*(self._boxes_of(keyframe) if self._boxes_of else ())]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.perception.detector import DetectorConfig
     from embodied_r_ros.perception.perceiver import Perceiver
     from embodied_r_ros.perception.vlm import VlmConfig
-    from embodied_r_ros.types.deltas import Motion, SemanticDelta
+    from embodied_r_ros.types.deltas import Item, Motion, SemanticDelta
     from embodied_r_ros.types.images import StampedImage
 
 _LOOK_AHEAD = 16  # keyframes from which a camera without intrinsics is learned first
@@ -128,7 +128,7 @@ def delta_to_json(delta: SemanticDelta) -> dict[str, Any]:
         'kind': delta.kind.name,
         'action': delta.action,
         'change': delta.change,
-        'items': [item.to_json() for item in delta.items],
+        'items': [_item_to_json(item) for item in delta.items],
         'motion': _motion_to_json(delta.motion),
         'skipped': delta.skipped,
         'error': delta.error,
@@ -138,6 +138,13 @@ def delta_to_json(delta: SemanticDelta) -> dict[str, Any]:
             'rung': delta.model.rung.name,
         },
     }
+
+
+def _item_to_json(item: Item) -> dict[str, Any]:
+    """An item as rows have it, with its place: x forward, y left, z up of the camera [m]."""
+    place = item.position
+    position = {'position': [round(value, 3) for value in place]} if place else {}
+    return {**item.to_json(), **position}
 
 
 def _motion_to_json(motion: Motion) -> dict[str, Any]:

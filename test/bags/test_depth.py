@@ -437,3 +437,23 @@ def test_a_recording_is_played_with_its_depth(folder: Path, tmp_path: Path) -> N
 
 def packed_depth(stamp_ns: int, index: int) -> Any:
     return compressed(stamp_ns, transported(png(flat(index))), '16UC1; compressedDepth png')
+
+
+@pytest.mark.parametrize('codec', ['png', 'rvl'])
+def test_bytes_that_were_changed_are_depth_or_damaged(codec: str) -> None:
+    rng = np.random.default_rng(17)
+    sound = transported((png if codec == 'png' else rvl)(holey()), 10100.0, -1009.0)
+    for encoding in ('16UC1', '32FC1'):
+        for _ in range(60):
+            data = bytearray(sound)
+            for at in rng.integers(0, len(data), int(rng.integers(1, 6))):
+                data[at] = int(rng.integers(256))
+            # What claims to be huge is refused without a huge array.
+            data[12:20] = sound[12:20] if codec == 'rvl' else data[12:20]
+            msg = compressed(T0_NS, bytes(data), f'{encoding}; compressedDepth {codec}')
+            try:
+                depth = depth_metres(msg)
+            except ImageError:
+                continue
+            assert np.isfinite(depth).all()
+            assert (depth >= 0).all()

@@ -39,9 +39,10 @@ def constant_detector(
     shape: Sequence[int | str] = (1, 3, 96, 128),
     metadata: Mapping[str, str] | None = None,
     inputs: Sequence[onnx.ValueInfoProto] = (),
+    kind: int = TensorProto.FLOAT,
 ) -> Path:
     """A detector with the same outputs for every image."""
-    image = helper.make_tensor_value_info('images', TensorProto.FLOAT, list(shape))
+    image = helper.make_tensor_value_info('images', kind, list(shape))
     nodes, infos, values = [], [], []
     for name, array in outputs.items():
         nodes.append(helper.make_node('Identity', [f'{name}_value'], [name]))

@@ -227,6 +227,25 @@ def test_channels_may_come_last(tmp_path: Path) -> None:
     assert found.box == (32, 32, 64, 64)
 
 
+@pytest.mark.parametrize(
+    ('shape', 'kind'),
+    [
+        ((1, 3, 96, 128), TensorProto.FLOAT16),
+        ((1, 3, 96, 128), TensorProto.DOUBLE),
+        ((1, 96, 128, 3), TensorProto.UINT8),
+        (('batch', 3, 'height', 'width'), TensorProto.FLOAT),
+        (('batch', 3, 96, 128), TensorProto.FLOAT),
+        ((1, 'height', 'width', 3), TensorProto.UINT8),
+    ],
+)
+def test_inputs_of_any_usual_kind(shape: tuple[int | str, ...], kind: int, tmp_path: Path) -> None:
+    share = np.array(BOX, np.float32) / [128, 96, 128, 96]
+    outputs = rows([*share, 0.72, CUP])
+    path = constant_detector(tmp_path / 'model.onnx', outputs, shape, kind=kind)
+    (found,) = detect(path, classes='coco', fit='stretch')
+    assert (found.label, found.box) == ('cup', pytest.approx([2 * v for v in BOX], abs=0.1))
+
+
 def test_the_size_of_the_image_is_given_where_it_is_asked_for(tmp_path: Path) -> None:
     outputs = separate(*BOXES_OF, batch=True, share=False)
     size = helper.make_tensor_value_info('orig_target_sizes', TensorProto.INT64, [1, 2])
@@ -345,6 +364,13 @@ def test_a_model_of_something_else_names_its_inputs(tmp_path: Path) -> None:
     path = constant_detector(tmp_path / 'model.onnx', outputs, shape=(1, 1, 28, 28))
     with pytest.raises(ConfigError, match=r'inputs images tensor\(float\) \[1, 1, 28, 28\]'):
         Detector(DetectorConfig(str(path)))
+
+
+def test_a_model_of_several_images_is_refused_in_one_line(tmp_path: Path) -> None:
+    path = constant_detector(tmp_path / 'model.onnx', yolov8(), shape=(4, 3, 96, 128))
+    with pytest.raises(ConfigError, match='the detector failed') as caught:
+        Detector(DetectorConfig(str(path)))
+    assert '\n' not in str(caught.value)
 
 
 def test_without_onnxruntime_the_remedy_is_named(

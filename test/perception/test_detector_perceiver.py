@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 import math
 from typing import TYPE_CHECKING
@@ -11,7 +12,15 @@ from embodied_r_ros.perception.detector import Detector, DetectorConfig
 from embodied_r_ros.perception.detector_perceiver import DetectorPerceiver
 from embodied_r_ros.perception.items import items_between, ItemView
 from embodied_r_ros.perception.pipeline import keyframes_of, perceive_keyframes
-from embodied_r_ros.types.deltas import DeltaKind, ItemStatus, Motion, MotionSource, Rung
+from embodied_r_ros.types.deltas import (
+    DeltaKind,
+    ItemStatus,
+    Motion,
+    MotionSource,
+    Rung,
+    ScaleSource,
+)
+from embodied_r_ros.types.depth import pack_depth
 from embodied_r_ros.types.detections import Detection
 from embodied_r_ros.types.geometry import BODY_FROM_OPTICAL
 from embodied_r_ros.types.images import encode_image, StampedImage
@@ -30,6 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from embodied_r_ros.types.geometry import Pose
+    from numpy.typing import NDArray
 
 CHAIR = Solid((1.6, 0.5, 0.4), (0.5, 0.5, 0.8), (90, 95, 100))
 CUP = Solid((1.2, -0.6, 0.15), (0.3, 0.3, 0.3), (20, 20, 210))
@@ -92,6 +102,14 @@ def test_what_does_not_stand_on_the_floor_has_no_distance_from_it() -> None:
     [item] = perceiver.perceive(None, keyframe(1, EYE, CUP)).items
     assert item.label == 'red cup'
     assert math.isnan(item.distance_m)
+
+
+def test_depth_places_what_has_a_name() -> None:
+    depth = pack_depth(ROOM.depth(EYE, (CUP,)))
+    frame = replace(keyframe(1, EYE, CUP), depth=depth)
+    [item] = DetectorPerceiver(None, boxes_of=boxes(cup=CUP)).perceive(None, frame).items
+    assert (item.label, item.scale) == ('red cup', ScaleSource.DEPTH)
+    assert item.distance_m == pytest.approx(math.dist(EYE.position, CUP.centre), rel=0.1)
 
 
 def test_two_poses_place_a_thing_that_does_not_stand() -> None:
@@ -216,6 +234,26 @@ class BrokenDetector:
     def detect(self, image: object, least: float = 0.0) -> list[Detection]:
         msg = 'the detector failed: out of memory'
         raise ModelError(msg)
+
+
+def test_each_keyframe_is_looked_at_once(
+    detector: Detector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where several threads want it at the same time."""
+    looks: list[int] = []
+    detect = detector.detect
+
+    def counted(image: NDArray[np.uint8], least: float = 0.0) -> list[Detection]:
+        looks.append(image.shape[0])
+        return detect(image, least)
+
+    monkeypatch.setattr(detector, 'detect', counted)
+    perceiver = DetectorPerceiver(detector)
+    frame = keyframe(1, EYE, LAMP)
+    with ThreadPoolExecutor(4) as pool:
+        views = list(pool.map(perceiver.view, [frame] * 8))
+    assert len(looks) == 1
+    assert len({len(view.objects) for view in views}) == 1
 
 
 def test_a_network_that_fails_gives_a_failed_delta() -> None:

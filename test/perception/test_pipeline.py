@@ -151,6 +151,12 @@ def test_a_delta_is_plain_json_without_unknown_numbers() -> None:
     }
 
 
+def test_an_item_with_a_distance_has_its_place() -> None:
+    item = Item('cup', bearing_rad=math.pi / 2, elevation_rad=0.0, distance_m=2.0)
+    [entry] = delta_to_json(SemanticDelta(5, DeltaKind.FIRST, items=(item,)))['items']
+    assert entry['position'] == [0.0, 2.0, 0.0]
+
+
 def test_a_model_perceives_in_order() -> None:
     reply = json.dumps({'summary': 'A room.', 'motions': [], 'items': [], 'visible_text': []})
     with ChatServer(lambda _: Script((reply,)), models=[{'id': 'vlm'}]) as server:
