@@ -115,7 +115,7 @@ def sampled_pose(
     points: NDArray[np.float64], places: NDArray[np.float64], tolerance: float
 ) -> ViewPose | None:
     """The pose on which most known points (N, 3) and their places (N, 2) agree, by RANSAC."""
-    is_solved, turn, shift, _ = cv2.solvePnPRansac(  # type: ignore[call-overload]
+    is_solved, turn, shift, _ = cv2.solvePnPRansac(
         points,
         places,
         np.eye(3),
