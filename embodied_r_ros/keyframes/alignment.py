@@ -190,9 +190,11 @@ _RIM_MEASURED_PX = 5.0  # what lies nearer to the rim, or beyond, is not measure
 _BEND_CELLS = 5  # box over which flow starts off the places of a rigid scene
 # More would let flow bend, image by image, until one thing looks like another.
 _MAX_BEND_PX = 1.5
-# Log odds that a cell in view is seen: alone, where it can be compared, by its likeness, and by
-# the log odds of likeness around it. Fitted to rendered rooms and real sequences with true depth.
-_SEEN, _SEEN_COMPARABLE, _SEEN_ALIKE, _SEEN_AROUND = -0.05, 0.4, 1.4, 0.5
+# Log odds that a cell in view is seen: alone, where it can be compared, by its likeness, by the
+# log odds of likeness around it, and, where it cannot be compared, by how far the camera moved:
+# the farther, the less is known of what hides it. Fitted to rendered rooms and to real sequences
+# with true depth.
+_SEEN, _SEEN_COMPARABLE, _SEEN_ALIKE, _SEEN_AROUND, _SEEN_ASIDE = 0.2, 0.4, 1.4, 0.5, -2.0
 # Where a block of so many cells looks like nothing that a still camera saw, something else is.
 _STILL_PX = 1.0
 _BLOCK = np.ones((5, 5), np.uint8)
@@ -391,6 +393,8 @@ def _chances(
     alike = np.clip(alike, _LEAST_ODDS, _MOST_ODDS)
     compared = _SEEN_COMPARABLE + _SEEN_ALIKE * np.clip(alignment.likeness, _LEAST_LIKENESS, 1)
     odds = _SEEN + alignment.comparable * compared + _SEEN_AROUND * np.log(alike / (1 - alike))
+    if alignment.structure:
+        odds += (_SEEN_ASIDE * alignment.structure.baseline) * ~alignment.comparable
     return np.asarray(there / (1 + np.exp(-odds)), np.float32), growth
 
 

@@ -66,6 +66,11 @@ class Structure:
         return replace(self, motion=motion, motion_before=self.motion)
 
     @property
+    def baseline(self) -> float:
+        """How far the camera moved, as a share of the usual depth."""
+        return float(np.linalg.norm(self.motion.translation) * self.inverse_depth.mean())
+
+    @property
     def roll_rad(self) -> float:
         """Rotation of the second view about its axis."""
         rotation = self.motion.rotation
