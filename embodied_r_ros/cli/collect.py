@@ -45,7 +45,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='which images episodes keep; default: those of the keyframes',
     )
     add('--force', action='store_true', help='collect bags that fail their audit too')
-    add('--perceiver', choices=('classical', 'vlm'), default='classical', help='who perceives')
+    add(
+        '--perceiver',
+        choices=('classical', 'detector', 'vlm'),
+        default='classical',
+        help='who perceives',
+    )
+    add(
+        '--detector',
+        type=some_path,
+        metavar='FILE',
+        help='ONNX file, for --perceiver detector (default: one that was fetched)',
+    )
     add('--profile', default='', help='profile of the model servers, for --perceiver vlm')
 
 
@@ -53,7 +64,13 @@ def main(args: argparse.Namespace) -> int:
     """Collect; each episode is a line on stdout, and at the end stderr has the failures."""
     depth = depth_source(args)
     config = CollectConfig(
-        args.images, args.perceiver, args.profile, args.topic, depth.topic, depth.config.unit_m
+        args.images,
+        args.perceiver,
+        args.profile,
+        args.topic,
+        depth.topic,
+        depth.config.unit_m,
+        str(args.detector or ''),
     )
     bags = find_sources(args.bags)
     failures = []

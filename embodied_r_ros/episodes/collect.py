@@ -42,12 +42,15 @@ from embodied_r_ros.common.resources import code_version
 from embodied_r_ros.common.settings import check_settings, setting
 from embodied_r_ros.episodes.episode import has_deltas
 from embodied_r_ros.episodes.record import BagTopic
+from embodied_r_ros.perception.detector import DetectorConfig
 from embodied_r_ros.perception.pipeline import (
     classical_perceiver,
+    detector_perceiver,
     keyframes_of,
     perceive_keyframes,
     vlm_perceiver,
 )
+from embodied_r_ros.serving.model_files import detector_path
 from embodied_r_ros.serving.profiles import load_profile
 from embodied_r_ros.types.deltas import DeltaKind
 from embodied_r_ros.types.episodes import EpisodeEvent, EpisodeMark
@@ -159,16 +162,22 @@ class CollectConfig:
         'none: keyframes without their image; keyframes: with it; compressed: also every image',
         choices=('none', 'keyframes', 'compressed'),
     )
-    perceiver: str = setting('classical', 'who perceives', choices=('classical', 'vlm'))
+    perceiver: str = setting(
+        'classical', 'who perceives', choices=('classical', 'detector', 'vlm')
+    )
     profile: str = setting('', 'model profile whose perceiver is asked, for vlm')
     topic: str = setting('', 'image topic; empty: the only one of each bag')
     depth_topic: str = setting('', 'registered depth; none: none; empty: that beside the images')
     depth_unit_m: float = setting(0.001, 'step of depth of integers [m]', between=(1e-6, 1))
+    detector: str = setting('', 'ONNX file of the detector; empty: one that was fetched')
 
     def __post_init__(self) -> None:
         check_settings(self)
         if (self.perceiver == 'vlm') != bool(self.profile):
             msg = 'a profile of model servers goes with the perceiver vlm, and only with it'
+            raise ConfigError(msg)
+        if self.detector and self.perceiver != 'detector':
+            msg = 'a detector goes with the perceiver detector, and only with it'
             raise ConfigError(msg)
 
     def make_perceiver(self) -> Perceiver:
@@ -176,9 +185,16 @@ class CollectConfig:
 
         Raises:
             InputError: There is no such profile, or its server does not answer.
+            ConfigError: There is no detector, or it cannot be used.
         """
         if self.perceiver == 'classical':
             return classical_perceiver()
+        if self.perceiver == 'detector':
+            path = detector_path(self.detector)
+            if not path:
+                msg = 'no detector is given or fetched: embodied-r models fetch detector'
+                raise ConfigError(msg)
+            return detector_perceiver(DetectorConfig(path))
         profile = load_profile(self.profile)
         return vlm_perceiver(profile.client('perceiver'), profile.vlm)
 

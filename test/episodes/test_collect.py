@@ -272,6 +272,24 @@ def test_folder_is_of_one_collection(plain: Path, tmp_path: Path) -> None:
     running.close()
 
 
+def test_a_detector_names_what_is_collected(plain: Path, tmp_path: Path) -> None:
+    pytest.importorskip('onnxruntime')
+    pytest.importorskip('onnx')
+    from test.perception.onnx_models import red_detector
+
+    network = red_detector(tmp_path / 'red.onnx', (480, 640))
+    folder = collected(plain, tmp_path / 'out', perceiver='detector', detector=str(network))
+    assert {delta.model.name for delta in read_episode(folder).deltas} == {'detector/red'}
+
+
+def test_a_detector_goes_with_its_perceiver_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match='goes with the perceiver detector'):
+        CollectConfig(detector='a.onnx')
+    monkeypatch.setenv('XDG_DATA_HOME', '/nowhere')
+    with pytest.raises(InputError, match='models fetch detector'):
+        CollectConfig(perceiver='detector').make_perceiver()
+
+
 def test_profile_goes_with_the_model_alone() -> None:
     wrongs: tuple[dict[str, Any], ...] = ({'perceiver': 'vlm'}, {'profile': 'embedded'})
     for wrong in wrongs:
