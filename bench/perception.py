@@ -32,7 +32,7 @@ from embodied_r_ros.types.images import encode_image
 import numpy as np
 from tqdm import tqdm
 
-from bench import item_positions
+from bench import item_positions, real_words
 from bench.orb_motion import orb_motion
 
 if TYPE_CHECKING:
@@ -265,6 +265,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar='DIR',
         help='sequences of real cameras with depth: where items are placed, instead of rooms',
     )
+    parser.add_argument(
+        '--detector',
+        type=Path,
+        metavar='FILE',
+        help='with --real: ONNX file that names things, beside the classical perceiver',
+    )
     parser.add_argument('--json', type=Path, metavar='FILE', help='write the figures there too')
 
 
@@ -274,8 +280,11 @@ def main(args: argparse.Namespace) -> int:
     if args.real:
         positions = item_positions.measure(args.real)
         item_positions.print_figures(positions)
+        words = real_words.measure(args.real, args.detector)
+        real_words.print_figures(words)
+        real_figures = {'positions': positions, 'words': real_words.to_json(words)}
         if args.json:
-            args.json.write_text(json.dumps({'positions': positions}, indent=1))
+            args.json.write_text(json.dumps(real_figures, indent=1))
         return 0
     width, height = (int(side) for side in args.size.split('x'))
     config = IndoorConfig(width_px=width, height_px=height)
