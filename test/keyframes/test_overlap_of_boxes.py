@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import cv2
 from embodied_r_ros.keyframes.alignment import View
+from embodied_r_ros.keyframes.covisibility import covisibility
 from embodied_r_ros.keyframes.overlap import two_view
-from embodied_r_ros.sim.indoor.world import covisibility
 import numpy as np
 import pytest
 
