@@ -30,6 +30,7 @@ from embodied_r_ros.perception.egomotion import (
     followed_motion,
     known_motion,
     motion_from_features,
+    with_length,
 )
 from embodied_r_ros.perception.items import floor_below, items_between, items_in_view, ItemView
 from embodied_r_ros.types.answers import FocusText
@@ -217,11 +218,13 @@ class ClassicalPerceiver:
             return motion if is_turn else known
         if later.intrinsics:
             return motion
+        use_odometry = self.config.use_odometry
+        followed = followed_motion(earlier, later, use_odometry=use_odometry)
         if motion.source is MotionSource.UNKNOWN:
-            use_odometry = self.config.use_odometry
-            return followed_motion(earlier, later, use_odometry=use_odometry) or motion
+            return followed or motion
         factor = _LEARNED if self._fields[later.camera].radians else _ASSUMED
-        return replace(motion, confidence=motion.confidence * factor)
+        motion = replace(motion, confidence=motion.confidence * factor)
+        return with_length(motion, followed) if followed and followed.is_metric else motion
 
     def _slack_rad(self, motion: Motion, keyframe: Keyframe) -> float:
         if keyframe.intrinsics:

@@ -174,6 +174,13 @@ def composed_motion(first: Motion | None, second: Motion | None) -> Motion | Non
     )
 
 
+def with_length(motion: Motion, metric: Motion) -> Motion:
+    """A motion without metres, as long as another one of the same two views in metres."""
+    length = math.hypot(*metric.translation)
+    x, y, z = (length * value for value in motion.translation)
+    return replace(motion, translation=(x, y, z), is_metric=True, scale=metric.scale)
+
+
 def _cosine(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
     return float(np.clip(a @ b, -1.0, 1.0))
 

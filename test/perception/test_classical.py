@@ -19,6 +19,7 @@ from embodied_r_ros.types.deltas import (
     MotionSource,
     parse_action,
     Rung,
+    ScaleSource,
     SemanticDelta,
 )
 from embodied_r_ros.types.geometry import Pose
@@ -38,6 +39,7 @@ EYE = pose_at(-0.8, 0.0, 1.0, 0.0, 0.1)
 AHEAD = pose_at(-0.2, 0.0, 1.0, 0.0, 0.1)
 TURNED = pose_at(-0.8, 0.0, 1.0, 0.5, 0.1)
 NS = 1_000_000_000
+VIEWS = ((0, EYE), (1, AHEAD))
 
 
 @cache
@@ -147,6 +149,17 @@ def test_two_views_stand_before_what_was_followed_with_an_assumed_field_of_view(
     assert perceive(earlier, later).motion.source is MotionSource.TWO_VIEW
     elsewhere = replace(later, image=encode_image(Room(5, contrast=0.6).view(AHEAD)))
     assert perceive(earlier, elsewhere).motion == FOLLOWED
+
+
+def test_a_followed_motion_in_metres_gives_two_views_their_length() -> None:
+    metric = Motion(
+        MotionSource.FOLLOWED, 0.0, 0.0, 0.0, (0.6, 0.0, 0.0), True, 0.5, ScaleSource.DEPTH
+    )
+    first, second = (replace(without_pose(keyframe(n, p)), intrinsics=None) for n, p in VIEWS)
+    motion = perceive(first, replace(second, reference_id=0, motion=metric)).motion
+    assert motion.source is MotionSource.TWO_VIEW
+    assert math.hypot(*motion.translation) == pytest.approx(0.6)
+    assert (motion.is_metric, motion.scale) == (True, ScaleSource.DEPTH)
 
 
 def test_poses_in_two_frames_are_not_compared() -> None:
