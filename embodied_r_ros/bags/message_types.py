@@ -153,6 +153,21 @@ def ros1_converter(type_name: str, text: str) -> Callable[[bytes], bytes]:
     return convert
 
 
+# Fields that recordings of before lack; what reads these messages has a value for them.
+_ADDED = {
+    'embodied_r_msgs/msg/Keyframe': {'motion', 'depth'},
+    'embodied_r_msgs/msg/Motion': {'scale'},
+    'embodied_r_msgs/msg/Item': {'box', 'scale'},
+}
+
+
+def _is_as_here(name: str, own: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether a type has the fields that it has here, but for those added since."""
+    others = other[name][1]
+    missing = _ADDED.get(name, set()) - {field[0] for field in others}
+    return bool([field for field in own[name][1] if field[0] not in missing] == list(others))
+
+
 def check_definition(bag: Path, topic: str, type_name: str, store: Typestore) -> None:
     """Refuse a topic whose type has other fields in the bag than its name says.
 
@@ -165,7 +180,8 @@ def check_definition(bag: Path, topic: str, type_name: str, store: Typestore) ->
         store: The types as the bag defines them.
 
     Raises:
-        BagError: A field, at any depth, is missing, added, or of another kind.
+        BagError: A field, at any depth, is missing, added, or of another kind, but for fields that
+            an earlier version did not have.
     """
     own_fields, bag_fields = embodied_typestore().fielddefs, store.fielddefs
     waiting, visited = [type_name], set()
@@ -174,14 +190,14 @@ def check_definition(bag: Path, topic: str, type_name: str, store: Typestore) ->
         if name in visited or name not in own_fields:
             continue
         visited.add(name)
-        if name not in bag_fields or own_fields[name][1] != bag_fields[name][1]:
+        if name not in bag_fields or not _is_as_here(name, own_fields, bag_fields):
             msg = (
                 f'topic {topic} of bag {bag} has messages {type_name} in which {name} '
                 'is not as this version defines it: it was recorded with another version, or is '
                 'no recording'
             )
             raise BagError(msg)
-        waiting += [inner for field in own_fields[name][1] for inner in _names(field)]
+        waiting += [inner for field in bag_fields[name][1] for inner in _names(field)]
 
 
 def _names(field: Any) -> Iterator[str]:

@@ -28,13 +28,13 @@ class ItemExport:
 
     def __init__(self, node: ManagedNode) -> None:
         """Announce `items` and `items/markers` while the node is configured."""
-        self._publishers: dict[str, Any] = {}
+        self._outputs: dict[str, Any] = {}
         for kind, topic in ((DETECTIONS_3D, 'items'), (MARKERS, 'items/markers')):
             try:
                 message = message_class(kind)
             except (ImportError, AttributeError):
                 continue
-            self._publishers[kind] = node.publisher(message, topic, topics.RESULT)
+            self._outputs[kind] = node.publisher(message, topic, topics.RESULT)
         self._shown: defaultdict[str, int] = defaultdict(int)  # markers by camera
         self._lock = threading.Lock()
 
@@ -47,7 +47,7 @@ class ItemExport:
         """
         heard = {
             kind: publisher
-            for kind, publisher in self._publishers.items()
+            for kind, publisher in self._outputs.items()
             if publisher.get_subscription_count()
         }
         if not heard:

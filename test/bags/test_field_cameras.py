@@ -26,6 +26,7 @@ from embodied_r_ros.bags.sources import open_source
 from embodied_r_ros.common.errors import ImageError, SourceError
 from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.perception.pipeline import classical_perceiver, perceive_images
+from embodied_r_ros.types.deltas import rounded_degrees
 from embodied_r_ros.types.geometry import Intrinsics, rays_of_pixels
 from embodied_r_ros.types.images import decode_image, encode_image
 import numpy as np
@@ -57,6 +58,7 @@ from test.bags.recordings import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from embodied_r_ros.types.deltas import SemanticDelta
     from embodied_r_ros.types.images import StampedImage
     from numpy.typing import NDArray
 
@@ -70,11 +72,15 @@ def read(path: Path) -> list[StampedImage]:
         return list(source)
 
 
+def first_delta(path: Path) -> SemanticDelta:
+    """The delta of the first keyframe after the start."""
+    with open_source(path) as source:
+        return list(perceive_images(source, classical_perceiver()))[1]
+
+
 def first_action(path: Path) -> str:
     """How the camera moved to its first keyframe after the start."""
-    with open_source(path) as source:
-        deltas = list(perceive_images(source, classical_perceiver()))
-    return deltas[1].action
+    return first_delta(path).action
 
 
 def infos(after_ns: int = -1, **about: Any) -> list[Message]:
@@ -115,9 +121,9 @@ def test_a_turn_is_what_it_was_whatever_camera_info_states(
             message[3].width = message[3].height = 0
     else:
         messages = infos(**about)
-    assert (
-        first_action(write_bag(tmp_path / 'bag', turning(topic) + messages)) == 'turned left 45°'
-    )
+    delta = first_delta(write_bag(tmp_path / 'bag', turning(topic) + messages))
+    turned_deg = STEP_DEG * times().index(delta.stamp_ns)
+    assert delta.action == f'turned left {rounded_degrees(math.radians(turned_deg))}°'
 
 
 def test_a_turn_of_a_fisheye_is_what_it_was(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A camera at rest, then turned to the left."""
     path = tmp_path_factory.mktemp('turning')
     room = Room(0, contrast=0.6)
-    for index, yaw in enumerate((0.0, 0.0, 0.75)):
+    for index, yaw in enumerate((0.0, 0.0, 0.85)):
         image = room.view(pose_at(-0.8, 0.0, 1.0, yaw, 0.1), (BALL,))
         cv2.imwrite(str(path / f'{index}.png'), image)
     return path
@@ -65,7 +65,7 @@ def test_a_json_line_per_delta(folder: Path, capsys: pytest.CaptureFixture[str])
         'red round object',
     )
     assert (second['kind'], second['stamp_ns']) == ('CHANGE', 200_000_000)
-    assert second['action'].startswith('turned left 45°')
+    assert second['action'].startswith('turned left 50°')
     assert (second['model']['name'], second['model']['rung']) == ('classical', 'PRIMARY')
 
 

@@ -33,7 +33,7 @@ def bag(tmp_path: Path) -> Path:
     with BagWriter(tmp_path / 'bag') as writer:
         writer.add_topic('/stamped', 'std_msgs/msg/Header')
         writer.add_topic('/note', 'std_msgs/msg/String', LATCHED_QOS)
-        writer.add_topic('/markers', 'visualization_msgs/msg/Marker')
+        writer.add_topic('/disparity', 'stereo_msgs/msg/DisparityImage')
         writer.write('/note', store.types['std_msgs/msg/String'](data='hello'), START)
         for index in range(10):
             # The header's stamp is what the sensor said, 7 ns before it was recorded.
@@ -116,7 +116,7 @@ def test_nothing_to_play_fails_the_configuration(
 ) -> None:
     node = graph.add(BagPlayer, bag=str(bag), topics=['/image'])
     assert not graph.try_change(node, CONFIGURE)
-    assert 'no topic to play: it has /markers, /note, /stamped' in capfd.readouterr().err
+    assert 'no topic to play: it has /disparity, /note, /stamped' in capfd.readouterr().err
 
 
 def test_type_that_is_not_installed_is_left_out(
@@ -124,7 +124,7 @@ def test_type_that_is_not_installed_is_left_out(
 ) -> None:
     graph.change(graph.add(BagPlayer, bag=str(bag)), CONFIGURE)
     err = capfd.readouterr().err
-    assert '/markers is not played: visualization_msgs/msg/Marker is not installed' in err
+    assert '/disparity is not played: stereo_msgs/msg/DisparityImage is not installed' in err
 
 
 def test_patterns_choose_topics() -> None:
