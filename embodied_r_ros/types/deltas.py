@@ -11,6 +11,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.types.geometry import vector_of_direction
+import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -124,7 +125,9 @@ class Item:
             for name in ('bearing_rad', 'elevation_rad', 'size_rad', 'distance_m', 'confidence')
             if math.isfinite(value := getattr(self, name))
         }
-        box = {'box': [round(value, 4) for value in self.box]} if self.box else {}
+        # As precise as the message: shares such as 1/160 round to either side otherwise.
+        edges = [round(float(np.float32(edge)), 4) for edge in self.box or ()]
+        box = {'box': edges} if edges else {}
         scale = {'scale': self.scale.name} if self.scale is not ScaleSource.UNKNOWN else {}
         return {'label': self.label, 'status': self.status.name, **numbers, **box, **scale}
 
