@@ -92,10 +92,10 @@ class View:
 
         An edge tells of movement across it alone. Shape (rows, columns, 3).
         """
-        across = cv2.Sobel(self.brightness, cv2.CV_32F, 1, 0, scale=1 / 8)
-        down = cv2.Sobel(self.brightness, cv2.CV_32F, 0, 1, scale=1 / 8)
-        squares = around_cells(np.dstack([across * across, across * down, down * down]))
-        xx, xy, yy = squares[..., 0], squares[..., 1], squares[..., 2]
+        across = np.asarray(cv2.Sobel(self.brightness, cv2.CV_32F, 1, 0, scale=1 / 8), np.float32)
+        down = np.asarray(cv2.Sobel(self.brightness, cv2.CV_32F, 0, 1, scale=1 / 8), np.float32)
+        xx, xy = around_cells(across * across), around_cells(across * down)
+        yy = around_cells(down * down)
         # S (S + noise I)^-1 of the structure tensor S.
         a, c = xx + np.float32(_GRADIENT_NOISE), yy + np.float32(_GRADIENT_NOISE)
         known = np.dstack([xx * c - xy * xy, xy * a - xx * xy, yy * a - xy * xy])
@@ -194,7 +194,7 @@ _MAX_BEND_PX = 1.5
 # log odds of likeness around it, and, where it cannot be compared, by how far the camera moved:
 # the farther, the less is known of what hides it. Fitted to rendered rooms and to real sequences
 # with true depth.
-_SEEN, _SEEN_COMPARABLE, _SEEN_ALIKE, _SEEN_AROUND, _SEEN_ASIDE = 0.2, 0.4, 1.4, 0.5, -2.0
+_SEEN, _SEEN_COMPARABLE, _SEEN_ALIKE, _SEEN_AROUND, _SEEN_ASIDE = 0.15, 0.4, 1.4, 0.5, -2.5
 # Where a block of so many cells looks like nothing that a still camera saw, something else is.
 _STILL_PX = 1.0
 _BLOCK = np.ones((5, 5), np.uint8)
@@ -431,13 +431,9 @@ _FLOW = _OpticalFlow()
 def _warp(
     first: View, second: View, offsets: NDArray[np.float32], outside: int
 ) -> NDArray[np.uint8]:
-    """The second view as the first camera would see it.
+    """The second view as the first camera would see it, with OpenCV's mode for what is outside.
 
-    Args:
-        first: Its pixels stay where the second view ends, if `outside` is transparent.
-        second: The view to sample.
-        offsets: Where it shows the cells of the first [px]. Shape (rows, columns, 2).
-        outside: OpenCV's mode for what lies out of the second view.
+    Transparent: there the first view stays.
     """
     moves = cv2.resize(offsets, first.size, interpolation=cv2.INTER_LINEAR)
     places = np.asarray(moves + pixel_grid(*first.size), np.float32)

@@ -23,6 +23,8 @@ _FOCAL = 0.85
 _NEAREST_Z = 0.02  # depth, as a share of the usual depth; nearer is behind the camera
 _BEHIND_PX = -1e4  # place of what lies behind the camera
 _NOISE_PX = 1.0  # of measured places
+# Median errors from which on a second step, and a correction of depth, are worth their time.
+_SMALL_ERROR_PX, _TINY_ERROR_PX = 0.5, 0.25
 _FITTED_CELLS = 200  # at most so many decide the motion
 _CARRIED_ON = 0.7  # of the last movement: hands and robots seldom repeat it exactly
 _FIRST_STEPS, _STEPS = 3, 2  # of Gauss and Newton: from nothing, and from the image before
@@ -129,8 +131,11 @@ def fit_structure(
         motion = structure.motion
         for _ in range(_FIRST_STEPS if is_first else _STEPS):
             motion, error_px = _corrected(motion, cells, size)
+            if error_px < _SMALL_ERROR_PX:
+                break
         structure = replace(structure, motion=motion)
-        structure = _fit_depth(structure, rays, measured, information, size)
+        if is_first or error_px > _TINY_ERROR_PX:
+            structure = _fit_depth(structure, rays, measured, information, size)
     # Nothing is known of how the camera came there.
     return (replace(structure, motion_before=motion) if is_first else structure), error_px
 
@@ -258,9 +263,10 @@ def _project(
     size: tuple[int, int],
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Places (..., 2) [px] in the second view, and depth as a share of that in the first."""
-    layers = np.concatenate([rays, inverse_depth[..., None]], axis=-1).reshape(-1, 1, 4)
-    matrix = np.column_stack([motion.rotation, motion.translation])
-    points = np.asarray(cv2.transform(layers, matrix), np.float32).reshape(rays.shape)
+    # Flat arrays: products of stacks of small matrices are slow.
+    points = rays.reshape(-1, 3) @ motion.rotation.T.astype(np.float32)
+    points += inverse_depth.reshape(-1, 1) * motion.translation.astype(np.float32)
+    points = points.reshape(rays.shape)
     z = points[..., 2]
     scale = np.float32(_focal_px(size)) / np.maximum(z, np.float32(_NEAREST_Z))
     places = points[..., :2] * scale[..., None] + _middle(size)
