@@ -90,7 +90,7 @@ def cabinet_scene(folder: Path) -> Scene:
     truth = _middle_of_all(shots, boxes)
     apart = _CABINET_APART
     pairs = [(i, i + apart) for i in range(len(shots) - apart) if boxes[i] and boxes[i + apart]]
-    return Scene(shots, boxes, [[truth] * len(found) for found in boxes], pairs)
+    return Scene(shots, boxes, [[truth] * len(detections) for detections in boxes], pairs)
 
 
 def _middle_of_all(
@@ -98,11 +98,11 @@ def _middle_of_all(
 ) -> NDArray[np.float64]:
     """Middle of what all views show in their boxes, above the floor and not far behind. (3,)."""
     clouds = []
-    for shot, found in zip(shots, boxes, strict=True):
-        if shot.depth is None or shot.depth_camera is None or not found:
+    for shot, detections in zip(shots, boxes, strict=True):
+        if shot.depth is None or shot.depth_camera is None or not detections:
             continue
         scale = shot.depth_camera.width / shot.intrinsics.width
-        left, top, right, bottom = (round(edge * scale) for edge in found[0].box)
+        left, top, right, bottom = (round(edge * scale) for edge in detections[0].box)
         rows, columns = np.mgrid[max(0, top) : bottom, max(0, left) : right]
         rows, columns = rows.ravel(), columns.ravel()
         inside = (rows < shot.depth.shape[0]) & (columns < shot.depth.shape[1])
@@ -153,7 +153,7 @@ def _points(shot: RealShot, rng: np.random.Generator) -> list[NDArray[np.float64
     step = shot.intrinsics.width / shot.depth_camera.width
     half = round(_SIDE_PX / step / 2)
     height, width = shot.depth.shape
-    found: list[NDArray[np.float64]] = []
+    middles: list[NDArray[np.float64]] = []
     pixels: list[NDArray[np.int64]] = []
     for _ in range(200):
         at = rng.integers((half, half), (width - half, height - half))
@@ -165,11 +165,11 @@ def _points(shot: RealShot, rng: np.random.Generator) -> list[NDArray[np.float64
         if np.ptp(np.percentile(known, [5, 95])) < _FLAT * np.median(known):
             ray = rays_of_pixels(shot.depth_camera, at[None].astype(np.float64))[0]
             place = ray * float(np.median(known))
-            found.append(shot.pose.rotation() @ place + shot.pose.position)
+            middles.append(shot.pose.rotation() @ place + shot.pose.position)
             pixels.append(at)
-        if len(found) == _MOST_POINTS:
+        if len(middles) == _MOST_POINTS:
             break
-    return found
+    return middles
 
 
 def _pixel(shot: RealShot, point: NDArray[np.float64]) -> tuple[float, float] | None:
@@ -198,7 +198,7 @@ def _box_around(
 def placements(scene: Scene, way: str, seed: int = 3) -> list[Placement]:
     """Place the boxes of each pair's later image in one of WAYS."""
     rng = np.random.default_rng(seed)
-    placed = []
+    placements = []
     for number, (first, second) in enumerate(scene.pairs):
         earlier, later = (_keyframe(scene, n, way, rng, number) for n in (first, second))
         perceiver = DetectorPerceiver(
@@ -213,12 +213,12 @@ def placements(scene: Scene, way: str, seed: int = 3) -> list[Placement]:
             position = same[0].position if same else None
             is_other = way in _RESTS_ON and same and same[0].scale is not _RESTS_ON[way]
             if position is None or is_other:
-                placed.append(Placement(way, '', math.nan, true_m))
+                placements.append(Placement(way, '', math.nan, true_m))
                 continue
             place = shot.pose.rotation() @ np.array(position) + shot.pose.position
             off_m = float(np.linalg.norm(place - truth))
-            placed.append(Placement(way, same[0].scale.name, off_m, true_m))
-    return placed
+            placements.append(Placement(way, same[0].scale.name, off_m, true_m))
+    return placements
 
 
 def _keyframe(
@@ -245,10 +245,10 @@ def _keyframe(
     return keyframe if depth is None else replace(keyframe, depth=pack_depth(depth))
 
 
-def summary(placed: Sequence[Placement]) -> dict[str, float]:
+def summary(placements: Sequence[Placement]) -> dict[str, float]:
     """Share that was placed, and errors in metres and in percent of the distance."""
-    known = [entry for entry in placed if math.isfinite(entry.off_m)]
-    figures = {'items': len(placed), 'placed': len(known) / max(1, len(placed))}
+    known = [entry for entry in placements if math.isfinite(entry.off_m)]
+    figures = {'items': len(placements), 'placed': len(known) / max(1, len(placements))}
     for unit, values in (
         ('m', [entry.off_m for entry in known]),
         ('percent', [100 * entry.off_m / entry.distance_m for entry in known]),

@@ -82,11 +82,11 @@ def find_sequences(folder: Path) -> list[Path]:
     Raises:
         InputError: There are none.
     """
-    found = sorted(path.parent for path in folder.glob('*/poses*.txt'))
-    if not found:
+    folders = sorted(path.parent for path in folder.glob('*/poses*.txt'))
+    if not folders:
         msg = f'{folder} holds no sequence: expected folders with images/ and poses.txt'
         raise InputError(msg)
-    return found
+    return folders
 
 
 def read_sequence(folder: Path, *, with_depth: bool = True) -> Iterator[RealShot]:

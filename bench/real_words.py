@@ -39,10 +39,10 @@ class Words:
     recording: str
     perceiver: str
     deltas: int
-    untold: float  # share of motions that cannot be told, 0..1
-    metric: float  # share of motions in metres
-    empty: float  # share of deltas without a thing
-    placed: float  # share of things with a distance
+    unknown_motion: float  # share of motions that cannot be told, 0..1
+    metric_motion: float  # share of motions in metres
+    without_thing: float  # share of deltas without a thing
+    with_distance: float  # share of things with a distance
 
 
 def sources(folder: Path) -> Iterator[Path]:
@@ -93,7 +93,12 @@ def print_figures(rows: Sequence[Words]) -> None:
     for row in rows:
         shares = ' | '.join(
             '-' if math.isnan(share) else f'{100 * share:.0f} %'
-            for share in (row.untold, row.metric, row.empty, row.placed)
+            for share in (
+                row.unknown_motion,
+                row.metric_motion,
+                row.without_thing,
+                row.with_distance,
+            )
         )
         print(f'| {row.recording} | {row.perceiver} | {row.deltas} | {shares} |')
 

@@ -56,3 +56,13 @@ def footage() -> Path:
     if not folder or not Path(folder).is_dir():
         pytest.skip('EMBODIED_R_FOOTAGE names no folder of real footage')
     return Path(folder)
+
+
+@pytest.fixture
+def red_lamps(tmp_path: Path) -> Path:
+    """A detector in an ONNX file that finds what is red; skips without its libraries."""
+    pytest.importorskip('onnxruntime')
+    pytest.importorskip('onnx')
+    from test.perception.onnx_models import red_detector
+
+    return red_detector(tmp_path / 'red.onnx', (480, 640))

@@ -41,14 +41,14 @@ def detections_from_msg(msg: Any, numbers: Sequence[str] = ()) -> list[Detection
         msg: The message.
         numbers: Names of the classes of detectors that give their numbers.
     """
-    found = []
+    detections = []
     for entry in list(msg.detections)[:_MOST_BOXES]:
         best = max(map(_hypothesis, entry.results), key=lambda pair: pair[1], default=('', 0.0))
         label, score = _named(best[0], numbers), best[1]
         box = _box_px(entry.bbox)
         if label and box and math.isfinite(score) and score > 0:
-            found.append(Detection(label, min(1.0, score), box))
-    return sorted(found, key=lambda detection: -detection.score)
+            detections.append(Detection(label, min(1.0, score), box))
+    return sorted(detections, key=lambda detection: -detection.score)
 
 
 def _hypothesis(result: Any) -> tuple[str, float]:
@@ -96,21 +96,21 @@ def placed_items(delta: SemanticDelta, aspect: float = 4 / 3) -> list[PlacedItem
         aspect: Width of its image divided by height, which tells wide items from tall ones.
     """
     turn = link_axes(delta.frame_id)
-    placed = []
+    places = []
     for item in delta.items:
         position = item.position
         if position is None or item.status is ItemStatus.LEFT:
             continue
         size = np.abs(turn @ np.array(_extents(item, aspect)))
         (x, y, z), (across, down, deep) = turn @ np.array(position), size
-        placed.append(
+        places.append(
             PlacedItem(
                 item,
                 (float(x), float(y), float(z)),
                 (float(across), float(down), float(deep)),
             )
         )
-    return placed
+    return places
 
 
 _LEAST_M = 0.02  # a box that can be seen
@@ -131,13 +131,13 @@ def _extents(item: Item, aspect: float) -> Position:
 
 
 def items_to_msg(
-    factory: MessageFactory, delta: SemanticDelta, placed: Sequence[PlacedItem]
+    factory: MessageFactory, delta: SemanticDelta, places: Sequence[PlacedItem]
 ) -> Any:
     """Make a vision_msgs Detection3DArray of a delta's items, in the frame of its image."""
     header = header_to_msg(factory, delta.stamp_ns, delta.frame_id)
     unknown = factory.array('float64', [0.0] * 36)
     detections = []
-    for entry in placed:
+    for entry in places:
         pose = pose_to_msg(factory, Pose(entry.centre, _LEVEL, delta.frame_id))
         confidence = entry.item.confidence
         hypothesis = factory.make(
@@ -171,19 +171,19 @@ _LIFETIME_NS = 60_000_000_000
 
 
 def markers_to_msg(
-    factory: MessageFactory, delta: SemanticDelta, placed: Sequence[PlacedItem], before: int = 0
+    factory: MessageFactory, delta: SemanticDelta, places: Sequence[PlacedItem], before: int = 0
 ) -> Any:
     """Make a visualization_msgs MarkerArray: a box and a name for each item.
 
     Args:
         factory: Makes the messages.
         delta: The delta.
-        placed: Its items with a place.
+        places: Its items with a place.
         before: How many the camera had shown before: those that are left are deleted.
     """
     markers: list[Any] = []
-    for number in range(max(len(placed), before)):
-        entry = placed[number] if number < len(placed) else None
+    for number in range(max(len(places), before)):
+        entry = places[number] if number < len(places) else None
         markers += _markers_of(factory, delta, number, entry)
     return factory.make(MARKERS, markers=markers)
 

@@ -306,26 +306,26 @@ class LivePoses:
 
     def values(self) -> dict[str, Any]:
         """For the diagnostics."""
-        heard = 'tf2_ros' if isinstance(self.transforms, Tf2Transforms) else 'own'
+        listener = 'tf2_ros' if isinstance(self.transforms, Tf2Transforms) else 'own'
         return {
             'odometry_rate_hz': self.odometry.rate_hz(),
             'pose': self.used,
             'poses_missing': self.missing,
-            'transforms': heard if self.transforms else 'tf2_msgs is not installed',
+            'transforms': listener if self.transforms else 'tf2_msgs is not installed',
         }
 
     def _by_transforms(self, stamp_ns: int, frame_id: str) -> Pose | None:
         config = self._config()
         if self.transforms is None:
             return None
-        found = self.transforms.camera_in(
+        pose = self.transforms.camera_in(
             config.fixed_frame, frame_id, stamp_ns, config.odom_wait_s
         )
-        if not isinstance(found, NoPose):
-            return found
+        if not isinstance(pose, NoPose):
+            return pose
         if self._source == 'tf':
             self.missing += 1
-            self._tell(ImageError(f'no pose of the camera: {found.reason}'))
+            self._tell(ImageError(f'no pose of the camera: {pose.reason}'))
         return None
 
     def _by_odometry(self, stamp_ns: int, frame_id: str) -> Pose | None:

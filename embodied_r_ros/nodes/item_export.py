@@ -45,18 +45,18 @@ class ItemExport:
             delta: The delta.
             keyframe: The newer of its keyframes; None: it is gone already.
         """
-        heard = {
+        publishers = {
             kind: publisher
             for kind, publisher in self._outputs.items()
             if publisher.get_subscription_count()
         }
-        if not heard:
+        if not publishers:
             return
         lens = keyframe.intrinsics if keyframe else None
-        placed = placed_items(delta, lens.width / lens.height) if lens else placed_items(delta)
-        if DETECTIONS_3D in heard:
-            heard[DETECTIONS_3D].publish(items_to_msg(ROS_MESSAGES, delta, placed))
-        if MARKERS in heard:
+        places = placed_items(delta, lens.width / lens.height) if lens else placed_items(delta)
+        if DETECTIONS_3D in publishers:
+            publishers[DETECTIONS_3D].publish(items_to_msg(ROS_MESSAGES, delta, places))
+        if MARKERS in publishers:
             with self._lock:
-                before, self._shown[delta.camera] = self._shown[delta.camera], len(placed)
-            heard[MARKERS].publish(markers_to_msg(ROS_MESSAGES, delta, placed, before))
+                before, self._shown[delta.camera] = self._shown[delta.camera], len(places)
+            publishers[MARKERS].publish(markers_to_msg(ROS_MESSAGES, delta, places, before))

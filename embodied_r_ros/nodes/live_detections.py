@@ -67,7 +67,7 @@ class DetectionsConfig:
 class _Boxes:
     stamp_ns: int
     frame_id: str
-    found: tuple[Detection, ...]
+    detections: tuple[Detection, ...]
 
 
 class LiveDetections:
@@ -109,10 +109,10 @@ class LiveDetections:
     def take(self, msg: Any) -> None:
         """Take the boxes of one image."""
         self.received.tick()
-        found = tuple(detections_from_msg(msg, self._numbers))
+        detections = tuple(detections_from_msg(msg, self._numbers))
         frame_id = str(msg.header.frame_id).lstrip('/')
         with self._changed:
-            self._waiting.append(_Boxes(stamp_ns_from_msg(msg.header.stamp), frame_id, found))
+            self._waiting.append(_Boxes(stamp_ns_from_msg(msg.header.stamp), frame_id, detections))
             self._changed.notify_all()
 
     def of(self, keyframe: Keyframe) -> Sequence[Detection]:
@@ -126,11 +126,11 @@ class LiveDetections:
             boxes = self._nearest(keyframe)
             is_near = boxes and abs(boxes.stamp_ns - keyframe.stamp_ns) <= self._offset_ns()
             self.unmatched += not is_near
-            found = self._fitted(boxes.found, keyframe) if boxes and is_near else ()
-            self._of_keyframes[key] = found
+            detections = self._fitted(boxes.detections, keyframe) if boxes and is_near else ()
+            self._of_keyframes[key] = detections
             if len(self._of_keyframes) > _KEYFRAMES:
                 self._of_keyframes.popitem(last=False)
-        return found
+        return detections
 
     def values(self) -> dict[str, Any]:
         """For the diagnostics."""
@@ -160,7 +160,9 @@ class LiveDetections:
         """Whether waiting longer gains no nearer boxes."""
         return any(boxes.stamp_ns >= keyframe.stamp_ns for boxes in self._of_frame(keyframe))
 
-    def _fitted(self, found: tuple[Detection, ...], keyframe: Keyframe) -> tuple[Detection, ...]:
+    def _fitted(
+        self, detections: tuple[Detection, ...], keyframe: Keyframe
+    ) -> tuple[Detection, ...]:
         """Boxes in the pixels of a keyframe, whose image may have been shrunk.
 
         camera_info states the size of the images; but it may be that of the sensor, of which they
@@ -169,13 +171,13 @@ class LiveDetections:
         frame, lens = keyframe.frame_id.lstrip('/'), keyframe.intrinsics
         size = self._sizes.get(frame)
         if size is None or lens is None or not min(size):
-            return found
-        if any(one.box[2] > lens.width + 1 or one.box[3] > lens.height + 1 for one in found):
+            return detections
+        if any(one.box[2] > lens.width + 1 or one.box[3] > lens.height + 1 for one in detections):
             self._shrunk.add(frame)
         if frame not in self._shrunk:
-            return found
+            return detections
         across, down = lens.width / size[0], lens.height / size[1]
-        return tuple(replace(one, box=_scaled(one.box, across, down)) for one in found)
+        return tuple(replace(one, box=_scaled(one.box, across, down)) for one in detections)
 
 
 def _scaled(box: Box, across: float, down: float) -> Box:

@@ -61,13 +61,13 @@ def distance_in_box(depth: NDArray[np.float32], box: Box, intrinsics: Intrinsics
     Returns:
         The distance; NaN where too little of the box has a depth.
     """
-    seen = depth_in_box(depth, box)
-    if intrinsics is None or math.isnan(seen):
-        return seen
+    surface_m = depth_in_box(depth, box)
+    if intrinsics is None or math.isnan(surface_m):
+        return surface_m
     columns = np.array([box[0], (box[0] + box[2]) / 2, box[2]]) * intrinsics.width - 0.5
     rows = np.array([box[1], (box[1] + box[3]) / 2, box[3]]) * intrinsics.height - 0.5
     crossing = [(columns[i], rows[1]) for i in range(3)] + [(columns[1], rows[i]) for i in (0, 2)]
-    left, middle, right, top, bottom = seen * rays_of_pixels(intrinsics, np.array(crossing))
+    left, middle, right, top, bottom = surface_m * rays_of_pixels(intrinsics, np.array(crossing))
     side = min(np.linalg.norm(right - left), np.linalg.norm(bottom - top))
     return float(np.linalg.norm(middle) + min(_TO_MIDDLE * side, _DEEPEST_M / 2))
 

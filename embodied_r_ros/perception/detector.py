@@ -143,33 +143,33 @@ class Detector:
             ModelError: The network failed.
         """
         height, width = image.shape[:2]
-        placed, scale, offset = _place(image, self._size, self._fit)
-        candidates = read_outputs(self.layout, self._run(placed), self._outputs, self._size)
+        network_input, scale, offset = _place(image, self._size, self._fit)
+        candidates = read_outputs(self.layout, self._run(network_input), self._outputs, self._size)
         threshold = least or self.config.threshold
         numbers = _strongest(candidates, threshold, self.config.overlap)
         boxes = (candidates.boxes[numbers].reshape(-1, 2, 2) - offset) / scale
         boxes = np.clip(boxes, 0, (width, height)).reshape(-1, 4)
-        found = []
+        detections = []
         for number, box in zip(numbers, boxes, strict=True):
             label = self._label(int(candidates.classes[number]))
             left, top, right, bottom = (float(value) for value in box)
             if label and right - left >= 1 and bottom - top >= 1:
                 score = min(1.0, float(candidates.scores[number]))
-                found.append(Detection(label, score, (left, top, right, bottom)))
-        return found[: self.config.max_things]
+                detections.append(Detection(label, score, (left, top, right, bottom)))
+        return detections[: self.config.max_things]
 
     def _label(self, number: int) -> str:
         """Name of a class; empty: it has none, and the thing is left out."""
         return self.classes[number] if 0 <= number < len(self.classes) else ''
 
-    def _run(self, placed: NDArray[np.uint8]) -> list[NDArray[Any]]:
+    def _run(self, network_input: NDArray[np.uint8]) -> list[NDArray[Any]]:
         """The outputs for an image that has the size of the input.
 
         Raises:
             ModelError: The network failed.
         """
         order, mean, spread = self._pixels
-        pixels = (placed if order == 'bgr' else placed[..., ::-1]).astype(np.float32)
+        pixels = (network_input if order == 'bgr' else network_input[..., ::-1]).astype(np.float32)
         pixels = (pixels - np.float32(mean)) / np.float32(spread)
         if not self._is_channels_last:
             pixels = pixels.transpose(2, 0, 1)
@@ -276,9 +276,13 @@ def _place(
     left, top = (size[1] - columns) // 2, (size[0] - rows) // 2
     if fit == 'corner':
         left = top = 0
-    placed = np.full((*size, 3), _GREY, np.uint8)
-    placed[top : top + rows, left : left + columns] = resized
-    return placed, np.array([columns / width, rows / height]), np.array([left, top], np.float64)
+    network_input = np.full((*size, 3), _GREY, np.uint8)
+    network_input[top : top + rows, left : left + columns] = resized
+    return (
+        network_input,
+        np.array([columns / width, rows / height]),
+        np.array([left, top], np.float64),
+    )
 
 
 def _strongest(candidates: BoxCandidates, threshold: float, overlap: float) -> list[int]:
@@ -289,14 +293,14 @@ def _strongest(candidates: BoxCandidates, threshold: float, overlap: float) -> l
     numbers = np.flatnonzero(candidates.scores >= threshold)
     boxes, scores = candidates.boxes[numbers], candidates.scores[numbers]
     corners = np.column_stack([boxes[:, :2], boxes[:, 2:] - boxes[:, :2]])
-    kept = cv2.dnn.NMSBoxesBatched(
+    survivors = cv2.dnn.NMSBoxesBatched(
         corners.astype(float).tolist(),
         scores.astype(float).tolist(),
         candidates.classes[numbers].astype(int).tolist(),
         threshold,
         overlap,
     )
-    order = np.array(sorted(np.ravel(kept), key=lambda number: -scores[number]), np.int64)
+    order = np.array(sorted(np.ravel(survivors), key=lambda number: -scores[number]), np.int64)
     alone = cv2.dnn.NMSBoxes(
         corners[order].tolist(), scores[order].astype(float).tolist(), threshold, _ONE_THING
     )

@@ -100,7 +100,7 @@ def _is_part(patch: ColouredObject, box: Box) -> bool:
 
 def _without_doubles(detections: Sequence[Detection], width: int, height: int) -> list[Detection]:
     """Detections that can be used, within the image, each thing once, the surest first."""
-    kept: list[Detection] = []
+    distinct: list[Detection] = []
     for detection in sorted(detections, key=lambda one: -_score(one)):
         if not all(map(math.isfinite, detection.box)):
             continue
@@ -111,11 +111,11 @@ def _without_doubles(detections: Sequence[Detection], width: int, height: int) -
         sound = replace(detection, label=label, box=(left, top, right, bottom))
         is_new = all(
             family_of(label) != family_of(other.label) or overlap_of(sound.box, other.box) < _TWICE
-            for other in kept
+            for other in distinct
         )
         if label and right - left >= 1 and bottom - top >= 1 and is_new:
-            kept.append(sound)
-    return kept
+            distinct.append(sound)
+    return distinct
 
 
 def _score(detection: Detection) -> float:

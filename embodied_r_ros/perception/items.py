@@ -263,9 +263,9 @@ def items_between(
             items.append(_item_alone(old, ItemStatus.LEFT, earlier))
         elif new and is_sure:
             at_rest = old if pair.status is ItemStatus.VISIBLE else None
-            found = _by_depth(new, later) or _by_two_views(at_rest, new, motion)
-            found = found or _by_floor(new, later) or _NOWHERE
-            items.append(_item(_known_of(old, new), pair.status, found))
+            place = _by_depth(new, later) or _by_two_views(at_rest, new, motion)
+            place = place or _by_floor(new, later) or _NOWHERE
+            items.append(_item(_known_of(old, new), pair.status, place))
     return _largest_first(items)
 
 
@@ -282,12 +282,12 @@ def _largest_first(items: list[Item]) -> list[Item]:
 
 
 def _item_alone(coloured: ColouredObject, status: ItemStatus, view: ItemView) -> Item:
-    found = _by_depth(coloured, view) or _by_floor(coloured, view) or _NOWHERE
-    return _item(coloured, status, found)
+    place = _by_depth(coloured, view) or _by_floor(coloured, view) or _NOWHERE
+    return _item(coloured, status, place)
 
 
-def _item(coloured: ColouredObject, status: ItemStatus, found: _Range) -> Item:
-    distance_m, scale = found
+def _item(coloured: ColouredObject, status: ItemStatus, place: _Range) -> Item:
+    distance_m, scale = place
     return Item(
         label=item_label(coloured.colour, coloured.shape, coloured.name),
         status=status,

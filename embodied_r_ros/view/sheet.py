@@ -299,7 +299,7 @@ def with_items(image: NDArray[np.uint8], items: Sequence[Item]) -> NDArray[np.ui
     """
     drawn = image.copy()
     height, width = image.shape[:2]
-    taken: list[tuple[int, int, int]] = []  # left, right and row of each label
+    label_spans: list[tuple[int, int, int]] = []  # left, right and row of each label
     shown = [item for item in items if item.box and item.status is not ItemStatus.LEFT]
     for item in shown:
         left, top, right, bottom = item.box or (0, 0, 0, 0)
@@ -318,8 +318,8 @@ def with_items(image: NDArray[np.uint8], items: Sequence[Item]) -> NDArray[np.ui
         text = f'{item.label}{distance}'
         long_px = _width_px(text, _LABEL_SCALE) + 6
         x = max(0, min(round(left * width), width - long_px))
-        y = _free_row(round(top * height) - _LABEL_ROW_PX, x, x + long_px, height, taken)
-        taken.append((x, x + long_px, y))
+        y = _free_row(round(top * height) - _LABEL_ROW_PX, x, x + long_px, height, label_spans)
+        label_spans.append((x, x + long_px, y))
         label = np.full((_LABEL_ROW_PX, long_px, 3), _BOX[item.status], np.uint8)
         _put(label, Line(text, _LABEL_SCALE, _DARK), _LABEL_ROW_PX - 4, 3)
         space = drawn[y : y + _LABEL_ROW_PX, x : x + long_px]
@@ -328,12 +328,13 @@ def with_items(image: NDArray[np.uint8], items: Sequence[Item]) -> NDArray[np.ui
 
 
 def _free_row(
-    y: int, left: int, right: int, height: int, taken: Sequence[tuple[int, int, int]]
+    y: int, left: int, right: int, height: int, label_spans: Sequence[tuple[int, int, int]]
 ) -> int:
     """The row at or below a wanted one where no other label is."""
     y = max(0, y)
     while y < height - _LABEL_ROW_PX and any(
-        left < end and start < right and abs(y - row) < _LABEL_ROW_PX for start, end, row in taken
+        left < end and start < right and abs(y - row) < _LABEL_ROW_PX
+        for start, end, row in label_spans
     ):
         y += _LABEL_ROW_PX
     return max(0, min(y, height - _LABEL_ROW_PX))

@@ -157,16 +157,6 @@ def test_views_are_described_alone_where_a_server_takes_one_image(
     assert '--limit-mm-per-prompt' in line
 
 
-@pytest.fixture
-def red_lamps(tmp_path: Path) -> Path:
-    """A detector of what is red."""
-    pytest.importorskip('onnxruntime')
-    pytest.importorskip('onnx')
-    from test.perception.onnx_models import red_detector
-
-    return red_detector(tmp_path / 'red.onnx', (480, 640))
-
-
 def test_a_detector_names_things(
     folder: Path, red_lamps: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -272,13 +272,8 @@ def test_folder_is_of_one_collection(plain: Path, tmp_path: Path) -> None:
     running.close()
 
 
-def test_a_detector_names_what_is_collected(plain: Path, tmp_path: Path) -> None:
-    pytest.importorskip('onnxruntime')
-    pytest.importorskip('onnx')
-    from test.perception.onnx_models import red_detector
-
-    network = red_detector(tmp_path / 'red.onnx', (480, 640))
-    folder = collected(plain, tmp_path / 'out', perceiver='detector', detector=str(network))
+def test_a_detector_names_what_is_collected(plain: Path, red_lamps: Path, tmp_path: Path) -> None:
+    folder = collected(plain, tmp_path / 'out', perceiver='detector', detector=str(red_lamps))
     assert {delta.model.name for delta in read_episode(folder).deltas} == {'detector/red'}
 
 

@@ -311,16 +311,8 @@ def test_three_rounds_of_the_lifecycle(graph: Graph) -> None:
     assert not [t for t in threading.enumerate() if t.name.startswith('perception')]
 
 
-def test_a_detector_names_what_the_node_sees(
-    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip('onnxruntime')
-    pytest.importorskip('onnx')
-    from test.perception.onnx_models import red_detector
-
-    monkeypatch.setenv('XDG_DATA_HOME', str(tmp_path))
-    path = red_detector(tmp_path / 'red.onnx', (480, 640))
-    node = graph.active(SemanticPerceiver, detector__model=str(path))
+def test_a_detector_names_what_the_node_sees(graph: Graph, red_lamps: Path) -> None:
+    node = graph.active(SemanticPerceiver, detector__model=str(red_lamps))
     assert node.report().values['model'] == 'detector/red'
     found = graph.inbox(SemanticDelta, 'semantic_delta')
     graph.matched('semantic_delta')

@@ -51,7 +51,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
     file = folder / 'config.json'
     try:
         config = json.loads(file.read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         msg = f'{file} cannot be read: {error}'
         raise InputError(msg) from None
     if not isinstance(config, dict):
