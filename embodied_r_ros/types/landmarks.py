@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The scene map: things with places in a fixed frame, and the way that the camera took."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+import json
+import math
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.common.errors import InputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from embodied_r_ros.types.geometry import Position
+
+
+class LandmarkStatus(Enum):
+    """Whether a landmark still is where it was."""
+
+    PRESENT = 'present'
+    GONE = 'gone'  # its place was in view without it
+
+
+@dataclass(frozen=True)
+class Landmark:
+    """A thing with a place, seen once or often."""
+
+    label: str
+    position: Position  # its middle in the map's frame, z up [m]
+    id: int = 0
+    size: Position | None = None  # extent along x, y, z [m]; None: not known
+    first_seen_ns: int = 0
+    last_seen_ns: int = 0
+    observations: int = 1
+    confidence: float = 1.0  # 0..1
+    status: LandmarkStatus = LandmarkStatus.PRESENT
+    keyframe_ids: tuple[int, ...] = ()  # those that show it best, best first
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values, metres rounded to the millimetre."""
+        return {
+            'id': self.id,
+            'label': self.label,
+            'position': _rounded(self.position),
+            'size': _rounded(self.size) if self.size else None,
+            'first_seen_ns': self.first_seen_ns,
+            'last_seen_ns': self.last_seen_ns,
+            'observations': self.observations,
+            'confidence': round(self.confidence, 3),
+            'status': self.status.value,
+            'keyframe_ids': list(self.keyframe_ids),
+        }
+
+    @classmethod
+    def from_json(cls, value: Any, number: int) -> Landmark:
+        """Read what `to_json` wrote. Only label and position are needed.
+
+        Args:
+            value: A JSON object.
+            number: Its place in the list, from 0: the id of one that has none.
+
+        Raises:
+            InputError: A field is missing or has the wrong type.
+        """
+        name = f'landmark {number}'
+        if not isinstance(value, dict) or not isinstance(value.get('label'), str):
+            msg = f'{name} is {value!r}: expected an object with label (text) and position'
+            raise InputError(msg)
+        size = value.get('size')
+        words = [status.value for status in LandmarkStatus]
+        if value.get('status', words[0]) not in words:
+            msg = f'{name}: status is {value["status"]!r}, expected {" or ".join(words)}'
+            raise InputError(msg)
+        return cls(
+            label=value['label'],
+            position=_metres(value.get('position'), f'{name}: position'),
+            id=_integer(value.get('id', number), f'{name}: id'),
+            size=None if size is None else _metres(size, f'{name}: size'),
+            first_seen_ns=_integer(value.get('first_seen_ns', 0), f'{name}: first_seen_ns'),
+            last_seen_ns=_integer(value.get('last_seen_ns', 0), f'{name}: last_seen_ns'),
+            observations=_integer(value.get('observations', 1), f'{name}: observations'),
+            confidence=_number(value.get('confidence', 1.0), f'{name}: confidence'),
+            status=LandmarkStatus(value.get('status', words[0])),
+            keyframe_ids=tuple(
+                _integer(item, f'{name}: keyframe_ids')
+                for item in _list(value.get('keyframe_ids', []), f'{name}: keyframe_ids')
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class PathPoint:
+    """Where the camera was at a keyframe."""
+
+    stamp_ns: int
+    position: Position  # of the camera link in the map's frame [m]
+    yaw_rad: float  # level heading, positive left of the x axis
+
+
+@dataclass(frozen=True)
+class SceneMap:
+    """What is known of a place."""
+
+    landmarks: tuple[Landmark, ...] = ()
+    path: tuple[PathPoint, ...] = ()
+    frame_id: str = 'map'
+    room_area_m2: float | None = None  # None: not known
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {
+            'frame_id': self.frame_id,
+            'landmarks': [landmark.to_json() for landmark in self.landmarks],
+            'path': [
+                {
+                    'stamp_ns': point.stamp_ns,
+                    'position': _rounded(point.position),
+                    'yaw_rad': round(point.yaw_rad, 4),
+                }
+                for point in self.path
+            ],
+            'room_area_m2': None if self.room_area_m2 is None else round(self.room_area_m2, 2),
+        }
+
+    @classmethod
+    def from_json(cls, value: Any) -> SceneMap:
+        """Read what `to_json` wrote; of a map made by others only `landmarks` is needed.
+
+        Raises:
+            InputError: A field is missing or has the wrong type.
+        """
+        if not isinstance(value, dict) or 'landmarks' not in value:
+            msg = 'a scene map is a JSON object with a list of landmarks'
+            raise InputError(msg)
+        frame_id, area = value.get('frame_id', 'map'), value.get('room_area_m2')
+        if not isinstance(frame_id, str):
+            msg = f'frame_id is {frame_id!r}, expected a text'
+            raise InputError(msg)
+        landmarks = _list(value['landmarks'], 'landmarks')
+        path = _list(value.get('path') or [], 'path')
+        return cls(
+            tuple(Landmark.from_json(item, number) for number, item in enumerate(landmarks)),
+            tuple(_path_point(item, f'path point {number}') for number, item in enumerate(path)),
+            frame_id,
+            None if area is None else _number(area, 'room_area_m2'),
+        )
+
+
+def read_scene_map(path: Path) -> SceneMap:
+    """Read a MAP.json.
+
+    Raises:
+        InputError: There is no such file, or it holds no scene map; the message names the field.
+    """
+    try:
+        text = path.read_text(encoding='utf-8')
+    except (OSError, UnicodeDecodeError) as error:
+        msg = f'{path} is unreadable: {error}'
+        raise InputError(msg) from None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        msg = f'{path} is not JSON ({error})'
+        raise InputError(msg) from None
+    try:
+        return SceneMap.from_json(value)
+    except InputError as error:
+        msg = f'{path}: {error}'
+        raise InputError(msg) from None
+
+
+def _path_point(value: Any, name: str) -> PathPoint:
+    if not isinstance(value, dict):
+        msg = f'{name} is {value!r}: expected an object with position'
+        raise InputError(msg)
+    return PathPoint(
+        _integer(value.get('stamp_ns', 0), f'{name}: stamp_ns'),
+        _metres(value.get('position'), f'{name}: position'),
+        _number(value.get('yaw_rad', 0.0), f'{name}: yaw_rad'),
+    )
+
+
+def _rounded(metres: Position) -> list[float]:
+    return [round(value, 3) for value in metres]
+
+
+def _metres(value: Any, name: str) -> Position:
+    if not isinstance(value, list) or len(value) != 3:
+        msg = f'{name} is {value!r}, expected three numbers [m]'
+        raise InputError(msg)
+    x, y, z = (_number(item, name) for item in value)
+    return x, y, z
+
+
+def _number(value: Any, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        msg = f'{name} is {value!r}, expected a number'
+        raise InputError(msg)
+    return float(value)
+
+
+def _integer(value: Any, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        msg = f'{name} is {value!r}, expected a whole number'
+        raise InputError(msg)
+    return value
+
+
+def _list(value: Any, name: str) -> list[Any]:
+    if not isinstance(value, list):
+        msg = f'{name} is {value!r}, expected a list'
+        raise InputError(msg)
+    return value

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scene maps as JSON: what is written is read, and what cannot be read is named."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.types.landmarks import (
+    Landmark,
+    LandmarkStatus,
+    PathPoint,
+    read_scene_map,
+    SceneMap,
+)
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SOFA = Landmark('sofa', (1.0, -2.5, 0.4), 3, (2.0, 0.9, 0.8), 5, 9, 4, 0.75, keyframe_ids=(2, 1))
+LAMP = Landmark('lamp', (0.0, 1.0, 1.5), 4, status=LandmarkStatus.GONE)
+
+
+def test_a_map_is_read_as_it_was_written() -> None:
+    scene_map = SceneMap((SOFA, LAMP), (PathPoint(7, (0.0, 0.5, 1.2), -0.25),), 'odom', 21.5)
+    assert SceneMap.from_json(json.loads(json.dumps(scene_map.to_json()))) == scene_map
+
+
+def test_label_and_position_are_enough() -> None:
+    scene_map = SceneMap.from_json(
+        {'landmarks': [{'label': 'sofa', 'position': [1, 2, 3]}, {**SOFA.to_json(), 'colour': 1}]}
+    )
+    assert scene_map.landmarks == (Landmark('sofa', (1.0, 2.0, 3.0)), SOFA)
+    assert scene_map.path == ()
+    assert scene_map.room_area_m2 is None
+
+
+@pytest.mark.parametrize(
+    ('value', 'words'),
+    [
+        ([], 'JSON object'),
+        ({'path': []}, 'landmarks'),
+        ({'landmarks': {}}, 'landmarks is {}'),
+        ({'landmarks': [3]}, 'landmark 0 is 3'),
+        ({'landmarks': [{'label': 'sofa'}]}, 'position is None'),
+        ({'landmarks': [{'label': 'sofa', 'position': [1, 2]}]}, r'position is \[1, 2\]'),
+        ({'landmarks': [{'label': 'sofa', 'position': [1, 2, 'x']}]}, "is 'x'"),
+        ({'landmarks': [{'label': 'sofa', 'position': [1, 2, float('nan')]}]}, 'is nan'),
+        ({'landmarks': [{'label': 'sofa', 'position': [1, 2, True]}]}, 'is True'),
+        ({'landmarks': [{'label': 7, 'position': [1, 2, 3]}]}, 'label'),
+        ({'landmarks': [{**SOFA.to_json(), 'status': 'lost'}]}, "status is 'lost'"),
+        ({'landmarks': [{**SOFA.to_json(), 'size': 2}]}, 'size is 2'),
+        ({'landmarks': [], 'frame_id': 3}, 'frame_id is 3'),
+        ({'landmarks': [], 'room_area_m2': 'big'}, "room_area_m2 is 'big'"),
+        ({'landmarks': [], 'path': [[1, 2, 3]]}, 'path point 0'),
+    ],
+)
+def test_what_cannot_be_read_is_named(value: Any, words: str, tmp_path: Path) -> None:
+    path = tmp_path / 'MAP.json'
+    path.write_text(json.dumps(value))
+    with pytest.raises(InputError, match=words) as caught:
+        read_scene_map(path)
+    assert str(path) in str(caught.value)
+
+
+def test_a_file_that_is_no_json_is_named(tmp_path: Path) -> None:
+    path = tmp_path / 'MAP.json'
+    with pytest.raises(InputError, match=r'MAP\.json is unreadable'):
+        read_scene_map(path)
+    path.write_text('{"landmarks": [')
+    with pytest.raises(InputError, match='is not JSON'):
+        read_scene_map(path)
