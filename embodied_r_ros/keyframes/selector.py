@@ -15,22 +15,30 @@ import math
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.settings import check_settings, setting
-from embodied_r_ros.keyframes.alignment import View
+from embodied_r_ros.keyframes.alignment import no_offsets, View
 from embodied_r_ros.keyframes.covisibility import depth_overlap, depth_view, DepthView
 from embodied_r_ros.keyframes.overlap import BLANK_SHARE, ChangeDetector, two_view, TwoView
 from embodied_r_ros.keyframes.tracking import MotionTracker
+from embodied_r_ros.keyframes.tracks import drift
 from embodied_r_ros.types.depth import pack_depth
 from embodied_r_ros.types.images import encode_image, shrink
 from embodied_r_ros.types.units import NS_PER_S
 
 if TYPE_CHECKING:
+    from embodied_r_ros.keyframes.alignment import Alignment
+    from embodied_r_ros.keyframes.tracks import Drift
     from embodied_r_ros.types.deltas import Motion
     from embodied_r_ros.types.depth import PackedDepth
     from embodied_r_ros.types.geometry import Intrinsics, Pose
     from embodied_r_ros.types.images import EncodedImage, StampedImage
+    import numpy as np
+    from numpy.typing import NDArray
 
 # A clock that goes back by less is jitter between images; by more, it was set or a bag loops.
 _CLOCK_JITTER_NS = 100_000_000
+# The camera is followed in images whose view moved so far [work px], and at least so often.
+_FOLLOWED_PX = 6.0
+_FOLLOWED_NS = 200_000_000
 
 
 class KeyframeReason(Enum):
@@ -160,11 +168,17 @@ class KeyframeSelector:
         self._has_shown_something = False  # there was a keyframe with something to see
         self._last_stamp_ns: int | None = None
         self._newest_view: View | None = None
+        self._newest_alignment: Alignment | None = None
 
     @property
     def newest_view(self) -> View | None:
         """The newest image, prepared for comparison; None: there is none yet."""
         return self._newest_view
+
+    @property
+    def newest_alignment(self) -> Alignment | None:
+        """Where the newest image shows the keyframe it was compared with; None: unknown."""
+        return self._newest_alignment
 
     @property
     def reference_view(self) -> View | None:
@@ -253,6 +267,7 @@ class KeyframeSelector:
         views: TwoView,
         reason: KeyframeReason | None,
     ) -> None:
+        self._newest_alignment = views.alignment
         self.counts['images'] += 1
         self.counts['blank_images'] += self._blank_images > 0
         if views.alignment is not None:
@@ -293,6 +308,10 @@ class KeyframeExtractor:
         self._episode_id = episode_id
         self._next_id = 0
         self._dropped_images = 0
+        # Where the image that was followed last shows the cells of the last keyframe.
+        self._tracked_offsets: NDArray[np.float32] | None = None  # None: unknown
+        self._tracked_ns = 0
+        self._has_skipped = False
 
     def process(
         self, image: StampedImage, dropped_images: int = 0
@@ -322,10 +341,26 @@ class KeyframeExtractor:
         is_first = evaluation.reference_index is None
         if is_first or view is None or not self.selector.config.follow_motion:
             self.tracker.reset()
+            self._tracked_offsets = None
         if view is None or not self.selector.config.follow_motion:
             return None
-        self.tracker.update(image, view)
-        return self.tracker.mark_keyframe(image) if evaluation.is_keyframe else None
+        alignment = self.selector.newest_alignment
+        moved = drift(self._tracked_offsets, alignment) if alignment else None
+        if not evaluation.is_keyframe and self._is_near(moved, image.stamp_ns):
+            self._has_skipped = True
+            return None
+        self.tracker.update(image, view, moved if self._has_skipped else None)
+        self._tracked_ns, self._has_skipped = image.stamp_ns, False
+        if evaluation.is_keyframe:
+            self._tracked_offsets = no_offsets(view)
+            return self.tracker.mark_keyframe(image)
+        self._tracked_offsets = alignment.offsets if alignment else None
+        return None
+
+    def _is_near(self, moved: Drift | None, stamp_ns: int) -> bool:
+        """Whether an image shows so little that is new that the camera is followed later."""
+        since_ns = stamp_ns - self._tracked_ns
+        return moved is not None and moved.shift_px < _FOLLOWED_PX and since_ns < _FOLLOWED_NS
 
     def _make(
         self, image: StampedImage, evaluation: Evaluation, motion: Motion | None

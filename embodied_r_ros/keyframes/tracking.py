@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from embodied_r_ros.keyframes.alignment import View
+    from embodied_r_ros.keyframes.tracks import Drift
     from embodied_r_ros.types.geometry import Pose
     from embodied_r_ros.types.images import StampedImage
     from numpy.typing import NDArray
@@ -87,12 +88,13 @@ class MotionTracker:
         self._stamp_ns = 0
         self._agreements: list[float] = []  # share of the tracks that agree, by image
 
-    def update(self, image: StampedImage, view: View) -> None:
+    def update(self, image: StampedImage, view: View, drift: Drift | None = None) -> None:
         """Follow the camera to the next image.
 
         Args:
             image: The image, with what is known of its camera and depth.
             view: The same image, prepared for comparison.
+            drift: How the view moved since the last image; None: unknown.
         """
         before, self._before = self._before, Tracked(view)
         stated = _usable(image.intrinsics)
@@ -104,7 +106,7 @@ class MotionTracker:
             self._begin(image)
             return
         try:
-            is_known = self._advance(image, before, self._map)
+            is_known = self._advance(image, before, self._map, drift)
         except (cv2.error, np.linalg.LinAlgError):  # of places or points that mean nothing
             is_known = False
         if not is_known:
@@ -112,12 +114,14 @@ class MotionTracker:
             self._begin(image)
         self._is_lost = not is_known
 
-    def _advance(self, image: StampedImage, before: Tracked, track_map: TrackMap) -> bool:
+    def _advance(
+        self, image: StampedImage, before: Tracked, track_map: TrackMap, drift: Drift | None
+    ) -> bool:
         """Follow the camera by one image; False: it is lost."""
         since_ns, self._stamp_ns = image.stamp_ns - self._stamp_ns, image.stamp_ns
         previous = Anchor(track_map.pose, track_map.places.copy(), track_map.is_alive.copy())
         step = self._predicted_step(since_ns)
-        if not self._follow(before, step) or not self._locate(previous, step):
+        if not self._follow(before, step, drift) or not self._locate(previous, step):
             return False
         self._step, self._step_ns = track_map.pose.after(previous.pose), since_ns
         is_new = track_map.is_new_view(_NEW_VIEW * self._camera.width / self._camera.fx)
@@ -202,7 +206,7 @@ class MotionTracker:
         turn = rotation_of(ratio * vector_of(self._step.rotation))
         return ViewPose(turn, ratio * self._step.translation)
 
-    def _follow(self, before: Tracked, step: ViewPose) -> bool:
+    def _follow(self, before: Tracked, step: ViewPose, drift: Drift | None) -> bool:
         """Find the tracks in the newest image; False: hardly any are there."""
         assert self._map is not None
         assert self._before is not None
@@ -210,7 +214,8 @@ class MotionTracker:
         if len(slots) < _MIN_TRACKS:
             return False
         pixels = self._pixels[slots]
-        there, is_there = follow(before, self._before, pixels, self._guesses(slots, step))
+        guesses = drift.guesses(before, pixels) if drift else self._guesses(slots, step)
+        there, is_there = follow(before, self._before, pixels, guesses)
         if is_there.sum() < max(2 * _MIN_TRACKS, _DOUBTED * len(slots)):
             guesses = coarse_guesses(before, self._before, pixels)
             there, is_there = follow(before, self._before, pixels, guesses, is_thorough=True)

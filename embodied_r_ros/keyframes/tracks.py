@@ -9,11 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import cv2
-from embodied_r_ros.keyframes.alignment import CELL_PX, View
+from embodied_r_ros.keyframes.alignment import cell_centres, CELL_PX, View
 from embodied_r_ros.keyframes.overlap import two_view
 import numpy as np
 
 if TYPE_CHECKING:
+    from embodied_r_ros.keyframes.alignment import Alignment
     from numpy.typing import NDArray
 
 SPACING_PX = 20  # one corner is sought in each square of this size that has none
@@ -24,6 +25,7 @@ _STOP = (cv2.TERM_CRITERIA_COUNT | cv2.TERM_CRITERIA_EPS, 12, 0.03)
 _CLOSES_PX = 0.7  # a corner that is followed back has to end so near to where it was
 _BLOCK_PX = 3
 _LEAST_QUALITY = 2e-5  # smaller eigenvalue of the gradients; below, noise looks like a corner
+_LEAST_CELLS, _MOST_CELLS = 20, 150  # that say how a view moved
 _QUALITY_SHARE = 0.01  # of what good corners of the image have
 
 
@@ -109,6 +111,50 @@ def coarse_guesses(
         borderMode=rim,
     )  # type: ignore[call-overload]
     return np.asarray(places + moves.reshape(-1, 2) / scale, np.float32)
+
+
+class Drift:
+    """How a view moved since an earlier one, by where both show cells of a keyframe."""
+
+    def __init__(self, places: NDArray[np.float32], moves: NDArray[np.float32]) -> None:
+        """Take places in the earlier view, and how they moved [work px]. Shapes (N, 2)."""
+        self._places, self._moves = places, moves
+        self.shift_px = float(np.median(np.hypot(moves[:, 0], moves[:, 1])))
+
+    def guesses(self, view: Tracked, places: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Where the later view may show places of the earlier one. Shapes (N, 2)."""
+        scale = np.float32(view.view.width / view.size[0])
+        known = _with_ones(self._places)
+        affine = np.linalg.lstsq(known, self._moves, rcond=None)[0]
+        return np.asarray(places + _with_ones(places * scale) @ affine / scale, np.float32)
+
+
+def _with_ones(places: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.column_stack([places, np.ones(len(places), np.float32)])
+
+
+def drift(earlier: NDArray[np.float32] | None, later: Alignment) -> Drift | None:
+    """How the view moved between two alignments of one keyframe.
+
+    Args:
+        earlier: Offsets of the keyframe's cells in the earlier view; None: unknown.
+        later: Alignment of the keyframe with the later view.
+
+    Returns:
+        The movement. None: too little is known of it.
+    """
+    if earlier is None or earlier.shape != later.offsets.shape:
+        return None
+    chosen = np.flatnonzero(later.trusted)
+    if len(chosen) < _LEAST_CELLS:
+        return None
+    chosen = chosen[:: -(-len(chosen) // _MOST_CELLS)]
+    rows, columns = later.trusted.shape
+    centres = cell_centres(columns * CELL_PX, rows * CELL_PX)
+    first, earlier, offsets = (
+        values.reshape(-1, 2)[chosen] for values in (centres, earlier, later.offsets)
+    )
+    return Drift(first + earlier, offsets - earlier)
 
 
 def find_corners(view: Tracked, taken: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -10,9 +10,10 @@ import math
 from typing import TYPE_CHECKING
 
 import cv2
-from embodied_r_ros.keyframes.alignment import View
+from embodied_r_ros.keyframes.alignment import Alignment, cell_centres, no_offsets, View
 from embodied_r_ros.keyframes.selector import KeyframeConfig, KeyframeExtractor
 from embodied_r_ros.keyframes.tracking import MotionTracker
+from embodied_r_ros.keyframes.tracks import drift, Tracked
 from embodied_r_ros.types.deltas import action_text, MotionSource, ScaleSource, STATIONARY
 from embodied_r_ros.types.geometry import Intrinsics, relative_motion, rotation_from_ypr
 from embodied_r_ros.types.images import StampedImage
@@ -244,6 +245,45 @@ def test_keyframes_carry_the_motion_since_the_last_one() -> None:
     for motion in rest:
         assert motion is not None
         assert motion.translation[0] > 0.95
+
+
+def test_a_slow_camera_is_followed_in_few_images() -> None:
+    poses = path((0.5, 0.15, 0), (0.25, 0, 0), 40)
+    extractor = KeyframeExtractor(KeyframeConfig(max_interval_s=39 / 30))
+    keyframes = [extractor.process(image)[1] for image in images(poses)]
+    motion = keyframes[-1].motion if keyframes[-1] else None
+    assert motion is not None
+    assert 5 < sum(extractor.tracker.counts.values()) < 25
+    assert rotation_error_deg(motion, poses[0], poses[-1]) < 2
+    assert direction_error_deg(motion, poses[0], poses[-1]) < 12
+
+
+def test_images_that_are_left_out_do_not_lose_a_fast_turn() -> None:
+    # Slow, so that images are left out, then suddenly fast.
+    poses = [*path((0.1, 0, 0), (0.05, 0, 0), 8), *path((0.1, 0, 0), (-0.5, 0, 0), 7)]
+    extractor = KeyframeExtractor(KeyframeConfig(max_interval_s=14 / 30))
+    motions = [k.motion for image in images(poses) if (k := extractor.process(image)[1])]
+    assert extractor.tracker.counts['lost'] == 0
+    assert motions[-1] is not None
+    assert rotation_error_deg(motions[-1], poses[0], poses[-1]) < 2
+
+
+def test_drift_tells_where_places_are_next() -> None:
+    # The view turned and grew: places move by an affine map, offsets of 160 of 320 pixels.
+    matrix, shift = np.array([[1.05, -0.08], [0.06, 1.02]]), np.array([4.0, -2.0])
+    first, second = (View(image.image) for image in images(path(*PATHS['left']))[:2])
+    centres = cell_centres(*first.size)
+    there = (centres @ matrix.T + shift - centres).astype(np.float32)
+    trusted = np.ones(there.shape[:2], bool)
+    later = Alignment(there, np.ones_like(there[..., 0]), trusted, trusted)
+    moved = drift(no_offsets(first), later)
+    assert moved is not None
+    places = np.array([[20.0, 30.0], [300.0, 200.0]], np.float32)
+    expected = 2 * (places / 2 @ matrix.T + shift)
+    assert moved.guesses(Tracked(second), places) == pytest.approx(expected, abs=0.01)
+    assert moved.shift_px == pytest.approx(np.median(np.linalg.norm(there, axis=-1)), rel=0.2)
+    assert drift(None, later) is None
+    assert drift(no_offsets(first), replace(later, trusted=~trusted)) is None
 
 
 def test_a_clock_that_goes_back_begins_anew() -> None:
