@@ -119,9 +119,7 @@ def keyframe_to_msg(factory: MessageFactory, keyframe: Keyframe) -> Any:
         image=encoded_image_to_msg(factory, keyframe.stamp_ns, keyframe.frame_id, keyframe.image),
         k=factory.array('float64', camera.matrix().ravel() if camera else [0.0] * 9),
         d=factory.array('float64', list(camera.distortion) if camera else []),
-        has_pose=keyframe.pose is not None,
-        pose=pose_to_msg(factory, keyframe.pose),
-        pose_frame_id=keyframe.pose.frame_id if keyframe.pose else '',
+        **_pose_fields(factory, keyframe.pose),
         motion=motion_to_msg(factory, keyframe.motion or Motion()),
         depth=_depth_to_msg(factory, keyframe),
     )
@@ -154,7 +152,7 @@ def keyframe_from_msg(msg: Any) -> Keyframe:
         camera=msg.camera,
         frame_id=msg.header.frame_id,
         intrinsics=intrinsics,
-        pose=pose_from_msg(msg.pose, msg.pose_frame_id) if msg.has_pose else None,
+        pose=_pose_of(msg),
         motion=motion if motion and motion.source is not MotionSource.UNKNOWN else None,
         depth=PackedDepth(depth) if depth else None,
         episode_id=msg.episode_id,
@@ -206,6 +204,18 @@ def _scale_from_msg(msg: Any) -> ScaleSource:
     return ScaleSource(getattr(msg, 'scale', 0))
 
 
+def _pose_fields(factory: MessageFactory, pose: Pose | None) -> dict[str, Any]:
+    return {
+        'has_pose': pose is not None,
+        'pose': pose_to_msg(factory, pose),
+        'pose_frame_id': pose.frame_id if pose else '',
+    }
+
+
+def _pose_of(msg: Any) -> Pose | None:
+    return pose_from_msg(msg.pose, msg.pose_frame_id) if getattr(msg, 'has_pose', False) else None
+
+
 def delta_to_msg(factory: MessageFactory, delta: SemanticDelta) -> Any:
     """Make a SemanticDelta message."""
     return factory.make(
@@ -225,6 +235,7 @@ def delta_to_msg(factory: MessageFactory, delta: SemanticDelta) -> Any:
         model=model_info_to_msg(factory, delta.model),
         latency=duration_to_msg(factory, delta.latency_ns),
         error=delta.error,
+        **_pose_fields(factory, delta.pose),
     )
 
 
@@ -247,6 +258,7 @@ def delta_from_msg(msg: Any) -> SemanticDelta:
         model=model_info_from_msg(msg.model),
         latency_ns=stamp_ns_from_msg(msg.latency),
         error=msg.error,
+        pose=_pose_of(msg),
     )
 
 

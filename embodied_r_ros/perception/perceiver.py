@@ -33,8 +33,8 @@ class Perceiver(Protocol):
         """Say what the later keyframe adds; `earlier` None describes the first one.
 
         Blocks for at most the perceiver's own deadline and never raises for what a model or an
-        image does: a failure is a delta of kind FAILED with its error. `latency_ns` and
-        `skipped` are the caller's to fill.
+        image does: a failure is a delta of kind FAILED with its error. `latency_ns`,
+        `skipped` and `pose` are the caller's to fill.
         """
 
     def focus(
@@ -64,7 +64,7 @@ class Perceiver(Protocol):
 def perceive_pair(
     perceiver: Perceiver, earlier: Keyframe | None, later: Keyframe, skipped: int = 0
 ) -> SemanticDelta:
-    """Perceive one pair; never raises, and fills `latency_ns` and `skipped`.
+    """Perceive one pair; never raises, and fills `latency_ns`, `skipped` and `pose`.
 
     A pair from two episodes, or whose stamps run backward, is no pair: the later keyframe is then
     described like a first one.
@@ -77,7 +77,8 @@ def perceive_pair(
     except Exception as error:
         _log.exception('perceiver failed on keyframe %d', later.id)
         delta = failed_delta(earlier, later, f'{type(error).__name__}: {error}')
-    return replace(delta, skipped=skipped, latency_ns=time.monotonic_ns() - start_ns)
+    latency_ns = time.monotonic_ns() - start_ns
+    return replace(delta, skipped=skipped, latency_ns=latency_ns, pose=later.pose)
 
 
 def failed_delta(earlier: Keyframe | None, later: Keyframe, error: str) -> SemanticDelta:

@@ -16,6 +16,8 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from embodied_r_ros.types.geometry import Pose
+
 NAN = math.nan
 Box = tuple[float, float, float, float]
 CANNOT_TELL = 'cannot tell'  # the action of a motion that is not known
@@ -173,6 +175,7 @@ class SemanticDelta:
     model: ModelInfo = field(default_factory=ModelInfo)
     latency_ns: int = 0
     error: str = ''  # why it failed
+    pose: Pose | None = None  # of the camera link at the newer keyframe
 
     def to_row(self, *, with_camera: bool = False) -> dict[str, Any]:
         """The part that the reasoner reads, as plain JSON values (the `deltas` of a row).

@@ -90,6 +90,7 @@ def delta() -> deltas.SemanticDelta:
         MODEL,
         1_500_000_000,
         '',
+        Pose((1.0, 2.0, 0.5), (0.0, 0.0, 1.0, 0.0), 'odom'),
     )
 
 
