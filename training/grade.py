@@ -11,17 +11,18 @@ from dataclasses import dataclass, replace
 import json
 from pathlib import Path
 import sys
-from typing import Any, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.reasoning.completions import option_letter, UNKNOWN
 from embodied_r_ros.reasoning.question import question_problem
 
+from training.data.lines import read_lines
 from training.eval.grading import graded_with_consistency, named_answer
 from training.judge.models import add_judge_option, judge_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from training.eval.grading import Grade
 
@@ -43,7 +44,7 @@ def read_asked(path: Path) -> dict[str, AskedRow]:
         InputError: A line is not a row, its solution is none of its options, or an id comes twice.
     """
     rows: dict[str, AskedRow] = {}
-    for place, value in _objects(
+    for place, value in read_lines(
         path, {'id': str, 'question': str, 'options': list, 'solution': str}
     ):
         row = AskedRow(value['id'], value['question'], tuple(value['options']), value['solution'])
@@ -81,7 +82,7 @@ def read_completions(path: Path, rows: dict[str, AskedRow]) -> list[tuple[AskedR
         InputError: A line is not a completion, or is of a row that there is not.
     """
     pairs = []
-    for place, value in _objects(path, {'id': str, 'completion': str}):
+    for place, value in read_lines(path, {'id': str, 'completion': str}):
         if value['id'] not in rows:
             msg = f'{place}: no row has the id {value["id"]!r}: give the rows that were asked'
             raise InputError(msg)
@@ -90,31 +91,6 @@ def read_completions(path: Path, rows: dict[str, AskedRow]) -> list[tuple[AskedR
         msg = f'{path} has no completions'
         raise InputError(msg)
     return pairs
-
-
-def _objects(path: Path, fields: dict[str, type]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each line's place and object, whose fields are checked."""
-    try:
-        # No other end of a line: texts may hold those that only Unicode knows.
-        lines = path.read_text(encoding='utf-8').split('\n')
-    except (OSError, UnicodeDecodeError) as error:
-        msg = f'{path} cannot be read: {error}'
-        raise InputError(msg) from None
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        place = f'{path}:{number}'
-        try:
-            value = json.loads(line)
-        except ValueError as error:
-            msg = f'{place}: {line[:60]!r} is not JSON ({error})'
-            raise InputError(msg) from None
-        for name, kind in fields.items():
-            if not isinstance(value, dict) or not isinstance(value.get(name), kind):
-                entry = value.get(name) if isinstance(value, dict) else value
-                msg = f'{place}: {name} is {entry!r}, expected a {kind.__name__}'
-                raise InputError(msg)
-        yield place, value
 
 
 def table(grades: Sequence[Grade]) -> str:

@@ -10,7 +10,7 @@ from typing import Any, TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 _RESAMPLES = 2000
 _FLIPS = 10_000  # sign patterns that are looked at
@@ -63,6 +63,40 @@ def interval_over_runs(
     runs = rng.integers(len(sums), size=(_RESAMPLES, len(sums)))
     totals = np.take_along_axis(times @ sums.T, runs, axis=1).mean(axis=1)  # (R,)
     low, high = np.quantile(totals / (times @ np.bincount(index)), [0.025, 0.975])
+    return float(low), float(high)
+
+
+def interval_over_groups(
+    values: Sequence[float],
+    scenes: Sequence[str],
+    groups: Sequence[str],
+    weights: Mapping[str, float],
+    seed: int = 0,
+) -> tuple[float, float] | None:
+    """95 % interval of a weighted mean of the means of groups; None: fewer than two scenes.
+
+    Scenes are resampled as for means. A group of which a resample has no row has no weight in it.
+
+    Args:
+        values: One per row.
+        scenes: Scene of each row.
+        groups: Group of each row.
+        weights: Of each group.
+        seed: Of the resampling.
+    """
+    names, scene = np.unique(np.asarray(scenes), return_inverse=True)
+    kinds, group = np.unique(np.asarray(groups), return_inverse=True)
+    if len(names) < 2:
+        return None
+    sums, counts = np.zeros((2, len(names), len(kinds)))
+    np.add.at(sums, (scene, group), np.asarray(values, float))
+    np.add.at(counts, (scene, group), 1.0)
+    rng = np.random.default_rng(seed)
+    times = rng.multinomial(len(names), np.full(len(names), 1 / len(names)), size=_RESAMPLES)
+    totals = times @ counts  # (R, G)
+    means = times @ sums / np.maximum(totals, 1)
+    shares = np.array([weights[kind] for kind in kinds]) * (totals > 0)
+    low, high = np.quantile((means * shares).sum(1) / shares.sum(1), [0.025, 0.975])
     return float(low), float(high)
 
 

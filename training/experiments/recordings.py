@@ -78,7 +78,7 @@ def look_at(
         InputError: It cannot be read as a stream of images.
     """
     who = str(astuple(perceiver.info()))
-    key = cache_key('seen', bag_digest(bag).sha256, str(astuple(policy)), who, _digest())
+    key = cache_key('seen', bag_digest(bag).sha256, str(astuple(policy)), who, keyframing_digest())
     kept = cache.get(key)
     if kept:
         value = json.loads(kept)
@@ -97,7 +97,7 @@ def look_at(
     return recording
 
 
-def _digest() -> str:
+def keyframing_digest() -> str:
     """Digest of the sources that decide which images are keyframes."""
     folder = Path(embodied_r_ros.__file__).parent
     files = sorted((folder / 'keyframes').glob('*.py'))

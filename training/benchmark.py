@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A published benchmark by its own rows and scoring: `python -m training.benchmark NAME`.
+
+With `--model` a model is asked about videos (or images that come with the rows); with
+`--predictions` what any program said is scored; with neither, only the blind baselines are.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict, dataclass, field
+import json
+from pathlib import Path
+import sys
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.common.errors import EmbodiedRError, InputError
+from embodied_r_ros.scene.memory import MemoryConfig
+from embodied_r_ros.types.answers import Sampling
+
+from training.eval.benchmarks.asking import (
+    ask,
+    NOTHING_KNOWN,
+    perceive_videos,
+    read_maps,
+    without_scenes,
+)
+from training.eval.benchmarks.multiple_choice import EGOSCHEMA, ERQA, MVBENCH, URBAN_VIDEO_BENCH
+from training.eval.benchmarks.openeqa import OPENEQA
+from training.eval.benchmarks.predictions import check_export, read_predictions, write_export
+from training.eval.benchmarks.scores import (
+    baselines,
+    NO_SCORES,
+    scored_questions,
+    scored_report,
+    Scorer,
+    summary,
+)
+from training.eval.benchmarks.vsi_bench import VSI_BENCH
+from training.eval.generation import model_identity
+from training.eval.report_page import interval_text
+from training.evaluate import CACHE, drawn, opened_cache
+from training.run.command import write_text
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from embodied_r_ros.chat.cache import ReplyCache
+
+    from training.eval.benchmarks.questions import BenchmarkQuestion
+
+BENCHMARKS = {
+    benchmark.name: benchmark
+    for benchmark in (VSI_BENCH, URBAN_VIDEO_BENCH, OPENEQA, EGOSCHEMA, MVBENCH, ERQA)
+}
+
+
+def table(report: dict[str, Any]) -> str:
+    """The report as text, in percent."""
+    columns = {'score': report, **report['baselines']}
+    columns = {name: values for name, values in columns.items() if values['by_type']}
+    names = [name.replace('_', ' ') for name in columns]
+    kinds = list(dict.fromkeys(kind for values in columns.values() for kind in values['by_type']))
+    lines = [f'{report["benchmark"]:<28}' + ''.join(f'{name:>15}' for name in names)]
+    rows = {'overall': [values['overall'] for values in columns.values()]}
+    rows |= {
+        f'  {kind}': [values['by_type'].get(kind) for values in columns.values()] for kind in kinds
+    }
+    lines += [
+        f'{name:<28}' + ''.join(f'{_rate(value):>15}' for value in values)
+        for name, values in rows.items()
+    ]
+    lines += [
+        f'{name.replace("_", " ")}: 95 %{interval_text(values["interval_95"])}'
+        for name, values in columns.items()
+        if values['interval_95']
+    ]
+    lines.append(f'questions: {report["n"]} of {report["rows"]}')
+    return '\n'.join(lines)
+
+
+def _rate(value: float | None) -> str:
+    return '-' if value is None else f'{value:.1%}'
+
+
+def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog='training.benchmark', description=__doc__)
+    add = parser.add_argument
+    add('name', choices=list(BENCHMARKS), metavar='NAME', help=', '.join(BENCHMARKS))
+    add('--rows', required=True, type=Path, metavar='FILE', help='as the benchmark publishes it')
+    add('--model', metavar='DIR_OR_URL', help='ask this model')
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument('--videos', type=Path, metavar='DIR', help='perceive the videos in it')
+    source.add_argument('--maps', type=Path, metavar='DIR', help='a MAP.json for each scene')
+    source.add_argument(
+        '--predictions', type=Path, metavar='FILE.jsonl', help='score lines of id, prediction'
+    )
+    add('--judge', metavar='DIR_OR_URL', help='model that marks the answers to openeqa')
+    add('--limit', type=int, default=0, help='so many questions, drawn by the seed; 0: all')
+    add('--seed', type=int, default=0)
+    add('--token-budget', type=int, default=MemoryConfig.token_budget)
+    add('--max-tokens', type=int, default=Sampling.max_tokens)
+    add(
+        '--cache',
+        default=CACHE,
+        metavar='DIR',
+        help='folder of what was perceived and said before; none: anew (default: %(default)s)',
+    )
+    add('--export', type=Path, metavar='FILE', help='write predictions for the suite of NAME')
+    add('--json', type=Path, metavar='FILE', help='write the report here too')
+    return parser.parse_args(arguments)
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Refuse arguments that do not go together, before any work is done."""
+    source = '--videos' if args.videos else '--maps' if args.maps else ''
+    has_images, is_judged = args.name == ERQA.name, args.name == OPENEQA.name
+    problems = {
+        'predictions are scored without a model: leave --model out': args.predictions
+        and args.model,
+        f'{args.name} brings its images with it: leave {source} out': has_images and source,
+        f'{source} needs --model': source and not args.model,
+        '--model needs --videos or --maps': args.model and not source and not has_images,
+        f'{args.name} has a rule of its own: leave --judge out': args.judge and not is_judged,
+        f'answers to {args.name} need --judge': args.model and is_judged and not args.judge,
+        '--export needs --model or --predictions': args.export
+        and not (args.model or args.predictions),
+    }
+    for problem, is_there in problems.items():
+        if is_there:
+            raise InputError(problem)
+    if args.export:
+        check_export(args.name, args.export)
+
+
+@dataclass(frozen=True)
+class Replies:
+    """What was said to the questions, by their ids."""
+
+    texts: dict[str, str]
+    errors: dict[str, str] = field(default_factory=dict)  # why there is no text
+    marks: dict[str, float] = field(default_factory=dict)  # that a judge gave before
+    blind_texts: dict[str, str] | None = None  # without the scenes; None: not asked
+    about: dict[str, Any] = field(default_factory=dict)  # who said it
+
+
+def _given_replies(args: argparse.Namespace, ids: Collection[str]) -> Replies:
+    predictions = read_predictions(args.predictions, ids)
+    marks = {}
+    if args.name == OPENEQA.name:
+        marks = {name: p.mark for name, p in predictions.items() if p.mark is not None}
+        unmarked = predictions.keys() - marks.keys()
+        if unmarked and not args.judge:
+            msg = f'{args.predictions}: {min(unmarked)!r} has no mark: add one, or give --judge'
+            raise InputError(msg)
+    return Replies({name: p.text for name, p in predictions.items()}, marks=marks)
+
+
+def _asked_replies(
+    args: argparse.Namespace, questions: Sequence[BenchmarkQuestion], cache: ReplyCache
+) -> Replies:
+    sampling = Sampling(0.0, 1.0, args.max_tokens, args.seed)
+    memory = MemoryConfig(token_budget=args.token_budget)
+    about = {
+        'model': args.model,
+        'identity': model_identity(args.model),
+        'sampling': asdict(sampling),
+    }
+    nothing = dict.fromkeys((question.id for question in questions), NOTHING_KNOWN)
+    scenes, errors = nothing, dict[str, str]()
+    if args.videos:
+        scenes, errors = perceive_videos(questions, args.videos, cache)
+    elif args.maps:
+        scenes, errors = read_maps(questions, args.maps)
+    asked = ask(args.model, questions, scenes, memory, sampling, cache)
+    blind = ask(args.model, without_scenes(questions), nothing, memory, sampling, cache)
+    return Replies(asked.texts, errors | asked.errors, {}, blind.texts, about)
+
+
+def _report(args: argparse.Namespace) -> dict[str, Any]:
+    benchmark = BENCHMARKS[args.name]
+    cache = opened_cache(args.cache)
+    published = benchmark.read(args.rows)
+    questions = drawn(published, args.limit, args.seed)
+    known = [question for question in questions if question.truth is not None]
+    replies = None
+    if args.predictions:
+        replies = _given_replies(args, {question.id for question in published})
+    elif args.model:
+        replies = _asked_replies(args, questions, cache)
+    scorer = Scorer(benchmark, args.judge, cache)
+    report: dict[str, Any] = {'benchmark': benchmark.name, 'rows': len(questions)}
+    blind = baselines(scorer, known)
+    if replies is None:
+        return report | {'n': len(known), **NO_SCORES, 'baselines': blind}
+    if args.export:
+        write_export(benchmark.name, args.export, questions, replies.texts)
+    if replies.blind_texts is not None:
+        scores = scorer.score_predictions(known, replies.blind_texts, {})
+        blind['question_only'] = summary(benchmark, scored_questions(known, scores))
+    scored = scored_report(scorer, known, replies.texts, replies.errors, replies.marks)
+    return report | replies.about | scored | {'baselines': blind}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Score a benchmark, and print the scores."""
+    args = _arguments(arguments)
+    try:
+        _check(args)
+        report = _report(args)
+        if args.json:
+            write_text(args.json, json.dumps(report, indent=2, ensure_ascii=False) + '\n')
+    except EmbodiedRError as error:
+        sys.stderr.write(f'training.benchmark: error: {error}\n')
+        return 2 if isinstance(error, InputError) else 1
+    sys.stdout.write(table(report) + '\n')
+    for line in _shortfalls(report):
+        sys.stderr.write(line + '\n')
+    return 1 if report['errors'] else 0
+
+
+def _shortfalls(report: dict[str, Any]) -> list[str]:
+    """What is missing, in words."""
+    lines = []
+    if report['missing']:
+        lines.append(f'{report["missing"]} questions have no prediction: they count as wrong')
+    if report.get('left_out'):
+        lines.append(f'{report["left_out"]} predictions have no score: they are left out')
+    if report['errors']:
+        first = report['errors'][0]
+        lines.append(f'{len(report["errors"])} questions failed, {first["id"]}: {first["error"]}')
+    return lines
+
+
+if __name__ == '__main__':
+    sys.exit(main())
