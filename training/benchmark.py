@@ -223,12 +223,13 @@ def _shortfalls(report: dict[str, Any]) -> list[str]:
     """What is missing, in words."""
     lines = []
     if report['missing']:
-        lines.append(f'{report["missing"]} questions have no prediction: they count as wrong')
+        lines.append(f'questions without a prediction, counted as wrong: {report["missing"]}')
     if report.get('left_out'):
-        lines.append(f'{report["left_out"]} predictions have no score: they are left out')
+        lines.append(f'predictions without a score, left out: {report["left_out"]}')
     if report['errors']:
         first = report['errors'][0]
-        lines.append(f'{len(report["errors"])} questions failed, {first["id"]}: {first["error"]}')
+        count = len(report['errors'])
+        lines.append(f'questions that failed: {count}; the first, {first["id"]}: {first["error"]}')
     return lines
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     Texts = Mapping[str, str]
 
 _NAMED = 5  # ids that a message names
+_LINES = '.jsonl'
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def write_export(
 
     Args:
         benchmark: Its name.
-        path: The file; its suffix must be the one of that form.
+        path: The file, with the suffix of that form; or `.jsonl`, as `read_predictions` reads.
         questions: The questions.
         texts: What was said, by the id of the question; others are empty.
 
@@ -89,7 +90,7 @@ def write_export(
         InputError: The suffix is another one, or the file cannot be written.
     """
     check_export(benchmark, path)
-    _, export = _EXPORTS[benchmark]
+    export = _lines if path.suffix == _LINES else _EXPORTS[benchmark][1]
     write_text(path, export(questions, texts))
 
 
@@ -100,9 +101,14 @@ def check_export(benchmark: str, path: Path) -> None:
         InputError: So it is.
     """
     suffix, _ = _EXPORTS[benchmark]
-    if path.suffix != suffix:
-        msg = f'{path}: predictions of {benchmark} are exported to a file {suffix}'
+    if path.suffix not in {suffix, _LINES}:
+        msg = f'{path}: predictions of {benchmark} are exported to a file {suffix} or {_LINES}'
         raise InputError(msg)
+
+
+def _lines(questions: Sequence[BenchmarkQuestion], texts: Texts) -> str:
+    values = ({'id': q.id, 'prediction': texts[q.id]} for q in questions if q.id in texts)
+    return ''.join(json.dumps(value, ensure_ascii=False) + '\n' for value in values)
 
 
 def _vsi_bench(questions: Sequence[BenchmarkQuestion], texts: Texts) -> str:

@@ -69,8 +69,8 @@ def mean_relative_accuracy(value: float, truth: float) -> float:
 
     >>> mean_relative_accuracy(9.5, 10)
     1.0
-    >>> mean_relative_accuracy(1.1, 1)
-    0.8
+    >>> mean_relative_accuracy(2, 3)
+    0.4
     """
     error = abs(value - truth) / truth
     return float((error <= 1 - _CONFIDENCES).mean())

@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+from typing import Any, TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip('torch')
+
+import cv2
+import numpy as np
+
+from test.chat_server import ChatServer, RecordedRequest, Script
+from test.tiny_models import save_language_model
+from training import benchmark
+from training.eval.benchmarks import asking
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROWS = [
+    {
+        'id': number,
+        'dataset': 'scannet',
+        'scene_name': f'scene{number % 3}',
+        'question_type': 'object_counting' if number % 2 else 'object_rel_distance',
+        'question': f'Question {number}?',
+        'ground_truth': '4' if number % 2 else 'B',
+        'options': None if number % 2 else ['A. lamp', 'B. sofa'],
+    }
+    for number in range(6)
+]
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    path = tmp_path / 'test.json'
+    path.write_text(json.dumps(ROWS))
+    return path
+
+
+def write_video(path: Path, colour: tuple[int, int, int]) -> None:
+    """A camera that turns past a box."""
+    path.parent.mkdir(exist_ok=True)
+    noise = np.random.default_rng(0).integers(-60, 60, (15, 50))
+    grey = 150 + cv2.resize(noise.astype(np.float32), (400, 120))
+    wall = cv2.cvtColor(grey.astype(np.uint8), cv2.COLOR_GRAY2BGR)
+    cv2.rectangle(wall, (180, 40), (220, 90), colour, -1)
+    writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*'mp4v'), 10, (160, 120))
+    for step in range(8):
+        writer.write(np.ascontiguousarray(wall[:, 30 * step : 30 * step + 160]))
+    writer.release()
+
+
+@pytest.fixture
+def videos(tmp_path: Path) -> Path:
+    folder = tmp_path / 'videos'
+    folder.mkdir()
+    write_video(folder / 'scannet' / 'scene0.mp4', (0, 0, 255))
+    write_video(folder / 'scannet' / 'scene1.mp4', (255, 0, 0))
+    return folder
+
+
+def predictions(path: Path, texts: dict[Any, str], **more: Any) -> Path:
+    path.write_text(
+        ''.join(
+            json.dumps({'id': name, 'prediction': text, **more}) + '\n'
+            for name, text in texts.items()
+        )
+    )
+    return path
+
+
+def run(tmp_path: Path, *arguments: object) -> tuple[int, dict[str, Any]]:
+    out = tmp_path / 'report.json'
+    out.unlink(missing_ok=True)
+    code = benchmark.main(
+        [*map(str, arguments), '--json', str(out), '--cache', str(tmp_path / 'cache')]
+    )
+    return code, json.loads(out.read_text()) if out.exists() else {}
+
+
+def test_predictions_are_scored_by_the_published_rule(
+    tmp_path: Path, rows: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = {0: 'b. sofa', 2: 'B) sofa', 1: '4 chairs', 3: '1,234', 5: '3.2'}
+    given = predictions(tmp_path / 'p.jsonl', texts)
+    code, report = run(tmp_path, 'vsi-bench', '--rows', rows, '--predictions', given)
+    assert code == 0
+    # Of choices 1, 0 and one missing; of numbers 1, 0 and 7 of 10 thresholds.
+    rates = {'object_rel_distance': 1 / 3, 'object_counting': 1.7 / 3}
+    assert report['by_type'] == pytest.approx(rates)
+    assert report['overall'] == pytest.approx(sum(rates.values()) / 2)
+    assert (report['n'], report['missing'], report['rows']) == (6, 1, 6)
+    low, high = report['interval_95']
+    assert low <= report['overall'] <= high
+    assert [outcome['score'] for outcome in report['outcomes']] == [
+        1,
+        1,
+        0,
+        0,
+        0,
+        pytest.approx(0.7),
+    ]
+    assert report['baselines']['best_constant']['overall'] == 1
+    captured = capsys.readouterr()
+    assert 'questions without a prediction, counted as wrong: 1' in captured.err
+    assert 'overall' in captured.out
+
+
+def test_baselines_alone_need_no_predictions(tmp_path: Path, rows: Path) -> None:
+    code, report = run(tmp_path, 'vsi-bench', '--rows', rows)
+    assert (code, report['overall'], report['n']) == (0, None, 6)
+    assert report['baselines']['most_frequent']['answers'] == {
+        'object_counting': '4',
+        'object_rel_distance': 'B',
+    }
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'message'),
+    [
+        (['--predictions', 'P', '--model', 'M'], 'leave --model out'),
+        (['--videos', 'V'], '--videos needs --model'),
+        (['--model', 'M'], '--model needs --videos or --maps'),
+        (['--judge', 'J'], 'has a rule of its own'),
+        (['--export', 'E.tsv'], '--export needs'),
+        (['--predictions', 'P', '--export', 'E.xlsx'], 'exported to a file .tsv or .jsonl'),
+        (['--predictions', 'missing.jsonl'], 'missing.jsonl cannot be read'),
+    ],
+)
+def test_arguments_that_do_not_fit(
+    tmp_path: Path,
+    rows: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    message: str,
+) -> None:
+    code, report = run(tmp_path, 'vsi-bench', '--rows', rows, *arguments)
+    assert (code, report) == (2, {})
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith('training.benchmark: error: ')
+    assert message in line
+
+
+def test_predictions_of_other_rows_are_named(
+    tmp_path: Path, rows: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = predictions(tmp_path / 'p.jsonl', {0: 'A', 77: 'B'})
+    assert run(tmp_path, 'vsi-bench', '--rows', rows, '--predictions', given)[0] == 2
+    assert "no row has the id '77'" in capsys.readouterr().err
+
+
+def asked_of(server: ChatServer) -> list[str]:
+    return [request.text for request in server.requests if 'Question: ' in request.text]
+
+
+def clerk(request: RecordedRequest) -> Script:
+    """Counts four where it sees something red, names no letter, and knows nothing blindly."""
+    if '(nothing)' in request.text:
+        return Script(('<think>Dark.</think><answer>unknown</answer>',))
+    if 'A. lamp' in request.text:
+        return Script(('<think>Hm.</think><answer>B. sofa</answer>',))
+    return Script(('<think>Seen.</think><answer>4 cm</answer>',))
+
+
+def test_model_is_asked_about_videos(
+    tmp_path: Path, rows: Path, videos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export = tmp_path / 'm_VSI-Bench.tsv'
+    asked = ['vsi-bench', '--rows', rows, '--videos', videos, '--export', export]
+    with ChatServer(clerk, [{'id': 'm'}], 'm') as server:
+        code, report = run(tmp_path, *asked, '--model', server.url)
+        texts = asked_of(server)
+        server.requests.clear()
+        # What was perceived and said is kept.
+        monkeypatch.setattr(asking, 'see', lambda *_: pytest.fail('perceived once more'))
+        assert run(tmp_path, *asked, '--model', server.url) == (code, report)
+        assert asked_of(server) == []
+    # Of scene2 there is no video: its two questions fail, and the others do not.
+    assert code == 1
+    assert [error['id'] for error in report['errors']] == ['2', '5']
+    assert 'scene2.mp4' in report['errors'][0]['error']
+    assert report['by_type'] == pytest.approx(
+        {'object_rel_distance': 2 / 3, 'object_counting': 2 / 3}
+    )
+    assert report['missing'] == 2
+    assert report['baselines']['question_only']['overall'] == 0
+    assert report['outcomes'][0]['prediction'] == 'B. sofa'
+    (seen,) = [text for text in texts if 'Question 0?' in text and '(nothing)' not in text]
+    assert 'These are frames of a video. Question 0?' in seen
+    assert 'A. lamp\nB. sofa' in seen
+    assert 'red' in seen
+    assert '"0"\t"object_rel_distance"' in export.read_text()
+
+
+def test_interrupted_run_goes_on_where_it_stopped(
+    tmp_path: Path, rows: Path, videos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(request: RecordedRequest) -> Script:
+        return Script(status=500) if 'Question 1?' in request.text else clerk(request)
+
+    asked = ['vsi-bench', '--rows', rows, '--videos', videos]
+    with ChatServer(fails, [{'id': 'm'}], 'm') as server:
+        code, report = run(tmp_path, *asked, '--model', server.url)
+        # One question that the model cannot take is its own failure, with and without the scene.
+        assert code == 1
+        assert [error['id'] for error in report['errors']] == ['1', '2', '5']
+        assert report['outcomes'][0]['score'] == 1
+        server.default = clerk
+        server.requests.clear()
+        report = run(tmp_path, *asked, '--model', server.url)[1]
+        assert {'Question 1?' in text for text in asked_of(server)} == {True}
+        assert [error['id'] for error in report['errors']] == ['2', '5']
+    assert 'questions that failed: 2; the first, 2: ' in capsys.readouterr().err
+
+
+def test_server_that_is_dead_ends_the_run(
+    tmp_path: Path, rows: Path, videos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with ChatServer(Script(status=500), [{'id': 'm'}], 'm') as server:
+        arguments = ['vsi-bench', '--rows', rows, '--videos', videos, '--model', server.url]
+        assert run(tmp_path, *arguments) == (1, {})
+    assert capsys.readouterr().err.splitlines()[-1].startswith('training.benchmark: error: ')
+
+
+def test_folder_with_weights_is_asked(tmp_path: Path, rows: Path, videos: Path) -> None:
+    save_language_model(tmp_path / 'weights')
+    arguments = ['--videos', videos, '--model', tmp_path / 'weights', '--max-tokens', 4]
+    code, report = run(tmp_path, 'vsi-bench', '--rows', rows, *arguments, '--limit', 3)
+    assert (report['rows'], report['sampling']['max_tokens']) == (3, 4)
+    assert len(report['outcomes']) == 3
+    assert code == int(bool(report['errors']))
+
+
+def test_maps_cannot_be_asked_about_yet(
+    tmp_path: Path, rows: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for scene in range(3):
+        (tmp_path / f'scene{scene}.json').write_text('{"landmarks": []}')
+    with ChatServer(clerk, [{'id': 'm'}], 'm') as server:
+        arguments = ['--maps', tmp_path, '--model', server.url]
+        assert run(tmp_path, 'vsi-bench', '--rows', rows, *arguments)[0] == 2
+    assert 'a scene map cannot be asked yet' in capsys.readouterr().err
+
+
+OPENEQA_ROWS = [
+    {
+        'question': f'Where is thing {number}?',
+        'answer': 'On the wall',
+        'category': 'object localization',
+        'question_id': f'u{number}',
+        'episode_history': f'hm3d-v0/{number}',
+    }
+    for number in range(3)
+]
+
+
+def test_answers_to_openeqa_get_marks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / 'open-eqa-v0.json'
+    path.write_text(json.dumps(OPENEQA_ROWS))
+    given = predictions(tmp_path / 'p.jsonl', {'u0': 'a wall', 'u1': 'here'})
+    scored = ['openeqa', '--rows', path, '--predictions', given]
+    assert run(tmp_path, *scored)[0] == 2
+    assert "'u0' has no mark" in capsys.readouterr().err
+
+    def judge(request: RecordedRequest) -> Script:
+        if 'Response: On the wall' in request.text:
+            return Script(('5',))
+        return Script(('Your mark: 4' if 'Response: a wall' in request.text else 'Hm.',))
+
+    with ChatServer(judge, [{'id': 'j'}], 'j') as server:
+        code, report = run(tmp_path, *scored, '--judge', server.url)
+    # One mark, one reply without, which is left out, and one answer that is missing.
+    assert (code, report['n'], report['left_out'], report['missing']) == (0, 2, 1, 1)
+    assert report['overall'] == pytest.approx(0.75 / 2)
+    assert report['baselines']['most_frequent']['overall'] == 1
+    given = predictions(tmp_path / 'q.jsonl', {f'u{i}': '' for i in range(3)}, mark=2)
+    report = run(tmp_path, 'openeqa', '--rows', path, '--predictions', given)[1]
+    assert (report['overall'], report['baselines']) == (0.25, {})

@@ -1,0 +1,338 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Questions from files in the shapes that the benchmarks publish, and predictions in and out."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import json
+import struct
+from typing import Any, TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip('torch')
+
+from embodied_r_ros.common.errors import InputError
+
+from training.eval.benchmarks.multiple_choice import EGOSCHEMA, ERQA, MVBENCH, URBAN_VIDEO_BENCH
+from training.eval.benchmarks.openeqa import OPENEQA
+from training.eval.benchmarks.predictions import read_predictions, write_export
+from training.eval.benchmarks.records import read_records
+from training.eval.benchmarks.vsi_bench import CHOICE_TYPES, VSI_BENCH
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pd: Any = pytest.importorskip('pandas')
+PNG = b'\x89PNG\r\n\x1a\nrest'
+VSI = [
+    {
+        'id': 7,
+        'dataset': 'scannet',
+        'scene_name': 'scene0011_00',
+        'question_type': 'object_rel_distance',
+        'question': 'Which is nearest?',
+        'ground_truth': 'B',
+        'options': ['A. lamp', 'B. sofa'],
+    },
+    {
+        'id': 8,
+        'dataset': 'scannet',
+        'scene_name': 'scene0011_00',
+        'question_type': 'object_counting',
+        'question': 'How many chairs?',
+        'ground_truth': '4',
+        'options': None,
+    },
+]
+
+
+def written(path: Path, records: list[dict[str, Any]]) -> Path:
+    if path.suffix == '.parquet':
+        pd.DataFrame(records).to_parquet(path)
+    elif path.suffix == '.jsonl':
+        path.write_text('\n'.join(map(json.dumps, records)) + '\n')
+    elif path.suffix == '.json':
+        path.write_text(json.dumps(records))
+    else:
+        with path.open('w', newline='') as file:
+            kind = 'excel' if path.suffix == '.csv' else 'excel-tab'
+            writer = csv.DictWriter(file, list(records[0]), dialect=kind)
+            writer.writeheader()
+            writer.writerows(records)
+    return path
+
+
+def varint(value: int) -> bytes:
+    low, rest = value & 0x7F, value >> 7
+    return bytes([low | 0x80]) + varint(rest) if rest else bytes([low])
+
+
+def field(number: int, data: bytes) -> bytes:
+    return varint(number << 3 | 2) + varint(len(data)) + data
+
+
+def tf_example(features: dict[str, list[bytes] | list[int]]) -> bytes:
+    """A tf.train.Example in the frame of a TFRecord file, with checksums of zero."""
+    entries = b''
+    for name, values in features.items():
+        texts = b''.join(field(1, value) for value in values if isinstance(value, bytes))
+        packed = b''.join(varint(value) for value in values if isinstance(value, int))
+        feature = field(3, field(1, packed)) if packed else field(1, texts)
+        entries += field(1, field(1, name.encode()) + field(2, feature))
+    message = field(1, entries)
+    return struct.pack('<QI', len(message), 0) + message + bytes(4)
+
+
+@pytest.mark.parametrize('suffix', ['.parquet', '.json', '.jsonl'])
+def test_rows_of_vsi_bench(tmp_path: Path, suffix: str) -> None:
+    choice, number = VSI_BENCH.read(written(tmp_path / f'test{suffix}', VSI))
+    assert (choice.id, choice.truth, choice.options) == ('7', 'B', ('lamp', 'sofa'))
+    assert choice.wording == (
+        'These are frames of a video.\nWhich is nearest?\n'
+        "Answer with the option's letter from the given choices directly."
+    )
+    assert number.wording.endswith(
+        '\nHow many chairs?\nPlease answer the question using a single word or phrase.'
+    )
+    assert choice.video is not None
+    assert choice.video.places == ('scannet/scene0011_00.mp4', 'scene0011_00.mp4')
+
+
+@pytest.mark.parametrize(
+    ('change', 'message'),
+    [
+        (
+            {'question_type': 'colour'},
+            "type is 'colour', expected one of object_counting",
+        ),
+        ({'ground_truth': '0'}, "ground_truth is '0', expected a number above 0"),
+        ({'ground_truth': 'two'}, "ground_truth is 'two', expected a number above 0"),
+        ({'question': ''}, "row 1: question is '', expected a text"),
+        ({'id': 7}, "id '7' comes 2 times"),
+        ({'question_type': 'route_planning'}, 'options is None, expected a list of texts'),
+        (
+            {'question_type': 'route_planning', 'options': ['B. left']},
+            "option 'B. left', expected a letter and a text",
+        ),
+    ],
+)
+def test_bad_rows_are_named(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        VSI_BENCH.read(written(tmp_path / 'test.json', [VSI[0], {**VSI[1], **change}]))
+
+
+def test_real_questions_are_read_whole(footage: Path) -> None:
+    path = footage / 'real' / 'vsi_bench' / 'test.parquet'
+    questions = VSI_BENCH.read(path)
+    assert len(questions) == 5130
+    assert len({question.scene for question in questions}) == 288
+    for question, record in zip(questions, read_records(path), strict=True):
+        # Each ground truth gets the whole score by the rule, and each option has its letter.
+        assert VSI_BENCH.score(question, record['ground_truth']) == 1
+        assert bool(question.options) == (record['question_type'] in CHOICE_TYPES)
+        assert not question.options or (
+            [f'{letter}. {text}' for letter, text in zip('ABCD', question.options, strict=False)]
+            == record['options']
+        )
+
+
+def test_rows_of_urban_video_bench(tmp_path: Path) -> None:
+    record = {
+        'Question_id': 3,
+        'video_id': 'AerialVLN_1.mp4',
+        'question_category': 'Proximity',
+        'question': 'Question: Nearer? Choices: A. yes B. no',
+        'answer': 'B',
+    }
+    (question,) = URBAN_VIDEO_BENCH.read(written(tmp_path / 'MCQ.parquet', [record]))
+    assert (question.id, question.question_type, question.truth) == ('3', 'Proximity', 'B')
+    assert question.options == ()
+    assert question.wording.endswith('\nQuestion: Nearer? Choices: A. yes B. no')
+
+
+def test_rows_of_openeqa(tmp_path: Path) -> None:
+    record = {
+        'question': 'Where is the mirror?',
+        'answer': 'Next to the stairs',
+        'category': 'object localization',
+        'question_id': 'u-1',
+        'episode_history': 'hm3d-v0/001-hm3d-TP',
+        'extra_answers': ['by the stairs'],
+    }
+    plain = {name: record[name] for name in record if name != 'extra_answers'}
+    with_extra, without = OPENEQA.read(
+        written(tmp_path / 'open-eqa-v0.json', [record, {**plain, 'question_id': 'u-2'}])
+    )
+    assert with_extra.other_truths == ('by the stairs',)
+    assert without.other_truths is None
+    assert with_extra.video is not None
+    assert with_extra.video.places[0] == 'hm3d-v0/001-hm3d-TP'
+
+
+def test_rows_of_egoschema_find_their_answers(tmp_path: Path) -> None:
+    texts = {f'option {i}': f'C does {i}' for i in range(5)}
+    records = [{'q_uid': name, 'question': 'What is done?', **texts} for name in ('a', 'b')]
+    path = written(tmp_path / 'questions.json', records)
+    (tmp_path / 'subset_answers.json').write_text('{"a": 3}')
+    known, unknown = EGOSCHEMA.read(path)
+    assert (known.truth, unknown.truth) == ('3', None)
+    assert known.options == tuple(texts.values())
+    card = {
+        'question_idx': '0',
+        'question': 'What?',
+        'video_idx': 'v',
+        'option': [f'{letter}. C does' for letter in 'ABCDE'],
+        'answer': '2',
+    }
+    (question,) = EGOSCHEMA.read(written(tmp_path / 'card.parquet', [card]))
+    assert (question.truth, question.options) == ('2', ('C does',) * 5)
+
+
+def test_rows_of_mvbench_are_a_file_for_each_task(tmp_path: Path) -> None:
+    record = {'video': 'v.mp4', 'question': 'What?', 'candidates': ['run', 'sit'], 'answer': 'sit'}
+    written(tmp_path / 'fine_grained_action.json', [record])
+    written(tmp_path / 'action_sequence.json', [{**record, 'start': 1.5, 'end': 4}])
+    sequence, fine = MVBENCH.read(tmp_path)
+    assert [q.id for q in (sequence, fine)] == ['action_sequence/0', 'fine_grained_action/0']
+    assert [q.question_type for q in (sequence, fine)] == [
+        'Action Sequence',
+        'Fine-grained Action',
+    ]
+    assert (fine.truth, fine.options) == ('B', ('run', 'sit'))
+    assert sequence.video is not None
+    assert sequence.video.span_s == (1.5, 4.0)
+    assert sequence.video.places == ('star/Charades_v1_480/v.mp4', 'v.mp4')
+    table = {**record, 'index': 5, 'task_type': 'Action Count', 'candidates': "['run', 'sit']"}
+    (row,) = MVBENCH.read(written(tmp_path / 'MVBench.tsv', [table]))
+    assert (row.id, row.question_type, row.truth) == ('5', 'Action Count', 'B')
+    with pytest.raises(InputError, match=r"answer is 'fly', expected one of \['run', 'sit'\]"):
+        MVBENCH.read(written(tmp_path / 'state_change.json', [{**record, 'answer': 'fly'}]))
+
+
+def test_rows_of_erqa_hold_several_images(tmp_path: Path) -> None:
+    path = tmp_path / 'erqa.tfrecord'
+    features: dict[str, list[bytes] | list[int]] = {
+        'question': [b'Which? Choices: A. one. B. two.'],
+        'image/encoded': [PNG, PNG + b'2'],
+        'answer': [b'B'],
+        'question_type': [b'Pointing'],
+        'visual_indices': [3, 300],
+    }
+    path.write_bytes(tf_example(features) * 2)
+    first, second = ERQA.read(path)
+    assert (first.id, second.id) == ('0', '1')
+    assert (first.truth, first.question_type) == ('B', 'Pointing')
+    assert first.images == (PNG, PNG + b'2')
+    assert first.record['visual_indices'] == [3, 300]
+    cell = json.dumps([base64.b64encode(PNG).decode()] * 2)
+    row = {'index': 4, 'question': 'Which?', 'answer': 'A', 'category': 'Other', 'image': cell}
+    (table,) = ERQA.read(written(tmp_path / 'ERQA.tsv', [row]))
+    assert (table.id, table.question_type, table.images) == ('4', 'Other', (PNG, PNG))
+    path.write_bytes(tf_example(features)[:-9])
+    with pytest.raises(InputError, match=r'erqa\.tfrecord cannot be read as TFRecord: it ends'):
+        ERQA.read(path)
+
+
+@pytest.mark.parametrize(
+    ('name', 'content', 'message'),
+    [
+        ('a.xml', '<a/>', 'expected a file .parquet, .json'),
+        ('a.json', '{"a": 1}', 'expected a list of objects'),
+        ('a.json', '[', 'is not JSON'),
+        ('a.json', '[]', 'has no questions'),
+        ('a.jsonl', '[1]', 'is no JSON object'),
+        ('a.parquet', 'none', 'cannot be read'),
+    ],
+)
+def test_files_that_are_none(tmp_path: Path, name: str, content: str, message: str) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(InputError, match=message):
+        VSI_BENCH.read(tmp_path / name)
+    with pytest.raises(InputError, match='is no file'):
+        VSI_BENCH.read(tmp_path / 'missing.json')
+
+
+def test_predictions_are_read_by_their_ids(tmp_path: Path) -> None:
+    path = tmp_path / 'p.jsonl'
+    path.write_text('{"id": 7, "prediction": "B."}\n\n{"id": "8", "prediction": "", "mark": 3}\n')
+    predictions = read_predictions(path, {'7', '8'})
+    assert [(name, p.text, p.mark) for name, p in predictions.items()] == [
+        ('7', 'B.', None),
+        ('8', '', 3.0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ('lines', 'message'),
+    [
+        (['{"id": 7, "prediction": 3}'], r'p.jsonl:1: prediction is 3, expected a str'),
+        (['{"prediction": "A"}'], r'p.jsonl:1: id is None, expected a str or int'),
+        (['{"id": 7, "prediction": "A"}'] * 2, r"p.jsonl:2: id '7' comes twice"),
+        (['{"id": "7 ", "prediction": "A"}'], "no row has the id '7 '"),
+        ([f'{{"id": {i}, "prediction": ""}}' for i in range(20, 28)], "'24' and 3 more"),
+        (['{"id": 7, "prediction": "A", "mark": "5"}'], "mark is '5', expected a number"),
+        ([], 'has no predictions'),
+    ],
+)
+def test_bad_predictions_are_named(tmp_path: Path, lines: list[str], message: str) -> None:
+    path = tmp_path / 'p.jsonl'
+    path.write_text('\n'.join(lines))
+    with pytest.raises(InputError, match=message):
+        read_predictions(path, {'7', '8'})
+
+
+def test_export_of_vsi_bench_is_a_table_for_vlmevalkit(tmp_path: Path) -> None:
+    questions = VSI_BENCH.read(written(tmp_path / 'test.json', VSI))
+    text = 'B.\tor\n"A"'
+    write_export('vsi-bench', tmp_path / 'm_VSI-Bench.tsv', questions, {'7': text})
+    # As its `load` and `evaluate` read it.
+    table = pd.read_csv(tmp_path / 'm_VSI-Bench.tsv', sep='\t')
+    assert list(table['index']) == [7, 8]
+    assert list(table['question_type']) == [row['question_type'] for row in VSI]
+    assert list(table['answer']) == ['B', '4']
+    assert table['prediction'][0] == text
+    assert pd.isna(table['prediction'][1])
+    assert table['candidates'][0] == "['A. lamp', 'B. sofa']"
+    with pytest.raises(InputError, match=r'exported to a file \.tsv'):
+        write_export('vsi-bench', tmp_path / 'm.json', questions, {})
+
+
+def test_lines_are_written_as_they_are_read(tmp_path: Path) -> None:
+    questions = VSI_BENCH.read(written(tmp_path / 'test.json', VSI))
+    write_export('vsi-bench', tmp_path / 'p.jsonl', questions, {'8': '3\n\u2028'})
+    (name, prediction), *others = read_predictions(tmp_path / 'p.jsonl', {'7', '8'}).items()
+    assert (name, prediction.text, others) == ('8', '3\n\u2028', [])
+
+
+def test_exports_of_suites_of_their_own(tmp_path: Path) -> None:
+    texts = {f'option {i}': f'C does {i}' for i in range(5)}
+    records = [{'q_uid': name, 'question': 'What?', **texts} for name in ('a', 'b')]
+    ego = EGOSCHEMA.read(written(tmp_path / 'questions.json', records))
+    write_export('egoschema', tmp_path / 'e.json', ego, {'a': 'C'})
+    assert json.loads((tmp_path / 'e.json').read_text()) == {'a': 2, 'b': 0}
+    record = {
+        'Question_id': 3,
+        'video_id': 'v.mp4',
+        'question_category': 'Proximity',
+        'question': 'A or B?',
+        'answer': 'B',
+    }
+    urban = URBAN_VIDEO_BENCH.read(written(tmp_path / 'MCQ.json', [record]))
+    write_export('urbanvideo-bench', tmp_path / 'm_output.csv', urban, {'3': 'Option: [B]'})
+    table = pd.read_csv(tmp_path / 'm_output.csv')
+    assert table['Output'][0] == 'Option: [B]'
+    assert (table['question_category'][0], table['answer'][0]) == ('Proximity', 'B')
+    record = {
+        'question': 'Where?',
+        'answer': 'There',
+        'category': 'object localization',
+        'question_id': 'u-1',
+        'episode_history': 'e',
+    }
+    eqa = OPENEQA.read(written(tmp_path / 'open-eqa-v0.json', [record]))
+    write_export('openeqa', tmp_path / 'o.json', eqa, {})
+    assert json.loads((tmp_path / 'o.json').read_text()) == [
+        {'question_id': 'u-1', 'answer': None}
+    ]
