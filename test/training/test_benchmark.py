@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import base64
 import json
 from typing import Any, TYPE_CHECKING
 
@@ -9,12 +10,14 @@ import pytest
 pytest.importorskip('torch')
 
 import cv2
+from embodied_r_ros.chat.cache import ReplyCache
 import numpy as np
 
 from test.chat_server import ChatServer, RecordedRequest, Script
 from test.tiny_models import save_language_model
 from training import benchmark
 from training.eval.benchmarks import asking
+from training.eval.benchmarks.questions import BenchmarkQuestion, VideoPart
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -243,6 +246,53 @@ def test_maps_cannot_be_asked_about_yet(
         arguments = ['--maps', tmp_path, '--model', server.url]
         assert run(tmp_path, 'vsi-bench', '--rows', rows, *arguments)[0] == 2
     assert 'a scene map cannot be asked yet' in capsys.readouterr().err
+
+
+def test_images_of_erqa_are_shown(tmp_path: Path) -> None:
+    pictures = [cv2.imencode('.png', np.full((8, 8, 3), grey, np.uint8))[1] for grey in (9, 99)]
+    row = {
+        'index': 0,
+        'question': 'Which is darker? A. one. B. two.',
+        'answer': 'A',
+        'category': 'Other',
+        'image': [base64.b64encode(picture.tobytes()).decode() for picture in pictures],
+    }
+    path = tmp_path / 'erqa.json'
+    path.write_text(json.dumps([row]))
+
+    def sees(request: RecordedRequest) -> Script:
+        return Script(('A.' if request.images else 'B',))
+
+    with ChatServer(sees, [{'id': 'm'}], 'm') as server:
+        code, report = run(tmp_path, 'erqa', '--rows', path, '--model', server.url)
+        (shown,) = [r for r in server.requests if len(r.images) == 2]
+    assert shown.images == [picture.tobytes() for picture in pictures]
+    assert shown.text == row['question']
+    assert (code, report['overall']) == (0, 1)
+    assert report['baselines']['question_only']['overall'] == 0
+
+
+def test_only_the_part_of_a_video_that_is_asked_about_is_perceived(
+    tmp_path: Path, videos: Path
+) -> None:
+    asked = [
+        BenchmarkQuestion(
+            str(i),
+            'Action Sequence',
+            'v',
+            'What?',
+            'A',
+            video=VideoPart(('scannet/scene0.mp4',), s),
+        )
+        for i, s in enumerate([None, (0.3, 0.5), (9.0, 10.0)])
+    ]
+    scenes, errors = asking.perceive_videos(asked, videos, ReplyCache(0))
+    stamps = {name: [d.stamp_ns for d in scene.deltas] for name, scene in scenes.items()}
+    assert stamps['0'][0] == 0
+    assert stamps['1'][0] == 300_000_000
+    assert max(stamps['1']) <= 500_000_000
+    assert list(errors) == ['2']
+    assert 'nothing can be seen' in errors['2']
 
 
 OPENEQA_ROWS = [

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from embodied_r_ros.common.untrusted import as_data
 from embodied_r_ros.reasoning.prompts import Prompt
 from embodied_r_ros.scene.memory import SceneText
 from embodied_r_ros.types.answers import Sampling
@@ -49,14 +50,18 @@ _AFTER = 'Answer in a few words. If what was seen does not tell, guess.'
 
 
 def judge_prompt(question: BenchmarkQuestion, prediction: str) -> Prompt:
-    """What a judge reads of a prediction."""
+    """What a judge reads of a prediction, which is one line, so that it cannot pass for a mark."""
     with_extra = question.other_truths is not None
     cases = [
         _case(text, answer, extra if with_extra else None, response, str(mark))
         for text, answer, extra, response, mark in _EXAMPLES
     ]
     own = _case(
-        question.plain_question(), question.truth or '', question.other_truths, prediction, ''
+        question.plain_question(),
+        question.truth or '',
+        question.other_truths,
+        as_data(prediction),
+        '',
     )
     text = '\n\n'.join([*cases, own])
     return Prompt(_JUDGE.format(extra=_EXTRA if with_extra else ''), text, SceneText(''))

@@ -73,7 +73,7 @@ def text_field(record: Record, name: str, row: int) -> str:
         InputError: It is missing or another value.
     """
     value = record.get(name)
-    if isinstance(value, int) and not isinstance(value, bool):
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
         return str(value)
     if not isinstance(value, str) or not value.strip():
         fields = ', '.join(record) or 'none'
