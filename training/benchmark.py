@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A published benchmark by its own rows and scoring: `python -m training.benchmark NAME`.
 
-With `--model` a model is asked about videos (or images that come with the rows); with
-`--predictions` what any program said is scored; with neither, only the blind baselines are.
+With `--model` a model is asked about videos, or images that come with the rows; with
+`--predictions` what any program said is scored. Without videos and predictions only the blind
+baselines are.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from embodied_r_ros.types.answers import Sampling
 
 from training.eval.benchmarks.asking import (
     ask,
+    AskedQuestions,
     NOTHING_KNOWN,
     perceive_videos,
     read_maps,
-    without_scenes,
+    without_images,
 )
 from training.eval.benchmarks.multiple_choice import EGOSCHEMA, ERQA, MVBENCH, URBAN_VIDEO_BENCH
 from training.eval.benchmarks.openeqa import OPENEQA
@@ -62,7 +64,7 @@ def table(report: dict[str, Any]) -> str:
     names = [name.replace('_', ' ') for name in columns]
     kinds = list(dict.fromkeys(kind for values in columns.values() for kind in values['by_type']))
     lines = [f'{report["benchmark"]:<28}' + ''.join(f'{name:>15}' for name in names)]
-    rows = {'overall': [values['overall'] for values in columns.values()]}
+    rows = {'overall': [values['overall'] for values in columns.values()]} if columns else {}
     rows |= {
         f'  {kind}': [values['by_type'].get(kind) for values in columns.values()] for kind in kinds
     }
@@ -120,11 +122,10 @@ def _check(args: argparse.Namespace) -> None:
         and args.model,
         f'{args.name} brings its images with it: leave {source} out': has_images and source,
         f'{source} needs --model': source and not args.model,
-        '--model needs --videos or --maps': args.model and not source and not has_images,
         f'{args.name} has a rule of its own: leave --judge out': args.judge and not is_judged,
         f'answers to {args.name} need --judge': args.model and is_judged and not args.judge,
-        '--export needs --model or --predictions': args.export
-        and not (args.model or args.predictions),
+        '--export needs predictions: give --predictions, or --model and --videos': args.export
+        and not (args.predictions or source or (args.model and has_images)),
     }
     for problem, is_there in problems.items():
         if is_there:
@@ -137,10 +138,10 @@ def _check(args: argparse.Namespace) -> None:
 class Replies:
     """What was said to the questions, by their ids."""
 
-    texts: dict[str, str]
+    texts: dict[str, str] | None = None  # None: nobody was asked about scenes
     errors: dict[str, str] = field(default_factory=dict)  # why there is no text
     marks: dict[str, float] = field(default_factory=dict)  # that a judge gave before
-    blind_texts: dict[str, str] | None = None  # without the scenes; None: not asked
+    blind: AskedQuestions | None = None  # without the scenes; None: not asked
     about: dict[str, Any] = field(default_factory=dict)  # who said it
 
 
@@ -167,14 +168,18 @@ def _asked_replies(
         'sampling': asdict(sampling),
     }
     nothing = dict.fromkeys((question.id for question in questions), NOTHING_KNOWN)
-    scenes, errors = nothing, dict[str, str]()
+    known = [question for question in questions if question.truth is not None]
+    blind = ask(args.model, without_images(known), nothing, memory, sampling, cache)
     if args.videos:
         scenes, errors = perceive_videos(questions, args.videos, cache)
     elif args.maps:
         scenes, errors = read_maps(questions, args.maps)
+    elif args.name == ERQA.name:
+        scenes, errors = nothing, {}
+    else:
+        return Replies(blind=blind, about=about)
     asked = ask(args.model, questions, scenes, memory, sampling, cache)
-    blind = ask(args.model, without_scenes(questions), nothing, memory, sampling, cache)
-    return Replies(asked.texts, errors | asked.errors, {}, blind.texts, about)
+    return Replies(asked.texts, errors | asked.errors, blind=blind, about=about)
 
 
 def _report(args: argparse.Namespace) -> dict[str, Any]:
@@ -183,23 +188,26 @@ def _report(args: argparse.Namespace) -> dict[str, Any]:
     published = benchmark.read(args.rows)
     questions = drawn(published, args.limit, args.seed)
     known = [question for question in questions if question.truth is not None]
-    replies = None
+    replies = Replies()
     if args.predictions:
         replies = _given_replies(args, {question.id for question in published})
     elif args.model:
         replies = _asked_replies(args, questions, cache)
     scorer = Scorer(benchmark, args.judge, cache)
-    report: dict[str, Any] = {'benchmark': benchmark.name, 'rows': len(questions)}
     blind = baselines(scorer, known)
-    if replies is None:
-        return report | {'n': len(known), **NO_SCORES, 'baselines': blind}
-    if args.export:
-        write_export(benchmark.name, args.export, questions, replies.texts)
-    if replies.blind_texts is not None:
-        scores = scorer.score_predictions(known, replies.blind_texts, {})
-        blind['question_only'] = summary(benchmark, scored_questions(known, scores))
-    scored = scored_report(scorer, known, replies.texts, replies.errors, replies.marks)
-    return report | replies.about | scored | {'baselines': blind}
+    if replies.blind:
+        scores = scorer.score_predictions(known, replies.blind.texts, {})
+        blind['question_only'] = {
+            **summary(benchmark, scored_questions(known, scores)),
+            'missing': len(replies.blind.errors),
+        }
+    scored = {**NO_SCORES, 'n': len(known)}
+    if replies.texts is not None:
+        scored = scored_report(scorer, known, replies.texts, replies.errors, replies.marks)
+        if args.export:
+            write_export(benchmark.name, args.export, questions, replies.texts)
+    head = {'benchmark': benchmark.name, 'rows': len(questions), **replies.about}
+    return {**head, **scored, 'baselines': blind}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

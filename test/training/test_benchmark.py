@@ -121,12 +121,22 @@ def test_baselines_alone_need_no_predictions(tmp_path: Path, rows: Path) -> None
     }
 
 
+def test_model_without_videos_is_a_blind_baseline(tmp_path: Path, rows: Path) -> None:
+    with ChatServer(Script(('B. 4',)), [{'id': 'm'}], 'm') as server:
+        code, report = run(tmp_path, 'vsi-bench', '--rows', rows, '--model', server.url)
+    assert (code, report['overall'], report['missing']) == (0, None, 0)
+    alone = report['baselines']['question_only']
+    assert alone['by_type'] == {'object_rel_distance': 1.0, 'object_counting': 0.0}
+    assert alone['overall'] == 0.5
+
+
 @pytest.mark.parametrize(
     ('arguments', 'message'),
     [
         (['--predictions', 'P', '--model', 'M'], 'leave --model out'),
         (['--videos', 'V'], '--videos needs --model'),
-        (['--model', 'M'], '--model needs --videos or --maps'),
+        (['--model', 'M', '--export', 'E.tsv'], '--export needs'),
+        (['--model', 'M'], 'M is neither a URL nor a folder with a model'),
         (['--judge', 'J'], 'has a rule of its own'),
         (['--export', 'E.tsv'], '--export needs'),
         (['--predictions', 'P', '--export', 'E.xlsx'], 'exported to a file .tsv or .jsonl'),

@@ -149,8 +149,8 @@ def _ask_singly(
             failures = 0
 
 
-def without_scenes(questions: Sequence[BenchmarkQuestion]) -> list[BenchmarkQuestion]:
-    """The questions without what they are about: the blind baseline."""
+def without_images(questions: Sequence[BenchmarkQuestion]) -> list[BenchmarkQuestion]:
+    """The questions without the images that come with them."""
     return [replace(question, images=()) for question in questions]
 
 
