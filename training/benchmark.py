@@ -9,7 +9,7 @@ baselines are.
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 import json
 from pathlib import Path
 import sys
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.chat.cache import ReplyCache
 
+    from training.eval.benchmarks.asking import KnownScene
     from training.eval.benchmarks.questions import BenchmarkQuestion
 
 BENCHMARKS = {
@@ -169,17 +170,27 @@ def _asked_replies(
     }
     nothing = dict.fromkeys((question.id for question in questions), NOTHING_KNOWN)
     known = [question for question in questions if question.truth is not None]
+    replies = Replies(about=about)
+    found = _scenes(args, questions, cache)
+    if found is not None:
+        scenes, errors = found
+        asked = ask(args.model, questions, scenes, memory, sampling, cache)
+        replies = Replies(asked.texts, errors | asked.errors, about=about)
     blind = ask(args.model, without_images(known), nothing, memory, sampling, cache)
+    return replace(replies, blind=blind)
+
+
+def _scenes(
+    args: argparse.Namespace, questions: Sequence[BenchmarkQuestion], cache: ReplyCache
+) -> tuple[dict[str, KnownScene], dict[str, str]] | None:
+    """What is known of the scenes, and why nothing is, by question; None: nobody looks at them."""
     if args.videos:
-        scenes, errors = perceive_videos(questions, args.videos, cache)
-    elif args.maps:
-        scenes, errors = read_maps(questions, args.maps)
-    elif args.name == ERQA.name:
-        scenes, errors = nothing, {}
-    else:
-        return Replies(blind=blind, about=about)
-    asked = ask(args.model, questions, scenes, memory, sampling, cache)
-    return Replies(asked.texts, errors | asked.errors, blind=blind, about=about)
+        return perceive_videos(questions, args.videos, cache)
+    if args.maps:
+        return read_maps(questions, args.maps)
+    if args.name == ERQA.name:
+        return dict.fromkeys((question.id for question in questions), NOTHING_KNOWN), {}
+    return None
 
 
 def _report(args: argparse.Namespace) -> dict[str, Any]:
