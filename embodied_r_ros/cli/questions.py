@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`embodied-r questions`: rows with solutions, from what each bag proves."""
+"""`embodied-r questions`: rows with solutions, from what each bag or scene map proves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from embodied_r_ros.episodes.arm import keyframes_of_arm
 from embodied_r_ros.episodes.episode import DELTA_SOURCES
 from embodied_r_ros.perception.classical import ClassicalConfig
 from embodied_r_ros.perception.pipeline import classical_perceiver, perceive_path, vlm_perceiver
-from embodied_r_ros.questions.collect import rows_of_bags
+from embodied_r_ros.questions.collect import MAP_SUFFIX, rows_of_bags
 from embodied_r_ros.questions.coverage import Coverage, manifest_path, write_manifest
 from embodied_r_ros.questions.derive import QuestionsConfig
 from embodied_r_ros.questions.row import write_rows
@@ -33,7 +33,11 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb."""
     parser.add_argument(
-        'bags', nargs='+', type=some_path, metavar='BAG', help='bags, or folders of bags'
+        'bags',
+        nargs='+',
+        type=some_path,
+        metavar='BAG',
+        help='bags, folders of bags, or scene maps (MAP.json)',
     )
     parser.add_argument(
         '--out', type=some_path, required=True, metavar='ROWS.jsonl', help='rows file'
@@ -63,6 +67,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         'questions alone tell less',
     )
     parser.add_argument(
+        '--maps',
+        action='store_true',
+        help='ask also what a scene map answers: counts, distances, directions, sizes, order, '
+        'ways; of simulated bags, from their true layout. MAP.json files are asked that always',
+    )
+    parser.add_argument(
+        '--map-slack',
+        type=float,
+        default=QuestionsConfig.map_slack_m,
+        metavar='M',
+        help='how far places of a MAP.json may be off, in metres (%(default)s): nothing is asked '
+        'whose solution that could change',
+    )
+    parser.add_argument(
         '--apart-from',
         action='append',
         default=[],
@@ -88,15 +106,19 @@ def main(args: argparse.Namespace) -> int:
         seed=args.seed,
         test_share=args.test_share,
         even_answers=args.even_answers,
+        maps=args.maps,
+        map_slack_m=args.map_slack,
         apart_from=tuple(map(str, args.apart_from)),
         robot=load_robot(args.robot) if args.robot else None,
     )
     manifest_path(args.out)  # refused before the work, not after it
     coverage = Coverage()
-    bags = tqdm(find_bags(args.bags), unit=' bags', disable=None)
+    maps = [path for path in args.bags if path.suffix == MAP_SUFFIX]
+    bags = find_bags([path for path in args.bags if path not in maps])
+    sources = tqdm([*bags, *maps], unit=' bags', disable=None)
     perceive = _perceiving(args, config.robot)
     seen_by = 'classical, without odometry' if args.no_odometry else args.deltas
-    rows = rows_of_bags(bags, args.deltas, config, coverage, perceive, is_forced=args.force)
+    rows = rows_of_bags(sources, args.deltas, config, coverage, perceive, is_forced=args.force)
     count = write_rows(args.out, rows)
     write_manifest(args.out, config, seen_by, coverage)
     for bag in coverage.bags:

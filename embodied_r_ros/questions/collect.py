@@ -15,9 +15,12 @@ from embodied_r_ros.questions.coverage import BagNote
 from embodied_r_ros.questions.derive import rows_of_arm, rows_of_episode
 from embodied_r_ros.questions.indoor import KINDS
 from embodied_r_ros.questions.logged import rows_of_answers
+from embodied_r_ros.questions.map_rows import rows_of_map
+from embodied_r_ros.questions.map_unknown import MAP_KINDS
 from embodied_r_ros.questions.row import read_rows
 from embodied_r_ros.questions.splits import split_of, SplitGuard
 from embodied_r_ros.reasoning.completions import UNKNOWN
+from embodied_r_ros.types.landmarks import read_scene_map
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.questions.row import Row
     from embodied_r_ros.types.deltas import SemanticDelta
 
+_EVEN_KINDS = {*KINDS, *MAP_KINDS}
 _AHEAD = 2  # an answer may have come so many times more often than any other of its options
 
 
@@ -43,7 +47,7 @@ class BalancedAnswers:
 
     def admits(self, row: Row) -> bool:
         """Count a row, unless its answer has come much more often than its other options."""
-        if row.question_type not in KINDS or not row.options or row.solution == UNKNOWN:
+        if row.question_type not in _EVEN_KINDS or not row.options or row.solution == UNKNOWN:
             return True
         counts, answer = self._counts[row.split, row.question_type], row.solution_text()
         if counts[answer] > _AHEAD + max(counts[o] for o in row.options if o != answer):
@@ -52,6 +56,7 @@ class BalancedAnswers:
         return True
 
 
+MAP_SUFFIX = '.json'  # of scene maps among bags
 _MAX_LISTED = 3  # bags, of those of which none can be used
 _COMMON = 'its answer has come more often than its other options'
 
@@ -72,7 +77,7 @@ def rows_of_bags(
     others.
 
     Args:
-        bags: Bags, as `find_bags` lists them.
+        bags: Bags, as `find_bags` lists them, and files of scene maps.
         delta_source: One of DELTA_SOURCES; None: recorded where the bag has deltas.
         config: How many questions are derived.
         coverage: Counts what was derived and what had no solution.
@@ -92,10 +97,13 @@ def rows_of_bags(
         rows: list[Row] = []
         try:
             note = _note_of(bag)
-            note = _fitness(bag, note, guard, is_forced=is_forced)
-            if not note.left_out:
-                episode = read_episode(bag, delta_source, perceive, config.robot)
-                note, rows = _derive(episode, note, config, guard, coverage)
+            if bag.suffix == MAP_SUFFIX:
+                note, rows = _derive_from_map(bag, note, config, guard, coverage)
+            else:
+                note = _fitness(bag, note, guard, is_forced=is_forced)
+                if not note.left_out:
+                    episode = read_episode(bag, delta_source, perceive, config.robot)
+                    note, rows = _derive(episode, note, config, guard, coverage)
         except (InputError, ImageError) as error:  # hours of work on the others would be lost
             note = replace(note, left_out=str(error))
             is_any_damaged = True
@@ -163,6 +171,22 @@ def _derive(
         why = f'has the layout of scene {twin!r} of another split'
         return replace(note, left_out=why), []
     return note, list(_rows_of(episode, config, coverage))
+
+
+def _derive_from_map(
+    path: Path, note: BagNote, config: QuestionsConfig, guard: SplitGuard, coverage: Coverage
+) -> tuple[BagNote, list[Row]]:
+    """The note on a scene map, and its rows, where it is not left out.
+
+    Raises:
+        InputError: It is not readable as a scene map.
+    """
+    if before := guard.copy_of(note.sha256, note.name):
+        return replace(note, left_out=f'a copy of map {before}'), []
+    name = f'{path.resolve().parent.name}/{path.stem}'
+    split = split_of(name, config)
+    note = replace(note, episode_id=name, scene_id=name, split=split)
+    return note, list(rows_of_map(read_scene_map(path), name, config, coverage))
 
 
 def _why_none(bags: Sequence[BagNote]) -> str:

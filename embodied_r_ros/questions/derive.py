@@ -15,6 +15,7 @@ from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.settings import check_settings, setting
 from embodied_r_ros.questions.arm import arm_kinds, ArmMoment, has_state
 from embodied_r_ros.questions.indoor import Draft, KINDS, Moment, settled, Unsolved
+from embodied_r_ros.questions.map_rows import EVERY_MAP_KIND, layout_map, map_drafts, with_map
 from embodied_r_ros.questions.row import Row
 from embodied_r_ros.questions.splits import split_of
 from embodied_r_ros.types.deltas import row_deltas
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from embodied_r_ros.arm.demonstration import ArmEpisode
     from embodied_r_ros.episodes.episode import Episode
     from embodied_r_ros.questions.coverage import Coverage
+    from embodied_r_ros.questions.map_kinds import MapMoment
+    from embodied_r_ros.questions.map_rows import MapSource
     from embodied_r_ros.types.geometry import Pose
 
 _MIN_DELTAS = 3  # with fewer, there is nothing to add up
@@ -49,6 +52,10 @@ class QuestionsConfig:
     even_answers: bool = setting(
         False, 'leave out rows whose answer has come more often than their other options'
     )
+    maps: bool = setting(False, 'ask also what a scene map answers, of what was seen so far')
+    map_slack_m: float = setting(
+        0.3, 'how far places of a map that no truth proves may be off [m]', between=(0, 10)
+    )
     robot: Robot | None = None  # whose demonstrations the questions are about; None: as recorded
     apart_from: tuple[str, ...] = ()  # files of rows that nothing is shared with
 
@@ -57,9 +64,19 @@ class QuestionsConfig:
 
 
 def rows_of_episode(
-    episode: Episode, config: QuestionsConfig, coverage: Coverage
+    episode: Episode,
+    config: QuestionsConfig,
+    coverage: Coverage,
+    map_at: MapSource = layout_map,
 ) -> Iterator[Row]:
-    """Derive an episode's rows; what has no solution is counted in `coverage`."""
+    """Derive an episode's rows; what has no solution is counted in `coverage`.
+
+    Args:
+        episode: The episode.
+        config: How many, and whether of its scene map too.
+        coverage: Counts what had no solution.
+        map_at: The scene map at a moment.
+    """
     rng = Random(f'{config.seed}:{episode.id}')
     split = split_of(episode.scene_id, config)
     moments = _moments(episode, rng)
@@ -82,6 +99,28 @@ def rows_of_episode(
             if key not in keys:
                 keys.add(key)
                 yield row
+        if config.maps:
+            yield from _map_rows(episode, moment, map_at(moment), split, config, coverage)
+
+
+def _map_rows(
+    episode: Episode,
+    moment: Moment,
+    known: MapMoment | Unsolved,
+    split: str,
+    config: QuestionsConfig,
+    coverage: Coverage,
+) -> Iterator[Row]:
+    """Rows about the scene map of a moment."""
+    if isinstance(known, Unsolved):
+        coverage.unsolved[EVERY_MAP_KIND, known.reason] += 1
+        return
+    # Of its own, so that the other rows are the same with and without these.
+    rng = Random(f'{config.seed}:{episode.id}:map:{len(moment.deltas)}')
+    for kind, draft, held_out in map_drafts(known, split, rng, coverage):
+        row = with_map(_row(episode, moment, kind, draft, split, rng), known.scene)
+        row.meta['held_out_wording'] = held_out
+        yield row
 
 
 def _moments(episode: Episode, rng: Random) -> list[Moment]:

@@ -2,8 +2,9 @@
 """Rows: questions with their solutions, one JSON line each, for training and evaluation.
 
 A row keeps of each delta `stamp_ns`, `action`, `change` and `items`, and, where the deltas are of
-several cameras, the name of its `camera`. Questions about a robot's arm also state where it was
-and where it went next, so that their solutions can be checked.
+several cameras, the name of its `camera`. Questions about a scene map carry what of it was known:
+its landmarks, the pose now, the way there and the floor. Questions about a robot's arm also state
+where it was and where it went next, so that their solutions can be checked.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from embodied_r_ros.reasoning.prompts import build_prompt
 from embodied_r_ros.reasoning.question import question_problem
 from embodied_r_ros.types.answers import FocusText
 from embodied_r_ros.types.deltas import SemanticDelta
+from embodied_r_ros.types.landmarks import SceneMap
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -36,7 +38,8 @@ _TEXTS = (
     'answer_kind', 'solution',
 )  # fmt: skip
 _ROBOT_FIELDS = ('state', 'keypoint', 'frame_id', 'deadband_m')
-_OPTIONAL = {'focus', 'meta', *_ROBOT_FIELDS}
+_MAP_FIELDS = ('landmarks', 'pose', 'path', 'room_area_m2')
+_OPTIONAL = {'focus', 'meta', *_ROBOT_FIELDS, *_MAP_FIELDS}
 _FAR_M = 1e6  # no arm gets there
 _FOCUS_FIELDS = {'keyframe_id': int, 'stamp_ns': int, 'text': str, 'camera': str}
 
@@ -63,6 +66,10 @@ class Row:
     keypoint: tuple[float, ...] = ()  # where it goes next [m]; empty: none
     frame_id: str = ''  # task frame of state and keypoint; empty: none
     deadband_m: float | None = None  # see `Movement.between`; None: no state and keypoint
+    landmarks: tuple[dict[str, Any], ...] = ()  # known at the moment, as `Landmark.to_json` has it
+    pose: dict[str, Any] | None = None  # now, a path point of the map; None: not known
+    path: tuple[dict[str, Any], ...] = ()  # path points of the map up to now; empty: not known
+    room_area_m2: float | None = None  # of the floor; None: not known
     extra: dict[str, Any] = field(default_factory=dict)  # other fields, kept as they came
 
     def to_json(self) -> str:
@@ -71,6 +78,9 @@ class Row:
         extra = value.pop('extra')
         if not self.frame_id:
             for name in _ROBOT_FIELDS:
+                del value[name]
+        if not self.has_map:
+            for name in _MAP_FIELDS:
                 del value[name]
         return json.dumps({**value, **extra}, ensure_ascii=False, separators=(',', ':'))
 
@@ -104,7 +114,7 @@ class Row:
             msg = f'row {value.get("id", "?")!r} lacks {", ".join(missing)}'
             raise InputError(msg)
         own = {name: value[name] for name in names if name in value}
-        for name in ('options', 'deltas', 'focus', 'state', 'keypoint'):
+        for name in ('options', 'deltas', 'focus', 'state', 'keypoint', 'landmarks', 'path'):
             if not isinstance(own.get(name, []), (list, tuple)):
                 msg = f'row {value["id"]!r}: {name} is {own[name]!r}, expected a list'
                 raise InputError(msg)
@@ -118,6 +128,28 @@ class Row:
         """The deltas as core values."""
         return tuple(SemanticDelta.from_row(delta) for delta in self.deltas)
 
+    @property
+    def has_map(self) -> bool:
+        """Whether the row carries something of a scene map."""
+        return any(getattr(self, name) not in ((), None) for name in _MAP_FIELDS)
+
+    def scene_map(self) -> SceneMap:
+        """What is known of the place: an empty map where the row carries none.
+
+        Raises:
+            InputError: A field is not as a MAP.json has it.
+        """
+        path = list(self.path)
+        if self.pose and self.pose not in path[-1:]:
+            path.append(self.pose)
+        return SceneMap.from_json(
+            {
+                'landmarks': list(self.landmarks),
+                'path': path,
+                'room_area_m2': self.room_area_m2,
+            }
+        )
+
     def prompt(self, config: MemoryConfig) -> Prompt:
         """The prompt that the reasoner reads for this row, as it would live.
 
@@ -130,7 +162,9 @@ class Row:
 
     def without_scene(self) -> Row:
         """The same question without observations: a blind baseline."""
-        return replace(self, deltas=(), focus=())
+        return replace(
+            self, deltas=(), focus=(), landmarks=(), pose=None, path=(), room_area_m2=None
+        )
 
     def solution_text(self) -> str:
         """The solution as text: of a choice, the option's own text."""
@@ -179,16 +213,23 @@ def _parts_problem(row: Row) -> str:
     """What is wrong with the parts of a row's lists; empty: nothing."""
     options: tuple[Any, ...] = row.options  # of a file, so of any type
     deltas: tuple[Any, ...] = row.deltas
-    for option in options:
-        if not isinstance(option, str):
-            return f'option {option!r} is no text'
-    for delta in deltas:
-        if not isinstance(delta, dict):
-            return f'delta {delta!r} is no object'
-    for look in row.focus:
-        if problem := focus_problem(look):
-            return problem
-    return '' if isinstance(row.meta, dict) else f'meta is {row.meta!r}, expected an object'
+    meta: Any = row.meta
+    problems = [
+        *(f'option {option!r} is no text' for option in options if not isinstance(option, str)),
+        *(f'delta {delta!r} is no object' for delta in deltas if not isinstance(delta, dict)),
+        *filter(None, map(focus_problem, row.focus)),
+        *([] if isinstance(meta, dict) else [f'meta is {meta!r}, expected an object']),
+    ]
+    return problems[0] if problems else _map_problem(row)
+
+
+def _map_problem(row: Row) -> str:
+    """What is wrong with what a row carries of a map; empty: nothing, or it carries none."""
+    try:
+        row.scene_map()
+    except InputError as error:
+        return str(error)
+    return ''
 
 
 def _robot_problem(row: Row) -> str:

@@ -101,8 +101,9 @@ class SplitGuard:
 
 
 def _question_digest(row: Row) -> bytes:
-    """Digest of a row's question and deltas."""
+    """Digest of a row's question, and of the deltas and landmarks that it is about."""
     words = [_words(delta) for delta in row.deltas]
+    words += [f'{thing["label"]}|{thing["position"]}' for thing in row.landmarks]
     parts = [row.question, *sorted(row.options), *(str(look['text']) for look in row.focus)]
     return _digest([*parts, *words])
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from embodied_r_ros.questions.map_wordings import MAP_WORDINGS
+
 if TYPE_CHECKING:
     from random import Random
 
@@ -112,5 +114,5 @@ FOREIGN: dict[bool, tuple[tuple[str, tuple[str, ...]], ...]] = {
 
 def wording(kind: str, rng: Random, held_out: bool, **words: str) -> str:
     """Word a question of a kind, filling in names such as `item`."""
-    *common, rare = WORDINGS[kind]
+    *common, rare = (WORDINGS if kind in WORDINGS else MAP_WORDINGS)[kind]
     return (rare if held_out else rng.choice(common)).format(**words)

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How landmarks, the path and the pose now relate: the numbers behind questions about a map.
+
+Bearings and turns are level and positive to the left. Boxes are the extents of landmarks along the
+axes of the map; a landmark without a size is its middle alone.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+import math
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.types.geometry import wrapped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from embodied_r_ros.types.geometry import Position
+    from embodied_r_ros.types.landmarks import Landmark, PathPoint
+
+REACH_M = 1.2  # who passed a thing nearer than this has reached it
+BACK_DEG = 135.0  # VSI-Bench: what is turned to by more than this is at the back
+
+
+def has_sizes(landmarks: Iterable[Landmark]) -> bool:
+    """Tell whether all of them have a size: then their closest points are known."""
+    return all(landmark.size for landmark in landmarks)
+
+
+def gap_m(a: Landmark, b: Landmark) -> float:
+    """Distance between the closest points of two boxes; 0 where they touch [m].
+
+    Where either has no size it is the distance of their middles.
+    """
+    if not a.size or not b.size:
+        return math.dist(a.position, b.position)
+    return math.hypot(
+        *(
+            max(0.0, abs(pa - pb) - (sa + sb) / 2)
+            for pa, pb, sa, sb in zip(a.position, b.position, a.size, b.size, strict=True)
+        )
+    )
+
+
+def nearest_gap_m(those: Iterable[Landmark], reference: Landmark) -> float:
+    """Gap between the nearest of several and a reference [m]."""
+    return min(gap_m(each, reference) for each in those)
+
+
+def level_m(a: Position, b: Position) -> float:
+    """Distance of two positions as seen from above [m]."""
+    return math.hypot(b[0] - a[0], b[1] - a[1])
+
+
+def turn_deg(at: Position, facing: Position, to: Position) -> float:
+    """Turn from facing one position to facing another, in (-180, 180] [degrees]."""
+    yaws = [math.atan2(p[1] - at[1], p[0] - at[0]) for p in (facing, to)]
+    return math.degrees(wrapped(yaws[1] - yaws[0]))
+
+
+def bearing_deg(pose: PathPoint, to: Position) -> float:
+    """Direction of a position from a pose, in (-180, 180] [degrees]."""
+    yaw = math.atan2(to[1] - pose.position[1], to[0] - pose.position[0])
+    return math.degrees(wrapped(yaw - pose.yaw_rad))
+
+
+def side_of_turn(degrees: float) -> str:
+    """Left, right or back, as VSI-Bench has it."""
+    if abs(degrees) >= BACK_DEG:
+        return 'back'
+    return 'left' if degrees > 0 else 'right'
+
+
+def quadrant_of_turn(degrees: float) -> str:
+    """The quadrant that a turn points into: 'front-left', …, 'back-right'."""
+    front = 'front' if abs(degrees) < 90 else 'back'
+    return f'{front}-{"left" if degrees > 0 else "right"}'
+
+
+def quarter_of_turn(degrees: float) -> str:
+    """Ahead, left, right or behind, whichever is nearest."""
+    if abs(degrees) <= 45:
+        return 'ahead'
+    if abs(degrees) >= 135:
+        return 'behind'
+    return 'left' if degrees > 0 else 'right'
+
+
+def distance_to_borders(degrees: float, borders: Sequence[float]) -> float:
+    """How far a direction is from the nearest of some others [degrees]."""
+    return min(abs((degrees - border + 180) % 360 - 180) for border in borders)
+
+
+def longest_cm(size: Position) -> float:
+    """Longest of the three extents [cm]."""
+    return 100 * max(size)
+
+
+def route_turns(start: Position, facing: Position, stops: Sequence[Position]) -> tuple[float, ...]:
+    """Turn before each leg of a route, the first one from facing something [degrees]."""
+    turns = [turn_deg(start, facing, stops[0])]
+    for before, at, to in zip((start, *stops), stops, stops[1:], strict=False):
+        ahead = (2 * at[0] - before[0], 2 * at[1] - before[1], at[2])
+        turns.append(turn_deg(at, ahead, to))
+    return tuple(turns)
+
+
+def turn_word(degrees: float) -> str:
+    """What a robot does for a turn: 'Turn Left', 'Turn Right', 'Turn Back' or nothing."""
+    if abs(degrees) <= 30:
+        return ''
+    if abs(degrees) >= BACK_DEG:
+        return 'Turn Back'
+    return 'Turn Left' if degrees > 0 else 'Turn Right'
+
+
+def approaches(path: Sequence[PathPoint], to: Position) -> tuple[float, int]:
+    """Least level distance [m] of a path from a position, and the stamp at which it was [ns]."""
+    best = (level_m(path[0].position, to), path[0].stamp_ns)
+    for a, b in pairwise(path):
+        dx, dy = b.position[0] - a.position[0], b.position[1] - a.position[1]
+        squared = dx * dx + dy * dy
+        along = (to[0] - a.position[0]) * dx + (to[1] - a.position[1]) * dy
+        share = min(1.0, max(0.0, along / squared)) if squared else 0.0
+        off = math.hypot(a.position[0] + share * dx - to[0], a.position[1] + share * dy - to[1])
+        stamp_ns = a.stamp_ns + round(share * (b.stamp_ns - a.stamp_ns))
+        best = min(best, (off, stamp_ns))
+    return best
+
+
+def first_reach_ns(
+    path: Sequence[PathPoint], to: Position, reach_m: float = REACH_M
+) -> int | None:
+    """Stamp of the first point of a path within reach of a position [ns]; None: there is none."""
+    for point in path:
+        if level_m(point.position, to) <= REACH_M:
+            return point.stamp_ns
+    return None
