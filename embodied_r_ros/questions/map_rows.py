@@ -31,7 +31,7 @@ MapSource = Callable[[Moment], 'MapMoment | Unsolved']
 
 EVERY_MAP_KIND = 'every map kind'
 _SAME_PLACE_M = 0.3  # what moved by more since its last sight is not asked about
-_MAX_PATH = 200  # points of a path that a row carries
+_MAX_PATH = 40  # points of a path that a row carries
 _TURNED_BOX_M = 0.05  # by which an upright box that is turned reaches beyond its extents
 
 
@@ -83,7 +83,7 @@ def _landmark(moment: Moment, thing: LayoutObject) -> Landmark:
 
 
 def thinned(path: tuple[PathPoint, ...]) -> tuple[PathPoint, ...]:
-    """A path of at most 200 points, its ends among them, evenly taken."""
+    """A path of at most 40 points, its ends among them, evenly taken."""
     count = min(len(path), _MAX_PATH)
     if count < 2:
         return path

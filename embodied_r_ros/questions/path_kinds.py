@@ -60,12 +60,6 @@ POSITIONS = {
     'right': 'I have the {item} to my right.',
     'behind': 'I have my back to the {item}.',
 }
-SURROUNDINGS = {
-    'ahead': 'The {item} is in front of me.',
-    'left': 'The {item} is to my left.',
-    'right': 'The {item} is to my right.',
-    'behind': 'The {item} is behind me.',
-}
 CHANGES = ('It increases.', 'It decreases.', 'It remains constant.')
 PRESENCE = ('yes', 'not that I have seen')
 START_END = 'Start at the {a} and end at the {b}.'
@@ -166,10 +160,10 @@ def cognitive_map(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Uns
         return Unsolved(_UNCLEAR)
     a, b = rng.sample(sorted(places), 2)
     right = places[a], places[b]
-    other_a = rng.choice([name for name in SURROUNDINGS if name not in right])
-    other_b = rng.choice([name for name in SURROUNDINGS if name not in (*right, other_a)])
+    other_a = rng.choice([name for name in POSITIONS if name not in right])
+    other_b = rng.choice([name for name in POSITIONS if name not in (*right, other_a)])
     options = [
-        f'{SURROUNDINGS[first].format(item=a)} {SURROUNDINGS[second].format(item=b)}'
+        f'{POSITIONS[first].format(item=a)} {POSITIONS[second].format(item=b)}'
         for first, second in product((right[0], other_a), (right[1], other_b))
     ]
     return _choice(moment, wording('cognitive_map', rng, held_out), options, places)
@@ -257,7 +251,7 @@ def start_end_position(moment: MapMoment, rng: Random, held_out: bool) -> Draft 
     if moment.now is None or moment.start is None:
         return Unsolved(_NO_PATH)
     ends = [_thing_at(moment, point) for point in (moment.start, moment.now)]
-    others = [thing.label for thing in moment.singles if thing.label not in ends]
+    others = sorted(label for label in moment.things if label not in ends)
     a, b = ends
     if not a or not b or a == b or len(others) < 2:
         return Unsolved('the way does not start at one thing and end at another')
@@ -270,11 +264,13 @@ def start_end_position(moment: MapMoment, rng: Random, held_out: bool) -> Draft 
 
 def _thing_at(moment: MapMoment, point: PathPoint) -> str:
     """Label of the thing at which a point is; empty: there is none, or more than one."""
-    off = {thing.label: level_m(point.position, thing.position) for thing in moment.singles}
-    if len(off) < 3:
-        return ''
-    label = clearly_least(off, moment.slack_m)
-    return label if label and off[label] + moment.slack_m <= _AT_M else ''
+    off_m: dict[str, float] = {}
+    for landmark in moment.scene.landmarks:
+        metres = level_m(point.position, landmark.position)
+        off_m[landmark.label] = min(metres, off_m.get(landmark.label, math.inf))
+    label = clearly_least(off_m, moment.slack_m) if len(off_m) >= 2 else ''
+    is_at = label in moment.things and off_m[label] + moment.slack_m <= _AT_M
+    return label if is_at else ''
 
 
 def object_recall(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
@@ -440,7 +436,9 @@ def is_there(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved
 
 def count_things(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
     """How many things of a label were seen; none, where the truth is known."""
-    counts = {label: len(those) for label, those in moment.things.items()}
+    # What has gone since was seen all the same.
+    labels = [landmark.label for landmark in moment.scene.landmarks]
+    counts = {label: labels.count(label) for label in moment.things}
     absent = _absent_names(moment) if moment.source == 'layout' else []
     if absent and rng.random() < _ZERO_SHARE:
         counts = {rng.choice(absent): 0}

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows about scene maps: what a true layout has shown so far, map files, what rows carry."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+import json
+import math
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.cli.main import main
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.questions.coverage import Coverage
+from embodied_r_ros.questions.derive import QuestionsConfig, rows_of_episode
+from embodied_r_ros.questions.indoor import Moment, Unsolved
+from embodied_r_ros.questions.map_kinds import MapMoment
+from embodied_r_ros.questions.map_rows import layout_map, rows_of_map, thinned
+from embodied_r_ros.questions.map_unknown import MAP_KINDS
+from embodied_r_ros.questions.row import read_rows, Row
+from embodied_r_ros.questions.splits import SplitGuard
+from embodied_r_ros.types.landmarks import PathPoint, SceneMap
+from embodied_r_ros.types.layout import Span
+from embodied_r_ros.types.things import is_held_out_name, named_things
+import pytest
+
+from test.questions.test_kinds import DELTAS, episode, layout, POSES, SECOND_NS
+from test.questions.test_map_kinds import WALK
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from embodied_r_ros.types.layout import Layout
+
+
+def known(truth: Layout, count: int = len(DELTAS)) -> MapMoment:
+    made = layout_map(Moment(DELTAS[:count], POSES[:count], truth))
+    assert isinstance(made, MapMoment)
+    return made
+
+
+def test_layout_gives_what_was_seen_so_far() -> None:
+    labels = [landmark.label for landmark in known(layout()).scene.landmarks]
+    assert labels == ['red tall object', 'blue round object', 'green flat object']
+    early = known(layout(), 2).scene
+    assert [landmark.label for landmark in early.landmarks] == ['red tall object']
+    assert early.landmarks[0].last_seen_ns == 2 * SECOND_NS
+    assert early.room_area_m2 == 100.0
+    assert len(early.path) == 2
+
+
+def test_pose_now_is_level_and_wrapped() -> None:
+    truth = layout()
+    turned = replace(truth.images[-1], yaw_rad=math.radians(90 + 720))
+    now = known(replace(truth, images=(*truth.images[:-1], turned))).now
+    assert now is not None
+    assert now.yaw_rad == pytest.approx(math.pi / 2)
+
+
+def test_what_moved_out_of_view_is_in_the_map_and_is_not_asked_about() -> None:
+    truth = layout()
+    red = truth.objects[0]
+    there, away = red.spans[0].start, (9.0, 9.0, 1.0)
+    spans = (Span(0, 3 * SECOND_NS, there, there), Span(3 * SECOND_NS, 99 * SECOND_NS, away, away))
+    made = known(replace(truth, objects=(replace(red, spans=spans), *truth.objects[1:])))
+    assert made.scene.landmarks[0].position == there
+    assert made.doubtful == {'red tall object'}
+    assert 'red tall object' not in made.things
+
+
+def test_label_of_which_some_were_missed_is_not_counted() -> None:
+    truth = layout()
+    twin = replace(truth.objects[0], id=4, first_seen_ns=0, last_seen_ns=0)
+    assert known(replace(truth, objects=(*truth.objects, twin))).doubtful == {'red tall object'}
+
+
+@pytest.mark.parametrize(('degrees', 'size'), [(20, (0.2, 0.5, 1)), (80, (0.5, 0.2, 1))])
+def test_size_is_turned_to_the_nearest_axis(
+    degrees: float, size: tuple[float, float, float]
+) -> None:
+    truth = layout()
+    red = replace(truth.objects[0], size=(0.2, 0.5, 1.0), yaw_rad=math.radians(degrees))
+    made = known(replace(truth, objects=(red, *truth.objects[1:])))
+    assert made.scene.landmarks[0].size == size
+
+
+def test_without_a_layout_there_is_no_map_yet() -> None:
+    assert layout_map(Moment(DELTAS, POSES)) == Unsolved('no true layout, and no map')
+
+
+def test_rows_of_today_are_the_same_with_rows_about_the_map() -> None:
+    plain, more = (
+        [row.to_json() for row in rows_of_episode(episode(), config, Coverage())]
+        for config in (QuestionsConfig(), QuestionsConfig(maps=True))
+    )
+    about_maps = [line for line in more if Row.from_json(line).has_map]
+    assert [line for line in more if line not in about_maps] == plain
+    assert not any('landmarks' in json.loads(line) for line in plain)
+    kinds = {Row.from_json(line).question_type for line in about_maps}
+    assert {'object_abs_distance', 'route_planning', 'unknown_thing', 'way_to'} <= kinds
+    assert kinds <= set(MAP_KINDS)
+
+
+def test_map_of_another_source_takes_the_place_of_the_layout() -> None:
+    rows = rows_of_episode(episode(), QuestionsConfig(maps=True), Coverage(), lambda _: WALK)
+    sources = {row.source for row in rows if row.has_map}
+    assert sources == {'map', 'foreign'}
+    coverage = Coverage()
+    none = Unsolved('the camera has no poses')
+    list(rows_of_episode(episode(), QuestionsConfig(maps=True), coverage, lambda _: none))
+    assert coverage.unsolved['every map kind', 'the camera has no poses'] > 0
+
+
+def test_row_carries_the_map_and_gives_it_back() -> None:
+    rows = list(rows_of_map(WALK.scene, 'flat', QuestionsConfig(), Coverage()))
+    row = Row.from_json(rows[0].to_json())
+    assert row.to_json() == rows[0].to_json()
+    assert row.pose == row.path[-1]
+    assert row.scene_map().to_json()['landmarks'] == WALK.scene.to_json()['landmarks']
+    assert row.scene_map().to_json()['path'] == WALK.scene.to_json()['path']
+    blind = row.without_scene()
+    assert not blind.has_map
+    assert blind.scene_map() == SceneMap()
+    assert 'landmarks' not in json.loads(blind.to_json())
+
+
+def test_pose_alone_is_a_path_of_one_point() -> None:
+    rows = list(rows_of_map(WALK.scene, 'flat', QuestionsConfig(), Coverage()))
+    row = replace(rows[0], path=())
+    assert [point.stamp_ns for point in row.scene_map().path] == [WALK.scene.path[-1].stamp_ns]
+
+
+@pytest.mark.parametrize(
+    ('change', 'message'),
+    [
+        ({'landmarks': 'sofa'}, "landmarks is 'sofa', expected a list"),
+        ({'landmarks': [{'label': 'sofa'}]}, 'landmark 0: position is None'),
+        ({'pose': [1, 2]}, r'path point \d+ is \[1, 2\]: expected an object with position'),
+        ({'path': [{'stamp_ns': 'x'}]}, "path point 0: stamp_ns is 'x'"),
+        ({'room_area_m2': 'large'}, "room_area_m2 is 'large', expected a number"),
+    ],
+)
+def test_bad_map_of_a_row_is_refused(change: dict[str, object], message: str) -> None:
+    row = next(rows_of_map(WALK.scene, 'flat', QuestionsConfig(), Coverage()))
+    with pytest.raises(InputError, match=message):
+        Row.from_mapping({**json.loads(row.to_json()), **change})
+
+
+def test_long_path_keeps_its_ends() -> None:
+    path = tuple(PathPoint(n, (float(n), 0.0, 0.0), 0.0) for n in range(1000))
+    short = thinned(path)
+    assert len(short) == 40
+    assert (short[0], short[-1]) == (path[0], path[-1])
+    assert thinned(path[:7]) == path[:7]
+
+
+def test_same_question_about_another_map_is_no_clash() -> None:
+    guard = SplitGuard()
+    row = next(rows_of_map(WALK.scene, 'flat', QuestionsConfig(), Coverage()))
+    assert guard.clash_of(row) == ''
+    assert guard.clash_of(replace(row, split='test')) == row.split
+    other = replace(row, split='test', landmarks=row.landmarks[1:])
+    assert guard.clash_of(other) == ''
+
+
+def test_names_held_out_are_asked_for_in_the_test_split_alone() -> None:
+    held_out = [name for name in named_things() if is_held_out_name(name)]
+    coverage = Coverage()
+    config = QuestionsConfig(moments=30, test_share=0.0)
+    asked = [row.meta['truth'] for row in rows_of_map(WALK.scene, 'flat', config, coverage)]
+    absent = {truth['absent'] for truth in asked if 'absent' in truth}
+    assert absent
+    assert not absent & set(held_out)
+    config = replace(config, test_share=1.0)
+    asked = [row.meta['truth'] for row in rows_of_map(WALK.scene, 'flat', config, coverage)]
+    assert {truth.get('absent') for truth in asked} & set(held_out)
+
+
+@pytest.mark.parametrize('is_bare', [False, True])
+def test_map_file_becomes_rows(tmp_path: Path, is_bare: bool) -> None:
+    """A map of others has labels and positions alone."""
+    value = WALK.scene.to_json()
+    if is_bare:
+        value = {
+            'landmarks': [{k: e[k] for k in ('label', 'position')} for e in value['landmarks']]
+        }
+    (tmp_path / 'flat.json').write_text(json.dumps(value))
+    out = tmp_path / 'rows.jsonl'
+    assert main(['questions', str(tmp_path / 'flat.json'), '--out', str(out)]) == 0
+    rows = list(read_rows(out))
+    kinds = {row.question_type for row in rows}
+    assert {'object_rel_direction_hard', 'object_counting', 'unknown_thing'} <= kinds
+    assert ('way_to' in kinds) is not is_bare
+    assert all(row.source in ('map', 'foreign') and row.scene_id.endswith('/flat') for row in rows)
+    assert len({row.id for row in rows}) == len(rows)
+    manifest = json.loads((tmp_path / 'rows.manifest.json').read_text())
+    assert manifest['rows']['count'] == len(rows)
+    assert manifest['bags'][0]['rows'] == len(rows)
+
+
+def test_unreadable_map_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / 'flat.json').write_text('{"things": []}')
+    out = tmp_path / 'rows.jsonl'
+    assert main(['questions', str(tmp_path / 'flat.json'), '--out', str(out)]) == 2
+    assert 'a scene map is a JSON object with a list of landmarks' in capsys.readouterr().err
+    assert not out.exists()

@@ -1,0 +1,363 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows about random rooms, without rendering: `python -m training.data.random_maps --out ROWS`.
+
+A room is furnished with named things of typical sizes that do not overlap, a camera walks through
+it between them, and the map holds what it had within its view, as a perfect perceiver knows it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import deque
+from dataclasses import dataclass, replace
+import math
+from pathlib import Path
+from random import Random
+import sys
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.common.errors import EmbodiedRError
+from embodied_r_ros.questions.coverage import Coverage
+from embodied_r_ros.questions.derive import QuestionsConfig
+from embodied_r_ros.questions.map_kinds import MapMoment
+from embodied_r_ros.questions.map_rows import names_for, rows_of_known_map, thinned
+from embodied_r_ros.questions.row import write_rows
+from embodied_r_ros.questions.splits import split_of
+from embodied_r_ros.types.geometry import wrapped
+from embodied_r_ros.types.landmarks import Landmark, LandmarkStatus, PathPoint, SceneMap
+from embodied_r_ros.types.things import is_held_out_name, named_things
+from embodied_r_ros.types.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from embodied_r_ros.questions.row import Row
+    from embodied_r_ros.types.geometry import Position
+    from embodied_r_ros.types.things import NamedThing
+
+_CELL_M = 0.25  # of the grid on which ways are found
+_ROBOT_M = 0.2  # half its width
+_CAMERA_M = (0.6, 1.6)  # its height
+_SPEED_M_S = 0.5
+_TURN_RAD_S = 0.8
+_STEP_NS = NS_PER_S // 2  # between two points of a path
+_HALF_VIEW_RAD = math.radians(38)
+_VIEW_M = 6.0
+_MIN_WIDE_RAD = 0.02  # what looks smaller is not noticed
+_PLACES = 60  # tried for a thing
+_WEIGHTS = {'floor': 9, 'top': 6, 'wall': 4, 'ceiling': 1}
+_REPEATED = 0.3  # share of kinds of things of which there are several
+_UNSIZED, _GONE = 0.06, 0.02  # shares of landmarks
+_NO_AREA = 0.15  # share of maps
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """A thing in a room."""
+
+    name: str
+    position: Position  # its middle [m]
+    size: Position  # extents along x, y, z [m]
+
+    def covers(self, x: float, y: float, margin: float) -> bool:
+        """Tell whether it stands over a point of the floor, or nearer to it than a margin."""
+        is_along = abs(x - self.position[0]) < self.size[0] / 2 + margin
+        return is_along and abs(y - self.position[1]) < self.size[1] / 2 + margin
+
+    def overlaps(self, other: _Placed) -> bool:
+        """Tell whether two boxes have a part in common."""
+        return all(
+            abs(a - b) < (sa + sb) / 2 - 1e-9
+            for a, b, sa, sb in zip(
+                self.position, other.position, self.size, other.size, strict=True
+            )
+        )
+
+
+def random_scene_map(seed: int | str, names: Sequence[str] = ()) -> SceneMap:
+    """The map of a random room; the same for the same seed.
+
+    Args:
+        seed: Of everything.
+        names: Of the things that may be in it; empty: those for training.
+    """
+    return random_map_moment(seed, names).scene
+
+
+def random_map_moment(seed: int | str, names: Sequence[str] = ()) -> MapMoment:
+    """A random room as a camera knows it after a walk through it, and what it missed.
+
+    Args:
+        seed: Of everything.
+        names: Of the things that may be in it; empty: those for training.
+    """
+    rng = Random(f'room:{seed}')
+    names = tuple(names) or names_for('train')
+    for _ in range(20):
+        room = rng.uniform(3.2, 9.0), rng.uniform(3.2, 9.0), rng.uniform(2.4, 3.0)
+        things = _furnished(room, names, rng)
+        path = _walk(room, things, rng)
+        if len(path) >= 8:
+            break
+    landmarks, missed = _landmarks(things, path, rng)
+    area = None if rng.random() < _NO_AREA else room[0] * room[1]
+    scene = _from_start(SceneMap(landmarks, thinned(path), room_area_m2=area))
+    return MapMoment(scene, 'layout', doubtful=frozenset(missed), names=names)
+
+
+def _furnished(room: Position, names: Sequence[str], rng: Random) -> list[_Placed]:
+    """Things in a room: large ones first, since small ones stand on them."""
+    by_support: dict[str, list[NamedThing]] = {support: [] for support in _WEIGHTS}
+    for name in names:
+        by_support[named_things()[name].support].append(named_things()[name])
+    placed: list[_Placed] = []
+    density = min(1.0, room[0] * room[1] / 40)
+    for support, weight in _WEIGHTS.items():
+        count = round(weight * density * rng.uniform(0.6, 1.6))
+        kinds = rng.sample(by_support[support], min(count, len(by_support[support])))
+        for kind in kinds:
+            several = rng.randint(2, 5) if rng.random() < _REPEATED else 1
+            for _ in range(several):
+                thing = _place(kind, room, placed, rng)
+                placed += [thing] if thing else []
+    return placed
+
+
+def _place(
+    kind: NamedThing, room: Position, placed: Sequence[_Placed], rng: Random
+) -> _Placed | None:
+    """A thing where there is room for it; None: there is none."""
+    scale = rng.uniform(0.85, 1.2)
+    length, width, height = (scale * extent for extent in kind.size)
+    for _ in range(_PLACES):
+        is_across = rng.random() < 0.5
+        size = (width, length, height) if is_across else (length, width, height)
+        position = _spot(kind.support, size, room, placed, rng)
+        if position is None:
+            continue
+        thing = _Placed(kind.name, position, size)
+        inside = all(
+            abs(position[axis]) + size[axis] / 2 <= room[axis] / 2 + 1e-9 for axis in (0, 1)
+        )
+        is_high = position[2] + size[2] / 2 > room[2] or position[2] < size[2] / 2 - 1e-9
+        if inside and not is_high and not any(thing.overlaps(other) for other in placed):
+            return thing
+    return None
+
+
+def _spot(
+    support: str, size: Position, room: Position, placed: Sequence[_Placed], rng: Random
+) -> Position | None:
+    """A place for a box of a size: its middle [m]; None: it cannot be there."""
+    reach = [(room[axis] - size[axis]) / 2 for axis in (0, 1)]
+    if min(reach) <= 0:
+        return None
+    x, y = (rng.uniform(-limit, limit) for limit in reach)
+    if support == 'ceiling':
+        return x, y, room[2] - size[2] / 2
+    if support == 'wall' or (support == 'floor' and rng.random() < 0.6):
+        # Flat against one of the walls: along it with its longer side.
+        axis = int(size[0] >= size[1])
+        side = rng.choice((-1, 1))
+        x, y = (x, side * reach[1]) if axis else (side * reach[0], y)
+    if support == 'wall':
+        low = 0.0 if size[2] > 1.6 else rng.uniform(0.6, 1.5)
+        return x, y, low + size[2] / 2
+    carriers = [
+        thing for thing in placed
+        if 0.3 <= thing.size[2] <= 1.3 and thing.position[2] <= thing.size[2] / 2 + 1e-6
+        and thing.size[0] >= size[0] and thing.size[1] >= size[1]
+    ]  # fmt: skip
+    if support == 'floor' or not carriers:
+        return x, y, size[2] / 2
+    carrier = rng.choice(carriers)
+    x, y = (
+        carrier.position[axis] + rng.uniform(-1, 1) * (carrier.size[axis] - size[axis]) / 2
+        for axis in (0, 1)
+    )
+    return x, y, carrier.size[2] + size[2] / 2
+
+
+def _walk(room: Position, things: Sequence[_Placed], rng: Random) -> tuple[PathPoint, ...]:
+    """A walk between some places where the robot can stand, and a look around at each of them."""
+    free = _free_cells(room, things)
+    if len(free) < 12:
+        return ()
+    height = rng.uniform(*_CAMERA_M)
+    cells = sorted(free)
+    at = rng.choice(cells)
+    yaw, stamp_ns = rng.uniform(-math.pi, math.pi), NS_PER_S
+    path = [PathPoint(stamp_ns, _middle(at, height), yaw)]
+    for _ in range(rng.randint(2, 6)):
+        way = _way(free, at, rng.choice(cells))
+        stops = [_middle(cell, height) for cell in way[:: rng.choice((1, 2, 2, 3))]]
+        for stop in [*stops[1:], _middle(way[-1], height)]:
+            path += _move(path[-1], stop)
+        at = way[-1]
+        look = rng.choice((0.0, 0.6, -0.6, 1.2, -1.2, math.pi))
+        path += _turn(path[-1], path[-1].yaw_rad + look)
+    return tuple(path)
+
+
+def _free_cells(room: Position, things: Sequence[_Placed]) -> set[tuple[int, int]]:
+    """Cells of the floor that the robot can stand in."""
+    blocks = [thing for thing in things if thing.position[2] - thing.size[2] / 2 < 1.2]
+    blocks = [thing for thing in blocks if thing.size[2] > 0.03]
+    limits = [math.floor((room[axis] / 2 - _ROBOT_M) / _CELL_M) for axis in (0, 1)]
+    return {
+        (i, j)
+        for i in range(-limits[0], limits[0] + 1)
+        for j in range(-limits[1], limits[1] + 1)
+        if not any(thing.covers(i * _CELL_M, j * _CELL_M, _ROBOT_M) for thing in blocks)
+    }
+
+
+def _middle(cell: tuple[int, int], height: float) -> Position:
+    return cell[0] * _CELL_M, cell[1] * _CELL_M, height
+
+
+def _way(
+    free: set[tuple[int, int]], start: tuple[int, int], end: tuple[int, int]
+) -> list[tuple[int, int]]:
+    """The shortest way over free cells, or as far as the nearest cell that can be reached."""
+    before = {start: start}
+    queue = deque([start])
+    while queue:
+        i, j = queue.popleft()
+        for cell in ((i + 1, j), (i - 1, j), (i, j + 1), (i, j - 1)):
+            if cell in free and cell not in before:
+                before[cell] = (i, j)
+                queue.append(cell)
+    at = min(before, key=lambda cell: (math.dist(cell, end), cell))
+    way = [at]
+    while at != start:
+        at = before[at]
+        way.append(at)
+    return way[::-1]
+
+
+def _move(point: PathPoint, to: Position) -> list[PathPoint]:
+    """Turn towards a place, and go there."""
+    metres = math.dist(point.position, to)
+    if metres < 1e-6:
+        return []
+    yaw = math.atan2(to[1] - point.position[1], to[0] - point.position[0])
+    points = _turn(point, yaw)
+    begin_ns = (points or [point])[-1].stamp_ns
+    stamp_ns = begin_ns + round(metres / _SPEED_M_S * NS_PER_S)
+    return [*points, PathPoint(stamp_ns, to, wrapped(yaw))]
+
+
+def _turn(point: PathPoint, yaw: float) -> list[PathPoint]:
+    """Turn on the spot, a point every half second."""
+    angle = wrapped(yaw - point.yaw_rad)
+    steps = math.ceil(abs(angle) / (_TURN_RAD_S * _STEP_NS / NS_PER_S) - 1e-9)
+    return [
+        PathPoint(
+            point.stamp_ns + step * _STEP_NS,
+            point.position,
+            wrapped(point.yaw_rad + angle * step / steps),
+        )
+        for step in range(1, steps + 1)
+    ]
+
+
+def _landmarks(
+    things: Sequence[_Placed], path: Sequence[PathPoint], rng: Random
+) -> tuple[tuple[Landmark, ...], set[str]]:
+    """What the camera had in view, and the labels of what it missed of those."""
+    landmarks: list[Landmark] = []
+    missed: set[str] = set()
+    for thing in things:
+        stamps = [point.stamp_ns for point in path if _is_in_view(point, thing)]
+        size = None if rng.random() < _UNSIZED else thing.size
+        is_gone = rng.random() < _GONE
+        if not stamps:
+            missed.add(thing.name)
+            continue
+        landmark = Landmark(
+            thing.name,
+            thing.position,
+            len(landmarks),
+            size,
+            stamps[0],
+            stamps[-1],
+            len(stamps),
+            status=LandmarkStatus.GONE if is_gone else LandmarkStatus.PRESENT,
+        )
+        landmarks.append(landmark)
+    labels = {landmark.label for landmark in landmarks}
+    return tuple(landmarks), missed & labels
+
+
+def _is_in_view(point: PathPoint, thing: _Placed) -> bool:
+    """Tell whether a thing is in view and large enough; what stands in the way is left out."""
+    metres = math.dist(point.position, thing.position)
+    if metres > _VIEW_M or max(thing.size) < _MIN_WIDE_RAD * metres:
+        return False
+    dx, dy = (thing.position[axis] - point.position[axis] for axis in (0, 1))
+    return abs(wrapped(math.atan2(dy, dx) - point.yaw_rad)) <= _HALF_VIEW_RAD
+
+
+def _from_start(scene: SceneMap) -> SceneMap:
+    """The same map with its origin on the floor at the start, as odometry has it."""
+    x, y, _ = scene.path[0].position if scene.path else (0.0, 0.0, 0.0)
+
+    def moved(place: Position) -> Position:
+        return place[0] - x, place[1] - y, place[2]
+
+    return replace(
+        scene,
+        frame_id='odom',
+        landmarks=tuple(
+            replace(landmark, position=moved(landmark.position)) for landmark in scene.landmarks
+        ),
+        path=tuple(replace(point, position=moved(point.position)) for point in scene.path),
+    )
+
+
+def rows_of_random_maps(count: int, config: QuestionsConfig, coverage: Coverage) -> Iterator[Row]:
+    """Rows about so many random rooms; those of the split test have names held out from others.
+
+    Args:
+        count: How many rooms.
+        config: The seed, the splits, and the rounds of questions of a room.
+        coverage: Counts the rows, and what had no solution.
+    """
+    held_out = tuple(name for name in named_things() if is_held_out_name(name))
+    for number in range(count):
+        name = f'room-{config.seed}-{number}'
+        split = split_of(name, config)
+        # Held-out names alone would leave no near misses: every second room of the test has some.
+        mixed = (*held_out, *names_for('train')[number % 3 :: 3])
+        names = mixed if split == 'test' and number % 2 else names_for('train')
+        known = random_map_moment(f'{config.seed}:{number}', names)
+        for row in rows_of_known_map(known, name, config, coverage):
+            coverage.count(row)
+            yield row
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write a file of rows about random rooms; the coverage report goes to stderr."""
+    parser = argparse.ArgumentParser(prog='training.data.random_maps', description=__doc__)
+    parser.add_argument('--out', type=Path, required=True, metavar='ROWS.jsonl')
+    parser.add_argument('--rooms', type=int, default=1000, help='how many (default: %(default)s)')
+    parser.add_argument('--rounds', type=int, default=1, help='of questions about each room')
+    parser.add_argument('--seed', type=int, default=0)
+    parser.add_argument('--test-share', type=float, default=QuestionsConfig.test_share)
+    args = parser.parse_args(arguments)
+    coverage = Coverage()
+    try:
+        config = QuestionsConfig(
+            moments=args.rounds, seed=args.seed, test_share=args.test_share, maps=True
+        )
+        count = write_rows(args.out, rows_of_random_maps(args.rooms, config, coverage))
+    except EmbodiedRError as error:
+        sys.stderr.write(f'training.data.random_maps: error: {error}\n')
+        return 2
+    sys.stderr.write(f'{coverage.table()}\n')
+    return 0 if count else 1
+
+
+if __name__ == '__main__':
+    sys.exit(main())
