@@ -25,7 +25,7 @@ from embodied_r_ros.questions.row import write_rows
 from embodied_r_ros.questions.splits import split_of
 from embodied_r_ros.types.geometry import wrapped
 from embodied_r_ros.types.landmarks import Landmark, LandmarkStatus, PathPoint, SceneMap
-from embodied_r_ros.types.things import is_held_out_name, named_things
+from embodied_r_ros.types.things import BENCHMARK_NAMES, is_held_out_name, named_things
 from embodied_r_ros.types.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ _VIEW_M = 6.0
 _MIN_WIDE_RAD = 0.02  # what looks smaller is not noticed
 _PLACES = 60  # tried for a thing
 _WEIGHTS = {'floor': 9, 'top': 6, 'wall': 4, 'ceiling': 1}
+_COMMON = 0.5  # share of the draws that are among names of the benchmark
 _REPEATED = 0.3  # share of kinds of things of which there are several
 _UNSIZED, _GONE = 0.06, 0.02  # shares of landmarks
 _NO_AREA = 0.15  # share of maps
@@ -114,13 +115,22 @@ def _furnished(room: Position, names: Sequence[str], rng: Random) -> list[_Place
     density = min(1.0, room[0] * room[1] / 40)
     for support, weight in _WEIGHTS.items():
         count = round(weight * density * rng.uniform(0.6, 1.6))
-        kinds = rng.sample(by_support[support], min(count, len(by_support[support])))
-        for kind in kinds:
+        for kind in _kinds(by_support[support], count, rng):
             several = rng.randint(2, 5) if rng.random() < _REPEATED else 1
             for _ in range(several):
                 thing = _place(kind, room, placed, rng)
                 placed += [thing] if thing else []
     return placed
+
+
+def _kinds(every: Sequence[NamedThing], count: int, rng: Random) -> list[NamedThing]:
+    """Different kinds of things; half of the draws are among those that VSI-Bench asks for."""
+    common = [kind for kind in every if kind.name in BENCHMARK_NAMES]
+    kinds: dict[str, NamedThing] = {}
+    for _ in range(count if every else 0):
+        kind = rng.choice(common if common and rng.random() < _COMMON else every)
+        kinds[kind.name] = kind
+    return list(kinds.values())
 
 
 def _place(
