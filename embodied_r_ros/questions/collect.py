@@ -186,6 +186,8 @@ def _derive_from_map(
     name = f'{path.resolve().parent.name}/{path.stem}'
     split = split_of(name, config)
     note = replace(note, episode_id=name, scene_id=name, split=split)
+    if other := guard.other_split_of(name, split):
+        return replace(note, left_out=f'the place is in split {other}'), []
     return note, list(rows_of_map(read_scene_map(path), name, config, coverage))
 
 

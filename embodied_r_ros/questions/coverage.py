@@ -92,16 +92,18 @@ class Coverage:
 
     def table(self) -> str:
         """The report as text."""
-        lines = [f'{"question type":<18} {"source":<10} {"rows":>7}']
-        lines += [f'{kind:<18} {by:<10} {n:>7}' for (kind, by), n in sorted(self.rows.items())]
+        kinds = [kind for kind, _ in (*self.rows, *self.left_out, *self.unsolved)]
+        w = max([18, *map(len, kinds)])  # width of the first column
+        lines = [f'{"question type":<{w}} {"source":<10} {"rows":>7}']
+        lines += [f'{kind:<{w}} {by:<10} {n:>7}' for (kind, by), n in sorted(self.rows.items())]
         splits: Counter[str] = Counter()
         for (split, _, _), n in self.splits.items():
             splits[split] += n
-        lines += ['', *(f'{split:<18} {"":<10} {n:>7}' for split, n in sorted(splits.items()))]
+        lines += ['', *(f'{split:<{w}} {"":<10} {n:>7}' for split, n in sorted(splits.items()))]
         for title, counts in (('left out', self.left_out), ('no solution', self.unsolved)):
             if counts:
-                lines += ['', f'{title:<18} {"times":>7}  because']
-            lines += [f'{kind:<18} {n:>7}  {why}' for (kind, why), n in counts.most_common()]
+                lines += ['', f'{title:<{w}} {"times":>7}  because']
+            lines += [f'{kind:<{w}} {n:>7}  {why}' for (kind, why), n in counts.most_common()]
         return '\n'.join([*lines, *self._wrong_lines()])
 
     def _wrong_lines(self) -> list[str]:

@@ -64,6 +64,18 @@ def layout_map(moment: Moment) -> MapMoment | Unsolved:
     return MapMoment(scene, 'layout', _TURNED_BOX_M, frozenset(doubtful), layout.labels or every)
 
 
+def moment_of_map(scene: SceneMap, split: str, slack_m: float) -> MapMoment:
+    """What a map knows that no truth proves: it is its own teacher.
+
+    Args:
+        scene: The map, up to now.
+        split: Names that are held out are asked for in the split test alone.
+        slack_m: How far its places may be off.
+    """
+    scene = replace(scene, path=thinned(scene.path))
+    return MapMoment(scene, 'map', slack_m, names=names_for(split))
+
+
 def _landmark(moment: Moment, thing: LayoutObject) -> Landmark:
     """A thing as its sights at keyframes show it."""
     stamps = [moment.images[index].stamp_ns for index in moment.sights[thing.id]]
@@ -133,9 +145,7 @@ def rows_of_map(
         config: How many, and how far the places of the map may be off.
         coverage: Counts what had no solution.
     """
-    split = split_of(name, config)
-    scene = replace(scene, path=thinned(scene.path))
-    known = MapMoment(scene, 'map', config.map_slack_m, names=names_for(split))
+    known = moment_of_map(scene, split_of(name, config), config.map_slack_m)
     yield from rows_of_known_map(known, name, config, coverage)
 
 

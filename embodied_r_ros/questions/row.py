@@ -140,7 +140,7 @@ class Row:
             InputError: A field is not as a MAP.json has it.
         """
         path = list(self.path)
-        if self.pose and self.pose not in path[-1:]:
+        if self.pose is not None and self.pose not in path[-1:]:
             path.append(self.pose)
         return SceneMap.from_json(
             {
@@ -226,7 +226,8 @@ def _parts_problem(row: Row) -> str:
 def _map_problem(row: Row) -> str:
     """What is wrong with what a row carries of a map; empty: nothing, or it carries none."""
     try:
-        row.scene_map()
+        if row.has_map:
+            row.scene_map()
     except InputError as error:
         return str(error)
     return ''

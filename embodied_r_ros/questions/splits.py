@@ -65,12 +65,17 @@ class SplitGuard:
             self._pieces.setdefault(piece, row.scene_id)
         self._rows.setdefault(_question_digest(row), split)
 
+    def other_split_of(self, scene_id: str, split: str) -> str:
+        """Split that a scene is in already; empty: no other one."""
+        before = self._scenes.setdefault(scene_id, split)
+        return '' if before == split else before
+
     def twin_of(self, episode: Episode, split: str) -> str:
         """Scene of another split that much of an episode shows too; empty: there is none.
 
         Only pieces with items count: an empty corridor looks like any other.
         """
-        if self._scenes.setdefault(episode.scene_id, split) != split:
+        if self.other_split_of(episode.scene_id, split):
             return episode.scene_id
         pieces = set(_pieces(row_deltas(episode.deltas)))
         owners = Counter(self._pieces[piece] for piece in pieces if piece in self._pieces)

@@ -197,6 +197,17 @@ def test_map_file_becomes_rows(tmp_path: Path, is_bare: bool) -> None:
     assert manifest['bags'][0]['rows'] == len(rows)
 
 
+def test_place_of_other_rows_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flat, out = tmp_path / 'flat.json', tmp_path / 'rows.jsonl'
+    flat.write_text(json.dumps(WALK.scene.to_json()))
+    assert main(['questions', str(flat), '--out', str(out)]) == 0
+    more = ['--out', str(tmp_path / 'more.jsonl'), '--apart-from', str(out)]
+    assert main(['questions', str(flat), *more]) == 1
+    assert f'the place is in split {out}' in capsys.readouterr().err
+
+
 def test_unreadable_map_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / 'flat.json').write_text('{"things": []}')
     out = tmp_path / 'rows.jsonl'

@@ -6,6 +6,8 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import combinations
 import math
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.questions.coverage import Coverage
@@ -25,8 +27,6 @@ from training.data.random_maps import (
 )
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from embodied_r_ros.questions.row import Row
     from embodied_r_ros.types.landmarks import Landmark, SceneMap
 
@@ -158,6 +158,31 @@ def test_oracle_without_a_path_knows_no_direction_from_now() -> None:
 def test_wordier_wording_wins() -> None:
     question = 'Where is the red cup relative to you at your current location?'
     assert kind_and_words(question) == ('landmark_position', {'item': 'red cup'})
+
+
+def test_route_as_people_write_it() -> None:
+    question = (
+        'You are a robot beginning at the sofa and facing the tv. You want to navigate to the '
+        'desk. You will perform the following actions (Note: for each [please fill in], choose '
+        "either 'turn back,' 'turn left,' or 'turn right.'): 1. Go forward until past the bed. "
+        '2. [Please fill in] 3. Go forward until the desk.. '
+        'You have reached the final destination.'
+    )
+    assert solve_from_map(question, (), WALK.scene) == 'Turn Left'
+
+
+def test_questions_of_the_benchmark_are_read_as_their_kind() -> None:
+    folder = os.environ.get('EMBODIED_R_FOOTAGE')
+    file = Path(folder or '.') / 'real' / 'vsi_bench' / 'test.parquet'
+    if not folder or not file.exists():
+        pytest.skip('EMBODIED_R_FOOTAGE names no folder with VSI-Bench')
+    parquet = pytest.importorskip('pyarrow.parquet')
+    columns = ['question_type', 'question']
+    rows = parquet.read_table(file, columns=columns).to_pylist()[::7]
+    read = [(row['question_type'], kind_and_words(row['question'])) for row in rows]
+    wrong = [(kind, words) for kind, words in read if not words or words[0] != kind]
+    assert len(wrong) <= 4
+    assert all(kind == 'route_planning' for kind, _ in wrong)
 
 
 def test_command_writes_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.types.geometry import Position
     from embodied_r_ros.types.landmarks import Landmark, PathPoint, SceneMap
 
+_STOP = re.compile(r'^go forward until (?:past )?(?:the )?', re.IGNORECASE)
 _SAME_SHARE = 0.1  # two times that differ by less are the same
 _SAME_M = 0.3  # likewise a distance then and now
 
@@ -202,16 +203,13 @@ def _order(scene: _Scene, words: _Words, options: _Options) -> str:
 
 def _route(scene: _Scene, words: _Words, options: _Options) -> str:
     del options
-    legs = re.findall(
-        r'\d+\. (\[please fill in\]|Go forward until the .+?)(?= \d+\. |$)', words['steps']
-    )
-    stops = [leg.removeprefix('Go forward until the ') for leg in legs if not leg.startswith('[')]
-    # A blank stands before its leg: legs without one go straight on.
-    has_blank = [
-        index > 0 and legs[index - 1].startswith('[')
-        for index, leg in enumerate(legs)
-        if not leg.startswith('[')
-    ]
+    steps = re.split(r'(?:^|\s)\d+\. ?', words['steps'])[1:]
+    has_blank, stops = [], []
+    for index, step in enumerate(steps):
+        if not step.startswith('['):
+            # A blank stands before its leg: legs without one go straight on.
+            has_blank.append(index > 0 and steps[index - 1].startswith('['))
+            stops.append(_STOP.sub('', step.strip(' .')))
     places = [scene.only(stop).position for stop in stops]
     start, facing = (scene.only(words[name]).position for name in ('start', 'facing'))
     turns = route_turns(start, facing, places)
