@@ -106,19 +106,19 @@ def rows_of_episode(
 def _map_rows(
     episode: Episode,
     moment: Moment,
-    known: MapMoment | Unsolved,
+    place: MapMoment | Unsolved,
     split: str,
     config: QuestionsConfig,
     coverage: Coverage,
 ) -> Iterator[Row]:
     """Rows about the scene map of a moment."""
-    if isinstance(known, Unsolved):
-        coverage.unsolved[EVERY_MAP_KIND, known.reason] += 1
+    if isinstance(place, Unsolved):
+        coverage.unsolved[EVERY_MAP_KIND, place.reason] += 1
         return
     # Of its own, so that the other rows are the same with and without these.
     rng = Random(f'{config.seed}:{episode.id}:map:{len(moment.deltas)}')
-    for kind, draft, held_out in map_drafts(known, split, rng, coverage):
-        row = with_map(_row(episode, moment, kind, draft, split, rng), known.scene)
+    for kind, draft, held_out in map_drafts(place, split, rng, coverage):
+        row = with_map(_row(episode, moment, kind, draft, split, rng), place.scene)
         row.meta['held_out_wording'] = held_out
         yield row
 

@@ -93,11 +93,11 @@ class MapMoment:
     def absent(self, names: Iterable[str]) -> list[str]:
         """Those of some names that nothing of the map may be called."""
         labels = {landmark.label for landmark in self.scene.landmarks} | self.doubtful
-        known = labels.union(*map(other_names, labels))
+        all_names = labels.union(*map(other_names, labels))
         return [
             name
             for name in names
-            if name not in known
+            if name not in all_names
             and not other_names(name) & labels
             and (not self.names or name in self.names)
         ]
@@ -252,10 +252,10 @@ def _direction(
 
 def object_size_estimation(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
     """How long a thing is at its longest."""
-    sized = [
+    lengths = [
         (landmark.label, longest_cm(landmark.size)) for landmark in moment.singles if landmark.size
     ]
-    clear = [(label, cm) for label, cm in sized if moment.slack_m * 100 <= cm / 2 and cm >= 2]
+    clear = [(label, cm) for label, cm in lengths if moment.slack_m * 100 <= cm / 2 and cm >= 2]
     if not clear:
         return Unsolved('no thing of its own label has a known size')
     label, cm = rng.choice(clear)

@@ -103,13 +103,13 @@ def thinned(path: tuple[PathPoint, ...]) -> tuple[PathPoint, ...]:
 
 
 def map_drafts(
-    known: MapMoment, split: str, rng: Random, coverage: Coverage
+    moment: MapMoment, split: str, rng: Random, coverage: Coverage
 ) -> Iterator[tuple[str, Draft, bool]]:
     """Ask every kind of a map: the kind, the question, and whether its wording is held out."""
     for kind, ask in MAP_KINDS.items():
         # Half of the test rows are worded as no training row is.
         held_out = split == 'test' and rng.random() < 0.5
-        draft = ask(known, rng, held_out)
+        draft = ask(moment, rng, held_out)
         if isinstance(draft, Unsolved):
             coverage.unsolved[kind, draft.reason] += 1
         else:
@@ -145,19 +145,19 @@ def rows_of_map(
         config: How many, and how far the places of the map may be off.
         coverage: Counts what had no solution.
     """
-    known = moment_of_map(scene, split_of(name, config), config.map_slack_m)
-    yield from rows_of_known_map(known, name, config, coverage)
+    moment = moment_of_map(scene, split_of(name, config), config.map_slack_m)
+    yield from rows_of_map_moment(moment, name, config, coverage)
 
 
-def rows_of_known_map(
-    known: MapMoment, name: str, config: QuestionsConfig, coverage: Coverage
+def rows_of_map_moment(
+    moment: MapMoment, name: str, config: QuestionsConfig, coverage: Coverage
 ) -> Iterator[Row]:
     """Rows about what is known of a place, as many rounds of all kinds as there are moments."""
     split = split_of(name, config)
     questions: set[str] = set()
     for number in range(config.moments):
         rng = Random(f'{config.seed}:{name}:map:{number}')
-        for kind, draft, held_out in map_drafts(known, split, rng, coverage):
+        for kind, draft, held_out in map_drafts(moment, split, rng, coverage):
             options, solution, digest = settled(draft, rng)
             row = Row(
                 id=f'{name}/{number}/{kind}/{digest}',
@@ -176,4 +176,4 @@ def rows_of_known_map(
             )
             if draft.question not in questions:
                 questions.add(draft.question)
-                yield with_map(row, known.scene)
+                yield with_map(row, moment.scene)

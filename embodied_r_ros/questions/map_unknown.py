@@ -76,8 +76,8 @@ def unknown_relation(moment: MapMoment, rng: Random, held_out: bool) -> Draft | 
     labels = rng.sample(there, needed)
     truth = {'absent': item, 'like': like}
     if kind == 'object_rel_distance':
-        listed = ', '.join(labels)
-        question = wording(kind, rng, held_out, options=listed, reference=item)
+        names_text = ', '.join(labels)
+        question = wording(kind, rng, held_out, options=names_text, reference=item)
         return _unknown(moment, question, tuple(labels), truth)
     names = [*labels, item]
     rng.shuffle(names)
@@ -91,9 +91,9 @@ def unknown_relation(moment: MapMoment, rng: Random, held_out: bool) -> Draft | 
 
 def unknown_size(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
     """How large a thing is whose size is not known, or the room."""
-    unsized = sorted(thing.label for thing in moment.singles if not thing.size)
-    if unsized:
-        item = rng.choice(unsized)
+    labels = sorted(thing.label for thing in moment.singles if not thing.size)
+    if labels:
+        item = rng.choice(labels)
         question = wording('object_size_estimation', rng, held_out, item=item)
         return _unknown(moment, question, (), {'no_size_of': item})
     if moment.scene.room_area_m2 is None and moment.source == 'map':

@@ -291,21 +291,21 @@ def object_recall(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Uns
     return Unsolved('nothing stands near one thing and clearly away from others')
 
 
-def reached_ns(moment: MapMoment) -> dict[str, int | None]:
+def reach_stamps(moment: MapMoment) -> dict[str, int | None]:
     """Stamp at which each thing of its own label was reached [ns]; None: it clearly was not.
 
     What was passed at neither a small nor a large distance is left out.
     """
-    reached: dict[str, int | None] = {}
+    stamps: dict[str, int | None] = {}
     path = moment.scene.path
     for thing in moment.singles if path else ():
         off_m, _ = approaches(path, thing.position)
         stamp_ns = first_reach_ns(path, thing.position)
         if stamp_ns is not None and off_m + moment.slack_m <= REACH_M:
-            reached[thing.label] = stamp_ns
+            stamps[thing.label] = stamp_ns
         elif off_m - moment.slack_m >= _NOT_REACHED * REACH_M:
-            reached[thing.label] = None
-    return reached
+            stamps[thing.label] = None
+    return stamps
 
 
 def _in_order(stamps: dict[str, int | None]) -> list[str]:
@@ -320,7 +320,7 @@ def _in_order(stamps: dict[str, int | None]) -> list[str]:
 
 def sequence_recall(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
     """What the way led to after a thing."""
-    stamps = reached_ns(moment)
+    stamps = reach_stamps(moment)
     order = _in_order(stamps)
     if len(order) < 2 or len(stamps) < 4:
         return Unsolved('the way led to fewer than two things, one after the other')
@@ -343,19 +343,19 @@ def sequence_recall(moment: MapMoment, rng: Random, held_out: bool) -> Draft | U
 
 def progress_evaluation(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
     """On which part of a route the robot is."""
-    stamps = reached_ns(moment)
+    stamps = reach_stamps(moment)
     order = _in_order(stamps)
     never = [label for label, stamp in stamps.items() if stamp is None]
-    done = rng.randrange(min(3, len(order)) + 1)
-    passed = [order[index] for index in sorted(rng.sample(range(len(order)), done))]
-    stops = passed + rng.sample(never, min(len(never), 3 - done))
+    count = rng.randrange(min(3, len(order)) + 1)
+    past = [order[index] for index in sorted(rng.sample(range(len(order)), count))]
+    stops = past + rng.sample(never, min(len(never), 3 - count))
     if len(stops) < 3:
         return Unsolved('too few things that were clearly reached, or clearly not')
     text = ', then to '.join(f'the {stop}' for stop in stops)
     options = [*(GOING.format(item=stop) for stop in stops), ARRIVED.format(item=stops[-1])]
-    truth = {'stops': stops, 'reached': done}
+    truth = {'stops': stops, 'reached': count}
     question = wording('progress_evaluation', rng, held_out, stops=text)
-    return Draft(question, tuple(options), options[done], source=moment.source, truth=truth)
+    return Draft(question, tuple(options), options[count], source=moment.source, truth=truth)
 
 
 def duration(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:

@@ -13,6 +13,8 @@ from embodied_r_ros.cli.main import main
 from embodied_r_ros.questions.row import read_rows
 import pytest
 
+from training.data.map_oracle import solve_from_map
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
@@ -48,6 +50,25 @@ def test_same_seed_gives_the_same_file(worlds: Path, tmp_path: Path) -> None:
         out = str(tmp_path / name)
         assert main(['questions', str(worlds), '--deltas', 'true', '--out', out]) == 0
     assert (tmp_path / 'a').read_bytes() == (tmp_path / 'b').read_bytes()
+
+
+def test_true_layouts_are_asked_as_maps_too_and_solved_from_words(
+    worlds: Path, tmp_path: Path
+) -> None:
+    plain, out = tmp_path / 'plain.jsonl', tmp_path / 'rows.jsonl'
+    given = ['questions', str(worlds), '--deltas', 'true', '--out']
+    assert main([*given, str(plain)]) == 0
+    assert main([*given, str(out), '--maps', '--even-answers']) == 0
+    assert not any(row.has_map for row in read_rows(plain))
+    rows = [row for row in read_rows(out) if row.has_map]
+    assert len(rows) > 100
+    assert len({row.id for row in rows}) == len(rows)
+    for row in rows:
+        answer = solve_from_map(row.question, row.options, row.scene_map())
+        if row.answer_kind == 'number' and row.solution != 'unknown':
+            assert float(answer) == pytest.approx(float(row.solution), rel=0.02, abs=0.11)
+        else:
+            assert answer == row.solution_text(), row.question
 
 
 def test_worlds_for_tests_alone_are_asked_about_in_known_and_in_held_out_words(

@@ -162,7 +162,7 @@ def _counting(scene: _Scene, words: _Words, options: _Options) -> str:
     return str(scene.counted(words['items'], gone=False))
 
 
-def _counted(scene: _Scene, words: _Words, options: _Options) -> str:
+def _count_seen(scene: _Scene, words: _Words, options: _Options) -> str:
     del options
     return str(scene.counted(words['items'], gone=True))
 
@@ -288,7 +288,7 @@ def _progress(scene: _Scene, words: _Words, options: _Options) -> str:
     return ARRIVED.format(item=stops[-1])
 
 
-def _listed(scene: _Scene, words: _Words, options: _Options) -> str:
+def _list_there(scene: _Scene, words: _Words, options: _Options) -> str:
     del words
     return max(options, key=lambda each: sum(bool(scene.named(n)) for n in each.split(', ')))
 
@@ -360,7 +360,7 @@ _SOLVERS: dict[str, _Solver] = {
     'cognitive_map': _around,
     'progress_evaluation': _progress,
     'action_generation': _by_quarter(ACTIONS),
-    'list_things': _listed,
+    'list_things': _list_there,
     'is_there': _presence,
     'where_is': _place,
     'last_seen': _age,
@@ -368,7 +368,7 @@ _SOLVERS: dict[str, _Solver] = {
     'way_back': _back,
     'way_to': _by_quarter(TURNS),
     'nearest_thing': _nearest,
-    'count_things': _counted,
+    'count_things': _count_seen,
 }
 
 
@@ -400,10 +400,10 @@ def solve_from_map(question: str, options: Sequence[str], scene: SceneMap) -> st
         options: The options, as the prompt has them; empty for a free question.
         scene: What the prompt tells of the map.
     """
-    known = kind_and_words(question)
-    if known is None:
+    kind_words = kind_and_words(question)
+    if kind_words is None:
         return UNKNOWN
     try:
-        return _SOLVERS[known[0]](_Scene(scene), known[1], options)
+        return _SOLVERS[kind_words[0]](_Scene(scene), kind_words[1], options)
     except _NotKnown:
         return UNKNOWN

@@ -20,7 +20,7 @@ from embodied_r_ros.common.errors import EmbodiedRError
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig
 from embodied_r_ros.questions.map_kinds import MapMoment
-from embodied_r_ros.questions.map_rows import names_for, rows_of_known_map, thinned
+from embodied_r_ros.questions.map_rows import names_for, rows_of_map_moment, thinned
 from embodied_r_ros.questions.row import write_rows
 from embodied_r_ros.questions.splits import split_of
 from embodied_r_ros.types.geometry import wrapped
@@ -53,7 +53,7 @@ _NO_AREA = 0.15  # share of maps
 
 
 @dataclass(frozen=True)
-class _Placed:
+class _Body:
     """A thing in a room."""
 
     name: str
@@ -65,7 +65,7 @@ class _Placed:
         is_along = abs(x - self.position[0]) < self.size[0] / 2 + margin
         return is_along and abs(y - self.position[1]) < self.size[1] / 2 + margin
 
-    def overlaps(self, other: _Placed) -> bool:
+    def overlaps(self, other: _Body) -> bool:
         """Tell whether two boxes have a part in common."""
         return all(
             abs(a - b) < (sa + sb) / 2 - 1e-9
@@ -86,7 +86,7 @@ def random_scene_map(seed: int | str, names: Sequence[str] = ()) -> SceneMap:
 
 
 def random_map_moment(seed: int | str, names: Sequence[str] = ()) -> MapMoment:
-    """A random room as a camera knows it after a walk through it, and what it missed.
+    """A random room as a camera knows it after a walk through it, and what it did not see.
 
     Args:
         seed: Of everything.
@@ -100,27 +100,27 @@ def random_map_moment(seed: int | str, names: Sequence[str] = ()) -> MapMoment:
         path = _walk(room, things, rng)
         if len(path) >= 8:
             break
-    landmarks, missed = _landmarks(things, path, rng)
+    landmarks, missing = _landmarks(things, path, rng)
     area = None if rng.random() < _NO_AREA else room[0] * room[1]
     scene = _from_start(SceneMap(landmarks, thinned(path), room_area_m2=area))
-    return MapMoment(scene, 'layout', doubtful=frozenset(missed), names=names)
+    return MapMoment(scene, 'layout', doubtful=frozenset(missing), names=names)
 
 
-def _furnished(room: Position, names: Sequence[str], rng: Random) -> list[_Placed]:
+def _furnished(room: Position, names: Sequence[str], rng: Random) -> list[_Body]:
     """Things in a room: large ones first, since small ones stand on them."""
     by_support: dict[str, list[NamedThing]] = {support: [] for support in _WEIGHTS}
     for name in names:
         by_support[named_things()[name].support].append(named_things()[name])
-    placed: list[_Placed] = []
+    things: list[_Body] = []
     density = min(1.0, room[0] * room[1] / 40)
     for support, weight in _WEIGHTS.items():
         count = round(weight * density * rng.uniform(0.6, 1.6))
         for kind in _kinds(by_support[support], count, rng):
             several = rng.randint(2, 5) if rng.random() < _REPEATED else 1
             for _ in range(several):
-                thing = _place(kind, room, placed, rng)
-                placed += [thing] if thing else []
-    return placed
+                thing = _place(kind, room, things, rng)
+                things += [thing] if thing else []
+    return things
 
 
 def _kinds(every: Sequence[NamedThing], count: int, rng: Random) -> list[NamedThing]:
@@ -133,30 +133,28 @@ def _kinds(every: Sequence[NamedThing], count: int, rng: Random) -> list[NamedTh
     return list(kinds.values())
 
 
-def _place(
-    kind: NamedThing, room: Position, placed: Sequence[_Placed], rng: Random
-) -> _Placed | None:
+def _place(kind: NamedThing, room: Position, things: Sequence[_Body], rng: Random) -> _Body | None:
     """A thing where there is room for it; None: there is none."""
     scale = rng.uniform(0.85, 1.2)
     length, width, height = (scale * extent for extent in kind.size)
     for _ in range(_PLACES):
         is_across = rng.random() < 0.5
         size = (width, length, height) if is_across else (length, width, height)
-        position = _spot(kind.support, size, room, placed, rng)
+        position = _spot(kind.support, size, room, things, rng)
         if position is None:
             continue
-        thing = _Placed(kind.name, position, size)
+        thing = _Body(kind.name, position, size)
         inside = all(
             abs(position[axis]) + size[axis] / 2 <= room[axis] / 2 + 1e-9 for axis in (0, 1)
         )
         is_high = position[2] + size[2] / 2 > room[2] or position[2] < size[2] / 2 - 1e-9
-        if inside and not is_high and not any(thing.overlaps(other) for other in placed):
+        if inside and not is_high and not any(thing.overlaps(other) for other in things):
             return thing
     return None
 
 
 def _spot(
-    support: str, size: Position, room: Position, placed: Sequence[_Placed], rng: Random
+    support: str, size: Position, room: Position, things: Sequence[_Body], rng: Random
 ) -> Position | None:
     """A place for a box of a size: its middle [m]; None: it cannot be there."""
     reach = [(room[axis] - size[axis]) / 2 for axis in (0, 1)]
@@ -174,7 +172,7 @@ def _spot(
         low = 0.0 if size[2] > 1.6 else rng.uniform(0.6, 1.5)
         return x, y, low + size[2] / 2
     carriers = [
-        thing for thing in placed
+        thing for thing in things
         if 0.3 <= thing.size[2] <= 1.3 and thing.position[2] <= thing.size[2] / 2 + 1e-6
         and thing.size[0] >= size[0] and thing.size[1] >= size[1]
     ]  # fmt: skip
@@ -188,7 +186,7 @@ def _spot(
     return x, y, carrier.size[2] + size[2] / 2
 
 
-def _walk(room: Position, things: Sequence[_Placed], rng: Random) -> tuple[PathPoint, ...]:
+def _walk(room: Position, things: Sequence[_Body], rng: Random) -> tuple[PathPoint, ...]:
     """A walk between some places where the robot can stand, and a look around at each of them."""
     free = _free_cells(room, things)
     if len(free) < 12:
@@ -209,7 +207,7 @@ def _walk(room: Position, things: Sequence[_Placed], rng: Random) -> tuple[PathP
     return tuple(path)
 
 
-def _free_cells(room: Position, things: Sequence[_Placed]) -> set[tuple[int, int]]:
+def _free_cells(room: Position, things: Sequence[_Body]) -> set[tuple[int, int]]:
     """Cells of the floor that the robot can stand in."""
     blocks = [thing for thing in things if thing.position[2] - thing.size[2] / 2 < 1.2]
     blocks = [thing for thing in blocks if thing.size[2] > 0.03]
@@ -273,17 +271,17 @@ def _turn(point: PathPoint, yaw: float) -> list[PathPoint]:
 
 
 def _landmarks(
-    things: Sequence[_Placed], path: Sequence[PathPoint], rng: Random
+    things: Sequence[_Body], path: Sequence[PathPoint], rng: Random
 ) -> tuple[tuple[Landmark, ...], set[str]]:
-    """What the camera had in view, and the labels of what it missed of those."""
+    """What the camera had in view, and those labels of which it had not all."""
     landmarks: list[Landmark] = []
-    missed: set[str] = set()
+    missing: set[str] = set()
     for thing in things:
         stamps = [point.stamp_ns for point in path if _is_in_view(point, thing)]
         size = None if rng.random() < _UNSIZED else thing.size
         is_gone = rng.random() < _GONE
         if not stamps:
-            missed.add(thing.name)
+            missing.add(thing.name)
             continue
         landmark = Landmark(
             thing.name,
@@ -297,10 +295,10 @@ def _landmarks(
         )
         landmarks.append(landmark)
     labels = {landmark.label for landmark in landmarks}
-    return tuple(landmarks), missed & labels
+    return tuple(landmarks), missing & labels
 
 
-def _is_in_view(point: PathPoint, thing: _Placed) -> bool:
+def _is_in_view(point: PathPoint, thing: _Body) -> bool:
     """Tell whether a thing is in view and large enough; what stands in the way is left out."""
     metres = math.dist(point.position, thing.position)
     if metres > _VIEW_M or max(thing.size) < _MIN_WIDE_RAD * metres:
@@ -341,8 +339,8 @@ def rows_of_random_maps(count: int, config: QuestionsConfig, coverage: Coverage)
         # Held-out names alone would leave no near misses: every second room of the test has some.
         mixed = (*held_out, *names_for('train')[number % 3 :: 3])
         names = mixed if split == 'test' and number % 2 else names_for('train')
-        known = random_map_moment(f'{config.seed}:{number}', names)
-        for row in rows_of_known_map(known, name, config, coverage):
+        moment = random_map_moment(f'{config.seed}:{number}', names)
+        for row in rows_of_map_moment(moment, name, config, coverage):
             coverage.count(row)
             yield row
 
