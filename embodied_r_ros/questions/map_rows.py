@@ -59,7 +59,7 @@ def layout_map(moment: Moment) -> MapMoment | Unsolved:
         for image in moment.images
     )
     area = layout.room_size[0] * layout.room_size[1]
-    scene = SceneMap(tuple(landmarks), thinned(path), layout.frame_id, area)
+    scene = as_in_rows(SceneMap(tuple(landmarks), path, layout.frame_id, area))
     every = tuple(item_label(colour.name, shape) for colour in COLOURS for shape in SHAPES)
     return MapMoment(scene, 'layout', _TURNED_BOX_M, frozenset(doubtful), layout.labels or every)
 
@@ -72,8 +72,7 @@ def moment_of_map(scene: SceneMap, split: str, slack_m: float) -> MapMoment:
         split: Names that are held out are asked for in the split test alone.
         slack_m: How far its places may be off.
     """
-    scene = replace(scene, path=thinned(scene.path))
-    return MapMoment(scene, 'map', slack_m, names=names_for(split))
+    return MapMoment(as_in_rows(scene), 'map', slack_m, names=names_for(split))
 
 
 def _landmark(moment: Moment, thing: LayoutObject) -> Landmark:
@@ -94,12 +93,16 @@ def _landmark(moment: Moment, thing: LayoutObject) -> Landmark:
     )
 
 
-def thinned(path: tuple[PathPoint, ...]) -> tuple[PathPoint, ...]:
-    """A path of at most 40 points, its ends among them, evenly taken."""
+def as_in_rows(scene: SceneMap) -> SceneMap:
+    """The map as rows carry it: rounded, and with at most 40 points of its path, evenly taken.
+
+    Solutions come from it, so that a row proves its own.
+    """
+    path = scene.path
     count = min(len(path), _MAX_PATH)
-    if count < 2:
-        return path
-    return tuple(path[round(index * (len(path) - 1) / (count - 1))] for index in range(count))
+    if count > 1:
+        path = tuple(path[round(i * (len(path) - 1) / (count - 1))] for i in range(count))
+    return SceneMap.from_json(replace(scene, path=path).to_json())
 
 
 def map_drafts(

@@ -65,10 +65,7 @@ def test_true_layouts_are_asked_as_maps_too_and_solved_from_words(
     assert len({row.id for row in rows}) == len(rows)
     for row in rows:
         answer = solve_from_map(row.question, row.options, row.scene_map())
-        if row.answer_kind == 'number' and row.solution != 'unknown':
-            assert float(answer) == pytest.approx(float(row.solution), rel=0.02, abs=0.11)
-        else:
-            assert answer == row.solution_text(), row.question
+        assert answer == row.solution_text(), row.question
 
 
 def test_worlds_for_tests_alone_are_asked_about_in_known_and_in_held_out_words(

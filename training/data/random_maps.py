@@ -20,7 +20,7 @@ from embodied_r_ros.common.errors import EmbodiedRError
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig
 from embodied_r_ros.questions.map_kinds import MapMoment
-from embodied_r_ros.questions.map_rows import names_for, rows_of_map_moment, thinned
+from embodied_r_ros.questions.map_rows import as_in_rows, names_for, rows_of_map_moment
 from embodied_r_ros.questions.row import write_rows
 from embodied_r_ros.questions.splits import split_of
 from embodied_r_ros.types.geometry import wrapped
@@ -102,7 +102,7 @@ def random_map_moment(seed: int | str, names: Sequence[str] = ()) -> MapMoment:
             break
     landmarks, missing = _landmarks(things, path, rng)
     area = None if rng.random() < _NO_AREA else room[0] * room[1]
-    scene = _from_start(SceneMap(landmarks, thinned(path), room_area_m2=area))
+    scene = as_in_rows(_from_start(SceneMap(landmarks, path, room_area_m2=area)))
     return MapMoment(scene, 'layout', doubtful=frozenset(missing), names=names)
 
 
