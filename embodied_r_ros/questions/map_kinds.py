@@ -16,7 +16,8 @@ from random import Random
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.questions.indoor import Draft, Unsolved
-from embodied_r_ros.questions.map_relations import (
+from embodied_r_ros.questions.wordings import wording
+from embodied_r_ros.scene.map_relations import (
     BACK_DEG,
     distance_to_borders,
     gap_m,
@@ -30,7 +31,6 @@ from embodied_r_ros.questions.map_relations import (
     turn_deg,
     turn_word,
 )
-from embodied_r_ros.questions.wordings import wording
 from embodied_r_ros.types.landmarks import LandmarkStatus
 from embodied_r_ros.types.things import named_things, near_misses, other_names, plural
 from embodied_r_ros.types.units import NS_PER_S

@@ -12,7 +12,8 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.questions.indoor import Draft, quarter, Unsolved
 from embodied_r_ros.questions.map_kinds import clearly_least, first_sights_ns, RATIO
-from embodied_r_ros.questions.map_relations import (
+from embodied_r_ros.questions.wordings import wording
+from embodied_r_ros.scene.map_relations import (
     approaches,
     bearing_deg,
     first_reach_ns,
@@ -20,7 +21,6 @@ from embodied_r_ros.questions.map_relations import (
     nearest_gap_m,
     REACH_M,
 )
-from embodied_r_ros.questions.wordings import wording
 from embodied_r_ros.types.things import named_things, plural, with_article
 from embodied_r_ros.types.units import NS_PER_S
 

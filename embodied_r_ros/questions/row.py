@@ -158,7 +158,10 @@ class Row:
         if budget := self.meta.get('token_budget'):
             config = replace(config, token_budget=budget)
         focus = [FocusText(**item) for item in self.focus]
-        return build_prompt(self.question, self.options, self.semantic_deltas(), focus, config)
+        scene_map = self.scene_map() if self.has_map else None
+        return build_prompt(
+            self.question, self.options, self.semantic_deltas(), focus, config, scene_map
+        )
 
     def without_scene(self) -> Row:
         """The same question without observations: a blind baseline."""

@@ -7,14 +7,21 @@ and angle brackets cannot occur, so that no text in view can pass for a tag or f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 import hashlib
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.chat.protocol import ChatMessage
 from embodied_r_ros.common.untrusted import as_data
 from embodied_r_ros.reasoning.completions import option_letter
-from embodied_r_ros.scene.memory import question_terms, scene_text, SceneText
+from embodied_r_ros.scene.map_text import map_text, MapText
+from embodied_r_ros.scene.memory import (
+    estimate_tokens,
+    LEAST_TOKENS,
+    question_terms,
+    scene_text,
+    SceneText,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +30,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.types.answers import FocusText
     from embodied_r_ros.types.deltas import SemanticDelta
     from embodied_r_ros.types.images import EncodedImage
+    from embodied_r_ros.types.landmarks import SceneMap
 
 REASON_PROMPT_VERSION = 'reason-1'
 SYSTEM = (
@@ -34,6 +42,7 @@ SYSTEM = (
     'reasoning.'
 )
 NOTHING_SEEN = '(nothing)'
+NO_PLACE = MapText('')
 
 
 @dataclass(frozen=True)
@@ -44,6 +53,7 @@ class Prompt:
     user: str
     scene: SceneText
     images: tuple[EncodedImage, ...] = ()  # of a vision policy: shown, not described
+    place: MapText = NO_PLACE
 
     def messages(self) -> tuple[ChatMessage, ChatMessage]:
         """The prompt as chat messages."""
@@ -63,8 +73,9 @@ def build_prompt(
     deltas: Sequence[SemanticDelta],
     focus: Sequence[FocusText],
     config: MemoryConfig,
+    scene_map: SceneMap | None = None,
 ) -> Prompt:
-    """Build the prompt of a question about deltas.
+    """Build the prompt of a question about deltas and a scene map.
 
     Args:
         question: The question, as it came.
@@ -72,17 +83,26 @@ def build_prompt(
         deltas: The deltas, oldest first.
         focus: What keyframes showed about the question; those without text are left out.
         config: How much of the scene the prompt may hold.
+        scene_map: What is known of the place; None, or an empty map: nothing.
     """
+    budget, place = config.token_budget, NO_PLACE
+    if scene_map:
+        newest_ns = max((delta.stamp_ns for delta in deltas), default=0)
+        room = round(min(config.map_share * budget, budget - LEAST_TOKENS)) if deltas else budget
+        place = map_text(scene_map, question, options, room, newest_ns)
+    if place.text and deltas:
+        config = replace(config, token_budget=budget - estimate_tokens(place.text))
     scene = scene_text(deltas, question_terms(question, options), config)
     looks = [
         f'{_seconds(deltas, text)} s: {as_data(text.text)}' for text in focus if text.text.strip()
     ]
-    parts = ['Seen:', scene.text or NOTHING_SEEN]
+    parts = [place.text] if place.text else []
+    parts += ['Seen:', scene.text or NOTHING_SEEN]
     if looks:
         parts += ['Looked at again for the question:', *looks]
     parts.append(f'Question: {as_data(question)}')
     parts += [f'{option_letter(i)}. {as_data(option)}' for i, option in enumerate(options)]
-    return Prompt(SYSTEM, '\n'.join(parts), scene)
+    return Prompt(SYSTEM, '\n'.join(parts), scene, place=place)
 
 
 def _seconds(deltas: Sequence[SemanticDelta], focus: FocusText) -> str:

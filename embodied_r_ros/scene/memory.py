@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.types.deltas import SemanticDelta
 
+LEAST_TOKENS = 200  # of a scene in a prompt
 # A merged line names at most this many items, so that its cost has a bound.
 _MERGED_ITEMS = 8
 _MERGED_TOKENS = 90
@@ -46,10 +47,13 @@ class MemoryConfig:
     """How much of the scene a prompt holds."""
 
     token_budget: int = setting(
-        1200, 'tokens that the scene may take in a prompt', between=(200, 100_000)
+        1200, 'tokens that the scene may take in a prompt', between=(LEAST_TOKENS, 100_000)
     )
     recent_share: float = setting(
         0.5, 'share of the budget that the newest deltas may take in full', between=(0, 1)
+    )
+    map_share: float = setting(
+        0.5, 'share of the budget that the scene map may take beside deltas', between=(0, 1)
     )
     max_deltas: int = setting(
         5000, 'deltas kept in memory; the oldest are dropped', between=(1, 100_000)

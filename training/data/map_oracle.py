@@ -13,20 +13,6 @@ import math
 import re
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.questions.map_relations import (
-    bearing_deg,
-    first_reach_ns,
-    has_sizes,
-    level_m,
-    longest_cm,
-    nearest_gap_m,
-    quadrant_of_turn,
-    quarter_of_turn,
-    route_turns,
-    side_of_turn,
-    turn_deg,
-    turn_word,
-)
 from embodied_r_ros.questions.map_wordings import MAP_WORDINGS, wording_pattern
 from embodied_r_ros.questions.path_kinds import (
     ACTIONS,
@@ -40,6 +26,20 @@ from embodied_r_ros.questions.path_kinds import (
     TURNS,
 )
 from embodied_r_ros.reasoning.completions import UNKNOWN
+from embodied_r_ros.scene.map_relations import (
+    bearing_deg,
+    first_reach_ns,
+    has_sizes,
+    level_m,
+    longest_cm,
+    nearest_gap_m,
+    quadrant_of_turn,
+    quarter_of_turn,
+    route_turns,
+    side_of_turn,
+    turn_deg,
+    turn_word,
+)
 from embodied_r_ros.types.landmarks import LandmarkStatus
 from embodied_r_ros.types.things import other_names, plural
 from embodied_r_ros.types.units import NS_PER_S
