@@ -42,7 +42,7 @@ RATIO = 1.25  # of two distances, from which one counts as smaller
 MARGIN_DEG = 12.0  # from the border between two directions
 _MIN_STANCE_M = 0.4  # between who stands, what is faced and what is looked for
 _MIN_GAP_M = 0.2  # nearer than this, things touch
-_MAX_SLACK_SHARE = 0.15  # of a number: with more slack it is not asked for
+MAX_SLACK_SHARE = 0.15  # of a number: with more slack it is not asked for
 _FIRST_SIGHTS_NS = NS_PER_S // 2  # between two first sights whose order is asked
 _TRIES = 40  # draws of things before a kind is given up
 _MAX_STOPS = 3
@@ -143,7 +143,7 @@ def object_abs_distance(moment: MapMoment, rng: Random, held_out: bool) -> Draft
     for _ in range(_TRIES):
         a, b = rng.sample(moment.singles, 2)
         metres = gap_m(a, b)
-        if metres >= _MIN_GAP_M and moment.slack_m <= _MAX_SLACK_SHARE * metres:
+        if metres >= _MIN_GAP_M and moment.slack_m <= MAX_SLACK_SHARE * metres:
             question = wording('object_abs_distance', rng, held_out, a=a.label, b=b.label)
             truth = {'distance_m': round(metres, 3), 'measured': _measured((a, b))}
             return _number(moment, question, f'{metres:.1f}', truth)

@@ -11,14 +11,8 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.questions.indoor import Draft, Unsolved
 from embodied_r_ros.questions.map_kinds import VSI_KINDS
 from embodied_r_ros.questions.map_wordings import UNKNOWN_PROPERTIES
-from embodied_r_ros.questions.path_kinds import (
-    ACTIONS,
-    CHANGES,
-    PATH_KINDS,
-    places_to_choose,
-    POSITIONS,
-    TURNS,
-)
+from embodied_r_ros.questions.path_kinds import ACTIONS, CHANGES, PATH_KINDS, POSITIONS
+from embodied_r_ros.questions.people_kinds import PEOPLE_KINDS, places_to_choose, TURNS
 from embodied_r_ros.questions.wordings import wording
 from embodied_r_ros.reasoning.completions import UNKNOWN
 from embodied_r_ros.types.vocabulary import COLOURS
@@ -137,4 +131,9 @@ UNKNOWN_KINDS: dict[str, MapKind] = {
     'unknown_size': unknown_size,
     'unknown_property': unknown_property,
 }
-MAP_KINDS: dict[str, MapKind] = {**VSI_KINDS, **PATH_KINDS, **UNKNOWN_KINDS}
+MAP_KINDS: dict[str, MapKind] = {
+    **VSI_KINDS,
+    **PATH_KINDS,
+    **PEOPLE_KINDS,
+    **UNKNOWN_KINDS,
+}

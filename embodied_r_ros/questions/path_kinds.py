@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Questions about a scene map, the way through it and the place now.
-
-Those of UrbanVideo-Bench that a map and a path decide, and what people ask a robot.
-"""
+"""Questions of UrbanVideo-Bench that a scene map and the way through it decide."""
 
 from __future__ import annotations
 
@@ -21,7 +18,6 @@ from embodied_r_ros.scene.map_relations import (
     nearest_gap_m,
     REACH_M,
 )
-from embodied_r_ros.types.things import named_things, plural, with_article
 from embodied_r_ros.types.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -35,19 +31,10 @@ if TYPE_CHECKING:
 _NEAR_M = 1.0  # at most so far is near, or beside
 _AT_M = 1.5  # at most so far from it, a way starts or ends at a thing
 _NOT_REACHED = 1.6  # times the reach, at least, from which a thing is not reached
-_AWAY_M = 0.8  # nearer than this, a thing has no direction
-_MAX_SLACK_SHARE = 0.15
+AWAY_M = 0.8  # nearer than this, a thing has no direction
 _ORDER_NS = NS_PER_S // 2
-_ABSENT_SHARE = 0.5  # of the questions whether something is there
-_ZERO_SHARE = 0.2  # of the counts
 
-# Words for the quarter that something is in, by who is asked.
-TURNS = {
-    'ahead': 'straight ahead',
-    'left': 'to the left',
-    'right': 'to the right',
-    'behind': 'behind you',
-}
+# Words for the quarter that something is in.
 ACTIONS = {
     'ahead': 'I go forward.',
     'left': 'I turn left.',
@@ -61,7 +48,6 @@ POSITIONS = {
     'behind': 'I have my back to the {item}.',
 }
 CHANGES = ('It increases.', 'It decreases.', 'It remains constant.')
-PRESENCE = ('yes', 'not that I have seen')
 START_END = 'Start at the {a} and end at the {b}.'
 GOING, ARRIVED = 'I go to the {item}.', 'I have arrived at the {item}.'
 LONGER = (
@@ -69,11 +55,11 @@ LONGER = (
     'It takes longer from the {a} to the {b}.',
     'Both take approximately the same time.',
 )
-_NO_PATH = 'the map has no path'
-_UNCLEAR = 'no thing in a clear direction'
+NO_PATH = 'the map has no path'
+UNCLEAR = 'no thing in a clear direction'
 
 
-def _choice(
+def choice_of_first(
     moment: MapMoment, question: str, options: Sequence[str], truth: Mapping[str, Any]
 ) -> Draft:
     """A choice whose first option is right."""
@@ -86,7 +72,7 @@ def clear_quarter(moment: MapMoment, to: Position) -> tuple[str, float, float] |
     if now is None:
         return None
     level, degrees = level_m(now.position, to), bearing_deg(now, to)
-    if level < _AWAY_M:
+    if level < AWAY_M:
         return None
     slack_deg = 2 * moment.angle_slack_deg(level)
     names = {quarter(degrees + off) for off in (-slack_deg, 0.0, slack_deg)}
@@ -96,12 +82,12 @@ def clear_quarter(moment: MapMoment, to: Position) -> tuple[str, float, float] |
     return where, degrees, math.dist(now.position, to)
 
 
-def _directions(
+def directions(
     moment: MapMoment, rng: Random, held_out: bool, kind: str, words: dict[str, str]
 ) -> Draft | Unsolved:
     """In which quarter a thing is."""
     if moment.now is None:
-        return Unsolved(_NO_PATH)
+        return Unsolved(NO_PATH)
     for thing in rng.sample(moment.singles, len(moment.singles)):
         if place := clear_quarter(moment, thing.position):
             where, degrees, metres = place
@@ -111,53 +97,37 @@ def _directions(
                 tuple(options.values()),
                 options[where],
                 source=moment.source,
-                truth=_place_truth(thing.label, degrees, metres),
+                truth=place_truth(thing.label, degrees, metres),
             )
-    return Unsolved(_UNCLEAR)
+    return Unsolved(UNCLEAR)
 
 
-def _place_truth(label: str, degrees: float, metres: float) -> dict[str, Any]:
+def place_truth(label: str, degrees: float, metres: float) -> dict[str, Any]:
+    """The numbers behind a place as seen from now."""
     return {'item': label, 'bearing_deg': round(degrees, 1), 'distance_m': round(metres, 2)}
 
 
 def landmark_position(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
     """On which side of the robot a thing is."""
-    return _directions(moment, rng, held_out, 'landmark_position', POSITIONS)
+    return directions(moment, rng, held_out, 'landmark_position', POSITIONS)
 
 
 def action_generation(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
     """What to do next on the way to a thing."""
-    return _directions(moment, rng, held_out, 'action_generation', ACTIONS)
-
-
-def way_to(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
-    """Which way it is to a thing."""
-    return _directions(moment, rng, held_out, 'way_to', TURNS)
-
-
-def way_back(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
-    """Which way it is to the start."""
-    if moment.start is None:
-        return Unsolved(_NO_PATH)
-    place = clear_quarter(moment, moment.start.position)
-    if place is None:
-        return Unsolved('the start is too near, or near the border between two directions')
-    truth = _place_truth('start', *place[1:])
-    question, options = wording('way_back', rng, held_out), tuple(TURNS.values())
-    return Draft(question, options, TURNS[place[0]], source=moment.source, truth=truth)
+    return directions(moment, rng, held_out, 'action_generation', ACTIONS)
 
 
 def cognitive_map(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
     """What is around the robot: two things, each in its direction."""
     if moment.now is None:
-        return Unsolved(_NO_PATH)
+        return Unsolved(NO_PATH)
     places = {
         thing.label: place[0]
         for thing in moment.singles
         if (place := clear_quarter(moment, thing.position))
     }
     if len(places) < 2:
-        return Unsolved(_UNCLEAR)
+        return Unsolved(UNCLEAR)
     a, b = rng.sample(sorted(places), 2)
     right = places[a], places[b]
     other_a = rng.choice([name for name in POSITIONS if name not in right])
@@ -166,69 +136,13 @@ def cognitive_map(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Uns
         f'{POSITIONS[first].format(item=a)} {POSITIONS[second].format(item=b)}'
         for first, second in product((right[0], other_a), (right[1], other_b))
     ]
-    return _choice(moment, wording('cognitive_map', rng, held_out), options, places)
-
-
-def where_is(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
-    """In which direction a thing is, and how far away."""
-    if moment.now is None:
-        return Unsolved(_NO_PATH)
-    for thing in rng.sample(moment.singles, len(moment.singles)):
-        place = clear_quarter(moment, thing.position)
-        if place and moment.slack_m <= _MAX_SLACK_SHARE * place[2]:
-            where, degrees, metres = place
-            question = wording('where_is', rng, held_out, item=thing.label)
-            truth = _place_truth(thing.label, degrees, metres)
-            return _choice(moment, question, places_to_choose(where, metres, rng), truth)
-    return Unsolved(_UNCLEAR)
-
-
-def places_to_choose(where: str, metres: float, rng: Random) -> list[str]:
-    """A place in words, and three others: another direction, another distance, and both.
-
-    Each part stands in two of the four, so that they do not tell which one is right.
-    """
-    other_m = metres * rng.choice((0.5, 2.0) if metres >= 2 else (2.0, 3.0))
-    other = rng.choice([name for name in TURNS if name != where])
-    places = ((metres, where), (metres, other), (other_m, where), (other_m, other))
-    return [f'{off:.1f} m {TURNS[name]}' for off, name in places]
-
-
-def how_far(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
-    """How far a thing is in a straight line."""
-    if moment.now is None:
-        return Unsolved(_NO_PATH)
-    for thing in rng.sample(moment.singles, len(moment.singles)):
-        metres = math.dist(moment.now.position, thing.position)
-        if metres >= _AWAY_M and moment.slack_m <= _MAX_SLACK_SHARE * metres:
-            truth = {'item': thing.label, 'distance_m': round(metres, 3)}
-            question = wording('how_far', rng, held_out, item=thing.label)
-            return Draft(question, (), f'{metres:.1f}', 'number', moment.source, truth)
-    return Unsolved('no thing is far enough away for its distance to be clear')
-
-
-def nearest_thing(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
-    """Which of four things is nearest now."""
-    now = moment.now
-    if now is None:
-        return Unsolved(_NO_PATH)
-    off_m = {
-        label: min(math.dist(now.position, thing.position) for thing in those)
-        for label, those in moment.things.items()
-    }
-    for _ in range(20 if len(off_m) >= 3 else 0):
-        labels = rng.sample(sorted(off_m), min(4, len(off_m)))
-        if winner := clearly_least({label: off_m[label] for label in labels}, moment.slack_m):
-            truth = {label: round(off_m[label], 2) for label in labels}
-            question = wording('nearest_thing', rng, held_out)
-            return Draft(question, tuple(labels), winner, source=moment.source, truth=truth)
-    return Unsolved('no thing is clearly the nearest')
+    return choice_of_first(moment, wording('cognitive_map', rng, held_out), options, places)
 
 
 def proximity(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
     """Whether the robot came nearer to a thing."""
     if moment.now is None or moment.start is None:
-        return Unsolved(_NO_PATH)
+        return Unsolved(NO_PATH)
     for thing in rng.sample(moment.singles, len(moment.singles)):
         before, now = (
             math.dist(point.position, thing.position) for point in (moment.start, moment.now)
@@ -249,7 +163,7 @@ def proximity(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolve
 def start_end_position(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
     """At which things the way starts and ends."""
     if moment.now is None or moment.start is None:
-        return Unsolved(_NO_PATH)
+        return Unsolved(NO_PATH)
     ends = [_thing_at(moment, point) for point in (moment.start, moment.now)]
     others = sorted(label for label in moment.things if label not in ends)
     a, b = ends
@@ -259,7 +173,7 @@ def start_end_position(moment: MapMoment, rng: Random, held_out: bool) -> Draft 
     pairs = product((a, other_a), (b, other_b))
     options = [START_END.format(a=first, b=second) for first, second in pairs]
     truth = {'start': a, 'end': b}
-    return _choice(moment, wording('start_end_position', rng, held_out), options, truth)
+    return choice_of_first(moment, wording('start_end_position', rng, held_out), options, truth)
 
 
 def _thing_at(moment: MapMoment, point: PathPoint) -> str:
@@ -287,7 +201,7 @@ def object_recall(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Uns
             options = [rng.choice(near), *rng.sample(far, 3)]
             question = wording('object_recall', rng, held_out, item=item.label)
             truth = {label: round(gaps[label], 2) for label in options}
-            return _choice(moment, question, options, truth)
+            return choice_of_first(moment, question, options, truth)
     return Unsolved('nothing stands near one thing and clearly away from others')
 
 
@@ -338,7 +252,7 @@ def sequence_recall(moment: MapMoment, rng: Random, held_out: bool) -> Draft | U
         for label in (item, *options)
         if (stamp := stamps[label]) is not None
     }
-    return _choice(moment, question, options, truth)
+    return choice_of_first(moment, question, options, truth)
 
 
 def progress_evaluation(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
@@ -361,7 +275,7 @@ def progress_evaluation(moment: MapMoment, rng: Random, held_out: bool) -> Draft
 def duration(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
     """Which of two stretches of the way took longer."""
     if moment.start is None:
-        return Unsolved(_NO_PATH)
+        return Unsolved(NO_PATH)
     first_ns = first_sights_ns(moment)
     singles = [thing.label for thing in moment.singles if thing.label in first_ns]
     for _ in range(20 if len(singles) >= 2 else 0):
@@ -394,84 +308,11 @@ def scene_recall(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unso
                 for label in {item, *(name for each in lists for name in each)}
             }
             question = wording('scene_recall', rng, held_out, item=item)
-            return _choice(moment, question, options, dict(sorted(truth.items())))
+            return choice_of_first(moment, question, options, dict(sorted(truth.items())))
     return Unsolved('too few things came into view before and after another one')
 
 
-def list_things(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
-    """What is there: the list in which everything was seen."""
-    labels = sorted(moment.things)
-    absent = _absent_names(moment)
-    if len(labels) < 3 or len(absent) < 3:
-        return Unsolved('too few things, or no names of others')
-    there, away = rng.sample(labels, 3), rng.sample(absent, 3)
-    # Each name stands in two of the four lists: none is the odd one out.
-    lists = [there] + [[*away[:i], there[i], *away[i + 1 :]] for i in range(3)]
-    options = [', '.join(each) for each in lists]
-    truth = {'there': labels[:20]}
-    return _choice(moment, wording('list_things', rng, held_out), options, truth)
-
-
-def _absent_names(moment: MapMoment) -> list[str]:
-    """Names of what the map has neither itself nor anything like it."""
-    alike = {name for label in moment.things for name in moment.alike(label)}
-    names = moment.absent(moment.names or named_things())
-    # Of a small world of colours and shapes everything is like something.
-    return [name for name in names if name not in alike] or names
-
-
-def is_there(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
-    """Whether a thing was seen."""
-    present, absent = sorted(moment.things), _absent_names(moment)
-    is_absent = rng.random() < _ABSENT_SHARE
-    names = absent if is_absent else present
-    if not names:
-        return Unsolved('no name that is certainly there, or certainly not')
-    name = rng.choice(names)
-    question = wording('is_there', rng, held_out, a_item=with_article(name))
-    truth = {'item': name, 'count': len(moment.things.get(name, ()))}
-    solution = PRESENCE[int(is_absent)]
-    return Draft(question, PRESENCE, solution, source=moment.source, truth=truth)
-
-
-def count_things(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
-    """How many things of a label were seen; none, where the truth is known."""
-    # What has gone since was seen all the same.
-    labels = [landmark.label for landmark in moment.scene.landmarks]
-    counts = {label: labels.count(label) for label in moment.things}
-    absent = _absent_names(moment) if moment.source == 'layout' else []
-    if absent and rng.random() < _ZERO_SHARE:
-        counts = {rng.choice(absent): 0}
-    if not counts:
-        return Unsolved('the map has no landmarks')
-    number = rng.choice(sorted(set(counts.values())))
-    label = rng.choice([label for label, count in counts.items() if count == number])
-    question = wording('count_things', rng, held_out, items=plural(label))
-    truth = {'item': label, 'count': number}
-    return Draft(question, (), str(number), 'number', moment.source, truth)
-
-
-def last_seen(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
-    """How long ago a thing was in view."""
-    now = moment.now
-    if now is None:
-        return Unsolved(_NO_PATH)
-    ages = {
-        thing.label: (now.stamp_ns - thing.last_seen_ns) / NS_PER_S
-        for thing in moment.singles
-        if thing.last_seen_ns
-    }
-    old = sorted(label for label, age_s in ages.items() if age_s >= 1)
-    if not old:
-        return Unsolved('everything was in view within the last second')
-    label = rng.choice(old)
-    truth = {'item': label, 'age_s': round(ages[label], 2)}
-    question = wording('last_seen', rng, held_out, item=label)
-    return Draft(question, (), f'{ages[label]:.0f}', 'number', moment.source, truth)
-
-
 PATH_KINDS: dict[str, MapKind] = {
-    # UrbanVideo-Bench
     'start_end_position': start_end_position,
     'object_recall': object_recall,
     'sequence_recall': sequence_recall,
@@ -482,14 +323,4 @@ PATH_KINDS: dict[str, MapKind] = {
     'cognitive_map': cognitive_map,
     'progress_evaluation': progress_evaluation,
     'action_generation': action_generation,
-    # people
-    'list_things': list_things,
-    'is_there': is_there,
-    'where_is': where_is,
-    'last_seen': last_seen,
-    'how_far': how_far,
-    'way_back': way_back,
-    'way_to': way_to,
-    'nearest_thing': nearest_thing,
-    'count_things': count_things,
 }

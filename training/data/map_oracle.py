@@ -21,10 +21,9 @@ from embodied_r_ros.questions.path_kinds import (
     GOING,
     LONGER,
     POSITIONS,
-    PRESENCE,
     START_END,
-    TURNS,
 )
+from embodied_r_ros.questions.people_kinds import PRESENCE, TURNS
 from embodied_r_ros.reasoning.completions import UNKNOWN
 from embodied_r_ros.scene.map_relations import (
     bearing_deg,
