@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb."""
     add = parser.add_argument
-    add('source', type=some_path, metavar='SOURCE', help='video, folder of images, or bag')
+    add('source', type=some_path, metavar='SOURCE', help='video, images, bag, or MAP.json')
     add('question', metavar='QUESTION', help='what to ask')
     add('-o', '--option', action='append', default=[], help='an option; repeat, at least twice')
     add(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 import math
 from typing import Any, TYPE_CHECKING
 
@@ -21,7 +21,8 @@ from embodied_r_ros.perception.pipeline import (
     perceive_keyframes,
 )
 from embodied_r_ros.reasoning.completions import option_letter
-from embodied_r_ros.reasoning.reasoner import Reasoner
+from embodied_r_ros.reasoning.reasoner import newest_stamp_ns, Reasoner
+from embodied_r_ros.types.landmarks import read_scene_map
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.types.answers import Answer, FocusText
     from embodied_r_ros.types.deltas import SemanticDelta
     from embodied_r_ros.types.images import StampedImage
+    from embodied_r_ros.types.landmarks import SceneMap
 
 _INFO_S = 10.0
 _HELD_KEYFRAMES = 64
@@ -46,6 +48,7 @@ class RecordingScene:
 
     deltas: tuple[SemanticDelta, ...]
     look: Look | None = None  # looks at its newest keyframes again; None: it cannot
+    scene_map: SceneMap | None = None  # of a MAP.json
 
 
 def see(
@@ -53,10 +56,15 @@ def see(
 ) -> RecordingScene:
     """See a recording: by the deltas that were recorded with it, else by the classical perceiver.
 
+    A file `*.json` is a scene map, which is read.
+
     Raises:
+        InputError: It is a scene map that cannot be read.
         SourceError: It cannot be read as a stream of images.
         BagError: The bag is damaged.
     """
+    if is_scene_map(path):
+        return RecordingScene((), scene_map=read_scene_map(path))
     if _has_recorded_deltas(path):
         return RecordingScene(read_episode(path, 'recorded').deltas)
     perceiver = classical_perceiver()
@@ -85,6 +93,11 @@ def see(
         return RecordingScene(tuple(perceive_keyframes(keyframes, perceiver)), look)
 
 
+def is_scene_map(path: Path) -> bool:
+    """Tell whether a path names a scene map (MAP.json)."""
+    return path.suffix.lower() == '.json' and not path.is_dir()
+
+
 def recorded_alone(path: Path) -> bool:
     """Tell whether a recording has deltas, and no images from which they could be made anew.
 
@@ -104,7 +117,9 @@ def check_source(path: Path, topic: str | None, rate_hz: float | None) -> None:
         SourceError: It cannot be read as a stream of images.
         BagError: The bag is damaged.
     """
-    if not _has_recorded_deltas(path):
+    if is_scene_map(path):
+        read_scene_map(path)
+    elif not _has_recorded_deltas(path):
         with open_source(path, topic, rate_hz) as source:
             next(iter(source))  # a codec or an encoding that is not known shows at once
 
@@ -135,6 +150,8 @@ def ask_about(
     except ModelError as error:
         raise InputError(str(error)) from None
     newest_ns = max((delta.stamp_ns for delta in scene.deltas), default=0)
+    question = replace(question, scene_map=scene.scene_map)
+    newest_ns = newest_ns or newest_stamp_ns(question)
     return Reasoner(client, config, scene.look).answer(
         question, scene.deltas, answer_id='offline-1', now_ns=lambda: newest_ns, listener=listener
     )

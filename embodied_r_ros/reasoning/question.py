@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import threading
 
     from embodied_r_ros.types.answers import Answer
+    from embodied_r_ros.types.landmarks import SceneMap
 
 # Looks again at the newer keyframes of some deltas: question, options, deltas, deadline [s], and
 # what ends the look early by a CancelledError (None: nothing does).
@@ -87,6 +88,7 @@ class Question:
     episode_id: str = ''
     standing: bool = False
     view: SceneView | None = None  # places the items of the scene; None: nothing does
+    scene_map: SceneMap | None = None  # what is known of the place; None: there is no map
 
 
 class Phase(Enum):

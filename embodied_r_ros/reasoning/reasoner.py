@@ -76,6 +76,21 @@ class _PendingQuestion:
     was_begun: bool = False  # a model spoke, which gave no answer
 
 
+def newest_stamp_ns(question: Question) -> int:
+    """Stamp of the newest thing that the map of a question knows; 0: it has none."""
+    if question.scene_map is None:
+        return 0
+    landmarks, path = question.scene_map.landmarks, question.scene_map.path
+    stamps = [landmark.last_seen_ns for landmark in landmarks]
+    return max((*stamps, *(point.stamp_ns for point in path[-1:])), default=0)
+
+
+def _has_map(question: Question) -> bool:
+    return question.scene_map is not None and bool(
+        question.scene_map.landmarks or question.scene_map.path
+    )
+
+
 class Reasoner:
     """Answers questions about deltas with a language model, or with several in a fallback."""
 
@@ -124,7 +139,12 @@ class Reasoner:
         with _refusing(lambda: draft):
             focus = self._focus(question, deltas, end, listener, cancel)
         prompt = build_prompt(
-            question.text, question.options, deltas, focus, self._config.memory()
+            question.text,
+            question.options,
+            deltas,
+            focus,
+            self._config.memory(),
+            question.scene_map,
         )
         draft = self._with_prompt(draft, prompt, deltas, focus)
         pending = _PendingQuestion(question, deltas, prompt, start, now_ns, listener, cancel)
@@ -174,7 +194,7 @@ class Reasoner:
                 self._config.max_tokens,
                 question.seed or self._config.seed,
             ),
-            observation_stamp_ns=newest.stamp_ns if newest else 0,
+            observation_stamp_ns=newest.stamp_ns if newest else newest_stamp_ns(question),
             frame_id=newest.frame_id if newest else '',
             standing=question.standing,
             episode_id=question.episode_id,
@@ -187,7 +207,7 @@ class Reasoner:
         problem = question_problem(question.text, question.options)
         if problem:
             raise Refusal(RefusalCode.BAD_QUESTION, problem, draft)
-        if all(delta.kind is DeltaKind.FAILED for delta in deltas):
+        if not _has_map(question) and all(delta.kind is DeltaKind.FAILED for delta in deltas):
             detail = (
                 f'perception failed for all {len(deltas)} keyframes' if deltas else 'no keyframe'
             )
@@ -210,7 +230,10 @@ class Reasoner:
         view_text = question.view.describe(deltas) if question.view else None
         first = [view_text] if view_text else []
         terms = question_terms(question.text, question.options)
-        missing = bool(terms) and not any(mentions(delta, terms) for delta in deltas)
+        landmarks = question.scene_map.landmarks if question.scene_map else ()
+        is_mapped = any(terms & question_terms(landmark.label) for landmark in landmarks)
+        is_known = is_mapped or any(mentions(delta, terms) for delta in deltas)
+        missing = bool(terms) and not is_known
         must_look = self._config.focus == 'always' or (
             self._config.focus == 'auto' and missing and not first
         )

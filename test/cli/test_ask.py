@@ -70,6 +70,34 @@ def test_recorded_deltas_are_read_and_not_perceived_again(
     assert capsys.readouterr().out == 'B\n'
 
 
+def test_map_is_asked_about(
+    server: ChatServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / 'MAP.json'
+    landmarks = [
+        {'label': 'sofa', 'position': [1, 2, 0]},
+        {'label': 'door', 'position': [4, 6, 0]},
+    ]
+    path.write_text(json.dumps({'landmarks': landmarks}))
+    question = 'How far is the sofa from the door?'
+    assert main(['ask', str(path), question, '--model', server.url, '--json']) == 0
+    value = json.loads(capsys.readouterr().out)
+    assert 'sofa to door: 5.0 m, 53°, back -127°.' in value['prompt']
+    assert (value['answer'], value['deltas']) == ('B', 0)
+
+
+def test_a_map_that_cannot_be_read_is_one_line(
+    server: ChatServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / 'MAP.json'
+    path.write_text('{"landmarks": [{"label": "sofa", "position": [1, 2]}]}')
+    assert ask(server, path) == 2
+    assert 'position is [1, 2], expected three numbers' in capsys.readouterr().err
+    path.write_text('{"landmarks": []}')
+    assert ask(server, path) == 1
+    assert 'nothing was seen yet' in capsys.readouterr().err
+
+
 def test_answer_that_breaks_the_format_is_a_failure(
     server: ChatServer, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -247,15 +247,16 @@ def test_folder_with_weights_is_asked(tmp_path: Path, rows: Path, videos: Path) 
     assert code == int(bool(report['errors']))
 
 
-def test_maps_cannot_be_asked_about_yet(
-    tmp_path: Path, rows: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_maps_are_asked_about(tmp_path: Path, rows: Path) -> None:
     for scene in range(3):
-        (tmp_path / f'scene{scene}.json').write_text('{"landmarks": []}')
+        landmark = {'label': f'thing of scene {scene}', 'position': [scene, 0, 0]}
+        (tmp_path / f'scene{scene}.json').write_text(json.dumps({'landmarks': [landmark]}))
     with ChatServer(clerk, [{'id': 'm'}], 'm') as server:
         arguments = ['--maps', tmp_path, '--model', server.url]
-        assert run(tmp_path, 'vsi-bench', '--rows', rows, *arguments)[0] == 2
-    assert 'a scene map cannot be asked yet' in capsys.readouterr().err
+        code, report = run(tmp_path, 'vsi-bench', '--rows', rows, *arguments)
+        about = [r.text for r in server.requests if 'Things: 1 thing of scene' in r.text]
+    assert (code, report['errors']) == (0, [])
+    assert len(about) == report['rows']
 
 
 def test_images_of_erqa_are_shown(tmp_path: Path) -> None:

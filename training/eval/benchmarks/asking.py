@@ -13,7 +13,7 @@ import json
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.chat.cache import cache_key
-from embodied_r_ros.common.errors import ConfigError, EmbodiedRError, InputError, ModelError
+from embodied_r_ros.common.errors import EmbodiedRError, InputError, ModelError
 from embodied_r_ros.episodes.inspect import bag_digest
 from embodied_r_ros.episodes.offline import see
 from embodied_r_ros.keyframes.selector import KeyframeConfig
@@ -69,17 +69,12 @@ def scene_prompt(question: BenchmarkQuestion, scene: KnownScene, memory: MemoryC
     """How a question about a scene is put, by the one prompt builder of the reasoner.
 
     A question about images is put with them alone, to a model that sees.
-
-    Raises:
-        ConfigError: The scene is a map, about which nothing can be asked yet.
     """
-    if scene.scene_map is not None:
-        msg = 'questions about a scene map cannot be asked yet: give the videos (--videos)'
-        raise ConfigError(msg)
     if question.images:
         images = tuple(EncodedImage(i, image_format(i) or 'jpeg') for i in question.images)
         return Prompt(_SHOWN, question.wording, SceneText(''), images)
-    return build_prompt(question.wording, question.options, scene.deltas, (), memory)
+    parts = question.wording, question.options, scene.deltas, ()
+    return build_prompt(*parts, memory, scene.scene_map)
 
 
 def answer_text(completion: str) -> str:
