@@ -200,7 +200,7 @@ def placements(scene: Scene, way: str, seed: int = 3) -> list[Placement]:
     rng = np.random.default_rng(seed)
     placements = []
     for number, (first, second) in enumerate(scene.pairs):
-        earlier, later = (_keyframe(scene, n, way, rng, number) for n in (first, second))
+        earlier, later = (keyframe_of(scene, n, way, rng, number) for n in (first, second))
         perceiver = DetectorPerceiver(
             None, ClassicalConfig(), boxes_of=lambda keyframe: scene.boxes[keyframe.id]
         )
@@ -221,9 +221,10 @@ def placements(scene: Scene, way: str, seed: int = 3) -> list[Placement]:
     return placements
 
 
-def _keyframe(
+def keyframe_of(
     scene: Scene, number: int, way: str, rng: np.random.Generator, pair: int
 ) -> Keyframe:
+    """An image of a scene as a keyframe, with as much depth as one of WAYS has."""
     shot = scene.shots[number]
     depth = shot.depth
     if depth is None or way in {'two keyframes', 'floor'}:

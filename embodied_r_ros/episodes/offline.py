@@ -65,7 +65,7 @@ def see(
     """
     if is_scene_map(path):
         return RecordingScene((), scene_map=read_scene_map(path))
-    if _has_recorded_deltas(path):
+    if has_recorded_deltas(path):
         return RecordingScene(read_episode(path, 'recorded').deltas)
     perceiver = classical_perceiver()
     recent: deque[Keyframe] = deque(maxlen=_HELD_KEYFRAMES)
@@ -104,7 +104,7 @@ def recorded_alone(path: Path) -> bool:
     Raises:
         BagError: The bag is damaged.
     """
-    if not _has_recorded_deltas(path):
+    if not has_recorded_deltas(path):
         return False
     with open_bag(path) as reader:
         return not topics_of_type(reader, *IMAGE_TYPES)
@@ -119,12 +119,17 @@ def check_source(path: Path, topic: str | None, rate_hz: float | None) -> None:
     """
     if is_scene_map(path):
         read_scene_map(path)
-    elif not _has_recorded_deltas(path):
+    elif not has_recorded_deltas(path):
         with open_source(path, topic, rate_hz) as source:
             next(iter(source))  # a codec or an encoding that is not known shows at once
 
 
-def _has_recorded_deltas(path: Path) -> bool:
+def has_recorded_deltas(path: Path) -> bool:
+    """Tell whether a recording has deltas that were perceived when it was made.
+
+    Raises:
+        BagError: The bag is damaged.
+    """
     if not path.exists() or not is_bag(path):
         return False
     with open_bag(path) as reader:

@@ -10,6 +10,7 @@ import math
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.types.deltas import ScaleSource
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -108,6 +109,7 @@ class SceneMap:
     path: tuple[PathPoint, ...] = ()
     frame_id: str = 'map'
     room_area_m2: float | None = None  # None: not known
+    scale: ScaleSource = ScaleSource.UNKNOWN  # what its metres rest on
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -123,6 +125,7 @@ class SceneMap:
                 for point in self.path
             ],
             'room_area_m2': None if self.room_area_m2 is None else round(self.room_area_m2, 2),
+            'scale': self.scale.name.lower(),
         }
 
     @classmethod
@@ -139,6 +142,11 @@ class SceneMap:
         if not isinstance(frame_id, str):
             msg = f'frame_id is {frame_id!r}, expected a text'
             raise InputError(msg)
+        scale = value.get('scale', ScaleSource.UNKNOWN.name.lower())
+        words = [source.name.lower() for source in ScaleSource]
+        if scale not in words:
+            msg = f'scale is {scale!r}, expected one of {", ".join(words)}'
+            raise InputError(msg)
         landmarks = _list(value['landmarks'], 'landmarks')
         path = _list(value.get('path') or [], 'path')
         return cls(
@@ -146,6 +154,7 @@ class SceneMap:
             tuple(_path_point(item, f'path point {number}') for number, item in enumerate(path)),
             frame_id,
             None if area is None else _number(area, 'room_area_m2'),
+            ScaleSource[scale.upper()],
         )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from unicodedata import combining, normalize
 
 import cv2
-from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.files import write_whole
 from embodied_r_ros.types.deltas import ItemStatus
 from embodied_r_ros.types.images import shrink
 import numpy as np
@@ -57,7 +57,7 @@ def text_block(lines: Sequence[Line], width: int) -> NDArray[np.uint8]:
     y = 0
     for line in rows:
         y += line.height_px
-        _put(block, line, y)
+        put_line(block, line, y)
     return block
 
 
@@ -65,14 +65,15 @@ def _wrap(line: Line, width: int) -> list[str]:
     rows, current = [], ''
     for word in line.text.split():
         longer = f'{current} {word}'.strip()
-        if current and _width_px(longer, line.scale) > width:
+        if current and text_width_px(longer, line.scale) > width:
             rows.append(current)
             longer = word
         current = longer
     return [*rows, current] if current else rows
 
 
-def _width_px(text: str, scale: float) -> int:
+def text_width_px(text: str, scale: float) -> int:
+    """Width of a row of text [px]."""
     pieces = text.split('°')
     width = sum(cv2.getTextSize(_plain(piece), _FONT, scale, 1)[0][0] for piece in pieces)
     return int(width + (len(pieces) - 1) * _degree_px(scale))
@@ -88,7 +89,7 @@ def _plain(text: str) -> str:
     return ''.join(char if ' ' <= char <= '~' else '?' for char in parts)
 
 
-def _put(block: NDArray[np.uint8], line: Line, y: int, x: int = 0) -> None:
+def put_line(block: NDArray[np.uint8], line: Line, y: int, x: int = 0) -> None:
     """Draw one row of text; OpenCV's fonts have no degree sign, so it is drawn as a ring."""
     for number, piece in enumerate(line.text.split('°')):
         if number:
@@ -108,13 +109,7 @@ def write_sheet(path: Path, parts: Sequence[NDArray[np.uint8]]) -> None:
         InputError: The file cannot be written.
     """
     _, data = cv2.imencode('.png', np.vstack(parts))
-    unfinished = path.with_name(path.name + '.tmp')
-    try:
-        unfinished.write_bytes(data.tobytes())
-        unfinished.replace(path)
-    except OSError as error:
-        msg = f'cannot write {path}: {error.strerror}'
-        raise InputError(msg) from None
+    write_whole(path, data.tobytes())
 
 
 class Sheet:
@@ -316,12 +311,12 @@ def with_items(image: NDArray[np.uint8], items: Sequence[Item]) -> NDArray[np.ui
         left, top, *_ = item.box or (0, 0)
         distance = f' {item.distance_m:.1f} m' if math.isfinite(item.distance_m) else ''
         text = f'{item.label}{distance}'
-        long_px = _width_px(text, _LABEL_SCALE) + 6
+        long_px = text_width_px(text, _LABEL_SCALE) + 6
         x = max(0, min(round(left * width), width - long_px))
         y = _free_row(round(top * height) - _LABEL_ROW_PX, x, x + long_px, height, label_spans)
         label_spans.append((x, x + long_px, y))
         label = np.full((_LABEL_ROW_PX, long_px, 3), _BOX[item.status], np.uint8)
-        _put(label, Line(text, _LABEL_SCALE, _DARK), _LABEL_ROW_PX - 4, 3)
+        put_line(label, Line(text, _LABEL_SCALE, _DARK), _LABEL_ROW_PX - 4, 3)
         space = drawn[y : y + _LABEL_ROW_PX, x : x + long_px]
         space[:] = label[: space.shape[0], : space.shape[1]]
     return drawn

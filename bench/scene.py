@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Landmark maps against what is true: rooms, a real cabinet, and a stream that does not end.
+
+Rooms are rendered; their keyframes are those of the truth, perceived by the classical perceiver
+with odometry, or told by the ground-truth deltas. A landmark is right where a thing of its colour
+that keyframes showed was within a metre when it was seen last; what is left over beside one that
+is right is a double. With --real, recordings with poses become bags, which `embodied-r map` maps.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from dataclasses import dataclass, field
+import json
+import math
+from pathlib import Path
+import sys
+import time
+from typing import Any, TYPE_CHECKING
+
+import cv2
+from embodied_r_ros.cli.arguments import some_count
+from embodied_r_ros.cli.main import main as embodied_r
+from embodied_r_ros.episodes.scene_maps import map_of_keyframes
+from embodied_r_ros.perception.classical import ClassicalConfig, ClassicalPerceiver
+from embodied_r_ros.perception.detector_perceiver import DetectorPerceiver
+from embodied_r_ros.scene.camera_track import CameraView
+from embodied_r_ros.scene.landmark_map import LandmarkMap
+from embodied_r_ros.sim.indoor.episodes import draw_episode
+from embodied_r_ros.sim.runs import IndoorConfig
+from embodied_r_ros.types.deltas import DeltaKind, Item, ScaleSource, SemanticDelta
+from embodied_r_ros.types.geometry import (
+    direction_of_vector,
+    Intrinsics,
+    Pose,
+    quaternion_from_matrix,
+    rotation_from_ypr,
+)
+from embodied_r_ros.types.landmarks import LandmarkStatus
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+from tqdm import tqdm
+
+from bench.item_positions import cabinet_scene, keyframe_of
+from bench.perception import keyframes_with_truth
+from bench.real_bags import write_bag
+from bench.real_sequences import find_sequences
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from embodied_r_ros.types.landmarks import Landmark
+    from embodied_r_ros.types.layout import Layout, LayoutObject
+
+_NEAR_M = 1.0  # a landmark further off is not of the thing
+_FAR = 1e6
+CABINET_WAYS = ('depth', 'noisy depth', 'two of three', 'two keyframes', 'floor')
+_STREAM, _THINGS = 10_000, 24  # deltas of the stream, and things in its place
+
+
+@dataclass
+class MapTally:
+    """What was counted over rooms."""
+
+    things: int = 0  # that keyframes showed
+    found: int = 0
+    doubled: int = 0
+    false: int = 0  # landmarks of nothing
+    off_m: list[float] = field(default_factory=list)
+    kinds: int = 0  # colours that keyframes showed
+    counts_right: int = 0  # of these, those with as many landmarks as things
+    absent: int = 0  # things that are not where they were found any more
+    called_gone: int = 0  # landmarks that are called gone
+    rightly_gone: int = 0
+
+
+def measure_rooms(seed: int, rooms: int, duration_s: float) -> dict[str, MapTally]:
+    """Map rooms of a seed by both kinds of deltas."""
+    tallies = {'true deltas': MapTally(), 'perceived': MapTally()}
+    config = IndoorConfig(duration_s=duration_s)
+    for index in tqdm(range(rooms), desc='rooms', disable=not sys.stderr.isatty()):
+        keyframes, deltas = keyframes_with_truth(config, seed, index)
+        _, truth, _ = draw_episode(config, seed, index)
+        told = LandmarkMap()
+        for keyframe, delta in zip(keyframes, deltas, strict=True):
+            told.add(delta, CameraView(keyframe.pose, keyframe.intrinsics))
+        seen = map_of_keyframes(keyframes, ClassicalPerceiver())
+        stamps = [keyframe.stamp_ns for keyframe in keyframes]
+        for name, landmarks in (('true deltas', told), ('perceived', seen)):
+            count_room(truth.layout, stamps, landmarks.scene_map().landmarks, tallies[name])
+    return tallies
+
+
+def count_room(
+    layout: Layout, stamps_ns: Sequence[int], landmarks: Sequence[Landmark], tally: MapTally
+) -> None:
+    """Compare the landmarks of a room with its things."""
+    shown = {
+        view.object_id
+        for stamp_ns in stamps_ns
+        for view in layout.image_at(stamp_ns).views
+        if view.visible
+    }
+    things = [layout.objects[number] for number in sorted(shown)]
+    costs = np.array([[_off_m(one, thing) for thing in things] for one in landmarks])
+    pairs: dict[int, int] = {}
+    if costs.size:
+        rows, columns = linear_sum_assignment(costs)
+        pairs = {
+            int(row): int(column)
+            for row, column in zip(rows, columns, strict=True)
+            if costs[row, column] <= _NEAR_M
+        }
+    tally.things += len(things)
+    tally.found += len(pairs)
+    tally.off_m += [float(costs[pair]) for pair in pairs.items()]
+    found_colours = {things[column].colour for column in pairs.values()}
+    for number, landmark in enumerate(landmarks):
+        if number not in pairs:
+            is_double = _colour(landmark) in found_colours
+            tally.doubled += is_double
+            tally.false += not is_double
+    said, true = Counter(map(_colour, landmarks)), Counter(thing.colour for thing in things)
+    tally.kinds += len(true)
+    tally.counts_right += sum(said[colour] == count for colour, count in true.items())
+    _count_gone(
+        landmarks,
+        [things[pairs[n]] if n in pairs else None for n in range(len(landmarks))],
+        stamps_ns[-1],
+        tally,
+    )
+
+
+def _count_gone(
+    landmarks: Sequence[Landmark],
+    things: Sequence[LayoutObject | None],
+    end_ns: int,
+    tally: MapTally,
+) -> None:
+    for landmark, thing in zip(landmarks, things, strict=True):
+        then = thing.position_at(landmark.last_seen_ns) if thing else None
+        now = thing.position_at(end_ns) if thing else None
+        is_absent = now is None or (then is not None and math.dist(then, now) > 0.3)
+        is_called = landmark.status is LandmarkStatus.GONE
+        tally.absent += bool(thing) and is_absent
+        tally.called_gone += is_called
+        tally.rightly_gone += is_called and is_absent
+
+
+def _colour(landmark: Landmark) -> str:
+    return landmark.label.split()[0]
+
+
+def _off_m(landmark: Landmark, thing: LayoutObject) -> float:
+    """How far a landmark is from a thing when it was seen last; far where it is another."""
+    place = thing.position_at(landmark.last_seen_ns)
+    if place is None or _colour(landmark) != thing.colour:
+        return _FAR
+    return math.dist(place, landmark.position)
+
+
+def room_figures(tally: MapTally) -> dict[str, float]:
+    """Shares 0..1, and metres."""
+    p50, p90 = np.percentile(tally.off_m or [math.nan], [50, 90])
+    return {
+        'things': tally.things,
+        'found': tally.found / max(1, tally.things),
+        'doubled': tally.doubled / max(1, tally.things),
+        'false': tally.false / max(1, tally.things),
+        'counts_right': tally.counts_right / max(1, tally.kinds),
+        'off_m_p50': float(p50),
+        'off_m_p90': float(p90),
+        'absent': tally.absent,
+        'called_gone': tally.called_gone,
+        'rightly_gone': tally.rightly_gone,
+    }
+
+
+def measure_cabinet(folder: Path) -> dict[str, dict[str, float]]:
+    """Map a cabinet with the boxes of its detector, by each way to place items."""
+    scene = cabinet_scene(folder)
+    truth = next(truths[0] for truths in scene.truths if truths)
+    figures = {}
+    for way in CABINET_WAYS:
+        rng = np.random.default_rng(3)
+        keyframes = [keyframe_of(scene, n, way, rng, n) for n in range(len(scene.shots))]
+        perceiver = DetectorPerceiver(
+            None, ClassicalConfig(), boxes_of=lambda keyframe: scene.boxes[keyframe.id]
+        )
+        landmarks = map_of_keyframes(keyframes, perceiver)
+        named = [one for one in landmarks.scene_map().landmarks if 'refrigerator' in one.label]
+        off_m = [float(np.linalg.norm(truth - np.array(one.position))) for one in named]
+        figures[way] = {
+            'boxes': sum(map(bool, scene.boxes)),
+            'landmarks': len(named),
+            'observations': max((one.observations for one in named), default=0),
+            'off_m': min(off_m, default=math.nan),
+            'gone': sum(one.status is LandmarkStatus.GONE for one in named),
+        }
+    return figures
+
+
+def place_stream(count: int, seed: int = 1) -> Iterator[tuple[SemanticDelta, CameraView]]:
+    """Deltas of a camera that paces a place without end, with noise in all that it sees."""
+    rng = np.random.default_rng(seed)
+    camera = Intrinsics.from_fov(640, 480, math.radians(80))
+    places = rng.uniform((-5, -5, 0.2), (5, 5, 1.2), (_THINGS, 3))
+    labels = [('chair', 'cup', 'potted plant', 'tv')[n % 4] for n in range(_THINGS)]
+    for number in range(count):
+        angle = 0.31 * number
+        yaw = angle + 1.3 * math.sin(0.11 * number)
+        rotation = rotation_from_ypr(yaw, 0.05, 0.0)
+        x, y = 2 * math.cos(0.05 * angle), 2 * math.sin(0.07 * angle)
+        pose = Pose((x, y, 1.1), quaternion_from_matrix(rotation), 'map')
+        items = []
+        for label, place in zip(labels, places, strict=True):
+            body = rotation.T @ (place - pose.position)
+            bearing, elevation = direction_of_vector(body)
+            if abs(bearing) > 0.6 or abs(elevation) > 0.4 or rng.random() < 0.2:
+                continue
+            distance_m = float(np.linalg.norm(body)) * rng.normal(1, 0.05)
+            bearing, elevation = np.array((bearing, elevation)) + rng.normal(0, 0.01, 2)
+            items.append(
+                Item(
+                    label,
+                    bearing_rad=float(bearing),
+                    elevation_rad=float(elevation),
+                    size_rad=0.5 / distance_m,
+                    distance_m=distance_m,
+                    confidence=0.8,
+                    scale=ScaleSource.DEPTH,
+                )
+            )
+        stamp_ns = (number + 1) * 1_000_000_000
+        delta = SemanticDelta(
+            stamp_ns, DeltaKind.CHANGE, number, max(0, number - 1), items=tuple(items)
+        )
+        yield delta, CameraView(pose, camera)
+
+
+def measure_stream(count: int) -> dict[str, Any]:
+    """Size of the state and time per delta, along a stream."""
+    landmarks = LandmarkMap()
+    marks = {count // 10, count // 2, count}
+    rows: dict[int, dict[str, float]] = {}
+    seconds = 0.0
+    before = 0
+    for number, (delta, view) in enumerate(place_stream(count), 1):
+        start = time.perf_counter()
+        landmarks.add(delta, view)
+        seconds += time.perf_counter() - start
+        if number in marks:
+            rows[number] = {
+                'landmarks': len(landmarks),
+                'state_kB': len(json.dumps(landmarks.to_json())) / 1000,
+                'ms_per_delta': 1e3 * seconds / (number - before),
+            }
+            seconds, before = 0.0, number
+    return {'things': _THINGS, 'rows': rows}
+
+
+def map_real(folder: Path, out: Path, detector: Path | None) -> None:
+    """Write each sequence as a bag, and let the command map it."""
+    out.mkdir(parents=True, exist_ok=True)
+    for sequence in find_sequences(folder):
+        bag = out / f'{sequence.name}_bag'
+        if not bag.exists():
+            write_bag(sequence, bag)
+        arguments = ['map', str(bag), '--out', str(out / f'{sequence.name}.json')]
+        arguments += ['--picture', str(out / f'{sequence.name}.png')]
+        if detector:
+            arguments += ['--perceiver', 'detector', '--detector', str(detector)]
+        print(f'{sequence.name}: embodied-r {" ".join(arguments)}', flush=True)
+        embodied_r(arguments)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument('--rooms', type=some_count, default=24)
+    parser.add_argument('--seed', type=int, default=78001)
+    parser.add_argument('--duration', type=float, default=40.0, metavar='S')
+    parser.add_argument('--deltas', type=some_count, default=_STREAM, help='of the stream')
+    parser.add_argument(
+        '--real', type=Path, metavar='DIR', help='sequences of real cameras, instead of rooms'
+    )
+    parser.add_argument(
+        '--out', type=Path, metavar='DIR', help='with --real: bags, maps and pictures go there'
+    )
+    parser.add_argument(
+        '--detector', type=Path, metavar='FILE', help='with --real: ONNX file that names things'
+    )
+    parser.add_argument('--json', type=Path, metavar='FILE', help='write the figures there too')
+
+
+def main(args: argparse.Namespace) -> int:
+    """Measure and print."""
+    cv2.setNumThreads(1)
+    figures: dict[str, Any] = {}
+    if args.real:
+        if (args.real / 'cabinet' / 'boxes').is_dir():
+            figures['cabinet'] = measure_cabinet(args.real / 'cabinet')
+            _print_rows('cabinet', figures['cabinet'])
+        if args.out:
+            map_real(args.real, args.out, args.detector)
+    else:
+        tallies = measure_rooms(args.seed, args.rooms, args.duration)
+        figures['rooms'] = {name: room_figures(tally) for name, tally in tallies.items()}
+        _print_rows('rooms', figures['rooms'])
+        figures['stream'] = measure_stream(args.deltas)
+        _print_rows('stream', {str(n): row for n, row in figures['stream']['rows'].items()})
+    if args.json:
+        args.json.write_text(json.dumps(figures, indent=1))
+    return 0
+
+
+def _print_rows(title: str, rows: dict[str, dict[str, float]]) -> None:
+    print(title)
+    for name, row in rows.items():
+        print(f'  {name:14} ' + '  '.join(f'{key} {value:.3g}' for key, value in row.items()))
+
+
+if __name__ == '__main__':
+    _parser = argparse.ArgumentParser(description=__doc__)
+    add_arguments(_parser)
+    sys.exit(main(_parser.parse_args()))

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files that appear whole or not at all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.common.errors import InputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file under a temporary name beside it, and rename it when it is complete.
+
+    Raises:
+        InputError: It cannot be written.
+    """
+    unfinished = path.with_name(path.name + '.tmp')
+    try:
+        unfinished.write_bytes(data)
+        unfinished.replace(path)
+    except OSError as error:
+        unfinished.unlink(missing_ok=True)
+        msg = f'cannot write {path}: {error.strerror}'
+        raise InputError(msg) from None

@@ -1,0 +1,486 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`LandmarkMap`: what is where in a place, from semantic deltas one after the other.
+
+Items of one thing become one landmark; it is found again, followed where it moves, and gone where
+its place was in view without it. The map is bounded by the place and not by time: a constant
+amount is kept of each landmark, of the path, and of directions whose distance is not known yet.
+The same deltas and views give the same map, also where it was saved and reloaded in between.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+import json
+import math
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.files import write_whole
+from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.scene.association import (
+    assign,
+    assign_rays,
+    crossing,
+    same_place_cost,
+)
+from embodied_r_ros.scene.camera_track import CameraTrack, CameraView, START_FRAME
+from embodied_r_ros.scene.landmark_record import LandmarkRecord
+from embodied_r_ros.scene.sightings import ItemSighting, LabelParts, sighting_of
+from embodied_r_ros.scene.visibility import ItemLens, PlaceSight, Sight
+from embodied_r_ros.types.deltas import DeltaKind, ItemStatus, ScaleSource
+from embodied_r_ros.types.geometry import yaw_pitch_roll
+from embodied_r_ros.types.landmarks import LandmarkStatus, PathPoint, SceneMap
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from embodied_r_ros.scene.sightings import Sighting
+    from embodied_r_ros.types.deltas import Item, SemanticDelta
+    from embodied_r_ros.types.geometry import Pose
+
+STATE_VERSION = 1
+_MOVES_M = 3.0  # a thing that moved by itself is looked for as far from its new place
+_ALIKE = 1.0  # difference of labels up to which a thing elsewhere may be the one that is gone
+_NEIGHBOUR_M = 3.0  # landmarks that far apart are never taken for one
+_PATH_M, _PATH_RAD = 0.1, 0.2  # between points of the path, in place or heading
+
+
+@dataclass(frozen=True)
+class MapConfig:
+    """How much a map keeps, and what it doubts."""
+
+    max_landmarks: int = setting(
+        500, 'landmarks at most; the least confident ones are dropped', between=(8, 10000)
+    )
+    max_path_points: int = setting(
+        1000, 'points of the path at most; a longer one is thinned', between=(16, 100000)
+    )
+    max_rays: int = setting(
+        100, 'directions kept until others cross them, at most', between=(0, 1000)
+    )
+    max_speed_m_s: float = setting(
+        5.0, 'a pose that takes more speed than this is a jump [m/s]', between=(0.1, 100)
+    )
+    full_delta_items: int = setting(
+        8, 'a delta with so many items may have left smaller ones out', between=(1, 64)
+    )
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+@dataclass
+class _Part:
+    """A connected part of the camera's way, and what was seen from there."""
+
+    number: int = 0
+    frame_id: str = START_FRAME
+    records: list[LandmarkRecord] = field(default_factory=list)
+    rays: list[ItemSighting] = field(default_factory=list)
+    path: list[PathPoint] = field(default_factory=list)
+    pose_scales: Counter[ScaleSource] = field(default_factory=Counter)
+    item_scales: Counter[ScaleSource] = field(default_factory=Counter)
+    next_id: int = 0
+
+    @property
+    def weight(self) -> int:
+        """How much it tells."""
+        return sum(record.observations for record in self.records)
+
+    @property
+    def scale(self) -> ScaleSource:
+        """What its metres rest on, mostly."""
+        scales = self.pose_scales or self.item_scales
+        return max(scales, key=lambda one: (scales[one], -one.value)) if scales else _UNKNOWN
+
+
+_UNKNOWN = ScaleSource.UNKNOWN
+
+
+class LandmarkMap:
+    """A map that grows with each delta. Not for use from several threads."""
+
+    def __init__(self, config: MapConfig | None = None) -> None:
+        """Begin an empty map."""
+        self.config = config or MapConfig()
+        self.counts: Counter[str] = Counter()  # deltas, untrusted, items, unplaced
+        self._track = CameraTrack(self.config.max_speed_m_s)
+        self._lenses: dict[str, ItemLens] = {}
+        self._part = _Part()
+        self._other: _Part | None = None  # the richest one that is not connected to it
+
+    def __len__(self) -> int:
+        return len(self._richest.records)
+
+    @property
+    def parts(self) -> int:
+        """How many unconnected parts the camera's way has so far; only the richest is told."""
+        return self._track.part
+
+    @property
+    def _richest(self) -> _Part:
+        other = self._other
+        return other if other and other.weight > self._part.weight else self._part
+
+    def add(self, delta: SemanticDelta, view: CameraView | None = None) -> bool:
+        """Take a delta in, oldest first.
+
+        Args:
+            delta: What was perceived.
+            view: The pose of its keyframe, where it is known and trusted, with intrinsics and
+                depth; None: the pose follows from the motions of the deltas.
+
+        Returns:
+            False where nothing could be placed: its pose is not known, or its perception failed.
+        """
+        view = view or CameraView()
+        self.counts['deltas'] += 1
+        pose = self._track.follow(delta, view.pose)
+        if pose is None:
+            self.counts['untrusted'] += 1
+            return False
+        if self._track.part != self._part.number:
+            self._other = self._richest if self._richest.weight else None
+            self._part = _Part(self._track.part, pose.frame_id)
+        self._part.pose_scales = Counter(self._track.scales)
+        self._note_path(delta.stamp_ns, pose)
+        if delta.kind is DeltaKind.FAILED:
+            return False
+        sight = Sight(pose, view, self._lens(delta, view), delta.items)
+        seen = [
+            ItemSighting(item, sighting, LabelParts.of(item.label), sight.size_of(item))
+            for item in delta.items
+            if item.status is not ItemStatus.LEFT
+            if (sighting := sighting_of(item, pose, delta.stamp_ns, delta.to_id))
+        ]
+        self._take(delta, seen, sight)
+        return True
+
+    def scene_map(self) -> SceneMap:
+        """The map as others get it: of the richest part."""
+        part = self._richest
+        landmarks = tuple(record.landmark() for record in part.records)
+        return SceneMap(landmarks, tuple(part.path), part.frame_id, None, part.scale)
+
+    def summary(self) -> str:
+        """The map in one line: how much there is, what its metres rest on, what is missing."""
+        part, counts = self._richest, self.counts
+        gone = sum(record.status is LandmarkStatus.GONE for record in part.records)
+        scale = part.scale.name.lower().replace('imu', 'accelerations')
+        words = [
+            f'{len(part.records)} landmarks, {gone} of them gone',
+            f'metres rest on {"nothing" if part.scale is _UNKNOWN else scale}',
+            f'{counts["unplaced"]} of {counts["items"]} items have no place',
+        ]
+        if counts['untrusted']:
+            words.append(f'{counts["untrusted"]} of {counts["deltas"]} deltas have no pose')
+        if self.parts > 1:
+            words.append(f'the way is known in {self.parts} parts, of which the richest is told')
+        return '; '.join(words)
+
+    def _lens(self, delta: SemanticDelta, view: CameraView) -> tuple[float, float] | None:
+        if view.intrinsics:
+            return None
+        lens = self._lenses.setdefault(delta.camera, ItemLens())
+        lens.learn(delta.items)
+        return lens.focal_shares
+
+    def _take(self, delta: SemanticDelta, seen: Sequence[ItemSighting], sight: Sight) -> None:
+        part = self._part
+        placed = [one for one in seen if one.sighting.is_placed]
+        rays = [one for one in seen if not one.sighting.is_placed]
+        claimed: dict[int, LandmarkRecord] = {}  # by id
+        rest: list[ItemSighting] = []
+        partners = dict(assign(placed, part.records))
+        for row, one in enumerate(placed):
+            part.item_scales[one.item.scale] += 1
+            record = part.records[partners[row]] if row in partners else None
+            if record is None:
+                rest.append(one)
+                continue
+            (record.move if one.item.status is ItemStatus.MOVED else record.see)(one)
+            claimed[record.id] = record
+        self._take_moved(delta, rest, claimed, sight)
+        free = [record for record in part.records if record.id not in claimed]
+        partners = dict(assign_rays(rays, free))
+        unplaced = []
+        for row, one in enumerate(rays):
+            if row in partners:
+                free[partners[row]].see(one)
+                claimed[free[partners[row]].id] = free[partners[row]]
+            else:
+                unplaced.append(one)
+        for one in rest:
+            record = self._new_record(one.sighting)
+            record.see(one)
+            claimed[record.id] = record
+        self._cross(unplaced, claimed)
+        self.counts['items'] += len(seen)
+        _keep_apart(list(claimed.values()))
+        self._note_misses(claimed, sight, delta.items)
+        self._tidy_up(claimed)
+
+    def _take_moved(
+        self,
+        delta: SemanticDelta,
+        rest: list[ItemSighting],
+        claimed: dict[int, LandmarkRecord],
+        sight: Sight,
+    ) -> None:
+        """Find the landmarks that are now elsewhere; what is left in `rest` is new."""
+        for one in list(rest):
+            free = [r for r in self._part.records if r.id not in claimed]
+            alike = [r for r in free if one.label.difference(r.label) <= _ALIKE]
+            twins = [o for o in rest if one.label.difference(o.label) <= _ALIKE]
+            if one.item.status is ItemStatus.MOVED:
+                record = _last_seen(alike, delta.from_stamp_ns, one.sighting)
+            else:
+                left = [r for r in alike if _has_left(r, sight)]
+                record = left[0] if len(left) == len(twins) == 1 else None
+            if record:
+                record.move(one)
+                claimed[record.id] = record
+                rest.remove(one)
+
+    def _cross(self, unplaced: Sequence[ItemSighting], claimed: dict[int, LandmarkRecord]) -> None:
+        """Place directions that earlier ones cross, and keep the others for later."""
+        part = self._part
+        for one in unplaced:
+            meeting = crossing(one, part.rays)
+            if meeting is None:
+                self.counts['unplaced'] += 1
+                part.rays = [*part.rays, one][-self.config.max_rays :]
+                continue
+            place, numbers = meeting
+            record = self._new_record(one.sighting)
+            record.position = place
+            for number in sorted(numbers):
+                record.see(part.rays[number])
+                self.counts['unplaced'] -= 1
+            record.see(one)
+            claimed[record.id] = record
+            part.rays = [ray for n, ray in enumerate(part.rays) if n not in numbers]
+
+    def _new_record(self, sighting: Sighting) -> LandmarkRecord:
+        part = self._part
+        record = LandmarkRecord(part.next_id, sighting.position, np.eye(3))
+        part.next_id += 1
+        part.records.append(record)
+        return record
+
+    def _note_misses(
+        self, claimed: dict[int, LandmarkRecord], sight: Sight, items: Sequence[Item]
+    ) -> None:
+        is_full = len(items) >= self.config.full_delta_items
+        smallest = min((item.size_rad for item in items), default=0.0) if is_full else 0.0
+        for record in self._part.records:
+            far_m = float(np.linalg.norm(record.position - sight.origin))
+            if (
+                record.id in claimed
+                or record.status is LandmarkStatus.GONE
+                or far_m > 1.2 * record.farthest_m
+                or record.extent_m < smallest * far_m
+            ):
+                continue
+            shows = sight.of(record.position, record.extent_m)
+            is_known = shows is PlaceSight.OPEN and record.is_known_from(sight.origin)
+            if shows is PlaceSight.EMPTY or is_known:
+                record.miss(looks_through=shows is PlaceSight.EMPTY)
+
+    def _tidy_up(self, claimed: dict[int, LandmarkRecord]) -> None:
+        """Make one of landmarks that turn out to be one, and drop what is least sure."""
+        part = self._part
+        for record in list(claimed.values()):
+            twin = self._twin(record)
+            if twin and record in part.records:
+                first, second = sorted((record, twin), key=lambda one: one.id)
+                first.absorb(second)
+                part.records.remove(second)
+        part.records = [
+            record
+            for record in part.records
+            # What was seen once and never again was a mistake.
+            if record.status is LandmarkStatus.PRESENT or record.observations > 1
+        ]
+        while len(part.records) > self.config.max_landmarks:
+            part.records.remove(
+                min(
+                    part.records,
+                    key=lambda one: (
+                        one.status is LandmarkStatus.PRESENT,
+                        one.confidence,
+                        one.last_seen_ns,
+                        one.id,
+                    ),
+                )
+            )
+
+    def _twin(self, record: LandmarkRecord) -> LandmarkRecord | None:
+        costs = [
+            (same_place_cost(record, other), other.id, other)
+            for other in self._part.records
+            if other is not record
+            and other.status is LandmarkStatus.PRESENT
+            and other.id not in record.apart_from
+            and record.id not in other.apart_from
+            and abs(other.position[0] - record.position[0]) < _NEIGHBOUR_M
+        ]
+        cost, _, twin = min(costs, default=(math.inf, 0, None), key=lambda entry: entry[:2])
+        return twin if math.isfinite(cost) else None
+
+    def _note_path(self, stamp_ns: int, pose: Pose) -> None:
+        path = self._part.path
+        yaw, _, _ = yaw_pitch_roll(pose.rotation())
+        point = PathPoint(stamp_ns, pose.position, yaw)
+        if path:
+            last = path[-1]
+            turn = abs(math.remainder(yaw - last.yaw_rad, math.tau))
+            if math.dist(last.position, pose.position) < _PATH_M and turn < _PATH_RAD:
+                return
+        path.append(point)
+        if len(path) > self.config.max_path_points:
+            self._part.path = [*path[:-1:2], point]
+
+    def to_json(self) -> dict[str, Any]:
+        """The whole state as plain JSON values; a map that is made of it goes on the same."""
+        return {
+            'version': STATE_VERSION,
+            'counts': dict(self.counts),
+            'track': self._track.to_json(),
+            'lenses': {camera: lens.to_json() for camera, lens in self._lenses.items()},
+            'part': _part_to_json(self._part),
+            'other': self._other and _part_to_json(self._other),
+        }
+
+    @classmethod
+    def from_json(cls, value: Any, config: MapConfig | None = None) -> LandmarkMap:
+        """Make a map of the state that `to_json` gave.
+
+        Raises:
+            InputError: It is none, or of another version.
+        """
+        version = value.get('version') if isinstance(value, dict) else None
+        if version != STATE_VERSION:
+            msg = f'state of a map has version {version!r}: expected {STATE_VERSION}'
+            raise InputError(msg)
+        landmarks = cls(config)
+        try:
+            landmarks.counts = Counter({str(k): int(n) for k, n in value['counts'].items()})
+            landmarks._track.restore(value['track'])
+            for camera, sums in value['lenses'].items():
+                landmarks._lenses.setdefault(str(camera), ItemLens()).restore(sums)
+            landmarks._part = _part_from_json(value['part'])
+            landmarks._other = _part_from_json(value['other']) if value['other'] else None
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            msg = f'state of a map is unreadable ({error!r}): begin a new one'
+            raise InputError(msg) from None
+        return landmarks
+
+
+_STATE, _MAP = 'state.json', 'MAP.json'
+
+
+def save_map(folder: Path, landmarks: LandmarkMap) -> None:
+    """Write the state of a map, and its MAP.json, into a folder; each appears whole.
+
+    Raises:
+        InputError: They cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        msg = f'cannot write to {folder}: {error.strerror}'
+        raise InputError(msg) from None
+    write_whole(folder / _STATE, json.dumps(landmarks.to_json()).encode())
+    write_scene_map(folder / _MAP, landmarks.scene_map())
+
+
+def load_map(folder: Path, config: MapConfig | None = None) -> LandmarkMap:
+    """Read a map that `save_map` wrote, to go on with it. A folder without one gives an empty map.
+
+    A map whose poses are of odometry goes on only in the same run of that odometry: it begins a
+    new part where they jump.
+
+    Raises:
+        InputError: What is there cannot be read.
+    """
+    path = folder / _STATE
+    if not path.exists():
+        return LandmarkMap(config)
+    try:
+        return LandmarkMap.from_json(json.loads(path.read_text(encoding='utf-8')), config)
+    except (OSError, ValueError, RecursionError) as error:
+        msg = f'{path} is no map that can be gone on with: {error}'
+        raise InputError(msg) from None
+
+
+def write_scene_map(path: Path, scene_map: SceneMap) -> None:
+    """Write a MAP.json; it appears whole.
+
+    Raises:
+        InputError: It cannot be written.
+    """
+    write_whole(path, (json.dumps(scene_map.to_json(), indent=1) + '\n').encode())
+
+
+def _keep_apart(records: Sequence[LandmarkRecord]) -> None:
+    for one in records:
+        for other in records:
+            if one is not other and math.dist(one.position, other.position) < _NEIGHBOUR_M:
+                one.keep_apart(other.id)
+
+
+def _last_seen(
+    records: Sequence[LandmarkRecord], stamp_ns: int, sighting: Sighting
+) -> LandmarkRecord | None:
+    """The nearest landmark that was seen at a stamp, or else the nearest; None: none is near."""
+    near = [
+        (record.last_seen_ns != stamp_ns, math.dist(record.position, sighting.position), record.id)
+        for record in records
+    ]
+    near = [entry for entry in near if entry[1] <= _MOVES_M]
+    best = min(near, default=None)
+    return next((record for record in records if best and record.id == best[2]), None)
+
+
+def _has_left(record: LandmarkRecord, sight: Sight) -> bool:
+    """Whether a landmark is not where it was, by now or by this keyframe."""
+    if record.status is LandmarkStatus.GONE:
+        return True
+    shows = sight.of(record.position, record.extent_m)
+    if shows is PlaceSight.OPEN:
+        return record.is_known_from(sight.origin)
+    return shows is PlaceSight.EMPTY
+
+
+def _part_to_json(part: _Part) -> dict[str, Any]:
+    return {
+        'number': part.number,
+        'frame_id': part.frame_id,
+        'next_id': part.next_id,
+        'records': [record.to_json() for record in part.records],
+        'rays': [ray.to_json() for ray in part.rays],
+        'path': [[point.stamp_ns, point.position, point.yaw_rad] for point in part.path],
+        'pose_scales': {scale.name: count for scale, count in part.pose_scales.items()},
+        'item_scales': {scale.name: count for scale, count in part.item_scales.items()},
+    }
+
+
+def _part_from_json(value: dict[str, Any]) -> _Part:
+    path = []
+    for stamp_ns, position, yaw_rad in value['path']:
+        x, y, z = (float(number) for number in position)
+        path.append(PathPoint(int(stamp_ns), (x, y, z), float(yaw_rad)))
+    return _Part(
+        int(value['number']),
+        str(value['frame_id']),
+        [LandmarkRecord.from_json(record) for record in value['records']],
+        [ItemSighting.from_json(ray) for ray in value['rays']],
+        path,
+        Counter({ScaleSource[name]: int(n) for name, n in value['pose_scales'].items()}),
+        Counter({ScaleSource[name]: int(n) for name, n in value['item_scales'].items()}),
+        int(value['next_id']),
+    )
