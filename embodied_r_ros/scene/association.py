@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 GATE = 11.0
 _RAY_GATE, _RAY_LEAD = 8.0, 3.0  # of one direction, and by how much it must beat the second best
 _SLACK_M, _SLACK_SHARE = 0.04, 0.2  # middles of views from two sides differ: a part, of the size
-_REACH_M, _REACH_SIZE, _REACH_SHARE = 0.6, 0.5, 0.25  # nothing further off is the same
+# Nothing further off is the same: a part [m], of the size, and of the uncertainty.
+_REACH_M, _REACH_SIZE, _REACH_UNSURE = 0.4, 0.5, 1.5
 _SIZE_RATIO, _SIZE_COST = 2.0, 3.0
 _MOST_SIZE_RATIO = 3.5
 _MERGE_GATE = 5.0
@@ -30,15 +31,24 @@ _MERGE_GATE = 5.0
 def place_cost(seen: ItemSighting, record: LandmarkRecord) -> float:
     """How little a placed sighting fits a landmark; infinite: it is another thing."""
     sighting = seen.sighting
-    cost = seen.label.difference(record.label) + _size_cost(seen.size, record.size)
+    far_m = float(np.linalg.norm(record.position - sighting.origin))
+    # A thing that is nearer than it seems is smaller, too.
+    scale = min(1.0, far_m / sighting.distance_m)
+    size = (scale * seen.size[0], scale * seen.size[1]) if seen.size else None
+    cost = seen.label.difference(record.label) + _size_cost(size, record.size)
     off = sighting.position - record.position
     extent_m = record.extent_m
-    reach_m = _REACH_M + _REACH_SIZE * extent_m + _REACH_SHARE * sighting.distance_m
-    if math.isinf(cost) or float(np.linalg.norm(off)) > reach_m:
+    unsure_m = sighting.nearer_m if far_m < sighting.distance_m else sighting.along_m
+    if math.isinf(cost) or float(np.linalg.norm(off)) > _reach_m(extent_m, unsure_m, record):
         return math.inf
-    own = np.linalg.inv(sighting.information(sighting.distance_m))
     slack = (_SLACK_M + _SLACK_SHARE * extent_m) ** 2
-    return cost + _squared(off, record.covariance + own + slack * np.eye(3))
+    return cost + _squared(off, record.covariance + sighting.covariance(far_m) + slack * np.eye(3))
+
+
+def _reach_m(extent_m: float, unsure_m: float, *records: LandmarkRecord) -> float:
+    """How far off the same thing may be [m]."""
+    unsure = [math.sqrt(float(np.trace(record.covariance))) for record in records]
+    return _REACH_M + _REACH_SIZE * extent_m + _REACH_UNSURE * max(unsure_m, *unsure)
 
 
 def ray_cost(seen: ItemSighting, record: LandmarkRecord) -> float:
@@ -64,7 +74,7 @@ def same_place_cost(one: LandmarkRecord, other: LandmarkRecord) -> float:
     cost = one.label.difference(other.label) + _size_cost(one.size, other.size)
     off = one.position - other.position
     extent_m = min(one.extent_m, other.extent_m)
-    if math.isinf(cost) or float(np.linalg.norm(off)) > _REACH_M + _REACH_SIZE * extent_m:
+    if math.isinf(cost) or float(np.linalg.norm(off)) > _reach_m(extent_m, 0.0, one, other):
         return math.inf
     slack = (_SLACK_M + _SLACK_SHARE * extent_m) ** 2
     cost += _squared(off, one.covariance + other.covariance + slack * np.eye(3))

@@ -191,7 +191,6 @@ class LandmarkMap:
     def _take(self, delta: SemanticDelta, seen: Sequence[ItemSighting], sight: Sight) -> None:
         part = self._part
         placed = [one for one in seen if one.sighting.is_placed]
-        rays = [one for one in seen if not one.sighting.is_placed]
         claimed: dict[int, LandmarkRecord] = {}  # by id
         rest: list[ItemSighting] = []
         partners = dict(assign(placed, part.records))
@@ -201,19 +200,13 @@ class LandmarkMap:
             if record is None:
                 rest.append(one)
                 continue
-            (record.move if one.item.status is ItemStatus.MOVED else record.see)(one)
+            (record.move if _shows_move(one) else record.see)(one)
             claimed[record.id] = record
         self._take_moved(delta, rest, claimed, sight)
-        free = [record for record in part.records if record.id not in claimed]
-        partners = dict(assign_rays(rays, free))
-        unplaced = []
-        for row, one in enumerate(rays):
-            if row in partners:
-                free[partners[row]].see(one)
-                claimed[free[partners[row]].id] = free[partners[row]]
-            else:
-                unplaced.append(one)
+        unplaced = self._take_rays([o for o in seen if not o.sighting.is_placed], claimed)
         for one in rest:
+            if one.item.status is ItemStatus.MOVED and one.sighting.is_cut:
+                continue  # known by its pair of keyframes, and not where it seems to be
             record = self._new_record(one.sighting)
             record.see(one)
             claimed[record.id] = record
@@ -222,6 +215,17 @@ class LandmarkMap:
         _keep_apart(list(claimed.values()))
         self._note_misses(claimed, sight, delta.items)
         self._tidy_up(claimed)
+
+    def _take_rays(
+        self, rays: Sequence[ItemSighting], claimed: dict[int, LandmarkRecord]
+    ) -> list[ItemSighting]:
+        """Let directions support the landmarks that they meet; returns those that meet none."""
+        free = [record for record in self._part.records if record.id not in claimed]
+        partners = dict(assign_rays(rays, free))
+        for row, column in partners.items():
+            free[column].see(rays[row])
+            claimed[free[column].id] = free[column]
+        return [one for row, one in enumerate(rays) if row not in partners]
 
     def _take_moved(
         self,
@@ -235,7 +239,7 @@ class LandmarkMap:
             free = [r for r in self._part.records if r.id not in claimed]
             alike = [r for r in free if one.label.difference(r.label) <= _ALIKE]
             twins = [o for o in rest if one.label.difference(o.label) <= _ALIKE]
-            if one.item.status is ItemStatus.MOVED:
+            if _shows_move(one):
                 record = _last_seen(alike, delta.from_stamp_ns, one.sighting)
             else:
                 left = [r for r in alike if _has_left(r, sight)]
@@ -424,6 +428,11 @@ def write_scene_map(path: Path, scene_map: SceneMap) -> None:
         InputError: It cannot be written.
     """
     write_whole(path, (json.dumps(scene_map.to_json(), indent=1) + '\n').encode())
+
+
+def _shows_move(one: ItemSighting) -> bool:
+    """Whether a thing moved by itself: the end of one that an edge cuts off moves without."""
+    return one.item.status is ItemStatus.MOVED and not one.sighting.is_cut
 
 
 def _keep_apart(records: Sequence[LandmarkRecord]) -> None:

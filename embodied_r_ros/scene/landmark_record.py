@@ -26,6 +26,9 @@ _NEIGHBOURS = 24
 _NEAR_M, _NEAR_SHARE = 0.4, 0.2  # from where it was seen: a part, and of how far it is
 _NAME_SHARE, _COLOUR_SHARE = 0.25, 0.4  # of votes from which a name and a colour count
 _USUAL_EXTENT_M = 0.4  # of a thing whose size is not known
+_UNSURE_M2 = 2.0  # variance of a place that halves the confidence [m²]
+_STRAY, _STRAYS = 9.0, 2  # squared deviation, and how often in a row: it stands elsewhere now
+_STRAY_SHARE = 0.2  # of its size, by which middles of views from two sides differ
 _GONE_CHANCE = 0.03  # of so many misses in a row although it is there
 
 
@@ -48,6 +51,7 @@ class LandmarkRecord:
     misses_before: int = 0  # those before it was seen last
     empty: int = 0  # of `misses`, those whose depth looks through its place
     farthest_m: float = 0.0  # from which it was seen
+    strays: int = 0  # newest sightings beside its place
     confidence_sum: float = 0.0
     status: LandmarkStatus = LandmarkStatus.PRESENT
     keyframes: list[tuple[float, int]] = field(default_factory=list)  # prominence and id
@@ -85,12 +89,13 @@ class LandmarkRecord:
         """How sure it is that the thing is there as the map says, 0..1.
 
         It grows with the sightings and what perception thought of them, and falls with keyframes
-        that should have shown it.
+        that should have shown it, and with how unsure its place is.
         """
         mean = self.confidence_sum / max(1, self.observations)
         surely = 1 - (1 - 0.6 * mean) ** self.observations
         chances = self.observations + self.misses_before + self.misses
-        return surely * (self.observations + 1) / (chances + 1)
+        unsure_m2 = float(np.linalg.eigvalsh(self.covariance)[-1])
+        return surely * (self.observations + 1) / (chances + 1) / (1 + unsure_m2 / _UNSURE_M2)
 
     def see(self, one: ItemSighting) -> None:
         """Take a sighting of it."""
@@ -110,6 +115,7 @@ class LandmarkRecord:
         self.misses = self.empty = 0
         self.status = LandmarkStatus.PRESENT
         self.confidence_sum += sighting.confidence
+        self._note_stray(sighting)
         self._keep_sighting(sighting)
         self.place()
         self.farthest_m = max(self.farthest_m, math.dist(sighting.origin, self.position))
@@ -186,6 +192,19 @@ class LandmarkRecord:
             tuple(number for _, number in self.keyframes),
         )
 
+    def _note_stray(self, sighting: Sighting) -> None:
+        """Forget where it was if the newest sightings say that it stands elsewhere."""
+        if not self.sightings or not sighting.is_placed:
+            return
+        off = sighting.position - self.position
+        spread = self.covariance + sighting.covariance(sighting.distance_m)
+        spread = spread + (_STRAY_SHARE * self.extent_m) ** 2 * np.eye(3)
+        is_stray = float(off @ np.linalg.solve(spread, off)) > _STRAY
+        self.strays = self.strays + 1 if is_stray else 0
+        if self.strays >= _STRAYS:
+            self.sightings = self.sightings[-(_STRAYS - 1) :]
+            self.position, self.strays = sighting.position, 0
+
     def _keep_sighting(self, sighting: Sighting) -> None:
         self.sightings.append(sighting)
         if len(self.sightings) > _SIGHTINGS:
@@ -230,7 +249,7 @@ class LandmarkRecord:
 
 _PLAIN = (
     'id', 'sizes', 'first_seen_ns', 'last_seen_ns', 'observations', 'misses', 'misses_before',
-    'empty', 'farthest_m', 'confidence_sum', 'apart_from',
+    'empty', 'farthest_m', 'strays', 'confidence_sum', 'apart_from',
 )  # fmt: skip
 _VOTES = ('names', 'colours', 'shapes')
 

@@ -33,8 +33,8 @@ _ALONG = {
     ScaleSource.MODEL: (0.30, 0.40),
     ScaleSource.UNKNOWN: (0.10, 0.15),
 }
-# What is only a colour may stand on a table, of which its distance by the floor knows nothing.
-_UNNAMED_ON_FLOOR = (0.15, 0.35)
+# What is only a colour may stand on a table: then it is nearer than its distance by the floor.
+_NEARER_SHARE = 0.5
 _ACROSS_RAD, _ACROSS_SIZE = math.radians(1.5), 0.12  # of a direction: a part, and of the size
 _CUT_SIZE = 0.4  # the same share where an edge of the image hides the middle
 _LEAST_ACROSS_M = 0.03
@@ -94,6 +94,7 @@ class Sighting:
     ray: Position  # towards the middle of the thing, unit length
     distance_m: float  # NaN: not known
     along_m: float  # standard deviation of the distance; infinite: it is not known
+    nearer_m: float  # the same for a thing that is nearer than that
     across_rad: float  # standard deviation of the direction
     size_rad: float  # the larger angle that it covers; NaN: not known
     confidence: float  # 0..1
@@ -111,12 +112,13 @@ class Sighting:
         """Whether its distance is known."""
         return math.isfinite(self.distance_m)
 
-    def information(self, distance_m: float) -> NDArray[np.float64]:
-        """Inverse covariance of its place, of a thing that is so far [1/m²]. Shape (3, 3)."""
+    def covariance(self, distance_m: float) -> NDArray[np.float64]:
+        """Covariance of its place, for a thing that is so far [m²]. Shape (3, 3)."""
         across_m = max(_LEAST_ACROSS_M, self.across_rad * distance_m)
+        along_m = self.nearer_m if distance_m < self.distance_m else self.along_m
         ray = np.asarray(self.ray)
         along = np.outer(ray, ray)
-        return (np.eye(3) - along) / across_m**2 + along / self.along_m**2
+        return (np.eye(3) - along) * across_m**2 + along * along_m**2
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; what is not finite is null."""
@@ -132,7 +134,8 @@ class Sighting:
         Raises:
             KeyError, TypeError: A field is missing or unknown.
         """
-        unknown = {'distance_m': math.nan, 'along_m': math.inf, 'size_rad': math.nan}
+        unknown = {'distance_m': math.nan, 'size_rad': math.nan}
+        unknown |= {'along_m': math.inf, 'nearer_m': math.inf}
         fields: dict[str, Any] = {
             key: unknown[key] if content is None and key in unknown else content
             for key, content in value.items()
@@ -149,8 +152,9 @@ def sighting_of(item: Item, pose: Pose, stamp_ns: int, keyframe_id: int) -> Sigh
         return None
     x, y, z = pose.rotation() @ vector_of_direction(item.bearing_rad, item.elevation_rad)
     far = item.distance_m if item.distance_m > 0 else math.nan
-    is_unnamed = item.scale is ScaleSource.FLOOR and not LabelParts.of(item.label).name
-    least, share = _UNNAMED_ON_FLOOR if is_unnamed else _ALONG[item.scale]
+    least, share = _ALONG[item.scale]
+    along_m = least + share * far if math.isfinite(far) else math.inf
+    may_stand_higher = item.scale is ScaleSource.FLOOR and not LabelParts.of(item.label).name
     is_cut = bool(item.box) and not all(_EDGE < edge < 1 - _EDGE for edge in item.box or ())
     size_rad = item.size_rad if math.isfinite(item.size_rad) else _UNKNOWN_SIZE_RAD
     return Sighting(
@@ -159,7 +163,8 @@ def sighting_of(item: Item, pose: Pose, stamp_ns: int, keyframe_id: int) -> Sigh
         pose.position,
         (float(x), float(y), float(z)),
         far,
-        least + share * far if math.isfinite(far) else math.inf,
+        along_m,
+        max(along_m, _NEARER_SHARE * far) if may_stand_higher else along_m,
         _ACROSS_RAD + (_CUT_SIZE if is_cut else _ACROSS_SIZE) * size_rad,
         item.size_rad,
         min(1.0, max(0.0, item.confidence)) if math.isfinite(item.confidence) else 0.5,
@@ -215,7 +220,7 @@ class FusedPlace:
 _ROUNDS = 5
 _HUBER = 1.5  # deviations across from which on a sighting counts less
 _CAUCHY = 1.0  # the same of distances, which are more often quite wrong
-_START = 0.1  # weight of distances at first, so that rays that cross decide before them
+_START = 1.0
 _INDEPENDENT = 4  # sightings of one thing share their errors: more make it no surer
 
 
@@ -229,14 +234,15 @@ def fused_place(sightings: Sequence[Sighting], near: NDArray[np.float64]) -> Fus
     origins = np.array([s.origin for s in sightings])
     rays = np.array([s.ray for s in sightings])
     points = np.array([s.position for s in sightings])
-    along = np.array([s.along_m for s in sightings]) ** -2.0
+    far_along = np.array([s.along_m for s in sightings]) ** -2.0
+    near_along = np.array([s.nearer_m for s in sightings]) ** -2.0
     spread = np.array([s.across_rad for s in sightings])
     parallel = rays[:, :, None] * rays[:, None, :]
     across = np.eye(3) - parallel
     place = near
     total = np.eye(3)
     several = len(sightings) > 1
-    along_weights = np.full(len(sightings), _START if several else 1.0)
+    along = near_along
     across_weights = np.ones(len(sightings))
     for number in range(_ROUNDS if several else 1):
         far = np.linalg.norm(place - origins, axis=1)
@@ -247,9 +253,10 @@ def fused_place(sightings: Sequence[Sighting], near: NDArray[np.float64]) -> Fus
             off_across = np.maximum(1e-12, (off**2).sum(axis=1) - off_along**2)
             deviation = np.sqrt(off_across * tight)
             across_weights = np.minimum(1.0, _HUBER / np.maximum(deviation, 1e-9))
-            along_weights = 1.0 / (1.0 + off_along**2 * along / _CAUCHY**2)
+            along = np.where(off_along < 0, near_along, far_along)
+            along = along / (1.0 + off_along**2 * along / _CAUCHY**2)
         each = across * (tight * across_weights)[:, None, None]
-        each = each + parallel * (along * along_weights)[:, None, None]
+        each = each + parallel * along[:, None, None]
         total = each.sum(axis=0) + 1e-9 * np.eye(3)
         place = np.linalg.solve(total, np.einsum('nij,nj->i', each, points))
     correlated = max(1.0, len(sightings) / _INDEPENDENT)
