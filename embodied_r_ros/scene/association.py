@@ -31,24 +31,27 @@ _MERGE_GATE = 5.0
 def place_cost(seen: ItemSighting, record: LandmarkRecord) -> float:
     """How little a placed sighting fits a landmark; infinite: it is another thing."""
     sighting = seen.sighting
-    far_m = float(np.linalg.norm(record.position - sighting.origin))
+    extent_m = record.extent_m
+    far_m = math.dist(record.position, sighting.origin)
+    unsure_m = sighting.nearer_m if far_m < sighting.distance_m else sighting.along_m
+    reach_m = _reach_m(extent_m, unsure_m, record)
+    if math.dist(record.position, sighting.position) > reach_m:
+        return math.inf
     # A thing that is nearer than it seems is smaller, too.
     scale = min(1.0, far_m / sighting.distance_m)
     size = (scale * seen.size[0], scale * seen.size[1]) if seen.size else None
     cost = seen.label.difference(record.label) + _size_cost(size, record.size)
-    off = sighting.position - record.position
-    extent_m = record.extent_m
-    unsure_m = sighting.nearer_m if far_m < sighting.distance_m else sighting.along_m
-    if math.isinf(cost) or float(np.linalg.norm(off)) > _reach_m(extent_m, unsure_m, record):
+    if math.isinf(cost):
         return math.inf
+    off = sighting.position - record.position
     slack = (_SLACK_M + _SLACK_SHARE * extent_m) ** 2
     return cost + _squared(off, record.covariance + sighting.covariance(far_m) + slack * np.eye(3))
 
 
 def _reach_m(extent_m: float, unsure_m: float, *records: LandmarkRecord) -> float:
     """How far off the same thing may be [m]."""
-    unsure = [math.sqrt(float(np.trace(record.covariance))) for record in records]
-    return _REACH_M + _REACH_SIZE * extent_m + _REACH_UNSURE * max(unsure_m, *unsure)
+    unsure = max(unsure_m, *(record.unsure_m for record in records))
+    return _REACH_M + _REACH_SIZE * extent_m + _REACH_UNSURE * unsure
 
 
 def ray_cost(seen: ItemSighting, record: LandmarkRecord) -> float:
@@ -71,11 +74,13 @@ def ray_cost(seen: ItemSighting, record: LandmarkRecord) -> float:
 
 def same_place_cost(one: LandmarkRecord, other: LandmarkRecord) -> float:
     """How little two landmarks are one; infinite: they are two."""
-    cost = one.label.difference(other.label) + _size_cost(one.size, other.size)
-    off = one.position - other.position
     extent_m = min(one.extent_m, other.extent_m)
-    if math.isinf(cost) or float(np.linalg.norm(off)) > _reach_m(extent_m, 0.0, one, other):
+    if math.dist(one.position, other.position) > _reach_m(extent_m, 0.0, one, other):
         return math.inf
+    cost = one.label.difference(other.label) + _size_cost(one.size, other.size)
+    if math.isinf(cost):
+        return math.inf
+    off = one.position - other.position
     slack = (_SLACK_M + _SLACK_SHARE * extent_m) ** 2
     cost += _squared(off, one.covariance + other.covariance + slack * np.eye(3))
     return cost if cost <= _MERGE_GATE else math.inf

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 STATE_VERSION = 1
 _MOVES_M = 3.0  # a thing that moved by itself is looked for as far from its new place
 _ALIKE = 1.0  # difference of labels up to which a thing elsewhere may be the one that is gone
+_SAME = 0.5  # the same of a thing that was found elsewhere before its place was seen empty
+_UNSURE_M = 1.0  # of a place, from which on a thing that is not there never was
 _NEIGHBOUR_M = 3.0  # landmarks that far apart are never taken for one
 _PATH_M, _PATH_RAD = 0.1, 0.2  # between points of the path, in place or heading
 
@@ -303,12 +305,13 @@ class LandmarkMap:
                 first, second = sorted((record, twin), key=lambda one: one.id)
                 first.absorb(second)
                 part.records.remove(second)
-        part.records = [
-            record
-            for record in part.records
-            # What was seen once and never again was a mistake.
-            if record.status is LandmarkStatus.PRESENT or record.observations > 1
-        ]
+        for record in [one for one in part.records if one.status is LandmarkStatus.GONE]:
+            heir = self._heir(record)
+            if heir:
+                heir.follow(record)
+                part.records.remove(record)
+            elif record.observations == 1 or record.unsure_m > _UNSURE_M:
+                part.records.remove(record)  # it was a mistake
         while len(part.records) > self.config.max_landmarks:
             part.records.remove(
                 min(
@@ -334,6 +337,16 @@ class LandmarkMap:
         ]
         cost, _, twin = min(costs, default=(math.inf, 0, None), key=lambda entry: entry[:2])
         return twin if math.isfinite(cost) else None
+
+    def _heir(self, gone: LandmarkRecord) -> LandmarkRecord | None:
+        """The one landmark that a thing that is gone has become, elsewhere; None: it is unsure."""
+        alike = [
+            one
+            for one in self._part.records
+            if one is not gone and one.label.difference(gone.label) <= _SAME
+        ]
+        heirs = [one for one in alike if one.first_seen_ns > gone.last_seen_ns]
+        return heirs[0] if len(heirs) == len(alike) == 1 else None
 
     def _note_path(self, stamp_ns: int, pose: Pose) -> None:
         path = self._part.path

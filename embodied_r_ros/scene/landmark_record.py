@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 import math
+from statistics import median
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.scene.sightings import fused_place, LabelParts, Sighting
@@ -23,7 +24,7 @@ _SIZES = 9
 _WORDS = 6  # different names, colours and shapes of which votes are kept
 _KEYFRAMES = 3
 _NEIGHBOURS = 24
-_NEAR_M, _NEAR_SHARE = 0.4, 0.2  # from where it was seen: a part, and of how far it is
+_NEAR_M, _NEAR_SHARE = 0.25, 0.1  # from where it was seen: a part, and of how far it is
 _NAME_SHARE, _COLOUR_SHARE = 0.25, 0.4  # of votes from which a name and a colour count
 _USUAL_EXTENT_M = 0.4  # of a thing whose size is not known
 _UNSURE_M2 = 2.0  # variance of a place that halves the confidence [m²]
@@ -70,13 +71,18 @@ class LandmarkRecord:
         """Width and height [m]; None: not known."""
         if not self.sizes:
             return None
-        width, height = np.median(np.array(self.sizes), axis=0)
-        return float(width), float(height)
+        width, height = (median(side) for side in zip(*self.sizes, strict=True))
+        return width, height
 
     @property
     def extent_m(self) -> float:
         """Width or height, whichever is larger [m]."""
         return max(self.size) if self.size else _USUAL_EXTENT_M
+
+    @property
+    def unsure_m(self) -> float:
+        """How far off its place may be, as a standard deviation [m]."""
+        return math.sqrt(self.covariance[0, 0] + self.covariance[1, 1] + self.covariance[2, 2])
 
     @property
     def recall(self) -> float:
@@ -166,6 +172,20 @@ class LandmarkRecord:
         self.apart_from = _union(self.apart_from, other.apart_from)
         self.place()
 
+    def follow(self, older: LandmarkRecord) -> None:
+        """Go on with the history of a landmark that turns out to have moved to here."""
+        self.id, self.first_seen_ns = older.id, older.first_seen_ns
+        self.observations += older.observations
+        self.misses_before += older.misses_before
+        self.confidence_sum += older.confidence_sum
+        for own, others in (
+            (self.names, older.names),
+            (self.colours, older.colours),
+            (self.shapes, older.shapes),
+        ):
+            own.update(others)
+            _shorten(own)
+
     def keep_apart(self, other_id: int) -> None:
         """Note that another landmark was seen beside it: they are two."""
         self.apart_from = _union(self.apart_from, [other_id])
@@ -197,7 +217,7 @@ class LandmarkRecord:
         if not self.sightings or not sighting.is_placed:
             return
         off = sighting.position - self.position
-        spread = self.covariance + sighting.covariance(sighting.distance_m)
+        spread = self.covariance + sighting.covariance(math.dist(sighting.origin, self.position))
         spread = spread + (_STRAY_SHARE * self.extent_m) ** 2 * np.eye(3)
         is_stray = float(off @ np.linalg.solve(spread, off)) > _STRAY
         self.strays = self.strays + 1 if is_stray else 0

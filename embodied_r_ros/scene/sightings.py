@@ -9,6 +9,7 @@ from apart place a thing as well.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import cached_property, lru_cache
 import math
 from typing import Any, TYPE_CHECKING
 
@@ -76,6 +77,7 @@ class LabelParts:
         return 1.0 if self.shape and other.shape and self.shape != other.shape else 0.0
 
 
+@lru_cache(4096)
 def _name_difference(one: str, other: str) -> float:
     if one == other:
         return 0.0
@@ -101,7 +103,7 @@ class Sighting:
     is_cut: bool  # by the edge of the image
     prominence: float  # how well the image shows it: large and in the middle, 0..1
 
-    @property
+    @cached_property
     def position(self) -> NDArray[np.float64]:
         """Its place [m]; of one without a distance, that of the camera. Shape (3,)."""
         far = self.distance_m if math.isfinite(self.distance_m) else 0.0
