@@ -27,6 +27,7 @@ from embodied_r_ros.perception.classical import ClassicalConfig, ClassicalPercei
 from embodied_r_ros.perception.detector_perceiver import DetectorPerceiver
 from embodied_r_ros.scene.camera_track import CameraView
 from embodied_r_ros.scene.landmark_map import LandmarkMap
+from embodied_r_ros.scene.visibility import PlaceSight, Sight
 from embodied_r_ros.sim.indoor.episodes import draw_episode
 from embodied_r_ros.sim.runs import IndoorConfig
 from embodied_r_ros.types.deltas import DeltaKind, Item, ScaleSource, SemanticDelta
@@ -50,11 +51,13 @@ from bench.real_sequences import find_sequences
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from embodied_r_ros.keyframes.selector import Keyframe
     from embodied_r_ros.types.landmarks import Landmark
     from embodied_r_ros.types.layout import Layout, LayoutObject
 
 _NEAR_M = 1.0  # a landmark further off is not of the thing
 _FAR = 1e6
+_MOVED_M, _LOOKS = 0.3, 3  # by which a thing has moved, and looks at its place that tell
 CABINET_WAYS = ('depth', 'noisy depth', 'two of three', 'two keyframes', 'floor')
 _STREAM, _THINGS = 10_000, 24  # deltas of the stream, and things in its place
 
@@ -70,7 +73,7 @@ class MapTally:
     off_m: list[float] = field(default_factory=list)
     kinds: int = 0  # colours that keyframes showed
     counts_right: int = 0  # of these, those with as many landmarks as things
-    absent: int = 0  # things that are not where they were found any more
+    absent: int = 0  # things that are not where they were found, as several looks could tell
     called_gone: int = 0  # landmarks that are called gone
     rightly_gone: int = 0
 
@@ -86,16 +89,16 @@ def measure_rooms(seed: int, rooms: int, duration_s: float) -> dict[str, MapTall
         for keyframe, delta in zip(keyframes, deltas, strict=True):
             told.add(delta, CameraView(keyframe.pose, keyframe.intrinsics))
         seen = map_of_keyframes(keyframes, ClassicalPerceiver())
-        stamps = [keyframe.stamp_ns for keyframe in keyframes]
         for name, landmarks in (('true deltas', told), ('perceived', seen)):
-            count_room(truth.layout, stamps, landmarks.scene_map().landmarks, tallies[name])
+            count_room(truth.layout, keyframes, landmarks.scene_map().landmarks, tallies[name])
     return tallies
 
 
 def count_room(
-    layout: Layout, stamps_ns: Sequence[int], landmarks: Sequence[Landmark], tally: MapTally
+    layout: Layout, keyframes: Sequence[Keyframe], landmarks: Sequence[Landmark], tally: MapTally
 ) -> None:
-    """Compare the landmarks of a room with its things."""
+    """Compare the landmarks of a room with its things, by keyframes with poses."""
+    stamps_ns = [keyframe.stamp_ns for keyframe in keyframes]
     shown = {
         view.object_id
         for stamp_ns in stamps_ns
@@ -124,28 +127,30 @@ def count_room(
     said, true = Counter(map(_colour, landmarks)), Counter(thing.colour for thing in things)
     tally.kinds += len(true)
     tally.counts_right += sum(said[colour] == count for colour, count in true.items())
-    _count_gone(
-        landmarks,
-        [things[pairs[n]] if n in pairs else None for n in range(len(landmarks))],
-        stamps_ns[-1],
-        tally,
-    )
+    for number, landmark in enumerate(landmarks):
+        thing = things[pairs[number]] if number in pairs else None
+        _count_gone(landmark, thing, keyframes, tally)
 
 
 def _count_gone(
-    landmarks: Sequence[Landmark],
-    things: Sequence[LayoutObject | None],
-    end_ns: int,
-    tally: MapTally,
+    landmark: Landmark, thing: LayoutObject | None, keyframes: Sequence[Keyframe], tally: MapTally
 ) -> None:
-    for landmark, thing in zip(landmarks, things, strict=True):
-        then = thing.position_at(landmark.last_seen_ns) if thing else None
-        now = thing.position_at(end_ns) if thing else None
-        is_absent = now is None or (then is not None and math.dist(then, now) > 0.3)
-        is_called = landmark.status is LandmarkStatus.GONE
-        tally.absent += bool(thing) and is_absent
-        tally.called_gone += is_called
-        tally.rightly_gone += is_called and is_absent
+    then = thing.position_at(landmark.last_seen_ns) if thing else None
+    now = thing.position_at(keyframes[-1].stamp_ns) if thing else None
+    is_absent = now is None or then is None or math.dist(then, now) > _MOVED_M
+    is_called = landmark.status is LandmarkStatus.GONE
+    later = [one for one in keyframes if one.stamp_ns > landmark.last_seen_ns]
+    looks = sum(_looks_at(keyframe, landmark) for keyframe in later)
+    tally.absent += bool(thing) and is_absent and looks >= _LOOKS
+    tally.called_gone += is_called
+    tally.rightly_gone += is_called and is_absent
+
+
+def _looks_at(keyframe: Keyframe, landmark: Landmark) -> bool:
+    """Whether a place is well in view, be it hidden or not."""
+    assert keyframe.pose
+    sight = Sight(keyframe.pose, CameraView(intrinsics=keyframe.intrinsics), None, ())
+    return sight.of(np.array(landmark.position), 0.2) is PlaceSight.OPEN
 
 
 def _colour(landmark: Landmark) -> str:
@@ -279,7 +284,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument('--rooms', type=some_count, default=24)
     parser.add_argument('--seed', type=int, default=78001)
-    parser.add_argument('--duration', type=float, default=40.0, metavar='S')
+    parser.add_argument('--duration', type=float, default=60.0, metavar='S')
     parser.add_argument('--deltas', type=some_count, default=_STREAM, help='of the stream')
     parser.add_argument(
         '--real', type=Path, metavar='DIR', help='sequences of real cameras, instead of rooms'

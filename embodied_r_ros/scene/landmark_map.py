@@ -292,9 +292,8 @@ class LandmarkMap:
             ):
                 continue
             shows = sight.of(record.position, record.extent_m)
-            is_known = shows is PlaceSight.OPEN and record.is_known_from(sight.origin)
-            if shows is PlaceSight.EMPTY or is_known:
-                record.miss(looks_through=shows is PlaceSight.EMPTY)
+            if shows in {PlaceSight.EMPTY, PlaceSight.OPEN}:
+                record.miss(sight.origin, looks_through=shows is PlaceSight.EMPTY)
 
     def _tidy_up(self, claimed: dict[int, LandmarkRecord]) -> None:
         """Make one of landmarks that turn out to be one, and drop what is least sure."""

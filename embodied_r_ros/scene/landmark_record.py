@@ -30,6 +30,7 @@ _USUAL_EXTENT_M = 0.4  # of a thing whose size is not known
 _UNSURE_M2 = 2.0  # variance of a place that halves the confidence [m²]
 _STRAY, _STRAYS = 9.0, 2  # squared deviation, and how often in a row: it stands elsewhere now
 _STRAY_SHARE = 0.2  # of its size, by which middles of views from two sides differ
+_ELSEWHERE = 0.5  # of a miss, from where it was never seen
 _GONE_CHANCE = 0.03  # of so many misses in a row although it is there
 
 
@@ -48,9 +49,10 @@ class LandmarkRecord:
     first_seen_ns: int = 0
     last_seen_ns: int = 0
     observations: int = 0
-    misses: int = 0  # keyframes that should have shown it and did not, since it was seen
-    misses_before: int = 0  # those before it was seen last
+    misses: float = 0  # keyframes that should have shown it and did not, since it was seen
+    misses_before: float = 0  # those before it was seen last
     empty: int = 0  # of `misses`, those whose depth looks through its place
+    missed_from: list[float] = field(default_factory=list)  # the newest camera of those [m]
     farthest_m: float = 0.0  # from which it was seen
     strays: int = 0  # newest sightings beside its place
     confidence_sum: float = 0.0
@@ -119,6 +121,7 @@ class LandmarkRecord:
         self.last_seen_ns = max(self.last_seen_ns, sighting.stamp_ns)
         self.misses_before += self.misses
         self.misses = self.empty = 0
+        self.missed_from = []
         self.status = LandmarkStatus.PRESENT
         self.confidence_sum += sighting.confidence
         self._note_stray(sighting)
@@ -134,10 +137,20 @@ class LandmarkRecord:
         self.position = one.sighting.position
         self.see(one)
 
-    def miss(self, *, looks_through: bool) -> None:
-        """Note a keyframe that should show it and does not; it may be gone by that."""
-        self.misses += 1
-        self.empty += looks_through
+    def miss(self, origin: NDArray[np.float64], *, looks_through: bool) -> None:
+        """Note a keyframe that should show it and does not; it may be gone by that.
+
+        Args:
+            origin: Of the camera. From where it was never seen something may hide it: only looks
+                from several places tell, and each of them less.
+            looks_through: Depth proves that nothing is there.
+        """
+        if looks_through or self.is_known_from(origin):
+            self.misses += 1
+            self.empty += looks_through
+        elif not self.missed_from or math.dist(origin, self.missed_from) >= _NEAR_M:
+            self.misses += _ELSEWHERE
+            self.missed_from = [float(value) for value in origin]
         least = 2 if self.empty == self.misses else 3
         if self.misses >= least and (1 - self.recall) ** self.misses < _GONE_CHANCE:
             self.status = LandmarkStatus.GONE
@@ -269,7 +282,7 @@ class LandmarkRecord:
 
 _PLAIN = (
     'id', 'sizes', 'first_seen_ns', 'last_seen_ns', 'observations', 'misses', 'misses_before',
-    'empty', 'farthest_m', 'strays', 'confidence_sum', 'apart_from',
+    'empty', 'missed_from', 'farthest_m', 'strays', 'confidence_sum', 'apart_from',
 )  # fmt: skip
 _VOTES = ('names', 'colours', 'shapes')
 
