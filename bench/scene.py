@@ -182,12 +182,14 @@ def room_figures(tally: MapTally) -> dict[str, float]:
     }
 
 
-def measure_cabinet(folder: Path) -> dict[str, dict[str, float]]:
+def measure_cabinet(
+    folder: Path, ways: Sequence[str] = CABINET_WAYS
+) -> dict[str, dict[str, float]]:
     """Map a cabinet with the boxes of its detector, by each way to place items."""
     scene = cabinet_scene(folder)
     truth = next(truths[0] for truths in scene.truths if truths)
     figures = {}
-    for way in CABINET_WAYS:
+    for way in ways:
         rng = np.random.default_rng(3)
         keyframes = [keyframe_of(scene, n, way, rng, n) for n in range(len(scene.shots))]
         perceiver = DetectorPerceiver(
@@ -265,10 +267,14 @@ def measure_stream(count: int) -> dict[str, Any]:
     return {'things': _THINGS, 'rows': rows}
 
 
-def map_real(folder: Path, out: Path, detector: Path | None) -> None:
-    """Write each sequence as a bag, and let the command map it."""
+def map_real(
+    folder: Path, out: Path, detector: Path | None, names: Sequence[str] | None = None
+) -> None:
+    """Write sequences as bags, all or those with names, and let the command map them."""
     out.mkdir(parents=True, exist_ok=True)
     for sequence in find_sequences(folder):
+        if names and sequence.name not in names:
+            continue
         bag = out / f'{sequence.name}_bag'
         if not bag.exists():
             write_bag(sequence, bag)

@@ -30,7 +30,7 @@ from embodied_r_ros.scene.sightings import ItemSighting, LabelParts, sighting_of
 from embodied_r_ros.scene.visibility import ItemLens, PlaceSight, Sight
 from embodied_r_ros.types.deltas import DeltaKind, ItemStatus, ScaleSource
 from embodied_r_ros.types.geometry import yaw_pitch_roll
-from embodied_r_ros.types.landmarks import LandmarkStatus, PathPoint, SceneMap
+from embodied_r_ros.types.landmarks import LandmarkStatus, PathPoint, SCALE_WORDS, SceneMap
 import numpy as np
 
 if TYPE_CHECKING:
@@ -171,10 +171,9 @@ class LandmarkMap:
         """The map in one line: how much there is, what its metres rest on, what is missing."""
         part, counts = self._richest, self.counts
         gone = sum(record.status is LandmarkStatus.GONE for record in part.records)
-        scale = part.scale.name.lower().replace('imu', 'accelerations')
         words = [
             f'{len(part.records)} landmarks, {gone} of them gone',
-            f'metres rest on {"nothing" if part.scale is _UNKNOWN else scale}',
+            f'metres rest on {SCALE_WORDS[part.scale]}',
             f'{counts["unplaced"]} of {counts["items"]} items have no place',
         ]
         if counts['untrusted']:

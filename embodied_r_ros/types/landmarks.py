@@ -18,6 +18,16 @@ if TYPE_CHECKING:
     from embodied_r_ros.types.geometry import Position
 
 
+SCALE_WORDS = {
+    ScaleSource.UNKNOWN: 'nothing',
+    ScaleSource.ODOMETRY: 'poses of the camera',
+    ScaleSource.DEPTH: 'depth',
+    ScaleSource.FLOOR: 'the height above the floor',
+    ScaleSource.IMU: 'accelerations',
+    ScaleSource.MODEL: "a model's guess",
+}
+
+
 class LandmarkStatus(Enum):
     """Whether a landmark still is where it was."""
 

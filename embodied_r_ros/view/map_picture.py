@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 import math
 from typing import TYPE_CHECKING
 
 import cv2
-from embodied_r_ros.types.landmarks import LandmarkStatus
+from embodied_r_ros.types.landmarks import LandmarkStatus, SCALE_WORDS
 from embodied_r_ros.types.units import NS_PER_S
 from embodied_r_ros.view.sheet import (
     FAINT,
@@ -59,7 +60,7 @@ def write_map_picture(path: Path, scene_map: SceneMap, title: str) -> None:
     gone = sum(one.status is LandmarkStatus.GONE for one in scene_map.landmarks)
     head = (
         f'{len(scene_map.landmarks)} landmarks ({gone} gone, hollow), frame {scene_map.frame_id}, '
-        f'metres rest on {scene_map.scale.name.lower()}'
+        f'metres rest on {SCALE_WORDS[scene_map.scale]}'
     )
     text = text_block([Line(title, 0.7), Line(head, 0.45, FAINT)], _WIDTH_PX - 2 * _LEFT_PX)
     padded = cv2.copyMakeBorder(text, 0, 0, _LEFT_PX, _LEFT_PX, cv2.BORDER_CONSTANT, value=PAPER)
@@ -125,11 +126,17 @@ def _colour_of(scene_map: SceneMap, landmark: Landmark) -> tuple[int, int, int]:
     return _colour((landmark.first_seen_ns - start) / max(1, end - start))
 
 
+@cache
+def _colours() -> NDArray[np.uint8]:
+    """Colours of times from first to last, from blue to red. Shape (256, 3)."""
+    table = cv2.applyColorMap(np.arange(256, dtype=np.uint8)[:, None], cv2.COLORMAP_TURBO)[:, 0]
+    return (0.85 * table).round().astype(np.uint8)  # darker, so that yellow is legible too
+
+
 def _colour(share: float) -> tuple[int, int, int]:
-    """Colour of a time, 0..1 of the recording: from blue to red."""
-    value = np.array([[round(255 * min(1.0, max(0.0, share)))]], np.uint8)
-    blue, green, red = (int(part) for part in cv2.applyColorMap(value, cv2.COLORMAP_TURBO)[0, 0])
-    return round(0.85 * blue), round(0.85 * green), round(0.85 * red)  # yellow is legible too
+    """Colour of a time, 0..1 of the recording."""
+    blue, green, red = _colours()[round(255 * min(1.0, max(0.0, share)))]
+    return int(blue), int(green), int(red)
 
 
 def _draw_way(picture: NDArray[np.uint8], scene_map: SceneMap, scale: _Scale) -> list[_Rectangle]:

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Maps of a real cabinet, and figures of maps that are known by hand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason
+from embodied_r_ros.types.images import EncodedImage
+from embodied_r_ros.types.landmarks import Landmark
+from embodied_r_ros.types.layout import ImageTruth, Layout, LayoutObject, ObjectView, Span
+import pytest
+
+from bench.scene import (
+    count_room,
+    map_real,
+    MapTally,
+    measure_cabinet,
+    measure_stream,
+    room_figures,
+)
+from test.scene.places import CAMERA, camera_at
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def thing(number: int, colour: str, x: float) -> LayoutObject:
+    place = (x, 0.0, 0.2)
+    size = (0.2, 0.2, 0.2)
+    label = f'{colour} round object'
+    return LayoutObject(
+        number, label, colour, 'round', size, 0.0, 'floor', (Span(0, 99, place, place),)
+    )
+
+
+def test_doubles_and_mistakes_are_counted_apart() -> None:
+    views = tuple(ObjectView(n, True, 1.0, 0.1, 0.0, 0.0, 2.0, 0.1) for n in range(2))
+    layout = Layout(
+        'e',
+        's',
+        (6.0, 6.0, 3.0),
+        (thing(0, 'red', 2.0), thing(1, 'blue', 3.0)),
+        (ImageTruth(5, (0.0, 0.0, 1.0), 0.0, 0.0, 0.0, views),),
+    )
+    keyframe = Keyframe(
+        0,
+        5,
+        EncodedImage(b'', 'jpeg'),
+        KeyframeReason.FIRST,
+        0,
+        intrinsics=CAMERA,
+        pose=camera_at(0, 0),
+    )
+    landmarks = [
+        Landmark('red round object', (2.1, 0.0, 0.2), last_seen_ns=5),
+        Landmark('red tall object', (2.6, 0.0, 0.2), last_seen_ns=5),
+        Landmark('green object', (2.0, 0.0, 0.2), last_seen_ns=5),
+    ]
+    tally = MapTally()
+    count_room(layout, [keyframe], landmarks, tally)
+    figures = room_figures(tally)
+    assert (figures['found'], figures['doubled'], figures['false']) == (0.5, 0.5, 0.5)
+    assert figures['off_m_p50'] == pytest.approx(0.1)
+    assert figures['counts_right'] == 0.0
+
+
+def test_a_stream_does_not_grow_the_map() -> None:
+    rows = measure_stream(300)['rows']
+    assert rows[300]['landmarks'] <= 26
+    assert rows[300]['state_kB'] < 1.3 * rows[150]['state_kB']
+
+
+def test_a_real_cabinet_is_one_landmark_where_it_is(footage: Path) -> None:
+    figures = measure_cabinet(footage / 'real' / 'cabinet', ('depth',))['depth']
+    assert (figures['landmarks'], figures['gone']) == (1, 0)
+    assert figures['off_m'] < 0.1
+    assert figures['observations'] == figures['boxes']
+
+
+def test_a_real_walk_is_mapped_by_the_command(footage: Path, tmp_path: Path) -> None:
+    map_real(footage / 'real', tmp_path, None, ('drone_hallway',))
+    assert (tmp_path / 'drone_hallway.json').exists()
+    assert (tmp_path / 'drone_hallway.png').exists()
