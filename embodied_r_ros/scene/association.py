@@ -40,7 +40,7 @@ def place_cost(seen: ItemSighting, record: LandmarkRecord) -> float:
     # A thing that is nearer than it seems is smaller, too.
     scale = min(1.0, far_m / sighting.distance_m)
     size = (scale * seen.size[0], scale * seen.size[1]) if seen.size else None
-    cost = seen.label.difference(record.label) + _size_cost(size, record.size)
+    cost = seen.label.difference(record.label) + _size_cost(size, record.measured_size)
     if math.isinf(cost):
         return math.inf
     off = sighting.position - record.position
@@ -63,7 +63,7 @@ def ray_cost(seen: ItemSighting, record: LandmarkRecord) -> float:
     cost = seen.label.difference(record.label)
     if ahead_m <= 0 or far_m > 2 * record.farthest_m + 1 or math.isinf(cost):
         return math.inf
-    if record.size and math.isfinite(sighting.size_rad) and not sighting.is_cut:
+    if record.measured_size and math.isfinite(sighting.size_rad) and not sighting.is_cut:
         wide_m = 2 * far_m * math.tan(min(sighting.size_rad, 3.0) / 2)
         cost += _size_cost((wide_m, wide_m), (record.extent_m, record.extent_m))
     off = to_place - ahead_m * ray
@@ -77,7 +77,7 @@ def same_place_cost(one: LandmarkRecord, other: LandmarkRecord) -> float:
     extent_m = min(one.extent_m, other.extent_m)
     if math.dist(one.position, other.position) > _reach_m(extent_m, 0.0, one, other):
         return math.inf
-    cost = one.label.difference(other.label) + _size_cost(one.size, other.size)
+    cost = one.label.difference(other.label) + _size_cost(one.measured_size, other.measured_size)
     if math.isinf(cost):
         return math.inf
     off = one.position - other.position

@@ -46,6 +46,7 @@ class LandmarkRecord:
     colours: Counter[str] = field(default_factory=Counter)
     shapes: Counter[str] = field(default_factory=Counter)
     sizes: list[list[float]] = field(default_factory=list)  # width and height [m], newest last
+    most_sizes: list[list[float]] = field(default_factory=list)  # those that may be smaller
     first_seen_ns: int = 0
     last_seen_ns: int = 0
     observations: int = 0
@@ -71,10 +72,12 @@ class LandmarkRecord:
     @property
     def size(self) -> tuple[float, float] | None:
         """Width and height [m]; None: not known."""
-        if not self.sizes:
-            return None
-        width, height = (median(side) for side in zip(*self.sizes, strict=True))
-        return width, height
+        return self.measured_size or _median_size(self.most_sizes)
+
+    @property
+    def measured_size(self) -> tuple[float, float] | None:
+        """Width and height by distances that were measured [m]; None: none were."""
+        return _median_size(self.sizes)
 
     @property
     def extent_m(self) -> float:
@@ -116,7 +119,9 @@ class LandmarkRecord:
         ):
             _vote(votes, word)
         if size:
-            self.sizes = [*self.sizes, [round(side, 4) for side in size]][-_SIZES:]
+            sizes = self.most_sizes if sighting.may_be_nearer else self.sizes
+            sizes.append([round(float(side), 4) for side in size])
+            del sizes[:-_SIZES]
         self.first_seen_ns = min(self.first_seen_ns or sighting.stamp_ns, sighting.stamp_ns)
         self.last_seen_ns = max(self.last_seen_ns, sighting.stamp_ns)
         self.misses_before += self.misses
@@ -174,6 +179,7 @@ class LandmarkRecord:
         for sighting in both:
             self._keep_sighting(sighting)
         self.sizes = [*self.sizes, *other.sizes][-_SIZES:]
+        self.most_sizes = [*self.most_sizes, *other.most_sizes][-_SIZES:]
         self.first_seen_ns = min(self.first_seen_ns, other.first_seen_ns)
         self.last_seen_ns = max(self.last_seen_ns, other.last_seen_ns)
         self.observations += other.observations
@@ -281,10 +287,18 @@ class LandmarkRecord:
 
 
 _PLAIN = (
-    'id', 'sizes', 'first_seen_ns', 'last_seen_ns', 'observations', 'misses', 'misses_before',
-    'empty', 'missed_from', 'farthest_m', 'strays', 'confidence_sum', 'apart_from',
+    'id', 'sizes', 'most_sizes', 'first_seen_ns', 'last_seen_ns', 'observations', 'misses',
+    'misses_before', 'empty', 'missed_from', 'farthest_m', 'strays', 'confidence_sum',
+    'apart_from',
 )  # fmt: skip
 _VOTES = ('names', 'colours', 'shapes')
+
+
+def _median_size(sizes: list[list[float]]) -> tuple[float, float] | None:
+    if not sizes:
+        return None
+    width, height = (median(side) for side in zip(*sizes, strict=True))
+    return width, height
 
 
 def _vote(votes: Counter[str], word: str) -> None:

@@ -103,6 +103,11 @@ class Sighting:
     is_cut: bool  # by the edge of the image
     prominence: float  # how well the image shows it: large and in the middle, 0..1
 
+    @property
+    def may_be_nearer(self) -> bool:
+        """Whether its distance is the most that it can be, more than a measure of it."""
+        return self.nearer_m > self.along_m
+
     @cached_property
     def position(self) -> NDArray[np.float64]:
         """Its place [m]; of one without a distance, that of the camera. Shape (3,)."""
@@ -233,34 +238,59 @@ def fused_place(sightings: Sequence[Sighting], near: NDArray[np.float64]) -> Fus
         sightings: At least one with a distance, or two whose rays cross.
         near: About where it is, for how far it is from each camera. Shape (3,).
     """
-    origins = np.array([s.origin for s in sightings])
-    rays = np.array([s.ray for s in sightings])
-    points = np.array([s.position for s in sightings])
-    far_along = np.array([s.along_m for s in sightings]) ** -2.0
-    near_along = np.array([s.nearer_m for s in sightings]) ** -2.0
-    spread = np.array([s.across_rad for s in sightings])
-    parallel = rays[:, :, None] * rays[:, None, :]
-    across = np.eye(3) - parallel
+    bundle = _Bundle(sightings)
     place = near
-    total = np.eye(3)
-    several = len(sightings) > 1
-    along = near_along
-    across_weights = np.ones(len(sightings))
-    for number in range(_ROUNDS if several else 1):
-        far = np.linalg.norm(place - origins, axis=1)
-        tight = np.maximum(_LEAST_ACROSS_M, spread * far) ** -2.0
+    along = bundle.near_along
+    across_weights: NDArray[np.float64] = np.ones(len(sightings))
+    for number in range(_ROUNDS if len(sightings) > 1 else 1):
         if number:
-            off = place - points
-            off_along = np.einsum('ni,ni->n', off, rays)
-            off_across = np.maximum(1e-12, (off**2).sum(axis=1) - off_along**2)
-            deviation = np.sqrt(off_across * tight)
-            across_weights = np.minimum(1.0, _HUBER / np.maximum(deviation, 1e-9))
-            along = np.where(off_along < 0, near_along, far_along)
-            along = along / (1.0 + off_along**2 * along / _CAUCHY**2)
-        each = across * (tight * across_weights)[:, None, None]
-        each = each + parallel * along[:, None, None]
-        total = each.sum(axis=0) + 1e-9 * np.eye(3)
-        place = np.linalg.solve(total, np.einsum('nij,nj->i', each, points))
+            along, across_weights = bundle.weights(place)
+        information = bundle.information(place, along, across_weights)
+        total = information.sum(axis=0) + 1e-9 * np.eye(3)
+        place = np.linalg.solve(total, np.einsum('nij,nj->i', information, bundle.points))
+    # How unsure it is counts the loose side of each distance, to where it may have to move yet.
+    loose = np.minimum(along, bundle.near_along)
+    total = bundle.information(place, loose, across_weights).sum(axis=0) + 1e-9 * np.eye(3)
     correlated = max(1.0, len(sightings) / _INDEPENDENT)
     covariance = np.asarray(np.linalg.inv(total) * correlated, np.float64)
     return FusedPlace(np.asarray(place, np.float64), covariance)
+
+
+class _Bundle:
+    """Sightings as arrays."""
+
+    def __init__(self, sightings: Sequence[Sighting]) -> None:
+        self.origins = np.array([s.origin for s in sightings])
+        self.rays = np.array([s.ray for s in sightings])
+        self.points = np.array([s.position for s in sightings])
+        self.far_along = np.array([s.along_m for s in sightings]) ** -2.0
+        self.near_along = np.array([s.nearer_m for s in sightings]) ** -2.0
+        self._spread = np.array([s.across_rad for s in sightings])
+        self._parallel = self.rays[:, :, None] * self.rays[:, None, :]
+        self._across = np.eye(3) - self._parallel
+
+    def information(
+        self,
+        place: NDArray[np.float64],
+        along: NDArray[np.float64],
+        across_weights: NDArray[np.float64],
+    ) -> NDArray[np.float64]:
+        """Inverse covariance of each, for a thing at a place [1/m²]. Shape (N, 3, 3)."""
+        tight = self._tight(place) * across_weights
+        return self._across * tight[:, None, None] + self._parallel * along[:, None, None]
+
+    def weights(
+        self, place: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Information along each ray, and weights across, the less the further off a place is."""
+        off = place - self.points
+        off_along = np.einsum('ni,ni->n', off, self.rays)
+        off_across = np.maximum(1e-12, (off**2).sum(axis=1) - off_along**2)
+        deviation = np.maximum(np.sqrt(off_across * self._tight(place)), 1e-9)
+        along = np.where(off_along < 0, self.near_along, self.far_along)
+        along = along / (1.0 + off_along**2 * along / _CAUCHY**2)
+        return np.asarray(along), np.minimum(1.0, _HUBER / deviation)
+
+    def _tight(self, place: NDArray[np.float64]) -> NDArray[np.float64]:
+        far = np.linalg.norm(place - self.origins, axis=1)
+        return np.asarray(np.maximum(_LEAST_ACROSS_M, self._spread * far) ** -2.0)
