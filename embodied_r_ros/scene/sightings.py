@@ -277,7 +277,8 @@ class _Bundle:
     ) -> NDArray[np.float64]:
         """Inverse covariance of each, for a thing at a place [1/m²]. Shape (N, 3, 3)."""
         tight = self._tight(place) * across_weights
-        return self._across * tight[:, None, None] + self._parallel * along[:, None, None]
+        each = self._across * tight[:, None, None] + self._parallel * along[:, None, None]
+        return np.asarray(each, np.float64)
 
     def weights(
         self, place: NDArray[np.float64]
@@ -289,7 +290,7 @@ class _Bundle:
         deviation = np.maximum(np.sqrt(off_across * self._tight(place)), 1e-9)
         along = np.where(off_along < 0, self.near_along, self.far_along)
         along = along / (1.0 + off_along**2 * along / _CAUCHY**2)
-        return np.asarray(along), np.minimum(1.0, _HUBER / deviation)
+        return np.asarray(along), np.asarray(np.minimum(1.0, _HUBER / deviation))
 
     def _tight(self, place: NDArray[np.float64]) -> NDArray[np.float64]:
         far = np.linalg.norm(place - self.origins, axis=1)
