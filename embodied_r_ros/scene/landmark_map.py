@@ -88,9 +88,9 @@ class _Part:
     next_id: int = 0
 
     @property
-    def weight(self) -> int:
-        """How much it tells."""
-        return sum(record.observations for record in self.records)
+    def weight(self) -> tuple[int, int]:
+        """How much it tells: sightings, or else points of the path."""
+        return sum(record.observations for record in self.records), len(self.path)
 
     @property
     def scale(self) -> ScaleSource:
@@ -145,7 +145,7 @@ class LandmarkMap:
             self.counts['untrusted'] += 1
             return False
         if self._track.part != self._part.number:
-            self._other = self._richest if self._richest.weight else None
+            self._other = self._richest if self._richest.path else None
             self._part = _Part(self._track.part, pose.frame_id)
         self._part.pose_scales = Counter(self._track.scales)
         self._note_path(delta.stamp_ns, pose)

@@ -68,6 +68,29 @@ def test_one_mistaken_distance_does_not_move_a_landmark() -> None:
     assert chair.position == pytest.approx(CHAIR.place, abs=0.08)
 
 
+def test_one_mistaken_direction_does_not_move_a_landmark() -> None:
+    landmarks = LandmarkMap()
+    for number in range(6):
+        delta, view = delta_of(number, camera_at(0.1 * number, 0), CHAIR)
+        if number == 3:
+            (item,) = delta.items
+            delta = replace(delta, items=(replace(item, bearing_rad=item.bearing_rad + 0.15),))
+        landmarks.add(delta, view)
+    (chair,) = landmarks_of(landmarks)
+    assert chair.position == pytest.approx(CHAIR.place, abs=0.04)
+
+
+def test_a_small_thing_before_a_large_one_of_its_label_is_another() -> None:
+    landmarks = LandmarkMap()
+    large, small = (
+        Thing('red object', (3.0, 0.0, 1.0), 0.9),
+        Thing('red object', (2.6, 0.0, 1.0), 0.1),
+    )
+    for number, thing in enumerate((large, large, small)):
+        landmarks.add(*delta_of(number, camera_at(0, 0), thing))
+    assert len(landmarks) == 2
+
+
 @pytest.mark.parametrize('scale', [ScaleSource.DEPTH, ScaleSource.ODOMETRY])
 def test_two_chairs_a_metre_apart_stay_two(scale: ScaleSource) -> None:
     landmarks = LandmarkMap()
@@ -164,6 +187,16 @@ def test_a_thing_that_was_shifted_unseen_is_where_it_was_seen_last() -> None:
     assert [one.position for one in present] == [pytest.approx(near.place, abs=0.1)]
 
 
+def test_a_thing_that_was_pushed_away_a_little_is_where_the_newest_looks_have_it() -> None:
+    landmarks = LandmarkMap()
+    pushed = replace(CHAIR, place=(3.7, 0.5, 0.5))
+    for number in range(12):
+        landmarks.add(*delta_of(number, camera_at(0.5, 0.5), CHAIR if number < 9 else pushed))
+    (chair,) = landmarks_of(landmarks)
+    assert chair.observations == 12
+    assert chair.position == pytest.approx(pushed.place, abs=0.1)
+
+
 def look_at_nothing(
     landmarks: LandmarkMap, numbers: range, x: float, y: float, depth_m: float = 0.0
 ) -> None:
@@ -212,6 +245,20 @@ def test_what_cannot_be_seen_is_not_gone(x: float, depth_m: float, why: str) -> 
         landmarks.add(*delta_of(number, camera_at(0, 0), CHAIR))
     look_at_nothing(landmarks, range(4, 14), x, 0, depth_m)
     assert [one.status for one in landmarks_of(landmarks)] == [LandmarkStatus.PRESENT], why
+
+
+def test_looks_from_where_a_thing_was_never_seen_tell_less_and_only_from_several_places() -> None:
+    landmarks = LandmarkMap()
+    for number in range(4):
+        landmarks.add(*delta_of(number, camera_at(-1, 0), CHAIR))
+    look_at_nothing(landmarks, range(4, 20), 0, 0.8)
+    assert [one.status for one in landmarks_of(landmarks)] == [LandmarkStatus.PRESENT]
+    for number in range(4):
+        look_at_nothing(landmarks, range(20 + number, 21 + number), -0.4 * number, 1.2)
+    assert [one.status for one in landmarks_of(landmarks)] == [LandmarkStatus.PRESENT]
+    for number in range(6):
+        look_at_nothing(landmarks, range(30 + number, 31 + number), -0.4 * (number % 3), 0.2)
+    assert [one.status for one in landmarks_of(landmarks)] == [LandmarkStatus.GONE]
 
 
 def test_what_was_seen_once_and_never_again_was_a_mistake() -> None:
@@ -380,6 +427,13 @@ def test_a_map_grows_with_the_place_and_not_with_time() -> None:
     path = landmarks.scene_map().path
     assert len(path) <= 16
     assert path[0].stamp_ns == 1_000_000_000
+
+
+def test_directions_that_wait_are_bounded() -> None:
+    landmarks = LandmarkMap(MapConfig(max_rays=10))
+    for number in range(30):
+        landmarks.add(*delta_of(number, camera_at(0, 0), CHAIR, scale=ScaleSource.UNKNOWN))
+    assert len(landmarks.to_json()['part']['rays']) == 10
 
 
 def test_the_least_confident_landmarks_are_dropped_first() -> None:
