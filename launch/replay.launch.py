@@ -28,6 +28,7 @@ OWN_TOPICS = [
     '*/answer_label',
     '*/episode_mark',
     '*/keypoint_proposal',
+    '*/landmarks',
     '*/keypoint_accepted',
     '*/provenance',
     '*truth/*',

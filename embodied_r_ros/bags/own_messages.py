@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.messages import (
@@ -49,6 +50,7 @@ from embodied_r_ros.types.episodes import (
 )
 from embodied_r_ros.types.geometry import Pose
 from embodied_r_ros.types.images import EncodedImage
+from embodied_r_ros.types.landmarks import Landmark, LandmarkStatus, PathPoint, SceneMap
 
 if TYPE_CHECKING:
     from embodied_r_ros.bags.message_types import MessageFactory
@@ -299,6 +301,9 @@ def answer_to_msg(factory: MessageFactory, answer: Answer) -> Any:
         delta_ids=factory.array('uint32', list(answer.delta_ids)),
         deltas_merged=answer.deltas_merged,
         deltas_omitted=answer.deltas_omitted,
+        map_revision=answer.map_revision,
+        landmark_ids=factory.array('uint32', list(answer.landmark_ids)),
+        landmark_age=duration_to_msg(factory, answer.landmark_age_ns),
         focus=[focus_to_msg(factory, focus) for focus in answer.focus],
         prompt=answer.prompt,
         prompt_sha256=answer.prompt_sha256,
@@ -319,6 +324,90 @@ def answer_to_msg(factory: MessageFactory, answer: Answer) -> Any:
     )
 
 
+def _map_fields(msg: Any) -> dict[str, Any]:
+    """What an answer says of the scene map; nothing in recordings of before."""
+    if not hasattr(msg, 'map_revision'):
+        return {}
+    return {
+        'map_revision': int(msg.map_revision),
+        'landmark_ids': tuple(int(value) for value in msg.landmark_ids),
+        'landmark_age_ns': stamp_ns_from_msg(msg.landmark_age),
+    }
+
+
+def landmark_to_msg(factory: MessageFactory, landmark: Landmark) -> Any:
+    """Make a Landmark message."""
+    return factory.make(
+        _M + 'Landmark',
+        id=landmark.id,
+        label=landmark.label,
+        position=vector_to_msg(factory, 'Point', landmark.position),
+        has_size=landmark.size is not None,
+        size=vector_to_msg(factory, 'Vector3', landmark.size or (0.0, 0.0, 0.0)),
+        first_seen=stamp_to_msg(factory, landmark.first_seen_ns),
+        last_seen=stamp_to_msg(factory, landmark.last_seen_ns),
+        observations=landmark.observations,
+        confidence=float(landmark.confidence),
+        status=list(LandmarkStatus).index(landmark.status),
+        keyframe_ids=factory.array('uint32', list(landmark.keyframe_ids)),
+    )
+
+
+def landmark_from_msg(msg: Any) -> Landmark:
+    """Landmark of its message."""
+    return Landmark(
+        msg.label,
+        vector_from_msg(msg.position),
+        int(msg.id),
+        vector_from_msg(msg.size) if msg.has_size else None,
+        stamp_ns_from_msg(msg.first_seen),
+        stamp_ns_from_msg(msg.last_seen),
+        int(msg.observations),
+        float(msg.confidence),
+        list(LandmarkStatus)[msg.status],
+        tuple(int(value) for value in msg.keyframe_ids),
+    )
+
+
+def scene_map_to_msg(factory: MessageFactory, scene_map: SceneMap, stamp_ns: int) -> Any:
+    """Make a LandmarkArray message; the stamp is that of the newest keyframe in the map."""
+    area = scene_map.room_area_m2
+    return factory.make(
+        _M + 'LandmarkArray',
+        header=header_to_msg(factory, stamp_ns, scene_map.frame_id),
+        revision=scene_map.revision,
+        landmarks=[landmark_to_msg(factory, landmark) for landmark in scene_map.landmarks],
+        path=[
+            factory.make(
+                _M + 'PathPoint',
+                stamp=stamp_to_msg(factory, point.stamp_ns),
+                position=vector_to_msg(factory, 'Point', point.position),
+                yaw=float(point.yaw_rad),
+            )
+            for point in scene_map.path
+        ],
+        room_area=math.nan if area is None else float(area),
+        scale=scene_map.scale.value,
+    )
+
+
+def scene_map_from_msg(msg: Any) -> SceneMap:
+    """Scene map of a LandmarkArray message."""
+    return SceneMap(
+        tuple(landmark_from_msg(landmark) for landmark in msg.landmarks),
+        tuple(
+            PathPoint(
+                stamp_ns_from_msg(point.stamp), vector_from_msg(point.position), float(point.yaw)
+            )
+            for point in msg.path
+        ),
+        msg.header.frame_id,
+        None if math.isnan(msg.room_area) else float(msg.room_area),
+        ScaleSource(msg.scale),
+        int(msg.revision),
+    )
+
+
 def answer_from_msg(msg: Any) -> Answer:
     """Answer of its message."""
     sampling = msg.sampling
@@ -336,6 +425,7 @@ def answer_from_msg(msg: Any) -> Answer:
         delta_ids=tuple(int(value) for value in msg.delta_ids),
         deltas_merged=int(msg.deltas_merged),
         deltas_omitted=int(msg.deltas_omitted),
+        **_map_fields(msg),
         focus=tuple(focus_from_msg(focus) for focus in msg.focus),
         prompt=msg.prompt,
         prompt_sha256=msg.prompt_sha256,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages of other perception software: boxes in images, and items as boxes in space."""
+"""Messages of other perception software: boxes in images; items and landmarks in space."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ from embodied_r_ros.common.untrusted import as_data
 from embodied_r_ros.types.deltas import ItemStatus
 from embodied_r_ros.types.detections import COCO, COCO_NUMBERED, Detection
 from embodied_r_ros.types.geometry import Pose
+from embodied_r_ros.types.landmarks import LandmarkStatus
 from embodied_r_ros.types.poses import link_axes
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from embodied_r_ros.bags.message_types import MessageFactory
     from embodied_r_ros.types.deltas import Item, SemanticDelta
     from embodied_r_ros.types.geometry import Position
+    from embodied_r_ros.types.landmarks import Landmark, SceneMap
+    from numpy.typing import NDArray
 
 DETECTIONS_2D = 'vision_msgs/msg/Detection2DArray'
 DETECTIONS_3D = 'vision_msgs/msg/Detection3DArray'
@@ -135,39 +138,81 @@ def items_to_msg(
 ) -> Any:
     """Make a vision_msgs Detection3DArray of a delta's items, in the frame of its image."""
     header = header_to_msg(factory, delta.stamp_ns, delta.frame_id)
+    detections = [
+        _detection(
+            factory,
+            header,
+            entry.item.label,
+            entry.item.confidence,
+            (entry.centre, entry.size),
+        )
+        for entry in places
+    ]
+    return factory.make(DETECTIONS_3D, header=header, detections=detections)
+
+
+def landmarks_to_msg(factory: MessageFactory, scene_map: SceneMap, stamp_ns: int) -> Any:
+    """Make a vision_msgs Detection3DArray of the landmarks that are there, in the map's frame."""
+    header = header_to_msg(factory, stamp_ns, scene_map.frame_id)
+    detections = [
+        _detection(
+            factory,
+            header,
+            landmark.label,
+            landmark.confidence,
+            (landmark.position, _size_of(landmark)),
+            str(landmark.id),
+        )
+        for landmark in scene_map.landmarks
+        if landmark.status is LandmarkStatus.PRESENT
+    ]
+    return factory.make(DETECTIONS_3D, header=header, detections=detections)
+
+
+def _size_of(landmark: Landmark) -> Position:
+    return landmark.size or (_UNSIZED_M,) * 3
+
+
+def _detection(
+    factory: MessageFactory,
+    header: Any,
+    label: str,
+    confidence: float,
+    box: tuple[Position, Position],
+    detection_id: str = '',
+) -> Any:
+    """A Detection3D of one box: its centre and its size [m]."""
+    centre, size = box
+    pose = pose_to_msg(factory, Pose(centre, _LEVEL, ''))
+    hypothesis = factory.make(
+        'vision_msgs/msg/ObjectHypothesis',
+        class_id=label,
+        score=float(confidence) if math.isfinite(confidence) else 0.0,
+    )
     unknown = factory.array('float64', [0.0] * 36)
-    detections = []
-    for entry in places:
-        pose = pose_to_msg(factory, Pose(entry.centre, _LEVEL, delta.frame_id))
-        confidence = entry.item.confidence
-        hypothesis = factory.make(
-            'vision_msgs/msg/ObjectHypothesis',
-            class_id=entry.item.label,
-            score=float(confidence) if math.isfinite(confidence) else 0.0,
-        )
-        result = factory.make(
-            'vision_msgs/msg/ObjectHypothesisWithPose',
-            hypothesis=hypothesis,
-            pose=factory.make(
-                'geometry_msgs/msg/PoseWithCovariance', pose=pose, covariance=unknown
-            ),
-        )
-        box = factory.make(
+    result = factory.make(
+        'vision_msgs/msg/ObjectHypothesisWithPose',
+        hypothesis=hypothesis,
+        pose=factory.make('geometry_msgs/msg/PoseWithCovariance', pose=pose, covariance=unknown),
+    )
+    return factory.make(
+        'vision_msgs/msg/Detection3D',
+        header=header,
+        results=[result],
+        bbox=factory.make(
             'vision_msgs/msg/BoundingBox3D',
             center=pose,
-            size=vector_to_msg(factory, 'Vector3', entry.size),
-        )
-        detections.append(
-            factory.make(
-                'vision_msgs/msg/Detection3D', header=header, results=[result], bbox=box, id=''
-            )
-        )
-    return factory.make(DETECTIONS_3D, header=header, detections=detections)
+            size=vector_to_msg(factory, 'Vector3', size),
+        ),
+        id=detection_id,
+    )
 
 
 _CUBE, _TEXT, _ADD, _DELETE = 1, 9, 0, 2  # of visualization_msgs/Marker
 _TEXT_M = 0.08
 _LIFETIME_NS = 60_000_000_000
+_LANDMARKS = 'landmarks'  # namespace of their markers
+_UNSIZED_M = 0.1  # edge of the box of a landmark whose size is not known
 
 
 def markers_to_msg(
@@ -194,21 +239,65 @@ def _markers_of(
     """Box and name of an item; None: both are deleted."""
     header = header_to_msg(factory, delta.stamp_ns, delta.frame_id)
     if entry is None:
-        for kind in (_CUBE, _TEXT):
-            yield factory.make(
-                'visualization_msgs/msg/Marker',
-                header=header,
-                ns=f'{delta.camera}/{kind}',
-                id=number,
-                action=_DELETE,
-            )
+        yield from _deleted_markers(factory, header, delta.camera, number)
         return
-    x, y, z = entry.centre
     text = f'{entry.item.label} {entry.item.distance_m:.1f} m'
-    turn = link_axes(delta.frame_id)
-    above = turn @ np.array([0.0, 0.0, 1.0]) * (float(max(entry.size)) / 2 + _TEXT_M)
-    for kind, centre, size, alpha, words in (
-        (_CUBE, (x, y, z), entry.size, 0.35, ''),
+    up = link_axes(delta.frame_id) @ np.array([0.0, 0.0, 1.0])
+    box = entry.centre, entry.size, up
+    yield from _box_and_name(factory, header, (delta.camera, number), box, text)
+
+
+def landmark_markers_to_msg(
+    factory: MessageFactory, scene_map: SceneMap, stamp_ns: int, gone_ids: Collection[int]
+) -> Any:
+    """Make a visualization_msgs MarkerArray: a box and a name for each landmark.
+
+    Args:
+        factory: Makes the messages.
+        scene_map: The map. What is gone stands in the name.
+        stamp_ns: Of its newest keyframe.
+        gone_ids: Landmarks that were shown and are no more part of the map.
+    """
+    header = header_to_msg(factory, stamp_ns, scene_map.frame_id)
+    up, markers = np.array([0.0, 0.0, 1.0]), list[Any]()
+    for landmark in scene_map.landmarks:
+        is_gone = landmark.status is LandmarkStatus.GONE
+        text = f'{landmark.label} (gone)' if is_gone else landmark.label
+        box = landmark.position, _size_of(landmark), up
+        name = _LANDMARKS, landmark.id
+        markers += _box_and_name(factory, header, name, box, text, lifetime_ns=0)
+    for landmark_id in sorted(gone_ids):
+        markers += _deleted_markers(factory, header, _LANDMARKS, landmark_id)
+    return factory.make(MARKERS, markers=markers)
+
+
+def _deleted_markers(
+    factory: MessageFactory, header: Any, space: str, number: int
+) -> Iterator[Any]:
+    for kind in (_CUBE, _TEXT):
+        yield factory.make(
+            'visualization_msgs/msg/Marker',
+            header=header,
+            ns=f'{space}/{kind}',
+            id=number,
+            action=_DELETE,
+        )
+
+
+def _box_and_name(
+    factory: MessageFactory,
+    header: Any,
+    name: tuple[str, int],
+    box: tuple[Position, Position, NDArray[np.float64]],
+    text: str,
+    *,
+    lifetime_ns: int = _LIFETIME_NS,
+) -> Iterator[Any]:
+    """Markers of a box and a name above it: namespace and number; centre, size [m] and up."""
+    (x, y, z), size, up = box
+    above = up * (float(max(size)) / 2 + _TEXT_M)
+    for kind, centre, extent, alpha, words in (
+        (_CUBE, (x, y, z), size, 0.35, ''),
         (_TEXT, (x + above[0], y + above[1], z + above[2]), (0.0, 0.0, _TEXT_M), 1.0, text),
     ):
         place = (float(centre[0]), float(centre[1]), float(centre[2]))
@@ -216,13 +305,13 @@ def _markers_of(
         yield factory.make(
             'visualization_msgs/msg/Marker',
             header=header,
-            ns=f'{delta.camera}/{kind}',
-            id=number,
+            ns=f'{name[0]}/{kind}',
+            id=name[1],
             type=kind,
             action=_ADD,
-            pose=pose_to_msg(factory, Pose(place, _LEVEL, delta.frame_id)),
-            scale=vector_to_msg(factory, 'Vector3', size),
+            pose=pose_to_msg(factory, Pose(place, _LEVEL, '')),
+            scale=vector_to_msg(factory, 'Vector3', extent),
             color=factory.make('std_msgs/msg/ColorRGBA', r=red, g=green, b=blue, a=alpha),
-            lifetime=duration_to_msg(factory, _LIFETIME_NS),
+            lifetime=duration_to_msg(factory, lifetime_ns),
             text=words,
         )

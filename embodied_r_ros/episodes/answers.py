@@ -8,7 +8,11 @@ from dataclasses import dataclass, field
 import json
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.bags.own_messages import answer_from_msg, label_from_msg
+from embodied_r_ros.bags.own_messages import (
+    answer_from_msg,
+    label_from_msg,
+    scene_map_from_msg,
+)
 from embodied_r_ros.bags.reader import read_messages, read_values, topics_of_type
 from embodied_r_ros.common.errors import ConfigError
 from embodied_r_ros.reasoning.prompts import build_prompt, Prompt, SYSTEM
@@ -22,9 +26,11 @@ if TYPE_CHECKING:
     from embodied_r_ros.bags.reader import BagReader
     from embodied_r_ros.types.answers import Answer
     from embodied_r_ros.types.episodes import AnswerLabel
+    from embodied_r_ros.types.landmarks import SceneMap
 
 _ANSWER = 'embodied_r_msgs/msg/Answer'
 _LABEL = 'embodied_r_msgs/msg/AnswerLabel'
+_LANDMARKS = 'embodied_r_msgs/msg/LandmarkArray'
 _STRING = 'std_msgs/msg/String'
 _BUDGET = 'reasoner.token_budget'
 
@@ -36,6 +42,7 @@ class AnswerLog:
     answers: tuple[Answer, ...] = ()
     labels: dict[str, AnswerLabel] = field(default_factory=dict)  # newest one, by answer id
     deltas: tuple[SemanticDelta, ...] = ()  # recorded deltas in the order of their receipt
+    maps: tuple[SceneMap, ...] = ()  # recorded scene maps, oldest first
     # Budgets of the scene in prompts: as reasoners published them, newest first, then the default.
     memories: tuple[MemoryConfig, ...] = (MemoryConfig(),)
 
@@ -57,9 +64,10 @@ def read_answer_log(reader: BagReader, deltas: tuple[SemanticDelta, ...]) -> Ans
     topics = topics_of_type(reader, _LABEL)
     labels = list(read_values(reader, topics, label_from_msg))
     memories = dict.fromkeys([*reversed([*_memories(reader)]), MemoryConfig()])
-    return AnswerLog(
-        answers, {label.answer_id: label for label in labels}, deltas, tuple(memories)
-    )
+    topics = topics_of_type(reader, _LANDMARKS)
+    maps = tuple(read_values(reader, topics, scene_map_from_msg))
+    by_answer = {label.answer_id: label for label in labels}
+    return AnswerLog(answers, by_answer, deltas, maps, tuple(memories))
 
 
 def _memories(reader: BagReader) -> Iterator[MemoryConfig]:
@@ -88,6 +96,7 @@ class Inputs:
     deltas: tuple[SemanticDelta, ...]  # in memory then, those that the prompt omits included
     memory: MemoryConfig  # of the reasoner then
     prompt: Prompt
+    scene_map: SceneMap | None = None  # in the prompt; None: none was
 
 
 @dataclass(frozen=True)
@@ -109,18 +118,39 @@ def find_inputs(answer: Answer, log: AnswerLog) -> Inputs | Lost:
     if not answer.prompt_sha256:
         return Lost('no prompt was sent to a model')
     attempts: list[Inputs] = []
-    for deltas in _candidates(log.deltas, answer):
-        for memory in log.memories:
-            attempts.append(_inputs(answer, deltas, memory))
-            if attempts[-1].prompt.sha256() == answer.prompt_sha256:
-                return attempts[-1]
+    for inputs in _attempts(answer, log):
+        if inputs.prompt.sha256() == answer.prompt_sha256:
+            return inputs
+        attempts.append(inputs)
     recorded = Prompt(SYSTEM, answer.prompt, SceneText(''))
     if not attempts:
-        return Lost('not all deltas of its prompt are recorded', recorded)
+        return Lost(_missing(answer, log), recorded)
     reason = 'its prompt cannot be built again: another digest'
     if recorded.sha256() == answer.prompt_sha256:
         return Lost(reason, recorded)
     return Lost(reason, min(attempts, key=lambda inputs: _unlikeness(answer, inputs)).prompt)
+
+
+def _attempts(answer: Answer, log: AnswerLog) -> Iterator[Inputs]:
+    """All that may have given the prompt, the likeliest first."""
+    for deltas in _candidates(log.deltas, answer):
+        for memory in log.memories:
+            for scene_map in _maps(answer, log):
+                yield _inputs(answer, deltas, memory, scene_map)
+
+
+def _maps(answer: Answer, log: AnswerLog) -> list[SceneMap | None]:
+    """Maps that the prompt may hold: of its revision, which counts anew in each run."""
+    if not answer.map_revision:
+        return [None]
+    return [scene for scene in reversed(log.maps) if scene.revision == answer.map_revision]
+
+
+def _missing(answer: Answer, log: AnswerLog) -> str:
+    """What of a prompt is not recorded."""
+    if not _maps(answer, log):
+        return 'the scene map of its prompt is not recorded'
+    return 'not all deltas of its prompt are recorded'
 
 
 def _candidates(
@@ -154,11 +184,16 @@ def _positions(recorded: Sequence[SemanticDelta], ids: Sequence[int], end: int) 
     return positions
 
 
-def _inputs(answer: Answer, deltas: tuple[SemanticDelta, ...], memory: MemoryConfig) -> Inputs:
+def _inputs(
+    answer: Answer,
+    deltas: tuple[SemanticDelta, ...],
+    memory: MemoryConfig,
+    scene_map: SceneMap | None,
+) -> Inputs:
     """The prompt that a row of these deltas gives."""
     read = [SemanticDelta.from_row(delta) for delta in row_deltas(deltas)]
-    prompt = build_prompt(answer.question, answer.options, read, answer.focus, memory)
-    return Inputs(deltas, memory, prompt)
+    parts = answer.question, answer.options, read, answer.focus, memory, scene_map
+    return Inputs(deltas, memory, build_prompt(*parts), scene_map)
 
 
 def _unlikeness(answer: Answer, inputs: Inputs) -> tuple[bool, bool]:

@@ -33,10 +33,12 @@ from embodied_r_ros.nodes.question_server import AskingServer, fill_ending
 from embodied_r_ros.nodes.recorder_watch import RecorderWatch
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
 from embodied_r_ros.nodes.run import run
+from embodied_r_ros.nodes.scene_mapper import SceneMapper, SceneMapperConfig
 from embodied_r_ros.nodes.standing_question import StandingConfig, StandingQuestion
 from embodied_r_ros.reasoning.question import Question, ReasonerConfig, RefusalCode
 from embodied_r_ros.reasoning.queue import Outcome, QuestionQueue, QueueConfig, Termination
 from embodied_r_ros.reasoning.reasoner import chat_fallback, models_at_start, Reasoner
+from embodied_r_ros.scene.landmark_map import MapConfig
 from embodied_r_ros.scene.memory import LiveMemory
 from embodied_r_ros.serving.profiles import load_profile, stand_in_server
 from embodied_r_ros.types.deltas import Rung
@@ -113,15 +115,17 @@ class SpatialReasoner(ManagedNode):
     groups: ClassVar = {
         ReasonerNodeConfig: '',
         StandingConfig: '',
+        SceneMapperConfig: '',
         ChatConfig: 'chat',
         ReasonerConfig: 'reasoner',
         QueueConfig: 'desk',
+        MapConfig: 'map',
         FallbackConfig: 'ladder',
         ArmConfig: 'arm',
         ArmTaskConfig: 'arm',
         PipelineConfig: 'pipeline',
     }
-    at_configure: ClassVar = frozenset({ChatConfig, FallbackConfig, ArmConfig})
+    at_configure: ClassVar = frozenset({ChatConfig, FallbackConfig, ArmConfig, MapConfig})
 
     def __init__(self, **options: Any) -> None:
         super().__init__('spatial_reasoner', **options)
@@ -136,6 +140,7 @@ class SpatialReasoner(ManagedNode):
         Raises:
             ModelError: The model server is not reachable.
             ConfigError: The profile or the token cannot be used.
+            InputError: `map_dir` holds a map that cannot be gone on with.
         """
         self._arm = Arm(self.parameters.config(ArmConfig))
         config = self.parameters.config(ReasonerNodeConfig)
@@ -148,6 +153,11 @@ class SpatialReasoner(ManagedNode):
         self._model_watch = ModelWatch(clients, lambda: not self.is_idle())
         self.while_configured.callback(self._model_watch.close)
         self._memory = LiveMemory(self.parameters.config(ReasonerConfig).memory())
+        self._mapper = SceneMapper(
+            self,
+            self.parameters.config(SceneMapperConfig),
+            self.parameters.config(MapConfig),
+        )
         self._outcomes: Counter[str] = Counter()
         self._last_problem = ''
         self._focus = FocusClient(self)
@@ -159,6 +169,8 @@ class SpatialReasoner(ManagedNode):
     def activate(self) -> None:
         """Listen and answer, remembering nothing from before."""
         self._memory.reset()
+        self._mapper.publish()
+        self.while_active.callback(self._mapper.save)
         self._delta_meter, self._answer_meter = Meter(), Meter()
         self._recorder = RecorderWatch(self)
         self._open_queue()
@@ -195,6 +207,7 @@ class SpatialReasoner(ManagedNode):
             'delta_age_s': self._delta_meter.age_s(),
             'answers': self._answer_meter.count,
             'answer_age_s': self._answer_meter.age_s(),
+            'landmarks': len(self._mapper),
             'deltas_left_out': self._memory.left_out,
             'memory_resets': self._memory.resets,
             'questions_waiting': self._queue.waiting(),
@@ -232,7 +245,9 @@ class SpatialReasoner(ManagedNode):
 
     def _take_delta(self, msg: SemanticDelta) -> None:
         self._delta_meter.tick()
-        if self._memory.add(delta_from_msg(msg)):
+        delta = delta_from_msg(msg)
+        if self._memory.add(delta):
+            self._mapper.add(delta)
             self._standing.news()
 
     def _take_mark(self, msg: EpisodeMark) -> None:
@@ -250,6 +265,8 @@ class SpatialReasoner(ManagedNode):
         self, request: ResetMemory.Request, response: ResetMemory.Response
     ) -> ResetMemory.Response:
         response.forgotten = self._memory.reset()
+        if request.forget_map:
+            self._mapper.forget()
         why = request.reason or 'no reason given'
         self.get_logger().info(f'{response.forgotten} deltas are forgotten: {why}')
         return response
@@ -269,7 +286,13 @@ class SpatialReasoner(ManagedNode):
                 self.log_problem(error)
             deliver(outcome)
 
-        episode_question = replace(question, episode_id=self._memory.episode_id)
+        scene_map = self._mapper.scene_map()
+        is_used = self.parameters.config(ReasonerConfig).use_map and scene_map.landmarks
+        episode_question = replace(
+            question,
+            episode_id=self._memory.episode_id,
+            scene_map=scene_map if is_used else None,
+        )
         answer_id = f'{self._run_id}-{next(self._counter)}'
         return self._queue.ask(episode_question, answer_id, finish, listener)
 

@@ -157,6 +157,7 @@ def recorded_topics(config: RecorderConfig) -> list[RecordedTopic]:
     """List the topics to listen to."""
     topics = [
         RecordedTopic('semantic_delta', _MSG + 'SemanticDelta', RESULT),
+        RecordedTopic('landmarks', _MSG + 'LandmarkArray', LATCHED, LATCHED_QOS),
         RecordedTopic('answer', ANSWER, RESULT, is_urgent=True),
         RecordedTopic('keypoint_proposal', _MSG + 'KeypointProposal', RESULT),
         RecordedTopic('keypoint_accepted', _MSG + 'KeypointProposal', RESULT),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.common.untrusted import as_data
 from embodied_r_ros.episodes.answers import find_inputs, Lost
 from embodied_r_ros.questions.indoor import KINDS, Moment, Unsolved
+from embodied_r_ros.questions.map_rows import with_map
 from embodied_r_ros.questions.row import Row
 from embodied_r_ros.questions.wordings import MOTION_KINDS, WORDINGS
 from embodied_r_ros.reasoning.completions import (
@@ -130,7 +131,7 @@ def _row(
     episode: Episode, answer: Answer, inputs: Inputs, kind: str, split: str, proof: _Proof
 ) -> Row:
     is_number = number_in(proof.solution) is not None
-    return Row(
+    row = Row(
         id=f'{episode.id}/{answer.id}',
         episode_id=episode.id,
         scene_id=episode.scene_id,
@@ -153,3 +154,4 @@ def _row(
             'token_budget': inputs.memory.token_budget,
         },
     )
+    return with_map(row, inputs.scene_map) if inputs.scene_map else row

@@ -36,6 +36,7 @@ class ReasonerConfig:
     token_budget: int = setting(
         1200, 'tokens that the scene may take in a prompt', between=(200, 100_000)
     )
+    use_map: bool = setting(True, 'let prompts hold what a question needs of the scene map')
     max_tokens: int = setting(1024, 'tokens that a completion may have', between=(16, 32_768))
     temperature: float = setting(0.0, 'sampling temperature; 0: greedy', between=(0, 2))
     top_p: float = setting(1.0, 'nucleus probability; 1: off', between=(0.01, 1))

@@ -48,8 +48,10 @@ if TYPE_CHECKING:
     from embodied_r_ros.chat.protocol import TokenAlternatives
     from embodied_r_ros.reasoning.prompts import Prompt
     from embodied_r_ros.reasoning.question import Listener, Look, Question, ReasonerConfig
+    from embodied_r_ros.scene.map_text import MapText
     from embodied_r_ros.types.answers import FocusText
     from embodied_r_ros.types.deltas import SemanticDelta
+    from embodied_r_ros.types.landmarks import SceneMap
 
 
 @dataclass
@@ -83,6 +85,18 @@ def newest_stamp_ns(question: Question) -> int:
     landmarks, path = question.scene_map.landmarks, question.scene_map.path
     stamps = [landmark.last_seen_ns for landmark in landmarks]
     return max((*stamps, *(point.stamp_ns for point in path[-1:])), default=0)
+
+
+def _with_place(draft: Answer, place: MapText, scene_map: SceneMap | None, now_ns: int) -> Answer:
+    """A draft that says what of the scene map its prompt holds."""
+    if scene_map is None or not place.text:
+        return draft
+    return replace(
+        draft,
+        map_revision=scene_map.revision,
+        landmark_ids=place.landmark_ids,
+        landmark_age_ns=age_ns(place.oldest_seen_ns, now_ns),
+    )
 
 
 def _has_map(question: Question) -> bool:
@@ -147,6 +161,7 @@ class Reasoner:
             question.scene_map,
         )
         draft = self._with_prompt(draft, prompt, deltas, focus)
+        draft = _with_place(draft, prompt.place, question.scene_map, now_ns())
         pending = _PendingQuestion(question, deltas, prompt, start, now_ns, listener, cancel)
         return ask_with_fallback(
             self._fallback, end, lambda step, until: self._ask(step, until, pending, draft), draft

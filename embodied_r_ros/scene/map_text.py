@@ -41,6 +41,7 @@ class MapText:
     text: str  # empty: the map holds nothing, or nothing fits
     landmark_ids: tuple[int, ...] = ()  # that stand with their place, the most relevant first
     omitted: int = 0  # landmarks without a line of their own
+    oldest_seen_ns: int = 0  # last sight of the stalest one that the question names; 0: unknown
 
 
 def map_text(
@@ -71,7 +72,8 @@ def map_text(
         lines.add(_description(each, path, now_ns))
     described += [kind for kind in others if lines.add(_description(kind, path, now_ns))]
     ids = tuple(landmark.id for kind in described for landmark in kind.landmarks)
-    return MapText(lines.text(), ids, len(landmarks) - len(ids))
+    sights = [landmark.last_seen_ns for kind in relevant for landmark in kind.landmarks]
+    return MapText(lines.text(), ids, len(landmarks) - len(ids), min(sights, default=0))
 
 
 class _Lines:

@@ -68,6 +68,9 @@ class Answer:
     delta_ids: tuple[int, ...] = ()  # newer keyframes of the deltas in the prompt
     deltas_merged: int = 0
     deltas_omitted: int = 0
+    map_revision: int = 0  # of the scene map in the prompt; 0: none
+    landmark_ids: tuple[int, ...] = ()  # whose places stand in the prompt
+    landmark_age_ns: int = 0  # of the stalest landmark that the question names; 0: none, unknown
     focus: tuple[FocusText, ...] = ()
     prompt: str = ''  # the user message, exactly as sent
     prompt_sha256: str = ''  # of system and user message

@@ -120,6 +120,7 @@ class SceneMap:
     frame_id: str = 'map'
     room_area_m2: float | None = None  # None: not known
     scale: ScaleSource = ScaleSource.UNKNOWN  # what its metres rest on
+    revision: int = 0  # counts up with each change of a live map; no part of a MAP.json
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values."""
