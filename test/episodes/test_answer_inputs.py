@@ -11,6 +11,7 @@ from embodied_r_ros.reasoning.prompts import build_prompt
 from embodied_r_ros.scene.memory import MemoryConfig
 from embodied_r_ros.types.answers import Answer, AnswerKind
 from embodied_r_ros.types.deltas import DeltaKind, SemanticDelta
+from embodied_r_ros.types.landmarks import Landmark, SceneMap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,6 +67,25 @@ def test_delta_that_only_the_recorder_heard_does_not_hide_the_others() -> None:
     found = find_inputs(answer_from(seen), AnswerLog(deltas=(*seen[:3], late, *seen[3:])))
     assert isinstance(found, Inputs)
     assert found.deltas == seen
+
+
+def test_scene_map_of_a_prompt_is_found_by_its_revision() -> None:
+    seen = deltas_of_run(0, 5)
+    maps = [
+        SceneMap((Landmark('door', (x, 0.0, 0.0)),), revision=revision)
+        for x, revision in ((1.0, 7), (2.0, 8), (3.0, 7))
+    ]
+    prompt = build_prompt('How many doors?', (), seen, (), DEFAULT, maps[0])
+    answer = replace(
+        answer_from(seen), prompt=prompt.user, prompt_sha256=prompt.sha256(), map_revision=7
+    )
+    found = find_inputs(answer, AnswerLog(deltas=seen, maps=tuple(maps)))
+    assert isinstance(found, Inputs)
+    assert found.scene_map == maps[0]
+    lost = find_inputs(answer, AnswerLog(deltas=seen, maps=(maps[1],)))
+    assert isinstance(lost, Lost)
+    assert lost.reason == 'the scene map of its prompt is not recorded'
+    assert isinstance(find_inputs(answer, AnswerLog(deltas=seen, maps=(maps[2],))), Lost)
 
 
 def test_omitted_deltas_are_found_too() -> None:

@@ -39,6 +39,8 @@ LAYOUT = json.loads(shared_path('config', 'foxglove', 'embodied_r.json').read_te
 SOMETIMES = {
     ('publish', '/items'),
     ('publish', '/items/markers'),
+    ('publish', '/landmarks/detections'),
+    ('publish', '/landmarks/markers'),
     ('subscribe', '/camera_info'),
     ('subscribe', '/detections'),
     ('subscribe', '/clock'),
