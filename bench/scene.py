@@ -30,9 +30,11 @@ from embodied_r_ros.perception.classical import ClassicalConfig, ClassicalPercei
 from embodied_r_ros.perception.detector_perceiver import DetectorPerceiver
 from embodied_r_ros.perception.pipeline import perceive_keyframes
 from embodied_r_ros.scene.camera_track import CameraView
+from embodied_r_ros.scene.floor_plan import FloorPlan
 from embodied_r_ros.scene.landmark_map import LandmarkMap
 from embodied_r_ros.scene.visibility import PlaceSight, Sight
 from embodied_r_ros.sim.indoor.episodes import draw_episode
+from embodied_r_ros.sim.indoor.world import World
 from embodied_r_ros.sim.runs import IndoorConfig
 from embodied_r_ros.types.deltas import DeltaKind, Item, ItemStatus, ScaleSource, SemanticDelta
 from embodied_r_ros.types.geometry import (
@@ -66,6 +68,7 @@ _FAR = 1e6
 _MOVED_M, _LOOKS = 0.3, 3  # by which a thing has moved, and looks at its place that tell
 CABINET_WAYS = ('depth', 'noisy depth', 'two of three', 'floor')
 _GROWTH = 1.2  # of the state over the second half of the stream, at most
+_DEPTH_PX = 64  # width of the depth images of rooms
 _STREAM, _THINGS = 10_000, 24  # deltas of the stream, and things in its place
 
 
@@ -107,6 +110,33 @@ def measure_rooms(seed: int, rooms: int, duration_s: float) -> dict[str, MapTall
         for name, landmarks in by_name.items():
             count_room(truth.layout, keyframes, landmarks, tallies[name])
     return tallies
+
+
+def measure_areas(seed: int, rooms: int, duration_s: float) -> dict[str, float]:
+    """How well depth along the way tells the area of rooms, where it tells one."""
+    config = IndoorConfig(images=False, duration_s=duration_s)
+    camera = config.camera().scaled(_DEPTH_PX, _DEPTH_PX * 3 // 4)
+    ratios = []
+    for index in tqdm(range(rooms), desc='areas', disable=not sys.stderr.isatty()):
+        scenario, truth, _ = draw_episode(config, seed, index)
+        world, plan = World(scenario.room), FloorPlan()
+        for keyframe in truth.keyframes:
+            assert keyframe.pose
+            world.place(scenario.positions(keyframe.stamp_ns))
+            depth = world.depth(keyframe.pose, camera).astype(np.float32)
+            plan.look(keyframe.pose, depth, camera)
+        wide, long, _ = truth.layout.room_size
+        area_m2 = plan.area_m2
+        ratios.append(math.nan if area_m2 is None else area_m2 / (wide * long))
+    known = np.array([ratio for ratio in ratios if math.isfinite(ratio)] or [math.nan])
+    off = np.abs(known - 1)
+    return {
+        'rooms': rooms,
+        'known': float(np.mean(np.isfinite(ratios))),
+        'ratio_p50': float(np.median(known)),
+        'off_p50': float(np.median(off)),
+        'off_max': float(off.max()),
+    }
 
 
 def nearest_of_label(
@@ -388,6 +418,8 @@ def main(args: argparse.Namespace) -> int:
         tallies = measure_rooms(args.seed, args.rooms, args.duration)
         figures['rooms'] = {name: room_figures(tally) for name, tally in tallies.items()}
         _print_rows('rooms', figures['rooms'])
+        figures['areas'] = measure_areas(args.seed, args.rooms, args.duration)
+        _print_rows('areas', {'': figures['areas']})
         figures['stream'] = measure_stream(args.deltas)
         rows = figures['stream']['rows']
         _print_rows('stream', {str(n): row for n, row in rows.items()})

@@ -25,6 +25,7 @@ from embodied_r_ros.scene.association import (
     same_place_cost,
 )
 from embodied_r_ros.scene.camera_track import CameraTrack, CameraView, START_FRAME
+from embodied_r_ros.scene.floor_plan import FloorPlan
 from embodied_r_ros.scene.landmark_record import LandmarkRecord
 from embodied_r_ros.scene.sightings import ItemSighting, LabelParts, sighting_of
 from embodied_r_ros.scene.visibility import ItemLens, PlaceSight, Sight
@@ -83,6 +84,7 @@ class _Part:
     records: list[LandmarkRecord] = field(default_factory=list)
     rays: list[ItemSighting] = field(default_factory=list)
     path: list[PathPoint] = field(default_factory=list)
+    plan: FloorPlan = field(default_factory=FloorPlan)
     pose_scales: Counter[ScaleSource] = field(default_factory=Counter)
     item_scales: Counter[ScaleSource] = field(default_factory=Counter)
     next_id: int = 0
@@ -149,6 +151,8 @@ class LandmarkMap:
             self._part = _Part(self._track.part, pose.frame_id)
         self._part.pose_scales = Counter(self._track.scales)
         self._note_path(delta.stamp_ns, pose)
+        if view.depth is not None and view.intrinsics:
+            self._part.plan.look(pose, view.depth, view.intrinsics)
         if delta.kind is DeltaKind.FAILED:
             return False
         sight = Sight(pose, view, self._lens(delta, view), delta.items)
@@ -165,7 +169,8 @@ class LandmarkMap:
         """The map as others get it: of the richest part."""
         part = self._richest
         landmarks = tuple(record.landmark() for record in part.records)
-        return SceneMap(landmarks, tuple(part.path), part.frame_id, None, part.scale)
+        area_m2 = part.plan.area_m2
+        return SceneMap(landmarks, tuple(part.path), part.frame_id, area_m2, part.scale)
 
     def summary(self) -> str:
         """The map in one line: how much there is, what its metres rest on, what is missing."""
@@ -484,6 +489,7 @@ def _part_to_json(part: _Part) -> dict[str, Any]:
         'records': [record.to_json() for record in part.records],
         'rays': [ray.to_json() for ray in part.rays],
         'path': [[point.stamp_ns, point.position, point.yaw_rad] for point in part.path],
+        'plan': part.plan.to_json(),
         'pose_scales': {scale.name: count for scale, count in part.pose_scales.items()},
         'item_scales': {scale.name: count for scale, count in part.item_scales.items()},
     }
@@ -494,12 +500,15 @@ def _part_from_json(value: dict[str, Any]) -> _Part:
     for stamp_ns, position, yaw_rad in value['path']:
         x, y, z = (float(number) for number in position)
         path.append(PathPoint(int(stamp_ns), (x, y, z), float(yaw_rad)))
+    plan = FloorPlan()
+    plan.restore(value['plan'])
     return _Part(
         int(value['number']),
         str(value['frame_id']),
         [LandmarkRecord.from_json(record) for record in value['records']],
         [ItemSighting.from_json(ray) for ray in value['rays']],
         path,
+        plan,
         Counter({ScaleSource[name]: int(n) for name, n in value['pose_scales'].items()}),
         Counter({ScaleSource[name]: int(n) for name, n in value['item_scales'].items()}),
         int(value['next_id']),
