@@ -23,7 +23,7 @@ _COLUMNS, _ROWS = 32, 18  # of the pixels of depth that are looked at
 _STEP_M = 0.1  # along rays
 _NEAREST_M, _FARTHEST_M = 0.2, 8.0  # of depth that counts
 _MOST_CELLS = 40_000
-_LEAST_CELLS = 50
+_LEAST_CELLS, _LONGEST_CELLS = 50, 1000  # that are a room, and from end to end
 # Part of the cells of a border that is in the room: slanted rays open some of those of the wall.
 _BORDER = 0.25
 _CLOSED = 0.95  # share of its border from which the area counts as known
@@ -73,6 +73,8 @@ class FloorPlan:
         cells = np.array(sorted(self._open | self._closed))
         low = cells.min(axis=0) - 2
         shape = tuple(cells.max(axis=0) - low + 3)
+        if max(shape) > _LONGEST_CELLS:
+            return None
         is_open, is_closed = np.zeros(shape, bool), np.zeros(shape, bool)
         is_open[tuple((np.array(sorted(self._open)) - low).T)] = True
         if self._closed:

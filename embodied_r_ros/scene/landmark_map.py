@@ -10,7 +10,7 @@ The same deltas and views give the same map, also where it was saved and reloade
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 import json
 import math
 from typing import Any, TYPE_CHECKING
@@ -27,7 +27,7 @@ from embodied_r_ros.scene.association import (
 from embodied_r_ros.scene.camera_track import CameraTrack, CameraView, START_FRAME
 from embodied_r_ros.scene.floor_plan import FloorPlan
 from embodied_r_ros.scene.landmark_record import LandmarkRecord
-from embodied_r_ros.scene.sightings import ItemSighting, LabelParts, sighting_of
+from embodied_r_ros.scene.sightings import ItemSighting, LabelParts, sighting_of, sound_item
 from embodied_r_ros.scene.visibility import ItemLens, PlaceSight, Sight
 from embodied_r_ros.types.deltas import DeltaKind, ItemStatus, ScaleSource
 from embodied_r_ros.types.geometry import yaw_pitch_roll
@@ -155,6 +155,7 @@ class LandmarkMap:
             self._part.plan.look(pose, view.depth, view.intrinsics)
         if delta.kind is DeltaKind.FAILED:
             return False
+        delta = replace(delta, items=tuple(map(sound_item, delta.items)))
         sight = Sight(pose, view, self._lens(delta, view), delta.items)
         seen = [
             ItemSighting(item, sighting, LabelParts.of(item.label), sight.size_of(item))
@@ -394,7 +395,7 @@ class LandmarkMap:
                 landmarks._lenses.setdefault(str(camera), ItemLens()).restore(sums)
             landmarks._part = _part_from_json(value['part'])
             landmarks._other = _part_from_json(value['other']) if value['other'] else None
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             msg = f'state of a map is unreadable ({error!r}): begin a new one'
             raise InputError(msg) from None
         return landmarks

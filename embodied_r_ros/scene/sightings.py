@@ -8,7 +8,7 @@ from apart place a thing as well.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache
 import math
 from typing import Any, TYPE_CHECKING
@@ -40,6 +40,7 @@ _ACROSS_RAD, _ACROSS_SIZE = math.radians(1.5), 0.12  # of a direction: a part, a
 _CUT_SIZE = 0.4  # the same share where an edge of the image hides the middle
 _LEAST_ACROSS_M = 0.03
 _EDGE = 0.006  # a box that ends nearer to the edge of the image is cut off by it [share]
+_FARTHEST_M = 1000.0  # a distance beyond is none
 _UNKNOWN_SIZE_RAD = math.radians(10.0)
 _COLOUR_NAMES = {colour.name for colour in COLOURS}
 
@@ -153,12 +154,22 @@ class Sighting:
         return cls(**fields)
 
 
+def sound_item(item: Item) -> Item:
+    """The item without a box, size or distance that can be none: perception may be anybody's."""
+    box = item.box
+    if box and not (all(map(math.isfinite, box)) and box[0] < box[2] and box[1] < box[3]):
+        box = None
+    size_rad = item.size_rad if 0 < item.size_rad < math.pi else math.nan
+    distance_m = item.distance_m if 0 < item.distance_m < _FARTHEST_M else math.nan
+    return replace(item, box=box, size_rad=size_rad, distance_m=distance_m)
+
+
 def sighting_of(item: Item, pose: Pose, stamp_ns: int, keyframe_id: int) -> Sighting | None:
     """An item as seen from a pose of the camera link; None: its direction is not known."""
     if not all(map(math.isfinite, (item.bearing_rad, item.elevation_rad))):
         return None
     x, y, z = pose.rotation() @ vector_of_direction(item.bearing_rad, item.elevation_rad)
-    far = item.distance_m if item.distance_m > 0 else math.nan
+    far = item.distance_m
     least, share = _ALONG[item.scale]
     along_m = least + share * far if math.isfinite(far) else math.inf
     may_stand_higher = item.scale is ScaleSource.FLOOR and not LabelParts.of(item.label).name
