@@ -110,7 +110,7 @@ class LandmarkMap:
     def __init__(self, config: MapConfig | None = None) -> None:
         """Begin an empty map."""
         self.config = config or MapConfig()
-        self.counts: Counter[str] = Counter()  # deltas, untrusted, items, unplaced
+        self.counts: Counter[str] = Counter()  # deltas, failed, untrusted, items, unplaced
         self._track = CameraTrack(self.config.max_speed_m_s)
         self._lenses: dict[str, ItemLens] = {}
         self._part = _Part()
@@ -142,6 +142,7 @@ class LandmarkMap:
         """
         view = view or CameraView()
         self.counts['deltas'] += 1
+        self.counts['failed'] += delta.kind is DeltaKind.FAILED
         pose = self._track.follow(delta, view.pose)
         if pose is None:
             self.counts['untrusted'] += 1
@@ -184,6 +185,8 @@ class LandmarkMap:
         ]
         if counts['untrusted']:
             words.append(f'{counts["untrusted"]} of {counts["deltas"]} deltas have no pose')
+        if counts['failed']:
+            words.append(f'{counts["failed"]} of {counts["deltas"]} keyframes were not perceived')
         if self.parts > 1:
             words.append(f'the way is known in {self.parts} parts, of which the richest is told')
         return '; '.join(words)

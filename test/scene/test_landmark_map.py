@@ -379,6 +379,7 @@ def test_a_failed_delta_breaks_a_way_without_poses() -> None:
     landmarks = LandmarkMap()
     walk(landmarks, [STEP], kind=DeltaKind.FAILED)
     assert landmarks.counts['untrusted'] == 1
+    assert '1 of 2 keyframes were not perceived' in landmarks.summary()
 
 
 def stream(count: int) -> list[tuple[SemanticDelta, CameraView]]:

@@ -7,6 +7,7 @@ import json
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.types.deltas import ScaleSource
 from embodied_r_ros.types.landmarks import (
     Landmark,
     LandmarkStatus,
@@ -24,7 +25,9 @@ LAMP = Landmark('lamp', (0.0, 1.0, 1.5), 4, status=LandmarkStatus.GONE)
 
 
 def test_a_map_is_read_as_it_was_written() -> None:
-    scene_map = SceneMap((SOFA, LAMP), (PathPoint(7, (0.0, 0.5, 1.2), -0.25),), 'odom', 21.5)
+    scene_map = SceneMap(
+        (SOFA, LAMP), (PathPoint(7, (0.0, 0.5, 1.2), -0.25),), 'odom', 21.5, ScaleSource.DEPTH
+    )
     assert SceneMap.from_json(json.loads(json.dumps(scene_map.to_json()))) == scene_map
 
 
@@ -55,6 +58,8 @@ def test_label_and_position_are_enough() -> None:
         ({'landmarks': [], 'frame_id': 3}, 'frame_id is 3'),
         ({'landmarks': [], 'room_area_m2': 'big'}, "room_area_m2 is 'big'"),
         ({'landmarks': [], 'path': [[1, 2, 3]]}, 'path point 0'),
+        ({'landmarks': [], 'scale': 'feet'}, "scale is 'feet'"),
+        ({'landmarks': [], 'scale': ['depth']}, 'scale is'),
     ],
 )
 def test_what_cannot_be_read_is_named(value: Any, words: str, tmp_path: Path) -> None:
