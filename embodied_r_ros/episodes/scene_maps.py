@@ -3,8 +3,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.bags.messages import stamp_ns_from_msg
+from embodied_r_ros.bags.own_messages import keyframe_from_msg
+from embodied_r_ros.bags.reader import open_bag, read_values, topics_of_type
+from embodied_r_ros.common.errors import ImageError
 from embodied_r_ros.episodes.episode import read_episode
 from embodied_r_ros.perception.depth_range import depth_of
 from embodied_r_ros.perception.pipeline import keyframes_of, perceive_keyframes
@@ -20,6 +25,8 @@ if TYPE_CHECKING:
     from embodied_r_ros.scene.landmark_map import MapConfig
     from embodied_r_ros.types.images import StampedImage
 
+_KEYFRAME = 'embodied_r_msgs/msg/Keyframe'
+
 
 def map_of_recorded(path: Path, config: MapConfig | None = None) -> LandmarkMap:
     """The map by the deltas that were recorded, with the poses of their keyframes.
@@ -28,11 +35,31 @@ def map_of_recorded(path: Path, config: MapConfig | None = None) -> LandmarkMap:
         BagError: The bag is damaged, or has no recorded deltas.
     """
     episode = read_episode(path, 'recorded')
+    views = _recorded_views(path)
     landmarks = LandmarkMap(config)
     for number, delta in enumerate(episode.deltas):
-        pose = episode.poses[number] if episode.poses else None
-        landmarks.add(delta, CameraView(pose))
+        view = views.get((delta.camera, delta.stamp_ns), CameraView())
+        if view.pose is None and episode.poses:
+            view = replace(view, pose=episode.poses[number])
+        landmarks.add(delta, view)
     return landmarks
+
+
+def _recorded_views(path: Path) -> dict[tuple[str, int], CameraView]:
+    """Pose and lens of each keyframe of a bag, by camera and stamp."""
+    with open_bag(path) as reader:
+        kinds = topics_of_type(reader, _KEYFRAME)
+        topics = [topic for topic in kinds if '/truth/' not in topic]
+        return {at: view for at, view in read_values(reader, topics, _view_from_msg) if view}
+
+
+def _view_from_msg(msg: Any) -> tuple[tuple[str, int], CameraView | None]:
+    at = msg.camera, stamp_ns_from_msg(msg.header.stamp)
+    try:
+        keyframe = keyframe_from_msg(msg)
+    except ImageError:
+        return at, None
+    return at, CameraView(keyframe.pose, keyframe.intrinsics)
 
 
 def map_of_images(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from embodied_r_ros.cli.main import main
 from embodied_r_ros.episodes.episode import read_layout
 from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.types.deltas import ScaleSource
-from embodied_r_ros.types.images import EncodedImage
+from embodied_r_ros.types.images import encode_image
 from embodied_r_ros.types.landmarks import read_scene_map
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from test.raycast_room import pose_at, Room
 from test.scene.places import CAMERA, camera_at, delta_of, Thing
 
 if TYPE_CHECKING:
+    from embodied_r_ros.types.geometry import Pose
     from embodied_r_ros.types.layout import LayoutObject
 
 SAMPLE = Path(__file__).parents[2] / 'samples' / 'indoor' / 'episode_00000'
@@ -61,35 +63,53 @@ def test_a_simulated_room_is_mapped_and_drawn(
     assert sorted(path.name for path in tmp_path.iterdir()) == ['MAP.json', 'map.png']
 
 
-def test_recorded_deltas_are_mapped_from_where_their_keyframes_were(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    make, bag = BagMessageFactory(), tmp_path / 'bag'
-    chair = Thing('chair', (3.0, 0.5, 0.5))
+def record(bag: Path, looks: list[tuple[str, Pose, Thing]]) -> Path:
+    """A bag of keyframes and deltas, each of a camera at a pose that sees one thing."""
+    make, image = BagMessageFactory(), np.zeros((CAMERA.height, CAMERA.width, 3), np.uint8)
     with BagWriter(bag) as writer:
         writer.add_topic('/semantic_delta', 'embodied_r_msgs/msg/SemanticDelta', RELIABLE_QOS)
         writer.add_topic('/keyframe', 'embodied_r_msgs/msg/Keyframe', RELIABLE_QOS)
-        for number, y in enumerate((0.0, 0.5, 1.0)):
-            pose = camera_at(0.0, y)
-            delta, _ = delta_of(number, pose, chair)
+        for number, (camera, pose, thing) in enumerate(looks):
+            delta, _ = delta_of(number, pose, thing)
+            delta = replace(delta, camera=camera)
             keyframe = Keyframe(
                 number,
                 delta.stamp_ns,
-                EncodedImage(b'', 'jpeg'),
+                encode_image(image),
                 KeyframeReason.LOW_OVERLAP,
                 max(0, number - 1),
+                camera=camera,
                 intrinsics=CAMERA,
                 pose=pose,
             )
             writer.write('/keyframe', keyframe_to_msg(make, keyframe), delta.stamp_ns)
             writer.write('/semantic_delta', delta_to_msg(make, delta), delta.stamp_ns)
+    return bag
+
+
+def test_cameras_with_poses_make_one_map(tmp_path: Path) -> None:
+    ahead, behind = Thing('chair', (3.0, 0.5, 0.5)), Thing('couch', (-3.0, 0.5, 0.5))
+    looks = [('front', camera_at(0, 0), ahead), ('rear', camera_at(0, 0, 180), behind)]
+    bag, out = record(tmp_path / 'bag', looks * 2), tmp_path / 'MAP.json'
+    assert main(['map', str(bag), '--out', str(out)]) == 0
+    landmarks = read_scene_map(out).landmarks
+    assert {one.label: one.observations for one in landmarks} == {'chair': 2, 'couch': 2}
+    for landmark, thing in zip(landmarks, (ahead, behind), strict=True):
+        assert landmark.position == pytest.approx(thing.place, abs=0.02)
+
+
+def test_recorded_deltas_are_mapped_from_where_their_keyframes_were(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chair = Thing('chair', (3.0, 0.5, 0.5))
+    bag = record(tmp_path / 'bag', [('camera', camera_at(0.0, y), chair) for y in (0.0, 0.5, 1.0)])
     out = tmp_path / 'MAP.json'
     assert main(['map', str(bag), '--out', str(out)]) == 0
     assert '1 landmarks, 0 of them gone' in capsys.readouterr().err
     (landmark,) = read_scene_map(out).landmarks
     assert (landmark.label, landmark.observations) == ('chair', 3)
     assert landmark.position == pytest.approx(chair.place, abs=0.01)
-    assert landmark.size == pytest.approx((0.4, 0.4, 0.4), abs=0.03)  # the lens is learned
+    assert landmark.size == pytest.approx((0.4, 0.4, 0.4), abs=0.03)
 
 
 def test_images_without_a_scale_have_a_map_without_landmarks(
