@@ -18,7 +18,7 @@ from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.episodes.offline import has_recorded_deltas
 from embodied_r_ros.episodes.scene_maps import map_of_images, map_of_recorded
 from embodied_r_ros.keyframes.selector import KeyframeConfig
-from embodied_r_ros.scene.landmark_map import write_scene_map
+from embodied_r_ros.scene.map_files import write_scene_map
 from embodied_r_ros.view.map_picture import write_map_picture
 from tqdm import tqdm
 

@@ -10,45 +10,36 @@ The same deltas and views give the same map, also where it was saved and reloade
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
-import json
+from dataclasses import dataclass, replace
 import math
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.common.files import write_whole
 from embodied_r_ros.common.settings import check_settings, setting
 from embodied_r_ros.scene.association import (
     assign,
     assign_rays,
     crossing,
-    same_place_cost,
 )
-from embodied_r_ros.scene.camera_track import CameraTrack, CameraView, START_FRAME
-from embodied_r_ros.scene.floor_plan import FloorPlan
+from embodied_r_ros.scene.camera_track import CameraTrack, CameraView
 from embodied_r_ros.scene.landmark_record import LandmarkRecord
+from embodied_r_ros.scene.map_part import MapPart, NEIGHBOUR_M
 from embodied_r_ros.scene.sightings import ItemSighting, LabelParts, sighting_of, sound_item
 from embodied_r_ros.scene.visibility import ItemLens, PlaceSight, Sight
-from embodied_r_ros.types.deltas import DeltaKind, ItemStatus, ScaleSource
-from embodied_r_ros.types.geometry import yaw_pitch_roll
-from embodied_r_ros.types.landmarks import LandmarkStatus, PathPoint, SCALE_WORDS, SceneMap
+from embodied_r_ros.types.deltas import DeltaKind, ItemStatus
+from embodied_r_ros.types.landmarks import LandmarkStatus, SCALE_WORDS, SceneMap
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from embodied_r_ros.scene.sightings import Sighting
     from embodied_r_ros.types.deltas import Item, SemanticDelta
-    from embodied_r_ros.types.geometry import Pose
 
 STATE_VERSION = 1
 _MOVES_M = 3.0  # a thing that moved by itself is looked for as far from its new place
 _ALIKE = 1.0  # difference of labels up to which a thing elsewhere may be the one that is gone
-_SAME = 0.5  # the same of a thing that was found elsewhere before its place was seen empty
 _UNSURE_M = 1.0  # of a place, from which on a thing that is not there never was
-_NEIGHBOUR_M = 3.0  # landmarks that far apart are never taken for one
-_PATH_M, _PATH_RAD = 0.1, 0.2  # between points of the path, in place or heading
 
 
 @dataclass(frozen=True)
@@ -75,35 +66,6 @@ class MapConfig:
         check_settings(self)
 
 
-@dataclass
-class _Part:
-    """A connected part of the camera's way, and what was seen from there."""
-
-    number: int = 0
-    frame_id: str = START_FRAME
-    records: list[LandmarkRecord] = field(default_factory=list)
-    rays: list[ItemSighting] = field(default_factory=list)
-    path: list[PathPoint] = field(default_factory=list)
-    plan: FloorPlan = field(default_factory=FloorPlan)
-    pose_scales: Counter[ScaleSource] = field(default_factory=Counter)
-    item_scales: Counter[ScaleSource] = field(default_factory=Counter)
-    next_id: int = 0
-
-    @property
-    def weight(self) -> tuple[int, int]:
-        """How much it tells: sightings, or else points of the path."""
-        return sum(record.observations for record in self.records), len(self.path)
-
-    @property
-    def scale(self) -> ScaleSource:
-        """What its metres rest on, mostly."""
-        scales = self.pose_scales or self.item_scales
-        return max(scales, key=lambda one: (scales[one], -one.value)) if scales else _UNKNOWN
-
-
-_UNKNOWN = ScaleSource.UNKNOWN
-
-
 class LandmarkMap:
     """A map that grows with each delta. Not for use from several threads."""
 
@@ -113,8 +75,8 @@ class LandmarkMap:
         self.counts: Counter[str] = Counter()  # deltas, failed, untrusted, items, unplaced
         self._track = CameraTrack(self.config.max_speed_m_s)
         self._lenses: dict[str, ItemLens] = {}
-        self._part = _Part()
-        self._other: _Part | None = None  # the richest one that is not connected to it
+        self._part = MapPart()
+        self._other: MapPart | None = None  # the richest one that is not connected to it
 
     def __len__(self) -> int:
         return len(self._richest.records)
@@ -125,7 +87,7 @@ class LandmarkMap:
         return self._track.part
 
     @property
-    def _richest(self) -> _Part:
+    def _richest(self) -> MapPart:
         other = self._other
         return other if other and other.weight > self._part.weight else self._part
 
@@ -149,9 +111,9 @@ class LandmarkMap:
             return False
         if self._track.part != self._part.number:
             self._other = self._richest if self._richest.path else None
-            self._part = _Part(self._track.part, pose.frame_id)
+            self._part = MapPart(self._track.part, pose.frame_id)
         self._part.pose_scales = Counter(self._track.scales)
-        self._note_path(delta.stamp_ns, pose)
+        self._part.note_path(delta.stamp_ns, pose, self.config.max_path_points)
         if view.depth is not None and view.intrinsics:
             self._part.plan.look(pose, view.depth, view.intrinsics)
         if delta.kind is DeltaKind.FAILED:
@@ -307,13 +269,13 @@ class LandmarkMap:
         """Make one of landmarks that turn out to be one, and drop what is least sure."""
         part = self._part
         for record in list(claimed.values()):
-            twin = self._twin(record)
+            twin = part.twin(record)
             if twin and record in part.records:
                 first, second = sorted((record, twin), key=lambda one: one.id)
                 first.absorb(second)
                 part.records.remove(second)
         for record in [one for one in part.records if one.status is LandmarkStatus.GONE]:
-            heir = self._heir(record)
+            heir = part.heir(record)
             if heir:
                 heir.follow(record)
                 part.records.remove(record)
@@ -332,42 +294,6 @@ class LandmarkMap:
                 )
             )
 
-    def _twin(self, record: LandmarkRecord) -> LandmarkRecord | None:
-        costs = [
-            (same_place_cost(record, other), other.id, other)
-            for other in self._part.records
-            if other is not record
-            and other.status is LandmarkStatus.PRESENT
-            and other.id not in record.apart_from
-            and record.id not in other.apart_from
-            and abs(other.position[0] - record.position[0]) < _NEIGHBOUR_M
-        ]
-        cost, _, twin = min(costs, default=(math.inf, 0, None), key=lambda entry: entry[:2])
-        return twin if math.isfinite(cost) else None
-
-    def _heir(self, gone: LandmarkRecord) -> LandmarkRecord | None:
-        """The one landmark that a thing that is gone has become, elsewhere; None: it is unsure."""
-        alike = [
-            one
-            for one in self._part.records
-            if one is not gone and one.label.difference(gone.label) <= _SAME
-        ]
-        heirs = [one for one in alike if one.first_seen_ns > gone.last_seen_ns]
-        return heirs[0] if len(heirs) == len(alike) == 1 else None
-
-    def _note_path(self, stamp_ns: int, pose: Pose) -> None:
-        path = self._part.path
-        yaw, _, _ = yaw_pitch_roll(pose.rotation())
-        point = PathPoint(stamp_ns, pose.position, yaw)
-        if path:
-            last = path[-1]
-            turn = abs(math.remainder(yaw - last.yaw_rad, math.tau))
-            if math.dist(last.position, pose.position) < _PATH_M and turn < _PATH_RAD:
-                return
-        path.append(point)
-        if len(path) > self.config.max_path_points:
-            self._part.path = [*path[:-1:2], point]
-
     def to_json(self) -> dict[str, Any]:
         """The whole state as plain JSON values; a map that is made of it goes on the same."""
         return {
@@ -375,8 +301,8 @@ class LandmarkMap:
             'counts': dict(self.counts),
             'track': self._track.to_json(),
             'lenses': {camera: lens.to_json() for camera, lens in self._lenses.items()},
-            'part': _part_to_json(self._part),
-            'other': self._other and _part_to_json(self._other),
+            'part': self._part.to_json(),
+            'other': self._other and self._other.to_json(),
         }
 
     @classmethod
@@ -396,58 +322,12 @@ class LandmarkMap:
             landmarks._track.restore(value['track'])
             for camera, sums in value['lenses'].items():
                 landmarks._lenses.setdefault(str(camera), ItemLens()).restore(sums)
-            landmarks._part = _part_from_json(value['part'])
-            landmarks._other = _part_from_json(value['other']) if value['other'] else None
+            landmarks._part = MapPart.from_json(value['part'])
+            landmarks._other = MapPart.from_json(value['other']) if value['other'] else None
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             msg = f'state of a map is unreadable ({error!r}): begin a new one'
             raise InputError(msg) from None
         return landmarks
-
-
-_STATE, _MAP = 'state.json', 'MAP.json'
-
-
-def save_map(folder: Path, landmarks: LandmarkMap) -> None:
-    """Write the state of a map, and its MAP.json, into a folder; each appears whole.
-
-    Raises:
-        InputError: They cannot be written.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        msg = f'cannot write to {folder}: {error.strerror}'
-        raise InputError(msg) from None
-    write_whole(folder / _STATE, json.dumps(landmarks.to_json()).encode())
-    write_scene_map(folder / _MAP, landmarks.scene_map())
-
-
-def load_map(folder: Path, config: MapConfig | None = None) -> LandmarkMap:
-    """Read a map that `save_map` wrote, to go on with it. A folder without one gives an empty map.
-
-    A map whose poses are of odometry goes on only in the same run of that odometry: it begins a
-    new part where they jump.
-
-    Raises:
-        InputError: What is there cannot be read.
-    """
-    path = folder / _STATE
-    if not path.exists():
-        return LandmarkMap(config)
-    try:
-        return LandmarkMap.from_json(json.loads(path.read_text(encoding='utf-8')), config)
-    except (OSError, ValueError, RecursionError) as error:
-        msg = f'{path} is no map that can be gone on with: {error}'
-        raise InputError(msg) from None
-
-
-def write_scene_map(path: Path, scene_map: SceneMap) -> None:
-    """Write a MAP.json; it appears whole.
-
-    Raises:
-        InputError: It cannot be written.
-    """
-    write_whole(path, (json.dumps(scene_map.to_json(), indent=1) + '\n').encode())
 
 
 def _shows_move(one: ItemSighting) -> bool:
@@ -458,7 +338,7 @@ def _shows_move(one: ItemSighting) -> bool:
 def _keep_apart(records: Sequence[LandmarkRecord]) -> None:
     for one in records:
         for other in records:
-            if one is not other and math.dist(one.position, other.position) < _NEIGHBOUR_M:
+            if one is not other and math.dist(one.position, other.position) < NEIGHBOUR_M:
                 one.keep_apart(other.id)
 
 
@@ -483,37 +363,3 @@ def _has_left(record: LandmarkRecord, sight: Sight) -> bool:
     if shows is PlaceSight.OPEN:
         return record.is_known_from(sight.origin)
     return shows is PlaceSight.EMPTY
-
-
-def _part_to_json(part: _Part) -> dict[str, Any]:
-    return {
-        'number': part.number,
-        'frame_id': part.frame_id,
-        'next_id': part.next_id,
-        'records': [record.to_json() for record in part.records],
-        'rays': [ray.to_json() for ray in part.rays],
-        'path': [[point.stamp_ns, point.position, point.yaw_rad] for point in part.path],
-        'plan': part.plan.to_json(),
-        'pose_scales': {scale.name: count for scale, count in part.pose_scales.items()},
-        'item_scales': {scale.name: count for scale, count in part.item_scales.items()},
-    }
-
-
-def _part_from_json(value: dict[str, Any]) -> _Part:
-    path = []
-    for stamp_ns, position, yaw_rad in value['path']:
-        x, y, z = (float(number) for number in position)
-        path.append(PathPoint(int(stamp_ns), (x, y, z), float(yaw_rad)))
-    plan = FloorPlan()
-    plan.restore(value['plan'])
-    return _Part(
-        int(value['number']),
-        str(value['frame_id']),
-        [LandmarkRecord.from_json(record) for record in value['records']],
-        [ItemSighting.from_json(ray) for ray in value['rays']],
-        path,
-        plan,
-        Counter({ScaleSource[name]: int(n) for name, n in value['pose_scales'].items()}),
-        Counter({ScaleSource[name]: int(n) for name, n in value['item_scales'].items()}),
-        int(value['next_id']),
-    )
