@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 import math
 from pathlib import Path
+import queue
 import threading
 from typing import Any, TYPE_CHECKING
 
@@ -24,7 +26,8 @@ from embodied_r_ros.common.settings import check_settings, setting
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.ros_types import message_class, ROS_MESSAGES
 from embodied_r_ros.scene.camera_track import CameraView
-from embodied_r_ros.scene.landmark_map import LandmarkMap, load_map, MapConfig, save_map
+from embodied_r_ros.scene.landmark_map import LandmarkMap, MapConfig
+from embodied_r_ros.scene.map_files import load_map, save_map
 from embodied_r_ros.types.landmarks import SceneMap
 from embodied_r_ros.types.things import plural
 from embodied_r_ros.types.units import NS_PER_S
@@ -37,6 +40,8 @@ if TYPE_CHECKING:
     from embodied_r_ros.types.landmarks import Landmark
 
 
+_MOST_WAITING = 100  # deltas; in a large place one may take a quarter of a second
+_CLOSING_S = 5.0
 _OUTPUTS = {DETECTIONS_3D: 'landmarks/detections', MARKERS: 'landmarks/markers'}
 
 
@@ -72,6 +77,8 @@ class SceneMapper:
         self._map = load_map(self._folder, limits) if self._folder else LandmarkMap(limits)
         self._scene_map = SceneMap()
         self._stamp_ns = self._saved_ns = 0
+        self.dropped = 0  # deltas that found the line full
+        self._waiting: queue.Queue[SemanticDelta | None] = queue.Queue(_MOST_WAITING)
         self._shown: set[int] = set()  # ids of landmarks with a marker
         self._lock = threading.Lock()
         self._publisher = node.publisher(LandmarkArray, 'landmarks', topics.LATCHED)
@@ -86,6 +93,9 @@ class SceneMapper:
         if len(self._map):
             with self._lock:
                 self._renew()
+        self._worker = threading.Thread(target=self._work, name='scene map', daemon=True)
+        self._worker.start()
+        node.while_configured.callback(self._close)
 
     def __len__(self) -> int:
         return len(self._scene_map.landmarks)
@@ -96,17 +106,35 @@ class SceneMapper:
             return self._scene_map
 
     def add(self, delta: SemanticDelta) -> None:
-        """Take in what was perceived, at the pose of its camera where that is known."""
+        """Take in what was perceived, at the pose of its camera where that is known, soon."""
+        try:
+            self._waiting.put_nowait(delta)
+        except queue.Full:
+            self.dropped += 1
+
+    def _work(self) -> None:
+        while (delta := self._waiting.get()) is not None:
+            try:
+                self._take(delta)
+            except Exception as error:  # whatever a delta holds, the next one is taken in
+                self._node.log_problem(error)
+
+    def _take(self, delta: SemanticDelta) -> None:
         with self._lock:
             self._map.add(delta, CameraView(delta.pose))
             self._stamp_ns = max(self._stamp_ns, delta.stamp_ns)
             self._renew()
-            since_s = abs(delta.stamp_ns - self._saved_ns) / NS_PER_S
-            is_due = self._folder is not None and since_s >= self._config.map_save_s
-            if is_due:
-                self._saved_ns = delta.stamp_ns
-        if is_due:
-            threading.Thread(target=self.save, daemon=True).start()
+        since_s = abs(delta.stamp_ns - self._saved_ns) / NS_PER_S
+        if self._folder is not None and since_s >= self._config.map_save_s:
+            self._saved_ns = delta.stamp_ns
+            self.save()
+
+    def _close(self) -> None:
+        """Take in what waits, and end."""
+        with suppress(queue.Full):
+            self._waiting.put(None, timeout=_CLOSING_S)
+            self._worker.join(_CLOSING_S)
+        self.save()
 
     def publish(self) -> None:
         """Tell of the map as it is, to those who come later as well."""
@@ -114,7 +142,10 @@ class SceneMapper:
             self._publish()
 
     def forget(self) -> None:
-        """Begin an empty map, also on the disk."""
+        """Begin an empty map, also on the disk. What waits is forgotten too."""
+        with suppress(queue.Empty):
+            while True:
+                self._waiting.get_nowait()
         with self._lock:
             self._map = LandmarkMap(self._limits)
             self._renew()

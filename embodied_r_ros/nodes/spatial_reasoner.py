@@ -170,7 +170,6 @@ class SpatialReasoner(ManagedNode):
         """Listen and answer, remembering nothing from before."""
         self._memory.reset()
         self._mapper.publish()
-        self.while_active.callback(self._mapper.save)
         self._delta_meter, self._answer_meter = Meter(), Meter()
         self._recorder = RecorderWatch(self)
         self._open_queue()
@@ -208,6 +207,7 @@ class SpatialReasoner(ManagedNode):
             'answers': self._answer_meter.count,
             'answer_age_s': self._answer_meter.age_s(),
             'landmarks': len(self._mapper),
+            'deltas_not_mapped': self._mapper.dropped,
             'deltas_left_out': self._memory.left_out,
             'memory_resets': self._memory.resets,
             'questions_waiting': self._queue.waiting(),
