@@ -15,7 +15,13 @@ from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.settings import check_settings, setting
 from embodied_r_ros.questions.arm import arm_kinds, ArmMoment, has_state
 from embodied_r_ros.questions.indoor import Draft, KINDS, Moment, settled, Unsolved
-from embodied_r_ros.questions.map_rows import EVERY_MAP_KIND, layout_map, map_drafts, with_map
+from embodied_r_ros.questions.map_rows import (
+    EVERY_MAP_KIND,
+    layout_map,
+    map_drafts,
+    perceived_map,
+    with_map,
+)
 from embodied_r_ros.questions.row import Row
 from embodied_r_ros.questions.splits import split_of
 from embodied_r_ros.types.deltas import row_deltas
@@ -28,7 +34,6 @@ if TYPE_CHECKING:
     from embodied_r_ros.episodes.episode import Episode
     from embodied_r_ros.questions.coverage import Coverage
     from embodied_r_ros.questions.map_kinds import MapMoment
-    from embodied_r_ros.questions.map_rows import MapSource
     from embodied_r_ros.types.geometry import Pose
 
 _MIN_DELTAS = 3  # with fewer, there is nothing to add up
@@ -64,10 +69,7 @@ class QuestionsConfig:
 
 
 def rows_of_episode(
-    episode: Episode,
-    config: QuestionsConfig,
-    coverage: Coverage,
-    map_at: MapSource = layout_map,
+    episode: Episode, config: QuestionsConfig, coverage: Coverage
 ) -> Iterator[Row]:
     """Derive an episode's rows; what has no solution is counted in `coverage`.
 
@@ -75,7 +77,6 @@ def rows_of_episode(
         episode: The episode.
         config: How many, and whether of its scene map too.
         coverage: Counts what had no solution.
-        map_at: The scene map at a moment.
     """
     rng = Random(f'{config.seed}:{episode.id}')
     split = split_of(episode.scene_id, config)
@@ -100,7 +101,12 @@ def rows_of_episode(
                 keys.add(key)
                 yield row
         if config.maps:
-            yield from _map_rows(episode, moment, map_at(moment), split, config, coverage)
+            place = (
+                layout_map(moment)
+                if moment.layout
+                else perceived_map(moment, split, config.map_slack_m)
+            )
+            yield from _map_rows(episode, moment, place, split, config, coverage)
 
 
 def _map_rows(

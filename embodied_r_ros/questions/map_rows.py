@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
+from itertools import zip_longest
 import math
 from random import Random
 from typing import TYPE_CHECKING
@@ -14,6 +14,8 @@ from embodied_r_ros.questions.map_kinds import MapMoment
 from embodied_r_ros.questions.map_unknown import MAP_KINDS
 from embodied_r_ros.questions.row import Row
 from embodied_r_ros.questions.splits import split_of
+from embodied_r_ros.scene.camera_track import CameraView
+from embodied_r_ros.scene.landmark_map import LandmarkMap
 from embodied_r_ros.types.geometry import wrapped
 from embodied_r_ros.types.landmarks import Landmark, PathPoint, SceneMap
 from embodied_r_ros.types.things import is_held_out_name, named_things
@@ -25,9 +27,6 @@ if TYPE_CHECKING:
     from embodied_r_ros.questions.coverage import Coverage
     from embodied_r_ros.questions.derive import QuestionsConfig
     from embodied_r_ros.types.layout import LayoutObject
-
-# The scene map at a moment of an episode, or why there is none.
-MapSource = Callable[[Moment], 'MapMoment | Unsolved']
 
 EVERY_MAP_KIND = 'every map kind'
 _SAME_PLACE_M = 0.3  # what moved by more since its last sight is not asked about
@@ -62,6 +61,23 @@ def layout_map(moment: Moment) -> MapMoment | Unsolved:
     scene = as_in_rows(SceneMap(tuple(landmarks), path, layout.frame_id, area))
     every = tuple(item_label(colour.name, shape) for colour in COLOURS for shape in SHAPES)
     return MapMoment(scene, 'layout', _TURNED_BOX_M, frozenset(doubtful), layout.labels or every)
+
+
+def perceived_map(moment: Moment, split: str, slack_m: float) -> MapMoment | Unsolved:
+    """What deltas and poses up to a moment made known of a place, as it would be live.
+
+    Args:
+        moment: The moment. Poses are those of its deltas, or else of its own.
+        split: As in `moment_of_map`.
+        slack_m: How far places may be off.
+    """
+    landmarks = LandmarkMap()
+    for delta, pose in zip_longest(moment.deltas, moment.poses):
+        landmarks.add(delta, CameraView(delta.pose or pose))
+    scene = landmarks.scene_map()
+    if not scene.landmarks:
+        return Unsolved('no true layout, and nothing of what was seen has a place')
+    return moment_of_map(scene, split, slack_m)
 
 
 def moment_of_map(scene: SceneMap, split: str, slack_m: float) -> MapMoment:

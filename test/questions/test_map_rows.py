@@ -18,6 +18,8 @@ from embodied_r_ros.questions.map_rows import as_in_rows, layout_map, rows_of_ma
 from embodied_r_ros.questions.map_unknown import MAP_KINDS
 from embodied_r_ros.questions.row import read_rows, Row
 from embodied_r_ros.questions.splits import SplitGuard
+from embodied_r_ros.types.deltas import DeltaKind, Item, ScaleSource, SemanticDelta
+from embodied_r_ros.types.geometry import Pose
 from embodied_r_ros.types.landmarks import PathPoint, SceneMap
 from embodied_r_ros.types.layout import Span
 from embodied_r_ros.types.things import is_held_out_name, named_things
@@ -29,7 +31,11 @@ from test.questions.test_map_kinds import WALK
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from embodied_r_ros.episodes.episode import Episode
     from embodied_r_ros.types.layout import Layout
+
+
+LEVEL = Pose((0.0, 0.0, 1.0), (0.0, 0.0, 0.0, 1.0), 'odom')
 
 
 def known(truth: Layout, count: int = len(DELTAS)) -> MapMoment:
@@ -100,14 +106,55 @@ def test_rows_of_today_are_the_same_with_rows_about_the_map() -> None:
     assert kinds <= set(MAP_KINDS)
 
 
-def test_map_of_another_source_takes_the_place_of_the_layout() -> None:
-    rows = rows_of_episode(episode(), QuestionsConfig(maps=True), Coverage(), lambda _: WALK)
-    sources = {row.source for row in rows if row.has_map}
-    assert sources == {'map', 'foreign'}
+def recorded(*, placed: bool) -> Episode:
+    """What a camera with poses recorded: four things around it, with or without distances."""
+    items = tuple(
+        Item(
+            label,
+            bearing_rad=math.radians(degrees),
+            elevation_rad=0.0,
+            size_rad=0.3,
+            distance_m=metres if placed else math.nan,
+            scale=ScaleSource.DEPTH,
+        )
+        for label, degrees, metres in (
+            ('sofa', 0, 3.0),
+            ('door', 30, 4.0),
+            ('chair', -30, 2.0),
+            ('lamp', 15, 1.5),
+        )
+    )
+    deltas = tuple(
+        SemanticDelta(i * SECOND_NS, DeltaKind.CHANGE, i, items=items, pose=LEVEL)
+        for i in range(1, 5)
+    )
+    return replace(episode(), layout=None, deltas=deltas, poses=())
+
+
+def test_map_of_a_recording_is_its_own_teacher() -> None:
+    rows = [
+        row
+        for row in rows_of_episode(recorded(placed=True), QuestionsConfig(maps=True), Coverage())
+        if row.has_map
+    ]
+    assert {row.source for row in rows} == {'map', 'foreign'}
+    assert {'object_abs_distance', 'how_far', 'unknown_thing'} <= {r.question_type for r in rows}
+    far = {'sofa': 3.0, 'door': 4.0, 'chair': 2.0, 'lamp': 1.5}
+    asked = [row for row in rows if row.question_type == 'how_far']
+    for row in asked:
+        [metres] = [metres for label, metres in far.items() if label in row.question]
+        assert float(row.solution) == pytest.approx(metres, abs=0.3)
+    labels = {landmark['label'] for landmark in rows[0].landmarks}
+    assert labels == {'sofa', 'door', 'chair', 'lamp'}
+
+
+def test_recording_in_which_nothing_has_a_place_gives_no_rows_about_a_map() -> None:
     coverage = Coverage()
-    none = Unsolved('the camera has no poses')
-    list(rows_of_episode(episode(), QuestionsConfig(maps=True), coverage, lambda _: none))
-    assert coverage.unsolved['every map kind', 'the camera has no poses'] > 0
+    config = QuestionsConfig(maps=True)
+    rows = list(rows_of_episode(recorded(placed=False), config, coverage))
+    assert not any(row.has_map for row in rows)
+    reason = 'no true layout, and nothing of what was seen has a place'
+    assert coverage.unsolved['every map kind', reason] > 0
 
 
 def test_row_carries_the_map_and_gives_it_back() -> None:
