@@ -70,15 +70,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         '--maps',
         action='store_true',
         help='ask also what a scene map answers: counts, distances, directions, sizes, order, '
-        'ways; of simulated bags, from their true layout. MAP.json files are asked that always',
+        'ways; of simulated bags by their true layout, of others by their own map. MAP.json '
+        'files are asked that always',
     )
     parser.add_argument(
         '--map-slack',
         type=float,
         default=QuestionsConfig.map_slack_m,
         metavar='M',
-        help='how far places of a MAP.json may be off, in metres (%(default)s): nothing is asked '
-        'whose solution that could change',
+        help='how far places of a map that no truth proves may be off, in metres (%(default)s): '
+        'nothing is asked whose solution that could change',
     )
     parser.add_argument(
         '--apart-from',
