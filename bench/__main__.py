@@ -28,6 +28,7 @@ BENCHES = {
     'placing': 'where things on a table are said to be, against where they are',
     'recovery': 'nodes, model server and camera fail: time back to a fresh answer',
     'rows': 'rows from bags: times real time, and memory by the number of bags',
+    'map_teacher': 'what maps of recordings teach wrongly, by the true layout of rooms',
     'scene': 'landmark maps against what is true of rooms and of real recordings',
     'sharing': 'a GRPO step that reads each prompt once, against TRL as it is',
     'transport': 'images lost between a camera and the extractor, with and without our settings',

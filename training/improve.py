@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 import hashlib
 import json
 from pathlib import Path
@@ -26,7 +26,7 @@ from embodied_r_ros.common.child_processes import tied
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.common.settings import config_from_mapping
 from embodied_r_ros.episodes.inspect import bag_digest, file_sha256
-from embodied_r_ros.questions.row import read_rows
+from embodied_r_ros.questions.row import read_rows, write_rows
 from embodied_r_ros.reasoning.question import ReasonerConfig
 from embodied_r_ros.serving.profiles import load_profile
 from tqdm import tqdm
@@ -39,6 +39,8 @@ from training.run.models import is_adapter, is_complete, model_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from embodied_r_ros.questions.row import Row
 
 _ROOT = Path(__file__).resolve().parent.parent
 _CONFIGS = Path(__file__).resolve().parent / 'configs'
@@ -62,6 +64,26 @@ class TrainedCandidate:
         return is_complete(self.folder)
 
 
+def fill_splits(rows: list[Row]) -> list[Row]:
+    """Give a split without scenes one of those to train on, where that leaves two of them.
+
+    Splits are drawn scene by scene, so that few scenes may all be in one. Scenes that are drawn
+    for other splits stay there: their wordings may be held out.
+
+    Args:
+        rows: The rows, with the splits as drawn.
+    """
+    splits = {row.scene_id: row.split for row in rows}
+    for wanted in ('test', 'validation'):
+        spare = sorted(
+            (scene for scene, split in splits.items() if split == 'train'),
+            key=lambda scene: hashlib.sha256(f'{wanted}:{scene}'.encode()).digest(),
+        )
+        if wanted not in splits.values() and len(spare) > 2:
+            splits[spare[0]] = wanted
+    return [replace(row, split=splits[row.scene_id]) for row in rows]
+
+
 class Improvement:
     """The steps, each in what the ones before it left in the output folder."""
 
@@ -80,6 +102,7 @@ class Improvement:
         )
         reasoner = config_from_mapping(ReasonerConfig, load_profile(args.profile).reasoner)
         self.budget = ('--token-budget', reasoner.token_budget)
+        self.asks_maps = reasoner.use_map
         self.rows, self.samples = self.out / 'rows.jsonl', self.out / 'samples.jsonl'
         self.cache = ('--cache', self.out / 'cache')
         self.judge = self.args.judge or ['models/judge']
@@ -112,8 +135,12 @@ class Improvement:
         if not self.rows.exists():
             words: Words = ('--no-odometry',) if self.args.no_odometry else ()
             words += ('--deltas', self.args.deltas) if self.args.deltas else ()
+            words += ('--maps',) if self.asks_maps else ()
             words += ('--moments', self.args.moments, '--test-share', 0.2)
-            self.step('embodied-r', 'questions', *self.args.bags, '--out', self.rows, *words)
+            drawn = self.out / 'rows.drawn.jsonl'
+            if not drawn.exists():
+                self.step('embodied-r', 'questions', *self.args.bags, '--out', drawn, *words)
+            write_rows(self.rows, fill_splits(list(read_rows(drawn))))
         scenes = Counter(
             split for split, _ in {(r.split, r.scene_id) for r in read_rows(self.rows)}
         )

@@ -139,6 +139,27 @@ def test_recordings_of_too_few_places_are_refused(
     assert not steps.words
 
 
+def test_four_places_are_enough() -> None:
+    rows = [replace(ROWS[0], split='train', scene_id=f'place {i}') for i in range(4)]
+    filled = improve.fill_splits(rows)
+    assert sorted(row.split for row in filled) == ['test', 'train', 'train', 'validation']
+    assert improve.fill_splits(filled) == filled
+    assert {row.split for row in improve.fill_splits(rows[:2])} == {'train'}
+
+
+def test_a_place_keeps_the_split_that_it_was_drawn_for() -> None:
+    drawn = ('test', 'test', 'train', 'train', 'train')
+    rows = [
+        replace(ROWS[0], split=split, scene_id=f'place {i}')
+        for i, split in enumerate(drawn)
+        for _ in range(2)
+    ]
+    filled = improve.fill_splits(rows)
+    assert [row.split for row in filled[:4]] == ['test'] * 4
+    scenes = {(row.scene_id, row.split) for row in filled}
+    assert sorted(split for _, split in scenes) == ['test', 'test', 'train', 'train', 'validation']
+
+
 def test_a_command_that_fails_ends_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = [str(tmp_path / 'none'), '--out', str(tmp_path / 'out')]
     assert improve.main([*given, '--slot', str(tmp_path / 'slot')]) == 2
