@@ -30,7 +30,7 @@ def test_solutions_are_compared_with_the_true_ones(
 
 
 def test_a_perceived_room_teaches_mostly_what_is_true() -> None:
-    tallies = measure(1, 20.0, 0.3)
+    tallies = measure(1, 30.0, 0.3)
     assert 'unknown_size' not in tallies
     right = sum(tally.right for tally in tallies.values())
     assert right >= 8
