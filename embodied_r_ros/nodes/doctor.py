@@ -14,12 +14,13 @@ import sys
 from typing import Any
 
 from embodied_r_ros.chat.client import HttpChatClient
-from embodied_r_ros.chat.settings import ChatConfig, model_digest
+from embodied_r_ros.chat.settings import ChatConfig, file_sum, model_digest
 from embodied_r_ros.common.errors import ConfigError, EmbodiedRError, ModelError
 from embodied_r_ros.common.resources import interface_path, shared_path
 from embodied_r_ros.nodes.transport import remedy_for_lost_images
 from embodied_r_ros.perception.grounding import NO_BOXES
 from embodied_r_ros.perception.vlm import VlmConfig, VlmPerceiver
+from embodied_r_ros.serving.model_files import detector_path, MODEL_FILES
 from embodied_r_ros.serving.profiles import load_profile
 from embodied_r_ros.serving.servers import install_remedy, missing_requirements
 
@@ -64,6 +65,7 @@ def installation_checks() -> dict[str, Check]:
         'messages': _messages(),
         'model': _model(),
         'model_server': _model_server(),
+        'detector': _detector(),
         'simulator': _simulator(),
         'disk': _disk(),
         'clock': _clock(),
@@ -135,6 +137,27 @@ def _model_server() -> Check:
         detail = f'{program} cannot serve without {", ".join(missing)}'
         return Check(False, detail, install_remedy('transformers'))
     return Check(True, program)
+
+
+def _detector() -> Check:
+    """The detector file that `auto` would take, and whether it is the publisher's."""
+    path = detector_path('')
+    if not path:
+        return Check(True, 'none was fetched (to name things: embodied-r models fetch detector)')
+    name, entry = next(
+        item for item in MODEL_FILES.items() if item[1].file_name == Path(path).name
+    )
+    try:
+        is_whole = file_sum(Path(path)) == entry.sha256
+    except OSError as error:
+        return Check(False, f'{path} is unreadable: {error.strerror}', 'fetch it anew')
+    if not is_whole:
+        remedy = f'remove it, then: embodied-r models fetch {name}'
+        return Check(False, f'{path} is not the file that its publisher states', remedy)
+    if find_spec('onnxruntime') is None:
+        remedy = "pip install '.[detector]' in a clone"
+        return Check(False, f'{path} needs onnxruntime, which is not installed', remedy)
+    return Check(True, f'{path}: {entry.description}')
 
 
 def _simulator() -> Check:

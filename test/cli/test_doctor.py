@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from dataclasses import replace
+import hashlib
 import json
 import re
 import sys
@@ -17,12 +19,31 @@ from embodied_r_ros.nodes.doctor import (
     table,
     transport_check,
 )
+from embodied_r_ros.serving import model_files
 import pytest
 
 from test.chat_server import ChatServer
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+def test_detector_is_the_file_of_its_publisher(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_files, 'model_folder', lambda: tmp_path)
+    check = installation_checks()['detector']
+    assert (check.mark, check.remedy) == ('ok', '')
+    assert 'models fetch detector' in check.detail
+    entry = model_files.MODEL_FILES['detector-small']
+    (tmp_path / entry.file_name).write_bytes(b'something else')
+    check = installation_checks()['detector']
+    assert check.mark == 'FAIL'
+    assert check.remedy == 'remove it, then: embodied-r models fetch detector-small'
+    content = hashlib.sha256(b'something else').hexdigest()
+    files = {'detector-small': replace(entry, sha256=content)}
+    monkeypatch.setattr('embodied_r_ros.nodes.doctor.MODEL_FILES', files)
+    assert installation_checks()['detector'].mark == 'ok'
 
 
 def test_lost_images_fail_with_a_remedy() -> None:
