@@ -24,6 +24,7 @@ from training.data.selection import rows_of_split
 from training.data.vision import shown
 from training.eval.arm_baselines import arm_baselines
 from training.eval.arm_baselines import table as arm_table
+from training.eval.constants import best_constant
 from training.eval.execution import executed_consistency
 from training.eval.generation import generate, model_identity
 from training.eval.grading import Grade, graded, graded_with_consistency
@@ -76,7 +77,7 @@ def evaluate(
         'consistency': mean_known([g.consistency for g in grades]),
         'execution': executed(rows, completions),
         'words': _mean([len(text.split()) for text in completions]),
-        'by_type': _beside_blind(by_type(rows, grades), by_type(rows, blind)),
+        'by_type': _beside_blind(by_type(rows, grades), by_type(rows, blind), constants(rows)),
         'by_wording': by_wording(rows, grades),
         'unanswerable': by_reason(rows, grades),
         'majority_baseline': majority_baseline(rows),
@@ -129,11 +130,23 @@ def by_type(rows: Sequence[Row], grades: Sequence[Grade]) -> dict[str, dict[str,
     return rates(_grouped(rows, grades, lambda row: row.question_type))
 
 
+def constants(rows: Sequence[Row]) -> dict[str, float]:
+    """Accuracy of the best constant answer to each question type."""
+    kinds = sorted({row.question_type for row in rows})
+    return {kind: best_constant([r for r in rows if r.question_type == kind]) for kind in kinds}
+
+
 def _beside_blind(
-    types: dict[str, dict[str, Any]], unseen: dict[str, dict[str, Any]]
+    types: dict[str, dict[str, Any]],
+    unseen: dict[str, dict[str, Any]],
+    constant: dict[str, float],
 ) -> dict[str, dict[str, Any]]:
     return {
-        kind: {**entry, 'question_only_accuracy': unseen[kind]['accuracy']}
+        kind: {
+            **entry,
+            'question_only_accuracy': unseen[kind]['accuracy'],
+            'constant_accuracy': constant[kind],
+        }
         for kind, entry in types.items()
     }
 
@@ -222,7 +235,8 @@ def table(report: dict[str, Any]) -> str:
     ]
     lines += [
         f'  {kind:<20} {entry["accuracy"]:6.1%}  (n = {entry["n"]},'
-        f' question only {entry["question_only_accuracy"]:.1%})'
+        f' question only {entry["question_only_accuracy"]:.1%},'
+        f' constant {entry["constant_accuracy"]:.1%})'
         for kind, entry in report['by_type'].items()
     ]
     lines += [

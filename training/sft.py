@@ -25,7 +25,7 @@ from training.run.command import run_recipe
 from training.run.manifest import checkpoint_of, manifest_of
 from training.run.models import model_folder
 from training.run.templates import fit_examples
-from training.tiny.exercises import phrase_examples, recall_examples
+from training.tiny.exercises import phrase_examples, recall_examples, sum_examples
 from training.tiny.model import load_tokenizer, muon
 from training.tiny.shared_prefix import share_prefixes
 from training.tiny.start import start_of
@@ -39,6 +39,7 @@ def dataset(
     scenes = [row.pop('scene') for row in rows]
     if split == 'train':
         rows += recall_examples(arguments.recall, seed)
+        rows += sum_examples(arguments.sums, seed)
         if not rows and not arguments.phrases:
             msg = f'{", ".join(arguments.rows)}: no training rows that fit'
             raise InputError(msg)
@@ -57,13 +58,27 @@ def phrases(arguments: SftArguments, reader: Any, seed: int) -> Dataset:
 def shares_prefixes(arguments: SftArguments, config: SFTConfig) -> bool:
     """Whether what the examples of a batch begin with is read once.
 
-    Not where activations are not kept, which drops what was read before, nor where exercises of
-    no scene come with the rows: scenes stay together because nothing is shuffled any more. What an
-    image is read as, prefixes do not know.
+    Not where activations are not kept, which drops what was read before. What an image is read as,
+    prefixes do not know.
     """
-    exercises = arguments.recall or arguments.phrases
-    possible = bool(arguments.rows) and not exercises and not config.gradient_checkpointing
+    possible = bool(arguments.rows) and not config.gradient_checkpointing
     return arguments.share_prefixes and possible and not arguments.images
+
+
+def keeps_scenes(arguments: SftArguments) -> bool:
+    """Whether the examples of a scene stand together, since they share more than instructions.
+
+    Not where exercises of no scene come with the rows: nothing is shuffled any more then.
+    """
+    return not (arguments.recall or arguments.sums or arguments.phrases)
+
+
+def adapter_of(arguments: SftArguments) -> LoraConfig | None:
+    """The adapter that is trained; None: all weights are."""
+    if not arguments.lora_rank:
+        return None
+    rank = arguments.lora_rank
+    return LoraConfig(r=rank, lora_alpha=2 * rank, target_modules='all-linear')
 
 
 def train(arguments: SftArguments, config: SFTConfig) -> None:
@@ -80,7 +95,8 @@ def train(arguments: SftArguments, config: SFTConfig) -> None:
     checkpoint = checkpoint_of(config.output_dir, manifest, is_main=config.should_save)
     set_seed(config.seed)
     shared = shares_prefixes(arguments, config)
-    at_once = config.per_device_train_batch_size if shared else 0
+    by_scene = shared and keeps_scenes(arguments)
+    at_once = config.per_device_train_batch_size if by_scene else 0
     rows = dataset(arguments, 'train', config.seed, at_once=at_once)
     validation = dataset(arguments, 'validation', config.seed, arguments.max_eval_rows)
     sys.stderr.write(f'sft: {len(rows)} training and {len(validation)} validation rows\n')
@@ -91,16 +107,8 @@ def train(arguments: SftArguments, config: SFTConfig) -> None:
         sys.stderr.write(f'sft: {len(rows)} sequences of phrases instead of rows\n')
     else:
         rows, validation = fit_examples(rows, reader), fit_examples(validation, reader)
-    adapter = (
-        LoraConfig(
-            r=arguments.lora_rank, lora_alpha=2 * arguments.lora_rank, target_modules='all-linear'
-        )
-        if arguments.lora_rank
-        else None
-    )
-
     collator = None
-    if shared:
+    if by_scene:
         config.train_sampling_strategy = 'sequential'  # scenes stay together
         collator = SceneCollator(reader.pad_token_id, pad_to_multiple_of=config.pad_to_multiple_of)
     trainer = SFTTrainer(
@@ -110,7 +118,7 @@ def train(arguments: SftArguments, config: SFTConfig) -> None:
         train_dataset=rows,
         eval_dataset=validation if len(validation) and not arguments.phrases else None,
         processing_class=reader,
-        peft_config=adapter,
+        peft_config=adapter_of(arguments),
         optimizers=(muon(model, config) if arguments.muon else None, None),
     )
     if shared:

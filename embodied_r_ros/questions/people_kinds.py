@@ -181,7 +181,7 @@ def last_seen(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolve
     label = rng.choice(old)
     truth = {'item': label, 'age_s': round(ages[label], 2)}
     question = wording('last_seen', rng, held_out, item=label)
-    return Draft(question, (), f'{ages[label]:.0f}', 'number', moment.source, truth)
+    return Draft(question, (), f'{ages[label]:.1f}', 'number', moment.source, truth)
 
 
 PEOPLE_KINDS: dict[str, MapKind] = {

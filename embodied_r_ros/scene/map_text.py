@@ -1,37 +1,58 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the reasoner reads of a scene map: the landmarks that a question needs, and how they lie.
 
-A person can check each line: places and sizes come from the map, the rest follows from them.
+A person can check each line: places and sizes come from the map, the rest follows from them. What
+the words of a question ask for stands first. The rest follows only in a generous budget: each line
+more is one more that a small reasoner may mistake.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import accumulate, combinations
+from itertools import accumulate
 import math
 import re
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.untrusted import as_data
-from embodied_r_ros.scene.map_relations import bearing_deg, first_reach_ns, gap_m
+from embodied_r_ros.scene.map_relations import bearing_deg, first_reach_ns, gap_m, level_m
 from embodied_r_ros.scene.memory import estimate_tokens, question_terms
-from embodied_r_ros.types.geometry import wrapped
+from embodied_r_ros.types.deltas import ANGLE_STEP_DEG
 from embodied_r_ros.types.landmarks import LandmarkStatus
 from embodied_r_ros.types.things import other_names, plural
 from embodied_r_ros.types.units import NS_PER_S
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from embodied_r_ros.types.geometry import Position
     from embodied_r_ros.types.landmarks import Landmark, PathPoint, SceneMap
 
-HEADING = 'Known of the place (data; x and y in m; directions from x to the left):'
+HEADING = 'Known of the place (data; x and y in m; directions in degrees to the left of x):'
 _THINGS_SHARE = 1 / 3  # of the budget, for the list of things
+_OTHERS_SHARE = 1 / 12  # likewise where the question names some, for those it does not name
+_SPARE_SHARE = 1 / 3  # of the budget, up to which what is not asked for may follow
 _MORE_TOKENS = 10  # of saying that there are more
 _MOST_RELATED = 8  # kinds whose relations stand in a prompt
 _WORD = re.compile(r'[^\W\d_]+')
 _AGES = ((2 * 86400, 86400, 'days'), (2 * 3600, 3600, 'h'), (600, 60, 'min'))  # [s]
+
+# Which words ask for what. The first five are facts about a thing, the others relate two.
+_TOPIC_WORDS = {
+    'where': r'you|your|here|now|robot|where|which way|moment|current\w*|direction|present|head',
+    'start': r'start\w*|begin\w*|began|return|chang\w+|become|greater|journey|compar\w+',
+    'seen': r'seen|saw|see|sight|view|order|first|last|ago|when|longer|observ\w+|appear\w*|time',
+    'reached': r'pass\w*|after|next|came?|come|reach\w*|route|tour|told|instruction|arriv\w+|went',
+    'size': r'size|large\w*|big\w*|long|longest|length|width|height|tall\w*|extent|centi\w+',
+    'gap': r'near\w*|close\w*|distance|between|apart|gap|far|beside|next to|right at|touch\w*',
+    'direction': r'fac(?:e|es|ing)|looks?|looking|left|ahead|turns?|towards?',
+}
+_TOPICS = {
+    topic: re.compile(rf'\b(?:{words})\b', re.IGNORECASE) for topic, words in _TOPIC_WORDS.items()
+}
+_RELATIONS = frozenset({'gap', 'direction'})
+_STANCE = 3  # things: who stands at one and faces another asks for the direction of a third
+_FACTS = (*(topic for topic in _TOPICS if topic not in _RELATIONS), 'place')
 
 
 @dataclass(frozen=True)
@@ -39,8 +60,8 @@ class MapText:
     """What the reasoner reads of a scene map."""
 
     text: str  # empty: the map holds nothing, or nothing fits
-    landmark_ids: tuple[int, ...] = ()  # that stand with their place, the most relevant first
-    omitted: int = 0  # landmarks without a line of their own
+    landmark_ids: tuple[int, ...] = ()  # about which a line tells, the most relevant first
+    omitted: int = 0  # landmarks about which none does
     oldest_seen_ns: int = 0  # last sight of the stalest one that the question names; 0: unknown
 
 
@@ -62,31 +83,54 @@ def map_text(
     newest_ns = max((landmark.last_seen_ns for landmark in landmarks), default=0)
     now_ns = max(now_ns, path[-1].stamp_ns if path else 0) or newest_ns
     relevant, others = _by_relevance(scene_map, question, options)
-    lines = _Lines(token_budget)
-    for line in _overview(scene_map, [*relevant, *others], token_budget):
-        lines.add(line)
-    described = [kind for kind in relevant if lines.add(_description(kind, path, now_ns))]
-    for pair in _pairs(relevant[:_MOST_RELATED]):
-        lines.add(_relation(*pair))
-    for each in (each for kind in relevant for each in kind.single()):
-        lines.add(_description(each, path, now_ns))
-    described += [kind for kind in others if lines.add(_description(kind, path, now_ns))]
-    ids = tuple(landmark.id for kind in described for landmark in kind.landmarks)
+    topics = _topics(question)
+    page = _Page(_Lines(token_budget), path, now_ns)
+    for line in _overview(scene_map, relevant, others, token_budget):
+        page.lines.add(line)
+    robot = _robot(path, [*relevant, *others], now_ns) if path else ''
+    is_robot_asked = not relevant or 'start' in topics
+    if is_robot_asked:
+        page.lines.add(robot)
+    related = relevant[:_MOST_RELATED] if topics & _RELATIONS else []
+    origins = _from_which(related, question, is_level='direction' not in topics)
+    page.relate(origins, related, topics & _RELATIONS)
+    is_stance = 'direction' in topics and len(origins) >= _STANCE
+    asked = [name for name in _FACTS if name in topics and not is_stance]
+    page.describe(relevant, asked)
+    page.lines.keep_to(round(_SPARE_SHARE * token_budget))
+    if not is_robot_asked:
+        page.lines.add(robot)
+    page.describe(relevant, [name for name in _FACTS if name not in asked])
+    page.describe([each for kind in relevant for each in kind.single()], _FACTS)
+    page.describe(others, _FACTS)
+    ids = page.landmark_ids()
     sights = [landmark.last_seen_ns for kind in relevant for landmark in kind.landmarks]
-    return MapText(lines.text(), ids, len(landmarks) - len(ids), min(sights, default=0))
+    return MapText(page.lines.text(), ids, len(landmarks) - len(ids), min(sights, default=0))
+
+
+def _topics(question: str) -> set[str]:
+    """What the words of a question ask for; all of it where they do not say."""
+    topics = {topic for topic, words in _TOPICS.items() if words.search(question)}
+    # How far it was from the start is for comparison with how far it is now.
+    return topics | ({'where'} if 'start' in topics else set()) or {*_TOPICS, 'place'}
 
 
 class _Lines:
     """Lines within a budget. What does not fit is left out, and shorter ones may follow."""
 
     def __init__(self, budget: int) -> None:
-        self._left = budget
+        self._budget = self._left = budget
         self._lines: list[str] = []
 
+    def keep_to(self, budget: int) -> None:
+        """Make the budget smaller, also where more than it was used already."""
+        self._left -= self._budget - budget
+        self._budget = budget
+
     def add(self, line: str) -> bool:
-        """Add a line; False: it does not fit."""
+        """Add a line; False: it says nothing, or does not fit."""
         cost = estimate_tokens(line)
-        if cost > self._left:
+        if not line or cost > self._left:
             return False
         self._left -= cost
         self._lines.append(line)
@@ -128,6 +172,10 @@ class _Kind:
         """Distance of the nearest one from a place [m]."""
         return math.dist(self.nearest(place).position, place)
 
+    def level_m(self, place: Position) -> float:
+        """Least distance of any from a place, as seen from above [m]."""
+        return min(level_m(each.position, place) for each in self.landmarks)
+
 
 def _kinds(landmarks: Iterable[Landmark]) -> list[_Kind]:
     by_label: dict[str, list[Landmark]] = {}
@@ -135,7 +183,7 @@ def _kinds(landmarks: Iterable[Landmark]) -> list[_Kind]:
         by_label.setdefault(landmark.label, []).append(landmark)
     return [
         _Kind(
-            as_data(label if len(those) == 1 else plural(label)),
+            as_data(label),
             label,
             tuple(sorted(those, key=lambda each: each.status is LandmarkStatus.GONE)),
         )
@@ -149,8 +197,8 @@ def _by_relevance(
     """What a question names, in its order, or else has a word of; and the rest, nearest first."""
     kinds = _kinds(scene_map.landmarks)
     text, terms = ' '.join([question, *options]).lower(), question_terms(question, options)
-    places = {kind.label: _first_mention(text, kind.label) for kind in kinds}
-    named = [kind for kind in kinds if places[kind.label] < len(text)]
+    places = _first_mentions(text, [kind.label for kind in kinds])
+    named = [kind for kind in kinds if kind.label in places]
     relevant = sorted(named, key=lambda kind: places[kind.label]) or [
         kind for kind in kinds if terms & set(_WORD.findall(kind.label.lower()))
     ]
@@ -161,113 +209,212 @@ def _by_relevance(
     return relevant, others
 
 
-def _overview(scene_map: SceneMap, kinds: Sequence[_Kind], budget: int) -> Iterator[str]:
-    """What is there at all, how large the place is, and where the robot is."""
+def _overview(
+    scene_map: SceneMap, relevant: Sequence[_Kind], others: Sequence[_Kind], budget: int
+) -> Iterator[str]:
+    """What is there at all, and how large the place is."""
     yield HEADING
-    yield _things(kinds, round(_THINGS_SHARE * budget))
+    yield _things(relevant, others, budget)
     if scene_map.room_area_m2 is not None:
         yield f'Floor: {scene_map.room_area_m2:.1f} m².'
-    if scene_map.path:
-        yield _robot(scene_map.path[-1], scene_map.path[0], kinds)
 
 
-def _first_mention(text: str, label: str) -> int:
-    """Where a text first names a thing, by its label or another name of it; its end: nowhere."""
-    label = label.lower()
-    names = {label, *other_names(label)}
-    names |= {plural(name) for name in names if name}
-    pattern = '|'.join(map(re.escape, sorted(names, key=len, reverse=True)))
-    match = re.search(rf'(?<!\w)(?:{pattern})(?!\w)', text)
-    return match.start() if match else len(text)
+def _first_mentions(text: str, labels: Sequence[str]) -> dict[str, int]:
+    """Where a text first names things, by their labels or else by other names of them.
+
+    The bag of 'garbage bag' is no tote bag where garbage bag is a label too.
+    """
+    lower = {label: label.lower() for label in labels}
+    places: dict[str, int] = {}
+    for label in sorted(labels, key=len, reverse=True):
+        pattern = _names_pattern({lower[label]})
+        if match := pattern.search(text):
+            places[label] = match.start()
+            text = pattern.sub(lambda found: '_' * len(found[0]), text)
+    for label in labels:
+        others = {name for name in other_names(lower[label]) if name}
+        if label not in places and others and (match := _names_pattern(others).search(text)):
+            places[label] = match.start()
+    return places
 
 
-def _things(kinds: Sequence[_Kind], budget: int) -> str:
+def _names_pattern(names: Collection[str]) -> re.Pattern[str]:
+    """What matches one or several of some names."""
+    every = {*names, *map(plural, names)}
+    pattern = '|'.join(map(re.escape, sorted(every, key=len, reverse=True)))
+    return re.compile(rf'(?<!\w)(?:{pattern})(?!\w)')
+
+
+def _things(relevant: Sequence[_Kind], others: Sequence[_Kind], budget: int) -> str:
     """How many there are of each kind."""
-    counts = [as_data(_count(kind)) for kind in kinds]
-    costs = accumulate(estimate_tokens(count) for count in counts)
-    many = sum(cost <= budget - _MORE_TOKENS for cost in costs)
-    if many < len(kinds):
-        counts = [*counts[:many], f'{len(kinds) - many} more kinds of things']
+    counts = [_count(kind) for kind in (*relevant, *others)]
+    costs = list(accumulate(estimate_tokens(count) for count in counts))
+    most = round(_THINGS_SHARE * budget)
+    if relevant:
+        most = min(most, costs[len(relevant) - 1] + round(_OTHERS_SHARE * budget))
+    many = sum(cost <= most - _MORE_TOKENS for cost in costs)
+    if many < len(counts):
+        counts = [*counts[:many], f'{len(counts) - many} more kinds']
     return f'Things: {"; ".join(counts)}.' if counts else 'Things: none.'
 
 
 def _count(kind: _Kind) -> str:
     gone = sum(landmark.status is LandmarkStatus.GONE for landmark in kind.landmarks)
-    parts = [
-        f'{count} {kind.label if count == 1 else plural(kind.label)}{note}'
-        for count, note in ((len(kind.landmarks) - gone, ''), (gone, ' now gone'))
-        if count
-    ]
-    return '; '.join(parts)
+    text = f'{as_data(kind.label)} {len(kind.landmarks) - gone}'
+    return f'{text} ({gone} gone)' if gone else text
 
 
-def _robot(now: PathPoint, start: PathPoint, kinds: Sequence[_Kind]) -> str:
+def _robot(path: Sequence[PathPoint], kinds: Sequence[_Kind], now_ns: int) -> str:
     """Where the robot is, and where it began."""
+    now, start = path[-1], path[0]
     parts = [f'Robot: at {_place(now.position)}, facing {_degrees(now.yaw_rad)}']
     if start is not now:
-        parts.append(f'its start is {_seen_from(now, start.position)}')
+        began = age_text(now_ns - start.stamp_ns)
+        parts.append(f'began {began} ago; start {_seen_from(now, start.position)}')
     for point, words in ((start, 'start'), (now, 'robot')):
         place = point.position
-        nearest = min(kinds, key=lambda kind: kind.distance_m(place), default=None)
+        nearest = min(kinds, key=lambda kind: kind.level_m(place), default=None)
         if nearest:
             parts.append(f'nearest to the {words}: {as_data(nearest.label)}')
     return '; '.join(parts) + '.'
 
 
-def _description(kind: _Kind, path: Sequence[PathPoint], now_ns: int) -> str:
-    """Place, size, when it was seen, and where it is from the robot; of several, the nearest."""
-    landmarks = kind.landmarks
-    parts = []
-    if len(landmarks) == 1:
-        [landmark] = landmarks
-        parts.append(f'at {_place(landmark.position)}')
-        if landmark.size:
-            sides = (f'{100 * side:.0f}' for side in landmark.size)
-            parts.append(f'{" x ".join(sides)} cm')
-    if all(landmark.last_seen_ns for landmark in landmarks):
-        first_ns = min(landmark.first_seen_ns for landmark in landmarks)
-        last_ns = max(landmark.last_seen_ns for landmark in landmarks)
-        parts.append(f'seen {age_text(now_ns - first_ns)} to {age_text(now_ns - last_ns)} ago')
-    if path:
-        now, start = path[-1], path[0].position
-        parts.append(f'robot {_seen_from(now, kind.nearest(now.position).position)}')
-        parts.append(f'start {kind.distance_m(start):.1f} m')
-        stamps = [first_reach_ns(path, landmark.position) for landmark in landmarks]
-        reached = [stamp for stamp in stamps if stamp is not None]
-        if reached:
-            parts.append(f'reached {age_text(now_ns - min(reached))} ago')
-    if all(landmark.status is LandmarkStatus.GONE for landmark in landmarks):
-        parts.append('gone')
-    several = f' ({len(landmarks)}, the nearest)' if len(landmarks) > 1 else ''
-    return f'{kind.name}{several}: ' + '; '.join(parts or ['place not known']) + '.'
+def _description(
+    kind: _Kind, path: Sequence[PathPoint], now_ns: int, facts: Collection[str]
+) -> str:
+    """Facts about a thing, or the nearest of several; empty: none of them is known."""
+    known = [text for fact in facts if (text := _FACT_TEXTS[fact](kind, path, now_ns))]
+    if known and all(landmark.status is LandmarkStatus.GONE for landmark in kind.landmarks):
+        known.append('gone')
+    # Behind a space, a name is the same tokens as in a sentence.
+    return f'- {kind.name}: {"; ".join(known)}.' if known else ''
 
 
-def _relation(first: _Kind, second: _Kind) -> str:
-    """How two kinds lie to each other: by their nearest ones, and the direction of single ones."""
-    gap = min(gap_m(a, b) for a in first.there for b in second.there)
-    text = f'{first.name} to {second.name}: {gap:.1f} m'
-    if len(first.there) == len(second.there) == 1:
-        (ax, ay, _), (bx, by, _) = first.there[0].position, second.there[0].position
-        yaw = math.atan2(by - ay, bx - ax)
-        text += f', {_degrees(yaw)}, back {_degrees(yaw + math.pi)}'
-    return f'{text}.'
+def _where(kind: _Kind, path: Sequence[PathPoint], now_ns: int) -> str:
+    del now_ns
+    if not path:
+        return ''
+    nearest = 'nearest ' if len(kind.landmarks) > 1 else ''
+    return nearest + _seen_from(path[-1], kind.nearest(path[-1].position).position)
 
 
-def _pairs(kinds: Sequence[_Kind]) -> list[tuple[_Kind, _Kind]]:
-    """All pairs; those with the first or the last one that is named come first."""
-    ends = {kind.label for kind in (*kinds[:1], *kinds[-1:])}
-    return sorted(
-        combinations(kinds, 2), key=lambda pair: not ends & {pair[0].label, pair[1].label}
-    )
+def _from_start(kind: _Kind, path: Sequence[PathPoint], now_ns: int) -> str:
+    del now_ns
+    return f'start {kind.distance_m(path[0].position):.1f} m' if path else ''
+
+
+def _sights(kind: _Kind, path: Sequence[PathPoint], now_ns: int) -> str:
+    del path
+    if not all(landmark.last_seen_ns for landmark in kind.landmarks):
+        return ''
+    first_ns = min(landmark.first_seen_ns for landmark in kind.landmarks)
+    last_ns = max(landmark.last_seen_ns for landmark in kind.landmarks)
+    return f'seen {age_text(now_ns - first_ns)} to {age_text(now_ns - last_ns)} ago'
+
+
+def _reach(kind: _Kind, path: Sequence[PathPoint], now_ns: int) -> str:
+    if not path:
+        return ''
+    stamps = [first_reach_ns(path, landmark.position) for landmark in kind.landmarks]
+    reached = [stamp for stamp in stamps if stamp is not None]
+    return f'reached {age_text(now_ns - min(reached))} ago' if reached else 'not reached'
+
+
+def _extent(kind: _Kind, path: Sequence[PathPoint], now_ns: int) -> str:
+    del path, now_ns
+    size = kind.landmarks[0].size if len(kind.landmarks) == 1 else None
+    return f'{" x ".join(f"{100 * side:.0f}" for side in size)} cm' if size else ''
+
+
+def _position(kind: _Kind, path: Sequence[PathPoint], now_ns: int) -> str:
+    del path, now_ns
+    return f'at {_place(kind.landmarks[0].position)}' if len(kind.landmarks) == 1 else ''
+
+
+_FACT_TEXTS: dict[str, Callable[[_Kind, Sequence[PathPoint], int], str]] = {
+    'where': _where,
+    'start': _from_start,
+    'seen': _sights,
+    'reached': _reach,
+    'size': _extent,
+    'place': _position,
+}
+
+
+class _Page:
+    """The lines about things, and about which of them there are any."""
+
+    def __init__(self, lines: _Lines, path: Sequence[PathPoint], now_ns: int) -> None:
+        self.lines = lines
+        self._path, self._now_ns = path, now_ns
+        self._about: list[_Kind] = []
+
+    def describe(self, kinds: Iterable[_Kind], facts: Collection[str]) -> None:
+        """Add a line of facts about each thing."""
+        for kind in kinds:
+            if self.lines.add(_description(kind, self._path, self._now_ns, facts)):
+                self._about.append(kind)
+
+    def relate(
+        self, origins: Iterable[_Kind], kinds: Sequence[_Kind], topics: Collection[str]
+    ) -> None:
+        """Add a line of how things lie to each of some."""
+        for kind in origins:
+            if self.lines.add(_relations(kind, kinds, topics)):
+                self._about.append(kind)
+
+    def landmark_ids(self) -> tuple[int, ...]:
+        """The landmarks about which a line tells, in the order of the lines."""
+        return tuple(
+            dict.fromkeys(landmark.id for kind in self._about for landmark in kind.landmarks)
+        )
+
+
+def _from_which(kinds: Sequence[_Kind], question: str, *, is_level: bool) -> list[_Kind]:
+    """The kinds from which others are seen: that are named first and last, and then the others.
+
+    Args:
+        kinds: Those that a question is about.
+        question: The question: what stands in its options alone is seen from others.
+        is_level: Whether gaps are asked for, which are as long from either side.
+    """
+    places = _first_mentions(question.lower(), [kind.label for kind in kinds])
+    named = [kind for kind in kinds if kind.label in places]
+    if not named or len(kinds) < 2:
+        return []
+    ends = [*named[:1], *named[1:][-1:]]
+    return ends if is_level else [*ends, *(kind for kind in kinds if kind not in ends)]
+
+
+def _relations(kind: _Kind, kinds: Sequence[_Kind], topics: Collection[str]) -> str:
+    """How others lie to a kind: by their nearest ones, and the direction of single ones."""
+    entries = []
+    for other in kinds:
+        if other is kind:
+            continue
+        words = []
+        if 'gap' in topics:
+            words.append(f'{min(gap_m(a, b) for a in kind.there for b in other.there):.1f} m')
+        if 'direction' in topics and len(kind.there) == len(other.there) == 1:
+            (ax, ay, _), (bx, by, _) = kind.there[0].position, other.there[0].position
+            words.append(_degrees(math.atan2(by - ay, bx - ax)))
+        if words:
+            entries.append(f'{other.name} {" ".join(words)}')
+    return f'From {kind.name}: {"; ".join(entries)}.' if entries else ''
+
+
+def _stepped(degrees: float) -> int:
+    """An angle in the steps of the text [degrees]."""
+    return ANGLE_STEP_DEG * round(degrees / ANGLE_STEP_DEG)
 
 
 def _degrees(angle_rad: float) -> str:
-    return f'{round(math.degrees(wrapped(angle_rad)))}°'
+    return f'{_stepped(math.degrees(angle_rad)) % 360}°'
 
 
 def _seen_from(pose: PathPoint, place: Position) -> str:
     """Distance and bearing of a place from a pose: '2.1 m 30° left'."""
-    degrees = round(bearing_deg(pose, place))
+    degrees = _stepped(bearing_deg(pose, place))
     side = f'{abs(degrees)}° {"left" if degrees > 0 else "right"}' if degrees else 'ahead'
     return f'{math.dist(pose.position, place):.1f} m {side}'
 

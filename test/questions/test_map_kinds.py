@@ -378,7 +378,7 @@ def test_what_came_into_view_later() -> None:
 def test_last_sight_in_seconds() -> None:
     # Now is 8 s.
     assert solutions('last_seen', WALK, 'item') == {
-        ('tv',): '7', ('bed',): '3', ('sofa',): '6', ('fan',): '4'
+        ('tv',): '7.0', ('bed',): '3.0', ('sofa',): '6.0', ('fan',): '4.0'
     }  # fmt: skip
 
 

@@ -29,44 +29,70 @@ def lines(question: str, budget: int = 1000, place: SceneMap = PLACE) -> list[st
 
 
 def test_places_sizes_times_and_relations_can_be_checked() -> None:
-    assert lines(QUESTION)[1:] == [
-        'Things: 1 sofa; 2 chairs; 1 lamp now gone.',
+    assert lines('Tell me of the couch and the chair.')[1:] == [
+        'Things: sofa 1; chair 2; lamp 0 (1 gone).',
         'Floor: 21.5 m².',
-        'Robot: at 0.0 1.0, facing 90°; its start is 1.0 m 180° left; '
-        'nearest to the start: chair; nearest to the robot: chair.',
-        'sofa: at 2.0 0.0; 100 x 200 x 80 cm; seen 8.0 s to 2.0 s ago; '
-        'robot 2.3 m 117° right; start 2.1 m.',
-        'chairs (2, the nearest): seen 6.0 s to 4.0 s ago; robot 1.1 m ahead; start 2.1 m; '
-        'reached 0.0 s ago.',
+        'Robot: at 0.0 1.0, facing 90°; began 10.0 s ago; start 1.0 m 180° left; '
+        'nearest to the start: sofa; nearest to the robot: chair.',
         # Between closest points: 2.0 - 0.5 - 0.25 m along x, 2.0 - 1.0 - 0.25 m along y.
-        'sofa to chairs: 1.5 m.',
-        'chair 1: at 0.0 2.0; 50 x 50 x 90 cm; seen 6.0 s to 4.0 s ago; '
-        'robot 1.1 m ahead; start 2.1 m; reached 0.0 s ago.',
-        'chair 2: at 0.0 3.0; 50 x 50 x 90 cm; seen 6.0 s to 4.0 s ago; '
-        'robot 2.1 m ahead; start 3.0 m.',
-        'lamp: at -4.0 0.0; seen 5.0 s to 5.0 s ago; robot 4.2 m 104° left; start 4.0 m; gone.',
+        'From sofa: chair 1.5 m.',
+        'From chair: sofa 1.5 m.',
+        '- sofa: 2.3 m 115° right; start 2.1 m; seen 8.0 s to 2.0 s ago; not reached; '
+        '100 x 200 x 80 cm; at 2.0 0.0.',
+        '- chair: nearest 1.1 m ahead; start 2.1 m; seen 6.0 s to 4.0 s ago; reached 0.0 s ago.',
+        '- chair 1: 1.1 m ahead; start 2.1 m; seen 6.0 s to 4.0 s ago; reached 0.0 s ago; '
+        '50 x 50 x 90 cm; at 0.0 2.0.',
     ]
+
+
+@pytest.mark.parametrize(
+    ('question', 'asked'),
+    [
+        ('Where is the sofa?', ['- sofa: 2.3 m 115° right.']),
+        ('How large is the couch?', ['- sofa: 100 x 200 x 80 cm.']),
+        ('Has the way to the sofa changed?', ['- sofa: 2.3 m 115° right; start 2.1 m.']),
+        ('When was the sofa seen?', ['- sofa: seen 8.0 s to 2.0 s ago.']),
+        (QUESTION, ['From sofa: chair 1.5 m.', 'From chair: sofa 1.5 m.']),
+        ('By the sofa, facing the lamp?', ['From sofa: lamp 180°.', 'From lamp: sofa 0°.']),
+    ],
+)  # fmt: skip
+def test_what_is_asked_for_is_all_that_a_small_budget_holds(
+    question: str, asked: list[str]
+) -> None:
+    told = [line for line in lines(question, 150) if line.startswith(('- ', 'From '))]
+    assert told == asked
+    assert len(lines(question)) > len(lines(question, 150))
 
 
 @pytest.mark.parametrize(
     ('question', 'first'),
     [
         ('Where is the lamp?', 'lamp'),
-        ('Are there CHAIRS here?', 'chairs (2, the nearest)'),
-        ('Which chair is next to the sofa?', 'chairs (2, the nearest)'),
+        ('Are there CHAIRS here?', 'chair'),
+        ('Which chair is next to the sofa?', 'chair'),
         ('If I stand by the sofa, where is the chair?', 'sofa'),
-        ('Where is the lampshade?', 'chairs (2, the nearest)'),  # none: the nearest to the robot
+        ('Where is the lampshade?', 'chair'),  # none: the nearest to the robot
     ],
 )
 def test_what_the_question_names_comes_first(question: str, first: str) -> None:
-    places = [line for line in lines(question) if 'robot ' in line and 'start ' in line]
-    assert places[0].startswith(f'{first}:')
+    places = [line for line in lines(question) if line.startswith('- ')]
+    assert places[0].startswith(f'- {first}: ')
+
+
+def test_a_bag_is_another_one_where_its_whole_name_is_a_label() -> None:
+    bags = (Landmark('tote bag', (1.0, 0.0, 0.0), 1), Landmark('garbage bag', (2.0, 0.0, 0.0), 2))
+    first = lines('Where is the garbage bag?', 100, SceneMap(bags, PATH))
+    assert [line for line in first if line.startswith('- ')] == [
+        '- garbage bag: 2.4 m 115° right.'
+    ]
+    both = lines('Where is the bag?', 100, SceneMap(bags, PATH))
+    assert sum(line.startswith('- ') for line in both) == 2
 
 
 def test_labels_of_colour_and_shape_are_relevant_by_their_words() -> None:
     red = Landmark('red tall object', (9.0, 0.0, 0.0), 1)
     place = SceneMap((SOFA, red, LAMP))
-    assert lines('How far is the red one?', 1000, place)[2].startswith('red tall object: at 9.0')
+    assert lines('How far is the red one?', 1000, place)[2] == '- red tall object: at 9.0 0.0.'
 
 
 @pytest.mark.parametrize('budget', [60, 100, 150, 250])
@@ -84,9 +110,9 @@ def test_the_budget_holds_and_what_is_needed_stays(budget: int) -> None:
 
 def test_directions_between_single_things_stand_both_ways() -> None:
     place = SceneMap((SOFA, LAMP))
-    assert 'sofa to lamp: 6.1 m, 180°, back 0°.' in lines(
-        'From the sofa to the lamp?', 1000, place
-    )
+    told = lines('From the sofa to the lamp?', 1000, place)
+    assert 'From sofa: lamp 6.1 m 180°.' in told
+    assert 'From lamp: sofa 6.1 m 0°.' in told
 
 
 def test_what_is_absent_can_be_told_from_the_list_of_things() -> None:
@@ -120,19 +146,22 @@ def test_a_prompt_holds_the_map_beside_the_deltas_within_its_budget() -> None:
     alone = build_prompt(QUESTION, (), deltas, (), config)
     both = build_prompt(QUESTION, (), deltas, (), config, PLACE)
     assert both.place.landmark_ids[:3] == (7, 2, 3)
-    assert 'sofa to chairs: 1.5 m' in both.user
+    assert 'From sofa: chair 1.5 m.' in both.user
     assert both.user.startswith('Known of the place')
     assert 'New: box 199.' in both.user
     assert 0 < len(both.scene.full) < len(alone.scene.full)
     assert sum(map(estimate_tokens, both.user.splitlines())) < 600 + 60
     # What was seen last is when ages count from.
-    assert 'to 191.0 s ago' in both.user
+    seen = build_prompt('When was the sofa seen?', (), deltas, (), config, PLACE)
+    assert 'to 191.0 s ago' in seen.user
 
 
 def test_a_map_alone_may_take_the_whole_budget() -> None:
     prompt = build_prompt(QUESTION, (), (), (), MemoryConfig(token_budget=400), PLACE)
     assert NOTHING_SEEN in prompt.user
-    assert len(prompt.place.landmark_ids) == 4
+    assert prompt.place.landmark_ids == (7, 2, 3)
+    generous = build_prompt(QUESTION, (), (), (), MemoryConfig(token_budget=2000), PLACE)
+    assert len(generous.place.landmark_ids) == 4
 
 
 def test_a_prompt_without_a_map_is_as_before() -> None:

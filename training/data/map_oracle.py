@@ -202,19 +202,25 @@ def _order(scene: _Scene, words: _Words, options: _Options) -> str:
 
 def _route(scene: _Scene, words: _Words, options: _Options) -> str:
     del options
-    steps = re.split(r'(?:^|\s)\d+\. ?', words['steps'])[1:]
-    has_blank, stops = [], []
-    for index, step in enumerate(steps):
-        if not step.startswith('['):
-            # A blank stands before its leg: legs without one go straight on.
-            has_blank.append(index > 0 and steps[index - 1].startswith('['))
-            stops.append(_STOP.sub('', step.strip(' .')))
+    stops, has_blank = route_stops(words['steps'])
     places = [scene.only(stop).position for stop in stops]
     start, facing = (scene.only(words[name]).position for name in ('start', 'facing'))
     turns = route_turns(start, facing, places)
     return ', '.join(
         turn_word(turn) for turn, is_blank in zip(turns, has_blank, strict=True) if is_blank
     )
+
+
+def route_stops(steps_text: str) -> tuple[list[str], list[bool]]:
+    """The stops of a route's numbered steps, and before which of their legs a turn is left out."""
+    steps = re.split(r'(?:^|\s)\d+\. ?', steps_text)[1:]
+    has_blank, stops = [], []
+    for index, step in enumerate(steps):
+        if not step.startswith('['):
+            # A blank stands before its leg: legs without one go straight on.
+            has_blank.append(index > 0 and steps[index - 1].startswith('['))
+            stops.append(_STOP.sub('', step.strip(' .')))
+    return stops, has_blank
 
 
 def _at(scene: _Scene, place: Position) -> str:
@@ -312,7 +318,7 @@ def _place(scene: _Scene, words: _Words, options: _Options) -> str:
 def _age(scene: _Scene, words: _Words, options: _Options) -> str:
     del options
     age_ns = scene.now.stamp_ns - scene.only(words['item']).last_seen_ns
-    return f'{age_ns / NS_PER_S:.0f}'
+    return f'{age_ns / NS_PER_S:.1f}'
 
 
 def _distance(scene: _Scene, words: _Words, options: _Options) -> str:

@@ -20,13 +20,20 @@ from embodied_r_ros.common.errors import EmbodiedRError
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig
 from embodied_r_ros.questions.map_kinds import MapMoment
-from embodied_r_ros.questions.map_rows import as_in_rows, names_for, rows_of_map_moment
+from embodied_r_ros.questions.map_rows import (
+    as_in_rows,
+    names_for,
+    rows_of_map_moment,
+    with_map,
+)
 from embodied_r_ros.questions.row import write_rows
 from embodied_r_ros.questions.splits import split_of
 from embodied_r_ros.types.geometry import wrapped
 from embodied_r_ros.types.landmarks import Landmark, LandmarkStatus, PathPoint, SceneMap
 from embodied_r_ros.types.things import BENCHMARK_NAMES, is_held_out_name, named_things
 from embodied_r_ros.types.units import NS_PER_S
+
+from training.data.detector_maps import seen_by_detector
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -324,25 +331,31 @@ def _from_start(scene: SceneMap) -> SceneMap:
     )
 
 
-def rows_of_random_maps(count: int, config: QuestionsConfig, coverage: Coverage) -> Iterator[Row]:
+def rows_of_random_maps(
+    count: int, config: QuestionsConfig, coverage: Coverage, *, by_detector: bool = False
+) -> Iterator[Row]:
     """Rows about so many random rooms; those of the split test have names held out from others.
 
     Args:
         count: How many rooms.
         config: The seed, the splits, and the rounds of questions of a room.
         coverage: Counts the rows, and what had no solution.
+        by_detector: Rows carry the map of a simulated detector; the true one is their teacher.
     """
     held_out = tuple(name for name in named_things() if is_held_out_name(name))
     for number in range(count):
-        name = f'room-{config.seed}-{number}'
+        name = f'{"detected" if by_detector else "room"}-{config.seed}-{number}'
         split = split_of(name, config)
         # Held-out names alone would leave no near misses: every second room of the test has some.
         mixed = (*held_out, *names_for('train')[number % 3 :: 3])
         names = mixed if split == 'test' and number % 2 else names_for('train')
         moment = random_map_moment(f'{config.seed}:{number}', names)
+        scene = moment.scene
+        if by_detector:
+            scene = seen_by_detector(scene, names, f'{config.seed}:{number}')
         for row in rows_of_map_moment(moment, name, config, coverage):
             coverage.count(row)
-            yield row
+            yield with_map(row, scene)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -353,13 +366,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument('--rounds', type=int, default=1, help='of questions about each room')
     parser.add_argument('--seed', type=int, default=0)
     parser.add_argument('--test-share', type=float, default=QuestionsConfig.test_share)
+    parser.add_argument(
+        '--detector', action='store_true', help='rows carry what a simulated detector leaves'
+    )
     args = parser.parse_args(arguments)
     coverage = Coverage()
     try:
         config = QuestionsConfig(
             moments=args.rounds, seed=args.seed, test_share=args.test_share, maps=True
         )
-        count = write_rows(args.out, rows_of_random_maps(args.rooms, config, coverage))
+        count = write_rows(
+            args.out, rows_of_random_maps(args.rooms, config, coverage, by_detector=args.detector)
+        )
     except EmbodiedRError as error:
         sys.stderr.write(f'training.data.random_maps: error: {error}\n')
         return 2

@@ -20,7 +20,7 @@ from training.data.selection import AskingArguments, rows_of_kinds
 from training.data.traces import PATH_KINDS, read_row, Trace
 from training.data.vision import has_image, image_file, image_prompt
 from training.eval.generation import prompt_messages
-from training.eval.grading import position_accuracy
+from training.eval.grading import number_accuracy, position_accuracy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 # Budgets of a scene [tokens] in which memory merges all but two to six lines.
 _TIGHT_BUDGETS = (200, 450)
+_NEAR_NUMBER = 0.75  # mean relative accuracy: less than 15 % off
 _NEAR = 0.95  # 1 less the distances along x, y and z [m]: a position as good as the right one
 
 
@@ -44,8 +45,14 @@ class SftArguments(AskingArguments):
     label_tokens: bool = field(
         default=False, metadata={'help': 'each label of the classical perceiver is one token'}
     )
+    word_tokens: int = field(
+        default=0, metadata={'help': 'so many frequent words of the rows become tokens'}
+    )
     hidden_size: int = field(default=192, metadata={'help': 'from scratch: width'})
     layers: int = field(default=6, metadata={'help': 'from scratch: depth'})
+    added_layers: int = field(
+        default=0, metadata={'help': 'layers that a model to start from gets (grow.py)'}
+    )
     degraded_share: float = field(
         default=0.2, metadata={'help': 'share of training rows that are cut down (degrade.py)'}
     )
@@ -79,6 +86,10 @@ class SftArguments(AskingArguments):
     )
     recall: int = field(
         default=0, metadata={'help': 'exercises in looking back (recall.py), beside the rows'}
+    )
+    sums: int = field(
+        default=0,
+        metadata={'help': 'exercises in turns and times (exercises.py), beside the rows'},
     )
     phrases: int = field(
         default=0,
@@ -114,7 +125,9 @@ def examples(arguments: SftArguments, split: str, seed: int) -> Iterator[dict[st
         yield from blind_answers(arguments, split)
         return
     rng = Random(seed)
-    scenes = groupby(chosen_rows(arguments, split), key=lambda row: row.deltas)
+    scenes = groupby(
+        chosen_rows(arguments, split), key=lambda row: (row.deltas, row.landmarks, row.pose)
+    )
     for number, (_, rows) in enumerate(scenes):
         # What is told is drawn once for all questions about a scene, which then share its text.
         tight = rng.random() < arguments.merged_share
@@ -124,7 +137,8 @@ def examples(arguments: SftArguments, split: str, seed: int) -> Iterator[dict[st
         draw = rng.random()
         for row in rows:
             own = elsewhere and row.question_type in PATH_KINDS
-            worded = reworded(row, rng) if rng.random() < arguments.reworded_share else row
+            is_reworded = rng.random() < arguments.reworded_share and not row.has_map
+            worded = reworded(row, rng) if is_reworded else row
             worded = retold(worded, Random(draw)) if own else worded
             worded = degraded(worded, Random(draw)) if cut_down else worded
             trace = read_row(worded, config)
@@ -150,7 +164,9 @@ def _asked(row: Row, memory: MemoryConfig, images: str) -> dict[str, Any]:
 
 
 def _is_near(row: Row, trace: Trace) -> bool:
-    """Tell whether the answer to an open question is a position near the right one."""
+    """Tell whether the answer to an open question is a number or position near the right one."""
+    if row.answer_kind == 'number':
+        return number_accuracy(row, trace.answer) >= _NEAR_NUMBER
     place = None if row.options else position_in(row.solution)
     return place is not None and position_accuracy(position_in(trace.answer), place) >= _NEAR
 

@@ -17,6 +17,8 @@ from embodied_r_ros.reasoning.completions import option_letter, UNKNOWN
 from embodied_r_ros.types.vocabulary import COLOURS, SHAPES
 
 from training.data.arm_traces import ARM_READERS
+from training.data.map_reader import read_place
+from training.data.map_traces import MAP_QUESTIONS, read_place_question
 from training.data.scene_reader import first_lines, last_sight, read_scene, SceneItem, SceneLine
 from training.tiny.dead_reckoning import (
     place,
@@ -256,6 +258,11 @@ def read_row(row: Row, config: MemoryConfig) -> Trace | None:
         # With three digits of three figures, positions are copied wrong where letters are not.
         is_place = row.question_type == 'waypoint' and trace[1] in row.options
         return Trace(*trace, option_letter(row.options.index(trace[1])) if is_place else '')
+    if row.question_type in MAP_QUESTIONS:
+        place_text = read_place(row.prompt(config).user)
+        if place_text is None:
+            return None
+        return Trace(*read_place_question(row.question, row.options, place_text))
     reader = READERS.get(row.question_type)
     lines = read_scene(row.prompt(config).user)
     return reader(row, lines) if reader and lines else None

@@ -8,11 +8,11 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.types.vocabulary import COLOURS, SHAPES
-import torch
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
 from training.data.vision import load_processor
 from training.run.models import is_vision_model, SAFELY
+from training.tiny.grow import add_words, deepened, frequent_words
 from training.tiny.model import build_model, load_tokenizer, NanoSize, train_tokenizer
 
 if TYPE_CHECKING:
@@ -36,14 +36,7 @@ def add_label_tokens(tokenizer: Any, model: Any) -> int:
         How many were added.
     """
     new = [label for label in _LABELS if len(tokenizer(label)['input_ids']) > 1]
-    parts = [tokenizer(label.removesuffix(' object'))['input_ids'] for label in new]
-    first = len(tokenizer)
-    tokenizer.add_tokens(new)
-    model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
-    with torch.no_grad():
-        embeddings = model.get_input_embeddings().weight
-        for number, ids in enumerate(parts):
-            embeddings[first + number] = embeddings[ids].mean(0)
+    add_words(tokenizer, model, new, [label.removesuffix(' object') for label in new])
     return len(new)
 
 
@@ -72,6 +65,12 @@ def start_of(arguments: SftArguments, folder: Path | None, rows: Dataset) -> tup
         tokenizer = train_tokenizer(texts(rows), arguments.vocab_size)
         size = NanoSize(hidden_size=arguments.hidden_size, layers=arguments.layers)
         model = build_model(size, tokenizer)
+    if arguments.added_layers:
+        model = deepened(model, arguments.added_layers)
+    if arguments.word_tokens:
+        words = frequent_words(texts(rows), tokenizer, arguments.word_tokens)
+        add_words(tokenizer, model, words)
+        sys.stderr.write(f'sft: {len(words)} more words are tokens of their own\n')
     if arguments.label_tokens:
         added = add_label_tokens(tokenizer, model)
         sys.stderr.write(f'sft: {added} more labels are tokens of their own\n')

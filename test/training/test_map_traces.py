@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a prompt tells of a place is read back, and reasoned from, by its text alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.questions.coverage import Coverage
+from embodied_r_ros.questions.derive import QuestionsConfig
+from embodied_r_ros.questions.map_unknown import MAP_KINDS
+from embodied_r_ros.scene.map_text import map_text
+from embodied_r_ros.scene.memory import MemoryConfig
+import pytest
+
+from training.data.map_reader import Bearing, PlaceText, read_place, ThingText
+from training.data.map_traces import MAP_QUESTIONS, NOT_TOLD, read_place_question
+from training.data.random_maps import random_scene_map, rows_of_random_maps
+from training.data.traces import read_row
+from training.eval.grading import number_accuracy
+
+if TYPE_CHECKING:
+    from embodied_r_ros.questions.row import Row
+
+BUDGET = MemoryConfig(450)
+TEXT = """Known of the place (data; x and y in m; directions in degrees to the left of x):
+Things: toy box 1; chair 2 (1 gone); lamp 0 (1 gone); 3 more kinds.
+Floor: 21.5 m².
+Robot: at 0.0 1.0, facing 90°; began 10.0 s ago; start 1.0 m 180° left; nearest to the start: sofa.
+From toy box: chair 1.5 m 180°; lamp 35°; bin 0.4 m.
+- toy box: 2.3 m 115° right; start 2.1 m; seen 8.0 s to 2.0 s ago; not reached; 10 x 20 x 8 cm.
+- chair: nearest 1.1 m ahead; reached 0.5 s ago.
+Seen:
+(nothing)
+Question: Where is the toy box?"""
+
+
+@pytest.fixture(scope='module')
+def rows() -> list[Row]:
+    config = QuestionsConfig(seed=7, moments=1, test_share=0.4, maps=True)
+    return list(rows_of_random_maps(12, config, Coverage()))
+
+
+def test_a_place_is_read_as_it_is_told() -> None:
+    place = read_place(TEXT)
+    assert place == PlaceText(
+        {'toy box': (1, 0), 'chair': (1 + 1, 1), 'lamp': (0, 1)},
+        '21.5',
+        '10.0',
+        Bearing('1.0', 180),
+        {'start': 'sofa'},
+        {
+            'toy box': ThingText(Bearing('2.3', -115), '2.1', '8.0', '2.0', '', '10 x 20 x 8'),
+            'chair': ThingText(Bearing('1.1', 0), reached_s='0.5'),
+        },
+        {('toy box', 'chair'): '1.5', ('toy box', 'bin'): '0.4'},
+        {('toy box', 'chair'): 180, ('toy box', 'lamp'): 35},
+    )
+    assert read_place(TEXT.partition('\n')[2]) is None
+
+
+def test_reasoning_quotes_what_stands_there_and_ends_with_the_answer() -> None:
+    place = read_place(TEXT.replace('lamp 0 (1 gone)', 'lamp 1'))
+    assert place
+    question = (
+        'I stand at the toy box and look at the chair. Is the lamp front-left, front-right, '
+        'back-left, or back-right?'
+    )
+    assert read_place_question(question, (), place) == (
+        'toy box 1; chair 2 (1 gone); lamp 1; From toy box: chair 180°; lamp 35°. '
+        '180 to 35: 215, back-right. So back-right.',
+        'back-right',
+    )
+    assert read_place_question('Where is the toy chest?', (), place) == (
+        'toy chest none; no toy chest, so unknown.',
+        'unknown',
+    )
+    assert read_place_question('Who lives here?', (), place) == (NOT_TOLD, 'unknown')
+
+
+def test_an_oracle_solves_rows_from_the_text_of_their_prompts_alone(rows: list[Row]) -> None:
+    wrong = []
+    for row in rows:
+        place = read_place(row.prompt(BUDGET).user)
+        assert place
+        _, answer = read_place_question(row.question, row.options, place)
+        is_right = answer == row.solution_text()
+        if not is_right and row.answer_kind == 'number' and answer != 'unknown':
+            is_right = number_accuracy(row, answer) >= 0.9  # the text is rounded
+        if not is_right:
+            wrong.append((row.question, answer, row.solution_text()))
+    assert len(wrong) <= 0.005 * len(rows), wrong
+    assert {row.question_type for row in rows} >= set(MAP_KINDS) - {'unknown_size'}
+    assert set(MAP_KINDS) <= MAP_QUESTIONS
+
+
+def test_no_trace_names_a_letter_or_what_its_prompt_does_not(rows: list[Row]) -> None:
+    for row in rows:
+        trace = read_row(row, BUDGET)
+        assert trace
+        assert trace.answer in {*row.options, 'unknown'} or not row.options
+        prompt = row.prompt(BUDGET).user
+        for number in trace.think.split('From ')[-1].split(' m;')[:-1]:
+            assert number.split()[-1] in prompt
+
+
+def test_a_map_of_a_room_takes_few_tokens_and_says_all_when_there_is_room() -> None:
+    scene = random_scene_map(3)
+    text = map_text(scene, 'What is there?', (), 5000)
+    assert text.omitted == 0
+    place = read_place(f'{text.text}\nSeen:\n')
+    assert place
+    assert sum(sum(counts) for counts in place.counts.values()) == len(scene.landmarks)

@@ -1,0 +1,493 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reasoning traces about a place: what an oracle of the lines above 'Seen:' would write.
+
+Each names what the question names and how many of it there are, quotes the numbers that matter,
+and takes one small step at a time. It says unknown where a thing is not among those of the place,
+or a number is not told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+import re
+from typing import TYPE_CHECKING, TypeVar
+
+from embodied_r_ros.questions.path_kinds import (
+    ACTIONS,
+    ARRIVED,
+    CHANGES,
+    GOING,
+    LONGER,
+    POSITIONS,
+    START_END,
+)
+from embodied_r_ros.questions.people_kinds import PRESENCE, TURNS
+from embodied_r_ros.reasoning.completions import UNKNOWN
+from embodied_r_ros.scene.map_relations import (
+    quadrant_of_turn,
+    quarter_of_turn,
+    side_of_turn,
+    turn_word,
+)
+from embodied_r_ros.types.things import plural
+
+from training.data.map_oracle import kind_and_words, route_stops
+from training.data.map_reader import PlaceText, ThingText
+
+if TYPE_CHECKING:
+    from training.data.map_reader import Bearing
+
+NOT_TOLD = f'Nothing of the place tells that, so {UNKNOWN}.'
+_SAME_SHARE, _SAME_M = 0.1, 0.3  # times and distances that differ by less are the same
+
+_Known = TypeVar('_Known', str, 'Bearing')
+_Words = dict[str, str]
+_Options = Sequence[str]
+
+
+class _NotKnown(Exception):  # noqa: N818 - it is an answer, not an error
+    """The text does not tell; the message says what."""
+
+
+class _Page:
+    """The text about a place, and what is said about it."""
+
+    def __init__(self, place: PlaceText) -> None:
+        self.place = place
+        self.said: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    def count(self, *names: str, gone: bool = False) -> list[int]:
+        """Say how many there are of some names.
+
+        Raises:
+            _NotKnown: There is none of one of them.
+        """
+        return [self._count(name, gone) for name in dict.fromkeys(names)]
+
+    def _count(self, name: str, gone: bool) -> int:
+        there, away = self.place.counts.get(name, (0, 0))
+        number = there + (away if gone else 0)
+        self.say(f'{name} {self.number_text(name)};')
+        if not number:
+            msg = f'no {name}'
+            raise _NotKnown(msg)
+        return number
+
+    def number_text(self, name: str) -> str:
+        """How the text counts a name: '2', '2 (1 gone)', or 'none'."""
+        there, away = self.place.counts.get(name, (0, 0))
+        if not there and not away:
+            return 'none'
+        return f'{there} ({away} gone)' if away else f'{there}'
+
+    def thing(self, name: str) -> ThingText:
+        return self.place.things.get(name, ThingText())
+
+    def where(self, name: str) -> Bearing:
+        """Where a thing is from the robot.
+
+        Raises:
+            _NotKnown: The text does not tell.
+        """
+        return _known(self.thing(name).where, f'{name} not told')
+
+    def gap(self, a: str, b: str) -> str:
+        """Gap between two things [m].
+
+        Raises:
+            _NotKnown: The text does not tell.
+        """
+        return _known(self.place.gaps.get((a, b), ''), f'{a} to {b} not told')
+
+    def direction(self, a: str, b: str) -> int:
+        """Direction from one thing to another [degrees].
+
+        Raises:
+            _NotKnown: The text does not tell.
+        """
+        direction = self.place.directions.get((a, b))
+        if direction is None:
+            msg = f'{a} to {b} not told'
+            raise _NotKnown(msg)
+        return direction
+
+
+def _known(value: _Known | None, what: str) -> _Known:
+    """A value that the text tells.
+
+    Raises:
+        _NotKnown: It is None or empty.
+    """
+    if not value:
+        raise _NotKnown(what)
+    return value
+
+
+def turn_between(facing: int, to: int) -> int:
+    """Turn to the left from one direction to another, 0 to 359 [degrees]."""
+    return (to - facing) % 360
+
+
+def _signed(turn: int) -> int:
+    return turn - 360 if turn > 180 else turn
+
+
+_Solver = Callable[[_Page, _Words, _Options], str]
+
+
+def _counting(page: _Page, words: _Words, options: _Options) -> str:
+    del options
+    return str(page.count(_item(page, words))[0])
+
+
+def _count_seen(page: _Page, words: _Words, options: _Options) -> str:
+    del options
+    item = _item(page, words)
+    if page.number_text(item) == 'none':
+        page.say(f'{item} none.')
+        return '0'
+    return str(page.count(item, gone=True)[0])
+
+
+def _item(page: _Page, words: _Words) -> str:
+    """The one of several that are asked for."""
+    if item := words.get('item'):
+        return item
+    several = words['items']
+    return next((label for label in page.place.counts if plural(label) == several), several)
+
+
+def _apart(page: _Page, words: _Words, options: _Options) -> str:
+    del options
+    page.count(words['a'], words['b'])
+    gap = page.gap(words['a'], words['b'])
+    page.say(f'From {words["a"]}: {words["b"]} {gap} m.')
+    return gap
+
+
+def _least(page: _Page, values: dict[str, str], ending: str = '') -> str:
+    """Say some numbers, and which is the least."""
+    page.say(' '.join(f'{name} {value}{ending};' for name, value in values.items()))
+    name = min(values, key=lambda each: float(values[each]))
+    page.say(f'least {values[name]}{ending}, {name}.')
+    return name
+
+
+def _closest(page: _Page, words: _Words, options: _Options) -> str:
+    reference = words['reference']
+    names = list(options) or words['options'].split(', ')
+    page.count(reference)
+    gaps = {name: page.gap(reference, name) for name in names}
+    page.say(f'From {reference}:')
+    return _least(page, gaps, ' m')
+
+
+def _beside(page: _Page, words: _Words, options: _Options) -> str:
+    return _closest(page, {'reference': words['item']}, options)
+
+
+def _direction(name_of: Callable[[float], str]) -> _Solver:
+    def solve(page: _Page, words: _Words, options: _Options) -> str:
+        del options
+        at, facing, item = (words[name] for name in ('at', 'facing', 'item'))
+        page.count(at, facing, item)
+        a, b = page.direction(at, facing), page.direction(at, item)
+        turn = turn_between(a, b)
+        answer = name_of(_signed(turn))
+        page.say(f'From {at}: {facing} {a}°; {item} {b}°. {a} to {b}: {turn}, {answer}.')
+        return answer
+
+    return solve
+
+
+def _longest(page: _Page, words: _Words, options: _Options) -> str:
+    del options
+    page.count(words['item'])
+    size = _known(page.thing(words['item']).size, f'size of {words["item"]} not told')
+    longest: str = max(size.split(' x '), key=int)
+    page.say(f'{size} cm, longest {longest}.')
+    return longest
+
+
+def _area(page: _Page, words: _Words, options: _Options) -> str:
+    del words, options
+    area = _known(page.place.area_m2, 'floor not told')
+    page.say(f'Floor: {area} m².')
+    return str(area)
+
+
+def _first_seen(page: _Page, name: str) -> str:
+    return str(_known(page.thing(name).first_s, f'{name} not told'))
+
+
+def _order(page: _Page, words: _Words, options: _Options) -> str:
+    del options
+    names = words['options'].split(', ')
+    first = {name: _first_seen(page, name) for name in names}
+    page.say('First seen: ' + ' '.join(f'{name} {first[name]};' for name in names))
+    order = sorted(names, key=lambda name: -float(first[name]))
+    page.say('so ' + '; '.join(f'{first[name]} {name}' for name in order) + '.')
+    return ', '.join(order)
+
+
+def _route(page: _Page, words: _Words, options: _Options) -> str:
+    del options
+    stops, has_blank = route_stops(words['steps'])
+    at, facing = words['start'], words['facing']
+    page.count(at, facing, *stops)
+    before = page.direction(at, facing)
+    page.say(f'From {at}: {facing} {before}°;')
+    turns = []
+    for stop, is_blank in zip(stops, has_blank, strict=True):
+        direction = page.direction(at, stop)
+        turn = turn_between(before, direction)
+        word = turn_word(_signed(turn)) or 'straight on'
+        page.say(f'from {at}: {stop} {direction}°. {before} to {direction}: {turn}, {word};')
+        at, before = stop, direction
+        turns += [word] if is_blank else []
+    return ', '.join(turns)
+
+
+def _ends(page: _Page, words: _Words, options: _Options) -> str:
+    del words, options
+    start, end = (
+        _known(page.place.nearest.get(name), f'nearest to the {name} not told')
+        for name in ('start', 'robot')
+    )
+    page.say(f'Nearest to the start: {start}; nearest to the robot: {end}.')
+    return START_END.format(a=start, b=end)
+
+
+def _reached(page: _Page, name: str) -> str:
+    reached = page.thing(name).reached_s
+    if reached is None:
+        msg = f'{name} not told'
+        raise _NotKnown(msg)
+    return reached
+
+
+def _next(page: _Page, words: _Words, options: _Options) -> str:
+    item = words['item']
+    page.count(item)
+    after = _known(_reached(page, item), f'{item} not reached')
+    stamps = {name: _reached(page, name) for name in options}
+    texts = (f'{name} {stamp or "not"};' for name, stamp in stamps.items())
+    page.say(f'Reached: {item} {after}; ' + ' '.join(texts))
+    later = [n for n in options if stamps[n] and float(stamps[n]) < float(after)]
+    if not later:
+        msg = 'nothing after it'
+        raise _NotKnown(msg)
+    name = max(later, key=lambda each: float(stamps[each]))
+    page.say(f'next after {after}: {stamps[name]} {name}.')
+    return name
+
+
+def _later(page: _Page, words: _Words, options: _Options) -> str:
+    item = words['item']
+    page.count(item)
+    after = _first_seen(page, item)
+    page.say(f'First seen: {item} {after};')
+    for option in options:
+        for name in option.split(', '):
+            stamp = _first_seen(page, name)
+            is_later = float(stamp) < float(after)
+            page.say(f'{name} {stamp} {"later" if is_later else "before"};')
+            if not is_later:
+                break
+        else:
+            return option
+    msg = 'nothing after it'
+    raise _NotKnown(msg)
+
+
+def _change(page: _Page, words: _Words, options: _Options) -> str:
+    del options
+    item = words['item']
+    page.count(item)
+    now = page.where(item).metres
+    start = _known(page.thing(item).start_m, f'start to {item} not told')
+    change = float(now) - float(start)
+    answer = CHANGES[2 if abs(change) < _SAME_M else int(change < 0)]
+    page.say(f'Start {start} m, now {now} m.')
+    return answer
+
+
+def _longer(page: _Page, words: _Words, options: _Options) -> str:
+    del options
+    a, b = words['a'], words['b']
+    page.count(a, b)
+    start = _known(page.place.began_s, 'beginning not told')
+    first, second = _first_seen(page, a), _first_seen(page, b)
+    to_a, to_b = float(start) - float(first), float(first) - float(second)
+    is_same = abs(to_a - to_b) < _SAME_SHARE * max(to_a, to_b)
+    page.say(f'Began {start}; first seen: {a} {first}; {b} {second}.')
+    page.say(f'{start} to {first}: {to_a:.1f}; {first} to {second}: {to_b:.1f}.')
+    return LONGER[2 if is_same else int(to_b > to_a)].format(**words)
+
+
+def _quarter(page: _Page, name: str, bearing: Bearing) -> str:
+    where = quarter_of_turn(bearing.degrees)
+    text = bearing.text()
+    page.say(f'{name} {text}, {where};' if text != where else f'{name} {text};')
+    return where
+
+
+def _by_quarter(texts: dict[str, str]) -> _Solver:
+    """Solves by the quarter in which a thing is now."""
+
+    def solve(page: _Page, words: _Words, options: _Options) -> str:
+        del options
+        page.count(words['item'])
+        return texts[_quarter(page, words['item'], page.where(words['item']))].format(**words)
+
+    return solve
+
+
+def _around(page: _Page, words: _Words, options: _Options) -> str:
+    del words
+    names = [
+        match[1]
+        for match in re.finditer(r'(?:I face|to|have) the (.+?)(?: to my \w+)?\.', options[0])
+    ]
+    wheres = [_quarter(page, name, page.where(name)) for name in names]
+    right = ' '.join(
+        POSITIONS[where].format(item=name) for where, name in zip(wheres, names, strict=True)
+    )
+    if right not in options:
+        raise _NotKnown(right)
+    return right
+
+
+def _progress(page: _Page, words: _Words, options: _Options) -> str:
+    del options
+    stops = words['stops'].removeprefix('the ').split(', then to the ')
+    for stop in stops:
+        reached = _reached(page, stop)
+        page.say(f'{stop} {"reached" if reached else "not reached"};')
+        if not reached:
+            return GOING.format(item=stop)
+    return ARRIVED.format(item=stops[-1])
+
+
+def _list_there(page: _Page, words: _Words, options: _Options) -> str:
+    del words
+    for option in options:
+        names = option.split(', ')
+        for name in names:
+            page.say(f'{name} {page.number_text(name)};')
+            if page.number_text(name) == 'none':
+                break
+        else:
+            return option
+    msg = 'no list of them'
+    raise _NotKnown(msg)
+
+
+def _presence(page: _Page, words: _Words, options: _Options) -> str:
+    del options
+    name = re.sub(r'^an? ', '', words['a_item'])
+    number = page.number_text(name)
+    page.say(f'{name} {number}.')
+    return PRESENCE[int(number == 'none')]
+
+
+def _place(page: _Page, words: _Words, options: _Options) -> str:
+    item = words['item']
+    page.count(item)
+    bearing = page.where(item)
+    where = TURNS[_quarter(page, item, bearing)]
+    page.say(f'{bearing.metres} m.')
+
+    def off(option: str) -> tuple[bool, float]:
+        text, _, way = option.partition(' m ')
+        return way != where, abs(float(text) - float(bearing.metres))
+
+    return min(options, key=off) if options else f'{bearing.metres} m {where}'
+
+
+def _age(page: _Page, words: _Words, options: _Options) -> str:
+    del options
+    page.count(words['item'])
+    last: str = _known(page.thing(words['item']).last_s, f'{words["item"]} not told')
+    page.say(f'Last seen {last} s ago.')
+    return last
+
+
+def _distance(page: _Page, words: _Words, options: _Options) -> str:
+    del options
+    page.count(words['item'])
+    metres = page.where(words['item']).metres
+    page.say(f'{metres} m.')
+    return metres
+
+
+def _nearest(page: _Page, words: _Words, options: _Options) -> str:
+    del words
+    return _least(page, {name: page.where(name).metres for name in options}, ' m')
+
+
+def _back(page: _Page, words: _Words, options: _Options) -> str:
+    del words, options
+    return TURNS[_quarter(page, 'start', _known(page.place.start, 'start not told'))]
+
+
+SOLVERS: dict[str, _Solver] = {
+    'object_counting': _counting,
+    'object_abs_distance': _apart,
+    'object_rel_distance': _closest,
+    'object_rel_direction_easy': _direction(lambda turn: 'left' if turn > 0 else 'right'),
+    'object_rel_direction_medium': _direction(side_of_turn),
+    'object_rel_direction_hard': _direction(quadrant_of_turn),
+    'object_size_estimation': _longest,
+    'room_size_estimation': _area,
+    'obj_appearance_order': _order,
+    'route_planning': _route,
+    'start_end_position': _ends,
+    'object_recall': _beside,
+    'sequence_recall': _next,
+    'scene_recall': _later,
+    'proximity': _change,
+    'duration': _longer,
+    'landmark_position': _by_quarter(POSITIONS),
+    'cognitive_map': _around,
+    'progress_evaluation': _progress,
+    'action_generation': _by_quarter(ACTIONS),
+    'list_things': _list_there,
+    'is_there': _presence,
+    'where_is': _place,
+    'last_seen': _age,
+    'how_far': _distance,
+    'way_back': _back,
+    'way_to': _by_quarter(TURNS),
+    'nearest_thing': _nearest,
+    'count_things': _count_seen,
+}
+MAP_QUESTIONS = frozenset(
+    {*SOLVERS, 'unknown_thing', 'unknown_relation', 'unknown_size', 'unknown_property'}
+)
+
+
+def read_place_question(
+    question: str, options: Sequence[str], place: PlaceText
+) -> tuple[str, str]:
+    """Reasoning and answer of an oracle that reads the text about a place alone.
+
+    Args:
+        question: The question, as the prompt has it.
+        options: The options, as the prompt has them; empty for a free question.
+        place: What the prompt tells of the place.
+    """
+    kind_words = kind_and_words(question)
+    if kind_words is None:
+        return NOT_TOLD, UNKNOWN
+    page = _Page(place)
+    try:
+        answer = SOLVERS[kind_words[0]](page, kind_words[1], options)
+    except _NotKnown as error:
+        page.say(f'{error}, so {UNKNOWN}.')
+        return ' '.join(page.said), UNKNOWN
+    page.say(f'So {answer.removesuffix(".")}.')
+    return ' '.join(page.said), answer
