@@ -108,7 +108,7 @@ def test_prompt_holds_the_map_and_the_answer_cites_it(mapped: Mapped) -> None:
     mapped.show(AHEAD, LEFT)
     _, result = mapped.ask(question='How far is the sofa from the door?', options=[])
     answer = result.answer
-    assert 'sofa to door: ' in answer.prompt
+    assert 'From sofa: door ' in answer.prompt
     assert answer.map_revision == mapped.node._mapper.scene_map().revision
     assert len(answer.landmark_ids) == 2
     assert 0 < answer.landmark_age.nanosec < 10**9
