@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.scene.map_text import MapText
     from embodied_r_ros.types.answers import FocusText
     from embodied_r_ros.types.deltas import SemanticDelta
-    from embodied_r_ros.types.landmarks import SceneMap
+    from embodied_r_ros.types.landmarks import Landmark, SceneMap
 
 
 @dataclass
@@ -76,6 +76,26 @@ class _PendingQuestion:
     listener: Listener
     cancel: threading.Event | None
     was_begun: bool = False  # a model spoke, which gave no answer
+
+
+def worth_looking(
+    deltas: Sequence[SemanticDelta], landmarks: Sequence[Landmark], count: int
+) -> list[SemanticDelta]:
+    """Deltas whose newer keyframes are to be looked at again, oldest first.
+
+    Args:
+        deltas: All that are known, oldest first.
+        landmarks: What the question names: the keyframe that shows each best comes first, and the
+            newest ones fill what is left.
+        count: How many at most.
+    """
+    best = {landmark.keyframe_ids[0] for landmark in landmarks if landmark.keyframe_ids}
+    # Of ids that came twice, after a restart, the newest is meant.
+    places = {delta.to_id: place for place, delta in enumerate(deltas)}
+    shown = sorted(places[best_id] for best_id in best if best_id in places)[-count:]
+    rest = [place for place in range(len(deltas)) if place not in shown]
+    chosen = sorted([*shown, *rest[len(rest) - min(len(rest), count - len(shown)) :]])
+    return [deltas[place] for place in chosen]
 
 
 def newest_stamp_ns(question: Question) -> int:
@@ -245,9 +265,12 @@ class Reasoner:
         view_text = question.view.describe(deltas) if question.view else None
         first = [view_text] if view_text else []
         terms = question_terms(question.text, question.options)
-        landmarks = question.scene_map.landmarks if question.scene_map else ()
-        is_mapped = any(terms & question_terms(landmark.label) for landmark in landmarks)
-        is_known = is_mapped or any(mentions(delta, terms) for delta in deltas)
+        landmarks = [
+            landmark
+            for landmark in (question.scene_map.landmarks if question.scene_map else ())
+            if terms & question_terms(landmark.label)
+        ]
+        is_known = landmarks or any(mentions(delta, terms) for delta in deltas)
         missing = bool(terms) and not is_known
         must_look = self._config.focus == 'always' or (
             self._config.focus == 'auto' and missing and not first
@@ -255,10 +278,10 @@ class Reasoner:
         if self._look is None or not must_look:
             return first
         listener(Phase.FOCUS, '')
-        newest = deltas[-self._config.focus_keyframes :]
+        chosen = worth_looking(deltas, landmarks, self._config.focus_keyframes)
         # Half of what is left: the answer itself needs time too.
         focus_texts = self._look(
-            question.text, question.options, newest, left_s(end / NS_PER_S) / 2, cancel
+            question.text, question.options, chosen, left_s(end / NS_PER_S) / 2, cancel
         )
         return [*first, *(text for text in focus_texts if text.text.strip())]
 

@@ -8,10 +8,11 @@ from embodied_r_ros.arm.table import TableView
 from embodied_r_ros.chat.protocol import ChatChunk, ChatRequest
 from embodied_r_ros.common.errors import CancelledError, DeadlineError, ModelError
 from embodied_r_ros.reasoning.question import Phase, Question, ReasonerConfig, Refusal, RefusalCode
-from embodied_r_ros.reasoning.reasoner import Reasoner
+from embodied_r_ros.reasoning.reasoner import Reasoner, worth_looking
 from embodied_r_ros.types.answers import AnswerKind, FocusText, Freshness
 from embodied_r_ros.types.deltas import DeltaKind, Item, ModelInfo, Rung, SemanticDelta
 from embodied_r_ros.types.geometry import Pose
+from embodied_r_ros.types.landmarks import Landmark
 import pytest
 
 if TYPE_CHECKING:
@@ -245,6 +246,19 @@ def test_focus_looks_where_nothing_seen_mentions_the_question(
     assert len(asked) == looks
     assert ('a green sofa' in answer.prompt) == bool(looks)
     assert len(answer.focus) == looks
+
+
+def test_keyframes_that_show_a_landmark_best_are_looked_at_before_the_newest() -> None:
+    deltas = [SemanticDelta(i, DeltaKind.CHANGE, i) for i in range(9)]
+    sofa, lamp = (
+        Landmark(label, (0.0, 0.0, 0.0), keyframe_ids=ids)
+        for label, ids in (('sofa', (2, 7)), ('lamp', (99,)))
+    )
+    chosen = [delta.to_id for delta in worth_looking(deltas, [sofa, lamp], 3)]
+    assert chosen == [2, 7, 8]
+    assert [delta.to_id for delta in worth_looking(deltas, [], 2)] == [7, 8]
+    assert [delta.to_id for delta in worth_looking(deltas, [sofa], 1)] == [2]
+    assert [delta.to_id for delta in worth_looking(deltas[:1], [], 4)] == [0]
 
 
 def test_focus_takes_the_newest_keyframes_and_half_of_the_time() -> None:
