@@ -182,7 +182,7 @@ class SceneMapper:
 
     def _recall(self, request: Recall.Request, response: Recall.Response) -> Recall.Response:
         scene_map = self.scene_map()
-        chosen = recalled(
+        chosen = find_landmarks(
             scene_map.landmarks,
             request.label,
             vector_from_msg(request.near) if request.has_near else None,
@@ -197,7 +197,7 @@ class SceneMapper:
         return response
 
 
-def recalled(
+def find_landmarks(
     landmarks: Sequence[Landmark],
     label: str,
     near: tuple[float, float, float] | None,

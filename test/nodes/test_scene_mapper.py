@@ -13,7 +13,7 @@ from embodied_r_msgs.srv import Recall, ResetMemory
 from embodied_r_ros.bags.own_messages import delta_to_msg
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.ros_types import message_class, ROS_MESSAGES
-from embodied_r_ros.nodes.scene_mapper import recalled
+from embodied_r_ros.nodes.scene_mapper import find_landmarks
 from embodied_r_ros.types import deltas
 from embodied_r_ros.types.deltas import DeltaKind, Item, ScaleSource
 from embodied_r_ros.types.geometry import Pose
@@ -165,5 +165,5 @@ def test_recall_by_time() -> None:
         Landmark('cup', (0, 0, 0), last_seen_ns=5),
         Landmark('cup', (9, 0, 0), last_seen_ns=8),
     )
-    assert recalled((old, new), 'cup', None, 0.0, 0) == [new, old]
-    assert recalled((old, new), 'cups', None, 0.0, 6) == [new]
+    assert find_landmarks((old, new), 'cup', None, 0.0, 0) == [new, old]
+    assert find_landmarks((old, new), 'cups', None, 0.0, 6) == [new]
