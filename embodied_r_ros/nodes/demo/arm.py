@@ -311,7 +311,11 @@ def _parameters(settings: LoopSettings, server: ChatConfig) -> dict[str, dict[st
         'spatial_reasoner': {
             'chat': {'url': server.url, 'model': server.model},
             'arm': arm,
-            'reasoner': {'focus': 'never', 'token_budget': settings.token_budget},
+            'reasoner': {
+                'focus': 'never',
+                'token_budget': settings.token_budget,
+                'use_map': False,  # the policy was trained without maps
+            },
         },
         'proposal_gate': gate,
     }

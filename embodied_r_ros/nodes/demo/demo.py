@@ -23,6 +23,7 @@ from embodied_r_ros.nodes.demo.processes import NodeProcesses, own_environment
 from embodied_r_ros.questions.indoor import Draft, KINDS, Moment
 from embodied_r_ros.questions.wordings import FACINGS, HEIGHTS, PLACES, WORDINGS
 from embodied_r_ros.reasoning.question import Question
+from embodied_r_ros.serving.profiles import load_profile
 from embodied_r_ros.serving.servers import served_model
 from embodied_r_ros.types.deltas import ItemStatus
 from embodied_r_ros.view.sheet import AnsweredQuestion, write_contact_sheet
@@ -116,6 +117,7 @@ _PIPELINE = (
     'episode_recorder',
     'bag_player',
 )
+_PROFILE = 'embedded'  # that of the model which answers
 _START_S = 60.0
 _DRAIN_S = 60.0
 _ANSWER_S = 60.0
@@ -299,7 +301,8 @@ def _start_pipeline(
     worker = {'worker': {'capacity': 1000}}
     nodes.start('semantic_perceiver', {**common, **worker, **perceiver})
     chat = {'url': server.url, 'model': server.model}
-    nodes.start('spatial_reasoner', {**common, 'chat': chat})
+    reasoner = {'use_map': load_profile(_PROFILE).reasoner.get('use_map', True)}
+    nodes.start('spatial_reasoner', {**common, 'chat': chat, 'reasoner': reasoner})
     nodes.start('episode_recorder', {**common, 'bag_dir': str(scratch / 'episodes')}, remaps)
     # The player stands still, and so does time, until everybody listens.
     player = {
