@@ -354,7 +354,15 @@ def landmark_to_msg(factory: MessageFactory, landmark: Landmark) -> Any:
 
 
 def landmark_from_msg(msg: Any) -> Landmark:
-    """Landmark of its message."""
+    """Landmark of its message.
+
+    Raises:
+        ValueError: Its status is none.
+    """
+    statuses = list(LandmarkStatus)
+    if not 0 <= msg.status < len(statuses):
+        error = f'landmark {msg.id} has status {msg.status}: expected 0 to {len(statuses) - 1}'
+        raise ValueError(error)
     return Landmark(
         msg.label,
         vector_from_msg(msg.position),
@@ -364,7 +372,7 @@ def landmark_from_msg(msg: Any) -> Landmark:
         stamp_ns_from_msg(msg.last_seen),
         int(msg.observations),
         float(msg.confidence),
-        list(LandmarkStatus)[msg.status],
+        statuses[msg.status],
         tuple(int(value) for value in msg.keyframe_ids),
     )
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+import os
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
@@ -19,9 +21,13 @@ def write_whole(path: Path, data: bytes) -> None:
     """
     unfinished = path.with_name(path.name + '.tmp')
     try:
-        unfinished.write_bytes(data)
+        with unfinished.open('wb') as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())  # or a power cut may leave an empty file under its name
         unfinished.replace(path)
     except OSError as error:
-        unfinished.unlink(missing_ok=True)
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
         msg = f'cannot write {path}: {error.strerror}'
         raise InputError(msg) from None

@@ -160,6 +160,8 @@ def _candidates(
 
     The answer came some time after its question, so the last deltas may be too new.
     """
+    if not answer.delta_ids and answer.map_revision:
+        yield ()  # of the map alone
     for newest in reversed(range(len(recorded))):
         if (recorded[newest].to_id,) != answer.delta_ids[-1:]:
             continue

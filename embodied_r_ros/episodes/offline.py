@@ -21,8 +21,8 @@ from embodied_r_ros.perception.pipeline import (
     perceive_keyframes,
 )
 from embodied_r_ros.reasoning.completions import option_letter
-from embodied_r_ros.reasoning.reasoner import newest_stamp_ns, Reasoner
-from embodied_r_ros.types.landmarks import read_scene_map
+from embodied_r_ros.reasoning.reasoner import Reasoner
+from embodied_r_ros.types.landmarks import newest_stamp_ns, read_scene_map
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -156,7 +156,8 @@ def ask_about(
         raise InputError(str(error)) from None
     newest_ns = max((delta.stamp_ns for delta in scene.deltas), default=0)
     question = replace(question, scene_map=scene.scene_map)
-    newest_ns = newest_ns or newest_stamp_ns(question)
+    if scene.scene_map:
+        newest_ns = newest_ns or newest_stamp_ns(scene.scene_map)
     return Reasoner(client, config, scene.look).answer(
         question, scene.deltas, answer_id='offline-1', now_ns=lambda: newest_ns, listener=listener
     )

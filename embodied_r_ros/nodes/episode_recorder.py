@@ -136,7 +136,9 @@ class EpisodeRecorder(ManagedNode):
 
     def _take(self, name: str, topic: RecordedTopic, data: bytes) -> None:
         if topic.is_latched:
-            self._latched.setdefault(name, deque(maxlen=_LATCHED_MESSAGES)).append(data)
+            # Of many publishers each newest one belongs into an episode; of one, its newest.
+            kept = _LATCHED_MESSAGES if topic.listen is topics.LATCHED_OF_MANY else 1
+            self._latched.setdefault(name, deque(maxlen=kept)).append(data)
         if not self._episode:
             return
         if topic.type_name == ANSWER:

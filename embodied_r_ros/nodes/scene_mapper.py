@@ -9,6 +9,7 @@ import math
 from pathlib import Path
 import queue
 import threading
+import time
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_msgs.msg import LandmarkArray
@@ -27,10 +28,9 @@ from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.ros_types import message_class, ROS_MESSAGES
 from embodied_r_ros.scene.camera_track import CameraView
 from embodied_r_ros.scene.landmark_map import LandmarkMap, MapConfig
-from embodied_r_ros.scene.map_files import load_map, save_map
-from embodied_r_ros.types.landmarks import SceneMap
+from embodied_r_ros.scene.map_files import check_folder, load_map, write_map
+from embodied_r_ros.types.landmarks import newest_stamp_ns, SceneMap
 from embodied_r_ros.types.things import plural
-from embodied_r_ros.types.units import NS_PER_S
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 _MOST_WAITING = 100  # deltas; in a large place one may take a quarter of a second
-_CLOSING_S = 5.0
+_LOOK_S = 0.2  # between looks at whether the node is closed
 _OUTPUTS = {DETECTIONS_3D: 'landmarks/detections', MARKERS: 'landmarks/markers'}
 
 
@@ -75,13 +75,18 @@ class SceneMapper:
         self._node, self._config, self._limits = node, config, limits
         self._folder = Path(config.map_dir).expanduser() if config.map_dir else None
         self._map = load_map(self._folder, limits) if self._folder else LandmarkMap(limits)
-        self._scene_map = SceneMap()
-        self._stamp_ns = self._saved_ns = 0
+        if self._folder:
+            check_folder(self._folder)
+        self._scene_map = SceneMap()  # never changed, only replaced: readers need no lock
+        self._stamp_ns = newest_stamp_ns(self._map.scene_map())
+        self._is_saved = True
         self.dropped = 0  # deltas that found the line full
-        self._waiting: queue.Queue[SemanticDelta | None] = queue.Queue(_MOST_WAITING)
+        self._waiting: queue.Queue[SemanticDelta] = queue.Queue(_MOST_WAITING)
         self._shown: set[int] = set()  # ids of landmarks with a marker
-        self._lock = threading.Lock()
-        self._publisher = node.publisher(LandmarkArray, 'landmarks', topics.LATCHED)
+        self._lock = threading.Lock()  # of the map's state
+        self._telling = threading.Lock()  # one revision after the other
+        self._stop = threading.Event()
+        self._publisher = node.publisher(LandmarkArray, 'landmarks', topics.LATCHED_REVISIONS)
         self._outputs: dict[str, Any] = {}
         for kind, topic in _OUTPUTS.items():
             try:
@@ -91,8 +96,7 @@ class SceneMapper:
             self._outputs[kind] = node.publisher(message, topic, topics.LATCHED)
         node.serve(Recall, 'recall', self._recall)
         if len(self._map):
-            with self._lock:
-                self._renew()
+            self._renew()
         self._worker = threading.Thread(target=self._work, name='scene map', daemon=True)
         self._worker.start()
         node.while_configured.callback(self._close)
@@ -102,8 +106,7 @@ class SceneMapper:
 
     def scene_map(self) -> SceneMap:
         """The map as it was published last."""
-        with self._lock:
-            return self._scene_map
+        return self._scene_map
 
     def add(self, delta: SemanticDelta) -> None:
         """Take in what was perceived, at the pose of its camera where that is known, soon."""
@@ -112,61 +115,71 @@ class SceneMapper:
         except queue.Full:
             self.dropped += 1
 
-    def _work(self) -> None:
-        while (delta := self._waiting.get()) is not None:
-            try:
-                self._take(delta)
-            except Exception as error:  # whatever a delta holds, the next one is taken in
-                self._node.log_problem(error)
-
-    def _take(self, delta: SemanticDelta) -> None:
-        with self._lock:
-            self._map.add(delta, CameraView(delta.pose))
-            self._stamp_ns = max(self._stamp_ns, delta.stamp_ns)
-            self._renew()
-        since_s = abs(delta.stamp_ns - self._saved_ns) / NS_PER_S
-        if self._folder is not None and since_s >= self._config.map_save_s:
-            self._saved_ns = delta.stamp_ns
-            self.save()
-
-    def _close(self) -> None:
-        """Take in what waits, and end."""
-        with suppress(queue.Full):
-            self._waiting.put(None, timeout=_CLOSING_S)
-            self._worker.join(_CLOSING_S)
-        self.save()
-
     def publish(self) -> None:
         """Tell of the map as it is, to those who come later as well."""
-        with self._lock:
+        with self._telling:
             self._publish()
 
     def forget(self) -> None:
         """Begin an empty map, also on the disk. What waits is forgotten too."""
-        with suppress(queue.Empty):
-            while True:
-                self._waiting.get_nowait()
         with self._lock:
+            with suppress(queue.Empty):
+                while True:
+                    self._waiting.get_nowait()
             self._map = LandmarkMap(self._limits)
-            self._renew()
+        self._renew()
         self.save()
 
     def save(self) -> None:
         """Write the map into its folder; what goes wrong is a problem of the node."""
         if self._folder is None:
             return
+        with self._lock:
+            state, scene_map = self._map.to_json(), self._map.scene_map()
+            self._is_saved = True
         try:
-            with self._lock:
-                save_map(self._folder, self._map)
+            write_map(self._folder, state, scene_map)
         except InputError as error:
+            self._is_saved = False
             self._node.log_problem(error)
+
+    def _work(self) -> None:
+        saved_s = time.monotonic()
+        while not self._stop.is_set():
+            try:
+                self._take(self._waiting.get(timeout=_LOOK_S))
+            except queue.Empty:
+                pass
+            except Exception as error:  # whatever a delta holds, the next one is taken in
+                self._node.log_problem(error)
+            is_due = time.monotonic() - saved_s >= self._config.map_save_s
+            if is_due and not self._is_saved and not self._stop.is_set():
+                saved_s = time.monotonic()
+                self.save()
+
+    def _take(self, delta: SemanticDelta) -> None:
+        with self._lock:
+            self._map.add(delta, CameraView(delta.pose))
+            self._stamp_ns = delta.stamp_ns
+            self._is_saved = False
+        if not self._stop.is_set():
+            self._renew()
+
+    def _close(self) -> None:
+        """End the worker after the delta that it is at, and write the map."""
+        self._stop.set()
+        self._worker.join()
+        self.save()
 
     def _renew(self) -> None:
         """Make a new revision and publish it."""
-        # As rows and MAP.json have it, so that a bag gives the very prompts.
-        rounded = SceneMap.from_json(self._map.scene_map().to_json())
-        self._scene_map = replace(rounded, revision=self._scene_map.revision + 1)
-        self._publish()
+        with self._telling:
+            with self._lock:
+                scene_map = self._map.scene_map()
+            # As rows and MAP.json have it, so that a bag gives the very prompts.
+            rounded = SceneMap.from_json(scene_map.to_json())
+            self._scene_map = replace(rounded, revision=self._scene_map.revision + 1)
+            self._publish()
 
     def _publish(self) -> None:
         scene_map, stamp_ns = self._scene_map, self._stamp_ns

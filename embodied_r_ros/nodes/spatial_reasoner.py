@@ -125,7 +125,9 @@ class SpatialReasoner(ManagedNode):
         ArmTaskConfig: 'arm',
         PipelineConfig: 'pipeline',
     }
-    at_configure: ClassVar = frozenset({ChatConfig, FallbackConfig, ArmConfig, MapConfig})
+    at_configure: ClassVar = frozenset(
+        {ChatConfig, FallbackConfig, ArmConfig, MapConfig, SceneMapperConfig}
+    )
 
     def __init__(self, **options: Any) -> None:
         super().__init__('spatial_reasoner', **options)
@@ -170,6 +172,7 @@ class SpatialReasoner(ManagedNode):
         """Listen and answer, remembering nothing from before."""
         self._memory.reset()
         self._mapper.publish()
+        self.while_active.callback(self._mapper.save)
         self._delta_meter, self._answer_meter = Meter(), Meter()
         self._recorder = RecorderWatch(self)
         self._open_queue()

@@ -38,6 +38,13 @@ LATCHED = QoSProfile(
     history=HistoryPolicy.KEEP_LAST,
     depth=1,
 )
+# The same with the states before it: who records a burst of them loses none.
+LATCHED_REVISIONS = QoSProfile(
+    reliability=ReliabilityPolicy.RELIABLE,
+    durability=DurabilityPolicy.TRANSIENT_LOCAL,
+    history=HistoryPolicy.KEEP_LAST,
+    depth=30,
+)
 # Everyone's newest state: room for the latched message of many publishers (`/tf_static`).
 LATCHED_OF_MANY = QoSProfile(
     reliability=ReliabilityPolicy.RELIABLE,
@@ -157,7 +164,7 @@ def recorded_topics(config: RecorderConfig) -> list[RecordedTopic]:
     """List the topics to listen to."""
     topics = [
         RecordedTopic('semantic_delta', _MSG + 'SemanticDelta', RESULT),
-        RecordedTopic('landmarks', _MSG + 'LandmarkArray', LATCHED, LATCHED_QOS),
+        RecordedTopic('landmarks', _MSG + 'LandmarkArray', LATCHED_REVISIONS, LATCHED_QOS),
         RecordedTopic('answer', ANSWER, RESULT, is_urgent=True),
         RecordedTopic('keypoint_proposal', _MSG + 'KeypointProposal', RESULT),
         RecordedTopic('keypoint_accepted', _MSG + 'KeypointProposal', RESULT),

@@ -137,7 +137,7 @@ def _row(
         scene_id=episode.scene_id,
         split=split,
         source=proof.source,
-        camera=inputs.deltas[-1].camera,
+        camera=inputs.deltas[-1].camera if inputs.deltas else episode.camera,
         question_type=kind,
         question=answer.question,
         answer_kind='choice' if answer.options else 'number' if is_number else 'text',

@@ -17,7 +17,7 @@ from embodied_r_ros.questions.splits import split_of
 from embodied_r_ros.scene.camera_track import CameraView
 from embodied_r_ros.scene.landmark_map import LandmarkMap
 from embodied_r_ros.types.geometry import wrapped
-from embodied_r_ros.types.landmarks import Landmark, PathPoint, SceneMap
+from embodied_r_ros.types.landmarks import Landmark, PathPoint, SceneMap, thinned
 from embodied_r_ros.types.things import is_held_out_name, named_things
 from embodied_r_ros.types.vocabulary import COLOURS, item_label, SHAPES
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 EVERY_MAP_KIND = 'every map kind'
 _SAME_PLACE_M = 0.3  # what moved by more since its last sight is not asked about
-_MAX_PATH = 40  # points of a path that a row carries
 _TURNED_BOX_M = 0.05  # by which an upright box that is turned reaches beyond its extents
 
 
@@ -114,11 +113,7 @@ def as_in_rows(scene: SceneMap) -> SceneMap:
 
     Solutions come from it, so that a row proves its own.
     """
-    path = scene.path
-    count = min(len(path), _MAX_PATH)
-    if count > 1:
-        path = tuple(path[round(i * (len(path) - 1) / (count - 1))] for i in range(count))
-    return SceneMap.from_json(replace(scene, path=path).to_json())
+    return SceneMap.from_json(replace(scene, path=thinned(scene.path)).to_json())
 
 
 def map_drafts(

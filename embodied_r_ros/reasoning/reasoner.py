@@ -39,6 +39,7 @@ from embodied_r_ros.reasoning.question import (
 from embodied_r_ros.scene.memory import mentions, question_terms
 from embodied_r_ros.types.answers import Answer, AnswerKind, Freshness, Sampling
 from embodied_r_ros.types.deltas import DeltaKind, ModelInfo, Rung
+from embodied_r_ros.types.landmarks import newest_stamp_ns
 from embodied_r_ros.types.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -98,15 +99,6 @@ def worth_looking(
     return [deltas[place] for place in chosen]
 
 
-def newest_stamp_ns(question: Question) -> int:
-    """Stamp of the newest thing that the map of a question knows; 0: it has none."""
-    if question.scene_map is None:
-        return 0
-    landmarks, path = question.scene_map.landmarks, question.scene_map.path
-    stamps = [landmark.last_seen_ns for landmark in landmarks]
-    return max((*stamps, *(point.stamp_ns for point in path[-1:])), default=0)
-
-
 def _with_place(draft: Answer, place: MapText, scene_map: SceneMap | None, now_ns: int) -> Answer:
     """A draft that says what of the scene map its prompt holds."""
     if scene_map is None or not place.text:
@@ -117,6 +109,10 @@ def _with_place(draft: Answer, place: MapText, scene_map: SceneMap | None, now_n
         landmark_ids=place.landmark_ids,
         landmark_age_ns=age_ns(place.oldest_seen_ns, now_ns),
     )
+
+
+def _map_stamp_ns(question: Question) -> int:
+    return newest_stamp_ns(question.scene_map) if question.scene_map else 0
 
 
 def _has_map(question: Question) -> bool:
@@ -229,7 +225,7 @@ class Reasoner:
                 self._config.max_tokens,
                 question.seed or self._config.seed,
             ),
-            observation_stamp_ns=newest.stamp_ns if newest else newest_stamp_ns(question),
+            observation_stamp_ns=newest.stamp_ns if newest else _map_stamp_ns(question),
             frame_id=newest.frame_id if newest else '',
             standing=question.standing,
             episode_id=question.episode_id,

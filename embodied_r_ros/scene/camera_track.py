@@ -27,6 +27,9 @@ START_FRAME = 'start'  # of tracks put together from motions: where the first ke
 # A source of poses in such a frame corrects itself where it jumps; others lost their origin.
 _CORRECTED_FRAME = 'map'
 _LEAST_JUMP_M = 1.0
+_CAMERAS_APART_M = 3.0  # on one robot, at most
+_LONGEST_GAP_S = 60.0  # over which speed excuses a way
+_BACK_NS = NS_PER_S  # by which a stamp goes back where the clock was set, or a bag starts again
 _LEVEL = Pose((0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 1.0), START_FRAME)
 
 
@@ -49,6 +52,7 @@ class CameraTrack:
         self._stamp_ns = 0
         self._last_id: int | None = None  # keyframe that `_pose` is of, where motions go on
         self._camera = ''
+        self._is_restored = False  # odometry may have begun anew since it was saved
         self.part = 0  # counts unconnected parts of the track
         self.scales: Counter[ScaleSource] = Counter()  # what its places rest on, of this part
 
@@ -78,11 +82,13 @@ class CameraTrack:
     def _has_jumped(self, delta: SemanticDelta, pose: Pose) -> bool:
         if self._pose is None or pose.frame_id.rpartition('/')[2] == _CORRECTED_FRAME:
             return False
-        if delta.camera != self._camera:
-            return False
-        seconds = abs(delta.stamp_ns - self._stamp_ns) / NS_PER_S
+        since_ns = delta.stamp_ns - self._stamp_ns
+        if since_ns < -_BACK_NS:
+            return True
+        seconds = 0.0 if self._is_restored else min(_LONGEST_GAP_S, abs(since_ns) / NS_PER_S)
+        least_m = _LEAST_JUMP_M if delta.camera == self._camera else _CAMERAS_APART_M
         far_m = math.dist(pose.position, self._pose.position)
-        return far_m > max(_LEAST_JUMP_M, self._max_speed_m_s * seconds)
+        return far_m > max(least_m, self._max_speed_m_s * seconds)
 
     def _by_motion(self, delta: SemanticDelta) -> Pose | None:
         if delta.kind is DeltaKind.FAILED:
@@ -105,7 +111,7 @@ class CameraTrack:
         self.scales.clear()
 
     def _keep(self, delta: SemanticDelta, pose: Pose) -> None:
-        self._pose, self._stamp_ns = pose, delta.stamp_ns
+        self._pose, self._stamp_ns, self._is_restored = pose, delta.stamp_ns, False
         self._last_id, self._camera = delta.to_id, delta.camera
 
     def to_json(self) -> dict[str, Any]:
@@ -131,6 +137,10 @@ class CameraTrack:
             x, y, z, *turn = (float(number) for number in value['pose'])
             qx, qy, qz, qw = turn
             self._pose = Pose((x, y, z), (qx, qy, qz, qw), str(value['frame_id']))
+            self._is_restored = True
+            if not _is_sound(self._pose):
+                msg = f'pose {value["pose"]} is none'
+                raise ValueError(msg)
         self._stamp_ns, self._camera = int(value['stamp_ns']), str(value['camera'])
         self._last_id = None if value['last_id'] is None else int(value['last_id'])
         self.part = int(value['part'])

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+import os
+from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.files import write_whole
@@ -25,28 +26,49 @@ def save_map(folder: Path, landmarks: LandmarkMap) -> None:
     Raises:
         InputError: They cannot be written.
     """
+    write_map(folder, landmarks.to_json(), landmarks.scene_map())
+
+
+def write_map(folder: Path, state: dict[str, Any], scene_map: SceneMap) -> None:
+    """Write what `LandmarkMap.to_json` and `LandmarkMap.scene_map` gave, as `save_map` does.
+
+    Raises:
+        InputError: They cannot be written.
+    """
+    check_folder(folder)
+    write_whole(folder / _STATE, json.dumps(state).encode())
+    write_scene_map(folder / _MAP, scene_map)
+
+
+def check_folder(folder: Path) -> None:
+    """Make the folder of a map, where it is not there.
+
+    Raises:
+        InputError: It is none, or cannot be written to.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         msg = f'cannot write to {folder}: {error.strerror}'
         raise InputError(msg) from None
-    write_whole(folder / _STATE, json.dumps(landmarks.to_json()).encode())
-    write_scene_map(folder / _MAP, landmarks.scene_map())
+    if not os.access(folder, os.W_OK | os.X_OK):
+        msg = f'cannot write to {folder}: give this user the right to, or name another folder'
+        raise InputError(msg)
 
 
 def load_map(folder: Path, config: MapConfig | None = None) -> LandmarkMap:
     """Read a map that `save_map` wrote, to go on with it. A folder without one gives an empty map.
 
-    A map whose poses are of odometry goes on only in the same run of that odometry: it begins a
-    new part where they jump.
+    A map whose poses are of odometry goes on only in the same run of that odometry: where the
+    first pose is not where the last one was, it begins a new part.
 
     Raises:
         InputError: What is there cannot be read.
     """
     path = folder / _STATE
-    if not path.exists():
-        return LandmarkMap(config)
     try:
+        if not path.exists():
+            return LandmarkMap(config)
         return LandmarkMap.from_json(json.loads(path.read_text(encoding='utf-8')), config)
     except (OSError, ValueError, RecursionError) as error:
         msg = f'{path} is no map that can be gone on with: {error}'

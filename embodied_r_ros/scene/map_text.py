@@ -8,7 +8,7 @@ more is one more that a small reasoner may mistake.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 import math
 import re
@@ -18,7 +18,7 @@ from embodied_r_ros.common.untrusted import as_data
 from embodied_r_ros.scene.map_relations import bearing_deg, first_reach_ns, gap_m, level_m
 from embodied_r_ros.scene.memory import estimate_tokens, question_terms
 from embodied_r_ros.types.deltas import ANGLE_STEP_DEG
-from embodied_r_ros.types.landmarks import LandmarkStatus
+from embodied_r_ros.types.landmarks import LandmarkStatus, thinned
 from embodied_r_ros.types.things import other_names, plural
 from embodied_r_ros.types.units import NS_PER_S
 
@@ -77,6 +77,8 @@ def map_text(
         token_budget: Tokens that the text may take, by `estimate_tokens`.
         now_ns: From when ages count, in the clock of the image stamps; 0: the end of the path.
     """
+    # As rows carry it, so that they give the very text of a live prompt.
+    scene_map = replace(scene_map, path=thinned(scene_map.path))
     landmarks, path = scene_map.landmarks, scene_map.path
     if not landmarks and not path and scene_map.room_area_m2 is None:
         return MapText('')

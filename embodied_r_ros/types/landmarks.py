@@ -6,13 +6,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 import json
-import math
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.types.deltas import ScaleSource
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from embodied_r_ros.types.geometry import Position
@@ -26,6 +26,10 @@ SCALE_WORDS = {
     ScaleSource.IMU: 'accelerations',
     ScaleSource.MODEL: "a model's guess",
 }
+
+
+MOST_PATH_POINTS = 40  # that rows carry and prompts are made from
+_LARGEST = 1e9  # number in a map: more is no place
 
 
 class LandmarkStatus(Enum):
@@ -77,7 +81,8 @@ class Landmark:
             InputError: A field is missing or has the wrong type.
         """
         name = f'landmark {number}'
-        if not isinstance(value, dict) or not isinstance(value.get('label'), str):
+        label = value.get('label') if isinstance(value, dict) else None
+        if not isinstance(label, str) or not label.strip():
             msg = f'{name} is {value!r}: expected an object with label (text) and position'
             raise InputError(msg)
         size = value.get('size')
@@ -86,7 +91,7 @@ class Landmark:
             msg = f'{name}: status is {value["status"]!r}, expected {" or ".join(words)}'
             raise InputError(msg)
         return cls(
-            label=value['label'],
+            label=label,
             position=_metres(value.get('position'), f'{name}: position'),
             id=_integer(value.get('id', number), f'{name}: id'),
             size=None if size is None else _metres(size, f'{name}: size'),
@@ -150,6 +155,9 @@ class SceneMap:
             msg = 'a scene map is a JSON object with a list of landmarks'
             raise InputError(msg)
         frame_id, area = value.get('frame_id', 'map'), value.get('room_area_m2')
+        if isinstance(area, (int, float)) and area < 0:
+            msg = f'room_area_m2 is {area}, expected at least 0'
+            raise InputError(msg)
         if not isinstance(frame_id, str):
             msg = f'frame_id is {frame_id!r}, expected a text'
             raise InputError(msg)
@@ -167,6 +175,19 @@ class SceneMap:
             None if area is None else _number(area, 'room_area_m2'),
             ScaleSource[scale.upper()],
         )
+
+
+def thinned(path: Sequence[PathPoint], count: int = MOST_PATH_POINTS) -> tuple[PathPoint, ...]:
+    """At most so many points of a path, evenly taken, its ends among them."""
+    if len(path) <= count:
+        return tuple(path)
+    return tuple(path[round(i * (len(path) - 1) / (count - 1))] for i in range(count))
+
+
+def newest_stamp_ns(scene_map: SceneMap) -> int:
+    """Stamp of the newest thing that a map knows; 0: it has none."""
+    stamps = [landmark.last_seen_ns for landmark in scene_map.landmarks]
+    return max((*stamps, *(point.stamp_ns for point in scene_map.path[-1:])), default=0)
 
 
 def read_scene_map(path: Path) -> SceneMap:
@@ -216,8 +237,9 @@ def _metres(value: Any, name: str) -> Position:
 
 
 def _number(value: Any, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        msg = f'{name} is {value!r}, expected a number'
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not -_LARGEST <= value <= _LARGEST:
+        msg = f'{name} is {repr(value)[:40]}, expected a number of at most {_LARGEST:.0e}'
         raise InputError(msg)
     return float(value)
 

@@ -88,6 +88,22 @@ def test_scene_map_of_a_prompt_is_found_by_its_revision() -> None:
     assert isinstance(find_inputs(answer, AnswerLog(deltas=seen, maps=(maps[2],))), Lost)
 
 
+def test_prompt_of_a_map_alone_is_found() -> None:
+    scene_map = SceneMap((Landmark('door', (1.0, 0.0, 0.0)),), revision=1)
+    prompt = build_prompt('How many doors?', (), (), (), DEFAULT, scene_map)
+    answer = Answer(
+        'run-1',
+        'How many doors?',
+        AnswerKind.NUMBER,
+        prompt=prompt.user,
+        prompt_sha256=prompt.sha256(),
+        map_revision=1,
+    )
+    found = find_inputs(answer, AnswerLog(deltas=deltas_of_run(0, 3), maps=(scene_map,)))
+    assert isinstance(found, Inputs)
+    assert (found.deltas, found.scene_map) == ((), scene_map)
+
+
 def test_omitted_deltas_are_found_too() -> None:
     seen = (*deltas_of_run(0, 3), *deltas_of_run(100, 60))
     # As if the prompt had no room for the first two: they count in the lines that it has.

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 import json
 import math
+import time
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_msgs.msg import LandmarkArray, SemanticDelta
@@ -14,6 +15,7 @@ from embodied_r_ros.bags.own_messages import delta_to_msg
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.ros_types import message_class, ROS_MESSAGES
 from embodied_r_ros.nodes.scene_mapper import find_landmarks
+from embodied_r_ros.scene.landmark_map import LandmarkMap
 from embodied_r_ros.types import deltas
 from embodied_r_ros.types.deltas import DeltaKind, Item, ScaleSource
 from embodied_r_ros.types.geometry import Pose
@@ -151,6 +153,32 @@ def test_folder_with_something_else_is_refused(
     (tmp_path / 'state.json').write_text('{"version": 99}')
     mapped = Mapped(graph, server, map_dir=str(tmp_path))
     assert not graph.try_change(mapped.node, CONFIGURE)
+
+
+def test_folder_that_cannot_be_one_is_refused(
+    graph: Graph, server: ChatServer, tmp_path: Path
+) -> None:
+    (tmp_path / 'file').write_text('')
+    mapped = Mapped(graph, server, map_dir=str(tmp_path / 'file'))
+    assert not graph.try_change(mapped.node, CONFIGURE)
+
+
+def test_a_full_line_ends_with_the_node(mapped: Mapped, monkeypatch: pytest.MonkeyPatch) -> None:
+    add = LandmarkMap.add
+
+    def slow_add(self: LandmarkMap, *words: Any) -> bool:
+        time.sleep(0.3)
+        return add(self, *words)
+
+    mapped.show(AHEAD)
+    monkeypatch.setattr(LandmarkMap, 'add', slow_add)
+    mapper = mapped.node._mapper
+    for _ in range(40):
+        mapper.add(deltas.SemanticDelta(0, DeltaKind.FIRST))
+    assert mapped.recall() == ['sofa']  # answered meanwhile
+    mapped.graph.change(mapped.node, DEACTIVATE, CLEANUP)
+    assert not mapper._worker.is_alive()
+    assert mapper._waiting.qsize() > 20
 
 
 def test_message_without_a_pose_places_nothing(mapped: Mapped) -> None:

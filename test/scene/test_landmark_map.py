@@ -23,7 +23,7 @@ from embodied_r_ros.types.landmarks import Landmark, LandmarkStatus, read_scene_
 import numpy as np
 import pytest
 
-from test.scene.places import CAMERA, camera_at, delta_of, Thing
+from test.scene.places import CAMERA, camera_at, delta_of, SECOND_NS, Thing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -328,6 +328,37 @@ def test_odometry_that_jumps_begins_a_part_and_a_corrected_frame_does_not(
     landmarks.add(*delta_of(3, camera_at(40, 0, frame=frame), far))
     assert landmarks.parts == parts
     assert labels_of(landmarks) == (['chair'] if parts == 2 else ['chair', 'red cup'])
+
+
+@pytest.mark.parametrize(('x', 'parts'), [(30.2, 1), (0.0, 2)])
+def test_odometry_that_began_anew_after_a_reload_begins_a_part(
+    x: float, parts: int, tmp_path: Path
+) -> None:
+    landmarks = LandmarkMap()
+    landmarks.add(*delta_of(0, camera_at(30, 0, frame='odom'), CHAIR))
+    save_map(tmp_path, landmarks)
+    again = load_map(tmp_path)
+    # Ten minutes later any place is near enough for its speed.
+    again.add(*delta_of(600, camera_at(x, 0, frame='odom'), CUP))
+    assert again.parts == parts
+
+
+def test_a_jump_between_looks_of_two_cameras_begins_a_part_too() -> None:
+    landmarks = LandmarkMap()
+    for number, (camera, x) in enumerate((('left', 0.0), ('right', 0.4), ('left', 50.0))):
+        delta, view = delta_of(0, camera_at(x, 0, frame='odom'), CHAIR)
+        at_ns = delta.stamp_ns + number * SECOND_NS // 10
+        landmarks.add(replace(delta, camera=camera, stamp_ns=at_ns, to_id=number), view)
+    assert landmarks.parts == 2
+
+
+def test_a_clock_that_goes_back_begins_a_part() -> None:
+    landmarks = LandmarkMap()
+    for number in (1000, 10, 11):
+        landmarks.add(*delta_of(number, camera_at(0, 0, frame='odom'), CHAIR))
+    assert landmarks.parts == 2
+    [chair] = landmarks_of(landmarks)
+    assert (chair.first_seen_ns, chair.last_seen_ns) == (11 * SECOND_NS, 12 * SECOND_NS)
 
 
 def walk(

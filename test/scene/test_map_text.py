@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 import math
 
+from embodied_r_ros.questions.map_rows import as_in_rows
 from embodied_r_ros.reasoning.prompts import build_prompt, NOTHING_SEEN
 from embodied_r_ros.scene.map_text import age_text, map_text
 from embodied_r_ros.scene.memory import estimate_tokens, MemoryConfig
@@ -154,6 +155,15 @@ def test_a_prompt_holds_the_map_beside_the_deltas_within_its_budget() -> None:
     # What was seen last is when ages count from.
     seen = build_prompt('When was the sofa seen?', (), deltas, (), config, PLACE)
     assert 'to 191.0 s ago' in seen.user
+
+
+def test_rows_give_the_text_of_a_long_live_path() -> None:
+    path = tuple(PathPoint(i * S, (math.sin(i), 0.1 * i, 1.0), 0.0) for i in range(600))
+    place = SceneMap.from_json(replace(PLACE, path=path).to_json())
+    row = as_in_rows(place)
+    assert len(row.path) == 40
+    question = 'When did you reach the chair?'
+    assert map_text(place, question, (), 1000) == map_text(row, question, (), 1000)
 
 
 def test_a_map_alone_may_take_the_whole_budget() -> None:
