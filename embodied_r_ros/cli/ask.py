@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.cli.arguments import some_count, some_path, some_text
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.resources import shared_path
-from embodied_r_ros.episodes.offline import answer_to_json, ask_about, check_source, see
+from embodied_r_ros.episodes.offline import (
+    answer_to_json,
+    ask_about,
+    check_source,
+    see,
+    with_landmarks,
+)
 from embodied_r_ros.reasoning.question import Phase, Question, question_problem, ReasonerConfig
 from embodied_r_ros.serving.servers import served_model
 from tqdm import tqdm
@@ -33,6 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add('--topic', help='image topic of a bag, where it has several')
     add('--rate', type=float, metavar='HZ', help='images per second of a folder, default 10')
+    add(
+        '--map',
+        action='store_true',
+        help='let the prompt hold the landmark map of SOURCE too, for a model that knows maps',
+    )
     add('--temperature', type=float, default=0.0, help='0, the default: greedy')
     add(
         '--max-tokens',
@@ -60,6 +71,8 @@ def main(args: argparse.Namespace) -> int:
             args.rate,
             lambda images, length: tqdm(images, total=length, unit=' images', disable=None),
         )
+        if args.map:
+            scene = with_landmarks(scene)
         answer = ask_about(scene, question, chat, config, _hear)
     print(file=sys.stderr)
     values = answer_to_json(answer)

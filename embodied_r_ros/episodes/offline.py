@@ -22,6 +22,8 @@ from embodied_r_ros.perception.pipeline import (
 )
 from embodied_r_ros.reasoning.completions import option_letter
 from embodied_r_ros.reasoning.reasoner import Reasoner
+from embodied_r_ros.scene.camera_track import CameraView
+from embodied_r_ros.scene.landmark_map import LandmarkMap
 from embodied_r_ros.types.landmarks import newest_stamp_ns, read_scene_map
 
 if TYPE_CHECKING:
@@ -66,7 +68,10 @@ def see(
     if is_scene_map(path):
         return RecordingScene((), scene_map=read_scene_map(path))
     if has_recorded_deltas(path):
-        return RecordingScene(read_episode(path, 'recorded').deltas)
+        episode = read_episode(path, 'recorded')
+        poses = episode.poses or [None] * len(episode.deltas)
+        deltas = zip(episode.deltas, poses, strict=True)
+        return RecordingScene(tuple(replace(d, pose=d.pose or pose) for d, pose in deltas))
     perceiver = classical_perceiver()
     recent: deque[Keyframe] = deque(maxlen=_HELD_KEYFRAMES)
 
@@ -91,6 +96,16 @@ def see(
         images = progress(source, source.length)
         keyframes = holding(keyframes_of(images))
         return RecordingScene(tuple(perceive_keyframes(keyframes, perceiver)), look)
+
+
+def with_landmarks(scene: RecordingScene) -> RecordingScene:
+    """The same, with the map that its deltas give, by the poses that they carry."""
+    if scene.scene_map is not None:
+        return scene
+    landmarks = LandmarkMap()
+    for delta in scene.deltas:
+        landmarks.add(delta, CameraView(delta.pose))
+    return replace(scene, scene_map=landmarks.scene_map())
 
 
 def is_scene_map(path: Path) -> bool:

@@ -10,7 +10,8 @@ from embodied_r_ros.bags.own_messages import delta_to_msg
 from embodied_r_ros.bags.writer import BagWriter
 from embodied_r_ros.cli.main import main
 from embodied_r_ros.common.resources import shared_path
-from embodied_r_ros.types.deltas import DeltaKind, SemanticDelta
+from embodied_r_ros.types.deltas import DeltaKind, Item, SemanticDelta
+from embodied_r_ros.types.geometry import Pose
 import numpy as np
 import pytest
 
@@ -68,6 +69,22 @@ def test_recorded_deltas_are_read_and_not_perceived_again(
     assert ask(server, tmp_path / 'bag') == 0
     assert 'A door that no image shows.' in server.requests[-1].text
     assert capsys.readouterr().out == 'B\n'
+
+
+@pytest.mark.parametrize('is_mapped', [True, False])
+def test_map_of_a_recording_stands_in_the_prompt_where_it_is_wanted(
+    server: ChatServer, tmp_path: Path, is_mapped: bool
+) -> None:
+    item = Item('sofa', bearing_rad=0.0, elevation_rad=0.0, distance_m=2.0)
+    pose = Pose((1.0, 0.0, 1.0), (0.0, 0.0, 0.0, 1.0), 'odom')
+    with BagWriter(tmp_path / 'bag') as bag:
+        bag.add_topic('/semantic_delta', 'embodied_r_msgs/msg/SemanticDelta')
+        for number in range(1, 4):
+            at_ns = number * 10**9
+            delta = SemanticDelta(at_ns, DeltaKind.FIRST, number, items=(item,), pose=pose)
+            bag.write('/semantic_delta', delta_to_msg(BagMessageFactory(), delta), at_ns)
+    assert ask(server, tmp_path / 'bag', *(['--map'] if is_mapped else [])) == 0
+    assert ('Things: sofa 1.' in server.requests[-1].text) is is_mapped
 
 
 def test_map_is_asked_about(
