@@ -76,7 +76,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=MemoryConfig.token_budget,
         help='of the scene in a prompt (%(default)s)',
     )
-    parser.add_argument('--model', help='model folder or URL; default: the shipped reasoner')
+    parser.add_argument(
+        '--model',
+        help='model folder or URL; none: the oracle alone; default: the shipped reasoner',
+    )
+    parser.add_argument(
+        '--maps',
+        action='store_true',
+        help='ask what the scene map answers, which stands in the prompt beside the deltas',
+    )
     parser.add_argument('--json', type=Path, help='write the figures to this file')
 
 
@@ -91,7 +99,12 @@ def main(args: argparse.Namespace) -> int:
     memory = MemoryConfig(args.token_budget)
     model = args.model or str(shared_path('models', 'nano'))
     figures = [
-        measure(drawn(rows_after(episodes, length), args.rows, 0), length, model, memory)
+        measure(
+            drawn(rows_after(episodes, length, maps=args.maps), args.rows, 0),
+            length,
+            model,
+            memory,
+        )
         for length in _LENGTHS
     ]
     print(table(figures))
@@ -114,15 +127,21 @@ def main(args: argparse.Namespace) -> int:
     return 0 if all(budget.is_met for budget in budgets) else 1
 
 
-def rows_after(episodes: Sequence[Episode], length: int) -> list[Row]:
-    """The questions of every kind after exactly so many deltas of each episode that has them."""
-    config = QuestionsConfig(moments=1, min_rows=1)
+def rows_after(episodes: Sequence[Episode], length: int, *, maps: bool = False) -> list[Row]:
+    """The questions of every kind after exactly so many deltas of each episode that has them.
+
+    Args:
+        episodes: The episodes.
+        length: How many deltas.
+        maps: The questions about the scene map, and no others.
+    """
+    config = QuestionsConfig(moments=1, min_rows=1, maps=maps)
     rows: list[Row] = []
     for episode in episodes:
         if len(episode.deltas) >= length:
             start = replace(episode, deltas=episode.deltas[:length], poses=episode.poses[:length])
             rows += rows_of_episode(start, config, Coverage())
-    return rows
+    return [row for row in rows if row.has_map] if maps else rows
 
 
 def measure(rows: Sequence[Row], length: int, model: str, memory: MemoryConfig) -> Figures:
@@ -137,8 +156,9 @@ def measure(rows: Sequence[Row], length: int, model: str, memory: MemoryConfig) 
     solutions = [row.solution_text() for row in rows]
     answers = [trace.answer if trace else UNKNOWN for trace in traces]
     pairs = list(zip(answers, solutions, strict=True))
-    completions = generate(model, prompts, _SAMPLING)
-    grades = [grade(row, text) for row, text in zip(rows, completions, strict=True)]
+    is_asked = model != 'none'
+    completions = generate(model, prompts, _SAMPLING) if is_asked else []
+    grades = [grade(row, text) for row, text in zip(rows, completions, strict=is_asked)]
     return Figures(
         deltas=length,
         rows=len(rows),
@@ -146,8 +166,8 @@ def measure(rows: Sequence[Row], length: int, model: str, memory: MemoryConfig) 
         prompt_p99_s=float(np.percentile(times, 99)),
         reader_right=float(np.mean([answer == solution for answer, solution in pairs])),
         reader_unknown=float(np.mean([a == UNKNOWN != solution for a, solution in pairs])),
-        model_right=float(np.mean([g.accuracy or 0.0 for g in grades])),
-        model_format=float(np.mean([g.format for g in grades])),
+        model_right=float(np.mean([g.accuracy or 0.0 for g in grades] or [np.nan])),
+        model_format=float(np.mean([g.format for g in grades] or [np.nan])),
         majority=majority_baseline(rows),
     )
 

@@ -35,7 +35,8 @@ _SPARE_SHARE = 1 / 3  # of the budget, up to which what is not asked for may fol
 _MORE_TOKENS = 10  # of saying that there are more
 _MOST_RELATED = 8  # kinds whose relations stand in a prompt
 _WORD = re.compile(r'[^\W\d_]+')
-_AGES = ((2 * 86400, 86400, 'days'), (2 * 3600, 3600, 'h'), (600, 60, 'min'))  # [s]
+_DAY_S = 86_400
+_WHOLE_FROM_S = 600  # ages from here on have no decimals; in days they cannot be compared
 
 # Which words ask for what. The first five are facts about a thing, the others relate two.
 _TOPIC_WORDS = {
@@ -427,9 +428,8 @@ def _place(position: Position) -> str:
 
 
 def age_text(age_ns: int) -> str:
-    """An age in words: '12.0 s', '25 min', '3 h', '2 days'."""
+    """An age in words: '12.0 s', '754 s', '3 days'."""
     seconds = max(0, age_ns) / NS_PER_S
-    for least, unit_s, unit in _AGES:
-        if seconds >= least:
-            return f'{seconds / unit_s:.0f} {unit}'
-    return f'{seconds:.1f} s'
+    if seconds >= 2 * _DAY_S:
+        return f'{seconds / _DAY_S:.0f} days'
+    return f'{seconds:.1f} s' if seconds < _WHOLE_FROM_S else f'{seconds:.0f} s'

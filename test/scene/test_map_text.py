@@ -132,7 +132,13 @@ def test_labels_are_data() -> None:
 
 @pytest.mark.parametrize(
     ('seconds', 'text'),
-    [(0, '0.0 s'), (599, '599.0 s'), (600, '10 min'), (7200, '2 h'), (2 * 86400, '2 days')],
+    [
+        (0, '0.0 s'),
+        (599, '599.0 s'),
+        (600, '600 s'),
+        (2 * 86400 - 1, '172799 s'),
+        (3 * 86400, '3 days'),
+    ],
 )
 def test_ages_are_in_words(seconds: int, text: str) -> None:
     assert age_text(seconds * S) == text

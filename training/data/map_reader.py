@@ -13,6 +13,7 @@ _ENTRY = re.compile(r'(?P<label>.+?)(?: (?P<gap>[\d.]+) m)?(?: (?P<direction>\d+
 _BEARING = r'(?P<metres>[\d.]+) m (?:ahead|(?P<degrees>\d+)° (?P<hand>left|right))'
 _WHERE = re.compile(rf'(?:nearest )?{_BEARING}')
 _START = re.compile(rf'start {_BEARING}')
+_REACHED = re.compile(r'reached (?P<age>[\d.]+) s ago')
 _SEEN = re.compile(r'seen (?P<first>[\d.]+) s to (?P<last>[\d.]+) s ago')
 
 
@@ -116,8 +117,8 @@ def _read_thing(thing: ThingText, parts: list[str]) -> None:
             thing.first_s, thing.last_s = match['first'], match['last']
         elif part == 'not reached':
             thing.reached_s = ''
-        elif part.startswith('reached '):
-            thing.reached_s = part.removeprefix('reached ').removesuffix(' s ago')
+        elif match := _REACHED.fullmatch(part):
+            thing.reached_s = match['age']
         elif part.startswith('start '):
             thing.start_m = part.removeprefix('start ').removesuffix(' m')
         elif part.endswith(' cm'):
