@@ -84,12 +84,14 @@ def test_smoke_recipe_trains_saves_and_is_evaluated(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ('recall', 'checkpointing', 'shared'), [(0, False, True), (0, True, False), (10, False, False)]
+    ('recall', 'checkpointing', 'shared', 'by_scene'),
+    [(0, False, True, True), (0, True, False, False), (10, False, True, False)],
 )
 def test_prefixes_are_shared_where_that_changes_nothing_else(
     recall: int,
     checkpointing: bool,
     shared: bool,
+    by_scene: bool,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -106,7 +108,7 @@ def test_prefixes_are_shared_where_that_changes_nothing_else(
     )
     sft.train(arguments, config)
     assert bool(begun) == shared
-    assert (trained[0].train_sampling_strategy == 'sequential') == shared
+    assert (trained[0].train_sampling_strategy == 'sequential') == by_scene
 
 
 def test_an_adapter_does_not_take_new_tokens(tmp_path: Path) -> None:
