@@ -167,7 +167,7 @@ def measure(rows: Sequence[Row], length: int, model: str, memory: MemoryConfig) 
         reader_right=float(np.mean([answer == solution for answer, solution in pairs])),
         reader_unknown=float(np.mean([a == UNKNOWN != solution for a, solution in pairs])),
         model_right=float(np.mean([g.accuracy or 0.0 for g in grades] or [np.nan])),
-        model_format=float(np.mean([g.format for g in grades] or [np.nan])),
+        model_format=float(np.mean([float(g.format) for g in grades] or [np.nan])),
         majority=majority_baseline(rows),
     )
 
