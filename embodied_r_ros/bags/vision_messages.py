@@ -208,7 +208,7 @@ def _detection(
     )
 
 
-_CUBE, _TEXT, _ADD, _DELETE = 1, 9, 0, 2  # of visualization_msgs/Marker
+_CUBE, _TEXT, _ADD, _DELETE, _DELETE_ALL = 1, 9, 0, 2, 3  # of visualization_msgs/Marker
 _TEXT_M = 0.08
 _LIFETIME_NS = 60_000_000_000
 _LANDMARKS = 'landmarks'  # namespace of their markers
@@ -248,7 +248,10 @@ def _markers_of(
 
 
 def landmark_markers_to_msg(
-    factory: MessageFactory, scene_map: SceneMap, stamp_ns: int, gone_ids: Collection[int]
+    factory: MessageFactory,
+    scene_map: SceneMap,
+    stamp_ns: int,
+    gone_ids: Collection[int] | None,
 ) -> Any:
     """Make a visualization_msgs MarkerArray: a box and a name for each landmark.
 
@@ -256,17 +259,22 @@ def landmark_markers_to_msg(
         factory: Makes the messages.
         scene_map: The map. What is gone stands in the name.
         stamp_ns: Of its newest keyframe.
-        gone_ids: Landmarks that were shown and are no more part of the map.
+        gone_ids: Landmarks that were shown and are no more part of the map; None: it is not known
+            what is shown, and all of it is deleted.
     """
     header = header_to_msg(factory, stamp_ns, scene_map.frame_id)
     up, markers = np.array([0.0, 0.0, 1.0]), list[Any]()
+    if gone_ids is None:
+        markers.append(
+            factory.make('visualization_msgs/msg/Marker', header=header, action=_DELETE_ALL)
+        )
     for landmark in scene_map.landmarks:
         is_gone = landmark.status is LandmarkStatus.GONE
         text = f'{landmark.label} (gone)' if is_gone else landmark.label
         box = landmark.position, _size_of(landmark), up
         name = _LANDMARKS, landmark.id
         markers += _box_and_name(factory, header, name, box, text, lifetime_ns=0)
-    for landmark_id in sorted(gone_ids):
+    for landmark_id in sorted(gone_ids or ()):
         markers += _deleted_markers(factory, header, _LANDMARKS, landmark_id)
     return factory.make(MARKERS, markers=markers)
 

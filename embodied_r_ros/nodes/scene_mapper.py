@@ -82,7 +82,7 @@ class SceneMapper:
         self._is_saved = True
         self.dropped = 0  # deltas that found the line full
         self._waiting: queue.Queue[SemanticDelta] = queue.Queue(_MOST_WAITING)
-        self._shown: set[int] = set()  # ids of landmarks with a marker
+        self._shown: set[int] | None = None  # ids of landmarks with a marker; None: not known
         self._lock = threading.Lock()  # of the map's state
         self._telling = threading.Lock()  # one revision after the other
         self._stop = threading.Event()
@@ -118,6 +118,7 @@ class SceneMapper:
     def publish(self) -> None:
         """Tell of the map as it is, to those who come later as well."""
         with self._telling:
+            self._shown = None  # what went out before the node was active, nobody saw
             self._publish()
 
     def forget(self) -> None:
@@ -189,7 +190,8 @@ class SceneMapper:
             self._outputs[DETECTIONS_3D].publish(msg)
         if MARKERS in self._outputs:
             ids = {landmark.id for landmark in scene_map.landmarks}
-            msg = landmark_markers_to_msg(ROS_MESSAGES, scene_map, stamp_ns, self._shown - ids)
+            gone_ids = None if self._shown is None else self._shown - ids
+            msg = landmark_markers_to_msg(ROS_MESSAGES, scene_map, stamp_ns, gone_ids)
             self._outputs[MARKERS].publish(msg)
             self._shown = ids
 

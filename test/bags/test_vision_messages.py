@@ -15,10 +15,13 @@ from embodied_r_ros.bags.vision_messages import (
     CLASS_NUMBERS,
     detections_from_msg,
     items_to_msg,
+    landmark_markers_to_msg,
+    landmarks_to_msg,
     markers_to_msg,
     placed_items,
 )
 from embodied_r_ros.types.deltas import DeltaKind, Item, ItemStatus, SemanticDelta
+from embodied_r_ros.types.landmarks import Landmark, LandmarkStatus, SceneMap
 import numpy as np
 import pytest
 
@@ -152,6 +155,23 @@ def test_items_are_detections_in_space() -> None:
     centre = found.bbox.center.position
     assert np.linalg.norm([centre.x, centre.y, centre.z]) == pytest.approx(2.0)
     assert result.pose.pose == found.bbox.center
+
+
+def test_landmarks_are_boxes_that_stay_until_they_are_taken_back() -> None:
+    gone = Landmark('lamp', (0.0, 2.0, 1.0), 7, status=LandmarkStatus.GONE)
+    scene = SceneMap((Landmark('sofa', (3.0, 0.0, 0.5), 4, (1.0, 2.0, 0.8)), gone), frame_id='map')
+    markers = landmark_markers_to_msg(Factory(), scene, 5, {2}).markers
+    shown = [(m.id, m.action, getattr(m, 'text', '')) for m in markers]
+    there = [(4, 0, ''), (4, 0, 'sofa'), (7, 0, ''), (7, 0, 'lamp (gone)')]
+    assert shown == [*there, (2, 2, ''), (2, 2, '')]
+    assert markers[0].scale.y == 2.0
+    assert {m.header.frame_id for m in markers} == {'map'}
+    first, *rest = landmark_markers_to_msg(Factory(), scene, 5, None).markers
+    assert first.action == 3
+    assert len(rest) == 4
+    [detection] = landmarks_to_msg(Factory(), scene, 5).detections
+    assert (detection.id, detection.bbox.size.x) == ('4', 1.0)
+    assert detection.results[0].hypothesis.class_id == 'sofa'
 
 
 def test_markers_show_boxes_with_names_and_take_back_what_is_gone() -> None:
