@@ -16,7 +16,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.errors import ConfigError, InputError
-from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.types.geometry import Position
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ RANDOM = 'somewhere'
 
 
 @dataclass(frozen=True)
-class CandidatesConfig:
+class CandidatesConfig(Settings):
     """Which positions are proposed to choose from. Heights are over the robot's reference."""
 
     fill_to: int = setting(
@@ -67,7 +67,7 @@ class CandidatesConfig:
 
     def __post_init__(self) -> None:
         """Refuse values that are not allowed."""
-        check_settings(self)
+        super().__post_init__()
         if self.most < self.fill_to:
             msg = f'most is {self.most}: expected fill_to ({self.fill_to}) or more'
             raise ConfigError(msg)

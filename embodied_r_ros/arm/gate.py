@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.arm.gate_rules import Accepted, excerpt, ProposalCase, RULES, Stamped, target
 from embodied_r_ros.common.errors import ConfigError, InputError
-from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.common.untrusted import as_data
 from embodied_r_ros.types.units import NS_PER_S
 
@@ -24,7 +24,7 @@ _CORNERS = ('workspace_min', 'workspace_max')
 
 
 @dataclass(frozen=True)
-class GateConfig:
+class GateConfig(Settings):
     """The rules. Where the workspace or the step is not set, every proposal is refused."""
 
     workspace_frame: str = setting(
@@ -79,7 +79,7 @@ class GateConfig:
     confirm_within_s: float = setting(10.0, 'time for that confirmation [s]', between=(0.1, 3600))
 
     def __post_init__(self) -> None:
-        check_settings(self)
+        super().__post_init__()
         for name in _CORNERS:
             value = getattr(self, name)
             if len(value) != 3 or not all(map(math.isfinite, value)):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.arm.demonstration import Keypoint
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.common.settings import setting, Settings
 import numpy as np
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def _is_quiet(state: NDArray[np.bool_], index: int, *, edge_effects: bool) -> bo
 
 
 @dataclass(frozen=True)
-class SecondsRule:
+class SecondsRule(Settings):
     """What counts as a stop, and as a motion of the gripper."""
 
     stop_speed_rad_s: float = setting(
@@ -126,10 +126,6 @@ class SecondsRule:
         'Fingers that stand this long are there; stops so near in time are theirs [s]',
         between=(0, 2),
     )
-
-    def __post_init__(self) -> None:
-        """Refuse values that are not allowed."""
-        check_settings(self)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from embodied_r_ros.arm.table import PlacingConfig
 from embodied_r_ros.arm.task_frame import turned, turned_name
 from embodied_r_ros.common.errors import ConfigError
 from embodied_r_ros.common.resources import shared_path
-from embodied_r_ros.common.settings import check_settings, config_from_mapping, read_yaml, setting
+from embodied_r_ros.common.settings import config_from_mapping, read_yaml, setting, Settings
 from embodied_r_ros.types.geometry import position_text
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _LISTS = ('joints', 'gripper_joints', 'reference', 'gripper_size')
 
 
 @dataclass(frozen=True)
-class ArmSetup:
+class ArmSetup(Settings):
     """How to read the demonstrations of one robot."""
 
     frame_id: str = setting('table_center', 'Task frame; positions are in it (REP 103 axes)')
@@ -52,7 +52,7 @@ class ArmSetup:
 
     def __post_init__(self) -> None:
         """Refuse values that are not allowed."""
-        check_settings(self)
+        super().__post_init__()
         if self.gripper_joints and self.gripper_open == self.gripper_closed:
             msg = f'gripper_open and gripper_closed are both {self.gripper_open}: expected two'
             raise ConfigError(msg)
@@ -121,7 +121,7 @@ _NUMBERS = ('reference', 'gripper_size', 'workspace_low', 'workspace_high')
 
 
 @dataclass(frozen=True)
-class RobotMetadata:
+class RobotMetadata(Settings):
     """What a prompt states about a robot and its coordinates."""
 
     frame_id: str = setting('table_center', 'task frame; positions are in it')
@@ -144,7 +144,7 @@ class RobotMetadata:
 
     def __post_init__(self) -> None:
         """Refuse values that are not allowed."""
-        check_settings(self)
+        super().__post_init__()
         for name in _NUMBERS:
             value = getattr(self, name)
             is_missing = not value and name != 'reference'
@@ -198,7 +198,7 @@ class RobotMetadata:
 
 
 @dataclass(frozen=True)
-class RobotQuestionsConfig:
+class RobotQuestionsConfig(Settings):
     """How questions are made of demonstrations; what Robot-R1 leaves open has a setting here."""
 
     kinds: tuple[str, ...] = setting(ROBOT_KINDS, f'which are asked, of {", ".join(ROBOT_KINDS)}')
@@ -269,7 +269,7 @@ class RobotQuestionsConfig:
 
     def __post_init__(self) -> None:
         """Refuse values that are not allowed."""
-        check_settings(self)
+        super().__post_init__()
         for kind in self.kinds:
             if kind not in ROBOT_KINDS:
                 msg = f'kinds has {kind!r}: expected some of {", ".join(ROBOT_KINDS)}'

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.arm.candidates import SeenThing
 from embodied_r_ros.arm.task_frame import turned, turned_pose
 from embodied_r_ros.common.errors import ConfigError
-from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.types.answers import FocusText
 from embodied_r_ros.types.deltas import ItemStatus
 from embodied_r_ros.types.geometry import (
@@ -38,7 +38,7 @@ _BELOW_M = 0.02  # what is further below the table is not meant: its distance is
 
 
 @dataclass(frozen=True)
-class PlacingConfig:
+class PlacingConfig(Settings):
     """How items on a table are placed, and the camera's pose where no transforms give it."""
 
     item_height_m: float = setting(
@@ -70,7 +70,7 @@ class PlacingConfig:
 
     def __post_init__(self) -> None:
         """Refuse values that are not allowed."""
-        check_settings(self)
+        super().__post_init__()
         numbers = (*self.camera_position, *self.camera_orientation)
         lengths = (len(self.camera_position), len(self.camera_orientation))
         is_finite = all(type(value) in (int, float) and -1e6 <= value <= 1e6 for value in numbers)

@@ -13,7 +13,7 @@ from enum import Enum
 import math
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.types.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ArmTaskConfig:
+class ArmTaskConfig(Settings):
     """What an arm is to do, and when the next keypoint is proposed."""
 
     task: str = setting('', 'keypoints of it are proposed one after the other; empty: none are')
@@ -43,10 +43,6 @@ class ArmTaskConfig:
     look_s: float = setting(
         2.0, 'longest wait for something that was seen since [s]', between=(0, 60)
     )
-
-    def __post_init__(self) -> None:
-        """Refuse values that are not allowed."""
-        check_settings(self)
 
 
 class _Phase(Enum):

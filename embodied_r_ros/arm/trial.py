@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol, TYPE_CHECKING
 
-from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.common.settings import setting, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -65,7 +65,7 @@ class TrialArm(Protocol):
 
 
 @dataclass(frozen=True)
-class TrialConfig:
+class TrialConfig(Settings):
     """When a trial ends without success."""
 
     max_keypoints: int = setting(16, 'keypoints that are gone to', between=(1, 1000))
@@ -76,10 +76,6 @@ class TrialConfig:
         'often as the robot has them (placing.look_every_s), as live [s]; 0: a look each keypoint',
         between=(0, 60),
     )
-
-    def __post_init__(self) -> None:
-        """Refuse values that are not allowed."""
-        check_settings(self)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.silence import Silences, without
 from embodied_r_ros.common.errors import ConfigError
-from embodied_r_ros.common.settings import check_settings, config_from_mapping, setting
+from embodied_r_ros.common.settings import config_from_mapping, setting, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -37,7 +37,7 @@ _PERIODS = 3
 
 
 @dataclass(frozen=True)
-class AuditConfig:
+class AuditConfig(Settings):
     """What an episode must have to be used for training."""
 
     topics: tuple[str, ...] = setting(
@@ -64,7 +64,7 @@ class AuditConfig:
     )
 
     def __post_init__(self) -> None:
-        check_settings(self)
+        super().__post_init__()
         self.expected_rates()
 
     def expected_rates(self) -> dict[str, float]:

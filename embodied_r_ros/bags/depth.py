@@ -24,7 +24,7 @@ from embodied_r_ros.bags.messages import (
 )
 from embodied_r_ros.bags.reader import read_messages, readable_topics, topics_of_type
 from embodied_r_ros.common.errors import ImageError, SourceError, UnsupportedImageError
-from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.types.images import image_format, MAX_PIXELS
 from embodied_r_ros.types.units import NS_PER_S
 import numpy as np
@@ -48,7 +48,7 @@ _THERMAL_WORDS = {'thermal', 'ir', 'infrared', 'lwir', 'flir', 'boson', 'lepton'
 
 
 @dataclass(frozen=True)
-class DepthConfig:
+class DepthConfig(Settings):
     """How depth is read and paired with images."""
 
     unit_m: float = setting(
@@ -57,9 +57,6 @@ class DepthConfig:
     max_offset_s: float = setting(
         0.02, 'stamps of an image and its depth differ by at most this [s]', between=(0, 1)
     )
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 def is_depth(encoding: str, topic: str = '') -> bool:

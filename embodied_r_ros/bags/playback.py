@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.bags.reader import open_bag
-from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.types.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class PlaybackConfig:
+class PlaybackConfig(Settings):
     """How a bag is played."""
 
     rate: float = setting(
@@ -38,9 +38,6 @@ class PlaybackConfig:
         'a message that leaves later than this after its time is counted [s]',
         between=(0, 60),
     )
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 @dataclass(frozen=True)

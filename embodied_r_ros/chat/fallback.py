@@ -10,7 +10,7 @@ import time
 from typing import Any, Generic, TYPE_CHECKING, TypeVar
 
 from embodied_r_ros.common.errors import ConfigError
-from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.types.deltas import Rung
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ Reply = TypeVar('Reply')
 
 
 @dataclass(frozen=True)
-class FallbackConfig:
+class FallbackConfig(Settings):
     """How models that stand in for each other are chosen."""
 
     start: str = setting(
@@ -52,7 +52,7 @@ class FallbackConfig:
         Raises:
             ConfigError: One is not allowed, or the bound is below the first wait.
         """
-        check_settings(self)
+        super().__post_init__()
         if self.longest_wait_s < self.first_wait_s:
             msg = (
                 f'longest_wait_s is {self.longest_wait_s}: expected at least first_wait_s, '

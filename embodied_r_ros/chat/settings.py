@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from embodied_r_ros.common.errors import ConfigError
-from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.common.settings import setting, Settings
 import httpx
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ CA_VARIABLE = 'EMBODIED_R_CA_FILE'
 
 
 @dataclass(frozen=True)
-class ChatConfig:
+class ChatConfig(Settings):
     """Where a model is served and how patient to be. Tokens are never settings."""
 
     url: str = setting(
@@ -52,7 +52,7 @@ class ChatConfig:
 
     def __post_init__(self) -> None:
         """Check the settings, and that the URL is one; take the model's name out of it."""
-        check_settings(self)
+        super().__post_init__()
         url, has_model, model = self.url.partition('#')
         if has_model:
             if not model or self.model not in ('', model):

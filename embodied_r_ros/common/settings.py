@@ -49,12 +49,20 @@ def setting_infos(config: type[Any]) -> dict[str, SettingInfo]:
     return {f.name: f.metadata['setting'] for f in fields(config) if 'setting' in f.metadata}
 
 
-def check_settings(config: Any) -> None:
-    """Refuse a config whose value has the wrong type or is not allowed.
+@dataclass(frozen=True)
+class Settings:
+    """Base of the dataclasses of settings: each refuses what is not allowed when it is made."""
 
-    Raises:
-        ConfigError: Names the setting, its value and what is allowed.
-    """
+    def __post_init__(self) -> None:
+        """Check types, ranges and choices; a subclass adds what its settings must be together.
+
+        Raises:
+            ConfigError: Names the setting, its value and what is allowed.
+        """
+        _check(self)
+
+
+def _check(config: Settings) -> None:
     defaults: dict[str, Any] = {f.name: f.default for f in fields(config)}
     for name, info in setting_infos(type(config)).items():
         value = getattr(config, name)

@@ -39,7 +39,7 @@ from embodied_r_ros.bags.sources import as_bag, DepthSource
 from embodied_r_ros.bags.writer import GrowingBag, LATCHED_QOS, RELIABLE_QOS, SENSOR_DATA_QOS
 from embodied_r_ros.common.errors import BagError, ConfigError, ImageError
 from embodied_r_ros.common.resources import code_version
-from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.episodes.episode import has_deltas
 from embodied_r_ros.episodes.record import BagTopic
 from embodied_r_ros.perception.detector import DetectorConfig
@@ -154,7 +154,7 @@ _TIME = itemgetter(0)
 
 
 @dataclass(frozen=True)
-class CollectConfig:
+class CollectConfig(Settings):
     """How camera bags become episodes."""
 
     images: str = setting(
@@ -172,7 +172,7 @@ class CollectConfig:
     detector: str = setting('', 'ONNX file of the detector; empty: one that was fetched')
 
     def __post_init__(self) -> None:
-        check_settings(self)
+        super().__post_init__()
         if (self.perceiver == 'vlm') != bool(self.profile):
             msg = 'a profile of model servers goes with the perceiver vlm, and only with it'
             raise ConfigError(msg)

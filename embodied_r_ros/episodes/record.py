@@ -15,7 +15,7 @@ from embodied_r_ros.bags.own_messages import label_to_msg, mark_to_msg
 from embodied_r_ros.bags.recording import Recording
 from embodied_r_ros.bags.writer import GrowingBag, LATCHED_QOS, RELIABLE_QOS
 from embodied_r_ros.common.errors import BagError
-from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.types.episodes import AnswerBook
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _MB = 1024 * 1024
 
 
 @dataclass(frozen=True)
-class StorageConfig:
+class StorageConfig(Settings):
     """Where episodes are kept."""
 
     bag_dir: str = setting(
@@ -47,9 +47,6 @@ class StorageConfig:
         'time in which the disk has to take a label before its operator is told that it waits [s]',
         between=(0.01, 600),
     )
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
     def folder(self) -> Path:
         """Folder of the episodes."""

@@ -14,7 +14,7 @@ from enum import Enum
 import math
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.keyframes.alignment import no_offsets, View
 from embodied_r_ros.keyframes.covisibility import depth_overlap, depth_view, DepthView
 from embodied_r_ros.keyframes.overlap import BLANK_SHARE, ChangeDetector, two_view, TwoView
@@ -80,7 +80,7 @@ class Keyframe:
 
 
 @dataclass(frozen=True)
-class KeyframeConfig:
+class KeyframeConfig(Settings):
     """When an image becomes a keyframe, and how it is kept."""
 
     max_overlap: float = setting(
@@ -111,9 +111,6 @@ class KeyframeConfig:
     follow_motion: bool = setting(
         True, 'follow the camera from image to image, for the motion between keyframes'
     )
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, TYPE_CHECKING
 from embodied_r_ros.bags.playback import PlaybackConfig, Player
 from embodied_r_ros.bags.reader import open_bag
 from embodied_r_ros.common.errors import BagError
-from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.diagnostics import Health, Level
 from embodied_r_ros.nodes.node_base import ManagedNode
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class BagPlayerConfig:
+class BagPlayerConfig(Settings):
     """What to play."""
 
     bag: str = setting('', 'rosbag2 folder, or a .mcap or .db3 file', read_only=True)
@@ -46,9 +46,6 @@ class BagPlayerConfig:
         ('/clock',), 'topics not to play, as patterns; they win over `topics`', read_only=True
     )
     exit_at_end: bool = setting(False, 'end the process when the bag has been played')
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 class BagPlayer(ManagedNode):

@@ -9,7 +9,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.depth import DepthConfig, DepthStream
 from embodied_r_ros.common.errors import ImageError
-from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.camera_poses import BoundedWait
 from embodied_r_ros.nodes.diagnostics import Meter
@@ -26,7 +26,7 @@ _GONE_S = 1.0  # what was silent for so long is not waited for
 
 
 @dataclass(frozen=True)
-class LiveDepthConfig:
+class LiveDepthConfig(Settings):
     """How depth is listened to."""
 
     depth_transport: str = setting(
@@ -51,9 +51,6 @@ class LiveDepthConfig:
     depth_wait_s: float = setting(
         0.05, 'longest wait for the depth of an image [s]', between=(0, 0.5)
     )
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 class CameraDepth:

@@ -17,7 +17,7 @@ from typing import Any, Protocol, TYPE_CHECKING
 
 from embodied_r_ros.bags.messages import pose_from_msg, stamp_ns_from_msg, transform_from_msg
 from embodied_r_ros.common.errors import ConfigError, ImageError
-from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.diagnostics import Meter
 from embodied_r_ros.nodes.frames import Frames
@@ -46,7 +46,7 @@ _GIVE_UP_AFTER = 3  # waits in vain, one after the other
 
 
 @dataclass(frozen=True)
-class PoseConfig:
+class PoseConfig(Settings):
     """Where the pose of a camera comes from."""
 
     pose_source: str = setting(
@@ -77,7 +77,7 @@ class PoseConfig:
     )
 
     def __post_init__(self) -> None:
-        check_settings(self)
+        super().__post_init__()
         for name in ('mount_xyz', 'mount_rpy'):
             value = getattr(self, name)
             if len(value) != 3 or not all(map(math.isfinite, value)):

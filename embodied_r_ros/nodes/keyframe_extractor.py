@@ -22,7 +22,7 @@ from embodied_r_ros.bags.messages import (
 )
 from embodied_r_ros.bags.own_messages import keyframe_to_msg
 from embodied_r_ros.common.errors import ConfigError, ImageError
-from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.keyframes.selector import KeyframeConfig, KeyframeExtractor
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.camera_depth import CameraDepth, LiveDepthConfig
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ExtractorConfig:
+class ExtractorConfig(Settings):
     """How one camera is listened to."""
 
     camera: str = setting('camera', 'name of the camera, in every keyframe', read_only=True)
@@ -72,7 +72,7 @@ class ExtractorConfig:
     )
 
     def __post_init__(self) -> None:
-        check_settings(self)
+        super().__post_init__()
         if not self.camera:
             msg = 'camera is empty: expected a name'
             raise ConfigError(msg)

@@ -29,7 +29,7 @@ from embodied_r_ros.bags.messages import (
 )
 from embodied_r_ros.bags.own_messages import proposal_to_msg
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.nodes.node_base import seconds
 from embodied_r_ros.nodes.question_server import fill_ending
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ArmConfig:
+class ArmConfig(Settings):
     """Settings of the description of an arm in keypoint questions."""
 
     robot: str = setting(
@@ -68,10 +68,6 @@ class ArmConfig:
     tool_frame: str = setting(
         '', 'its end effector, for tf in the frame of the robot; empty: `current_pose` tells'
     )
-
-    def __post_init__(self) -> None:
-        """Refuse values that are not allowed."""
-        check_settings(self)
 
 
 @dataclass(frozen=True)

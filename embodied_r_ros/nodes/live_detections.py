@@ -11,7 +11,7 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.bags.messages import stamp_ns_from_msg
 from embodied_r_ros.bags.vision_messages import CLASS_NUMBERS, DETECTIONS_2D, detections_from_msg
 from embodied_r_ros.common.errors import ConfigError
-from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.camera_poses import BoundedWait
 from embodied_r_ros.nodes.diagnostics import Meter
@@ -34,7 +34,7 @@ _GONE_S = 5.0  # a detector that was silent for so long is not waited for
 
 
 @dataclass(frozen=True)
-class DetectionsConfig:
+class DetectionsConfig(Settings):
     """How boxes of a ROS detector are used."""
 
     listen: bool = setting(
@@ -58,9 +58,6 @@ class DetectionsConfig:
     wait_s: float = setting(
         0.3, 'longest wait for the boxes of a keyframe [s]', between=(0, 5), read_only=True
     )
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import EmbodiedRError, InputError, ModelError
 from embodied_r_ros.common.resources import code_version
-from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.diagnostics import (
     Diagnostics,
@@ -66,7 +66,7 @@ SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FA
 
 
 @dataclass(frozen=True)
-class StartConfig:
+class StartConfig(Settings):
     """How a node comes to be active."""
 
     autostart: bool = setting(False, 'configure and activate by itself, without a manager')
@@ -75,9 +75,6 @@ class StartConfig:
         'with autostart: time until a start that failed is tried again [s]; 0: the process ends',
         between=(0, 3600),
     )
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 class ManagedNode(LifecycleNode):

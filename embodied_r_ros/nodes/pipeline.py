@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from diagnostic_msgs.msg import DiagnosticArray
-from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.nodes.diagnostics import Health, Level
 from rclpy.qos import QoSProfile
 
@@ -30,7 +30,7 @@ _PERIOD_S = 1.5  # ages come once a second
 
 
 @dataclass(frozen=True)
-class PipelineConfig:
+class PipelineConfig(Settings):
     """What belongs to the way from camera to answer."""
 
     nodes: tuple[str, ...] = setting(
@@ -48,9 +48,6 @@ class PipelineConfig:
         'time in which an image is evaluated, a keyframe becomes a delta, and a delta arrives [s]',
         between=(0.1, 3600),
     )
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from embodied_r_ros.bags.vision_messages import (
     MARKERS,
 )
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.ros_types import message_class, ROS_MESSAGES
 from embodied_r_ros.scene.camera_track import CameraView
@@ -46,7 +46,7 @@ _OUTPUTS = {DETECTIONS_3D: 'landmarks/detections', MARKERS: 'landmarks/markers'}
 
 
 @dataclass(frozen=True)
-class SceneMapperConfig:
+class SceneMapperConfig(Settings):
     """Where the scene map is kept."""
 
     map_dir: str = setting(
@@ -58,9 +58,6 @@ class SceneMapperConfig:
     map_save_s: float = setting(
         30.0, 'the map is written there at most this often [s]', between=(1, 86400)
     )
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 class SceneMapper:

@@ -19,7 +19,7 @@ from embodied_r_ros.chat.client import HttpChatClient
 from embodied_r_ros.chat.fallback import FallbackConfig, LatestModels
 from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.common.errors import ConfigError, EmbodiedRError, InputError
-from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.diagnostics import fallback_health, Health, Level, Meter
 from embodied_r_ros.nodes.item_export import ItemExport
@@ -55,7 +55,7 @@ _FOCUS_IN_LINE = 8
 
 
 @dataclass(frozen=True)
-class PerceiverConfig:
+class PerceiverConfig(Settings):
     """Which model perceives, and for which cameras."""
 
     cameras: tuple[str, ...] = setting(
@@ -89,9 +89,6 @@ class PerceiverConfig:
     focus_deadline_s: float = setting(
         10.0, 'time for a focus that names none [s]', between=(0.1, 600)
     )
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 class SemanticPerceiver(ManagedNode):

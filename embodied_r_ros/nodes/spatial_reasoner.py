@@ -20,7 +20,7 @@ from embodied_r_ros.chat.client import HttpChatClient
 from embodied_r_ros.chat.fallback import FallbackConfig, LatestModels
 from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.diagnostics import fallback_health, Health, Meter
 from embodied_r_ros.nodes.focus_client import FocusClient
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ReasonerNodeConfig:
+class ReasonerNodeConfig(Settings):
     """Which models answer."""
 
     profile: str = setting(
@@ -79,9 +79,6 @@ class ReasonerNodeConfig:
         between=(0.1, 600),
         read_only=True,
     )
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
     def server(self, chat: ChatConfig) -> ChatConfig:
         """The server to ask: the profile's, or `chat` where no profile is named."""

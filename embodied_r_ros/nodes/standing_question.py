@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from embodied_r_msgs.srv import SetStandingQuestion
 from embodied_r_ros.common.errors import ConfigError
-from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.reasoning.question import Question, question_problem
 from rclpy.parameter import Parameter
 
@@ -27,7 +27,7 @@ _LOOK_S = 0.1
 
 
 @dataclass(frozen=True)
-class StandingConfig:
+class StandingConfig(Settings):
     """Settings of the standing question."""
 
     standing_question: str = setting(
@@ -41,7 +41,7 @@ class StandingConfig:
     )
 
     def __post_init__(self) -> None:
-        check_settings(self)
+        super().__post_init__()
         problem = question_problem(self.standing_question, self.options())
         if self.standing_question and problem:
             msg = f'standing_question: {problem}'

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.writer import LATCHED_QOS, RELIABLE_QOS, SENSOR_DATA_QOS
-from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.nodes.ros_types import message_class
 from rclpy.qos import DurabilityPolicy, HistoryPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.qos_overriding_options import QoSOverridingOptions
@@ -142,7 +142,7 @@ class RecordedTopic:
 
 
 @dataclass(frozen=True)
-class RecorderConfig:
+class RecorderConfig(Settings):
     """What is recorded."""
 
     cameras: tuple[str, ...] = setting(
@@ -155,9 +155,6 @@ class RecorderConfig:
         choices=('none', 'keyframes', 'compressed'),
         read_only=True,
     )
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 def recorded_topics(config: RecorderConfig) -> list[RecordedTopic]:

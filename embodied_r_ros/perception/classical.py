@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import cv2
 from embodied_r_ros.common.errors import ImageError, ModelError
-from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.perception.coloured_objects import find_objects
 from embodied_r_ros.perception.depth_range import depth_of
 from embodied_r_ros.perception.egomotion import (
@@ -95,7 +95,7 @@ _SOURCES = (
 
 
 @dataclass(frozen=True)
-class ClassicalConfig:
+class ClassicalConfig(Settings):
     """What the perceiver may use, and what it assumes."""
 
     use_odometry: bool = setting(True, 'take the motion from poses where both keyframes have one')
@@ -113,9 +113,6 @@ class ClassicalConfig:
         between=(0, 100),
     )
     max_items: int = setting(8, 'items that a delta names at most, the largest', between=(1, 64))
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 class ClassicalPerceiver:

@@ -12,7 +12,7 @@ from typing import Any, TYPE_CHECKING
 import cv2
 from embodied_r_ros.chat.settings import file_sum
 from embodied_r_ros.common.errors import ConfigError, ModelError
-from embodied_r_ros.common.settings import check_settings, parse_yaml, setting
+from embodied_r_ros.common.settings import parse_yaml, setting, Settings
 from embodied_r_ros.common.untrusted import as_data
 from embodied_r_ros.perception.detector_outputs import layout_of, read_outputs
 from embodied_r_ros.types.detections import COCO, COCO_NUMBERED, Detection
@@ -52,7 +52,7 @@ _KINDS = {
 
 
 @dataclass(frozen=True)
-class DetectorConfig:
+class DetectorConfig(Settings):
     """Which detector looks at keyframes, and what counts as found."""
 
     model: str = setting('', 'path of an ONNX file', read_only=True)
@@ -86,9 +86,6 @@ class DetectorConfig:
     threads: int = setting(
         0, 'threads that compute; 0: one per core', between=(0, 256), read_only=True
     )
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 class Detector:

@@ -31,7 +31,7 @@ from embodied_r_ros.common.errors import (
     ImageError,
     ModelError,
 )
-from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.common.untrusted import as_data
 from embodied_r_ros.perception import vlm
 from embodied_r_ros.perception.grounding import (
@@ -225,7 +225,7 @@ _SHRUNK_IMAGES = 64  # keyframes whose smaller image is kept; each is shown twic
 
 
 @dataclass(frozen=True)
-class VlmConfig:
+class VlmConfig(Settings):
     """How keyframes are shown to a vision-language model."""
 
     pixels_per_image: int = setting(
@@ -258,10 +258,6 @@ class VlmConfig:
     cache_dir: str = setting(
         '', 'folder in which replies are kept for ever; empty: only in memory', read_only=True
     )
-
-    def __post_init__(self) -> None:
-        """Check the settings."""
-        check_settings(self)
 
 
 class VlmPerceiver:

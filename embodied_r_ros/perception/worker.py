@@ -16,7 +16,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.perception.egomotion import composed_motion
 from embodied_r_ros.perception.perceiver import perceive_pair
 from embodied_r_ros.types.deltas import DeltaKind
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class WorkerConfig:
+class WorkerConfig(Settings):
     """How much is perceived at once, and how much may wait."""
 
     in_flight: int = setting(
@@ -44,10 +44,6 @@ class WorkerConfig:
     kept_keyframes: int = setting(
         64, 'newest keyframes of a camera that a focus can look at again', between=(1, 10_000)
     )
-
-    def __post_init__(self) -> None:
-        """Check the settings."""
-        check_settings(self)
 
 
 @dataclass(frozen=True)

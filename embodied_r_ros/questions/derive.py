@@ -12,7 +12,7 @@ from embodied_r_ros.arm.robot import Robot, RobotMetadata
 from embodied_r_ros.arm.table import table_view
 from embodied_r_ros.arm.task_frame import quarters_facing
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.questions.arm import arm_kinds, ArmMoment, has_state
 from embodied_r_ros.questions.indoor import Draft, KINDS, Moment, settled, Unsolved
 from embodied_r_ros.questions.map_rows import (
@@ -40,7 +40,7 @@ _MIN_DELTAS = 3  # with fewer, there is nothing to add up
 
 
 @dataclass(frozen=True)
-class QuestionsConfig:
+class QuestionsConfig(Settings):
     """How many questions are derived, and how scenes are split."""
 
     moments: int = setting(
@@ -63,9 +63,6 @@ class QuestionsConfig:
     )
     robot: Robot | None = None  # whose demonstrations the questions are about; None: as recorded
     apart_from: tuple[str, ...] = ()  # files of rows that nothing is shared with
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 def rows_of_episode(

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Protocol, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import EmbodiedRError
-from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.scene.memory import MemoryConfig
 from embodied_r_ros.types.answers import FocusText, Freshness
 from embodied_r_ros.types.deltas import DeltaKind, Rung, SemanticDelta
@@ -30,7 +30,7 @@ Look = Callable[
 
 
 @dataclass(frozen=True)
-class ReasonerConfig:
+class ReasonerConfig(Settings):
     """How questions are answered."""
 
     token_budget: int = setting(
@@ -61,9 +61,6 @@ class ReasonerConfig:
         'when the newest observation is too old: flag the answer as STALE, or refuse',
         choices=('flag', 'refuse'),
     )
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
     def memory(self) -> MemoryConfig:
         """How much of the scene a prompt holds."""

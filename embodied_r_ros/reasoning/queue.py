@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.errors import CancelledError
-from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.reasoning.question import Phase, Refusal, RefusalCode
 from embodied_r_ros.types.answers import Answer, AnswerKind, Freshness
 from embodied_r_ros.types.units import NS_PER_S
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class QueueConfig:
+class QueueConfig(Settings):
     """How many questions are taken."""
 
     at_once: int = setting(
@@ -40,9 +40,6 @@ class QueueConfig:
         between=(0, 1000),
         read_only=True,
     )
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 class Termination(Enum):

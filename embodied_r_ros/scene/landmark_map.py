@@ -15,7 +15,7 @@ import math
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.scene.association import (
     assign,
     assign_rays,
@@ -43,7 +43,7 @@ _UNSURE_M = 1.0  # of a place, from which on a thing that is not there never was
 
 
 @dataclass(frozen=True)
-class MapConfig:
+class MapConfig(Settings):
     """How much a map keeps, and what it doubts."""
 
     max_landmarks: int = setting(
@@ -61,9 +61,6 @@ class MapConfig:
     full_delta_items: int = setting(
         8, 'a delta with so many items may have left smaller ones out', between=(1, 64)
     )
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 class LandmarkMap:

@@ -11,7 +11,7 @@ import re
 import threading
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.common.untrusted import as_data
 from embodied_r_ros.types.deltas import CANNOT_TELL, compose_actions, DeltaKind, ItemStatus
 from embodied_r_ros.types.units import NS_PER_S
@@ -43,7 +43,7 @@ _COMMON = frozenset(_COMMON_WORDS.split())
 
 
 @dataclass(frozen=True)
-class MemoryConfig:
+class MemoryConfig(Settings):
     """How much of the scene a prompt holds."""
 
     token_budget: int = setting(
@@ -58,9 +58,6 @@ class MemoryConfig:
     max_deltas: int = setting(
         5000, 'deltas kept in memory; the oldest are dropped', between=(1, 100_000)
     )
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.chat.settings import ChatConfig, refuse_pickles
 from embodied_r_ros.common.errors import ConfigError
 from embodied_r_ros.common.resources import shared_path
-from embodied_r_ros.common.settings import check_settings, config_from_mapping, read_yaml, setting
+from embodied_r_ros.common.settings import config_from_mapping, read_yaml, setting, Settings
 from embodied_r_ros.perception.vlm import VlmConfig
 from embodied_r_ros.perception.worker import WorkerConfig
 from embodied_r_ros.reasoning.question import ReasonerConfig
@@ -30,7 +30,7 @@ _SHARE = 'share:'
 
 
 @dataclass(frozen=True)
-class ServerConfig:
+class ServerConfig(Settings):
     """One model server: a program and how to tell that it is ready."""
 
     model: str = setting(
@@ -59,7 +59,7 @@ class ServerConfig:
         Raises:
             ConfigError: One is not allowed, or model or command is missing.
         """
-        check_settings(self)
+        super().__post_init__()
         if not self.model or not self.command:
             msg = 'a server needs a model and a command'
             raise ConfigError(msg)

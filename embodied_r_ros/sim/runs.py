@@ -14,7 +14,7 @@ import signal
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
-from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.types.geometry import Intrinsics
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ ARM_FOV_RAD = math.radians(50)
 
 
 @dataclass(frozen=True)
-class IndoorConfig:
+class IndoorConfig(Settings):
     """What indoor episodes are like. The world, path and truth depend on it and on the seed."""
 
     rate_hz: float = setting(10.0, 'Images per second [Hz]', between=(1, 60))
@@ -47,17 +47,13 @@ class IndoorConfig:
     )
     jpeg_quality: int = setting(90, 'JPEG quality', between=(1, 100))
 
-    def __post_init__(self) -> None:
-        """Refuse values that are not allowed."""
-        check_settings(self)
-
     def camera(self) -> Intrinsics:
         """The pinhole camera: 90 degrees wide, square pixels, no distortion."""
         return Intrinsics.from_fov(self.width_px, self.height_px, HORIZONTAL_FOV_RAD)
 
 
 @dataclass(frozen=True)
-class SimArmConfig:
+class SimArmConfig(Settings):
     """What demonstrations of the arm are like. Motion and truth depend on it and on the seed."""
 
     task: str = setting(
@@ -71,10 +67,6 @@ class SimArmConfig:
         1.0, 'Times the usual noise of encoders; 0: what is measured is exact', between=(0, 20)
     )
     jpeg_quality: int = setting(90, 'JPEG quality', between=(1, 100))
-
-    def __post_init__(self) -> None:
-        """Refuse values that are not allowed."""
-        check_settings(self)
 
     def camera(self) -> Intrinsics:
         """The pinhole camera: 50 degrees wide, square pixels, no distortion."""

@@ -6,24 +6,21 @@ import math
 
 from embodied_r_ros.common.errors import ConfigError
 from embodied_r_ros.common.settings import (
-    check_settings,
     config_from_mapping,
     setting,
     setting_infos,
+    Settings,
 )
 import pytest
 
 
 @dataclass(frozen=True)
-class Example:
+class Example(Settings):
     share: float = setting(0.5, 'a share', between=(0, 1))
     mode: str = setting('auto', 'how', choices=('auto', 'never'))
     count: int = setting(3, 'how many', between=(0, 10))
     place: tuple[float, ...] = setting((0.0, 0.0), 'where')
     names: tuple[str, ...] = setting(('a',), 'which')
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 def test_mapping_fills_what_it_names() -> None:

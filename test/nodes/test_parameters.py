@@ -6,7 +6,7 @@ import re
 from typing import Any, ClassVar, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import ConfigError
-from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.nodes.keyframe_extractor import KeyframeExtractorNode
 from embodied_r_ros.nodes.node_base import ManagedNode
 from embodied_r_ros.nodes.semantic_perceiver import SemanticPerceiver
@@ -21,22 +21,19 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Plain:
+class Plain(Settings):
     name: str = setting('camera', 'its name', read_only=True)
     mode: str = setting('auto', 'how', choices=('auto', 'never'))
     topics: tuple[str, ...] = setting(('a',), 'which')
 
-    def __post_init__(self) -> None:
-        check_settings(self)
-
 
 @dataclass(frozen=True)
-class Nested:
+class Nested(Settings):
     share: float = setting(0.5, 'a share [1]', between=(0, 1))
     count: int = setting(3, 'how many', between=(1, 10))
 
     def __post_init__(self) -> None:
-        check_settings(self)
+        super().__post_init__()
         if self.count * self.share > 8:
             msg = f'count * share is {self.count * self.share}: expected at most 8'
             raise ConfigError(msg)

@@ -10,7 +10,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.chat.client import HttpChatClient
 from embodied_r_ros.chat.protocol import ChatRequest
-from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.serving.servers import served_model
 import numpy as np
 
@@ -73,7 +73,7 @@ _MAX_P = 0.05  # of a gain that is none, by flipping whole scenes
 
 
 @dataclass(frozen=True)
-class PromotionGateConfig:
+class PromotionGateConfig(Settings):
     """What is asked of a candidate. Rates and differences of rates are 0..1."""
 
     min_gain: float = setting(
@@ -93,9 +93,6 @@ class PromotionGateConfig:
         1.5, "median and 95th percentile of the time per answer, to the incumbent's",
         between=(0, 1000),
     )  # fmt: skip
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import ConfigError, InputError
-from embodied_r_ros.common.settings import check_settings, config_from_mapping, read_yaml, setting
+from embodied_r_ros.common.settings import config_from_mapping, read_yaml, setting, Settings
 from embodied_r_ros.keyframes.selector import KeyframeConfig
 from embodied_r_ros.scene.memory import MemoryConfig
 from embodied_r_ros.types.answers import Sampling
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ExperimentConfig:
+class ExperimentConfig(Settings):
     """What every experiment has."""
 
     title: str = setting('', 'heading of the page; empty: the name of the file')
@@ -32,9 +32,6 @@ class ExperimentConfig:
     max_tokens: int = setting(Sampling.max_tokens, 'tokens of a completion', between=(1, 100_000))
     cache: str = setting(CACHE, 'folder of what was said and seen before; none: nothing is kept')
 
-    def __post_init__(self) -> None:
-        check_settings(self)
-
     def memory(self) -> MemoryConfig:
         """How much of what was seen a prompt holds."""
         return MemoryConfig(token_budget=self.token_budget)
@@ -45,7 +42,7 @@ class ExperimentConfig:
 
 
 @dataclass(frozen=True)
-class TrainingConfig:
+class TrainingConfig(Settings):
     """A training run that an experiment needs; skipped where its model is there already."""
 
     recipe: str = setting('grpo', 'what trains', choices=('grpo', 'sft'))
@@ -54,7 +51,7 @@ class TrainingConfig:
     settings: dict[str, Any] = field(default_factory=dict)  # in place of those in the file
 
     def __post_init__(self) -> None:
-        check_settings(self)
+        super().__post_init__()
         for name in ('config', 'output'):
             if not getattr(self, name):
                 msg = f'a training run lacks {name!r}'
@@ -125,7 +122,7 @@ class PerceptionConfig(ExperimentConfig):
 
 
 @dataclass(frozen=True)
-class PolicyConfig:
+class PolicyConfig(Settings):
     """Which images of a recording are looked at, and how."""
 
     choose: str = setting(
@@ -140,9 +137,6 @@ class PolicyConfig:
         True, 'each image is compared with the one before; no: described alone, as a batch'
     )
     odometry: bool = setting(True, 'poses of the recording are used; no: images alone')
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import sys
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
-from embodied_r_ros.common.settings import check_settings, setting
+from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.reasoning.completions import is_unknown, parse_completion
 from embodied_r_ros.scene.memory import MemoryConfig
 from embodied_r_ros.types.answers import Sampling
@@ -45,7 +45,7 @@ _NO_ANSWER = 0  # score of a completion without an answer, as everywhere: it cou
 
 
 @dataclass(frozen=True)
-class BenchConfig:
+class BenchConfig(Settings):
     """How a bench is asked."""
 
     seen: str = setting('scene', 'what the model is given', choices=SEEN)
@@ -53,10 +53,6 @@ class BenchConfig:
         5, 'items of each type that judges are tried with; 0: none', between=(0, 10_000)
     )
     seed: int = setting(0, 'of their choice')
-
-    def __post_init__(self) -> None:
-        """Refuse values that are not allowed."""
-        check_settings(self)
 
 
 def evaluate(
