@@ -15,7 +15,8 @@ from pathlib import Path
 import sys
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.common.errors import EmbodiedRError, InputError
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.files import write_whole
 from embodied_r_ros.scene.memory import MemoryConfig
 from embodied_r_ros.types.answers import Sampling
 
@@ -42,7 +43,7 @@ from training.eval.benchmarks.vsi_bench import VSI_BENCH
 from training.eval.generation import model_identity
 from training.eval.report_page import interval_text
 from training.evaluate import CACHE, drawn, opened_cache
-from training.run.command import write_text
+from training.run.command import run_command
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -86,7 +87,7 @@ def _rate(value: float | None) -> str:
     return '-' if value is None else f'{value:.1%}'
 
 
-def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog='training.benchmark', description=__doc__)
     add = parser.add_argument
     add('name', choices=list(BENCHMARKS), metavar='NAME', help=', '.join(BENCHMARKS))
@@ -111,7 +112,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     add('--export', type=Path, metavar='FILE', help='write predictions for the suite of NAME')
     add('--json', type=Path, metavar='FILE', help='write the report here too')
-    return parser.parse_args(arguments)
+    return parser
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -221,21 +222,20 @@ def _report(args: argparse.Namespace) -> dict[str, Any]:
     return {**head, **scored, 'baselines': blind}
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Score a benchmark, and print the scores."""
-    args = _arguments(arguments)
-    try:
-        _check(args)
-        report = _report(args)
-        if args.json:
-            write_text(args.json, json.dumps(report, indent=2, ensure_ascii=False) + '\n')
-    except EmbodiedRError as error:
-        sys.stderr.write(f'training.benchmark: error: {error}\n')
-        return 2 if isinstance(error, InputError) else 1
+def _run(args: argparse.Namespace) -> int:
+    _check(args)
+    report = _report(args)
+    if args.json:
+        write_whole(args.json, json.dumps(report, indent=2, ensure_ascii=False) + '\n')
     sys.stdout.write(table(report) + '\n')
     for line in _shortfalls(report):
         sys.stderr.write(line + '\n')
     return 1 if report['errors'] else 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Score a benchmark, and print the scores."""
+    return run_command(_parser(), _run, arguments)
 
 
 def _shortfalls(report: dict[str, Any]) -> list[str]:

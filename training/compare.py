@@ -15,11 +15,12 @@ from pathlib import Path
 import sys
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.common.errors import EmbodiedRError, InputError
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.files import write_whole
 
 from training.eval.report_page import comparison_page, gain_text
 from training.eval.statistics import paired_test
-from training.run.command import write_text
+from training.run.command import run_command
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -121,6 +122,16 @@ def read_report(path: Path) -> dict[str, Any]:
     return report
 
 
+def _run(args: argparse.Namespace) -> int:
+    comparison = compare(read_report(args.first), read_report(args.second))
+    if args.json:
+        write_whole(args.json, json.dumps(comparison, indent=2) + '\n')
+    if args.html:
+        write_whole(args.html, comparison_page(comparison))
+    sys.stdout.write(table(comparison) + '\n')
+    return 0
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compare two reports."""
     parser = argparse.ArgumentParser(prog='training.compare', description=__doc__)
@@ -128,18 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument('second', type=Path, metavar='B.json')
     parser.add_argument('--json', type=Path, metavar='FILE', help='write the comparison here too')
     parser.add_argument('--html', type=Path, metavar='FILE', help='and as a page to look at')
-    args = parser.parse_args(arguments)
-    try:
-        comparison = compare(read_report(args.first), read_report(args.second))
-        if args.json:
-            write_text(args.json, json.dumps(comparison, indent=2) + '\n')
-        if args.html:
-            write_text(args.html, comparison_page(comparison))
-    except EmbodiedRError as error:
-        sys.stderr.write(f'training.compare: error: {error}\n')
-        return 2 if isinstance(error, InputError) else 1
-    sys.stdout.write(table(comparison) + '\n')
-    return 0
+    return run_command(parser, _run, arguments)
 
 
 if __name__ == '__main__':

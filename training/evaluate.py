@@ -16,7 +16,8 @@ import sys
 from typing import Any, TYPE_CHECKING, TypeVar
 
 from embodied_r_ros.chat.cache import ReplyCache
-from embodied_r_ros.common.errors import EmbodiedRError, InputError
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.files import write_whole
 from embodied_r_ros.scene.memory import MemoryConfig
 from embodied_r_ros.types.answers import Sampling
 
@@ -31,7 +32,7 @@ from training.eval.grading import Grade, graded, graded_with_consistency
 from training.eval.report_page import interval_text, report_page
 from training.eval.statistics import bootstrap_interval
 from training.judge.models import add_judge_option, judge_of
-from training.run.command import write_text
+from training.run.command import run_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -258,7 +259,7 @@ def drawn(rows: list[Item], limit: int, seed: int) -> list[Item]:
     return Random(seed).sample(rows, limit) if 0 < limit < len(rows) else rows
 
 
-def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog='training.evaluate', description=__doc__)
     parser.add_argument('--model', required=True, metavar='DIR_OR_URL')
     parser.add_argument('--rows', required=True, type=Path, metavar='FILE')
@@ -282,7 +283,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     add_judge_option(parser)
     parser.add_argument('--json', type=Path, metavar='FILE', help='write the report here too')
     parser.add_argument('--html', type=Path, metavar='FILE', help='and as a page to look at')
-    return parser.parse_args(arguments)
+    return parser
 
 
 def opened_cache(folder: str) -> ReplyCache:
@@ -298,25 +299,24 @@ def opened_cache(folder: str) -> ReplyCache:
         raise InputError(msg) from None
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Evaluate, and print the report."""
-    args = _arguments(arguments)
-    try:
-        rows = drawn(rows_of_split(args.rows, args.split), args.limit, args.seed)
-        rows = shown(rows, args.images) if args.images else rows
-        sampling = Sampling(args.temperature, 1.0, args.max_tokens, args.seed)
-        memory = MemoryConfig(token_budget=args.token_budget)
-        judge, cache = judge_of(args.judge), opened_cache(args.cache)
-        report = evaluate(args.model, rows, memory, sampling, cache, judge)
-        if args.json:
-            write_text(args.json, json.dumps(report, indent=2) + '\n')
-        if args.html:
-            write_text(args.html, report_page(report))
-    except EmbodiedRError as error:
-        sys.stderr.write(f'training.evaluate: error: {error}\n')
-        return 2 if isinstance(error, InputError) else 1
+def _run(args: argparse.Namespace) -> int:
+    rows = drawn(rows_of_split(args.rows, args.split), args.limit, args.seed)
+    rows = shown(rows, args.images) if args.images else rows
+    sampling = Sampling(args.temperature, 1.0, args.max_tokens, args.seed)
+    memory = MemoryConfig(token_budget=args.token_budget)
+    judge, cache = judge_of(args.judge), opened_cache(args.cache)
+    report = evaluate(args.model, rows, memory, sampling, cache, judge)
+    if args.json:
+        write_whole(args.json, json.dumps(report, indent=2) + '\n')
+    if args.html:
+        write_whole(args.html, report_page(report))
     sys.stdout.write(table(report) + '\n')
     return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Evaluate, and print the report."""
+    return run_command(_parser(), _run, arguments)
 
 
 if __name__ == '__main__':

@@ -13,7 +13,7 @@ from pathlib import Path
 import sys
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.common.errors import EmbodiedRError, InputError
+from embodied_r_ros.common.files import write_whole
 
 from training.experiments import keyframes, models, perception
 from training.experiments.config import (
@@ -23,7 +23,7 @@ from training.experiments.config import (
     PerceptionConfig,
     read_experiment,
 )
-from training.run.command import write_text
+from training.run.command import run_command
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,23 +35,22 @@ _MODULES: dict[type[ExperimentConfig], Any] = {
 }
 
 
+def _run(args: argparse.Namespace) -> int:
+    config = read_experiment(args.config)
+    kind = _MODULES[type(config)]
+    report = kind.run(config)
+    out = Path(config.out)
+    write_whole(out / 'report.json', json.dumps(report, indent=2) + '\n')
+    write_whole(out / 'report.html', kind.page(report))
+    sys.stdout.write(f'{kind.text(report)}\n{out / "report.html"}\n')
+    return 0
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run an experiment, write its report, and print it in short."""
     parser = argparse.ArgumentParser(prog='training.experiment', description=__doc__)
     parser.add_argument('--config', required=True, type=Path, metavar='FILE')
-    args = parser.parse_args(arguments)
-    try:
-        config = read_experiment(args.config)
-        kind = _MODULES[type(config)]
-        report = kind.run(config)
-        out = Path(config.out)
-        write_text(out / 'report.json', json.dumps(report, indent=2) + '\n')
-        write_text(out / 'report.html', kind.page(report))
-    except EmbodiedRError as error:
-        sys.stderr.write(f'training.experiment: error: {error}\n')
-        return 2 if isinstance(error, InputError) else 1
-    sys.stdout.write(f'{kind.text(report)}\n{out / "report.html"}\n')
-    return 0
+    return run_command(parser, _run, arguments)
 
 
 if __name__ == '__main__':

@@ -13,13 +13,14 @@ from pathlib import Path
 import sys
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.common.errors import EmbodiedRError, InputError
+from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.reasoning.completions import option_letter, UNKNOWN
 from embodied_r_ros.reasoning.question import question_problem
 
 from training.data.lines import read_lines
 from training.eval.grading import graded_with_consistency, named_answer
 from training.judge.models import add_judge_option, judge_of
+from training.run.command import run_command
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -103,21 +104,10 @@ def table(grades: Sequence[Grade]) -> str:
     return '\n'.join(lines)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Grade, and print the grades."""
-    parser = argparse.ArgumentParser(prog='training.grade', description=__doc__)
-    parser.add_argument('rows', type=Path, metavar='ROWS.jsonl')
-    parser.add_argument('completions', type=Path, metavar='COMPLETIONS.jsonl')
-    add_judge_option(parser)
-    parser.add_argument('--json', action='store_true', help='one JSON line per completion')
-    args = parser.parse_args(arguments)
-    try:
-        pairs = read_completions(args.completions, read_asked(args.rows))
-        askeds, texts = [row for row, _ in pairs], [text for _, text in pairs]
-        grades = graded_with_consistency(askeds, texts, judge_of(args.judge))
-    except EmbodiedRError as error:
-        sys.stderr.write(f'training.grade: error: {error}\n')
-        return 2 if isinstance(error, InputError) else 1
+def _run(args: argparse.Namespace) -> int:
+    pairs = read_completions(args.completions, read_asked(args.rows))
+    askeds, texts = [row for row, _ in pairs], [text for _, text in pairs]
+    grades = graded_with_consistency(askeds, texts, judge_of(args.judge))
     if args.json:
         for (row, _), g in zip(pairs, grades, strict=True):
             value = {
@@ -131,6 +121,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         sys.stdout.write(table(grades) + '\n')
     return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Grade, and print the grades."""
+    parser = argparse.ArgumentParser(prog='training.grade', description=__doc__)
+    parser.add_argument('rows', type=Path, metavar='ROWS.jsonl')
+    parser.add_argument('completions', type=Path, metavar='COMPLETIONS.jsonl')
+    add_judge_option(parser)
+    parser.add_argument('--json', action='store_true', help='one JSON line per completion')
+    return run_command(parser, _run, arguments)
 
 
 if __name__ == '__main__':

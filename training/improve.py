@@ -34,6 +34,7 @@ from tqdm import tqdm
 from training.eval.generation import model_identity
 from training.judge.models import add_judge_option
 from training.promote import serving_model, slot_of
+from training.run.command import run_command
 from training.run.manifest import begin_or_go_on
 from training.run.models import is_adapter, is_complete, model_folder
 
@@ -234,7 +235,7 @@ class Improvement:
         sys.stderr.flush()
 
 
-def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog='training.improve', description=__doc__)
     add = parser.add_argument
     add('bags', nargs='+', type=Path, metavar='BAG', help='recordings, or folders of them')
@@ -253,14 +254,11 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     add('--latency-rows', type=int, default=20, help='as of promote; 0: do not time')
     add('--no-promote', action='store_true', help='stop before the gate')
     add_judge_option(parser)
-    args = parser.parse_args(arguments)
+    return parser
+
+
+def _run(args: argparse.Namespace) -> int:
     args.bags = [bag.resolve() for bag in args.bags]
-    return args
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Improve: 0 promoted, 1 refused or failed, 2 for bad input."""
-    args = _arguments(arguments)
     try:
         going = Improvement(args)
         going.out.mkdir(parents=True, exist_ok=True)
@@ -268,12 +266,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         going.ask()
         going.train()
         return going.decide(going.choose())
-    except EmbodiedRError as error:
-        sys.stderr.write(f'training.improve: error: {error}\n')
-        return 2 if isinstance(error, InputError) else 1
     except KeyboardInterrupt:
         sys.stderr.write('training.improve: interrupted: the same command goes on\n')
         return 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Improve: 0 promoted, 1 refused or failed, 2 for bad input."""
+    return run_command(_parser(), _run, arguments)
 
 
 if __name__ == '__main__':

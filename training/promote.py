@@ -21,7 +21,8 @@ import tempfile
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.chat.settings import model_digest
-from embodied_r_ros.common.errors import EmbodiedRError, InputError
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.files import write_whole
 from embodied_r_ros.common.resources import code_version
 from embodied_r_ros.common.settings import config_from_mapping, setting_infos
 from embodied_r_ros.reasoning.question import ReasonerConfig
@@ -34,7 +35,7 @@ from training.data.selection import rows_of_split
 from training.eval.gate import gate, measure, PromotionGateConfig, table
 from training.evaluate import CACHE, drawn, evaluate, opened_cache
 from training.judge.models import add_judge_option, is_unjudged, judge_of
-from training.run.command import write_text
+from training.run.command import run_command
 from training.run.models import is_adapter, merged, model_folder
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def decide(args: argparse.Namespace, slot: Path) -> int:
             return 0
     refusal = slot / 'refusals' / f'{digest.removeprefix("sha256:")[:12]}.json'
     text = json.dumps({'candidate': args.candidate, 'digest': digest, **record}, indent=2)
-    write_text(refusal, text + '\n')
+    write_whole(refusal, text + '\n')
     _say(f'refused: {refusal}')
     return 1
 
@@ -194,7 +195,7 @@ def _revision_date() -> str:
     return process.stdout.strip()
 
 
-def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog='training.promote', description=__doc__)
     add = parser.add_argument
     add('candidate', nargs='?', metavar='CANDIDATE', help='folder with a model or an adapter')
@@ -224,27 +225,27 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         default = getattr(PromotionGateConfig, name)
         option = '--' + name.replace('_', '-')
         add(option, type=float, default=default, help=f'{info.description} (%(default)s)')
-    args = parser.parse_args(arguments)
+    return parser
+
+
+def _run(args: argparse.Namespace) -> int:
     if args.as_adapter and args.latency_rows:
-        parser.error('an adapter alone cannot be served to be timed: give --latency-rows 0')
+        msg = 'an adapter alone cannot be served to be timed: give --latency-rows 0'
+        raise InputError(msg)
     if args.rollback == bool(args.candidate) or bool(args.candidate) != bool(args.rows):
-        parser.error('give CANDIDATE and --rows, or --rollback alone')
-    return args
+        msg = 'give CANDIDATE and --rows, or --rollback alone'
+        raise InputError(msg)
+    slot = slot_of(args.profile, args.slot)
+    if args.rollback:
+        back = roll_back(slot)
+        _say(f'in force: {back.folder if back else "the model of the profile"}')
+        return 0
+    return decide(args, slot)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Promote (0), refuse (1), or take back (0)."""
-    args = _arguments(arguments)
-    try:
-        slot = slot_of(args.profile, args.slot)
-        if args.rollback:
-            back = roll_back(slot)
-            _say(f'in force: {back.folder if back else "the model of the profile"}')
-            return 0
-        return decide(args, slot)
-    except EmbodiedRError as error:
-        sys.stderr.write(f'training.promote: error: {error}\n')
-        return 2 if isinstance(error, InputError) else 1
+    return run_command(_parser(), _run, arguments)
 
 
 def _say(line: str) -> None:

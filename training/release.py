@@ -16,9 +16,10 @@ import tempfile
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.chat.settings import model_digest
-from embodied_r_ros.common.errors import EmbodiedRError, InputError
+from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.serving.promotion import bring_back, put_in_place
 
+from training.run.command import run_command
 from training.tiny.model import load_tokenizer
 
 if TYPE_CHECKING:
@@ -121,19 +122,18 @@ def _copy(source: Path, target: Path, tokenizer: Any) -> None:
         put_in_place(copy, target)
 
 
+def _run(args: argparse.Namespace) -> int:
+    digest = release(args.source, args.target)
+    sys.stdout.write(f'{args.target} {digest}\n')
+    return 0
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Release a model."""
     parser = argparse.ArgumentParser(prog='training.release', description=__doc__)
     parser.add_argument('source', type=Path, metavar='FROM', help='output folder of a training')
     parser.add_argument('target', type=Path, metavar='TO', help='such as models/nano')
-    args = parser.parse_args(arguments)
-    try:
-        digest = release(args.source, args.target)
-    except EmbodiedRError as error:
-        sys.stderr.write(f'training.release: error: {error}\n')
-        return 2
-    sys.stdout.write(f'{args.target} {digest}\n')
-    return 0
+    return run_command(parser, _run, arguments)
 
 
 if __name__ == '__main__':

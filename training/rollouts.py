@@ -16,7 +16,7 @@ from pathlib import Path
 import sys
 from typing import Any, TextIO, TYPE_CHECKING
 
-from embodied_r_ros.common.errors import EmbodiedRError, InputError
+from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.scene.memory import MemoryConfig
 from embodied_r_ros.types.answers import Sampling
 from tqdm import tqdm
@@ -34,6 +34,7 @@ from training.eval.generation import generate
 from training.eval.grading import graded, is_free_text
 from training.evaluate import drawn
 from training.judge.models import add_judge_option, judge_identity, judge_of
+from training.run.command import run_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -135,6 +136,18 @@ def _appended(path: Path) -> TextIO:
         raise InputError(msg) from None
 
 
+def _run(args: argparse.Namespace) -> int:
+    _add_samples(args)
+    samples = read_samples(args.out)
+    right = [value for sampled in samples.values() for value in sampled['right']]
+    share = sum(right) / len(right) if right else 0.0
+    sys.stdout.write(
+        f'{len(samples)} rows, {share:.1%} of the completions right,'
+        f' {len(zero_variance_rows(samples))} rows of zero variance\n'
+    )
+    return 0
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Sample, and say how often the model was right."""
     parser = argparse.ArgumentParser(prog='training.rollouts', description=__doc__)
@@ -149,20 +162,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument('--max-tokens', type=int, default=Sampling.max_tokens)
     parser.add_argument('--token-budget', type=int, default=MemoryConfig.token_budget)
     add_judge_option(parser, 'free texts are right to the letter alone')
-    args = parser.parse_args(arguments)
-    try:
-        _add_samples(args)
-        samples = read_samples(args.out)
-    except EmbodiedRError as error:
-        sys.stderr.write(f'training.rollouts: error: {error}\n')
-        return 2 if isinstance(error, InputError) else 1
-    right = [value for sampled in samples.values() for value in sampled['right']]
-    share = sum(right) / len(right) if right else 0.0
-    sys.stdout.write(
-        f'{len(samples)} rows, {share:.1%} of the completions right,'
-        f' {len(zero_variance_rows(samples))} rows of zero variance\n'
-    )
-    return 0
+    return run_command(parser, _run, arguments)
 
 
 if __name__ == '__main__':

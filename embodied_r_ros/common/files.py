@@ -13,14 +13,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def write_whole(path: Path, data: bytes | str) -> None:
     """Write a file under a temporary name beside it, and rename it when it is complete.
+
+    Its folder is made where there is none; text is written as UTF-8.
 
     Raises:
         InputError: It cannot be written.
     """
+    data = data.encode() if isinstance(data, str) else data
     unfinished = path.with_name(path.name + '.tmp')
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with unfinished.open('wb') as file:
             file.write(data)
             file.flush()

@@ -11,11 +11,12 @@ import re
 import sys
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.common.errors import EmbodiedRError, InputError
+from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.questions.row import read_rows, write_rows
 from embodied_r_ros.types.geometry import position_text
 
 from training.data.arm_reader import position_in
+from training.run.command import run_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -150,6 +151,22 @@ def in_form(
             yield formed
 
 
+def _run(args: argparse.Namespace) -> int:
+    rows = (row for file in args.rows for row in read_rows(file))
+    formed = in_form(
+        rows,
+        args.kinds,
+        is_open=args.open_ended,
+        has_metadata=not args.no_metadata,
+        perceived_share=args.perceived,
+    )
+    if not write_rows(args.out, formed):
+        args.out.unlink()
+        msg = f'{", ".join(map(str, args.rows))}: no rows about arms of that form'
+        raise InputError(msg)
+    return 0
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write a file of rows in another form."""
     parser = argparse.ArgumentParser(prog='training.data.arm_forms', description=__doc__)
@@ -160,24 +177,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument('--no-metadata', action='store_true', help='nothing told of the robot')
     help_text = 'share of the moments, with true deltas, told as perceived (arm_perceived.py)'
     parser.add_argument('--perceived', type=float, default=0.0, metavar='SHARE', help=help_text)
-    args = parser.parse_args(arguments)
-    try:
-        rows = (row for file in args.rows for row in read_rows(file))
-        formed = in_form(
-            rows,
-            args.kinds,
-            is_open=args.open_ended,
-            has_metadata=not args.no_metadata,
-            perceived_share=args.perceived,
-        )
-        if not write_rows(args.out, formed):
-            args.out.unlink()
-            msg = f'{", ".join(map(str, args.rows))}: no rows about arms of that form'
-            raise InputError(msg)
-    except EmbodiedRError as error:
-        sys.stderr.write(f'training.data.arm_forms: error: {error}\n')
-        return 2
-    return 0
+    return run_command(parser, _run, arguments)
 
 
 if __name__ == '__main__':

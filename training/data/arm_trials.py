@@ -33,6 +33,7 @@ from tqdm import tqdm
 
 from training.data.arm_reader import position_in, state_in
 from training.data.arm_traces import ARM_READERS
+from training.run.command import run_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -207,6 +208,23 @@ def _with_answers(said: Sequence[tuple[Row, int]], plan: TrialPlan, robot: Robot
         )
 
 
+def _run(args: argparse.Namespace) -> int:
+    if not 0 <= args.slips <= 1:
+        msg = f'--slips is {args.slips}: expected a share from 0 to 1'
+        raise InputError(msg)
+    numbers = range(args.episodes)
+    plans = [TrialPlan(task, args.seed, index) for task in args.tasks for index in numbers]
+    robot = load_robot(args.robot)
+    shown = tqdm(plans, desc='trials', unit='trial', file=sys.stderr, disable=None)
+    new_rows = (row for plan in shown for row in trial_rows(plan, robot, args.slips, args.wait))
+    if not (count := write_rows(args.out, new_rows)):
+        args.out.unlink()
+        msg = f'none of {len(plans)} trials succeeded: give more --episodes, or fewer --slips'
+        raise InputError(msg)
+    sys.stderr.write(f'{len(plans)} trials: {count} rows in {args.out}\n')
+    return 0
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Lead trials and write their rows."""
     parser = argparse.ArgumentParser(prog='training.data.arm_trials', description=__doc__)
@@ -219,26 +237,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add('--wait', type=float, default=0.0, metavar='S', help=help_text)
     add('--robot', default='sawyer_sim_loop', help='robot with its candidates (%(default)s)')
     add('--out', type=Path, required=True, metavar='FILE', help='the rows')
-    args = parser.parse_args(arguments)
-    if not 0 <= args.slips <= 1:
-        parser.error(f'--slips is {args.slips}, expected a share from 0 to 1')
-    numbers = range(args.episodes)
-    plans = [TrialPlan(task, args.seed, index) for task in args.tasks for index in numbers]
-    try:
-        robot = load_robot(args.robot)
-        shown = tqdm(plans, desc='trials', unit='trial', file=sys.stderr, disable=None)
-        new_rows = (
-            row for plan in shown for row in trial_rows(plan, robot, args.slips, args.wait)
-        )
-        if not (count := write_rows(args.out, new_rows)):
-            args.out.unlink()
-            msg = f'none of {len(plans)} trials succeeded: give more --episodes, or fewer --slips'
-            raise InputError(msg)
-    except EmbodiedRError as error:
-        sys.stderr.write(f'training.data.arm_trials: error: {error}\n')
-        return 2
-    sys.stderr.write(f'{len(plans)} trials: {count} rows in {args.out}\n')
-    return 0
+    return run_command(parser, _run, arguments)
 
 
 if __name__ == '__main__':

@@ -16,7 +16,6 @@ from random import Random
 import sys
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.common.errors import EmbodiedRError
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig
 from embodied_r_ros.questions.map_kinds import MapMoment
@@ -34,6 +33,7 @@ from embodied_r_ros.types.things import BENCHMARK_NAMES, is_held_out_name, named
 from embodied_r_ros.types.units import NS_PER_S
 
 from training.data.detector_maps import seen_by_detector
+from training.run.command import run_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -358,6 +358,18 @@ def rows_of_random_maps(
             yield with_map(row, scene)
 
 
+def _run(args: argparse.Namespace) -> int:
+    coverage = Coverage()
+    config = QuestionsConfig(
+        moments=args.rounds, seed=args.seed, test_share=args.test_share, maps=True
+    )
+    count = write_rows(
+        args.out, rows_of_random_maps(args.rooms, config, coverage, by_detector=args.detector)
+    )
+    sys.stderr.write(f'{coverage.table()}\n')
+    return 0 if count else 1
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write a file of rows about random rooms; the coverage report goes to stderr."""
     parser = argparse.ArgumentParser(prog='training.data.random_maps', description=__doc__)
@@ -369,20 +381,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         '--detector', action='store_true', help='rows carry what a simulated detector leaves'
     )
-    args = parser.parse_args(arguments)
-    coverage = Coverage()
-    try:
-        config = QuestionsConfig(
-            moments=args.rounds, seed=args.seed, test_share=args.test_share, maps=True
-        )
-        count = write_rows(
-            args.out, rows_of_random_maps(args.rooms, config, coverage, by_detector=args.detector)
-        )
-    except EmbodiedRError as error:
-        sys.stderr.write(f'training.data.random_maps: error: {error}\n')
-        return 2
-    sys.stderr.write(f'{coverage.table()}\n')
-    return 0 if count else 1
+    return run_command(parser, _run, arguments)
 
 
 if __name__ == '__main__':

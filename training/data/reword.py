@@ -11,9 +11,11 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.common.errors import EmbodiedRError, InputError
+from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.questions.row import read_rows, write_rows
 from embodied_r_ros.questions.wordings import FOREIGN, WORDINGS
+
+from training.run.command import run_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -233,6 +235,14 @@ def in_other_words(rows: Iterable[Row], share: float, seed: int = 0) -> Iterator
         yield row if is_same else replace(other, id=f'{row.id}/reworded')
 
 
+def _run(args: argparse.Namespace) -> int:
+    if not 0 <= args.share <= 1:
+        msg = f'--share {args.share}: expected a share from 0 to 1'
+        raise InputError(msg)
+    write_rows(args.out, in_other_words(read_rows(args.rows), args.share, args.seed))
+    return 0
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write a file of rows, some of them in other words."""
     parser = argparse.ArgumentParser(prog='training.data.reword', description=__doc__)
@@ -241,16 +251,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     help_text = 'of the training rows, 0 to 1 (default: %(default)s)'
     parser.add_argument('--share', type=float, default=0.6, help=help_text)
     parser.add_argument('--seed', type=int, default=0)
-    args = parser.parse_args(arguments)
-    try:
-        if not 0 <= args.share <= 1:
-            msg = f'--share {args.share}: expected a share from 0 to 1'
-            raise InputError(msg)
-        write_rows(args.out, in_other_words(read_rows(args.rows), args.share, args.seed))
-    except EmbodiedRError as error:
-        sys.stderr.write(f'training.data.reword: error: {error}\n')
-        return 2
-    return 0
+    return run_command(parser, _run, arguments)
 
 
 if __name__ == '__main__':

@@ -16,12 +16,14 @@ import sys
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.sources import find_bags, open_source
-from embodied_r_ros.common.errors import EmbodiedRError, InputError
+from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.episodes.episode import episode_id_of
 from embodied_r_ros.questions.row import read_rows, Row
 from embodied_r_ros.reasoning.prompts import NOTHING_SEEN
 from embodied_r_ros.scene.memory import MemoryConfig
 from embodied_r_ros.types.images import encode_image, EncodedImage
+
+from training.run.command import run_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -165,20 +167,19 @@ def load_processor(folder: Path, min_pixels: int) -> Any:
     return processor
 
 
+def _run(args: argparse.Namespace) -> int:
+    count = save_images(read_rows(args.rows), find_bags(args.bags), args.out)
+    sys.stderr.write(f'{count} images in {args.out}\n')
+    return 0
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Save the images of files of rows."""
     parser = argparse.ArgumentParser(prog='training.data.vision', description=__doc__)
     parser.add_argument('rows', type=Path, metavar='ROWS.jsonl')
     parser.add_argument('bags', type=Path, nargs='+', metavar='BAG', help='or folders of bags')
     parser.add_argument('--out', type=Path, required=True, metavar='FOLDER')
-    args = parser.parse_args(arguments)
-    try:
-        count = save_images(read_rows(args.rows), find_bags(args.bags), args.out)
-    except EmbodiedRError as error:
-        sys.stderr.write(f'training.data.vision: error: {error}\n')
-        return 2
-    sys.stderr.write(f'{count} images in {args.out}\n')
-    return 0
+    return run_command(parser, _run, arguments)
 
 
 if __name__ == '__main__':

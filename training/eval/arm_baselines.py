@@ -18,13 +18,14 @@ import sys
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.arm.task_frame import Movement
-from embodied_r_ros.common.errors import EmbodiedRError, InputError
+from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.questions.row import read_rows
 from embodied_r_ros.scene.memory import MemoryConfig
 
 from training.data.arm_reader import position_in, state_in
 from training.data.traces import read_row
 from training.eval.statistics import bootstrap_interval
+from training.run.command import run_command
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -123,26 +124,25 @@ def table(baselines: dict[str, dict[str, Any]]) -> str:
     return '\n'.join(lines)
 
 
+def _run(args: argparse.Namespace) -> int:
+    rows = [row for file in args.rows for row in read_rows(file)]
+    figures = arm_baselines(
+        [row for row in rows if args.split in (None, row.split)], MemoryConfig()
+    )
+    if not figures:
+        msg = f'{", ".join(map(str, args.rows))}: no rows about arms of split {args.split!r}'
+        raise InputError(msg)
+    sys.stdout.write((json.dumps(figures) if args.json else table(figures)) + '\n')
+    return 0
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the baselines of a file of rows."""
     parser = argparse.ArgumentParser(prog='training.eval.arm_baselines', description=__doc__)
     parser.add_argument('rows', type=Path, nargs='+', metavar='ROWS.jsonl')
     parser.add_argument('--split', help='only rows of this split; default: all rows')
     parser.add_argument('--json', action='store_true', help='print one JSON object')
-    args = parser.parse_args(arguments)
-    try:
-        rows = [row for file in args.rows for row in read_rows(file)]
-        figures = arm_baselines(
-            [row for row in rows if args.split in (None, row.split)], MemoryConfig()
-        )
-        if not figures:
-            msg = f'{", ".join(map(str, args.rows))}: no rows about arms of split {args.split!r}'
-            raise InputError(msg)
-    except EmbodiedRError as error:
-        sys.stderr.write(f'training.eval.arm_baselines: error: {error}\n')
-        return 2
-    sys.stdout.write((json.dumps(figures) if args.json else table(figures)) + '\n')
-    return 0
+    return run_command(parser, _run, arguments)
 
 
 if __name__ == '__main__':

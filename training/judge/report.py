@@ -16,11 +16,12 @@ from pathlib import Path
 import sys
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.common.errors import EmbodiedRError, InputError
+from embodied_r_ros.common.files import write_whole
 
 from training.judge.data import KINDS
 from training.judge.models import load_judge
 from training.judge.train import split_samples
+from training.run.command import run_command
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,6 +74,19 @@ def table(report: dict[str, Any]) -> str:
     return '\n'.join([*lines, line('all', report)])
 
 
+def _run(args: argparse.Namespace) -> int:
+    judge = load_judge(args.judge)
+    report = {}
+    for name, held_out in (('known wordings', False), ('held-out wordings', True)):
+        sample_list = split_samples(args.rows, args.split, args.seed, held_out)
+        report[name] = measure(judge, list(islice(sample_list, args.limit)))
+    if args.json:
+        write_whole(args.json, json.dumps(report, indent=2) + '\n')
+    for name, figures in report.items():
+        sys.stdout.write(f'{name}, {figures["n"]} samples\n{table(figures)}\n')
+    return 0
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, and print the report."""
     parser = argparse.ArgumentParser(prog='training.judge.report', description=__doc__)
@@ -82,23 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument('--limit', type=int, default=3000, help='samples of each wording, at most')
     parser.add_argument('--seed', type=int, default=0)
     parser.add_argument('--json', type=Path, metavar='FILE', help='write the report here too')
-    args = parser.parse_args(arguments)
-    try:
-        judge = load_judge(args.judge)
-        report = {}
-        for name, held_out in (('known wordings', False), ('held-out wordings', True)):
-            sample_list = split_samples(args.rows, args.split, args.seed, held_out)
-            report[name] = measure(judge, list(islice(sample_list, args.limit)))
-    except EmbodiedRError as error:
-        sys.stderr.write(f'training.judge.report: error: {error}\n')
-        return 2 if isinstance(error, InputError) else 1
-    if args.json:
-        unfinished = args.json.with_name(args.json.name + '.tmp')
-        unfinished.write_text(json.dumps(report, indent=2) + '\n')
-        unfinished.replace(args.json)
-    for name, figures in report.items():
-        sys.stdout.write(f'{name}, {figures["n"]} samples\n{table(figures)}\n')
-    return 0
+    return run_command(parser, _run, arguments)
 
 
 if __name__ == '__main__':

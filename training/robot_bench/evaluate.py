@@ -15,7 +15,7 @@ from random import Random
 import sys
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.common.errors import EmbodiedRError, InputError
+from embodied_r_ros.common.files import write_whole
 from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.reasoning.completions import is_unknown, parse_completion
 from embodied_r_ros.scene.memory import MemoryConfig
@@ -27,7 +27,7 @@ from training.robot_bench.figures import agreement_figures, gain_figures, score_
 from training.robot_bench.items import GivenAnswer, KINDS, pictures_of, read_items, write_items
 from training.robot_bench.judging import judges_of, OpenCase
 from training.robot_bench.pages import bench_page, bench_table
-from training.run.command import write_text
+from training.run.command import run_command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -215,8 +215,8 @@ def _write(out: Path, items: Sequence[BenchItem], report: dict[str, Any]) -> Non
     Raises:
         InputError: A file cannot be written.
     """
-    write_text(out / 'report.json', json.dumps(report, indent=2) + '\n')
-    write_text(out / 'report.html', bench_page(report))
+    write_whole(out / 'report.json', json.dumps(report, indent=2) + '\n')
+    write_whole(out / 'report.html', bench_page(report))
     write_items(out / 'to_score.jsonl', to_be_scored(items, report))
 
 
@@ -230,7 +230,7 @@ def to_be_scored(items: Sequence[BenchItem], report: dict[str, Any]) -> list[Ben
     ]
 
 
-def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog='training.robot_bench.evaluate', description=__doc__)
     add = parser.add_argument
     add('model', metavar='MODEL', help='folder, or URL of a server; URL#NAME: one of its models')
@@ -253,32 +253,31 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     add('--token-budget', type=int, default=MemoryConfig.token_budget)
     add('--max-tokens', type=int, default=Sampling.max_tokens, help='of each reply (%(default)s)')
     add('--cache', default=CACHE, metavar='DIR', help='of what models said; none: ask anew')
-    return parser.parse_args(arguments)
+    return parser
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Evaluate, write the report and print it."""
-    args = _arguments(arguments)
-    try:
-        config = BenchConfig(args.see, args.controls, args.seed)
-        items = drawn(read_items(args.bench), args.limit, args.seed)
-        cache = opened_cache(args.cache)
-        sampling = Sampling(args.temperature, 1.0, args.max_tokens, args.seed)
-        judging = replace(sampling, temperature=args.judge_temperature)
-        respondent = Respondent(args.model, sampling, cache)
-        judges = judges_of(args.judge, judging, cache)
-        memory = MemoryConfig(token_budget=args.token_budget)
-        report = evaluate(respondent, items, judges, memory, config)
-        report |= {'sampling': asdict(sampling), 'judging': asdict(judging)}
-        _write(args.out, items, report)
-    except EmbodiedRError as error:
-        sys.stderr.write(f'training.robot_bench.evaluate: error: {error}\n')
-        return 2 if isinstance(error, InputError) else 1
+def _run(args: argparse.Namespace) -> int:
+    config = BenchConfig(args.see, args.controls, args.seed)
+    items = drawn(read_items(args.bench), args.limit, args.seed)
+    cache = opened_cache(args.cache)
+    sampling = Sampling(args.temperature, 1.0, args.max_tokens, args.seed)
+    judging = replace(sampling, temperature=args.judge_temperature)
+    respondent = Respondent(args.model, sampling, cache)
+    judges = judges_of(args.judge, judging, cache)
+    memory = MemoryConfig(token_budget=args.token_budget)
+    report = evaluate(respondent, items, judges, memory, config)
+    report |= {'sampling': asdict(sampling), 'judging': asdict(judging)}
+    _write(args.out, items, report)
     sys.stdout.write(bench_table(report) + '\n')
     problems = [problem for judge in report['judges'] if (problem := control_problem(judge))]
     for problem in problems:
         sys.stderr.write(f'training.robot_bench.evaluate: error: {problem}\n')
     return 1 if problems else 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Evaluate, write the report and print it."""
+    return run_command(_parser(), _run, arguments)
 
 
 if __name__ == '__main__':

@@ -14,12 +14,11 @@ from embodied_r_ros.bags.images import choose_image_topic, raw_image
 from embodied_r_ros.bags.messages import encoded_image_from_msg, stamp_ns_from_msg
 from embodied_r_ros.bags.reader import open_bag, read_values
 from embodied_r_ros.common.errors import ImageError, InputError
+from embodied_r_ros.common.files import write_whole
 from embodied_r_ros.questions.row import focus_problem
 from embodied_r_ros.types.answers import FocusText
 from embodied_r_ros.types.deltas import DeltaKind, SemanticDelta
 from embodied_r_ros.types.images import encode_image, EncodedImage, image_format
-
-from training.run.command import write_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Sequence
@@ -243,7 +242,7 @@ def write_items(path: Path, items: Iterable[BenchItem]) -> int:
     """
     moved = (_at(item, lambda name: os.path.relpath(name, path.parent)) for item in items)
     lines = [item.to_json() for item in moved]
-    write_text(path, ''.join(line + '\n' for line in lines))
+    write_whole(path, ''.join(line + '\n' for line in lines))
     return len(lines)
 
 

@@ -22,7 +22,7 @@ from embodied_r_ros.arm.table import PlacingConfig, table_view
 from embodied_r_ros.arm.task_frame import axis_view
 from embodied_r_ros.bags.reader import open_bag, read_values
 from embodied_r_ros.bags.sources import find_bags
-from embodied_r_ros.common.errors import EmbodiedRError, InputError
+from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.episodes.arm import keyframes_of_arm
 from embodied_r_ros.episodes.episode import read_episode
 from embodied_r_ros.perception.pipeline import classical_perceiver, perceive_path
@@ -31,6 +31,7 @@ from tqdm import tqdm
 
 from training.robot_bench.items import BenchItem, KINDS, write_items
 from training.robot_bench.references import moments_of, open_questions
+from training.run.command import run_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -138,6 +139,22 @@ def _look(shown: ArmEpisode, camera: str, seen: Sequence[SemanticDelta]) -> Focu
     return replace(view, name=camera).describe(seen) if view else None
 
 
+def _run(args: argparse.Namespace) -> int:
+    if args.moments < 1:
+        msg = f'--moments is {args.moments}: expected at least 1'
+        raise InputError(msg)
+    bags = tqdm(find_bags(args.bags), unit=' bags', disable=None)
+    items = [item for bag in bags for item in items_of(bag, args.moments, args.seed, args.group)]
+    if not items:
+        msg = 'there is no moment to ask at in any of the bags'
+        raise InputError(msg)
+    write_items(args.out, items)
+    counts = Counter(item.question_type for item in items)
+    for kind in KINDS:
+        sys.stdout.write(f'{kind:<20} {counts[kind]:>5}\n')
+    return 0
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the file, and say what is in it."""
     parser = argparse.ArgumentParser(prog='training.robot_bench.questions', description=__doc__)
@@ -148,26 +165,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         '--group', default='', help='name of a group of tasks, reported on its own'
     )
-    args = parser.parse_args(arguments)
-    try:
-        if args.moments < 1:
-            msg = f'--moments is {args.moments}: expected at least 1'
-            raise InputError(msg)
-        bags = tqdm(find_bags(args.bags), unit=' bags', disable=None)
-        items = [
-            item for bag in bags for item in items_of(bag, args.moments, args.seed, args.group)
-        ]
-        if not items:
-            msg = 'there is no moment to ask at in any of the bags'
-            raise InputError(msg)
-        write_items(args.out, items)
-    except EmbodiedRError as error:
-        sys.stderr.write(f'training.robot_bench.questions: error: {error}\n')
-        return 2 if isinstance(error, InputError) else 1
-    counts = Counter(item.question_type for item in items)
-    for kind in KINDS:
-        sys.stdout.write(f'{kind:<20} {counts[kind]:>5}\n')
-    return 0
+    return run_command(parser, _run, arguments)
 
 
 if __name__ == '__main__':

@@ -1,39 +1,48 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every command shares: how it is read, one clear line where it fails, whole files."""
+"""What every command shares: how it is read, and one clear line where it fails."""
 
 from __future__ import annotations
 
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 import fcntl
 from pathlib import Path
 import sys
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
-from trl import TrlParser
 from yaml import YAMLError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    import argparse
+    from collections.abc import Callable, Iterator, Sequence
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a file under a temporary name, then rename it; what was there is replaced.
+def run_command(
+    parser: argparse.ArgumentParser,
+    run: Callable[[argparse.Namespace], int],
+    arguments: Sequence[str] | None,
+) -> int:
+    """Read a command line, and run what it asks for.
 
-    Raises:
-        InputError: It cannot be written.
+    Args:
+        parser: Of the command, whose `prog` names it in messages.
+        run: Takes what was read and returns the exit code.
+        arguments: The command line; None: that of the process.
+
+    Returns:
+        The exit code: that of `run`, 2 for bad input, 1 for any other failure that the project
+        knows.
     """
-    unfinished = path.with_name(path.name + '.tmp')
+    args = parser.parse_args(arguments)
+    return _ended(parser.prog, lambda: run(args))
+
+
+def _ended(name: str, run: Callable[[], int]) -> int:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.write_text(text, encoding='utf-8')
-        unfinished.replace(path)
-    except OSError as error:
-        msg = f'cannot write {path}: {error.strerror}'
-        raise InputError(msg) from None
-    finally:
-        with suppress(OSError):  # where it could not be made, it cannot be removed
-            unfinished.unlink(missing_ok=True)
+        return run()
+    except EmbodiedRError as error:
+        sys.stderr.write(f'{name}: error: {error}\n')
+        return 2 if isinstance(error, InputError) else 1
 
 
 _LOCK = '.training.lock'
@@ -51,18 +60,20 @@ def run_recipe(name: str, train: Callable[..., None], *arguments: type[Any]) -> 
     Returns:
         The exit code: 0, 2 for bad input, 1 for any other failure that the project knows.
     """
+    from trl import TrlParser  # slow to import: only what trains waits for it
+
     try:
         values = TrlParser(arguments).parse_args_and_config()
     except (OSError, ValueError, YAMLError) as error:  # no such file, or setting, or value
         sys.stderr.write(f'{name}: error: {" ".join(str(error).split())}\n')
         return 2
-    try:
+
+    def run() -> int:
         with _alone(values[-1]):
             train(*values)
-    except EmbodiedRError as error:
-        sys.stderr.write(f'{name}: error: {error}\n')
-        return 2 if isinstance(error, InputError) else 1
-    return 0
+        return 0
+
+    return _ended(name, run)
 
 
 @contextmanager

@@ -14,13 +14,13 @@ from zipfile import is_zipfile
 
 from embodied_r_ros.chat.settings import holds_weights
 from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.files import write_whole
 from embodied_r_ros.common.settings import read_yaml
 from embodied_r_ros.episodes.inspect import file_sha256
 from safetensors import safe_open, SafetensorError
 import yaml
 
 from training.eval.generation import model_identity
-from training.run.command import write_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -132,7 +132,7 @@ def _file_of(folder: Path) -> Path:
 
 def _note(folder: Path, manifest: Mapping[str, Any]) -> None:
     text = yaml.safe_dump(dict(manifest), sort_keys=False, allow_unicode=True)
-    write_text(folder / _FILE, text)
+    write_whole(folder / _FILE, text)
 
 
 def refuse_another(folder: Path, manifest: Mapping[str, Any]) -> None:

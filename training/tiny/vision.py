@@ -12,9 +12,8 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 import sys
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.common.errors import EmbodiedRError
 import torch
 from transformers import (
     AutoModelForCausalLM,
@@ -25,8 +24,12 @@ from transformers import (
     LlavaProcessor,
 )
 
+from training.run.command import run_command
 from training.run.models import model_folder, SAFELY
 from training.tiny.model import load_tokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 IMAGE = '<image>'
 # ChatML as training.tiny.model has it, for contents that are texts or lists of parts.
@@ -101,18 +104,8 @@ def _processor(tokenizer: Any, size: EyesSize) -> Any:
     )
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Build it, and save it in a folder."""
-    parser = argparse.ArgumentParser(prog='training.tiny.vision', description=__doc__)
-    parser.add_argument('model', metavar='MODEL', help='folder of a language model')
-    parser.add_argument('out', type=Path, metavar='OUT', help='folder for the new one')
-    parser.add_argument('--seed', type=int, default=0, help='of its random weights')
-    args = parser.parse_args(arguments)
-    try:
-        folder = model_folder(args.model)
-    except EmbodiedRError as error:
-        sys.stderr.write(f'training.tiny.vision: error: {error}\n')
-        return 2
+def _run(args: argparse.Namespace) -> int:
+    folder = model_folder(args.model)
     torch.manual_seed(args.seed)
     model, processor = with_eyes(folder, EyesSize())
     model.save_pretrained(args.out)
@@ -120,6 +113,15 @@ def main(arguments: list[str] | None = None) -> int:
     count = sum(weight.numel() for weight in model.parameters())
     sys.stderr.write(f'{args.out}: {count / 1e6:.1f} million parameters\n')
     return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Build it, and save it in a folder."""
+    parser = argparse.ArgumentParser(prog='training.tiny.vision', description=__doc__)
+    parser.add_argument('model', metavar='MODEL', help='folder of a language model')
+    parser.add_argument('out', type=Path, metavar='OUT', help='folder for the new one')
+    parser.add_argument('--seed', type=int, default=0, help='of its random weights')
+    return run_command(parser, _run, arguments)
 
 
 if __name__ == '__main__':

@@ -11,10 +11,10 @@ import math
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.files import write_whole
 
 from training.data.lines import read_lines
 from training.eval.benchmarks.multiple_choice import egoschema_index
-from training.run.command import write_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -91,7 +91,7 @@ def write_export(
     """
     check_export(benchmark, path)
     export = _lines if path.suffix == _LINES else _EXPORTS[benchmark][1]
-    write_text(path, export(questions, texts))
+    write_whole(path, export(questions, texts))
 
 
 def check_export(benchmark: str, path: Path) -> None:
