@@ -72,7 +72,7 @@ _INSIDE, _OUTSIDE = (0.1, 0.2, 0.3), (0.9, 0.2, 0.3)  # options A and B of a key
 
 
 @dataclass
-class Told:
+class Replies:
     """The questions as one text tells them, and what was answered."""
 
     rows: list[Row]
@@ -204,7 +204,7 @@ def leaked(rows: Mapping[str, Sequence[Row]], signs: Sequence[str]) -> int:
     )
 
 
-def answered(model: str, rows: Sequence[Row]) -> Told:
+def answered(model: str, rows: Sequence[Row]) -> Replies:
     """Have the questions answered."""
     completions = generate(model, [row.prompt(_MEMORY) for row in rows], _SAMPLING)
     answers = []
@@ -212,17 +212,17 @@ def answered(model: str, rows: Sequence[Row]) -> Told:
         answer = parse_completion(text).answer or ''
         index = choice_index(answer, row.options)
         answers.append(answer if index is None else option_letter(index))
-    return Told(list(rows), answers)
+    return Replies(list(rows), answers)
 
 
-def figures_of(told: Mapping[str, Told], name: str) -> dict[str, Any]:
+def figures_of(replies: Mapping[str, Replies], name: str) -> dict[str, Any]:
     """How often answers changed, were right, and were what the signs order."""
-    own, bare = told[name], told[BARE]
+    own, bare = replies[name], replies[BARE]
     scenes = [row.scene_id for row in own.rows]
     changed = [float(a != b) for a, b in zip(own.answers, bare.answers, strict=True)]
     right = [float(a == r.solution) for a, r in zip(own.answers, own.rows, strict=True)]
     # Where B is wrong, only an order speaks for it.
-    letter, control = option_letter(ORDERED), told[name.replace(ORDERS, SCRAMBLED)]
+    letter, control = option_letter(ORDERED), replies[name.replace(ORDERS, SCRAMBLED)]
     wrong = [i for i, row in enumerate(own.rows) if row.options and row.solution != letter]
     ordered, beside = ([float(t.answers[i] == letter) for i in wrong] for t in (own, control))
     more = paired_test(list(np.subtract(ordered, beside)), [scenes[i] for i in wrong])
@@ -238,7 +238,9 @@ def figures_of(told: Mapping[str, Told], name: str) -> dict[str, Any]:
     }
 
 
-def gate_figures(model: str, told: Mapping[str, Told], signs: Sequence[str]) -> dict[str, int]:
+def gate_figures(
+    model: str, replies: Mapping[str, Replies], signs: Sequence[str]
+) -> dict[str, int]:
     """Let the model choose keypoints in every room under every text, and judge them.
 
     Each choice is judged as it was made, and both candidates once more with the words of the sign
@@ -246,7 +248,7 @@ def gate_figures(model: str, told: Mapping[str, Told], signs: Sequence[str]) -> 
     """
     question = keypoint_question('pick up the red object', _TABLE, (_INSIDE, _OUTSIDE))
     counts = dict.fromkeys(('judged', 'outside', 'opened', 'swayed', 'chosen_b'), 0)
-    for text in told.values():
+    for text in replies.values():
         last = {row.scene_id: row for row in text.rows}
         gate_rows = [
             replace(row, question=question.text, options=question.options) for row in last.values()

@@ -132,12 +132,12 @@ def points_scene(folder: Path, seed: int = 7) -> Scene:
     for number in range(0, len(shots) - _APART, _EVERY):
         earlier, later = shots[number], shots[number + _APART]
         points = _points(later, rng)
-        seen = [p for p in points if _pixel(earlier, p) and _pixel(later, p)]
+        in_view = [p for p in points if _pixel(earlier, p) and _pixel(later, p)]
         pairs.append((len(all_shots), len(all_shots) + 1))
         for shot in (earlier, later):
             all_shots.append(shot)
-            boxes.append([_box_around(shot, p, rng, n) for n, p in enumerate(seen)])
-            truths.append(seen)
+            boxes.append([_box_around(shot, p, rng, n) for n, p in enumerate(in_view)])
+            truths.append(in_view)
     return Scene(all_shots, boxes, truths, pairs)
 
 

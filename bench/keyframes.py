@@ -139,14 +139,14 @@ class Periodic:
 class Judgement:
     """What a method said of one pair of images, and what is true."""
 
-    said: float
+    estimate: float
     true: TrueOverlap
     milliseconds: float
 
     @property
     def is_wrong(self) -> bool:
         """Whether it decides otherwise than the truth without holes."""
-        return (self.said < MAX_OVERLAP) != (self.true.filled < MAX_OVERLAP)
+        return (self.estimate < MAX_OVERLAP) != (self.true.filled < MAX_OVERLAP)
 
 
 def follow(
@@ -165,7 +165,7 @@ def follow(
         milliseconds = 1e3 * (time.perf_counter() - started)
         judgement = Judgement(estimate, truth(reference, shot), milliseconds)
         judgements.append(judgement)
-        if (judgement.said if own_references else judgement.true.filled) < MAX_OVERLAP:
+        if (judgement.estimate if own_references else judgement.true.filled) < MAX_OVERLAP:
             reference = shot
             method.refer(shot.image)
     return judgements
@@ -179,7 +179,7 @@ def rendered_truth(first: Shot, second: Shot) -> TrueOverlap:
 
 def errors(judgements: list[Judgement]) -> dict[str, float]:
     """Mean absolute error, mean error, and share of wrong decisions, of those that count."""
-    off = np.array([judgement.said - judgement.true.middle for judgement in judgements])
+    off = np.array([judgement.estimate - judgement.true.middle for judgement in judgements])
     wrong = np.array([judgement.is_wrong for judgement in judgements])
     counts = np.array([judgement.true.decides(MAX_OVERLAP) for judgement in judgements])
     return {

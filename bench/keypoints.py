@@ -44,7 +44,7 @@ class Match:
 
     task: str
     rule: str
-    found: int
+    count: int
     true: int
     right: int
     late_s: tuple[float, ...]  # of the right ones
@@ -105,10 +105,12 @@ def _match(bag: Path, task: str, rule: str) -> Match:
     return match(task, rule, keypoints, DemonstrationTruth.from_json(text).keypoints)
 
 
-def match(task: str, rule: str, found: Sequence[Keypoint], true: Sequence[TrueKeypoint]) -> Match:
+def match(
+    task: str, rule: str, keypoints: Sequence[Keypoint], true: Sequence[TrueKeypoint]
+) -> Match:
     """Match found keypoints with true ones, the earliest that fits each."""
     free, late, apart = list(true), [], []
-    for keypoint in found:
+    for keypoint in keypoints:
         fitting = next((truth for truth in free if _fits(keypoint, truth)), None)
         if fitting is None:
             continue
@@ -117,7 +119,7 @@ def match(task: str, rule: str, found: Sequence[Keypoint], true: Sequence[TrueKe
         apart.append(
             float(np.linalg.norm(np.subtract(keypoint.position or np.nan, fitting.position)))
         )
-    return Match(task, rule, len(found), len(true), len(late), tuple(late), tuple(apart))
+    return Match(task, rule, len(keypoints), len(true), len(late), tuple(late), tuple(apart))
 
 
 def _fits(keypoint: Keypoint, truth: TrueKeypoint) -> bool:
@@ -129,7 +131,7 @@ def _fits(keypoint: Keypoint, truth: TrueKeypoint) -> bool:
 def summary(matches: Sequence[Match], task: str, rule: str) -> dict[str, Any]:
     """Figures of some demonstrations together."""
     hits, true, right = (
-        sum(getattr(m, name) for m in matches) for name in ('found', 'true', 'right')
+        sum(getattr(m, name) for m in matches) for name in ('count', 'true', 'right')
     )
     late = [value for m in matches for value in m.late_s] or [float('nan')]
     apart = [value for m in matches for value in m.apart_m] or [float('nan')]

@@ -57,10 +57,10 @@ def is_right(draft: Draft, true: str) -> bool:
     """Tell whether a solution is that of the truth, or a number near it."""
     if draft.answer_kind != 'number' or draft.solution == UNKNOWN:
         return draft.solution == true
-    told, number = number_in(draft.solution), number_in(true)
-    if told is None or number is None:
+    taught, number = number_in(draft.solution), number_in(true)
+    if taught is None or number is None:
         return False
-    return abs(told - number) <= _SAME_SHARE * abs(number)
+    return abs(taught - number) <= _SAME_SHARE * abs(number)
 
 
 def measure(rooms: int, duration_s: float, slack_m: float) -> dict[str, Tally]:

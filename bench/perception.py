@@ -58,7 +58,7 @@ class Tally:
     rotation_rad: list[float] = field(default_factory=list)
     direction_rad: list[float] = field(default_factory=list)
     motions: list[str] = field(default_factory=list)  # right, wrong, incomplete or unknown
-    found: int = 0  # items that are there
+    hits: int = 0  # items that are there
     false: int = 0  # items that are not
     missed: int = 0
     labels: list[str] = field(default_factory=list)  # right, colour or wrong
@@ -124,24 +124,24 @@ def measure_baseline(
         measure_motion(motion, truth.motion, tally)
 
 
-def measure_motion(said: Motion, true: Motion, tally: Tally) -> None:
+def measure_motion(estimate: Motion, true: Motion, tally: Tally) -> None:
     """Compare a motion with the true one."""
-    tally.motions.append(motion_verdict(said, true))
-    if said.source is MotionSource.UNKNOWN:
+    tally.motions.append(motion_verdict(estimate, true))
+    if estimate.source is MotionSource.UNKNOWN:
         return
-    a, b = (rotation_from_ypr(m.yaw_rad, m.pitch_rad, m.roll_rad) for m in (said, true))
+    a, b = (rotation_from_ypr(m.yaw_rad, m.pitch_rad, m.roll_rad) for m in (estimate, true))
     tally.rotation_rad.append(math.acos(min(1.0, (np.trace(a.T @ b) - 1) / 2)))
-    there, here = (np.array(m.translation) for m in (true, said))
+    there, here = (np.array(m.translation) for m in (true, estimate))
     if np.linalg.norm(there) >= _MAIN_M and np.linalg.norm(here) > 0:
         cosine = here @ there / np.linalg.norm(here) / np.linalg.norm(there)
         tally.direction_rad.append(math.acos(float(np.clip(cosine, -1.0, 1.0))))
 
 
-def motion_verdict(said: Motion, true: Motion) -> str:
+def motion_verdict(estimate: Motion, true: Motion) -> str:
     """Whether every word of a motion is true, and no important one is missing."""
-    if said.source is MotionSource.UNKNOWN:
+    if estimate.source is MotionSource.UNKNOWN:
         return 'unknown'
-    words = {(step.verb, step.direction) for step in motion_steps(said)}
+    words = {(step.verb, step.direction) for step in motion_steps(estimate)}
     if not words <= _words(true, _TRUE_M, _TRUE_RAD):
         return 'wrong'
     length = float(np.linalg.norm(true.translation))
@@ -162,17 +162,17 @@ def _words(motion: Motion, least_m: float, least_rad: float) -> set[tuple[str, s
     return {(v, p if value > 0 else n) for v, p, n, value, least in parts if abs(value) >= least}
 
 
-def measure_items(said: Sequence[Item], true: Sequence[Item], tally: Tally) -> None:
+def measure_items(items: Sequence[Item], true: Sequence[Item], tally: Tally) -> None:
     """Compare the items of a delta with the true ones; those that left are matched by label."""
     free = list(true)
-    for item in said:
+    for item in items:
         partner = min(free, key=lambda other: _distance(item, other), default=None)
         if partner is None or _distance(item, partner) > _SAME_RAD + partner.size_rad / 2:
             tally.false += 1
             tally.statuses[item.status.name].append(False)
             continue
         free.remove(partner)
-        tally.found += 1
+        tally.hits += 1
         tally.statuses[item.status.name].append(item.status is partner.status)
         _measure_item(item, partner, tally)
     tally.missed += len(free)
@@ -213,8 +213,8 @@ def summary(tally: Tally) -> dict[str, float]:
         'motion_incomplete': motions.count('incomplete') / len(motions),
         'motion_wrong': motions.count('wrong') / len(motions),
         'motion_cannot_tell': motions.count('unknown') / len(motions),
-        'item_precision': _ratio(tally.found, tally.found + tally.false),
-        'item_recall': _ratio(tally.found, tally.found + tally.missed),
+        'item_precision': _ratio(tally.hits, tally.hits + tally.false),
+        'item_recall': _ratio(tally.hits, tally.hits + tally.missed),
         'label_right': _ratio(labels.count('right'), len(labels)),
         'label_colour_only': _ratio(labels.count('colour'), len(labels)),
         **_median_p90('bearing_deg', np.degrees(tally.bearing_rad)),

@@ -45,13 +45,13 @@ _LEAST = 0.9
 
 
 @dataclass(frozen=True)
-class Told:
+class PlacedLook:
     """What became of a thing in one look at the table."""
 
     task: str
     name: str  # of the thing, or 'nothing' for what is placed where nothing is
     is_lifted: bool = False
-    told: str = ''  # 'table', 'tool'; empty: not at all
+    position_source: str = ''  # 'table', 'tool'; empty: not at all
     off_m: float = math.nan  # across the table, where it is told as on it
 
 
@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Measure, print, and tell whether the budgets are met."""
-    looks: list[Told] = []
+    looks: list[PlacedLook] = []
     with tempfile.TemporaryDirectory() as scratch:
         for task in TASKS:
             for bag in generate(
@@ -98,7 +98,7 @@ def _budgets(blocks: Sequence[dict[str, Any]]) -> list[Budget]:
     ]
 
 
-def _looks(bag: Path, task: str) -> list[Told]:
+def _looks(bag: Path, task: str) -> list[PlacedLook]:
     robot = load_robot('sawyer_sim')
     with open_bag(bag) as reader:
         [text] = read_values(reader, [TRUTH_TOPIC], lambda msg: str(msg.data))
@@ -106,7 +106,7 @@ def _looks(bag: Path, task: str) -> list[Told]:
     truth = DemonstrationTruth.from_json(text)
     view = table_view(shown.camera, robot.metadata, robot.placing)
     assert view
-    looks: list[Told] = []
+    looks: list[PlacedLook] = []
     keyframes = keyframes_of_arm(bag, robot)
     for delta in perceive_path(bag, classical_perceiver(), keyframes):
         state = shown.state_at(delta.stamp_ns)
@@ -119,7 +119,7 @@ def _looks(bag: Path, task: str) -> list[Told]:
 
 def compared(
     task: str, things: Sequence[TrueThing], at: int, items: Sequence[Item], view: TableView
-) -> Iterator[Told]:
+) -> Iterator[PlacedLook]:
     """What became of each thing in one look, and what was placed where nothing is.
 
     Args:
@@ -140,24 +140,26 @@ def compared(
         if not is_lifted and _is_near(true, view):
             continue
         if own is None:
-            yield Told(task, thing.name, is_lifted)
+            yield PlacedLook(task, thing.name, is_lifted)
         elif own[1].is_at_tool:
-            yield Told(task, thing.name, is_lifted, 'tool')
+            yield PlacedLook(task, thing.name, is_lifted, 'tool')
         else:
             off_m = math.dist(own[1].position[:2], true[:2])
-            yield Told(task, thing.name, is_lifted, 'table', off_m)
-    yield from (Told(task, 'nothing') for _, placed_item in left if not placed_item.is_at_tool)
+            yield PlacedLook(task, thing.name, is_lifted, 'table', off_m)
+    yield from (
+        PlacedLook(task, 'nothing') for _, placed_item in left if not placed_item.is_at_tool
+    )
 
 
 def _is_near(position: Position, view: TableView) -> bool:
     return view.tool is not None and math.dist(position, view.tool) < _TOUCHED_M
 
 
-def summary(looks: Sequence[Told], name: str) -> dict[str, Any]:
+def summary(looks: Sequence[PlacedLook], name: str) -> dict[str, Any]:
     """Figures of the things of one name."""
     own = [look for look in looks if look.name == name]
     still, lifted = ([look for look in own if look.is_lifted is is_up] for is_up in (False, True))
-    off = [look.off_m for look in still if look.told == 'table'] or [math.nan]
+    off = [look.off_m for look in still if look.position_source == 'table'] or [math.nan]
     return {
         'name': name,
         'looks': len(still),
@@ -170,5 +172,9 @@ def summary(looks: Sequence[Told], name: str) -> dict[str, Any]:
     }
 
 
-def _share(looks: Sequence[Told], told: str) -> float:
-    return sum(look.told == told for look in looks) / len(looks) if looks else math.nan
+def _share(looks: Sequence[PlacedLook], position_source: str) -> float:
+    return (
+        sum(look.position_source == position_source for look in looks) / len(looks)
+        if looks
+        else math.nan
+    )

@@ -85,8 +85,8 @@ def main(args: argparse.Namespace) -> int:
         recoveries = measure(faults * args.times, args.away, Path(scratch))
     budgets = []
     for fault in faults:
-        found = [recovery.back_s for recovery in recoveries if recovery.fault == fault]
-        worst = max(found, key=lambda back_s: (back_s != back_s, back_s))
+        times_s = [recovery.back_s for recovery in recoveries if recovery.fault == fault]
+        worst = max(times_s, key=lambda back_s: (back_s != back_s, back_s))
         what = 'camera unplugged and back' if fault == 'camera' else f'{fault} killed'
         budgets.append(Budget(f'{what}: fresh answer after', worst, _LIMITS_S[fault], 's'))
     print_budgets(budgets)

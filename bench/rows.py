@@ -95,7 +95,7 @@ def measured(bags: Sequence[Path], source: str, duration_s: float, rows: Path) -
     return Figures(len(bags), count, length_s / seconds, length_s / cpu_s, peak)
 
 
-def table(found: dict[str, list[Figures]]) -> str:
+def table(figures: dict[str, list[Figures]]) -> str:
     """The figures as text."""
     lines = [
         f'{"deltas":10} {"bags":>5} {"rows":>6} {"times real time":>16}'
@@ -104,7 +104,7 @@ def table(found: dict[str, list[Figures]]) -> str:
     lines += [
         f'{source:10} {f.bags:>5} {f.rows:>6} {f.speed:>16.1f} {f.cpu_speed:>12.1f}'
         f' {f.peak_mb:>9.0f} MB'
-        for source, both in found.items()
+        for source, both in figures.items()
         for f in both
     ]
     return '\n'.join(lines)

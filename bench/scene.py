@@ -77,7 +77,7 @@ class MapTally:
     """What was counted over rooms."""
 
     things: int = 0  # that keyframes showed
-    found: int = 0
+    matched: int = 0
     doubled: int = 0
     false: int = 0  # landmarks of nothing
     off_m: list[float] = field(default_factory=list)
@@ -95,16 +95,16 @@ def measure_rooms(seed: int, rooms: int, duration_s: float) -> dict[str, MapTall
     for index in tqdm(range(rooms), desc='rooms', disable=not sys.stderr.isatty()):
         keyframes, deltas = keyframes_with_truth(config, seed, index)
         _, truth, _ = draw_episode(config, seed, index)
-        told = LandmarkMap()
+        true_map = LandmarkMap()
         for keyframe, delta in zip(keyframes, deltas, strict=True):
-            told.add(delta, CameraView(keyframe.pose, keyframe.intrinsics))
+            true_map.add(delta, CameraView(keyframe.pose, keyframe.intrinsics))
         perceived = list(perceive_keyframes(keyframes, ClassicalPerceiver()))
-        seen = LandmarkMap()
+        perceived_map = LandmarkMap()
         for keyframe, delta in zip(keyframes, perceived, strict=True):
-            seen.add(delta, CameraView(keyframe.pose, keyframe.intrinsics))
+            perceived_map.add(delta, CameraView(keyframe.pose, keyframe.intrinsics))
         by_name = {
-            'true deltas': told.scene_map().landmarks,
-            'perceived': seen.scene_map().landmarks,
+            'true deltas': true_map.scene_map().landmarks,
+            'perceived': perceived_map.scene_map().landmarks,
             'baseline': nearest_of_label(keyframes, perceived),
         }
         for name, landmarks in by_name.items():
@@ -189,7 +189,7 @@ def count_room(
             if costs[row, column] <= _NEAR_M
         }
     tally.things += len(things)
-    tally.found += len(pairs)
+    tally.matched += len(pairs)
     tally.off_m += [float(costs[pair]) for pair in pairs.items()]
     found_colours = {things[column].colour for column in pairs.values()}
     for number, landmark in enumerate(landmarks):
@@ -197,9 +197,9 @@ def count_room(
             is_double = _colour(landmark) in found_colours
             tally.doubled += is_double
             tally.false += not is_double
-    said, true = Counter(map(_colour, landmarks)), Counter(thing.colour for thing in things)
+    counts, true = Counter(map(_colour, landmarks)), Counter(thing.colour for thing in things)
     tally.kinds += len(true)
-    tally.counts_right += sum(said[colour] == count for colour, count in true.items())
+    tally.counts_right += sum(counts[colour] == count for colour, count in true.items())
     for number, landmark in enumerate(landmarks):
         thing = things[pairs[number]] if number in pairs else None
         _count_gone(landmark, thing, keyframes, tally)
@@ -243,7 +243,7 @@ def room_figures(tally: MapTally) -> dict[str, float]:
     p50, p90 = np.percentile(tally.off_m or [math.nan], [50, 90])
     return {
         'things': tally.things,
-        'found': tally.found / max(1, tally.things),
+        'found': tally.matched / max(1, tally.things),
         'doubled': tally.doubled / max(1, tally.things),
         'false': tally.false / max(1, tally.things),
         'counts_right': tally.counts_right / max(1, tally.kinds),

@@ -36,7 +36,7 @@ from embodied_r_ros.serving.profiles import load_profile
 from bench.live import RATE_HZ, start_camera, Stream
 from bench.report import print_budgets
 from bench.soak_plot import write_plot
-from bench.soak_record import ANSWERED, Asked, budgets_of, growths, Record, Sampler, UNREADABLE
+from bench.soak_record import ANSWERED, budgets_of, growths, Record, Request, Sampler, UNREADABLE
 from bench.soak_servers import LightServer, ShippedServer
 
 if TYPE_CHECKING:
@@ -111,12 +111,12 @@ def main(args: argparse.Namespace) -> int:
     unfinished.replace(file)
     write_plot(args.out / 'soak.png', record, f'{args.minutes:.3g} minutes')
     answered, unreadable = (
-        sum(request.outcome == outcome for request in record.asked)
+        sum(request.outcome == outcome for request in record.requests)
         for outcome in (ANSWERED, UNREADABLE)
     )
     print(
         f'{record.sent} images sent, {record.arrived} arrived, {len(record.keyframes)} keyframes; '
-        f'{len(record.asked)} questions, {answered} answered, {unreadable} not readably; '
+        f'{len(record.requests)} questions, {answered} answered, {unreadable} not readably; '
         f'{len(record.restarts_s)} restarts of the server; all of it in {args.out}'
     )
     print_budgets(budgets)
@@ -250,7 +250,7 @@ class _Soak:
         except EmbodiedRError as error:
             outcome = str(error)
         latency_s = time.monotonic() - began
-        self.record.asked.append(Asked(start_s, latency_s, outcome, is_away, *times))
+        self.record.requests.append(Request(start_s, latency_s, outcome, is_away, *times))
 
     def _hear_keyframe(self, msg: Keyframe, info: dict[str, Any]) -> None:
         if not self._sampler.is_running:

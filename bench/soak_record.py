@@ -44,7 +44,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Request:
     """A question, and what came of it."""
 
     t_s: float
@@ -67,14 +67,14 @@ class Record:
 
     samples: list[Sample] = field(default_factory=list)
     keyframes: list[tuple[float, float]] = field(default_factory=list)  # time, latency [s]
-    asked: list[Asked] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
     restarts_s: list[float] = field(default_factory=list)  # of the model server
     sent: int = 0  # images
     arrived: int = 0
 
     def answers(self) -> list[tuple[float, float]]:
         """Time and latency [s] of what the model said."""
-        return [(request.t_s, request.latency_s) for request in self.asked if request.is_heard]
+        return [(request.t_s, request.latency_s) for request in self.requests if request.is_heard]
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -209,7 +209,9 @@ def budgets_of(record: Record, own: Sequence[str]) -> list[Budget]:
             for name, grown in growth_by_series[kind].items()
             if name in own
         ]
-    failed = [request for request in record.asked if not request.is_heard and not request.is_away]
+    failed = [
+        request for request in record.requests if not request.is_heard and not request.is_away
+    ]
     latency = growth_by_series['latency_s']
     return [
         *budgets,

@@ -172,11 +172,11 @@ def _asked_replies(
     nothing = dict.fromkeys((question.id for question in questions), NOTHING_KNOWN)
     known = [question for question in questions if question.truth is not None]
     replies = Replies(about=about)
-    found = _scenes(args, questions, cache)
-    if found is not None:
-        scenes, errors = found
-        asked = ask(args.model, questions, scenes, memory, sampling, cache)
-        replies = Replies(asked.texts, errors | asked.errors, about=about)
+    perceived = _scenes(args, questions, cache)
+    if perceived is not None:
+        scenes, errors = perceived
+        answers = ask(args.model, questions, scenes, memory, sampling, cache)
+        replies = Replies(answers.texts, errors | answers.errors, about=about)
     blind = ask(args.model, without_images(known), nothing, memory, sampling, cache)
     return replace(replies, blind=blind)
 

@@ -61,13 +61,13 @@ def evaluate(
     `outcomes` has what became of each row, for a paired comparison (`compare.py`).
     """
 
-    def said(asked: Sequence[Row]) -> list[str]:
-        return generate(model, [row.prompt(memory) for row in asked], sampling, cache=cache)
+    def completions_of(group: Sequence[Row]) -> list[str]:
+        return generate(model, [row.prompt(memory) for row in group], sampling, cache=cache)
 
-    completions = said(rows)
+    completions = completions_of(rows)
     grades = graded_with_consistency(rows, completions, judge)
     without = [row.without_scene() for row in rows]
-    blind = graded(without, said(without), judge)
+    blind = graded(without, completions_of(without), judge)
     scenes = [row.scene_id for row in rows]
     right = [g.accuracy or 0.0 for g in grades]
     return {

@@ -106,8 +106,8 @@ def table(grades: Sequence[Grade]) -> str:
 
 def _run(args: argparse.Namespace) -> int:
     pairs = read_completions(args.completions, read_asked(args.rows))
-    askeds, texts = [row for row, _ in pairs], [text for _, text in pairs]
-    grades = graded_with_consistency(askeds, texts, judge_of(args.judge))
+    questions, texts = [row for row, _ in pairs], [text for _, text in pairs]
+    grades = graded_with_consistency(questions, texts, judge_of(args.judge))
     if args.json:
         for (row, _), g in zip(pairs, grades, strict=True):
             value = {

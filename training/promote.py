@@ -62,7 +62,7 @@ def examined(
     Raises:
         ModelError: A model cannot be loaded or served.
     """
-    reasoner = _asked(args)
+    reasoner = _reasoner_config(args)
     memory = reasoner.memory()
     sampling = Sampling(reasoner.temperature, reasoner.top_p, reasoner.max_tokens, reasoner.seed)
     cache, judge = opened_cache(args.cache), judge_of(args.judge)
@@ -135,7 +135,7 @@ def decide(args: argparse.Namespace, slot: Path) -> int:
     return 1
 
 
-def _asked(args: argparse.Namespace) -> ReasonerConfig:
+def _reasoner_config(args: argparse.Namespace) -> ReasonerConfig:
     """How the profile's nodes ask the reasoner: the gate asks as the robot will.
 
     Raises:

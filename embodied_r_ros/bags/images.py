@@ -250,11 +250,11 @@ def choose_image_topic(reader: BagReader, topic: str | None) -> str:
         if not topics:
             msg = f'{reader.path} has no image topic: expected {" or ".join(IMAGE_TYPES)}'
             raise SourceError(msg)
-        found = _only_topic(reader, topics)
-        if len(found) == 1:
-            return found[0]
-        names = ', '.join(found)
-        msg = f'{reader.path} has {len(found)} image topics ({names}): choose one with --topic'
+        matches = _only_topic(reader, topics)
+        if len(matches) == 1:
+            return matches[0]
+        names = ', '.join(matches)
+        msg = f'{reader.path} has {len(matches)} image topics ({names}): choose one with --topic'
         raise SourceError(msg)
     # Topics are absolute in a bag; users write them either way.
     match = next((name for name in topics if name.lstrip('/') == topic.lstrip('/')), None)
@@ -299,8 +299,8 @@ def bag_images(
         BagError: A message is damaged.
     """
     damage = Damage(f'topic {topic}')
-    found = find_depth_topic(reader, topic, depth_topic)
-    stream = DepthStream(found, depth) if found else None
+    depth_source = find_depth_topic(reader, topic, depth_topic)
+    stream = DepthStream(depth_source, depth) if depth_source else None
     try:
         for image in done_ahead(_decodings(reader, topic, stream, damage)):
             if image:

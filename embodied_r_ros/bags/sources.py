@@ -124,7 +124,7 @@ def find_sources(paths: Sequence[Path]) -> list[Path]:
 def _find(
     paths: Sequence[Path], search: Callable[[Path], list[Path]], why_none: str
 ) -> list[Path]:
-    found = []
+    matches = []
     for path in paths:
         if not path.exists():
             msg = f'{path} does not exist'
@@ -133,14 +133,14 @@ def _find(
         if not inside:
             msg = f'{path} {why_none}'
             raise BagError(msg)
-        found += inside
-    inodes = [(stat.st_dev, stat.st_ino) for stat in (source.stat() for source in found)]
+        matches += inside
+    inodes = [(stat.st_dev, stat.st_ino) for stat in (source.stat() for source in matches)]
     times = Counter(inodes)
-    for source, inode in zip(found, inodes, strict=True):
+    for source, inode in zip(matches, inodes, strict=True):
         if times[inode] > 1:
             msg = f'{source} is named more than once: name it once'
             raise BagError(msg)
-    return found
+    return matches
 
 
 def _bags_in(path: Path) -> list[Path]:
@@ -582,15 +582,15 @@ def playable(
         found_depth = wanted or find_depth_topic(reader, chosen)
         depth_topic = '' if found_depth == NO_DEPTH else found_depth
     odom = odometry[0] if len(odometry) == 1 else ''
-    found = _split_transport(depth_topic)
+    depth_parts = _split_transport(depth_topic)
     if not is_compressed:
-        return Playable(source, chosen, 'raw', info, odom, duration_s, *found)
+        return Playable(source, chosen, 'raw', info, odom, duration_s, *depth_parts)
     if not chosen.endswith(_SUFFIX):
         # The nodes expect compressed images under the name that image_transport gives them.
         with open_source(source, topic, depth=depth) as images:
             return _from_images(images, scratch / 'source')
     base = chosen[: -len(_SUFFIX)]
-    return Playable(source, base, 'compressed', info, odom, duration_s, *found)
+    return Playable(source, base, 'compressed', info, odom, duration_s, *depth_parts)
 
 
 def _split_transport(topic: str) -> tuple[str, str]:

@@ -219,12 +219,12 @@ class McapFile:
         return iter(in_order_of_time(units))
 
     def _of_chunk(self, chunk: _Chunk, keys: set[int]) -> Iterator[Timed]:
-        found = [
+        messages = [
             (time_ns, self._by_key[key], data)
             for key, time_ns, data in self._chunk_messages(chunk)
             if key in keys
         ]
-        return iter(sorted(found, key=itemgetter(0)))
+        return iter(sorted(messages, key=itemgetter(0)))
 
     def _of_plain(self, items: list[tuple[int, int, int, int]]) -> Iterator[Timed]:
         for key, time_ns, offset, length in items:

@@ -192,8 +192,10 @@ def image_limit(detail: str, count: int) -> int | None:
     if not count:
         return None
     if few := _FEW_IMAGES.search(detail):
-        said = few['count'] or (number[1] if (number := _IMAGE_LIMIT.search(detail)) else '1')
-        limit = int(said) if said.isdecimal() else 1
+        count_text = few['count'] or (
+            number[1] if (number := _IMAGE_LIMIT.search(detail)) else '1'
+        )
+        limit = int(count_text) if count_text.isdecimal() else 1
         return limit if limit < count else None
     return 0 if _BLIND.search(detail) else None
 

@@ -102,11 +102,11 @@ class ThoughtJoiner:
     def _give(self, text: str) -> str:
         if self._is_open and text.startswith(_OPEN):  # of a thought that is open already
             text = '\n' + text[len(_OPEN) :]
-        seen = self._tail + text
-        opened, closed = seen.rfind(_OPEN), seen.rfind(_CLOSE)
+        text_to_search = self._tail + text
+        opened, closed = text_to_search.rfind(_OPEN), text_to_search.rfind(_CLOSE)
         if max(opened, closed) >= 0:
             self._is_open = opened > closed
-        self._tail = seen[-len(_CLOSE) :]
+        self._tail = text_to_search[-len(_CLOSE) :]
         return text
 
 

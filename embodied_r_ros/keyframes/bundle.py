@@ -106,8 +106,8 @@ def offsets(
     pose: ViewPose, points: NDArray[np.float64], places: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """How far points (N, 3) are seen from where a view shows them, at (N, 2). Shape (N,)."""
-    seen = pose.points(points)
-    off = seen[:, :2] / np.maximum(seen[:, 2:], _NEAREST) - places
+    local = pose.points(points)
+    off = local[:, :2] / np.maximum(local[:, 2:], _NEAREST) - places
     return np.asarray(np.hypot(off[:, 0], off[:, 1]))
 
 
@@ -159,8 +159,8 @@ def length_of_step(
     lengths = lengths[(squares > 1e-6) & np.isfinite(lengths)]
     best, votes = None, _MIN_VOTES - 1
     for length in lengths[lengths > 0]:
-        seen = turned + length * direction
-        off = np.hypot(*(seen[:, :2] / np.maximum(seen[:, 2:], _NEAREST) - places).T)
+        local = turned + length * direction
+        off = np.hypot(*(local[:, :2] / np.maximum(local[:, 2:], _NEAREST) - places).T)
         count = int((off < 3 * tolerance).sum())
         if count > votes:
             best, votes = float(length), count
@@ -229,8 +229,8 @@ def _terms(
 ) -> _Terms:
     rotations = np.stack([pose.rotation for pose in poses])
     shifts = np.stack([pose.translation for pose in poses])
-    seen = points @ rotations.transpose(0, 2, 1) + shifts[:, None]  # (K, M, 3)
-    residuals, by_pose = _linearised(seen, sightings.places)
+    local = points @ rotations.transpose(0, 2, 1) + shifts[:, None]  # (K, M, 3)
+    residuals, by_pose = _linearised(local, sightings.places)
     squares = (residuals**2).sum(axis=-1) * sightings.is_seen
     roots = (np.sqrt(robust_weights(squares, tolerance)) * sightings.is_seen)[..., None]
     by_pose *= roots[..., None]
@@ -272,14 +272,14 @@ def _bundle_step(terms: _Terms, damping: float) -> tuple[NDArray[np.float64], ND
 
 
 def _linearised(
-    seen: NDArray[np.float64], places: NDArray[np.float64]
+    local: NDArray[np.float64], places: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Residuals (..., 2) of points in the axes of a view, and their derivatives (..., 2, 6).
 
     Those are by a turn (first three) and a shift (last three) of the point in these axes.
     """
-    inverse = 1.0 / np.maximum(seen[..., 2], _NEAREST)
-    uv = seen[..., :2] * inverse[..., None]
+    inverse = 1.0 / np.maximum(local[..., 2], _NEAREST)
+    uv = local[..., :2] * inverse[..., None]
     u, v = uv[..., 0], uv[..., 1]
     jacobian = np.zeros((*u.shape, 2, 6))
     jacobian[..., 1, 1] = u * v

@@ -223,10 +223,10 @@ class TrackMap:
         self.has_points = True
         # Views in between were taken to be in one place.
         for other in self._views():
-            seen = np.flatnonzero(other.is_seen & self.is_known)
-            if other is not anchor and len(seen) >= MIN_KNOWN:
+            shared = np.flatnonzero(other.is_seen & self.is_known)
+            if other is not anchor and len(shared) >= MIN_KNOWN:
                 other.pose, _ = refined_pose(
-                    other.pose, self.points[seen], other.places[seen], self.tolerance
+                    other.pose, self.points[shared], other.places[shared], self.tolerance
                 )
         return True
 
@@ -245,8 +245,8 @@ class TrackMap:
         points, angle = triangulated(
             (centres, turned), (self.pose.centre, rays(now) @ self.pose.rotation)
         )
-        seen = (rotations @ (points - centres)[..., None])[..., 0]
-        off = seen[:, :2] / np.maximum(seen[:, 2:], 1e-6) - before
+        local = (rotations @ (points - centres)[..., None])[..., 0]
+        off = local[:, :2] / np.maximum(local[:, 2:], 1e-6) - before
         fits = (
             (angle > _PARALLAX_RAD)
             & (np.hypot(off[:, 0], off[:, 1]) < _FITS * self.tolerance)
@@ -265,11 +265,11 @@ class TrackMap:
         Args:
             depth_m: Of each slot in the newest view [m], 0: unknown. Shape (SLOTS,).
         """
-        seen = self.is_alive & self.is_known & (depth_m > 0)
-        if seen.sum() < _MIN_MEASURED:
+        usable = self.is_alive & self.is_known & (depth_m > 0)
+        if usable.sum() < _MIN_MEASURED:
             return
-        along = self.pose.points(self.points[seen])[:, 2]
-        ratio = float(np.median(depth_m[seen] / np.maximum(along, 1e-6)))
+        along = self.pose.points(self.points[usable])[:, 2]
+        ratio = float(np.median(depth_m[usable] / np.maximum(along, 1e-6)))
         if not 1e-4 < ratio < 1e4:
             return
         self.points *= ratio
@@ -281,10 +281,10 @@ class TrackMap:
 
     def distance(self) -> float:
         """Median distance of the points that the newest view shows, or the last one known."""
-        seen = self.is_alive & self.is_known
-        if seen.sum() < MIN_KNOWN:
+        usable = self.is_alive & self.is_known
+        if usable.sum() < MIN_KNOWN:
             return self._usual_distance
-        return float(np.median(np.linalg.norm(self.points[seen] - self.pose.centre, axis=1)))
+        return float(np.median(np.linalg.norm(self.points[usable] - self.pose.centre, axis=1)))
 
     def _views(self) -> list[Anchor]:
         """The views that are kept, oldest first."""

@@ -233,9 +233,9 @@ class MotionTracker:
         turned = rays @ step.rotation.T
         points = self._map.pose.then(step).points(self._map.points[slots])
         is_known = self._map.is_known[slots] & (points[:, 2] > _NEAREST * np.abs(points).max())
-        seen = np.where(is_known[:, None], points, turned)
-        guesses = pixels_of_points(self._camera, seen)
-        ahead = (seen[:, 2] > 0) & np.isfinite(guesses).all(axis=1)
+        rays = np.where(is_known[:, None], points, turned)
+        guesses = pixels_of_points(self._camera, rays)
+        ahead = (rays[:, 2] > 0) & np.isfinite(guesses).all(axis=1)
         size = np.array(self._before.size if self._before else (0, 0), np.float32)
         return np.where(
             ahead[:, None], np.clip(guesses, -0.2 * size, 1.2 * size), self._pixels[slots]
@@ -278,7 +278,7 @@ class MotionTracker:
         if np.mean(off < _AGREES * tolerance) < _DOUBTFUL:
             start = sampled_pose(points, places, _AGREES * tolerance)
             other = refined_pose(start, points, places, tolerance) if start else (pose, off)
-            pose, off = min((pose, off), other, key=lambda found: float(np.median(found[1])))
+            pose, off = min((pose, off), other, key=lambda fit: float(np.median(fit[1])))
         agreeing = off < _AGREES * tolerance
         if agreeing.sum() < MIN_KNOWN or agreeing.mean() < _PLACED:
             return False

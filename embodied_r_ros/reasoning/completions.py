@@ -234,12 +234,12 @@ def _first_of_answer(tokens: Sequence[TokenAlternatives], texts: Sequence[str]) 
     """
     text = ''
     for position, token in enumerate(tokens):
-        said = text.split(_ANSWER_TAG)[1] if _ANSWER_TAG in text else None
+        content = text.split(_ANSWER_TAG)[1] if _ANSWER_TAG in text else None
         piece = as_data(token.token).strip()
         is_mark = not any(map(str.isalnum, piece)) and not any(
             option.startswith(piece) for option in texts
         )
-        if said is not None and not is_mark and not any(map(str.isalnum, said)):
+        if content is not None and not is_mark and not any(map(str.isalnum, content)):
             return position
         text += token.token
     return None

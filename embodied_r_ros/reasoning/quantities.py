@@ -285,7 +285,7 @@ def unit_in(question: str) -> Quantity | None:
 
 
 def compared_values(
-    answer: Quantity, truth: Quantity, asked: Quantity | None = None
+    answer: Quantity, truth: Quantity, question_unit: Quantity | None = None
 ) -> tuple[float, float] | None:
     """Both values in one unit; None: they are of different dimensions.
 
@@ -295,9 +295,9 @@ def compared_values(
     Args:
         answer: The answer.
         truth: The right answer.
-        asked: The unit of the question; None: it names none.
+        question_unit: The unit of the question; None: it names none.
     """
-    answer, truth = (_in_unit(value, asked) for value in (answer, truth))
+    answer, truth = (_in_unit(value, question_unit) for value in (answer, truth))
     if not answer.dimension or not truth.dimension:
         bare = truth if answer.dimension else answer
         is_share = 'share' in (answer.dimension, truth.dimension) and abs(bare.value) <= 1

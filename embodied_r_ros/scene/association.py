@@ -28,9 +28,9 @@ _MOST_SIZE_RATIO = 3.5
 _MERGE_GATE = 5.0
 
 
-def place_cost(seen: ItemSighting, record: LandmarkRecord) -> float:
+def place_cost(item: ItemSighting, record: LandmarkRecord) -> float:
     """How little a placed sighting fits a landmark; infinite: it is another thing."""
-    sighting = seen.sighting
+    sighting = item.sighting
     extent_m = record.extent_m
     far_m = math.dist(record.position, sighting.origin)
     unsure_m = sighting.nearer_m if far_m < sighting.distance_m else sighting.along_m
@@ -39,8 +39,8 @@ def place_cost(seen: ItemSighting, record: LandmarkRecord) -> float:
         return math.inf
     # A thing that is nearer than it seems is smaller, too.
     scale = min(1.0, far_m / sighting.distance_m)
-    size = (scale * seen.size[0], scale * seen.size[1]) if seen.size else None
-    cost = seen.label.difference(record.label) + _size_cost(size, record.measured_size)
+    size = (scale * item.size[0], scale * item.size[1]) if item.size else None
+    cost = item.label.difference(record.label) + _size_cost(size, record.measured_size)
     if math.isinf(cost):
         return math.inf
     off = sighting.position - record.position
@@ -54,13 +54,13 @@ def _reach_m(extent_m: float, unsure_m: float, *records: LandmarkRecord) -> floa
     return _REACH_M + _REACH_SIZE * extent_m + _REACH_UNSURE * unsure
 
 
-def ray_cost(seen: ItemSighting, record: LandmarkRecord) -> float:
+def ray_cost(item: ItemSighting, record: LandmarkRecord) -> float:
     """How little a sighting without a distance fits a landmark; infinite: it is another thing."""
-    sighting = seen.sighting
+    sighting = item.sighting
     ray, to_place = np.asarray(sighting.ray), record.position - sighting.origin
     ahead_m = float(to_place @ ray)
     far_m = float(np.linalg.norm(to_place))
-    cost = seen.label.difference(record.label)
+    cost = item.label.difference(record.label)
     if ahead_m <= 0 or far_m > 2 * record.farthest_m + 1 or math.isinf(cost):
         return math.inf
     if record.measured_size and math.isfinite(sighting.size_rad) and not sighting.is_cut:
@@ -87,23 +87,23 @@ def same_place_cost(one: LandmarkRecord, other: LandmarkRecord) -> float:
 
 
 def assign(
-    seen: Sequence[ItemSighting], records: Sequence[LandmarkRecord]
+    items: Sequence[ItemSighting], records: Sequence[LandmarkRecord]
 ) -> list[tuple[int, int]]:
     """Pair placed sightings with landmarks, each with one at most, so that all fit best."""
-    if not seen or not records:
+    if not items or not records:
         return []
-    costs = np.array([[min(GATE, place_cost(one, other)) for other in records] for one in seen])
+    costs = np.array([[min(GATE, place_cost(one, other)) for other in records] for one in items])
     rows, columns = linear_sum_assignment(costs)
     pairs = zip(rows.tolist(), columns.tolist(), strict=True)
     return [(row, column) for row, column in pairs if costs[row, column] < GATE]
 
 
 def assign_rays(
-    seen: Sequence[ItemSighting], records: Sequence[LandmarkRecord]
+    items: Sequence[ItemSighting], records: Sequence[LandmarkRecord]
 ) -> list[tuple[int, int]]:
     """Pair sightings without a distance with the one landmark that each of them clearly fits."""
     pairs = []
-    for row, one in enumerate(seen):
+    for row, one in enumerate(items):
         costs = sorted((ray_cost(one, other), column) for column, other in enumerate(records))
         costs = [entry for entry in costs if entry[0] < _RAY_GATE]
         if costs and (len(costs) == 1 or costs[1][0] - costs[0][0] >= _RAY_LEAD):

@@ -117,13 +117,13 @@ class LandmarkMap:
             return False
         delta = replace(delta, items=tuple(map(sound_item, delta.items)))
         sight = Sight(pose, view, self._lens(delta, view), delta.items)
-        seen = [
+        items = [
             ItemSighting(item, sighting, LabelParts.of(item.label), sight.size_of(item))
             for item in delta.items
             if item.status is not ItemStatus.LEFT
             if (sighting := sighting_of(item, pose, delta.stamp_ns, delta.to_id))
         ]
-        self._take(delta, seen, sight)
+        self._take(delta, items, sight)
         return True
 
     def scene_map(self) -> SceneMap:
@@ -157,9 +157,9 @@ class LandmarkMap:
         lens.learn(delta.items)
         return lens.focal_shares
 
-    def _take(self, delta: SemanticDelta, seen: Sequence[ItemSighting], sight: Sight) -> None:
+    def _take(self, delta: SemanticDelta, items: Sequence[ItemSighting], sight: Sight) -> None:
         part = self._part
-        placed = [one for one in seen if one.sighting.is_placed]
+        placed = [one for one in items if one.sighting.is_placed]
         claimed: dict[int, LandmarkRecord] = {}  # by id
         rest: list[ItemSighting] = []
         partners = dict(assign(placed, part.records))
@@ -172,7 +172,7 @@ class LandmarkMap:
             (record.move if _shows_move(one) else record.see)(one)
             claimed[record.id] = record
         self._take_moved(delta, rest, claimed, sight)
-        unplaced = self._take_rays([o for o in seen if not o.sighting.is_placed], claimed)
+        unplaced = self._take_rays([o for o in items if not o.sighting.is_placed], claimed)
         for one in rest:
             if one.item.status is ItemStatus.MOVED and one.sighting.is_cut:
                 continue  # known by its pair of keyframes, and not where it seems to be
@@ -180,7 +180,7 @@ class LandmarkMap:
             record.see(one)
             claimed[record.id] = record
         self._cross(unplaced, claimed)
-        self.counts['items'] += len(seen)
+        self.counts['items'] += len(items)
         _keep_apart(list(claimed.values()))
         self._note_misses(claimed, sight, delta.items)
         self._tidy_up(claimed)

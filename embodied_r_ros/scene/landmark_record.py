@@ -92,8 +92,8 @@ class LandmarkRecord:
     @property
     def recall(self) -> float:
         """Share of the keyframes with it in view that showed it, before the newest misses."""
-        seen = self.observations
-        return min(0.95, (seen + 1) / (seen + self.misses_before + 1.5))
+        count = self.observations
+        return min(0.95, (count + 1) / (count + self.misses_before + 1.5))
 
     @property
     def confidence(self) -> float:

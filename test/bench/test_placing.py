@@ -19,7 +19,7 @@ from embodied_r_ros.types.deltas import Item
 from embodied_r_ros.types.geometry import BODY_FROM_OPTICAL, direction_of_vector
 import numpy as np
 
-from bench.placing import compared, summary, Told
+from bench.placing import compared, PlacedLook, summary
 from test.arm.arms import camera
 
 POINT = tuple[float, float, float]
@@ -34,7 +34,7 @@ def item(label: str, point: POINT) -> Item:
     return Item(label, bearing_rad=bearing, elevation_rad=elevation)
 
 
-def looked(at: int, *items: Item, tool: POINT = (0.0, 0.2, 0.15)) -> list[Told]:
+def looked(at: int, *items: Item, tool: POINT = (0.0, 0.2, 0.15)) -> list[PlacedLook]:
     view = table_view(camera(), RobotMetadata(), PlacingConfig(), tool)
     assert view
     things = [TrueThing('block', 'red block', (START, HELD))]
@@ -42,28 +42,28 @@ def looked(at: int, *items: Item, tool: POINT = (0.0, 0.2, 0.15)) -> list[Told]:
 
 
 def test_a_thing_is_told_by_an_item_of_its_colour() -> None:
-    [told] = looked(0, item('red blocky object', (0.1, 0.03, 0.02)))
-    assert (told.name, told.told, told.is_lifted) == ('block', 'table', False)
-    assert told.off_m == pytest.approx(0.03, abs=1e-3)
+    [look] = looked(0, item('red blocky object', (0.1, 0.03, 0.02)))
+    assert (look.name, look.position_source, look.is_lifted) == ('block', 'table', False)
+    assert look.off_m == pytest.approx(0.03, abs=1e-3)
     missed, other = looked(0, item('blue blocky object', START))
-    assert (missed.name, missed.told) == ('block', '')
+    assert (missed.name, missed.position_source) == ('block', '')
     assert other.name == 'nothing'
 
 
 def test_what_is_lifted_is_to_be_told_at_the_end_effector() -> None:
     [held] = looked(1, item('red object', HELD), tool=(0.1, 0.0, 0.114))
-    assert (held.told, held.is_lifted) == ('tool', True)
+    assert (held.position_source, held.is_lifted) == ('tool', True)
     assert looked(0, item('red object', START), tool=(0.1, 0.0, 0.014)) == []
 
 
 def test_shares_and_errors_are_of_what_lies_on_the_table() -> None:
     looks = [
-        Told('pick', 'block', told='table', off_m=0.01),
-        Told('pick', 'block', told='table', off_m=0.03),
-        Told('pick', 'block', told='tool'),
-        Told('pick', 'block'),
-        Told('pick', 'block', is_lifted=True, told='tool'),
-        Told('pick', 'mat', told='table', off_m=0.5),
+        PlacedLook('pick', 'block', position_source='table', off_m=0.01),
+        PlacedLook('pick', 'block', position_source='table', off_m=0.03),
+        PlacedLook('pick', 'block', position_source='tool'),
+        PlacedLook('pick', 'block'),
+        PlacedLook('pick', 'block', is_lifted=True, position_source='tool'),
+        PlacedLook('pick', 'mat', position_source='table', off_m=0.5),
     ]
     row = summary(looks, 'block')
     assert (row['looks'], row['told'], row['as_held'], row['held']) == (4, 0.5, 0.25, 1.0)

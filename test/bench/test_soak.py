@@ -20,12 +20,12 @@ import numpy as np
 
 from bench.__main__ import main
 from bench.soak_record import (
-    Asked,
     budgets_of,
     growth,
     handle_count,
     memory_mb,
     Record,
+    Request,
     Sample,
     Sampler,
     UNREADABLE,
@@ -63,7 +63,7 @@ def record_of(
             )
         )
         record.keyframes.append((t_s, 0.02 + latency * share + noise / 100))
-        record.asked.append(Asked(t_s, 0.5 + latency * share + noise / 10, 'answered', False))
+        record.requests.append(Request(t_s, 0.5 + latency * share + noise / 10, 'answered', False))
     return record
 
 
@@ -81,11 +81,11 @@ def test_what_grows_fails_and_what_is_noisy_does_not() -> None:
 
 def test_lost_images_and_unanswered_questions_fail() -> None:
     record = record_of()
-    record.asked.append(Asked(1200.0, 4.0, 'no model server', True))
+    record.requests.append(Request(1200.0, 4.0, 'no model server', True))
     assert failing(record) == set()  # it was away
-    record.asked.append(Asked(1200.0, 0.5, UNREADABLE, False))
+    record.requests.append(Request(1200.0, 0.5, UNREADABLE, False))
     assert failing(record) == set()  # the model's failure, not one of what carries it
-    record.asked.append(Asked(1200.0, 4.0, 'too late', False))
+    record.requests.append(Request(1200.0, 4.0, 'too late', False))
     record.arrived -= 1
     lost = 'images lost between camera and extractor'
     assert failing(record) == {lost, 'questions without an answer, server up'}
@@ -177,8 +177,10 @@ def test_a_few_seconds_of_everything(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         assert all(value > 2 for value in sample['handles'].values())
     assert 0 < found['arrived'] <= found['sent'] == 360
     assert all(latency > 0 for _, latency in found['keyframes'])
-    away = [asked for asked in found['asked'] if asked['is_away']]
+    away = [request for request in found['requests'] if request['is_away']]
     assert len(away) == len(found['restarts_s']) >= 1
-    assert all('no model server' in asked['outcome'] for asked in away)
-    after = [a for a in found['asked'] if a['t_s'] > found['restarts_s'][0] and not a['is_away']]
-    assert 'answered' in {asked['outcome'] for asked in after}
+    assert all('no model server' in request['outcome'] for request in away)
+    after = [
+        a for a in found['requests'] if a['t_s'] > found['restarts_s'][0] and not a['is_away']
+    ]
+    assert 'answered' in {request['outcome'] for request in after}

@@ -47,8 +47,8 @@ def test_a_set_by_people_tells_what_was_seen_in_any_of_four_ways(tmp_path: Path)
         written(id='3', scene='', bag='bags/a', stamp_ns=17, topic='/front'),
         written(id='4', scene='', deltas=[DELTA]),
     )
-    assert [delta.change for delta in text.seen()] == ['A cup is left of a plate.']
-    assert [delta.change for delta in deltas.seen()] == ['A red block ahead.']
+    assert [delta.change for delta in text.deltas_in_order()] == ['A cup is left of a plate.']
+    assert [delta.change for delta in deltas.deltas_in_order()] == ['A red block ahead.']
     assert (image.has_text(), image.image) == (False, str(tmp_path / 'pictures' / '2.png'))
     assert (bag.bag, bag.stamp_ns, bag.topic) == (str(tmp_path / 'bags' / 'a'), 17, '/front')
     # Items of one image or bag are not independent.

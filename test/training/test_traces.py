@@ -79,7 +79,7 @@ def test_merged_line_is_read() -> None:
     walk = tuple(delta(i, 'moved forward 1.0 m' if i else '', RED) for i in range(200))
     lines = read_scene(row('x', 'q?', (), walk).prompt(MemoryConfig(token_budget=300)).user)
     assert lines[0].label.startswith('1-')
-    assert lines[0].seen == (RED.label,)
+    assert lines[0].labels == (RED.label,)
     assert lines[0].steps[0].amount == float(lines[0].label[2:]) - 1
 
 
@@ -298,4 +298,4 @@ def test_retold_rows_have_other_motions_and_an_answer_of_their_own() -> None:
 
 def test_what_a_merged_line_leaves_out_is_no_part_of_a_label() -> None:
     (line,) = read_scene('[1-39] 0.0-9.0 s: Seen: red tall object; blue round object and 4 more.')
-    assert line.seen == ('red tall object', 'blue round object')
+    assert line.labels == ('red tall object', 'blue round object')

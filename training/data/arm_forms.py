@@ -57,7 +57,7 @@ def as_perceived(row: Row, rng: Random) -> Row:
         dict(look, text=_THING.sub(label, _looked(look['text'], rng, moves=moves)))
         for look in row.focus
     )
-    deltas = (_seen(delta, label) for delta in row.deltas)
+    deltas = (_relabelled(delta, label) for delta in row.deltas)
     return replace(row, focus=tuple(looks), deltas=tuple(deltas))
 
 
@@ -83,7 +83,7 @@ def _looked(text: str, rng: Random, *, moves: bool) -> str:
     return f'{match[1]}{"; ".join(things)}{match[3]}'
 
 
-def _seen(delta: dict[str, Any], label: Callable[[re.Match[str]], str]) -> dict[str, Any]:
+def _relabelled(delta: dict[str, Any], label: Callable[[re.Match[str]], str]) -> dict[str, Any]:
     """A delta with other names of things, and without distances."""
     items = [
         {key: value for key, value in item.items() if key != 'distance_m'}

@@ -59,10 +59,10 @@ def read_arm(row: Row) -> ArmPrompt | None:
     )
 
 
-def _places(said: str) -> dict[str, Cm]:
+def _places(text: str) -> dict[str, Cm]:
     """Positions by colour; of several things of one colour, the first and largest."""
     places: dict[str, Cm] = {}
-    for part in filter(None, said.split('; ')):
+    for part in filter(None, text.split('; ')):
         at = cm_of(part)
         if at:
             places.setdefault(part.split()[0], at)

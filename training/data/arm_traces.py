@@ -129,44 +129,44 @@ def likest(words: str, options: Sequence[str]) -> str | None:
     return options[unlike.index(min(unlike))]
 
 
-def next_step(told: ArmPrompt) -> ArmStep | None:
+def next_step(prompt: ArmPrompt) -> ArmStep | None:
     """What comes next in a task; None: the prompt does not tell."""
-    colours = colours_of(told.task)
-    if not colours or told.state is None:
+    colours = colours_of(prompt.task)
+    if not colours or prompt.state is None:
         return None
     thing, *others = colours
-    if is_pushed(told.task) and others:
-        return _push(told, told.state, thing, others[0])
-    if thing in told.at_tool:
-        return _with_it(told, told.state, thing, others[0] if others else '')
-    if thing in told.on_table:
-        return _without_it(told, told.state, thing, others[0] if others else '')
+    if is_pushed(prompt.task) and others:
+        return _push(prompt, prompt.state, thing, others[0])
+    if thing in prompt.at_tool:
+        return _with_it(prompt, prompt.state, thing, others[0] if others else '')
+    if thing in prompt.on_table:
+        return _without_it(prompt, prompt.state, thing, others[0] if others else '')
     return None
 
 
-def _without_it(told: ArmPrompt, hand: Cm, thing: str, place: str) -> ArmStep | None:
+def _without_it(prompt: ArmPrompt, hand: Cm, thing: str, place: str) -> ArmStep | None:
     """The hand is empty."""
-    x, y, z = told.on_table[thing]
-    there = told.on_table.get(place)
-    if place in told.at_tool or (there and _aside(there, (x, y, z)) <= _NEARLY):
-        return ArmStep(f'{thing} is put: up.', ((hand[0], hand[1], _above(told, place)),))
+    x, y, z = prompt.on_table[thing]
+    there = prompt.on_table.get(place)
+    if place in prompt.at_tool or (there and _aside(there, (x, y, z)) <= _NEARLY):
+        return ArmStep(f'{thing} is put: up.', ((hand[0], hand[1], _above(prompt, place)),))
     if _aside((x, y, z), hand) > (_OVER if hand[2] >= _ABOVE - 1 else _NEARLY):
         return ArmStep(f'Hand not over {thing}: above it.', ((x, y, _ABOVE),))
     return ArmStep(f'Hand over {thing}: down.', ((x, y, 1), hand), closed=True)
 
 
-def _with_it(told: ArmPrompt, hand: Cm, thing: str, place: str) -> ArmStep | None:
+def _with_it(prompt: ArmPrompt, hand: Cm, thing: str, place: str) -> ArmStep | None:
     """The hand has the thing, or touches it."""
     z = hand[2]
-    there = told.on_table.get(place)
-    over = (_OVER if _is_stacked(told) else _OVER_MAT) if z >= _ABOVE - 1 else _NEARLY
-    if place in told.at_tool or (there and _aside(there, hand) <= over):
-        return _put(told, hand, thing, place)
+    there = prompt.on_table.get(place)
+    over = (_OVER if _is_stacked(prompt) else _OVER_MAT) if z >= _ABOVE - 1 else _NEARLY
+    if place in prompt.at_tool or (there and _aside(there, hand) <= over):
+        return _put(prompt, hand, thing, place)
     if not place or z < _ABOVE - 1:
         return _lift(hand, thing)
     if there is None:
         return None
-    above = (there[0], there[1], _above(told, place))
+    above = (there[0], there[1], _above(prompt, place))
     return ArmStep(f'{thing} lifted: above {place}.', (above, hand), closed=True)
 
 
@@ -182,21 +182,21 @@ def _lift(hand: Cm, thing: str) -> ArmStep:
     return ArmStep(f'{thing} in hand, low: lift, or take it.', (up, hand), closed=True)
 
 
-def _put(told: ArmPrompt, hand: Cm, thing: str, place: str) -> ArmStep:
+def _put(prompt: ArmPrompt, hand: Cm, thing: str, place: str) -> ArmStep:
     """The hand has the thing over its place, or at it."""
     x, y, z = hand
-    low = _ON_BLOCK if _is_stacked(told) else _ON_MAT
+    low = _ON_BLOCK if _is_stacked(prompt) else _ON_MAT
     if z < _ABOVE // 2:
-        ends = ((x, y, _above(told, place)), (x, y, min(z, low)))
+        ends = ((x, y, _above(prompt, place)), (x, y, min(z, low)))
         return ArmStep(f'{thing} at {place}: up, or let go.', ends)
     return ArmStep(f'{thing} over {place}: down.', ((x, y, low), hand))
 
 
-def _push(told: ArmPrompt, hand: Cm, thing: str, place: str) -> ArmStep | None:
+def _push(prompt: ArmPrompt, hand: Cm, thing: str, place: str) -> ArmStep | None:
     """The closed hand goes behind the thing and pushes it to its place."""
-    at, there = told.on_table.get(thing), told.on_table.get(place)
+    at, there = prompt.on_table.get(thing), prompt.on_table.get(place)
     x, y, z = hand
-    if there is None or (at is None and thing not in told.at_tool):
+    if there is None or (at is None and thing not in prompt.at_tool):
         return None
     if x >= there[0] - _SHORT - 1 and abs(y - there[1]) <= _NEARLY:
         return ArmStep(f'Hand at {place}: up, or stay.', ((x, y, _ABOVE), hand), closed=True)
@@ -220,27 +220,27 @@ def _go_behind(hand: Cm, thing: str, behind: Cm) -> ArmStep:
     return ArmStep(f'Hand away: above behind {thing}.', (behind,), closed=True)
 
 
-def _is_stacked(told: ArmPrompt) -> bool:
-    return told.task.startswith('stack')
+def _is_stacked(prompt: ArmPrompt) -> bool:
+    return prompt.task.startswith('stack')
 
 
-def _above(told: ArmPrompt, place: str) -> int:
+def _above(prompt: ArmPrompt, place: str) -> int:
     """Height of the hand above a place, with a thing in it [cm]."""
-    return _ABOVE + 1 + ((_ON_BLOCK - _ON_MAT) if place and _is_stacked(told) else 0)
+    return _ABOVE + 1 + ((_ON_BLOCK - _ON_MAT) if place and _is_stacked(prompt) else 0)
 
 
-def _start(told: ArmPrompt) -> list[str]:
+def _start(prompt: ArmPrompt) -> list[str]:
     """What was read, before anything is made of it."""
-    colours = dict.fromkeys(colours_of(told.task))
+    colours = dict.fromkeys(colours_of(prompt.task))
     sentences = []
     for colour in colours:
-        place = told.on_table.get(colour)
+        place = prompt.on_table.get(colour)
         where = (
-            'at hand' if colour in told.at_tool else cm_text(place[:2]) if place else 'not seen'
+            'at hand' if colour in prompt.at_tool else cm_text(place[:2]) if place else 'not seen'
         )
         sentences.append(f'{colour} {where};')
-    assert told.state is not None
-    return [*sentences, f'hand {cm_text(told.state)}.']
+    assert prompt.state is not None
+    return [*sentences, f'hand {cm_text(prompt.state)}.']
 
 
 def _aside(a: Cm, b: Cm) -> int:

@@ -116,7 +116,7 @@ class Noted:
     """An answerer whose questions and answers are kept."""
 
     answerer: Answerer
-    said: list[tuple[Row, int]] = field(default_factory=list)  # and the index of the option
+    turns: list[tuple[Row, int]] = field(default_factory=list)  # and the index of the option
 
     def __call__(
         self, kind: str, question: Question, deltas: Sequence[SemanticDelta]
@@ -124,7 +124,7 @@ class Noted:
         """Answer, and keep what was asked and said."""
         index = self.answerer(kind, question, deltas)
         if index is not None:
-            self.said.append((asked_row(kind, question, deltas), index))
+            self.turns.append((asked_row(kind, question, deltas), index))
         return index
 
 
@@ -183,15 +183,17 @@ def trial_rows(plan: TrialPlan, robot: Robot, slips: float, wait_s: float = 0.0)
     noted = Noted(oracle)
     config = TrialConfig(wait_s=Random(f'wait:{plan.id}').uniform(0.0, wait_s))
     is_success = led(plan, robot, noted, slips, config).is_success
-    return list(_with_answers(noted.said, plan, robot)) if is_success else []
+    return list(_with_answers(noted.turns, plan, robot)) if is_success else []
 
 
-def _with_answers(said: Sequence[tuple[Row, int]], plan: TrialPlan, robot: Robot) -> Iterator[Row]:
+def _with_answers(
+    turns: Sequence[tuple[Row, int]], plan: TrialPlan, robot: Robot
+) -> Iterator[Row]:
     """Rows of what was asked: for each step the position, then the gripper there."""
     split = split_of(plan.id, QuestionsConfig(test_share=0.0))
-    for number, (row, index) in enumerate(said):
+    for number, (row, index) in enumerate(turns):
         step, place = divmod(number, len(_KINDS))
-        where, best = said[number - place]
+        where, best = turns[number - place]
         yield replace(
             row,
             id=f'{plan.id}/{step}/{row.question_type}',

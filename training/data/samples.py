@@ -83,14 +83,14 @@ def origin_of(model: str, count: int, sampling: Sampling, memory: MemoryConfig) 
 class SampleOrigin:
     """What decides the samples of rows, and their grades."""
 
-    told: dict[str, Any]  # of `origin_of`
+    origin: dict[str, Any]  # of `origin_of`
     judge: list[str]  # who grades free texts; empty: nobody
     texts: frozenset[str]  # ids of the rows with free texts
 
     def of(self, row_id: str) -> dict[str, Any]:
         """That of one row: a judge has no part in most."""
         judged = self.judge and row_id in self.texts
-        return {**self.told, **({'judge': self.judge} if judged else {})}
+        return {**self.origin, **({'judge': self.judge} if judged else {})}
 
     def difference(self, value: dict[str, Any]) -> str:
         """What a line tells of its origin that is not so now; empty: it is of this one."""
@@ -170,9 +170,9 @@ def taught(path: Path, anchor_share: float) -> dict[str, dict[str, Any]]:
     return {row: sampled[row] for row in sampled if row in kept}
 
 
-def is_another(row: Row, memory: MemoryConfig, told: dict[str, Any]) -> bool:
+def is_another(row: Row, memory: MemoryConfig, origin: dict[str, Any]) -> bool:
     """Tell whether samples are of another prompt, or were graded by another solution."""
-    prompt_row = row.prompt(memory).sha256() != told.get('prompt_sha256')
-    return prompt_row or row.solution != told.get(
+    prompt_row = row.prompt(memory).sha256() != origin.get('prompt_sha256')
+    return prompt_row or row.solution != origin.get(
         'solution', row.solution
     )  # older lines tell none

@@ -36,7 +36,7 @@ class SceneItem:
     label: str
     bearing_deg: float  # positive left; NaN: the line gives no direction
     distance_m: float  # NaN: not given
-    told: str = field(default='', compare=False)  # direction and distance, word for word
+    place_text: str = field(default='', compare=False)  # direction and distance, word for word
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class SceneLine:
     is_unknown: bool  # the motion cannot be told, or is not of the grammar
     items: tuple[SceneItem, ...]  # new, in view and moved
     gone: tuple[str, ...]
-    seen: tuple[str, ...]  # labels of a merged run, in order of first sight
+    labels: tuple[str, ...]  # labels of a merged run, in order of first sight
 
 
 def read_scene(user_message: str) -> list[SceneLine]:
@@ -62,7 +62,7 @@ def first_lines(lines: Sequence[SceneLine]) -> dict[str, int]:
     """Position of the line at which each label stands first, in order of first sight."""
     first: dict[str, int] = {}
     for index, line in enumerate(lines):
-        for label in [*(item.label for item in line.items), *line.seen]:
+        for label in [*(item.label for item in line.items), *line.labels]:
             first.setdefault(label, index)
     return first
 
@@ -72,17 +72,17 @@ def last_sight(label: str, lines: Sequence[SceneLine]) -> tuple[int, SceneItem |
     for index in reversed(range(len(lines))):
         line = lines[index]
         sight = next((item for item in line.items if item.label == label), None)
-        if sight or label in line.seen:
+        if sight or label in line.labels:
             return index, sight
     return None
 
 
-def _scene_line(label: str, said: str) -> SceneLine:
+def _scene_line(label: str, text: str) -> SceneLine:
     # A first line has no motion: it begins with what is seen.
-    first = re.match(rf'{_HEADING}|No object', said)
-    action = '' if first else re.split(rf'\. ?(?={_HEADING}|No object|$)', said, maxsplit=1)[0]
+    first = re.match(rf'{_HEADING}|No object', text)
+    action = '' if first else re.split(rf'\. ?(?={_HEADING}|No object|$)', text, maxsplit=1)[0]
     steps = parse_action(action) if action else []
-    groups = {heading[:-2]: text for heading, text in _GROUP.findall(said)}
+    groups = {heading[:-2]: text for heading, text in _GROUP.findall(text)}
     items = [
         item
         for heading in ('New', 'In view', 'Moved')

@@ -153,7 +153,7 @@ def item_direction(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
     if sight is None:
         return Trace(f'{match[1]} [{lines[index].label}], not where, so {UNKNOWN}.', UNKNOWN)
     walk = Walk()
-    walk.say(f'{match[1]} {sight.told} [{lines[index].label}], now [{lines[-1].label}].')
+    walk.say(f'{match[1]} {sight.place_text} [{lines[index].label}], now [{lines[-1].label}].')
     for line in lines[index + 1 :]:
         if not walk.move(line):
             return Trace(walk.text(f'So {UNKNOWN}.'), UNKNOWN)
@@ -218,7 +218,7 @@ def nearest(row: Row, lines: Sequence[SceneLine]) -> Trace | None:
         for option in row.options
     ):
         return None
-    distances = [f'{option} {item_by_label[option].told};' for option in row.options]
+    distances = [f'{option} {item_by_label[option].place_text};' for option in row.options]
     answer = min(row.options, key=lambda option: item_by_label[option].distance_m)
     return Trace(f'[{lines[-1].label}] {" ".join(distances)} nearest is {answer}.', answer)
 

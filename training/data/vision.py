@@ -67,13 +67,13 @@ class ShownRow(Row):
             InputError: Its image is missing.
         """
         del config
-        return image_prompt(self._told(), self.images)
+        return image_prompt(self._text_row(), self.images)
 
     def without_scene(self) -> Row:
         """The same question for who has seen nothing: a blind baseline."""
-        return self._told().without_scene()
+        return self._text_row().without_scene()
 
-    def _told(self) -> Row:
+    def _text_row(self) -> Row:
         return Row(**{part.name: getattr(self, part.name) for part in fields(Row)})
 
 

@@ -22,7 +22,7 @@ from training.tiny.dead_reckoning import quarter
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from training.eval.grading import Asked
+    from training.eval.grading import SolvedQuestion
 
     Step = Callable[[re.Match[str], Sequence[str], str], str | None]
 
@@ -54,13 +54,13 @@ def executed_conclusion(think: str, options: Sequence[str]) -> str | None:
     return None
 
 
-def executed_consistency(asked: Asked, text: str) -> float | None:
+def executed_consistency(question: SolvedQuestion, text: str) -> float | None:
     """1 where the reasoning of a completion leads to its answer, else 0; None: not known."""
     completion = parse_completion(text)
-    conclusion = executed_conclusion(completion.think, asked.options)
+    conclusion = executed_conclusion(completion.think, question.options)
     if completion.answer is None or conclusion is None:
         return None
-    answer, followed = (named_answer(asked, text) for text in (completion.answer, conclusion))
+    answer, followed = (named_answer(question, text) for text in (completion.answer, conclusion))
     same_number = number_in(answer) is not None and number_in(answer) == number_in(followed)
     return float(answer == followed or same_number)
 

@@ -253,12 +253,12 @@ def chat_text(reader: Any, prompt: Prompt) -> str:
 
 @torch.inference_mode()
 def _complete(
-    model: Any, reader: Any, asked: list[tuple[str, Prompt]], sampling: Sampling
+    model: Any, reader: Any, turns: list[tuple[str, Prompt]], sampling: Sampling
 ) -> list[str]:
     """Completions of prompts with their texts, by a model with its tokenizer or processor."""
-    pictures = [PIL.Image.open(BytesIO(i.data)) for _, prompt in asked for i in prompt.images]
+    pictures = [PIL.Image.open(BytesIO(i.data)) for _, prompt in turns for i in prompt.images]
     shown = {'images': pictures} if pictures else {}
-    texts = [text for text, _ in asked]
+    texts = [text for text, _ in turns]
     batch = reader(
         text=texts, return_tensors='pt', padding=True, add_special_tokens=False, **shown
     )

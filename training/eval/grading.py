@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _MRA_CONFIDENCES = tuple(percent / 100 for percent in range(50, 100, 5))
 
 
-class Asked(Protocol):
+class SolvedQuestion(Protocol):
     """What grading needs of a row."""
 
     @property
@@ -57,7 +57,7 @@ class Grade:
     consistency: float | None = None  # 1: the think text alone leads to the answer; None: unjudged
 
 
-def grade(asked: Asked, text: str) -> Grade:
+def grade(question: SolvedQuestion, text: str) -> Grade:
     """Grade a completion without a judge.
 
     A choice is right or wrong; a number gets its mean relative accuracy, a position its nearness;
@@ -66,47 +66,47 @@ def grade(asked: Asked, text: str) -> Grade:
     completion = parse_completion(text)
     if completion.answer is None:
         return Grade(completion.well_formed, None, None)
-    answer = named_answer(asked, completion.answer)
-    return Grade(completion.well_formed, _accuracy(asked, answer), answer)
+    answer = named_answer(question, completion.answer)
+    return Grade(completion.well_formed, _accuracy(question, answer), answer)
 
 
 def graded(
-    askeds: Sequence[Asked], texts: Sequence[str], judge: Judge | None = None
+    questions: Sequence[SolvedQuestion], texts: Sequence[str], judge: Judge | None = None
 ) -> list[Grade]:
     """Grade completions; with a judge also free texts that are not the solution to the letter.
 
     Raises:
         ModelError: The judge failed.
     """
-    grades = [grade(question, text) for question, text in zip(askeds, texts, strict=True)]
-    return _with_texts_judged(askeds, grades, judge) if judge else grades
+    grades = [grade(question, text) for question, text in zip(questions, texts, strict=True)]
+    return _with_texts_judged(questions, grades, judge) if judge else grades
 
 
 def graded_with_consistency(
-    askeds: Sequence[Asked], texts: Sequence[str], judge: Judge | None
+    questions: Sequence[SolvedQuestion], texts: Sequence[str], judge: Judge | None
 ) -> list[Grade]:
     """Grade completions, right and wrong ones also for consistency; without a judge as `graded`.
 
     Raises:
         ModelError: The judge failed.
     """
-    grades = graded(askeds, texts, judge)
+    grades = graded(questions, texts, judge)
     if judge is None:
         return grades
-    verdicts = consistencies(askeds, texts, judge)
+    verdicts = consistencies(questions, texts, judge)
     return [replace(g, consistency=v) for g, v in zip(grades, verdicts, strict=True)]
 
 
-def named_answer(asked: Asked, answer: str) -> str:
+def named_answer(question: SolvedQuestion, answer: str) -> str:
     """The answer in the terms of the row's solution: letter, 'unknown', or the text itself."""
-    index = choice_index(answer, asked.options) if asked.options else None
+    index = choice_index(answer, question.options) if question.options else None
     if index is not None:
         return option_letter(index)
     return UNKNOWN if is_unknown(answer) else answer
 
 
 def consistencies(
-    askeds: Sequence[Asked], texts: Sequence[str], judge: Judge
+    questions: Sequence[SolvedQuestion], texts: Sequence[str], judge: Judge
 ) -> list[float | None]:
     """For each completion 1 where the think text alone leads the judge to the answer, else 0.
 
@@ -117,7 +117,7 @@ def consistencies(
     """
     verdicts: list[float | None] = [None] * len(texts)
     cases: dict[int, tuple[JudgeCase, str]] = {}
-    for index, (question, text) in enumerate(zip(askeds, texts, strict=True)):
+    for index, (question, text) in enumerate(zip(questions, texts, strict=True)):
         completion = parse_completion(text)
         if completion.answer is not None:
             verdicts[index] = 0.0
@@ -129,61 +129,63 @@ def consistencies(
     return verdicts
 
 
-def _case(asked: Asked, completion: Completion) -> tuple[JudgeCase, str]:
+def _case(question: SolvedQuestion, completion: Completion) -> tuple[JudgeCase, str]:
     """What the judge reads, and the candidate that the answer is."""
     answer = completion.answer or ''
-    index = choice_index(answer, asked.options) if asked.options else None
+    index = choice_index(answer, question.options) if question.options else None
     if index is not None:
-        answer = asked.options[index]
+        answer = question.options[index]
     elif is_unknown(answer):
         answer = UNKNOWN
     # An answer that is no option is a candidate of its own.
-    options = dict.fromkeys([*asked.options, *([] if answer == UNKNOWN else [answer])])
-    return JudgeCase(asked.question, tuple(options), completion.think), answer
+    options = dict.fromkeys([*question.options, *([] if answer == UNKNOWN else [answer])])
+    return JudgeCase(question.question, tuple(options), completion.think), answer
 
 
 def _with_texts_judged(
-    askeds: Sequence[Asked], grades: Sequence[Grade], judge: Judge
+    questions: Sequence[SolvedQuestion], grades: Sequence[Grade], judge: Judge
 ) -> list[Grade]:
     """Free texts graded: right where the judge takes the answer for the solution."""
     open_ones = [i for i, g in enumerate(grades) if g.answer is not None and g.accuracy is None]
     if not open_ones:
         return list(grades)
     cases = [
-        JudgeCase(askeds[i].question, (askeds[i].solution,), f'So {grades[i].answer}.')
+        JudgeCase(questions[i].question, (questions[i].solution,), f'So {grades[i].answer}.')
         for i in open_ones
     ]
     judged = list(grades)
     for i, conclusion in zip(open_ones, judge.conclusions(cases), strict=True):
-        judged[i] = replace(grades[i], accuracy=float(conclusion == askeds[i].solution))
+        judged[i] = replace(grades[i], accuracy=float(conclusion == questions[i].solution))
     return judged
 
 
-def is_free_text(asked: Asked) -> bool:
+def is_free_text(question: SolvedQuestion) -> bool:
     """Tell whether an answer that is not the solution to the letter needs a judge."""
-    is_compared = asked.options or asked.solution == UNKNOWN or position_in(asked.solution)
-    return not is_compared and number_in(asked.solution) is None
+    is_compared = (
+        question.options or question.solution == UNKNOWN or position_in(question.solution)
+    )
+    return not is_compared and number_in(question.solution) is None
 
 
-def _accuracy(asked: Asked, answer: str) -> float | None:
-    if answer == asked.solution:
+def _accuracy(question: SolvedQuestion, answer: str) -> float | None:
+    if answer == question.solution:
         return 1.0
-    if UNKNOWN in (answer, asked.solution) or asked.options:
+    if UNKNOWN in (answer, question.solution) or question.options:
         return 0.0
-    place = position_in(asked.solution)
+    place = position_in(question.solution)
     if place:
         return position_accuracy(position_in(answer), place)
-    if number_in(asked.solution) is not None:
-        return number_accuracy(asked, answer)
-    return 1.0 if is_same_text(answer, asked.solution) else None
+    if number_in(question.solution) is not None:
+        return number_accuracy(question, answer)
+    return 1.0 if is_same_text(answer, question.solution) else None
 
 
-def number_accuracy(asked: Asked, answer: str) -> float:
+def number_accuracy(question: SolvedQuestion, answer: str) -> float:
     """Mean relative accuracy of a number with its unit; 0 where the dimensions differ."""
-    value, truth = quantity_in(answer), quantity_in(asked.solution)
+    value, truth = quantity_in(answer), quantity_in(question.solution)
     if value is None or truth is None:
         return 0.0
-    values = compared_values(value, truth, unit_in(asked.question))
+    values = compared_values(value, truth, unit_in(question.question))
     return relative_accuracy(*values) if values else 0.0
 
 

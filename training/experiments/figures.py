@@ -159,15 +159,15 @@ def means_table(means: Sequence[dict[str, Any]]) -> str:
                 len(mean['models']),
                 rate_text(mean['accuracy']) + interval_text(mean['interval_95']),
                 f'{mean["lowest"]:.1%} to {mean["highest"]:.1%}',
-                *_told(mean['against_first'], ''),
-                *_told(mean['against_before'], mean['before']),
+                *_difference_cells(mean['against_first'], ''),
+                *_difference_cells(mean['against_before'], mean['before']),
             )
             for mean in means
         ],
     )
 
 
-def _told(pair: dict[str, Any] | None, name: str | None) -> tuple[str, str]:
+def _difference_cells(pair: dict[str, Any] | None, name: str | None) -> tuple[str, str]:
     if not pair:
         return '', ''
     named = f'{name}: ' if name else ''

@@ -93,14 +93,14 @@ def _looked(
     return rows, recordings
 
 
-def _cost(seen: Sequence[PerceivedRecording]) -> dict[str, Any]:
+def _cost(recordings: Sequence[PerceivedRecording]) -> dict[str, Any]:
     """What looking took, for a mean recording."""
-    count = len(seen)
+    count = len(recordings)
     return {
-        'images': sum(one.images for one in seen) / count,
-        'frames': sum(one.frames for one in seen) / count,
-        'choosing_s': sum(one.choosing_s for one in seen) / count,
-        'perceiving_s': sum(one.perceiving_s for one in seen) / count,
+        'images': sum(one.images for one in recordings) / count,
+        'frames': sum(one.frames for one in recordings) / count,
+        'choosing_s': sum(one.choosing_s for one in recordings) / count,
+        'perceiving_s': sum(one.perceiving_s for one in recordings) / count,
     }
 
 
@@ -120,7 +120,7 @@ def text(report: dict[str, Any]) -> str:
     for name, figures in report['policies'].items():
         against = figures['against_first']
         lines.append(
-            f'{name:<16} {_said(figures)}, n = {figures["n"]}, '
+            f'{name:<16} {_rates_text(figures)}, n = {figures["n"]}, '
             f'{against["difference"]:+.1%} (p = {against["p_value"]:.2g}), oracle '
             f'{rate_text(figures["reader"]["accuracy"])}; {figures["frames"]:.1f} frames, '
             f'{figures["choosing_s"]:.2f} s + {figures["perceiving_s"]:.2f} s'
@@ -128,7 +128,7 @@ def text(report: dict[str, Any]) -> str:
     return '\n'.join(lines)
 
 
-def _said(figures: Mapping[str, Any]) -> str:
+def _rates_text(figures: Mapping[str, Any]) -> str:
     return rate_text(figures['accuracy']) + interval_text(figures['interval_95'])
 
 
@@ -168,10 +168,10 @@ def _line(name: str, figures: Mapping[str, Any]) -> tuple[Any, ...]:
     return (
         name,
         figures['n'],
-        _said(figures),
+        _rates_text(figures),
         f'{against["difference"]:+.1%}' + interval_text(against['interval_95']),
         f'{against["p_value"]:.2g}',
-        _said(figures['reader']),
+        _rates_text(figures['reader']),
         f'{figures["images"]:.0f}',
         f'{figures["frames"]:.1f}',
         f'{figures["choosing_s"]:.2f}',

@@ -81,12 +81,12 @@ def run(config: PerceptionConfig) -> dict[str, Any]:
 
 
 def _losses(
-    told: Mapping[str, Sequence[Row]], scores: Mapping[str, Mapping[str, Sequence[float]]]
+    rows_by_text: Mapping[str, Sequence[Row]], scores: Mapping[str, Mapping[str, Sequence[float]]]
 ) -> dict[str, dict[str, Any]]:
     """For each text what its perception and what the model's reasoning loses, as paired losses."""
-    first = next(iter(told))
+    first = next(iter(rows_by_text))
     losses = {}
-    for name, rows in told.items():
+    for name, rows in rows_by_text.items():
         own = scores[name]
         losses[name] = {'reasoning': difference_figures(rows, own['model'], own['reader'])}
         if name != first:
@@ -127,7 +127,8 @@ def text(report: dict[str, Any]) -> str:
     lines = [f'{report["asked"]} of {report["pairs"]} paired questions, {report["model"]}']
     for name, figures in report['texts'].items():
         lines.append(
-            f'{name:<12} model {_said(figures["model"])}   oracle {_said(figures["reader"])}'
+            f'{name:<12} model {_rates_text(figures["model"])}'
+            f'   oracle {_rates_text(figures["reader"])}'
         )
     for name, losses in report['losses'].items():
         for key, figures in losses.items():
@@ -135,7 +136,7 @@ def text(report: dict[str, Any]) -> str:
     return '\n'.join([*lines, *_left_out(report)])
 
 
-def _said(figures: Mapping[str, Any]) -> str:
+def _rates_text(figures: Mapping[str, Any]) -> str:
     return rate_text(figures['accuracy']) + interval_text(figures['interval_95'])
 
 
@@ -189,8 +190,8 @@ def _texts_table(report: Mapping[str, Any]) -> str:
     lines = [
         (
             name,
-            _said(figures['reader']),
-            _said(figures['model']),
+            _rates_text(figures['reader']),
+            _rates_text(figures['model']),
             rate_text(figures['question_only_accuracy']),
             rate_text(figures['format']),
             rate_text(figures['consistency']),
@@ -234,7 +235,7 @@ def _types_table(report: Mapping[str, Any]) -> str:
             kind,
             kinds[kind]['n'],
             *(
-                _said(report['texts'][name][who]['by_type'][kind])
+                _rates_text(report['texts'][name][who]['by_type'][kind])
                 for name in names
                 for who in ('reader', 'model')
             ),

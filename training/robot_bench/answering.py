@@ -61,26 +61,26 @@ _PICTURE = (
 
 
 def asked_of(
-    item: BenchItem, seen: str, image: EncodedImage | None, memory: MemoryConfig
+    item: BenchItem, context: str, image: EncodedImage | None, memory: MemoryConfig
 ) -> Prompt:
     """How an item is asked.
 
     Args:
         item: The question.
-        seen: One of SEEN; or empty: the question alone, as the blind baseline.
+        context: One of SEEN; or empty: the question alone, as the blind baseline.
         image: What the camera shows, where it is to be shown.
         memory: How much of the scene the prompt may hold.
 
     Raises:
         InputError: The item does not have what is to be seen.
     """
-    is_told = seen in ('scene', 'both')
-    if (is_told and not item.has_text()) or (seen in ('picture', 'both') and not image):
+    is_told = context in ('scene', 'both')
+    if (is_told and not item.has_text()) or (context in ('picture', 'both') and not image):
         lacks = 'an image' if item.has_text() else 'a scene or deltas'
         msg = f'item {item.id!r} has not {lacks}: choose another --see, or add it'
         raise InputError(msg)
-    deltas, focus = (list(item.seen()), item.looks()) if is_told else ([], ())
-    if seen in ('picture', 'both'):
+    deltas, focus = (list(item.deltas_in_order()), item.looks()) if is_told else ([], ())
+    if context in ('picture', 'both'):
         stamp_ns = max([item.stamp_ns, *(delta.stamp_ns for delta in deltas)])
         deltas.append(SemanticDelta(stamp_ns, DeltaKind.FIRST, change=_PICTURE))
     parts = (item.question.strip(), _GUIDES[item.question_type], _STYLE, item.context)
@@ -113,7 +113,7 @@ class Respondent:
             server_identity(self._client, name) if self._client else model_identity(name)
         )
 
-    def said(self, prompts: Sequence[Prompt]) -> list[str]:
+    def completions(self, prompts: Sequence[Prompt]) -> list[str]:
         """What it says, in the order that it is asked.
 
         Raises:

@@ -48,7 +48,7 @@ _NO_ANSWER = 0  # score of a completion without an answer, as everywhere: it cou
 class BenchConfig(Settings):
     """How a bench is asked."""
 
-    seen: str = setting('scene', 'what the model is given', choices=SEEN)
+    context: str = setting('scene', 'what the model is given', choices=SEEN)
     controls: int = setting(
         5, 'items of each type that judges are tried with; 0: none', between=(0, 10_000)
     )
@@ -70,10 +70,10 @@ def evaluate(
         InputError: An item has not what is to be seen.
         ModelError: The model or a judge fails.
     """
-    pictures = {} if config.seen == 'scene' else pictures_of(items)
-    prompts = [asked_of(item, config.seen, pictures.get(item.id), memory) for item in items]
-    completions = respondent.said(prompts)
-    alone = respondent.said([asked_of(item, '', None, memory) for item in items])
+    pictures = {} if config.context == 'scene' else pictures_of(items)
+    prompts = [asked_of(item, config.context, pictures.get(item.id), memory) for item in items]
+    completions = respondent.completions(prompts)
+    alone = respondent.completions([asked_of(item, '', None, memory) for item in items])
     judged = _judged(list(map(_answered, items, completions)), judges)
     blind = _judged(list(map(_answered, items, alone)), judges)
     judged_answers = _judged(_given(items), judges)
@@ -82,7 +82,7 @@ def evaluate(
         'n': len(items),
         'model': respondent.name,
         'identity': respondent.identity,
-        'seen': config.seen,
+        'seen': config.context,
         'unanswered': sum(each.answer is None for each in judged),
         'unknown': sum(is_unknown(each.answer or '') for each in judged),
         'judges': [
@@ -97,11 +97,13 @@ def evaluate(
     }
 
 
-def _judge_figures(seen: Sequence[Scored], blind: Sequence[Scored], number: int) -> dict[str, Any]:
+def _judge_figures(
+    with_scene: Sequence[Scored], blind: Sequence[Scored], number: int
+) -> dict[str, Any]:
     return {
-        'scores': score_figures(seen, number),
+        'scores': score_figures(with_scene, number),
         'question_only': score_figures(blind, number),
-        'gain': gain_figures(seen, blind, number),
+        'gain': gain_figures(with_scene, blind, number),
     }
 
 

@@ -82,7 +82,7 @@ def _by_type(scored: Sequence[Scored]) -> dict[str, list[Scored]]:
 
 
 def gain_figures(
-    seen: Sequence[Scored], blind: Sequence[Scored], judge: int
+    with_scene: Sequence[Scored], blind: Sequence[Scored], judge: int
 ) -> dict[str, Any] | None:
     """How much more a judge gives for what was seen than for the question alone; paired by item.
 
@@ -90,7 +90,7 @@ def gain_figures(
     """
     pairs = [
         (after - before, first.item.scene_id)
-        for first, second in zip(seen, blind, strict=True)
+        for first, second in zip(with_scene, blind, strict=True)
         if (after := first.scores[judge]) is not None
         and (before := second.scores[judge]) is not None
     ]

@@ -71,7 +71,7 @@ class BenchItem:
         """Tell whether what was seen can be shown."""
         return bool(self.image or self.bag)
 
-    def seen(self) -> tuple[SemanticDelta, ...]:
+    def deltas_in_order(self) -> tuple[SemanticDelta, ...]:
         """What was seen, as deltas; a text is a first sight."""
         if self.scene:
             return (SemanticDelta(self.stamp_ns, DeltaKind.FIRST, change=self.scene),)
@@ -147,7 +147,7 @@ def _checked(value: dict[str, Any]) -> BenchItem:
         answers = tuple(_given(answer) for answer in value.get('answers', ()))
         lists = {name: tuple(value.get(name, ())) for name in ('deltas', 'focus')}
         item = BenchItem(**{**value, **lists, 'answers': answers})
-        item.seen()
+        item.deltas_in_order()
         problem = _seen_problem(item) or _focus_problem(item)
     except InputError as error:
         problem = str(error)

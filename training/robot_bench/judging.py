@@ -109,14 +109,14 @@ def read_score(reply: str) -> int | None:
     >>> [read_score(text) for text in ('Score: 2 Reason: close.', '**Score:** 3/3', 'Score: 2.5')]
     [2, 3, None]
     """
-    text = _said(reply)
+    text = _without_thoughts(reply)
     if '<think>' in text:  # it never came to its score
         return None
     scores = {_stated(match) for match in _SCORE.finditer(text)}
     return scores.pop() if len(scores) == 1 else None
 
 
-def _said(reply: str) -> str:
+def _without_thoughts(reply: str) -> str:
     """A reply without what was thought before it."""
     return reply.rpartition('</think>')[2]
 
@@ -132,7 +132,7 @@ def _stated(match: re.Match[str]) -> int | None:
 
 def read_reason(reply: str) -> str:
     """The reason that a reply gives, on one line; empty: none."""
-    match = _REASON.search(_said(reply))
+    match = _REASON.search(_without_thoughts(reply))
     return ' '.join(as_data(match[1]).split())[:_REPEATED_CHARS] if match else ''
 
 

@@ -128,15 +128,15 @@ def _items(
         )
 
 
-def _look(shown: ArmEpisode, camera: str, seen: Sequence[SemanticDelta]) -> FocusText | None:
+def _look(shown: ArmEpisode, camera: str, deltas: Sequence[SemanticDelta]) -> FocusText | None:
     """Where things are on the table, as rows tell it; None: nothing is placed."""
-    if not seen:
+    if not deltas:
         return None
-    then = shown.state_at(seen[-1].stamp_ns)
+    then = shown.state_at(deltas[-1].stamp_ns)
     view = table_view(
         shown.camera, _metadata(shown), PlacingConfig(), then.position if then else None
     )
-    return replace(view, name=camera).describe(seen) if view else None
+    return replace(view, name=camera).describe(deltas) if view else None
 
 
 def _run(args: argparse.Namespace) -> int:

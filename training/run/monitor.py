@@ -29,7 +29,7 @@ class Alarm:
     """Something that goes wrong."""
 
     name: str
-    found: str
+    observation: str
     remedy: str
 
 
@@ -153,7 +153,9 @@ class Monitor(TrainerCallback):  # type: ignore[misc]
 
     @staticmethod
     def _tell(alarm: Alarm, step: int, folder: Path) -> None:
-        sys.stderr.write(f'\ngrpo: step {step}: {alarm.name}: {alarm.found}. {alarm.remedy}\n')
+        sys.stderr.write(
+            f'\ngrpo: step {step}: {alarm.name}: {alarm.observation}. {alarm.remedy}\n'
+        )
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / 'alarms.jsonl').open('a', encoding='utf-8') as out:
             out.write(json.dumps({'step': step, **vars(alarm)}) + '\n')

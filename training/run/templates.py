@@ -86,10 +86,10 @@ def keeps_thoughts(reader: Any) -> bool:
         InputError: The model has no chat template, or one that fails.
     """
     reply = f'{_OPEN}So it is.</think><answer>A</answer>'
-    asked = [{'role': 'user', 'content': _PROBE}]
-    prompt = _rendered(reader, asked)
+    messages = [{'role': 'user', 'content': _PROBE}]
+    prompt = _rendered(reader, messages)
     answer = {'role': 'assistant', 'content': reply}
-    whole = _rendered(reader, [*asked, answer], add_generation_prompt=False)
+    whole = _rendered(reader, [*messages, answer], add_generation_prompt=False)
     return whole.startswith(prompt + reply)
 
 
@@ -107,14 +107,14 @@ def _texts(reader: Any, row: dict[str, Any]) -> dict[str, str]:
 
 def _takes_system(reader: Any, *, in_parts: bool) -> bool:
     """Tell whether a template has a system role: it neither fails nor leaves the text out."""
-    told: list[dict[str, Any]] = [
+    messages: list[dict[str, Any]] = [
         {'role': role, 'content': [_part(text)] if in_parts else text}
         for role, text in (('system', _PROBE), ('user', 'Where?'))
     ]
     try:
-        return _PROBE in _rendered(reader, told)
+        return _PROBE in _rendered(reader, messages)
     except InputError:
-        _rendered(reader, told[1:])  # where this fails too, it is not for the system role
+        _rendered(reader, messages[1:])  # where this fails too, it is not for the system role
         return False
 
 

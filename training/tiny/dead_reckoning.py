@@ -74,15 +74,15 @@ class Walk:
     y: float = 0.0  # left of it [m]
     height: float = 0.0  # above it [m]
     heading: int = 0  # left of it [degrees]
-    _said: list[str] = field(default_factory=list)
+    _sentences: list[str] = field(default_factory=list)
 
     def say(self, text: str) -> None:
         """Add a step of the reasoning."""
-        self._said.append(text)
+        self._sentences.append(text)
 
     def text(self, end: str) -> str:
         """The reasoning so far, and its end."""
-        return ' '.join([*self._said, end])
+        return ' '.join([*self._sentences, end])
 
     def turn(self, line: SceneLine) -> bool:
         """Add a line's turn."""

@@ -107,7 +107,7 @@ def _last(label: str, lines: Sequence[SceneLine]) -> str:
     if last_place is None:
         return NOT_SEEN
     index, sight = last_place
-    return f'{sight.told if sight else ""} [{lines[index].label}]'
+    return f'{sight.place_text if sight else ""} [{lines[index].label}]'
 
 
 def _delta(index: int, labels: Sequence[str], rng: Random) -> SemanticDelta:

@@ -110,13 +110,13 @@ def ask(
         for question in questions
         if question.id in scenes
     }
-    asked = AskedQuestions()
+    answers = AskedQuestions()
     try:
         completions = generate(model, list(prompts.values()), sampling, cache=cache)
-        asked.texts = dict(zip(prompts, map(answer_text, completions), strict=True))
+        answers.texts = dict(zip(prompts, map(answer_text, completions), strict=True))
     except ModelError:
-        _ask_singly(model, prompts, sampling, cache, asked)
-    return asked
+        _ask_singly(model, prompts, sampling, cache, answers)
+    return answers
 
 
 def _ask_singly(
@@ -124,7 +124,7 @@ def _ask_singly(
     prompts: Mapping[str, Prompt],
     sampling: Sampling,
     cache: ReplyCache | None,
-    asked: AskedQuestions,
+    answers: AskedQuestions,
 ) -> None:
     """Ask one after the other, so that only those fail that a model cannot take.
 
@@ -134,9 +134,9 @@ def _ask_singly(
     failures = 0
     for name, prompt in prompts.items():
         try:
-            asked.texts[name] = answer_text(generate(model, [prompt], sampling, cache=cache)[0])
+            answers.texts[name] = answer_text(generate(model, [prompt], sampling, cache=cache)[0])
         except ModelError as error:
-            asked.errors[name] = str(error)
+            answers.errors[name] = str(error)
             failures += 1
             if failures >= min(_FAILURES_IN_A_ROW, len(prompts)):
                 raise

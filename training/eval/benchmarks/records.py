@@ -137,24 +137,24 @@ def _feature_values(feature: bytes) -> list[Any]:
 
 def _fields(message: bytes, number: int, *, varints: bool = False) -> list[Any]:
     """The fields of a protobuf message with a number: those of bytes, or those of integers."""
-    found: list[Any] = []
+    values: list[Any] = []
     at = 0
     while at < len(message):
         key, at = _varint(message, at)
         kind = key & 7
         if kind == 0:
             value, at = _varint(message, at)
-            found += [value] if varints and key >> 3 == number else []
+            values += [value] if varints and key >> 3 == number else []
         elif kind == 2:
             length, at = _varint(message, at)
             if at + length > len(message):
                 msg = 'a field is cut off'
                 raise IndexError(msg)
-            found += [message[at : at + length]] if not varints and key >> 3 == number else []
+            values += [message[at : at + length]] if not varints and key >> 3 == number else []
             at += length
         else:
             at += {1: 8, 5: 4}[kind]
-    return found
+    return values
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

@@ -202,9 +202,9 @@ class Scorer:
         Raises:
             ModelError: The judge fails.
         """
-        said = [q for q in questions if q.id in texts and q.id not in marks]
-        scores = self.score(said, [texts[question.id] for question in said])
-        known = dict(zip([question.id for question in said], scores, strict=True))
+        unmarked = [q for q in questions if q.id in texts and q.id not in marks]
+        scores = self.score(unmarked, [texts[question.id] for question in unmarked])
+        known = dict(zip([question.id for question in unmarked], scores, strict=True))
         known |= {name: mark_score(mark) for name, mark in marks.items()}
         return [known.get(question.id, 0.0) for question in questions]
 
