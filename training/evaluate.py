@@ -25,10 +25,9 @@ from training.data.selection import rows_of_split
 from training.data.vision import shown
 from training.eval.arm_baselines import arm_baselines
 from training.eval.arm_baselines import table as arm_table
-from training.eval.constants import best_constant
 from training.eval.execution import executed_consistency
 from training.eval.generation import generate, model_identity
-from training.eval.grading import Grade, graded, graded_with_consistency
+from training.eval.grading import best_constant, Grade, graded, graded_with_consistency
 from training.eval.report_page import interval_text, report_page
 from training.eval.statistics import bootstrap_interval
 from training.judge.models import add_judge_option, judge_of

@@ -24,7 +24,6 @@ from test.chat_server import ChatServer, RecordedRequest, Script
 from test.tiny_models import save_language_model
 from training.robot_bench.answering import asked_of
 from training.robot_bench.evaluate import main
-from training.robot_bench.figures import agreement_figures, score_figures, Scored
 from training.robot_bench.items import (
     BenchItem,
     GivenAnswer,
@@ -33,6 +32,7 @@ from training.robot_bench.items import (
     read_items,
     write_items,
 )
+from training.robot_bench.report import agreement_figures, score_figures, Scored
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

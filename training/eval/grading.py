@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Protocol, TYPE_CHECKING
 
@@ -23,6 +24,8 @@ from training.judge.cases import JudgeCase
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from embodied_r_ros.questions.row import Row
 
     from training.data.arm_reader import Position
     from training.judge.cases import Judge
@@ -209,3 +212,27 @@ def relative_accuracy(value: float | None, truth: float) -> float:
     # The small slack keeps 1 - 0.55 and its like from excluding what stands exactly on the limit.
     hits = [error <= 1 - confidence + 1e-9 for confidence in _MRA_CONFIDENCES]
     return sum(hits) / len(hits)
+
+
+_MOST_NUMBERS = 60  # that are tried
+
+
+def best_constant(rows: Sequence[Row]) -> float:
+    """Accuracy of the best constant answer: a letter, a text of an option, a number or unknown.
+
+    The text of an option is one answer whatever its letter. Numbers are scored as answers are, by
+    their mean relative accuracy.
+    """
+    if not rows:
+        return 0.0
+    counts: Counter[tuple[str, str]] = Counter()
+    for row in rows:
+        counts.update({('letter', row.solution), ('text', row.solution_text())})
+    best = max(counts.values()) / len(rows)
+    numbers = [row for row in rows if row.answer_kind == 'number']
+    values = sorted({row.solution for row in numbers if row.solution != UNKNOWN})
+    step = max(1, len(values) // _MOST_NUMBERS)
+    for value in values[::step]:
+        right = sum(number_accuracy(row, value) for row in numbers if row.solution != UNKNOWN)
+        best = max(best, right / len(rows))
+    return best

@@ -23,10 +23,16 @@ from embodied_r_ros.types.answers import Sampling
 
 from training.evaluate import CACHE, drawn, opened_cache
 from training.robot_bench.answering import asked_of, Respondent, SEEN
-from training.robot_bench.figures import agreement_figures, gain_figures, score_figures, Scored
 from training.robot_bench.items import GivenAnswer, KINDS, pictures_of, read_items, write_items
 from training.robot_bench.judging import judges_of, OpenCase
-from training.robot_bench.pages import bench_page, bench_table
+from training.robot_bench.report import (
+    agreement_figures,
+    bench_page,
+    bench_table,
+    gain_figures,
+    score_figures,
+    Scored,
+)
 from training.run.command import run_command
 
 if TYPE_CHECKING:

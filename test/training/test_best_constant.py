@@ -8,7 +8,7 @@ from dataclasses import replace
 from embodied_r_ros.questions.row import Row
 import pytest
 
-from training.eval.constants import best_constant
+from training.eval.grading import best_constant
 
 CHOICE = Row(
     'r', 'e', 's', 'test', 'map', '', 'way_to', 'Which way?', 'choice', ('left', 'right'), 'A', ()
