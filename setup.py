@@ -11,6 +11,7 @@ nodes = (
     'semantic_perceiver',
     'spatial_reasoner',
     'proposal_gate',
+    'goal_gate',
     'episode_recorder',
     'bag_player',
 )

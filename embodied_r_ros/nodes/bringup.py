@@ -94,6 +94,7 @@ _ARGUMENTS = {
     'model_server_url': ('', "the reasoner's server, if it runs already; nothing is served then"),
     'serve_models': ('true', 'start the model servers of the profile'),
     'gate': ('true', 'start the gate that keypoint proposals pass before anything acts'),
+    'goals': ('false', 'start the gate between orders to go somewhere and `goal_pose` (Nav2)'),
     'record': ('true', 'start the recorder; episodes start with its service start_episode'),
     'bag_dir': ('', 'folder of the episodes'),
 }
@@ -183,7 +184,7 @@ def _check_name(argument: str, value: str) -> None:
         raise ConfigError(msg) from None
 
 
-_SWITCHES = ('use_sim_time', 'autostart', 'use_respawn', 'serve_models', 'gate', 'record')
+_SWITCHES = ('use_sim_time', 'autostart', 'use_respawn', 'serve_models', 'gate', 'goals', 'record')
 _PATTERNS = {
     'log_level': (
         r'([^\s:=]+:=)?(debug|info|warn|error|fatal)',
@@ -254,6 +255,8 @@ def pipeline(arguments: Mapping[str, str]) -> dict[str, LifecycleNode]:
     }
     if is_true(arguments, 'gate'):
         extra['proposal_gate'] = {}
+    if is_true(arguments, 'goals'):
+        extra['goal_gate'] = {}
     if is_true(arguments, 'record'):
         extra['episode_recorder'] = {'bag_dir': arguments['bag_dir'], **camera_list}
     nodes = {name: node(name, arguments, own, remappings) for name, own in extra.items()}
@@ -266,7 +269,7 @@ def pipeline(arguments: Mapping[str, str]) -> dict[str, LifecycleNode]:
 def expected_nodes(arguments: Mapping[str, str], cameras: Sequence[str]) -> list[str]:
     """The nodes that are to be active, for the task `pipeline` on /diagnostics."""
     extractors = [f'{camera.strip("/")}/{_EXTRACTOR}' for camera in cameras]
-    optional = {'gate': 'proposal_gate', 'record': 'episode_recorder'}
+    optional = {'gate': 'proposal_gate', 'goals': 'goal_gate', 'record': 'episode_recorder'}
     others = [name for switch, name in optional.items() if is_true(arguments, switch)]
     return [_EXTRACTOR, 'semantic_perceiver', 'spatial_reasoner', *extractors, *others]
 

@@ -173,18 +173,20 @@ def follow_tool(
     tool_frame: str,
     task_frame: str,
     take: Callable[[PoseStamped], None],
+    pose_topic: str = 'current_pose',
 ) -> None:
     """Hand on poses of the end effector, each once, while the node is active.
 
     Args:
         node: The node; everything is called in its executor.
         frames: What tf knows; None: nothing, and no frame is named.
-        tool_frame: Frame of the end effector; empty: the poses are those of `current_pose`.
+        tool_frame: Frame of the end effector; empty: the poses are those of `pose_topic`.
         task_frame: Frame in which tf gives its pose.
         take: Takes a pose.
+        pose_topic: Where its poses are published.
     """
     if frames is None or not tool_frame:
-        node.subscribe(PoseStamped, 'current_pose', take, topics.SENSOR)
+        node.subscribe(PoseStamped, pose_topic, take, topics.SENSOR)
         return
     taken_ns = 0
 

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Node `proposal_gate`: lets those keypoint proposals through that its rules allow.
 
-Whatever acts listens to `keypoint_accepted` only, where a proposal comes out as it came in. What
-is refused goes to `keypoint_refused` with the rule and the reason. Where the node does not run,
-is not active or is not set up, nothing comes out.
+Whatever acts listens to `keypoint_accepted` only, where a proposal comes out as it came in, or to
+`keypoint_accepted/pose`, where its pose does. What is refused goes to `keypoint_refused` with the
+rule and the reason. Where the node does not run, is not active or is not set up, nothing comes
+out.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from copy import deepcopy
+from dataclasses import dataclass
 from typing import Any, ClassVar, TYPE_CHECKING
 
 from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
@@ -25,31 +28,54 @@ from embodied_r_ros.nodes.frames import follow_tool, FrameLine, Frames
 from embodied_r_ros.nodes.node_base import ManagedNode
 from embodied_r_ros.nodes.run import run
 from embodied_r_ros.types.episodes import check_label, LabelVerdict
+from geometry_msgs.msg import PoseStamped, Quaternion
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from embodied_r_ros.arm.gate import Judgement
     from embodied_r_ros.types.answers import KeypointProposal as Proposal
-    from geometry_msgs.msg import PoseStamped
 
 _LOOK_S = 0.1
 MESSAGE = 'message'  # the rule that a proposal can be read
+
+
+@dataclass(frozen=True)
+class GateNames:
+    """The node and the topics of a gate."""
+
+    node: str
+    proposal: str  # what comes in
+    accepted: str  # what comes out as it came in
+    pose: str  # and its pose alone, for what knows nothing of proposals
+    refused: str
+    confirm: str  # the service
+    current_pose: str  # where the one that acts is
 
 
 class ProposalGate(ManagedNode):
     """Stands between proposals and whatever acts."""
 
     groups: ClassVar = {GateConfig: ''}
+    names: ClassVar = GateNames(
+        'proposal_gate',
+        'keypoint_proposal',
+        'keypoint_accepted',
+        'keypoint_accepted/pose',
+        'keypoint_refused',
+        'confirm_keypoint',
+        'current_pose',
+    )
 
     def __init__(self, **options: Any) -> None:
-        super().__init__('proposal_gate', **options)
+        super().__init__(self.names.node, **options)
 
     def configure(self) -> None:
         """Announce what comes out, and take operators' words."""
-        self._accepted = self.publisher(KeypointProposal, 'keypoint_accepted', topics.RESULT)
-        self._refused = self.publisher(DiagnosticStatus, 'keypoint_refused', topics.RESULT)
-        self.serve(LabelAnswer, 'confirm_keypoint', self._confirm)
+        self._accepted = self.publisher(KeypointProposal, self.names.accepted, topics.RESULT)
+        self._accepted_pose = self.publisher(PoseStamped, self.names.pose, topics.RESULT)
+        self._refused = self.publisher(DiagnosticStatus, self.names.refused, topics.RESULT)
+        self.serve(LabelAnswer, self.names.confirm, self._confirm)
 
     def activate(self) -> None:
         """Judge what comes, knowing of nothing from before."""
@@ -62,10 +88,17 @@ class ProposalGate(ManagedNode):
         self._last_refusal = ''
         self.while_active.callback(self._dismiss, 'the gate was deactivated')
         config = self._gate.config
-        follow_tool(self, frames, config.tool_frame, config.workspace_frame, self._take_pose)
+        follow_tool(
+            self,
+            frames,
+            config.tool_frame,
+            config.workspace_frame,
+            self._take_pose,
+            self.names.current_pose,
+        )
         self.subscribe(
             KeypointProposal,
-            'keypoint_proposal',
+            self.names.proposal,
             self._take_proposal,
             topics.RESULT,
             sender='spatial_reasoner',
@@ -152,6 +185,8 @@ class ProposalGate(ManagedNode):
             self._counts['accepted'] += 1
             self._last_refusal = ''
             self._accepted.publish(msg)
+            if msg is not None:
+                self._accepted_pose.publish(_pose_of(msg))
         else:
             self._refuse(judgement.proposal.id, judgement.rule, judgement.reason)
 
@@ -177,6 +212,14 @@ class ProposalGate(ManagedNode):
         self._dismiss('time jumped back')
         self._poses.clear()
         self._gate.forget()
+
+
+def _pose_of(msg: KeypointProposal) -> PoseStamped:
+    """The pose of a proposal; where none is proposed, no rotation stands for its orientation."""
+    pose: PoseStamped = deepcopy(msg.pose)
+    if not msg.orientation_valid:
+        pose.pose.orientation = Quaternion(w=1.0)
+    return pose
 
 
 def _place(proposal: Any) -> str:

@@ -47,7 +47,7 @@ _OUTPUTS = {DETECTIONS_3D: 'landmarks/detections', MARKERS: 'landmarks/markers'}
 
 @dataclass(frozen=True)
 class SceneMapperConfig(Settings):
-    """Where the scene map is kept."""
+    """Where the scene map is kept, and how near the robot goes to what is in it."""
 
     map_dir: str = setting(
         '',
@@ -57,6 +57,11 @@ class SceneMapperConfig(Settings):
     )
     map_save_s: float = setting(
         30.0, 'the map is written there at most this often [s]', between=(1, 86400)
+    )
+    goal_standoff_m: float = setting(
+        0.6,
+        'distance to the edge of a thing that an order to go there is for (`goal_proposal`) [m]',
+        between=(0.05, 10),
     )
 
 

@@ -11,11 +11,11 @@ from typing import Any, ClassVar, TYPE_CHECKING
 from uuid import uuid4
 
 from embodied_r_msgs.action import Ask
-from embodied_r_msgs.msg import Answer, EpisodeMark, SemanticDelta
+from embodied_r_msgs.msg import Answer, EpisodeMark, KeypointProposal, SemanticDelta
 from embodied_r_msgs.srv import AskOnce, ResetMemory
 from embodied_r_ros.arm.task import ArmTaskConfig
 from embodied_r_ros.bags.messages import stamp_ns_from_msg
-from embodied_r_ros.bags.own_messages import answer_to_msg, delta_from_msg
+from embodied_r_ros.bags.own_messages import answer_to_msg, delta_from_msg, proposal_to_msg
 from embodied_r_ros.chat.client import HttpChatClient
 from embodied_r_ros.chat.fallback import FallbackConfig, LatestModels
 from embodied_r_ros.chat.settings import ChatConfig
@@ -38,6 +38,7 @@ from embodied_r_ros.nodes.standing_question import StandingConfig, StandingQuest
 from embodied_r_ros.reasoning.question import Question, ReasonerConfig, RefusalCode
 from embodied_r_ros.reasoning.queue import Outcome, QuestionQueue, QueueConfig, Termination
 from embodied_r_ros.reasoning.reasoner import chat_fallback, models_at_start, Reasoner
+from embodied_r_ros.scene.goals import goal_proposal, is_order
 from embodied_r_ros.scene.landmark_map import MapConfig
 from embodied_r_ros.scene.memory import LiveMemory
 from embodied_r_ros.serving.profiles import load_profile, stand_in_server
@@ -161,6 +162,7 @@ class SpatialReasoner(ManagedNode):
         self._last_problem = ''
         self._focus = FocusClient(self)
         self._answers = self.publisher(Answer, 'answer', topics.RESULT)
+        self._goals = self.publisher(KeypointProposal, 'goal_proposal', topics.RESULT)
         self._open_queue()
         self._queue.close(Termination.DEACTIVATED)
         self._offer()
@@ -319,9 +321,22 @@ class SpatialReasoner(ManagedNode):
         self._answers.publish(answer_to_msg(ROS_MESSAGES, outcome.answer))
         if outcome.is_completed:
             self._answer_meter.tick()
+            self._propose_goal(outcome.answer)
         self._recorder.note(outcome.answer)
         if self._models.note(outcome.answer.model):
             self.publish_provenance()
+
+    def _propose_goal(self, answer: Any) -> None:
+        """Propose where to go where the question was an order to."""
+        if not is_order(answer.question):
+            return
+        standoff_m = self.parameters.config(SceneMapperConfig).goal_standoff_m
+        try:
+            proposal = goal_proposal(answer, self._mapper.scene_map(), standoff_m)
+        except InputError as error:
+            self.log_problem(error)
+            return
+        self._goals.publish(proposal_to_msg(ROS_MESSAGES, proposal))
 
     def cancel(self, request: QueuedQuestion) -> None:
         """Cancel a question."""

@@ -200,7 +200,7 @@ def _by_relevance(
     """What a question names, in its order, or else has a word of; and the rest, nearest first."""
     kinds = _kinds(scene_map.landmarks)
     text, terms = ' '.join([question, *options]).lower(), question_terms(question, options)
-    places = _first_mentions(text, [kind.label for kind in kinds])
+    places = first_mentions(text, [kind.label for kind in kinds])
     named = [kind for kind in kinds if kind.label in places]
     relevant = sorted(named, key=lambda kind: places[kind.label]) or [
         kind for kind in kinds if terms & set(_WORD.findall(kind.label.lower()))
@@ -222,7 +222,7 @@ def _overview(
         yield f'Floor: {scene_map.room_area_m2:.1f} m².'
 
 
-def _first_mentions(text: str, labels: Sequence[str]) -> dict[str, int]:
+def first_mentions(text: str, labels: Sequence[str]) -> dict[str, int]:
     """Where a text first names things, by their labels or else by other names of them.
 
     The bag of 'garbage bag' is no tote bag where garbage bag is a label too.
@@ -381,7 +381,7 @@ def _from_which(kinds: Sequence[_Kind], question: str, *, is_level: bool) -> lis
         question: The question: what stands in its options alone is seen from others.
         is_level: Whether gaps are asked for, which are as long from either side.
     """
-    places = _first_mentions(question.lower(), [kind.label for kind in kinds])
+    places = first_mentions(question.lower(), [kind.label for kind in kinds])
     named = [kind for kind in kinds if kind.label in places]
     if not named or len(kinds) < 2:
         return []

@@ -230,7 +230,7 @@ def test_several_cameras_are_of_one_episode(
 
 
 def test_the_pipeline_is_told_which_nodes_are_to_be_active() -> None:
-    arguments = {'gate': 'true', 'record': 'false'}
+    arguments = {'gate': 'true', 'goals': 'false', 'record': 'false'}
     assert bringup.expected_nodes(arguments, ['front', '/rear']) == [
         'keyframe_extractor',
         'semantic_perceiver',
@@ -239,6 +239,8 @@ def test_the_pipeline_is_told_which_nodes_are_to_be_active() -> None:
         'rear/keyframe_extractor',
         'proposal_gate',
     ]
+    driving = arguments | {'gate': 'false', 'goals': 'true'}
+    assert bringup.expected_nodes(driving, [])[3:] == ['goal_gate']
 
 
 def test_one_topic_for_several_cameras_is_refused() -> None:

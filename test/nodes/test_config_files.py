@@ -9,6 +9,7 @@ from embodied_r_ros.common.resources import shared_path
 from embodied_r_ros.common.settings import config_from_mapping
 from embodied_r_ros.nodes.bag_player import BagPlayer
 from embodied_r_ros.nodes.episode_recorder import EpisodeRecorder
+from embodied_r_ros.nodes.goal_gate import GoalGate
 from embodied_r_ros.nodes.keyframe_extractor import KeyframeExtractorNode
 from embodied_r_ros.nodes.proposal_gate import ProposalGate
 from embodied_r_ros.nodes.semantic_perceiver import SemanticPerceiver
@@ -26,6 +27,7 @@ NODES = {
     'semantic_perceiver': SemanticPerceiver,
     'spatial_reasoner': SpatialReasoner,
     'proposal_gate': ProposalGate,
+    'goal_gate': GoalGate,
     'episode_recorder': EpisodeRecorder,
     'bag_player': BagPlayer,
 }

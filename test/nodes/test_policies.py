@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import embodied_r_msgs.srv as services
 from embodied_r_ros.common.resources import shared_path
 from embodied_r_ros.nodes.episode_recorder import EpisodeRecorder
+from embodied_r_ros.nodes.goal_gate import GoalGate
 from embodied_r_ros.nodes.keyframe_extractor import KeyframeExtractorNode
 from embodied_r_ros.nodes.proposal_gate import ProposalGate
 from embodied_r_ros.nodes.ros_types import message_class
@@ -32,6 +33,7 @@ NODES = (
     'semantic_perceiver',
     'spatial_reasoner',
     'proposal_gate',
+    'goal_gate',
     'episode_recorder',
 )
 LAYOUT = json.loads(shared_path('config', 'foxglove', 'embodied_r.json').read_text())
@@ -138,6 +140,7 @@ def everything(graph: Graph, tmp_path: Path) -> Iterator[Graph]:
         graph.active(SemanticPerceiver, perceiver='classical')
         graph.active(SpatialReasoner, chat__url=server.url)
         graph.active(ProposalGate)
+        graph.active(GoalGate)
         graph.active(EpisodeRecorder, bag_dir=str(tmp_path), min_free_mb=0, images='compressed')
         yield graph
 

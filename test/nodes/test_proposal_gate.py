@@ -109,6 +109,19 @@ def test_accepted_proposal_comes_out_as_it_came_in(operator: Operator) -> None:
     assert operator.refused == []
 
 
+@pytest.mark.parametrize('is_valid', [True, False])
+def test_pose_of_an_accepted_proposal_comes_out_alone(
+    operator: Operator, *, is_valid: bool
+) -> None:
+    poses = operator.graph.inbox(PoseStamped, '/keypoint_accepted/pose')
+    operator.graph.matched('/keypoint_accepted/pose')
+    msg = operator.propose(orientation_valid=is_valid)
+    [pose] = poses.wait(1)
+    assert pose.header == msg.pose.header
+    assert pose.pose.position == msg.pose.pose.position
+    assert (pose.pose.orientation.w, pose.pose.orientation.z) == (1.0, 0.0)
+
+
 def test_refused_proposal_is_told_with_rule_and_reason(operator: Operator) -> None:
     operator.propose(x=0.7)
     [status] = operator.refused.wait(1)
