@@ -236,9 +236,15 @@ def repair_wheel_paths() -> None:
         export.write_text(text)
 
 
-def build_interfaces() -> None:
-    """Compile embodied_r_msgs into .venv with CMake."""
-    say('compiling embodied_r_msgs')
+def build_interfaces(source: Path, build: Path, prefix: Path) -> None:
+    """Compile a package of interfaces with CMake.
+
+    Args:
+        source: Folder of the package.
+        build: Folder for what is compiled; one that is there is removed.
+        prefix: Where it is installed.
+    """
+    say(f'compiling {source.name}')
     python = VENV / 'bin' / 'python'
     environment = dict(os.environ)
     options = []
@@ -259,16 +265,15 @@ def build_interfaces() -> None:
             PATH=f'{VENV / "bin"}:{os.environ["PATH"]}',
             PYTHONPATH=str(site_packages()),
         )
-    build = VENV / 'build' / 'embodied_r_msgs'
     shutil.rmtree(build, ignore_errors=True)
     run(
         'cmake',
         '-S',
-        ROOT / 'embodied_r_msgs',
+        source,
         '-B',
         build,
         '-DBUILD_TESTING=OFF',
-        f'-DCMAKE_INSTALL_PREFIX={VENV}',
+        f'-DCMAKE_INSTALL_PREFIX={prefix}',
         f'-DPython3_EXECUTABLE={python}',
         f'-DPYTHON_EXECUTABLE={python}',
         '-DCMAKE_POLICY_VERSION_MINIMUM=3.5',
@@ -278,6 +283,11 @@ def build_interfaces() -> None:
     )
     run('cmake', '--build', build, '--parallel', str(os.cpu_count() or 1), env=environment)
     run('cmake', '--install', build, env=environment)
+
+
+def build_own_interfaces() -> None:
+    """Compile embodied_r_msgs into .venv."""
+    build_interfaces(ROOT / 'embodied_r_msgs', VENV / 'build' / 'embodied_r_msgs', VENV)
     if SOURCED_ROS:
         (site_packages() / 'embodied_r_msgs' / '__init__.py').write_text(MESSAGES_INIT)
 
@@ -290,7 +300,7 @@ def main() -> None:
     check_machine()
     make_venv()
     install_requirements()
-    build_interfaces()
+    build_own_interfaces()
     STAMP.write_text(wanted)
     say(f'done: {VENV.relative_to(ROOT)}/bin/embodied-r')
 
