@@ -125,7 +125,8 @@ class Pipeline:
 
     def _show(self) -> None:
         count = 0
-        while not self._stop.wait(0.1):
+        # Slow enough that a process that waits a second for a core loses nothing of its queue.
+        while not self._stop.wait(0.25):
             msg = raw('bgr8', view(count % 8))
             msg.header.stamp = self.graph.outsider.get_clock().now().to_msg()
             self._camera.publish(msg)
