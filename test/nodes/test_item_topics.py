@@ -17,9 +17,10 @@ from embodied_r_ros.nodes.semantic_perceiver import SemanticPerceiver
 from embodied_r_ros.types.deltas import ScaleSource
 from embodied_r_ros.types.depth import pack_depth
 from embodied_r_ros.types.geometry import Intrinsics
-from embodied_r_ros.types.images import encode_image
+from embodied_r_ros.types.images import decode_image, encode_image
 import numpy as np
 import pytest
+from sensor_msgs.msg import CompressedImage
 from std_msgs.msg import Header
 
 from test.bags.test_vision_messages import array, box, entry
@@ -174,3 +175,18 @@ def test_markers_come_while_somebody_hears_them(graph: Graph) -> None:
     items = [item for item in delta_from_msg(deltas.wait(2)[1]).items if item.position]
     assert len(shown[0].markers) == 2 * len(items) > 0
     assert {marker.header.frame_id for marker in shown[0].markers} == {'front_optical'}
+
+
+def test_the_keyframe_is_drawn_with_its_boxes_while_somebody_looks(graph: Graph) -> None:
+    graph.active(SemanticPerceiver, perceiver='classical')
+    keyframes = graph.publisher(Keyframe, 'keyframe', topics.RESULT)
+    pictures = graph.inbox(CompressedImage, 'items/image/compressed')
+    graph.matched('items/image/compressed')
+    keyframe = coloured(0)
+    keyframes.publish(keyframe_to_msg(ROS_MESSAGES, keyframe))
+    [msg] = pictures.wait(1)
+    before = decode_image(keyframe.image.data).astype(int)
+    drawn = decode_image(bytes(msg.data)).astype(int)
+    changed = np.abs(drawn - before).max(axis=2) > 60
+    assert (msg.header.frame_id, drawn.shape) == ('front_optical', before.shape)
+    assert 100 < changed.sum() < 0.2 * changed.size

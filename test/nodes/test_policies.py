@@ -17,9 +17,12 @@ from embodied_r_ros.nodes.ros_types import message_class
 from embodied_r_ros.nodes.semantic_perceiver import SemanticPerceiver
 from embodied_r_ros.nodes.spatial_reasoner import SpatialReasoner
 import pytest
+from rclpy.qos import DurabilityPolicy
+import yaml
 
 from test.chat_server import ChatServer
 from test.nodes.graph import wait_for
+from test.nodes.test_item_topics import HAS_MARKERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -205,6 +208,25 @@ def test_every_topic_and_field_of_the_layout_is_ours(everything: Graph) -> None:
         assert kind is None or not fields, f'{path} is no number'
 
 
+@pytest.mark.skipif(not HAS_MARKERS, reason='visualization_msgs is not installed')
+def test_every_topic_of_the_rviz_file_is_ours(everything: Graph) -> None:
+    file = shared_path('config', 'rviz', 'embodied_r.rviz')
+    displays = yaml.safe_load(file.read_text())['Visualization Manager']['Displays']
+    named = {display['Topic']['Value'] for display in displays if 'Topic' in display}
+    assert len(named) == 5
+    types = {name: kinds[0] for name, kinds in everything.outsider.get_topic_names_and_types()}
+    assert named <= set(types)
+    for display in displays:
+        topic = display.get('Topic', {})
+        if not topic:
+            continue
+        assert types[topic['Value']].endswith(SHOWN[display['Class'].rpartition('/')[2]])
+        [info] = everything.outsider.get_publishers_info_by_topic(topic['Value'])
+        is_latched = info.qos_profile.durability is DurabilityPolicy.TRANSIENT_LOCAL
+        assert is_latched == (topic['Durability Policy'] == 'Transient Local')
+
+
+SHOWN = {'MarkerArray': '/MarkerArray', 'Image': 'Image', 'Pose': '/PoseStamped'}
 TOPIC_KEYS = {'imageTopic', 'calibrationTopic', 'topicPath', 'topicToRender', 'value'}
 
 
