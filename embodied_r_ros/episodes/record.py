@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 import shutil
@@ -81,6 +82,28 @@ class StorageConfig(Settings):
             raise BagError(msg)
 
 
+class DiskForecast:
+    """When the disk will be too full to record, by how fast its free space shrank lately."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, int]] = deque()
+
+    def note(self, at_s: float, free_mb: int) -> None:
+        """Take the free space at a time of the monotonic clock."""
+        self._samples.append((at_s, free_mb))
+        while at_s - self._samples[0][0] > _FORECAST_S:
+            self._samples.popleft()
+
+    def minutes_left(self, min_free_mb: int) -> float | None:
+        """Minutes until so much is left; None: too little is known yet, or nothing shrinks."""
+        (begin_s, begin_mb), (end_s, end_mb) = self._samples[0], self._samples[-1]
+        rate = (begin_mb - end_mb) / max(1e-9, end_s - begin_s)
+        if end_s - begin_s < _FORECAST_LEAST_S or rate <= 0:
+            return None
+        return max(0.0, (end_mb - min_free_mb) / rate / 60)
+
+
+_FORECAST_S, _FORECAST_LEAST_S = 300.0, 10.0  # of free space that is looked back on
 _MARK = 'embodied_r_msgs/msg/EpisodeMark'
 _LABEL = 'embodied_r_msgs/msg/AnswerLabel'
 

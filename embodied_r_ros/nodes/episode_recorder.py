@@ -13,6 +13,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
 import threading
+import time
 from typing import Any, ClassVar, TYPE_CHECKING
 from uuid import uuid4
 
@@ -22,7 +23,13 @@ from embodied_r_ros.bags.audit import AUDIT_NOTE, AuditConfig
 from embodied_r_ros.bags.own_messages import label_to_msg, mark_to_msg
 from embodied_r_ros.common.errors import BagError
 from embodied_r_ros.common.resources import node_of
-from embodied_r_ros.episodes.record import BagTopic, EpisodeWriter, OwnTopics, StorageConfig
+from embodied_r_ros.episodes.record import (
+    BagTopic,
+    DiskForecast,
+    EpisodeWriter,
+    OwnTopics,
+    StorageConfig,
+)
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.diagnostics import Health, Level
 from embodied_r_ros.nodes.labelling import Labelling, Recovering
@@ -49,6 +56,7 @@ if TYPE_CHECKING:
 _MB = 1024 * 1024
 _LATCHED_MESSAGES = 100
 _LATE_SYNC_S = 1.0
+_SHORT_MIN = 10.0  # the disk is full so soon: a warning
 _CLOSE_TIMEOUT_S = 20.0
 
 
@@ -119,8 +127,12 @@ class EpisodeRecorder(ManagedNode):
             **stats.messages,
             **topic_values(audit),
         }
+        left_min = self._forecast.minutes_left(self._storage.min_free_mb)
+        values['disk_minutes_left'] = 'unknown' if left_min is None else round(left_min)
         if stats.dropped or stats.longest_unsynced_s > _LATE_SYNC_S:
             return Health(Level.WARN, 'the disk is slower than the messages', values)
+        if left_min is not None and left_min < _SHORT_MIN:
+            return Health(Level.WARN, f'the disk is full in {left_min:.0f} minutes', values)
         if audit.problems:
             return Health(Level.WARN, f'recording, but {audit.problems[0]}', values)
         return Health(Level.OK, 'recording', values)
@@ -128,11 +140,24 @@ class EpisodeRecorder(ManagedNode):
     def _idle(self, values: dict[str, Any]) -> Health:
         """How the node is while no episode runs."""
         values['last_audit'] = '; '.join(self._last_problems) or 'ok'
+        values['nothing_publishes'] = ', '.join(self._unpublished())
         if self._failure:
             return Health(Level.ERROR, self._failure, values)
         if problem := self._recovering.problem():
             return Health(Level.WARN, problem, values)
+        if lacking := self._lacking():
+            message = f'an episode would lack {", ".join(lacking)}: nothing publishes it'
+            return Health(Level.WARN, message, values)
         return Health(Level.OK, 'no episode is running', values)
+
+    def _unpublished(self) -> list[str]:
+        """Topics of an episode that nothing publishes now."""
+        return [name for name in self._topics if not self.count_publishers(name)]
+
+    def _lacking(self) -> list[str]:
+        """Those of them without which an episode fails its audit."""
+        needed = tuple(self.parameters.config(AuditConfig).expected_rates())
+        return [name for name in self._unpublished() if name.endswith(needed)]
 
     def _take(self, name: str, topic: RecordedTopic, data: bytes) -> None:
         if topic.is_latched:
@@ -209,6 +234,11 @@ class EpisodeRecorder(ManagedNode):
             self._storage.queue_mb * _MB,
         )
         self._failure = ''
+        self._forecast = DiskForecast()
+        self._forecast.note(time.monotonic(), self._storage.free_mb())
+        if lacking := self._lacking():
+            names = ', '.join(lacking)
+            self.get_logger().warning(f'episode {episode_id} begins without {names}: no publisher')
         for name, messages in self._latched.items():
             for data in messages:
                 episode.write(name, data, start.stamp_ns)
@@ -274,6 +304,7 @@ class EpisodeRecorder(ManagedNode):
     def _watch_the_disk(self) -> None:
         if not self._episode:
             return
+        self._forecast.note(time.monotonic(), self._storage.free_mb())
         failure = self._episode.stats().error
         if not failure and self._storage.free_mb() < self._storage.min_free_mb:
             failure = f'the episode was ended: {self._storage.free_mb()} MB are left on the disk'

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.bags.own_messages import label_from_msg, mark_from_msg
 from embodied_r_ros.bags.reader import open_bag, read_messages
-from embodied_r_ros.episodes.record import BagTopic, EpisodeWriter, OwnTopics
+from embodied_r_ros.episodes.record import BagTopic, DiskForecast, EpisodeWriter, OwnTopics
 from embodied_r_ros.types.episodes import (
     AnswerLabel,
     EpisodeEvent,
@@ -13,6 +13,7 @@ from embodied_r_ros.types.episodes import (
     EpisodeOutcome,
     LabelVerdict,
 )
+import pytest
 import yaml
 
 from test.bags.test_recording import text_cdr
@@ -46,3 +47,17 @@ def test_episode_holds_its_marks_labels_and_messages(tmp_path: Path) -> None:
         '/r/node': '{}',
     }
     assert writer.stats().messages == {OWN.mark: 2, OWN.label: 1, '/r/text': 1}
+
+
+def test_the_disk_is_forecast_by_how_fast_it_fills() -> None:
+    forecast = DiskForecast()
+    forecast.note(0.0, 5000)
+    forecast.note(5.0, 4900)
+    assert forecast.minutes_left(500) is None  # too early
+    forecast.note(60.0, 4400)
+    assert forecast.minutes_left(500) == pytest.approx(3900 / 600)
+    for second in range(61, 400):  # what was long ago does not count
+        forecast.note(float(second), 4400)
+    assert forecast.minutes_left(500) is None  # nothing shrinks
+    forecast.note(400.0, 400)
+    assert forecast.minutes_left(500) == 0.0

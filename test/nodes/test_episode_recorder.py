@@ -14,7 +14,9 @@ from embodied_r_msgs.msg import Answer, AnswerLabel, EpisodeMark, Keyframe, Sema
 from embodied_r_msgs.srv import LabelAnswer, StartEpisode, StopEpisode
 from embodied_r_ros.bags.own_messages import answer_to_msg, delta_to_msg, keyframe_to_msg
 from embodied_r_ros.bags.reader import open_bag, read_messages
+from embodied_r_ros.episodes.record import DiskForecast
 from embodied_r_ros.nodes import topics
+from embodied_r_ros.nodes.diagnostics import Level
 from embodied_r_ros.nodes.episode_recorder import EpisodeRecorder
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
 from mcap.reader import make_reader
@@ -402,3 +404,29 @@ def test_services_answer_while_a_bag_is_being_closed(
     operator.label()
     assert time.monotonic() - start < 0.5
     assert operator.graph.result(stopping).error_code == 0
+
+
+def test_what_an_episode_would_lack_is_said_before_it_begins(
+    operator: Operator, capfd: pytest.CaptureFixture[str]
+) -> None:
+    health = operator.node.report()
+    assert health.level is Level.WARN
+    assert health.message.startswith('an episode would lack /semantic_delta, /keyframe')
+    assert '/answer' in health.values['nothing_publishes']
+    operator.start()
+    assert 'begins without /semantic_delta, /keyframe: no publisher' in capfd.readouterr().err
+    operator.stop()
+    for kind, topic in ((SemanticDelta, '/semantic_delta'), (Keyframe, '/keyframe')):
+        operator.graph.publisher(kind, topic)
+    wait_for(lambda: operator.node.report().level is Level.OK, 'publishers')
+
+
+def test_a_disk_that_is_full_soon_is_told_in_time(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DiskForecast, 'minutes_left', lambda forecast, least_mb: 4.2)
+    operator.start()
+    health = operator.node.report()
+    assert (health.level, health.message) == (Level.WARN, 'the disk is full in 4 minutes')
+    assert health.values['disk_minutes_left'] == 4
+    operator.stop()
