@@ -25,7 +25,7 @@ from embodied_r_ros.bags.sources import find_bags
 from embodied_r_ros.common.child_processes import tied
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.common.settings import config_from_mapping
-from embodied_r_ros.episodes.inspect import bag_digest, file_sha256
+from embodied_r_ros.episodes.inspect import bag_digest, file_sha256, labels_sha256
 from embodied_r_ros.questions.row import read_rows, write_rows
 from embodied_r_ros.reasoning.question import ReasonerConfig
 from embodied_r_ros.serving.profiles import load_profile
@@ -123,6 +123,10 @@ class Improvement:
         read = tqdm(bags, unit=' bags', desc='compared', leave=False, disable=None)
         content = hashlib.sha256(''.join(bag_digest(bag).sha256 for bag in read).encode())
         deciding['recordings'] = f'{len(bags)} bags, sha256:{content.hexdigest()[:12]}'
+        sums = [labels_sha256(bag) for bag in bags]
+        if any(sums):
+            labels = hashlib.sha256(' '.join(sums).encode()).hexdigest()
+            deciding['labels'] = f'{sum(map(bool, sums))} layers, sha256:{labels[:12]}'
         deciding['model'] = model_identity(str(self.start))
         deciding['judge'] = self.judge
         begin_or_go_on(self.out, deciding)

@@ -15,14 +15,19 @@ from embodied_r_ros.bags.recovery import find_episodes, recover_all
 from embodied_r_ros.bags.sources import find_bags
 from embodied_r_ros.cli.arguments import some_path
 from embodied_r_ros.common.errors import BagError, InputError
+from embodied_r_ros.episodes.agreement import agreements
 from embodied_r_ros.episodes.inspect import audit_bag, delete_episode, EpisodeSummary, summarize
+from embodied_r_ros.episodes.label_check import check_labels
 
 if TYPE_CHECKING:
     import argparse
     from pathlib import Path
 
+    from embodied_r_ros.episodes.label_check import LabelReport
+
 _ACTIONS = {
     'list': 'which episodes there are, and whether they were closed',
+    'labels': 'labels of people: how many, whether they fit, and how far people agree',
     'audit': 'whether episodes hold what they should: rates, gaps, stamps, missing topics, drops',
     'recover': 'repair recordings that were never closed',
     'delete': 'delete episodes',
@@ -59,7 +64,7 @@ def _list(episodes: list[Path], args: argparse.Namespace) -> int:
     width = max(len(episode.name) for episode in episodes)
     if not args.json:
         print(f'{"episode":<{width}}  {"state":<8}  {"start (UTC)":<19}  ', end='')
-        print(f'{"s":>7}  {"messages":>8}  {"MB":>7}  audit')
+        print(f'{"s":>7}  {"messages":>8}  {"MB":>7}  {"audit":<5}  labels')
     for episode in episodes:
         summary = summarize(episode)
         print(_json(asdict(summary)) if args.json else _row(summary, width))
@@ -74,8 +79,57 @@ def _row(summary: EpisodeSummary, width: int) -> str:
         f'{summary.episode.name:<{width}}  {summary.state.value:<8}  '
         f'{start.strftime("%Y-%m-%d %H:%M:%S") if start else "-":<19}  '
         f'{summary.duration_s:>7.1f}  {summary.messages:>8}  {summary.bytes / _MB:>7.1f}  '
-        f'{summary.audit or "-"}'
+        f'{summary.audit or "-":<5}  {_labels_text(summary)}'
     )
+
+
+def _labels_text(summary: EpisodeSummary) -> str:
+    text = f'{summary.labels} by {", ".join(summary.people)}' if summary.labels else '-'
+    damaged = summary.damaged_labels
+    return f'{text}, {damaged} damaged' if damaged else text
+
+
+def _labels(episodes: list[Path], args: argparse.Namespace) -> int:
+    reports = {episode: check_labels(episode) for episode in episodes}
+    pairs = agreements(report.layer for report in reports.values())
+    if args.json:
+        for episode, report in reports.items():
+            print(_json(_label_entry(episode, report)))
+        print(_json({'agreement': [{**asdict(pair), 'share': pair.share} for pair in pairs]}))
+    else:
+        _print_labels(reports)
+        for pair in pairs:
+            kappa = '-' if pair.kappa is None else f'{pair.kappa:.2f}'
+            print(
+                f'{" and ".join(pair.people)} agree on {pair.agreed} of {pair.questions} '
+                f"questions ({pair.share:.0%}), Cohen's kappa {kappa}"
+            )
+    bad = sum(len(r.layer.damage) + len(r.unfit) for r in reports.values())
+    good = sum(sum(report.counts.values()) for report in reports.values())
+    print(f'{good} labels stand, {bad} are damaged or do not fit', file=sys.stderr)
+    return 1 if bad else 0
+
+
+def _label_entry(episode: Path, report: LabelReport) -> dict[str, Any]:
+    return {
+        'episode': episode,
+        'labels': report.counts,
+        'questions': len(report.layer.by_question()),
+        'people': report.layer.people(),
+        'damage': report.layer.damage,
+        'unfit': report.unfit,
+    }
+
+
+def _print_labels(reports: dict[Path, LabelReport]) -> None:
+    for episode, report in reports.items():
+        if not report.layer.labels and not report.layer.damage:
+            continue
+        counts = ', '.join(f'{count} {kind}' for kind, count in sorted(report.counts.items()))
+        people = ', '.join(report.layer.people())
+        print(f'{episode.name}: {counts or "none"}' + (f' (by {people})' if people else ''))
+        for problem in (*report.layer.damage, *report.unfit):
+            print(f'  {problem}')
 
 
 def _audit(episodes: list[Path], args: argparse.Namespace) -> int:
@@ -145,4 +199,4 @@ def _json(value: dict[str, Any]) -> str:
     return json.dumps(value, default=plain)
 
 
-_DO = {'list': _list, 'audit': _audit, 'recover': _recover, 'delete': _delete}
+_DO = {'list': _list, 'labels': _labels, 'audit': _audit, 'recover': _recover, 'delete': _delete}

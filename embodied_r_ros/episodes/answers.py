@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 import json
 from typing import Any, TYPE_CHECKING
 
@@ -15,17 +15,20 @@ from embodied_r_ros.bags.own_messages import (
 )
 from embodied_r_ros.bags.reader import read_messages, read_values, topics_of_type
 from embodied_r_ros.common.errors import ConfigError
+from embodied_r_ros.episodes.labels import answer_in_words
 from embodied_r_ros.reasoning.prompts import build_prompt, Prompt, SYSTEM
 from embodied_r_ros.reasoning.question import ReasonerConfig
 from embodied_r_ros.scene.memory import MemoryConfig, SceneText
 from embodied_r_ros.types.deltas import row_deltas, SemanticDelta
+from embodied_r_ros.types.episodes import AnswerLabel, LabelVerdict
+from embodied_r_ros.types.labels import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from embodied_r_ros.bags.reader import BagReader
     from embodied_r_ros.types.answers import Answer
-    from embodied_r_ros.types.episodes import AnswerLabel
+    from embodied_r_ros.types.labels import LabelLayer
     from embodied_r_ros.types.landmarks import SceneMap
 
 _ANSWER = 'embodied_r_msgs/msg/Answer'
@@ -40,11 +43,12 @@ class AnswerLog:
     """Answers of an episode, and what is needed to build their prompts again."""
 
     answers: tuple[Answer, ...] = ()
-    labels: dict[str, AnswerLabel] = field(default_factory=dict)  # newest one, by answer id
+    labels: dict[str, AnswerLabel] = field(default_factory=dict)  # the one that counts, by answer
     deltas: tuple[SemanticDelta, ...] = ()  # recorded deltas in the order of their receipt
     maps: tuple[SceneMap, ...] = ()  # recorded scene maps, oldest first
     # Budgets of the scene in prompts: as reasoners published them, newest first, then the default.
     memories: tuple[MemoryConfig, ...] = (MemoryConfig(),)
+    disputed: frozenset[str] = frozenset()  # ids of answers about which people differ
 
 
 def read_answer_log(reader: BagReader, deltas: tuple[SemanticDelta, ...]) -> AnswerLog:
@@ -68,6 +72,30 @@ def read_answer_log(reader: BagReader, deltas: tuple[SemanticDelta, ...]) -> Ans
     maps = tuple(read_values(reader, topics, scene_map_from_msg))
     by_answer = {label.answer_id: label for label in labels}
     return AnswerLog(answers, by_answer, deltas, maps, tuple(memories))
+
+
+def with_labels(log: AnswerLog, layer: LabelLayer) -> AnswerLog:
+    """The log with the labels beside the recording, which count before those in it.
+
+    Of a person the newest label counts; where people differ, none does. Of an answer that the
+    layer mentions, the label in the recording no longer counts: it may have been taken back.
+    """
+    labels = {name: one for name, one in log.labels.items() if name not in layer.mentions()}
+    disputed = set()
+    by_question = layer.by_question()
+    for answer in log.answers:
+        if answer.id not in by_question:
+            continue
+        people = by_question[answer.id]
+        verdict = Verdict.of(people, answer_in_words(answer))
+        if verdict.is_disputed:
+            disputed.add(answer.id)
+            continue
+        kind = LabelVerdict.WRONG if verdict.solution is None else LabelVerdict.CORRECTED
+        newest_ns = max(label.when_ns for label in people.values())
+        name = ', '.join(verdict.people)
+        labels[answer.id] = AnswerLabel(newest_ns, answer.id, kind, verdict.solution or '', name)
+    return replace(log, labels=labels, disputed=frozenset(disputed))
 
 
 def _memories(reader: BagReader) -> Iterator[MemoryConfig]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+import logging
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.messages import IMAGE_TYPES
@@ -11,10 +12,12 @@ from embodied_r_ros.bags.own_messages import delta_from_msg, mark_from_msg
 from embodied_r_ros.bags.poses import camera_poses, NO_POSES
 from embodied_r_ros.bags.reader import open_bag, read_values, topics_of_type
 from embodied_r_ros.common.errors import BagError, InputError
-from embodied_r_ros.episodes.answers import AnswerLog, read_answer_log
+from embodied_r_ros.episodes.answers import AnswerLog, read_answer_log, with_labels
 from embodied_r_ros.episodes.arm import ground_truth_deltas_of_arm, has_arm, read_arm_episode
+from embodied_r_ros.episodes.labels import labels_path, read_labels
 from embodied_r_ros.types.deltas import DeltaKind
 from embodied_r_ros.types.episodes import EpisodeEvent, EpisodeOutcome
+from embodied_r_ros.types.labels import LabelLayer
 from embodied_r_ros.types.layout import Layout
 
 if TYPE_CHECKING:
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.types.episodes import EpisodeMark
     from embodied_r_ros.types.geometry import Pose
 
+_LOG = logging.getLogger(__name__)
 DELTA_SOURCES = ('recorded', 'true', 'classical', 'vlm')
 GROUND_TRUTH_DELTAS = '/truth/semantic_delta'
 TRUE_LAYOUT = '/truth/layout'
@@ -49,6 +53,7 @@ class Episode:
     no_poses: str = NO_POSES  # why there are no poses, where there are none
     pose_source: str = 'odometry'  # where the poses come from, without a layout
     log: AnswerLog = field(default_factory=AnswerLog)  # answers that were given live
+    labels: LabelLayer = field(default_factory=LabelLayer)  # beside the recording
     arm: ArmEpisode | None = None  # what an arm did; None: no arm was recorded
     outcome: EpisodeOutcome = EpisodeOutcome.UNSET  # as marked when it stopped
 
@@ -69,7 +74,11 @@ def read_episode(
 
     Raises:
         BagError: It is not a readable bag, or does not have the requested deltas.
+        InputError: The labels beside it cannot be read.
     """
+    layer = read_labels(path)
+    for damage in layer.damage:
+        _LOG.warning('%s: %s is left out', labels_path(path), damage)
     with open_bag(path) as reader:
         recorded, true = _delta_topics(reader)
         source = delta_source or ('recorded' if recorded else 'classical')
@@ -104,7 +113,8 @@ def read_episode(
         layout=layout,
         no_poses=camera.why_none,
         pose_source=camera.source,
-        log=log,
+        log=with_labels(log, layer),
+        labels=layer,
         arm=arm,
         outcome=stop.outcome if stop else EpisodeOutcome.UNSET,
     )
@@ -132,14 +142,16 @@ def read_layout(path: Path) -> Layout | None:
 
 
 def read_answers(path: Path) -> AnswerLog:
-    """The answers that a recording holds, with all recorded deltas.
+    """The answers that a recording holds, with all recorded deltas and the labels beside it.
 
     Raises:
         BagError: It is not a readable bag.
+        InputError: The labels cannot be read.
     """
+    layer = read_labels(path)
     with open_bag(path) as reader:
         deltas = _read(reader, _delta_topics(reader)[0], delta_from_msg)
-        return read_answer_log(reader, tuple(deltas))
+        return with_labels(read_answer_log(reader, tuple(deltas)), layer)
 
 
 def has_deltas(reader: BagReader) -> bool:

@@ -32,6 +32,7 @@ from embodied_r_ros.bags.reader import (
 from embodied_r_ros.bags.recovery import bag_state, BagState, mcap_files
 from embodied_r_ros.bags.writer import BagLock
 from embodied_r_ros.common.errors import BagError
+from embodied_r_ros.episodes.labels import LABELS, labels_path, read_labels
 from embodied_r_ros.types.episodes import EpisodeEvent
 
 if TYPE_CHECKING:
@@ -82,6 +83,16 @@ def file_sha256(path: Path) -> str:
         msg = f'{path} cannot be read: {error.strerror}'
         raise BagError(msg) from None
     return digest.hexdigest()
+
+
+def labels_sha256(bag: Path) -> str:
+    """SHA-256 of the labels beside a recording, hex; empty: there are none.
+
+    Raises:
+        BagError: They cannot be read.
+    """
+    path = labels_path(bag)
+    return file_sha256(path) if path.exists() else ''
 
 
 FORCE = '--force uses it all the same'
@@ -183,6 +194,7 @@ def _records(bag: Path) -> dict[str, dict[str, str]]:
     return {name: record for c in contents if c for name, record in c.records.items()}
 
 
+_OWN_NAMES = {METADATA, LABELS}
 _OWN_SUFFIXES = {'.mcap', '.db3', '.damaged', '.recovering', '.zstd', '.tmp'}
 
 
@@ -197,6 +209,9 @@ class EpisodeSummary:
     start_ns: int = 0  # receipt of the first message; 0: there is none
     duration_s: float = 0.0
     audit: str = ''  # what the recorder found: ok or fails; empty: it did not say
+    labels: int = 0  # questions with a label beside the recording
+    people: tuple[str, ...] = ()  # who gave them
+    damaged_labels: int = 0  # lines of them that cannot be read
 
 
 def summarize(episode: Path) -> EpisodeSummary:
@@ -204,8 +219,9 @@ def summarize(episode: Path) -> EpisodeSummary:
 
     Raises:
         OSError: It cannot be read.
+        InputError: Its labels cannot.
     """
-    state = bag_state(episode)
+    state, layer = bag_state(episode), read_labels(episode)
     size = sum(path.stat().st_size for path in episode.iterdir() if path.is_file())
     contents = [c for path in mcap_files(episode) if (c := read_content(path))]
     files = [content.file for content in contents if content.file.counts]
@@ -220,11 +236,14 @@ def summarize(episode: Path) -> EpisodeSummary:
         start_ns,
         (end_ns - start_ns) / 1e9,
         _verdict(audits[-1]) if audits else '',
+        len(layer.by_question()),
+        tuple(layer.people()),
+        len(layer.damage),
     )
 
 
 def delete_episode(episode: Path) -> None:
-    """Delete an episode; it goes as a whole, or stays.
+    """Delete an episode with its labels; it goes as a whole, or stays.
 
     Raises:
         BagError: It is in use, or holds what is not of a bag.
@@ -234,7 +253,8 @@ def delete_episode(episode: Path) -> None:
         msg = f'{episode} is a link and was kept: remove it by hand'
         raise BagError(msg)
     for path in episode.iterdir():
-        if path.name != METADATA and (path.suffix not in _OWN_SUFFIXES or not path.is_file()):
+        is_own = path.name in _OWN_NAMES or path.suffix in _OWN_SUFFIXES
+        if not is_own or not path.is_file():
             msg = f'{episode} was kept: it holds {path.name}, which is not of a bag'
             raise BagError(msg)
     try:

@@ -20,9 +20,10 @@ from uuid import uuid4
 from embodied_r_msgs.msg import Answer, AnswerLabel, EpisodeMark, Keyframe
 from embodied_r_msgs.srv import LabelAnswer, StartEpisode, StopEpisode
 from embodied_r_ros.bags.audit import AUDIT_NOTE, AuditConfig
-from embodied_r_ros.bags.own_messages import label_to_msg, mark_to_msg
+from embodied_r_ros.bags.own_messages import answer_from_msg, label_to_msg, mark_to_msg
 from embodied_r_ros.common.errors import BagError
 from embodied_r_ros.common.resources import node_of
+from embodied_r_ros.episodes.labels import answer_in_words
 from embodied_r_ros.episodes.record import (
     BagTopic,
     DiskForecast,
@@ -46,7 +47,7 @@ from embodied_r_ros.nodes.topics import (
 )
 from embodied_r_ros.nodes.worker import deferred
 from embodied_r_ros.types import episodes
-from embodied_r_ros.types.episodes import EpisodeEvent, EpisodeOutcome
+from embodied_r_ros.types.episodes import EpisodeEvent, EpisodeOutcome, NotedAnswer
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.serialization import deserialize_message, serialize_message
 
@@ -167,7 +168,8 @@ class EpisodeRecorder(ManagedNode):
         if not self._episode:
             return
         if topic.type_name == ANSWER:
-            self._episode.answers.note(deserialize_message(data, Answer).id)
+            msg = deserialize_message(data, Answer)
+            self._episode.answers.note(msg.id, _noted(msg))
         if topic.type_name == KEYFRAME and self._config.images == 'none':
             data = _without_image(data)
         self._episode.write(name, data, self.now_ns())
@@ -320,6 +322,15 @@ def _outcome(value: int) -> EpisodeOutcome:
         if value in {outcome.value for outcome in EpisodeOutcome}
         else EpisodeOutcome.UNSET
     )
+
+
+def _noted(msg: Answer) -> NotedAnswer:
+    """What labels need to know of an answer; of one with values that are none, nothing."""
+    try:
+        answer = answer_from_msg(msg)
+    except (ArithmeticError, ValueError):
+        return NotedAnswer()
+    return NotedAnswer(answer.options, answer_in_words(answer))
 
 
 def _without_image(data: bytes) -> bytes:

@@ -6,14 +6,20 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 import threading
+import time
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.mcap import may_be_of_others
 from embodied_r_ros.bags.recovery import episodes_in, mcap_files, recover_all
 from embodied_r_ros.bags.writer import is_locked
 from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.episodes.label_check import (
+    append_live_label,
+    LabelTarget,
+    solution_in_words,
+)
 from embodied_r_ros.nodes.worker import deferred, in_time
-from embodied_r_ros.types.episodes import AnswerLabel, check_label
+from embodied_r_ros.types.episodes import AnswerLabel, check_label, LabelVerdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,10 +85,23 @@ class Labelling:
             label = replace(draft, stamp_ns=self._node.now_ns())
             future.add_done_callback(partial(self._end, key, label))
             if episode.label(label):
-                episode.when_safe(future.set_result)
+                episode.when_safe(partial(self._keep, episode, label, future))
             else:
                 future.set_result(False)
         return self._on_the_way[key]
+
+    def _keep(
+        self, episode: EpisodeWriter, label: AnswerLabel, future: Any, is_safe: bool
+    ) -> None:
+        """Write a label that is in the bag into the layer beside it; runs in another thread."""
+        if is_safe:
+            noted = episode.answers.noted(label.answer_id)
+            target = LabelTarget(noted.options, noted.text)
+            try:
+                append_live_label(episode.folder, label, target, time.time_ns())
+            except InputError as error:  # the bag has it, and that counts too
+                self._node.get_logger().warning(f'only the bag has the label: {error}')
+        future.set_result(is_safe)
 
     def _end(self, key: tuple[str, AnswerLabel], label: AnswerLabel, future: Any) -> None:
         del self._on_the_way[key]
@@ -108,6 +127,8 @@ def _check(
         return None
     try:
         verdict = check_label(request.verdict, request.correction)
+        if verdict is LabelVerdict.CORRECTED:
+            solution_in_words(request.correction, episode.answers.noted(answer).options)
     except InputError as error:
         response.error_code, response.error_msg = response.ERROR_BAD_LABEL, str(error)
         return None

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.errors import BagError, ImageError, InputError
 from embodied_r_ros.episodes.episode import read_episode
-from embodied_r_ros.episodes.inspect import bag_digest, why_unfit
+from embodied_r_ros.episodes.inspect import bag_digest, labels_sha256, why_unfit
 from embodied_r_ros.questions.coverage import BagNote
 from embodied_r_ros.questions.derive import rows_of_arm, rows_of_episode
 from embodied_r_ros.questions.indoor import KINDS
+from embodied_r_ros.questions.labelled import rows_of_written, with_solutions_of_people
 from embodied_r_ros.questions.logged import rows_of_answers
 from embodied_r_ros.questions.map_rows import rows_of_map
 from embodied_r_ros.questions.map_unknown import MAP_KINDS
@@ -128,7 +129,7 @@ def _apart_from(files: Sequence[str]) -> SplitGuard:
 
 def _note_of(bag: Path) -> BagNote:
     digest = bag_digest(bag)
-    return BagNote(str(bag), digest.files, digest.sha256)
+    return BagNote(str(bag), digest.files, digest.sha256, labels=labels_sha256(bag))
 
 
 def _fitness(bag: Path, note: BagNote, guard: SplitGuard, *, is_forced: bool) -> BagNote:
@@ -199,10 +200,13 @@ def _why_none(bags: Sequence[BagNote]) -> str:
 
 
 def _rows_of(episode: Episode, config: QuestionsConfig, coverage: Coverage) -> Iterator[Row]:
-    yield from rows_of_episode(episode, config, coverage)
-    yield from rows_of_answers(episode, split_of(episode.scene_id, config), coverage)
+    split = split_of(episode.scene_id, config)
+    derived = [*rows_of_episode(episode, config, coverage)]
     if episode.arm:
-        yield from rows_of_arm(episode.arm, episode, config, coverage)
+        derived += rows_of_arm(episode.arm, episode, config, coverage)
+    yield from with_solutions_of_people(derived, episode, coverage)
+    yield from rows_of_answers(episode, split, coverage)
+    yield from rows_of_written(episode, split, coverage)
 
 
 def _admit(

@@ -36,6 +36,7 @@ class BagNote:
     deltas: str = ''  # where they come from
     rows: int = 0
     left_out: str = ''  # why it has no rows; empty: it may have some
+    labels: str = ''  # SHA-256 of the labels beside it, hex; empty: there are none
     forced: str = ''  # why it was not to be used, where it was all the same
 
 

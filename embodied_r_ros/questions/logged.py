@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.untrusted import as_data
 from embodied_r_ros.episodes.answers import find_inputs, Lost
+from embodied_r_ros.episodes.labels import answer_in_words
 from embodied_r_ros.questions.indoor import KINDS, Moment, Unsolved
 from embodied_r_ros.questions.map_rows import with_map
 from embodied_r_ros.questions.row import Row
@@ -26,7 +27,6 @@ from embodied_r_ros.reasoning.completions import (
     UNKNOWN,
 )
 from embodied_r_ros.reasoning.prompts import REASON_PROMPT_VERSION
-from embodied_r_ros.types.answers import AnswerKind, Freshness
 from embodied_r_ros.types.deltas import row_deltas
 from embodied_r_ros.types.episodes import LabelVerdict
 
@@ -40,10 +40,11 @@ if TYPE_CHECKING:
     from embodied_r_ros.types.episodes import AnswerLabel
 
 ASKED = 'asked'  # type of questions that are not worded like ours
+DISPUTED = 'people differ about its answer'
 
 
 @dataclass(frozen=True)
-class _Proof:
+class Proof:
     """A solution, and what proves it."""
 
     solution: str  # letter for a choice, number or text otherwise, or 'unknown'
@@ -53,7 +54,7 @@ class _Proof:
 def rows_of_answers(episode: Episode, split: str, coverage: Coverage) -> Iterator[Row]:
     """Make a row of each answer that something proves; the others are counted in `coverage`."""
     for answer in episode.log.answers:
-        kind = _kind_of(answer.question)
+        kind = kind_of_question(answer.question)
         row = _row_of(episode, answer, kind, split)
         if isinstance(row, Unsolved):
             coverage.unsolved[kind, row.reason] += 1
@@ -61,55 +62,70 @@ def rows_of_answers(episode: Episode, split: str, coverage: Coverage) -> Iterato
             yield row
 
 
-def _kind_of(question: str) -> str:
+def kind_of_question(question: str) -> str:
     """Kind of motion question that is worded so; ASKED: none."""
     return next((kind for kind in MOTION_KINDS if question in WORDINGS[kind]), ASKED)
 
 
 def _row_of(episode: Episode, answer: Answer, kind: str, split: str) -> Row | Unsolved:
-    if episode.delta_source != 'recorded':
-        return Unsolved(f'answers go with recorded deltas, not with {episode.delta_source} ones')
-    if answer.prompt_sha256 and answer.model.prompt_version != REASON_PROMPT_VERSION:
-        return Unsolved(f'its prompt is not of version {REASON_PROMPT_VERSION}')
+    if why_not := _why_no_prompt(episode, answer):
+        return Unsolved(why_not)
     inputs = find_inputs(answer, episode.log)
     if isinstance(inputs, Lost):
         return Unsolved(inputs.reason)
-    label = episode.log.labels.get(answer.id)
-    proof = (
-        _proof_of_label(answer, label) if label else _proof_of_poses(episode, inputs, answer, kind)
-    )
-    if isinstance(proof, Unsolved):
-        return proof
-    return _row(episode, answer, inputs, kind, split, proof)
+    if answer.id in episode.log.disputed:
+        return Unsolved(DISPUTED)
+    proof = _proof_of(episode, inputs, answer, kind)
+    if isinstance(proof, Proof):
+        return _row(episode, answer, inputs, kind, split, proof)
+    return proof
 
 
-def _proof_of_label(answer: Answer, label: AnswerLabel) -> _Proof | Unsolved:
+def _why_no_prompt(episode: Episode, answer: Answer) -> str:
+    """Why the prompt of an answer is not built; empty: it may be."""
+    if episode.delta_source != 'recorded':
+        return f'answers go with recorded deltas, not with {episode.delta_source} ones'
+    if answer.prompt_sha256 and answer.model.prompt_version != REASON_PROMPT_VERSION:
+        return f'its prompt is not of version {REASON_PROMPT_VERSION}'
+    return ''
+
+
+def _proof_of(episode: Episode, inputs: Inputs, answer: Answer, kind: str) -> Proof | Unsolved:
+    """What proves a solution: people, else the camera's poses."""
+    if answer.id in episode.log.disputed:
+        return Unsolved(DISPUTED)
+    if label := episode.log.labels.get(answer.id):
+        return _proof_of_label(answer, label)
+    return _proof_of_poses(episode, inputs, answer, kind)
+
+
+def _proof_of_label(answer: Answer, label: AnswerLabel) -> Proof | Unsolved:
     """The solution that an operator gave."""
     if label.verdict is LabelVerdict.WRONG:
         return Unsolved('labelled wrong, without the right answer')
-    right = label.correction.strip()
     if label.verdict is LabelVerdict.RIGHT:
-        if answer.freshness is Freshness.REFUSED:
+        right = answer_in_words(answer)
+        if right is None:
             return Unsolved('labelled right, but there was no answer')
-        right = UNKNOWN if answer.kind is AnswerKind.UNKNOWN else answer.text
-    return _as_proof(right, answer.options)
+        return as_proof(right, answer.options)
+    return as_proof(label.correction.strip(), answer.options)
 
 
-def _as_proof(right: str, options: Sequence[str]) -> _Proof | Unsolved:
+def as_proof(right: str, options: Sequence[str]) -> Proof | Unsolved:
     """A right answer as a row has it."""
     if is_unknown(right):
-        return _Proof(UNKNOWN, 'label')
+        return Proof(UNKNOWN, 'label')
     if not options:
-        return _Proof(right, 'label')
+        return Proof(right, 'label')
     index = choice_index(right, options)
     if index is None:
         return Unsolved('the correction is none of the options')
-    return _Proof(option_letter(index), 'label')
+    return Proof(option_letter(index), 'label')
 
 
 def _proof_of_poses(
     episode: Episode, inputs: Inputs, answer: Answer, kind: str
-) -> _Proof | Unsolved:
+) -> Proof | Unsolved:
     """The solution that the camera's poses prove."""
     if kind == ASKED:
         return Unsolved('never labelled, and nothing else proves it')
@@ -124,13 +140,19 @@ def _proof_of_poses(
     options = [as_data(option).strip() for option in answer.options]
     if set(options) != set(draft.options):
         return Unsolved('never labelled, and its options are not the usual ones')
-    return _Proof(option_letter(options.index(draft.solution)), draft.source)
+    return Proof(option_letter(options.index(draft.solution)), draft.source)
+
+
+def answer_kind(options: Sequence[str], solution: str) -> str:
+    """Kind of answer that a row has, by its options and its solution."""
+    if options:
+        return 'choice'
+    return 'text' if number_in(solution) is None else 'number'
 
 
 def _row(
-    episode: Episode, answer: Answer, inputs: Inputs, kind: str, split: str, proof: _Proof
+    episode: Episode, answer: Answer, inputs: Inputs, kind: str, split: str, proof: Proof
 ) -> Row:
-    is_number = number_in(proof.solution) is not None
     row = Row(
         id=f'{episode.id}/{answer.id}',
         episode_id=episode.id,
@@ -140,7 +162,7 @@ def _row(
         camera=inputs.deltas[-1].camera if inputs.deltas else episode.camera,
         question_type=kind,
         question=answer.question,
-        answer_kind='choice' if answer.options else 'number' if is_number else 'text',
+        answer_kind=answer_kind(answer.options, proof.solution),
         options=answer.options,
         solution=proof.solution,
         deltas=row_deltas(inputs.deltas),
@@ -154,4 +176,6 @@ def _row(
             'token_budget': inputs.memory.token_budget,
         },
     )
+    if label := episode.log.labels.get(answer.id):
+        row.meta['labelled_by'] = label.operator_name
     return with_map(row, inputs.scene_map) if inputs.scene_map else row

@@ -60,15 +60,23 @@ class AnswerLabel:
 _REMEMBERED = 10_000
 
 
+@dataclass(frozen=True)
+class NotedAnswer:
+    """What labels need to know of an answer."""
+
+    options: tuple[str, ...] = ()
+    text: str | None = None  # in words; None: a refusal
+
+
 class AnswerBook:
-    """Ids of the answers of an episode, the newest ones."""
+    """The answers of an episode by their ids, the newest ones."""
 
     def __init__(self) -> None:
-        self._ids: OrderedDict[str, None] = OrderedDict()
+        self._ids: OrderedDict[str, NotedAnswer] = OrderedDict()
 
-    def note(self, answer_id: str) -> None:
+    def note(self, answer_id: str, answer: NotedAnswer | None = None) -> None:
         """Remember an answer."""
-        self._ids[answer_id] = None
+        self._ids[answer_id] = answer or NotedAnswer()
         if len(self._ids) > _REMEMBERED:
             self._ids.popitem(last=False)
 
@@ -77,6 +85,10 @@ class AnswerBook:
         if not answer_id and self._ids:
             return next(reversed(self._ids))
         return answer_id if answer_id in self._ids else None
+
+    def noted(self, answer_id: str) -> NotedAnswer:
+        """What is known of an answer; nothing, where it is not remembered."""
+        return self._ids.get(answer_id, NotedAnswer())
 
 
 def check_label(verdict: int, correction: str) -> LabelVerdict:

@@ -6,9 +6,13 @@ import shutil
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.cli.main import main
+from embodied_r_ros.episodes.label_check import append_label, read_scope
+from embodied_r_ros.episodes.labels import LABELS
 import pytest
 
 from test.bags.test_recording import growing, text_cdr
+from test.episodes.test_labels import correct
+from test.questions.test_logged import answer, write_bag
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,6 +64,36 @@ def test_list_tells_which_were_closed(folder: Path, capsys: pytest.CaptureFixtur
         ('closed', 40),
         ('unclosed', 0),
     ]
+
+
+def test_labels_are_listed_and_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bag = write_bag(tmp_path / 'e1', [answer(), answer('run-2')])
+    scope = read_scope(bag)
+    for label in (
+        correct('right'),
+        correct('ahead', question='run-2', name='a2'),
+        correct('right', 'bob'),
+        correct('unknown', 'bob', question='run-2', name='b2'),
+    ):
+        append_label(bag, label, scope)
+    assert run(capsys, 'list', tmp_path)[1].splitlines()[1].endswith('2 by ann, bob')
+    code, out, err = run(capsys, 'labels', tmp_path)
+    assert (code, err) == (0, '4 labels stand, 0 are damaged or do not fit\n')
+    assert out.splitlines() == [
+        'e1: 3 correct, 1 unanswerable (by ann, bob)',
+        "ann and bob agree on 1 of 2 questions (50%), Cohen's kappa 0.33",
+    ]
+    with (bag / LABELS).open('ab') as file:
+        file.write(b'{')
+    code, out, _ = run(capsys, 'labels', tmp_path, '--json')
+    first, last = objects(out)
+    assert (code, first['damage']) == (1, ['line 5 is no label (cut off)'])
+    assert last['agreement'][0]['share'] == 0.5
+    assert run(capsys, 'list', tmp_path)[1].splitlines()[1].endswith('2 by ann, bob, 1 damaged')
+    assert run(capsys, 'delete', tmp_path, '--yes')[0] == 0
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_recover_ends_with_0_and_again_with_0(

@@ -14,11 +14,13 @@ from embodied_r_msgs.msg import Answer, AnswerLabel, EpisodeMark, Keyframe, Sema
 from embodied_r_msgs.srv import LabelAnswer, StartEpisode, StopEpisode
 from embodied_r_ros.bags.own_messages import answer_to_msg, delta_to_msg, keyframe_to_msg
 from embodied_r_ros.bags.reader import open_bag, read_messages
+from embodied_r_ros.episodes.labels import read_labels
 from embodied_r_ros.episodes.record import DiskForecast
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.diagnostics import Level
 from embodied_r_ros.nodes.episode_recorder import EpisodeRecorder
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
+from embodied_r_ros.types.labels import LabelKind
 from mcap.reader import make_reader
 from nav_msgs.msg import Odometry
 import pytest
@@ -233,8 +235,12 @@ def test_label_is_published_and_recorded(operator: Operator) -> None:
     )
     assert (response.error_code, response.answer_id) == (0, 'e1-4')
     assert labels.wait(1)[0].correction == 'left'
-    [found] = contents(operator.stop().bag_path)['/answer_label']
+    bag = operator.stop().bag_path
+    [found] = contents(bag)['/answer_label']
     assert (found.answer_id, found.verdict, found.operator_name) == ('e1-4', 2, 'ann')
+    [beside] = read_labels(Path(bag)).labels  # the same, in the layer that outlives the episode
+    assert (beside.question_id, beside.kind, beside.who) == ('e1-4', LabelKind.CORRECT, 'ann')
+    assert (beside.before, beside.after) == (answer().text, answer().options[0])
 
 
 def test_label_that_makes_no_sense_is_refused(operator: Operator) -> None:
@@ -250,6 +256,9 @@ def test_label_that_makes_no_sense_is_refused(operator: Operator) -> None:
     response = operator.label(verdict=AnswerLabel.VERDICT_CORRECTED)
     assert response.error_code == response.ERROR_BAD_LABEL
     assert 'correction' in response.error_msg
+    response = operator.label(verdict=AnswerLabel.VERDICT_CORRECTED, correction='elsewhere')
+    assert response.error_code == response.ERROR_BAD_LABEL
+    assert 'none of the options' in response.error_msg
 
 
 def test_label_that_is_not_recorded_is_told(
