@@ -123,10 +123,9 @@ class Improvement:
         read = tqdm(bags, unit=' bags', desc='compared', leave=False, disable=None)
         content = hashlib.sha256(''.join(bag_digest(bag).sha256 for bag in read).encode())
         deciding['recordings'] = f'{len(bags)} bags, sha256:{content.hexdigest()[:12]}'
-        sums = [labels_sha256(bag) for bag in bags]
-        if any(sums):
+        if any(sums := [labels_sha256(bag) for bag in bags]):
             labels = hashlib.sha256(' '.join(sums).encode()).hexdigest()
-            deciding['labels'] = f'{sum(map(bool, sums))} layers, sha256:{labels[:12]}'
+            deciding['recordings'] += f', labels sha256:{labels[:12]}'
         deciding['model'] = model_identity(str(self.start))
         deciding['judge'] = self.judge
         begin_or_go_on(self.out, deciding)

@@ -14,6 +14,7 @@ pytest.importorskip('torch')
 pytest.importorskip('peft')
 
 from embodied_r_ros.cli.main import main as embodied_r
+from embodied_r_ros.episodes.labels import labels_path
 from embodied_r_ros.questions.row import write_rows
 
 from test.training.test_evaluate import ROWS
@@ -113,6 +114,18 @@ def test_what_is_there_of_something_else_is_not_gone_on_with(
     again = Steps({})
     assert run(tmp_path, monkeypatch, again, *more) == 2
     assert told in capsys.readouterr().err
+    assert not again.words
+
+
+def test_new_labels_are_not_gone_on_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path, monkeypatch, Steps({}, gate=1)) == 1
+    (bag,) = (tmp_path / 'bags').iterdir()
+    labels_path(bag).write_text('{}\n')
+    again = Steps({})
+    assert run(tmp_path, monkeypatch, again) == 2
+    assert 'labels' in capsys.readouterr().err
     assert not again.words
 
 
