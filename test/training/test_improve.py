@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip('torch')
 pytest.importorskip('peft')
 
+from embodied_r_ros.bags.sources import find_bags
 from embodied_r_ros.cli.main import main as embodied_r
 from embodied_r_ros.episodes.labels import labels_path
 from embodied_r_ros.questions.row import write_rows
@@ -121,11 +122,11 @@ def test_new_labels_are_not_gone_on_without(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(tmp_path, monkeypatch, Steps({}, gate=1)) == 1
-    (bag,) = (tmp_path / 'bags').iterdir()
+    (bag,) = find_bags([tmp_path / 'bags'])
     labels_path(bag).write_text('{}\n')
     again = Steps({})
     assert run(tmp_path, monkeypatch, again) == 2
-    assert 'labels' in capsys.readouterr().err
+    assert ', labels sha256:' in capsys.readouterr().err
     assert not again.words
 
 
