@@ -19,6 +19,7 @@ nodes = (
 # metadata: pip would put a second one over it, with a NumPy that cv_bridge is not compiled for,
 # and a command of colcon that comes to import `pkg_resources` would end for want of it.
 of_the_system = ['numpy>=1.21', 'opencv-python-headless>=4.5']
+_PAGE = ('html', 'css', 'js', 'svg')  # files of the review page
 core = [
     'PyYAML>=5.4',
     'httpx>=0.22',
@@ -110,7 +111,7 @@ setup(
     name=package_name,
     version='0.2.0',
     packages=find_packages(include=['embodied_r_ros', 'embodied_r_ros.*']),
-    package_data={package_name: ['py.typed']},
+    package_data={package_name: ['py.typed', *(f'view/review/*.{kind}' for kind in _PAGE)]},
     data_files=[
         ('share/ament_index/resource_index/packages', [f'resource/{package_name}']),
         (f'share/{package_name}', ['package.xml']),

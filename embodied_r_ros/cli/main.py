@@ -35,6 +35,7 @@ VERBS: dict[str, str] = {
     'perceive': 'say how the camera of a recording moved, and what changed in view',
     'questions': 'derive questions with solutions from bags',
     'replay': 'ask the questions of a recording again, of other models',
+    'review': 'label answers of recordings in the browser',
     'serve': 'start the model servers of a profile',
     'sim': 'write recordings of simulated worlds, with the truth beside them',
     'view': 'show a recording in the Rerun viewer, or save it for that',

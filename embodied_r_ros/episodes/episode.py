@@ -120,6 +120,18 @@ def read_episode(
     )
 
 
+def read_as_recorded(path: Path) -> Episode | None:
+    """What was recorded of an episode, else what is true of it; None: neither.
+
+    Raises:
+        BagError: It is not a readable bag.
+    """
+    with open_bag(path) as reader:
+        recorded, true = _delta_topics(reader)
+    source = 'recorded' if recorded else 'true' if true else ''
+    return read_episode(path, source) if source else None
+
+
 def episode_id_of(path: Path) -> str:
     """The id of the episode in a bag, which its rows have: by its mark, else its name.
 

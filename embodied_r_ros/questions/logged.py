@@ -81,6 +81,22 @@ def _row_of(episode: Episode, answer: Answer, kind: str, split: str) -> Row | Un
     return proof
 
 
+def solution_of_recording(episode: Episode, answer: Answer) -> tuple[str, str] | None:
+    """What the recording itself proves of a question that was answered live.
+
+    Returns:
+        The solution in words, and its source; None: nothing is proven.
+    """
+    kind = kind_of_question(answer.question)
+    if kind == ASKED or _why_no_prompt(episode, answer):
+        return None
+    inputs = find_inputs(answer, episode.log)
+    proof = None if isinstance(inputs, Lost) else _proof_of_poses(episode, inputs, answer, kind)
+    if not isinstance(proof, Proof):
+        return None
+    return answer.options[ord(proof.solution) - ord('A')], proof.source
+
+
 def _why_no_prompt(episode: Episode, answer: Answer) -> str:
     """Why the prompt of an answer is not built; empty: it may be."""
     if episode.delta_source != 'recorded':

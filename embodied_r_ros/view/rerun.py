@@ -14,7 +14,7 @@ from embodied_r_ros.bags.messages import IMAGE_TYPES
 from embodied_r_ros.bags.own_messages import keyframe_from_msg
 from embodied_r_ros.bags.reader import open_bag, read_values, topics_of_type
 from embodied_r_ros.common.errors import BagError, InputError
-from embodied_r_ros.episodes.episode import Episode, GROUND_TRUTH_DELTAS, has_deltas, read_episode
+from embodied_r_ros.episodes.episode import read_as_recorded
 from embodied_r_ros.keyframes.selector import KeyframeReason
 from embodied_r_ros.types.answers import Freshness
 from embodied_r_ros.types.deltas import DeltaKind, Rung
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from enum import Enum
     from pathlib import Path
 
+    from embodied_r_ros.episodes.episode import Episode
     from embodied_r_ros.keyframes.selector import Keyframe
     from embodied_r_ros.types.answers import Answer
     from embodied_r_ros.types.deltas import SemanticDelta
@@ -169,7 +170,7 @@ def show(bag: Path, save: Path) -> dict[str, int]:
     if save.exists():
         msg = f'{save} exists already: remove it, or choose another name'
         raise InputError(msg)
-    episode = _episode(bag)
+    episode = read_as_recorded(bag)
     view = _View(rerun(), episode.id if episode else bag.stem)
     unfinished = save.with_name(f'.{save.name}.tmp')
     try:
@@ -201,15 +202,6 @@ def open_viewer(file: Path) -> None:
     if code:
         msg = f'the viewer ended with code {code}: without a display, use --save FILE'
         raise InputError(msg)
-
-
-def _episode(bag: Path) -> Episode | None:
-    """What was recorded of an episode, else what is true of it; None: neither."""
-    with open_bag(bag) as reader:
-        recorded = has_deltas(reader)
-        true = any(topic.endswith(GROUND_TRUTH_DELTAS) for topic in reader.topics)
-    source = 'recorded' if recorded else 'true' if true else ''
-    return read_episode(bag, source) if source else None
 
 
 def _fill(view: _View, bag: Path, episode: Episode | None) -> dict[str, int]:

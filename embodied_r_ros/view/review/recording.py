@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the review page shows of one recording: its questions, and what speaks for and against."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+import math
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.bags.reader import open_bag
+from embodied_r_ros.common.errors import EmbodiedRError
+from embodied_r_ros.episodes.episode import episode_id_of, read_answers, read_as_recorded
+from embodied_r_ros.episodes.label_check import LabelScope, LabelTarget, scope_of
+from embodied_r_ros.episodes.labels import answer_in_words
+from embodied_r_ros.questions.indoor import Moment
+from embodied_r_ros.questions.logged import solution_of_recording
+from embodied_r_ros.questions.map_rows import layout_map
+from embodied_r_ros.questions.row import read_rows
+from embodied_r_ros.scene.camera_track import CameraView
+from embodied_r_ros.scene.landmark_map import LandmarkMap
+from embodied_r_ros.types.deltas import Rung
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from embodied_r_ros.episodes.episode import Episode
+    from embodied_r_ros.questions.row import Row
+    from embodied_r_ros.types.answers import Answer
+    from embodied_r_ros.types.deltas import SemanticDelta
+    from embodied_r_ros.types.labels import Label
+    from embodied_r_ros.types.landmarks import SceneMap
+
+_SAME_MOMENT_NS = 2_000_000_000  # within which two models count as asked at once
+
+
+@dataclass(frozen=True)
+class FocusNote:
+    """What a second look at a keyframe gave."""
+
+    keyframe_id: int
+    camera: str
+    stamp_ns: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Second:
+    """Another opinion on a question, and whose it is."""
+
+    solution: str  # in words
+    by: str
+
+
+@dataclass(frozen=True)
+class ReviewQuestion:
+    """A question with its answer, as a person reviews it."""
+
+    id: str
+    origin: str  # 'answer' of the recording, 'written' by a person, or 'row'
+    stamp_ns: int  # the moment at which it is asked
+    text: str
+    options: tuple[str, ...] = ()
+    answer: str | None = None  # in words; None: there is none
+    think: str = ''
+    confidence: float | None = None
+    freshness: str = ''
+    age_s: float | None = None  # of the newest observation
+    model: str = ''
+    digest: str = ''
+    rung: str = ''
+    deltas: tuple[int, ...] = ()  # positions of those in the prompt, among the recording's
+    focus: tuple[FocusNote, ...] = ()
+    seconds: tuple[Second, ...] = ()  # what the recording proves, and other models
+    author: str = ''  # of a written question
+    first_number: int = 1  # of the first delta, as the reasoning names them ("[5]")
+    prompt: str = ''  # as it was sent
+
+    @property
+    def is_disputed(self) -> bool:
+        """Whether the answer differs from what is proven, or from that of another model."""
+        return self.answer is not None and any(
+            second.solution.casefold() != self.answer.casefold() for second in self.seconds
+        )
+
+
+@dataclass(frozen=True)
+class RowQuestion:
+    """What the page needs of a row."""
+
+    id: str
+    text: str
+    options: tuple[str, ...]
+    solution: str  # in words
+    source: str
+    stamp_ns: int
+    answer_id: str = ''  # of the live answer that it was made of
+
+    @classmethod
+    def of(cls, row: Row) -> RowQuestion:
+        """Take it from a row."""
+        stamp_ns = max((int(delta.get('stamp_ns', 0)) for delta in row.deltas), default=0)
+        answer_id = str(row.meta.get('answer_id', ''))
+        words = row.solution_text()
+        return cls(row.id, row.question, row.options, words, row.source, stamp_ns, answer_id)
+
+
+def rows_by_episode(path: Path) -> dict[str, list[RowQuestion]]:
+    """The questions of a file of rows, by the id of their episode.
+
+    Raises:
+        InputError: It cannot be read.
+    """
+    rows: dict[str, list[RowQuestion]] = defaultdict(list)
+    for row in read_rows(path):
+        rows[row.episode_id].append(RowQuestion.of(row))
+    return rows
+
+
+@dataclass(frozen=True)
+class ReviewRecording:
+    """A recording, with everything but its pictures and the labels of people."""
+
+    bag: Path
+    episode_id: str
+    begin_ns: int
+    end_ns: int
+    questions: tuple[ReviewQuestion, ...]
+    episode: Episode | None = None  # None: it has no deltas
+    targets: dict[str, LabelTarget] = field(default_factory=dict)
+
+    @property
+    def deltas(self) -> tuple[SemanticDelta, ...]:
+        """Recorded deltas, oldest first."""
+        return self.episode.deltas if self.episode else ()
+
+    @property
+    def scope(self) -> LabelScope:
+        """What labels may be about."""
+        return LabelScope(self.targets, self.begin_ns, self.end_ns, f'{self.episode_id}/')
+
+    @cached_property
+    def scene_map(self) -> SceneMap | None:
+        """What is known of the place at the end; None: nothing has a place."""
+        try:
+            scene = _map_of(self.episode) if self.episode else None
+        except (
+            EmbodiedRError,
+            ValueError,
+            IndexError,
+        ):  # the film and the answers are shown still
+            return None
+        return scene if scene and (scene.landmarks or scene.path) else None
+
+    def seen_until(self, stamp_ns: int) -> tuple[SemanticDelta, ...]:
+        """Deltas up to a moment."""
+        return tuple(delta for delta in self.deltas if delta.stamp_ns <= stamp_ns)
+
+
+def read_recording(bag: Path, rows: dict[str, list[RowQuestion]] | None = None) -> ReviewRecording:
+    """Read what the page shows of a recording.
+
+    Args:
+        bag: The recording.
+        rows: Questions with solutions, by episode.
+
+    Raises:
+        BagError: It is not a readable bag.
+        InputError: The labels beside it cannot be read.
+    """
+    episode = read_as_recorded(bag)
+    log = episode.log if episode else read_answers(bag)
+    episode_id = episode.id if episode else episode_id_of(bag)
+    with open_bag(bag) as reader:
+        times = [reader.start_time, reader.end_time]
+    deltas = episode.deltas if episode else ()
+    scope = scope_of(log.answers, [*times, *(delta.stamp_ns for delta in deltas)])
+    own_rows = (rows or {}).get(episode_id, [])
+    questions = _with_rivals(
+        [
+            _with_rows(_of_answer(answer, episode, deltas, scope.begin_ns), own_rows)
+            for answer in log.answers
+        ]
+    )
+    used = {row.id for q in questions for row in own_rows if _is_about(row, q)}
+    questions += [_of_row(row, deltas) for row in own_rows if row.id not in used]
+    targets = {q.id: LabelTarget(q.options, q.answer) for q in questions}
+    questions.sort(key=lambda question: (question.stamp_ns, question.id))
+    return ReviewRecording(
+        bag, episode_id, scope.begin_ns, scope.end_ns, tuple(questions), episode, targets
+    )
+
+
+def written_question(label: Label, deltas: Sequence[SemanticDelta]) -> ReviewQuestion:
+    """The question that a label holds."""
+    question = label.question
+    assert question is not None
+    return ReviewQuestion(
+        label.question_id,
+        'written',
+        question.stamp_ns,
+        question.text,
+        question.options,
+        label.before,
+        question.think,
+        question.confidence,
+        model=question.model,
+        digest=question.digest,
+        deltas=_positions(question.delta_ids, question.stamp_ns, deltas),
+        author=label.who,
+    )
+
+
+def _of_answer(
+    answer: Answer, episode: Episode | None, deltas: Sequence[SemanticDelta], begin_ns: int
+) -> ReviewQuestion:
+    proven = solution_of_recording(episode, answer) if episode else None
+    at = answer.observation_stamp_ns or begin_ns
+    return ReviewQuestion(
+        answer.id,
+        'answer',
+        at,
+        answer.question,
+        answer.options,
+        answer_in_words(answer),
+        answer.think or answer.completion,
+        answer.confidence if math.isfinite(answer.confidence) else None,
+        answer.freshness.name,
+        answer.observation_age_ns / 1e9 if answer.observation_age_ns else None,
+        answer.model.name,
+        answer.model.digest,
+        '' if answer.model.rung is Rung.UNSET else answer.model.rung.name,
+        _positions(answer.delta_ids, at, deltas),
+        tuple(
+            FocusNote(look.keyframe_id, look.camera, look.stamp_ns, look.text)
+            for look in answer.focus
+        ),
+        (Second(proven[0], f'the recording ({proven[1]})'),) if proven else (),
+        first_number=1 + answer.deltas_omitted,
+        prompt=answer.prompt,
+    )
+
+
+def _of_row(row: RowQuestion, deltas: Sequence[SemanticDelta]) -> ReviewQuestion:
+    until = tuple(n for n, delta in enumerate(deltas) if delta.stamp_ns <= row.stamp_ns)
+    return ReviewQuestion(
+        row.id,
+        'row',
+        row.stamp_ns,
+        row.text,
+        row.options,
+        row.solution,
+        deltas=until,
+        model=f'solution by {row.source}',
+    )
+
+
+def _positions(
+    ids: Iterable[int], until_ns: int, deltas: Sequence[SemanticDelta]
+) -> tuple[int, ...]:
+    """Where the deltas of these ids are; ids count anew with each run, so the newest count."""
+    newest = {delta.to_id: n for n, delta in enumerate(deltas) if delta.stamp_ns <= until_ns}
+    return tuple(newest[one] for one in ids if one in newest)
+
+
+def _is_about(row: RowQuestion, question: ReviewQuestion) -> bool:
+    """Whether a row asks what was asked live, at the same moment."""
+    if row.answer_id:
+        return row.answer_id == question.id
+    return (
+        row.text == question.text
+        and set(row.options) == set(question.options)
+        and abs(row.stamp_ns - question.stamp_ns) <= _SAME_MOMENT_NS
+    )
+
+
+def _with_rows(question: ReviewQuestion, rows: Iterable[RowQuestion]) -> ReviewQuestion:
+    """A question with the solutions that rows have of it; those of labels are no proof."""
+    more = tuple(
+        Second(row.solution, f'a row ({row.source})')
+        for row in rows
+        if row.source != 'label' and _is_about(row, question)
+    )
+    return replace(question, seconds=(*question.seconds, *more))
+
+
+def _with_rivals(questions: list[ReviewQuestion]) -> list[ReviewQuestion]:
+    """Questions with what other models answered to the same at the same moment."""
+    alike: dict[tuple[str, frozenset[str]], list[ReviewQuestion]] = defaultdict(list)
+    for question in questions:
+        alike[question.text, frozenset(question.options)].append(question)
+    return [
+        replace(q, seconds=(*q.seconds, *_rivals(q, alike[q.text, frozenset(q.options)])))
+        for q in questions
+    ]
+
+
+def _rivals(question: ReviewQuestion, others: Iterable[ReviewQuestion]) -> list[Second]:
+    return [
+        Second(other.answer, other.model)
+        for other in others
+        if other.answer is not None
+        and (other.model, other.digest) != (question.model, question.digest)
+        and abs(other.stamp_ns - question.stamp_ns) <= _SAME_MOMENT_NS
+    ]
+
+
+def _map_of(episode: Episode) -> SceneMap | None:
+    """The recorded map, else the true one, else the one that deltas and poses give."""
+    if episode.log.maps:
+        return episode.log.maps[-1]
+    if not episode.deltas:
+        return None
+    poses = episode.poses
+    moment = Moment(episode.deltas, poses, episode.layout)
+    if episode.layout:
+        true = layout_map(moment)
+        return getattr(true, 'scene', None)
+    landmarks = LandmarkMap()
+    for number, delta in enumerate(episode.deltas):
+        landmarks.add(delta, CameraView(delta.pose or (poses[number] if poses else None)))
+    return landmarks.scene_map()
