@@ -62,7 +62,7 @@ extras = {
     # `embodied-r demos import`: joints to poses by a URDF, and datasets of LeRobot.
     'demos': ['yourdfpy', 'pyarrow', 'av'],
     # colcon runs pytest for a package that asks for it here.
-    'test': ['pytest', 'pytest-timeout', 'pytest-xdist', 'hypothesis', 'onnx'],
+    'test': ['pytest', 'pytest-timeout', 'pytest-xdist', 'hypothesis', 'onnx', 'selenium'],
     'dev': ['ruff', 'mypy', 'types-PyYAML', 'types-tqdm', 'matplotlib'],
 }
 

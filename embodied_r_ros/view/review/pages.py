@@ -16,7 +16,7 @@ from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.episodes.label_check import append_label, label_problem, solution_in_words
 from embodied_r_ros.reasoning.question import Question, question_problem
 from embodied_r_ros.types.labels import Label, LabelKind, LabelLayer, Verdict, WrittenQuestion
-from embodied_r_ros.view.review.library import FILTERS
+from embodied_r_ros.view.review.library import FILTERS, Mark
 
 if TYPE_CHECKING:
     from embodied_r_ros.types.answers import Answer
@@ -142,14 +142,13 @@ class Desk:
         """
         key, name, who = query.get('e', ''), query.get('filter') or 'all', query.get('who', '')
         recording, layer = self.library.open(key).recording, self.library.layer(key)
-        hits = {mark.id for mark in self.library.marks(key) if mark.is_in(name, layer, who)}
         by_question = layer.by_question()
         return {
             'questions': [
                 {
                     **_question(question, recording),
                     **_labels(question, by_question.get(question.id, {})),
-                    'is_hit': question.id in hits,
+                    'is_hit': Mark.of(question).is_in(name, layer, who),
                 }
                 for question in self.library.questions(key)
             ],

@@ -263,8 +263,6 @@ function showTime() {
   }
   const key = [...rec.film.keyframes].reverse().find(mark => mark.t <= state.t + 1e-4);
   byId('now').textContent = key ? `keyframe ${key.id} (${key.reason}${key.overlap === null ? '' : `, ${(100 * key.overlap).toFixed(0)} % shared`})` : '';
-  const cursor = byId('cursor');
-  if (cursor) cursor.setAttribute('transform', `translate(${(1000 * state.t) / (rec.duration_s || 1)} 0)`);
   showPose();
   markDelta();
 }
@@ -272,14 +270,15 @@ function showTime() {
 function drawMarks() {
   const rec = state.rec;
   if (!rec) return;
-  const at = t => (1000 * t) / (rec.duration_s || 1);
-  const parts = rec.film.keyframes.map(mark => draw('line', { x1: at(mark.t), x2: at(mark.t), y1: 12, y2: 22, stroke: '#6b7785', 'stroke-width': 1.5, 'vector-effect': 'non-scaling-stroke' }));
-  const colours = { done: '#1b6b34', odd: '#b35309', open: '#1d4f8c' };
-  for (const q of state.questions) {
-    const chosen = q.id === state.current;
-    parts.push(draw('rect', { x: at(q.t) - 4, width: 8, y: chosen ? 0 : 3, height: chosen ? 11 : 7, rx: 2, fill: colours[kindOf(q)] }));
-  }
-  byId('marks').replaceChildren(...parts);
+  const mark = (tag, t, className) => {
+    const node = make(tag, { className });
+    node.style.left = `${(100 * t) / (rec.duration_s || 1)}%`;
+    return node;
+  };
+  byId('marks').replaceChildren(
+    ...rec.film.keyframes.map(one => mark('i', one.t, '')),
+    ...state.questions.map(q => mark('b', q.t, `${kindOf(q)}${q.id === state.current ? ' here' : ''}`)),
+  );
 }
 
 function togglePlay() {
@@ -328,12 +327,14 @@ function drawMap() {
   for (const one of map.landmarks) {
     const [x, y] = mapScale(one.position);
     const group = draw('g', { 'data-from': one.from_t });
+    let half = [3, 3];
     if (one.size) {
       const [w, h] = one.size.map(value => Math.max(3, value / span));
+      half = [Math.min(w / 2, 40), Math.min(h / 2, 40)];
       group.append(draw('rect', { x: x - w / 2, y: y - h / 2, width: w, height: h, fill: '#f2c79a', 'fill-opacity': 0.7, stroke: '#8a4b00' }));
     } else group.append(draw('circle', { cx: x, cy: y, r: 3, fill: '#8a4b00' }));
     const text = one.label + (one.status === 'gone' ? ' (gone)' : '');
-    const place = labelPlace(x, y, text.length * 5.1, taken, width, height);
+    const place = labelPlace(x, y, half, text.length * 5.2, taken, width, height);
     group.append(draw('text', { x: place.x, y: place.y, 'font-size': 10, fill: '#16202b', stroke: '#fff', 'stroke-width': 2.5, 'paint-order': 'stroke' }, text));
     group.append(draw('title', {}, text));
     parts.push(group);
@@ -346,8 +347,9 @@ function drawMap() {
   byId('map').setAttribute('aria-label', `Map from above: ${map.landmarks.map(one => one.label).join(', ') || 'the way of the camera'}`);
 }
 
-function labelPlace(x, y, length, taken, width, height) {
-  const tries = [[6, 3], [-length - 6, 3], [-length / 2, -9], [-length / 2, 16], [6, 14], [-length - 6, 14], [6, -8], [-length - 6, -8], [-length / 2, 28], [-length / 2, -21]];
+function labelPlace(x, y, half, length, taken, width, height) {
+  const [right, left, above, below] = [half[0] + 3, -length - half[0] - 3, -half[1] - 4, half[1] + 11];
+  const tries = [[right, 3], [left, 3], [-length / 2, above], [-length / 2, below], [right, below], [left, below], [right, above], [left, above], [-length / 2, below + 12], [-length / 2, above - 12]];
   const boxes = tries.map(([dx, dy]) => {
     const left = Math.min(width - length - 2, Math.max(2, x + dx)), base = Math.min(height - 16, Math.max(10, y + dy));
     const box = { x: left, y: base, left, right: left + length, top: base - 9, bottom: base + 2 };
@@ -355,7 +357,7 @@ function labelPlace(x, y, length, taken, width, height) {
     return box;
   });
   const best = boxes.reduce((a, b) => (b.cost < a.cost ? b : a));
-  taken.push(best, { left: x - 4, right: x + 4, top: y - 4, bottom: y + 4 });
+  taken.push(best, { left: x - half[0], right: x + half[0], top: y - half[1], bottom: y + half[1] });
   return best;
 }
 
