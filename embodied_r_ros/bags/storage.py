@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 import heapq
 from io import BytesIO
 import logging
@@ -118,6 +119,16 @@ def in_order_of_time(sources: Iterable[tuple[int, Callable[[], Iterator[Timed]]]
 
 def read_qos(profiles: Any) -> tuple[Qos, ...]:
     """QoS profiles as a bag has them, of any version; empty where they cannot be read."""
+    return _read_qos(profiles) if isinstance(profiles, str) else _parsed_qos(profiles)
+
+
+@lru_cache(maxsize=256)
+def _read_qos(profiles: str) -> tuple[Qos, ...]:
+    """The same of text: topics have a few different ones, and YAML takes its time."""
+    return _parsed_qos(profiles)
+
+
+def _parsed_qos(profiles: Any) -> tuple[Qos, ...]:
     try:
         return tuple(parse_qos(profiles))
     except Exception:
