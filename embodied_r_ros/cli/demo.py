@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 import sys
 from typing import Any, TYPE_CHECKING
 
@@ -66,7 +67,14 @@ def main(args: argparse.Namespace) -> int:
     right = [entry['right'] for entry in report['questions'] if entry['right'] is not None]
     score = f', {sum(right)} of {len(right)} right' if right else ''
     _say(f'done: {len(report["questions"])} questions{score}; see {args.out}/contact_sheet.png')
+    _say(f'label the answers in the browser: {_command()} review {args.out}/bag')
     return 0
+
+
+def _command() -> str:
+    """This command as it was called, such as `.venv/bin/embodied-r`."""
+    called = Path(sys.argv[0])
+    return str(called) if called.name == 'embodied-r' else 'embodied-r'
 
 
 def _questions(words: Iterable[tuple[str, str]]) -> tuple[Question, ...]:

@@ -99,8 +99,10 @@ class Film:
         try:
             with open_bag(self._bag) as reader:
                 self._read(reader)
-        except (EmbodiedRError, OSError) as error:
-            self.problem = ' '.join(str(error).split())
+        except (
+            Exception
+        ) as error:  # whatever a damaged file makes of its readers: the rest is shown
+            self.problem = ' '.join(f'the film is cut short: {error}'.split())
         with self._lock:
             for shots in self.shots.values():
                 shots.sort(key=lambda shot: shot.stamp_ns)

@@ -14,7 +14,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.bags.sources import find_bags
-from embodied_r_ros.common.errors import EmbodiedRError, InputError
+from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.episodes.labels import labels_path, read_labels
 from embodied_r_ros.types.labels import LabelLayer, Verdict
 from embodied_r_ros.view.review.film import Film, posters
@@ -240,5 +240,5 @@ def _card(key: str, bag: Path, rows: dict[str, list[RowQuestion]]) -> Card:
             marks=tuple(map(Mark.of, recording.questions)),
         )
         return replace(card, posters=tuple(posters(bag)))
-    except (EmbodiedRError, OSError) as error:
+    except Exception as error:  # one bad recording must not end the list
         return Card(key, is_read=True, problem=' '.join(str(error).split()))

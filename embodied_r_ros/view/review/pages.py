@@ -45,7 +45,9 @@ class Desk:
     ask: Asker | None = None  # None: there is no model
 
     def recordings(self, query: Mapping[str, str]) -> dict[str, Any]:
-        """The list of recordings, those with the most questions of a filter first.
+        """The list of recordings: first those with the most questions of a filter.
+
+        Where all questions are shown, the most disagreements come first.
 
         Args:
             query: `filter` (one of FILTERS), `who`, `offset`.
@@ -59,8 +61,8 @@ class Desk:
             raise InputError(msg)
         offset = _whole(query.get('offset', '0'), 'offset')
         entries = [self._entry(card, name, who) for card in self.library.cards()]
-        if name != 'all':
-            entries.sort(key=lambda entry: -entry['hits'])
+        rank = 'disagreements' if name == 'all' else 'hits'
+        entries.sort(key=lambda entry: -entry[rank])
         shown = entries[offset : offset + _MOST_CARDS]
         self.library.want(entry['key'] for entry in shown)
         return {

@@ -262,7 +262,7 @@ function showTime() {
     }
   }
   const key = [...rec.film.keyframes].reverse().find(mark => mark.t <= state.t + 1e-4);
-  byId('now').textContent = key ? `keyframe ${key.id} (${key.reason}${key.overlap === null ? '' : `, ${(100 * key.overlap).toFixed(0)} % shared`})` : '';
+  byId('now').textContent = key ? `keyframe ${key.id} · ${key.reason}${key.overlap === null ? '' : ` · ${(100 * key.overlap).toFixed(0)} % shared`}` : '';
   showPose();
   markDelta();
 }
@@ -474,10 +474,10 @@ function facts(q, own) {
   return list;
 }
 
-/* "[5]" in a reasoning is the fifth delta of its prompt. */
+/* "[5]" in a reasoning is the fifth delta of its prompt, "[1-4]" are the first four, merged. */
 function linked(q) {
-  return q.think.split(/(\[\d+\])/).map(part => {
-    const number = /^\[(\d+)\]$/.exec(part);
+  return q.think.split(/(\[\d+(?:-\d+)?\])/).map(part => {
+    const number = /^\[(\d+)(?:-\d+)?\]$/.exec(part);
     const position = number ? q.deltas[Number(number[1]) - q.first_number] : undefined;
     if (position === undefined) return part;
     const delta = state.rec.deltas[position];

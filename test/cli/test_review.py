@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import socket
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.cli import review
+from embodied_r_ros.cli.main import main
+import pytest
+
+from test.view.review.recordings import ANSWERS, record
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+for module in ('starlette', 'uvicorn', 'jinja2'):
+    pytest.importorskip(module)
+
+
+def serve(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str
+) -> tuple[int, str, Any]:
+    """Exit code, printed address, and the application that would be served."""
+    served: list[Any] = []
+
+    def end_at_once(app: Any, listening: socket.socket) -> None:
+        served.append((app, listening.getsockname()))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(review, 'serve_app', end_at_once)
+    code = main(['review', *words])
+    return code, capsys.readouterr().out, served[0]
+
+
+def test_only_this_machine_is_served_unless_told_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(tmp_path / 'e1', ANSWERS[:1])
+    code, out, (app, place) = serve(monkeypatch, capsys, str(tmp_path), '--port', '0')
+    assert (code, place[0], app._token) == (0, '127.0.0.1', '')
+    assert out == f'http://127.0.0.1:{place[1]}/\n'
+    words = str(tmp_path), '--port', '0', '--host', '0.0.0.0'
+    code, out, (app, place) = serve(monkeypatch, capsys, *words)
+    assert out == f'http://0.0.0.0:{place[1]}/?token={app._token}\n'
+    assert len(app._token) >= 32
+    again = serve(monkeypatch, capsys, *words)[2][0]
+    assert again._token != app._token
+
+
+def test_bad_input_ends_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(('127.0.0.1', 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert main(['review', str(tmp_path), '--port', port]) == 2
+    assert f'cannot listen on 127.0.0.1 port {port}' in capsys.readouterr().err
+    for words, why in (
+        ([str(tmp_path)], 'is neither a bag nor a folder of bags'),
+        ([str(tmp_path / 'none')], 'does not exist'),
+        ([str(tmp_path), '--port', '70000'], 'cannot listen'),
+        ([str(tmp_path), '--rows', str(tmp_path / 'none.jsonl')], 'cannot be read as rows'),
+    ):
+        more = [] if '--port' in words else ['--port', '0']
+        assert main(['review', *words, *more]) == 2
+        err = capsys.readouterr().err
+        assert err.startswith('embodied-r: error: ')
+        assert why in err
