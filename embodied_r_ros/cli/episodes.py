@@ -18,6 +18,7 @@ from embodied_r_ros.common.errors import BagError, InputError
 from embodied_r_ros.episodes.agreement import agreements
 from embodied_r_ros.episodes.inspect import audit_bag, delete_episode, EpisodeSummary, summarize
 from embodied_r_ros.episodes.label_check import check_labels
+from embodied_r_ros.episodes.label_table import write_label_table
 
 if TYPE_CHECKING:
     import argparse
@@ -51,6 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             action.add_argument('--yes', action='store_true', help='delete, do not only tell')
         else:
             action.add_argument('--json', action='store_true', help='one line of JSON per episode')
+        if name == 'labels':
+            action.add_argument('--csv', action='store_true', help='a table, one line per label')
 
 
 def main(args: argparse.Namespace) -> int:
@@ -90,6 +93,9 @@ def _labels_text(summary: EpisodeSummary) -> str:
 
 
 def _labels(episodes: list[Path], args: argparse.Namespace) -> int:
+    if args.csv:
+        write_label_table(episodes, sys.stdout)
+        return 0
     reports = {episode: check_labels(episode) for episode in episodes}
     pairs = agreements(report.layer for report in reports.values())
     if args.json:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from embodied_r_ros.types.labels import Label
     from embodied_r_ros.view.review.recording import (
         ReviewQuestion,
         ReviewRecording,
@@ -57,13 +58,18 @@ class Mark:
         is_unsure = is_unsure or question.freshness not in {'', 'FRESH'}
         return cls(question.id, question.answer, question.is_disputed, is_unsure)
 
-    def is_in(self, name: str, layer: LabelLayer, who: str) -> bool:
-        """Whether a filter lets the question through."""
+    def is_in(self, name: str, people: dict[str, Label], who: str) -> bool:
+        """Whether a filter lets the question through.
+
+        Args:
+            name: One of FILTERS.
+            people: The newest label of each person on the question.
+            who: The reviewer.
+        """
         if name == 'disagreement':
             return self.is_disputed
         if name == 'low':
             return self.is_unsure
-        people = layer.by_question().get(self.id, {})
         if name == 'unlabelled':
             return who not in people
         return name == 'all' or (len(people) > 1 and Verdict.of(people, self.answer).is_disputed)

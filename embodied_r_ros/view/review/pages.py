@@ -90,7 +90,7 @@ class Desk:
             'questions': len(marks),
             'labelled': sum(who in by_question.get(mark.id, {}) for mark in marks),
             'disagreements': sum(mark.is_disputed for mark in marks),
-            'hits': sum(mark.is_in(name, layer, who) for mark in marks),
+            'hits': sum(mark.is_in(name, by_question.get(mark.id, {}), who) for mark in marks),
         }
 
     def poster(self, key: str, number: int) -> bytes | None:
@@ -150,7 +150,7 @@ class Desk:
                 {
                     **_question(question, recording),
                     **_labels(question, by_question.get(question.id, {})),
-                    'is_hit': Mark.of(question).is_in(name, layer, who),
+                    'is_hit': Mark.of(question).is_in(name, by_question.get(question.id, {}), who),
                 }
                 for question in self.library.questions(key)
             ],

@@ -623,6 +623,10 @@ async function begin() {
   byId('new').addEventListener('submit', event => { event.preventDefault(); write(false); });
   byId('new-ask').addEventListener('click', () => write(true));
   document.addEventListener('keydown', onKey);
+  // After a click with the mouse, keys are commands again; who uses the keyboard stays at the button.
+  document.addEventListener('click', event => {
+    if (event.detail && event.target.closest('#asked button, #questions button, #recordings button, #play')) leaveInput();
+  });
   if (waiting().length) await sendWaiting();
   await loadList();
   const key = address.get('e') || state.list[0]?.key;

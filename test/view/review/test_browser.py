@@ -157,7 +157,7 @@ def test_a_person_labels_corrects_takes_back_and_finds_everything_again(
     assert page.text('#asked h2') == 'Where is the door?'
     page.press(' ')
     page.until(lambda: page.status() == 'saved: right', 'the first label')
-    page.press('c')
+    page.click('[data-name="option-C"]')
     page.until(lambda: page.status() == 'saved: C is right', 'the correction')
     assert kinds(bag) == [('run-1', 'right', 'left'), ('run-1', 'correct', 'ahead')]
     pressed = 'return document.querySelector(".options [aria-pressed=true]").textContent'
@@ -224,6 +224,11 @@ def test_film_map_and_reasoning_are_at_one_time(page: Page) -> None:
     page.until(lambda: float(page.address().get('t', 0)) > 3.5, 'the film to run')
     page.press('p')
     assert page.text('#place') != ''
+    poster = page.all('#recordings img')[0]
+    page.until(lambda: poster.get_attribute('src').endswith('n=0'), 'the first picture')
+    hand = webdriver.ActionChains(page.driver).move_to_element(poster)
+    hand.move_by_offset(80, 0).perform()
+    assert poster.get_attribute('src').endswith('n=4')
     assert page.errors() == []
 
 
