@@ -163,7 +163,8 @@ async function open(key, { question, t, hit }) {
   if (state.playing) togglePlay();
   say('');
   state.key = key;
-  state.rec = null;
+  // Until it is there, keys have nothing to speak of.
+  Object.assign(state, { rec: null, questions: [], current: '' });
   showList();
   let value;
   try {
@@ -539,6 +540,7 @@ function leaveInput() { byId('question').focus({ preventScroll: true }); }
 
 /* To the next question of the filter that I have not labelled, in this recording or a later one. */
 async function next() {
+  if (!state.rec) return;
   const at = state.questions.findIndex(q => q.id === state.current);
   const left = state.questions.slice(at + 1).filter(q => q.is_hit);
   const target = left.find(q => !mine(q)) || left[0];
