@@ -271,6 +271,10 @@ def _question(question: ReviewQuestion, recording: ReviewRecording) -> dict[str,
     del value['stamp_ns']
     value['t'] = (question.stamp_ns - recording.begin_ns) / 1e9
     value['is_disputed'] = question.is_disputed
+    value['seconds'] = [
+        {**asdict(one), 'agrees': question.answer is not None and one.agrees(question.answer)}
+        for one in question.seconds
+    ]
     for look in value['focus']:
         look['t'] = (look.pop('stamp_ns') - recording.begin_ns) / 1e9
     return value

@@ -15,9 +15,10 @@ from embodied_r_ros.episodes.episode import episode_id_of, read_answers, read_as
 from embodied_r_ros.episodes.label_check import LabelScope, LabelTarget, scope_of
 from embodied_r_ros.episodes.labels import answer_in_words
 from embodied_r_ros.questions.indoor import Moment
-from embodied_r_ros.questions.logged import solution_of_recording
 from embodied_r_ros.questions.map_rows import layout_map
+from embodied_r_ros.questions.proofs import solution_of_place
 from embodied_r_ros.questions.row import read_rows
+from embodied_r_ros.reasoning.completions import is_same_text, number_in
 from embodied_r_ros.scene.camera_track import CameraView
 from embodied_r_ros.scene.landmark_map import LandmarkMap
 from embodied_r_ros.types.deltas import Rung
@@ -53,6 +54,12 @@ class Second:
     solution: str  # in words
     by: str
 
+    def agrees(self, answer: str) -> bool:
+        """Whether an answer says the same, as a text or as a number."""
+        number = number_in(answer)
+        is_same_number = number is not None and number == number_in(self.solution)
+        return is_same_number or is_same_text(answer, self.solution)
+
 
 @dataclass(frozen=True)
 class ReviewQuestion:
@@ -81,9 +88,8 @@ class ReviewQuestion:
     @property
     def is_disputed(self) -> bool:
         """Whether the answer differs from what is proven, or from that of another model."""
-        return self.answer is not None and any(
-            second.solution.casefold() != self.answer.casefold() for second in self.seconds
-        )
+        answer = self.answer
+        return answer is not None and not all(one.agrees(answer) for one in self.seconds)
 
 
 @dataclass(frozen=True)
@@ -216,7 +222,7 @@ def written_question(label: Label, deltas: Sequence[SemanticDelta]) -> ReviewQue
 def _of_answer(
     answer: Answer, episode: Episode | None, deltas: Sequence[SemanticDelta], begin_ns: int
 ) -> ReviewQuestion:
-    proven = solution_of_recording(episode, answer) if episode else None
+    proven = solution_of_place(episode, answer) if episode else None
     at = answer.observation_stamp_ns or begin_ns
     return ReviewQuestion(
         answer.id,

@@ -418,7 +418,7 @@ function showQuestion() {
       button('next', 'Next', 'N', next)),
     make('h2', {}, q.text),
   ];
-  if (q.is_disputed) parts.push(make('p', { className: 'warn' }, `${q.answer} — but ${q.seconds.filter(one => one.solution.toLowerCase() !== q.answer.toLowerCase()).map(one => `${one.by} says: ${one.solution}`).join('; ')}`));
+  if (q.is_disputed) parts.push(make('p', { className: 'warn' }, `${q.answer} — but ${q.seconds.filter(one => !one.agrees).map(one => `${one.by} says: ${one.solution}`).join('; ')}`));
   if (q.people_differ) parts.push(make('p', { className: 'warn' }, `People differ: ${q.labels.map(label => `${label.who}: ${label.after ?? 'wrong'}`).join('; ')}`));
   if (q.options.length) parts.push(make('ol', { className: 'options', 'aria-label': 'Options' }, ...q.options.map((option, n) => optionRow(q, own, option, n))));
   const row = make('div', { className: 'row' });
@@ -468,7 +468,7 @@ function facts(q, own) {
   if (own) add('My label', `${{ right: 'right', correct: 'corrected', wrong: 'wrong', unanswerable: 'unanswerable', question: 'solution' }[own.kind]}${own.after ? `: ${own.after}` : ''}, ${new Date(1000 * own.when_s).toLocaleString()}`);
   for (const one of q.labels) if (one.who !== state.who) add(one.who, `${one.kind}${one.after ? `: ${one.after}` : ''}`);
   add(q.origin === 'row' ? 'Solution' : 'Answer', q.answer ?? (q.origin === 'written' ? 'none yet' : 'refused: no answer'));
-  for (const second of q.seconds) add(second.by, `${second.solution} ${second.solution.toLowerCase() === q.answer?.toLowerCase() ? '✓ the same' : '✗ another'}`);
+  for (const second of q.seconds) add(second.by, `${second.solution} ${second.agrees ? '✓ the same' : '✗ another'}`);
   if (q.confidence !== null) add('Confidence', `${(100 * q.confidence).toFixed(0)} %`);
   if (q.freshness) add('Freshness', make('span', { className: { FRESH: 'fresh', REFUSED: 'refused' }[q.freshness] || 'stale' }, q.freshness.toLowerCase()), q.age_s === null ? '' : `, observed ${seconds(q.age_s)} before`);
   if (q.model) add('Model', q.model, q.rung ? ` (${q.rung.toLowerCase()})` : '', q.digest ? make('span', { title: q.digest }, ` ${q.digest.slice(0, 19)}…`) : '');

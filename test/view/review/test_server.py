@@ -128,9 +128,13 @@ def test_disagreements_are_found_and_come_first(lab: Path, visit: Callable[..., 
     shown = reviewer.get('/api/recordings', filter='disagreement', who='ann')
     assert [(one['key'], one['hits']) for one in shown['recordings']] == [('e1', 3), ('a0', 0)]
     questions = {q['id']: q for q in reviewer.get('/api/questions', e='e1')['questions']}
-    assert questions['run-1']['seconds'] == [{'solution': 'right', 'by': 'other'}]
+    assert questions['run-1']['seconds'] == [{'solution': 'right', 'by': 'other', 'agrees': False}]
     assert questions['run-3']['seconds'] == [
-        {'solution': 'ahead of the start', 'by': 'the recording (odometry)'}
+        {
+            'solution': 'ahead of the start',
+            'by': 'the recording (odometry)',
+            'agrees': False,
+        }
     ]
     assert [name for name, q in questions.items() if q['is_disputed']] == [
         'run-1', 'run-2', 'run-3'
