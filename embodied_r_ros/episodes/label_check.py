@@ -193,7 +193,8 @@ def append_label(bag: Path, label: Label, scope: LabelScope) -> Label:
         The label as it is written.
 
     Raises:
-        InputError: It does not fit, or the disk does not take it.
+        InputError: It does not fit.
+        EmbodiedRError: The disk does not take it.
     """
     return append_with(bag, lambda layer: _checked(label, layer, scope))
 
@@ -211,7 +212,8 @@ def append_live_label(bag: Path, live: AnswerLabel, target: LabelTarget, when_ns
         when_ns: Now, since the epoch.
 
     Raises:
-        InputError: It does not fit, or the disk does not take it.
+        InputError: It does not fit.
+        EmbodiedRError: The disk does not take it.
     """
     kind, after = LabelKind.WRONG, None
     if live.verdict is LabelVerdict.RIGHT:

@@ -17,7 +17,7 @@ import math
 import os
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.reasoning.completions import UNKNOWN
 from embodied_r_ros.types.answers import AnswerKind, Freshness
 from embodied_r_ros.types.labels import Label, LabelKind, LabelLayer, WrittenQuestion
@@ -149,7 +149,7 @@ def append_with(bag: Path, make: Callable[[LabelLayer], Label]) -> Label:
     """Append what is made of the labels that are there, while nobody else writes.
 
     Raises:
-        InputError: The disk does not take it.
+        EmbodiedRError: The disk does not take it; what was there is as it was.
     """
     path = labels_path(bag)
     try:
@@ -165,7 +165,7 @@ def append_with(bag: Path, make: Callable[[LabelLayer], Label]) -> Label:
             _write(descriptor, start + line_of(label), len(data))
     except OSError as error:
         msg = f'the label is not in {path}: {error.strerror}'
-        raise InputError(msg) from None
+        raise EmbodiedRError(msg) from None
     return label
 
 

@@ -12,7 +12,7 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.bags.mcap import may_be_of_others
 from embodied_r_ros.bags.recovery import episodes_in, mcap_files, recover_all
 from embodied_r_ros.bags.writer import is_locked
-from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.episodes.label_check import (
     append_live_label,
     LabelTarget,
@@ -99,7 +99,7 @@ class Labelling:
             target = LabelTarget(noted.options, noted.text)
             try:
                 append_live_label(episode.folder, label, target, time.time_ns())
-            except InputError as error:  # the bag has it, and that counts too
+            except EmbodiedRError as error:  # the bag has it, and that counts too
                 self._node.get_logger().warning(f'only the bag has the label: {error}')
         future.set_result(is_safe)
 

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 import time
 
-from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.episodes.agreement import agreements, cohens_kappa
 from embodied_r_ros.episodes.label_check import (
     append_label,
@@ -129,7 +129,7 @@ def test_a_full_disk_leaves_what_was_there(
         return write(descriptor, data[: len(data) // 2])
 
     monkeypatch.setattr(os, 'write', write_half)
-    with pytest.raises(InputError, match='No space left'):
+    with pytest.raises(EmbodiedRError, match='No space left'):
         append_label(tmp_path, correct('ahead'), SCOPE)
     assert (tmp_path / LABELS).read_bytes() == before
 

@@ -165,7 +165,8 @@ class Desk:
                 `undoes` of an undo.
 
         Raises:
-            InputError: It does not fit, or the disk does not take it.
+            InputError: It does not fit.
+            EmbodiedRError: The disk does not take it.
         """
         key, kind = _text(body, 'e'), _text(body, 'kind')
         recording = self.library.open(key).recording
@@ -208,6 +209,7 @@ class Desk:
         Raises:
             InputError: It does not fit, or there is no model.
             ModelError: The model fails.
+            EmbodiedRError: The disk does not take it.
         """
         key, name, who = (_text(body, part) for part in ('e', 'id', 'who'))
         recording = self.library.open(key).recording

@@ -69,13 +69,14 @@ async function sendWaiting() {
           headers: { 'content-type': 'application/json' },
         });
         value = await reply.json().catch(() => ({ error: `the server says ${reply.status}` }));
-      } catch {
-        const count = waiting().length;
-        say(`${count} not saved: the server does not answer; kept here, and tried again`, true);
+        if (reply.status === 503) throw new Error(value.error);
+      } catch (error) {
+        const why = error instanceof TypeError ? 'the server does not answer' : error.message;
+        say(`${waiting().length} not saved: ${why}; kept here, and tried again`, true);
         setTimeout(sendWaiting, 1500);
         return;
       }
-      keepWaiting(waiting().slice(1));
+      keepWaiting(waiting().filter(one => one.body.id !== item.body.id));
       if (!reply.ok) {
         say(value.error || `the server says ${reply.status}`, true);
         continue;

@@ -11,7 +11,7 @@ import sys
 from types import SimpleNamespace
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.common.errors import EmbodiedRError, InputError
+from embodied_r_ros.common.errors import EmbodiedRError, InputError, ModelError
 from embodied_r_ros.view.review.guard import Guard
 from embodied_r_ros.view.review.library import FILTERS
 
@@ -136,8 +136,10 @@ class _Site:
             return self._web.JSONResponse(make(), headers=_NEVER)
         except InputError as error:
             return self._web.JSONResponse({'error': str(error)}, 400, _NEVER)
-        except (EmbodiedRError, OSError) as error:
+        except ModelError as error:
             return self._web.JSONResponse({'error': str(error)}, 502, _NEVER)
+        except (EmbodiedRError, OSError) as error:  # of the disk: the page tries again
+            return self._web.JSONResponse({'error': str(error)}, 503, _NEVER)
 
 
 async def _body(request: Any) -> bytes:

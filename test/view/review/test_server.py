@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+import errno
 import json
 import os
 from pathlib import Path
@@ -175,6 +176,23 @@ def test_a_label_that_is_sent_again_counts_once(lab: Path, visit: Callable[..., 
     reviewer = visit(lab)
     for _ in range(2):
         reviewer.label('l1', 'run-1', 'correct', after='right')
+    assert len(read_labels(lab / 'e1').labels) == 1
+
+
+def test_a_full_disk_is_no_refusal(
+    lab: Path, visit: Callable[..., Reviewer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page keeps what it could not bring to the disk, and tries again."""
+    reviewer = visit(lab)
+
+    def write(*_: object) -> int:
+        raise OSError(errno.ENOSPC, 'No space left on device')
+
+    with monkeypatch.context() as patched:
+        patched.setattr('embodied_r_ros.episodes.labels._write', write)
+        said = reviewer.label('l1', 'run-1', 'right', 503)
+    assert 'No space left' in said['error']
+    reviewer.label('l1', 'run-1', 'right')
     assert len(read_labels(lab / 'e1').labels) == 1
 
 
