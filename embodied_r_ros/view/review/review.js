@@ -458,9 +458,15 @@ function optionRow(q, own, option, n) {
   const letter = String.fromCharCode(65 + n);
   const tags = [];
   if (q.answer === option) tags.push(make('em', { className: 'tag answer' }, q.origin === 'row' ? 'solution' : 'answer'));
-  for (const second of q.seconds) if (second.solution === option) tags.push(make('em', { className: 'tag proof', title: second.by }, second.by.startsWith('the recording') || second.by.startsWith('a row') ? 'proven' : second.by));
+  for (const second of q.seconds) if (second.solution === option) tags.push(make('em', { className: 'tag proof', title: second.by }, tagOf(second)));
   for (const one of q.labels) if (one.after === option) tags.push(make('em', { className: one.who === state.who ? 'tag mine' : 'tag other' }, one.who === state.who ? 'my label' : one.who));
   return make('li', {}, make('button', { type: 'button', 'data-name': `option-${letter}`, 'aria-pressed': String(own?.after === option), onclick: () => label('correct', letter) }, make('kbd', {}, letter), make('span', {}, option), ...tags));
+}
+
+/* A map is what was perceived; poses and true layouts prove. */
+function tagOf(second) {
+  if (second.by.endsWith('(map)')) return 'by the map';
+  return second.by.startsWith('the recording') || second.by.startsWith('a row') ? 'proven' : second.by;
 }
 
 function facts(q, own) {
