@@ -119,16 +119,16 @@ def in_order_of_time(sources: Iterable[tuple[int, Callable[[], Iterator[Timed]]]
 
 def read_qos(profiles: Any) -> tuple[Qos, ...]:
     """QoS profiles as a bag has them, of any version; empty where they cannot be read."""
-    return _read_qos(profiles) if isinstance(profiles, str) else _parsed_qos(profiles)
+    return _read_qos(profiles) if isinstance(profiles, str) else _parse_qos(profiles)
 
 
 @lru_cache(maxsize=256)
 def _read_qos(profiles: str) -> tuple[Qos, ...]:
     """The same of text: topics have a few different ones, and YAML takes its time."""
-    return _parsed_qos(profiles)
+    return _parse_qos(profiles)
 
 
-def _parsed_qos(profiles: Any) -> tuple[Qos, ...]:
+def _parse_qos(profiles: Any) -> tuple[Qos, ...]:
     try:
         return tuple(parse_qos(profiles))
     except Exception:

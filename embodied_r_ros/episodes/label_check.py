@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.bags.reader import open_bag
-from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.errors import BagError, InputError
 from embodied_r_ros.episodes.episode import episode_id_of, read_answers
 from embodied_r_ros.episodes.labels import answer_in_words, append_with, label_id, read_labels
 from embodied_r_ros.reasoning.completions import choice_index, is_unknown, UNKNOWN
@@ -142,7 +142,7 @@ def _answer_problem(label: Label, layer: LabelLayer, scope: LabelScope) -> str:
 
 
 def _undo_problem(label: Label, layer: LabelLayer) -> str:
-    standing = {other.id: other for other in layer.standing()}
+    standing = {other.id: other for other in layer.standing_labels()}
     other = standing.get(label.undoes)
     if not other or other.who != label.who or other.question_id != label.question_id:
         return (
@@ -196,7 +196,7 @@ def append_label(bag: Path, label: Label, scope: LabelScope) -> Label:
         InputError: It does not fit.
         EmbodiedRError: The disk does not take it.
     """
-    return append_with(bag, lambda layer: _checked(label, layer, scope))
+    return append_with(bag, lambda layer: _check(label, layer, scope))
 
 
 UNNAMED = 'unnamed'  # who gave a live label without a name
@@ -227,7 +227,7 @@ def append_live_label(bag: Path, live: AnswerLabel, target: LabelTarget, when_ns
     return append_label(bag, label, LabelScope({live.answer_id: target}, 0, 0))
 
 
-def _checked(label: Label, layer: LabelLayer, scope: LabelScope) -> Label:
+def _check(label: Label, layer: LabelLayer, scope: LabelScope) -> Label:
     if any(other.id == label.id for other in layer.labels):
         return label
     if problem := label_problem(label, layer, scope):
@@ -240,16 +240,16 @@ def _checked(label: Label, layer: LabelLayer, scope: LabelScope) -> Label:
 def with_before(label: Label, layer: LabelLayer, target: LabelTarget | None) -> Label:
     """A label with what stood before it, and of an undo with what stands again."""
     answer = target.answer if target else None
-    before = _standing_solution(layer, label, answer)
+    before = _solution_before(layer, label, answer)
     if label.kind is LabelKind.QUESTION:
         return label  # what a model said is before it
     if label.kind is LabelKind.UNDO:
-        after = _standing_solution(replace(layer, labels=(*layer.labels, label)), label, answer)
+        after = _solution_before(replace(layer, labels=(*layer.labels, label)), label, answer)
         return replace(label, before=before, after=after)
     return replace(label, before=before)
 
 
-def _standing_solution(layer: LabelLayer, label: Label, answer: str | None) -> str | None:
+def _solution_before(layer: LabelLayer, label: Label, answer: str | None) -> str | None:
     own = layer.by_question().get(label.question_id, {}).get(label.who)
     return own.after if own else answer
 
@@ -267,17 +267,20 @@ def check_labels(bag: Path) -> LabelReport:
     """Check every label of a recording as if it were written now.
 
     Raises:
-        InputError: Labels or recording cannot be read.
+        InputError: The labels cannot be read.
     """
     layer = read_labels(bag)
     if not layer.labels:
         return LabelReport(layer)
-    scope, unfit = read_scope(bag), []
+    try:
+        scope, unfit = read_scope(bag), []
+    except BagError as error:  # of others the labels are checked still
+        return LabelReport(layer, {}, (str(error),))
     for number, label in enumerate(layer.labels):
         before = LabelLayer(layer.labels[:number])
         if problem := label_problem(label, before, scope):
             unfit.append(f'label {label.id}: {problem}')
     counts: dict[str, int] = {}
-    for label in layer.standing():
+    for label in layer.standing_labels():
         counts[label.kind.value] = counts.get(label.kind.value, 0) + 1
     return LabelReport(layer, counts, tuple(unfit))

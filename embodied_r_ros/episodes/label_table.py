@@ -42,18 +42,20 @@ def write_label_table(bags: Iterable[Path], out: TextIO) -> int:
         if not layer.labels:
             continue
         answers = {answer.id: answer for answer in read_answers(bag).answers}
-        standing = {label.id for label in layer.standing()}
+        standing = {label.id for label in layer.standing_labels()}
         for label in layer.labels:
-            asked = _asked(label, layer, answers)
+            question = _question_cells(label, layer, answers)
             when = datetime.fromtimestamp(label.when_ns / 1e9, timezone.utc)
             said = label.kind.value, label.before or '', label.after or ''
-            values = (bag.name, label.question_id, *asked, label.who, when.isoformat(), *said)
+            values = (bag.name, label.question_id, *question, label.who, when.isoformat(), *said)
             writer.writerow([*map(_cell, values), 'yes' if label.id in standing else 'no'])
             count += 1
     return count
 
 
-def _asked(label: Label, layer: LabelLayer, answers: dict[str, Answer]) -> tuple[str, ...]:
+def _question_cells(
+    label: Label, layer: LabelLayer, answers: dict[str, Answer]
+) -> tuple[str, ...]:
     """Stamp, question, options, answer, model and digest; empty texts where nothing is known."""
     if answer := answers.get(label.question_id):
         options, words = ' | '.join(answer.options), answer_in_words(answer) or ''

@@ -47,7 +47,7 @@ from embodied_r_ros.nodes.topics import (
 )
 from embodied_r_ros.nodes.worker import deferred
 from embodied_r_ros.types import episodes
-from embodied_r_ros.types.episodes import EpisodeEvent, EpisodeOutcome, NotedAnswer
+from embodied_r_ros.types.episodes import AnswerNote, EpisodeEvent, EpisodeOutcome
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.serialization import deserialize_message, serialize_message
 
@@ -169,7 +169,7 @@ class EpisodeRecorder(ManagedNode):
             return
         if topic.type_name == ANSWER:
             msg = deserialize_message(data, Answer)
-            self._episode.answers.note(msg.id, _noted(msg))
+            self._episode.answers.note(msg.id, _note_of(msg))
         if topic.type_name == KEYFRAME and self._config.images == 'none':
             data = _without_image(data)
         self._episode.write(name, data, self.now_ns())
@@ -324,13 +324,13 @@ def _outcome(value: int) -> EpisodeOutcome:
     )
 
 
-def _noted(msg: Answer) -> NotedAnswer:
+def _note_of(msg: Answer) -> AnswerNote:
     """What labels need to know of an answer; of one with values that are none, nothing."""
     try:
         answer = answer_from_msg(msg)
     except (ArithmeticError, ValueError):
-        return NotedAnswer()
-    return NotedAnswer(answer.options, answer_in_words(answer))
+        return AnswerNote()
+    return AnswerNote(answer.options, answer_in_words(answer))
 
 
 def _without_image(data: bytes) -> bytes:

@@ -95,8 +95,8 @@ class Labelling:
     ) -> None:
         """Write a label that is in the bag into the layer beside it; runs in another thread."""
         if is_safe:
-            noted = episode.answers.noted(label.answer_id)
-            target = LabelTarget(noted.options, noted.text)
+            note = episode.answers.note_of(label.answer_id)
+            target = LabelTarget(note.options, note.text)
             try:
                 append_live_label(episode.folder, label, target, time.time_ns())
             except EmbodiedRError as error:  # the bag has it, and that counts too
@@ -128,7 +128,7 @@ def _check(
     try:
         verdict = check_label(request.verdict, request.correction)
         if verdict is LabelVerdict.CORRECTED:
-            solution_in_words(request.correction, episode.answers.noted(answer).options)
+            solution_in_words(request.correction, episode.answers.note_of(answer).options)
     except InputError as error:
         response.error_code, response.error_msg = response.ERROR_BAD_LABEL, str(error)
         return None

@@ -109,7 +109,7 @@ def _drafts(
 ) -> Iterator[Draft]:
     """What a kind asks at a moment, again and again."""
     if wording.kind in KINDS and moment.layout:
-        asked = (
+        drafts = (
             KINDS[wording.kind](moment, Random(number), wording.is_held_out)
             for number in range(_TRIES)
         )
@@ -119,13 +119,13 @@ def _drafts(
         yield from _directions(place, question)
         return
     elif wording.kind in MAP_KINDS:
-        asked = (
+        drafts = (
             MAP_KINDS[wording.kind](place, Random(number), wording.is_held_out)
             for number in range(_TRIES)
         )
     else:
         return
-    yield from (draft for draft in asked if isinstance(draft, Draft))
+    yield from (draft for draft in drafts if isinstance(draft, Draft))
 
 
 def _directions(place: MapMoment, question: str) -> Iterator[Draft]:

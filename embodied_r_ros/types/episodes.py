@@ -61,7 +61,7 @@ _REMEMBERED = 10_000
 
 
 @dataclass(frozen=True)
-class NotedAnswer:
+class AnswerNote:
     """What labels need to know of an answer."""
 
     options: tuple[str, ...] = ()
@@ -72,11 +72,11 @@ class AnswerBook:
     """The answers of an episode by their ids, the newest ones."""
 
     def __init__(self) -> None:
-        self._ids: OrderedDict[str, NotedAnswer] = OrderedDict()
+        self._ids: OrderedDict[str, AnswerNote] = OrderedDict()
 
-    def note(self, answer_id: str, answer: NotedAnswer | None = None) -> None:
+    def note(self, answer_id: str, answer: AnswerNote | None = None) -> None:
         """Remember an answer."""
-        self._ids[answer_id] = answer or NotedAnswer()
+        self._ids[answer_id] = answer or AnswerNote()
         if len(self._ids) > _REMEMBERED:
             self._ids.popitem(last=False)
 
@@ -86,9 +86,9 @@ class AnswerBook:
             return next(reversed(self._ids))
         return answer_id if answer_id in self._ids else None
 
-    def noted(self, answer_id: str) -> NotedAnswer:
+    def note_of(self, answer_id: str) -> AnswerNote:
         """What is known of an answer; nothing, where it is not remembered."""
-        return self._ids.get(answer_id, NotedAnswer())
+        return self._ids.get(answer_id, AnswerNote())
 
 
 def check_label(verdict: int, correction: str) -> LabelVerdict:

@@ -54,7 +54,7 @@ class LabelLayer:
     labels: tuple[Label, ...] = ()
     damage: tuple[str, ...] = ()  # lines that cannot be read, each with its number and why
 
-    def standing(self) -> list[Label]:
+    def standing_labels(self) -> list[Label]:
         """Labels that nobody took back, without the undoing itself."""
         undone = {label.undoes for label in self.labels if label.kind is LabelKind.UNDO}
         return [
@@ -69,7 +69,7 @@ class LabelLayer:
         A written question without a solution is no label; a question that was taken back has none.
         """
         latest: dict[str, dict[str, Label]] = {}
-        for label in self.standing():
+        for label in self.standing_labels():
             if label.kind is not LabelKind.QUESTION or label.after is not None:
                 people = latest.setdefault(label.question_id, {})
                 people.pop(label.who, None)  # the newest comes last
@@ -83,7 +83,7 @@ class LabelLayer:
         """Labels of the written questions that stand, by question."""
         return {
             label.question_id: label
-            for label in self.standing()
+            for label in self.standing_labels()
             if label.kind is LabelKind.QUESTION
         }
 

@@ -240,3 +240,11 @@ def test_labels_of_another_recording_do_not_fit(tmp_path: Path) -> None:
     report = check_labels(bag)
     assert report.counts == {'correct': 2}
     assert report.unfit == ("label bob-right: question 'run-7' is not in the recording",)
+
+
+def test_labels_of_a_broken_recording_are_named(tmp_path: Path) -> None:
+    bag = write_bag(tmp_path / 'e1', [answer()])
+    append_label(bag, correct('ahead'), read_scope(bag))
+    next(bag.glob('*.mcap')).write_bytes(b'no bag')
+    (why,) = check_labels(bag).unfit
+    assert 'cannot be read' in why

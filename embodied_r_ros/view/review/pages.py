@@ -175,11 +175,11 @@ class Desk:
             undoes = _text(body, 'undoes')
             label = Label(name, question_id, LabelKind.UNDO, who, self.now_ns(), undoes=undoes)
         else:
-            label = self._judged(key, name, question_id, who, body)
+            label = self._judgement(key, name, question_id, who, body)
         append_label(recording.bag, label, recording.scope)
         return self.questions({'e': key, 'who': who, 'filter': str(body.get('filter', ''))})
 
-    def _judged(
+    def _judgement(
         self, key: str, name: str, question_id: str, who: str, body: Mapping[str, Any]
     ) -> Label:
         """A label on an answer; a correction that is the answer is a yes to it."""
@@ -226,11 +226,11 @@ class Desk:
             msg = f'question refused: {problem}'
             raise InputError(msg)
         if body.get('ask'):
-            draft = self._answered(draft, question, recording)
+            draft = self._with_answer(draft, question, recording)
         append_label(recording.bag, draft, recording.scope)
         return self.questions({'e': key, 'who': who, 'filter': str(body.get('filter', ''))})
 
-    def _answered(
+    def _with_answer(
         self, draft: Label, question: WrittenQuestion, recording: ReviewRecording
     ) -> Label:
         """A new question with what the model says."""
@@ -273,9 +273,9 @@ def _question(question: ReviewQuestion, recording: ReviewRecording) -> dict[str,
     del value['stamp_ns']
     value['t'] = (question.stamp_ns - recording.begin_ns) / 1e9
     value['is_disputed'] = question.is_disputed
-    value['seconds'] = [
+    value['opinions'] = [
         {**asdict(one), 'agrees': question.answer is not None and one.agrees(question.answer)}
-        for one in question.seconds
+        for one in question.opinions
     ]
     for look in value['focus']:
         look['t'] = (look.pop('stamp_ns') - recording.begin_ns) / 1e9

@@ -48,7 +48,7 @@ class FocusNote:
 
 
 @dataclass(frozen=True)
-class Second:
+class Opinion:
     """Another opinion on a question, and whose it is."""
 
     solution: str  # in words
@@ -80,7 +80,7 @@ class ReviewQuestion:
     rung: str = ''
     deltas: tuple[int, ...] = ()  # positions of those in the prompt, among the recording's
     focus: tuple[FocusNote, ...] = ()
-    seconds: tuple[Second, ...] = ()  # what the recording proves, and other models
+    opinions: tuple[Opinion, ...] = ()  # what the recording proves, and other models
     author: str = ''  # of a written question
     first_number: int = 1  # of the first delta, as the reasoning names them ("[5]")
     prompt: str = ''  # as it was sent
@@ -89,7 +89,7 @@ class ReviewQuestion:
     def is_disputed(self) -> bool:
         """Whether the answer differs from what is proven, or from that of another model."""
         answer = self.answer
-        return answer is not None and not all(one.agrees(answer) for one in self.seconds)
+        return answer is not None and not all(one.agrees(answer) for one in self.opinions)
 
 
 @dataclass(frozen=True)
@@ -243,7 +243,7 @@ def _of_answer(
             FocusNote(look.keyframe_id, look.camera, look.stamp_ns, look.text)
             for look in answer.focus
         ),
-        (Second(proven[0], f'the recording ({proven[1]})'),) if proven else (),
+        (Opinion(proven[0], f'the recording ({proven[1]})'),) if proven else (),
         first_number=1 + answer.deltas_omitted,
         prompt=answer.prompt,
     )
@@ -285,11 +285,11 @@ def _is_about(row: RowQuestion, question: ReviewQuestion) -> bool:
 def _with_rows(question: ReviewQuestion, rows: Iterable[RowQuestion]) -> ReviewQuestion:
     """A question with the solutions that rows have of it; those of labels are no proof."""
     more = tuple(
-        Second(row.solution, f'a row ({row.source})')
+        Opinion(row.solution, f'a row ({row.source})')
         for row in rows
         if row.source != 'label' and _is_about(row, question)
     )
-    return replace(question, seconds=(*question.seconds, *more))
+    return replace(question, opinions=(*question.opinions, *more))
 
 
 def _with_rivals(questions: list[ReviewQuestion]) -> list[ReviewQuestion]:
@@ -298,14 +298,14 @@ def _with_rivals(questions: list[ReviewQuestion]) -> list[ReviewQuestion]:
     for question in questions:
         alike[question.text, frozenset(question.options)].append(question)
     return [
-        replace(q, seconds=(*q.seconds, *_rivals(q, alike[q.text, frozenset(q.options)])))
+        replace(q, opinions=(*q.opinions, *_rivals(q, alike[q.text, frozenset(q.options)])))
         for q in questions
     ]
 
 
-def _rivals(question: ReviewQuestion, others: Iterable[ReviewQuestion]) -> list[Second]:
+def _rivals(question: ReviewQuestion, others: Iterable[ReviewQuestion]) -> list[Opinion]:
     return [
-        Second(other.answer, other.model)
+        Opinion(other.answer, other.model)
         for other in others
         if other.answer is not None
         and (other.model, other.digest) != (question.model, question.digest)

@@ -419,7 +419,7 @@ function showQuestion() {
       button('next', 'Next', 'N', next)),
     make('h2', {}, q.text),
   ];
-  if (q.is_disputed) parts.push(make('p', { className: 'warn' }, `${q.answer} — but ${q.seconds.filter(one => !one.agrees).map(one => `${one.by} says: ${one.solution}`).join('; ')}`));
+  if (q.is_disputed) parts.push(make('p', { className: 'warn' }, `${q.answer} — but ${q.opinions.filter(one => !one.agrees).map(one => `${one.by} says: ${one.solution}`).join('; ')}`));
   if (q.people_differ) parts.push(make('p', { className: 'warn' }, `People differ: ${q.labels.map(label => `${label.who}: ${label.after ?? 'wrong'}`).join('; ')}`));
   if (q.options.length) parts.push(make('ol', { className: 'options', 'aria-label': 'Options' }, ...q.options.map((option, n) => optionRow(q, own, option, n))));
   const row = make('div', { className: 'row' });
@@ -432,7 +432,7 @@ function showQuestion() {
     row.append(make('form', { onsubmit: event => { event.preventDefault(); if (input.value.trim()) { label('correct', input.value.trim()); leaveInput(); } } }, input, make('button', {}, 'Correct')));
   }
   parts.push(row, facts(q, own));
-  if (q.think) parts.push(make('h3', {}, 'Reasoning'), make('p', { className: 'think' }, ...linked(q)));
+  if (q.think) parts.push(make('h3', {}, 'Reasoning'), make('p', { className: 'think' }, ...withLinks(q)));
   if (q.focus.length) {
     parts.push(make('h3', {}, 'Looked at again'), make('ol', { className: 'deltas' }, ...q.focus.map(look => make('li', {}, deltaButton(look.camera, look.t, `keyframe ${look.keyframe_id}`, look.text || 'nothing')))));
   }
@@ -458,15 +458,15 @@ function optionRow(q, own, option, n) {
   const letter = String.fromCharCode(65 + n);
   const tags = [];
   if (q.answer === option) tags.push(make('em', { className: 'tag answer' }, q.origin === 'row' ? 'solution' : 'answer'));
-  for (const second of q.seconds) if (second.solution === option) tags.push(make('em', { className: 'tag proof', title: second.by }, tagOf(second)));
+  for (const opinion of q.opinions) if (opinion.solution === option) tags.push(make('em', { className: 'tag proof', title: opinion.by }, tagOf(opinion)));
   for (const one of q.labels) if (one.after === option) tags.push(make('em', { className: one.who === state.who ? 'tag mine' : 'tag other' }, one.who === state.who ? 'my label' : one.who));
   return make('li', {}, make('button', { type: 'button', 'data-name': `option-${letter}`, 'aria-pressed': String(own?.after === option), onclick: () => label('correct', letter) }, make('kbd', {}, letter), make('span', {}, option), ...tags));
 }
 
 /* A map is what was perceived; poses and true layouts prove. */
-function tagOf(second) {
-  if (second.by.endsWith('(map)')) return 'by the map';
-  return second.by.startsWith('the recording') || second.by.startsWith('a row') ? 'proven' : second.by;
+function tagOf(opinion) {
+  if (opinion.by.endsWith('(map)')) return 'by the map';
+  return opinion.by.startsWith('the recording') || opinion.by.startsWith('a row') ? 'proven' : opinion.by;
 }
 
 function facts(q, own) {
@@ -475,7 +475,7 @@ function facts(q, own) {
   if (own) add('My label', `${{ right: 'right', correct: 'corrected', wrong: 'wrong', unanswerable: 'unanswerable', question: 'solution' }[own.kind]}${own.after ? `: ${own.after}` : ''}, ${new Date(1000 * own.when_s).toLocaleString()}`);
   for (const one of q.labels) if (one.who !== state.who) add(one.who, `${one.kind}${one.after ? `: ${one.after}` : ''}`);
   add(q.origin === 'row' ? 'Solution' : 'Answer', q.answer ?? (q.origin === 'written' ? 'none yet' : 'refused: no answer'));
-  for (const second of q.seconds) add(second.by, `${second.solution} ${second.agrees ? '✓ the same' : '✗ another'}`);
+  for (const opinion of q.opinions) add(opinion.by, `${opinion.solution} ${opinion.agrees ? '✓ the same' : '✗ another'}`);
   if (q.confidence !== null) add('Confidence', `${(100 * q.confidence).toFixed(0)} %`);
   if (q.freshness) add('Freshness', make('span', { className: { FRESH: 'fresh', REFUSED: 'refused' }[q.freshness] || 'stale' }, q.freshness.toLowerCase()), q.age_s === null ? '' : `, observed ${seconds(q.age_s)} before`);
   if (q.model) add('Model', q.model, q.rung ? ` (${q.rung.toLowerCase()})` : '', q.digest ? make('span', { title: q.digest }, ` ${q.digest.slice(0, 19)}…`) : '');
@@ -483,7 +483,7 @@ function facts(q, own) {
 }
 
 /* "[5]" in a reasoning is the fifth delta of its prompt, "[1-4]" are the first four, merged. */
-function linked(q) {
+function withLinks(q) {
   return q.think.split(/(\[\d+(?:-\d+)?\])/).map(part => {
     const number = /^\[(\d+)(?:-\d+)?\]$/.exec(part);
     const position = number ? q.deltas[Number(number[1]) - q.first_number] : undefined;

@@ -146,7 +146,7 @@ def page(site: Server) -> Iterator[Page]:
 
 def kinds(bag: Path) -> list[tuple[str, str, str | None]]:
     """Question, kind and solution of each label that stands."""
-    return [(o.question_id, o.kind.value, o.after) for o in read_labels(bag).standing()]
+    return [(o.question_id, o.kind.value, o.after) for o in read_labels(bag).standing_labels()]
 
 
 def test_a_person_labels_corrects_takes_back_and_finds_everything_again(

@@ -129,8 +129,10 @@ def test_disagreements_are_found_and_come_first(lab: Path, visit: Callable[..., 
     shown = reviewer.get('/api/recordings', filter='disagreement', who='ann')
     assert [(one['key'], one['hits']) for one in shown['recordings']] == [('e1', 3), ('a0', 0)]
     questions = {q['id']: q for q in reviewer.get('/api/questions', e='e1')['questions']}
-    assert questions['run-1']['seconds'] == [{'solution': 'right', 'by': 'other', 'agrees': False}]
-    assert questions['run-3']['seconds'] == [
+    assert questions['run-1']['opinions'] == [
+        {'solution': 'right', 'by': 'other', 'agrees': False}
+    ]
+    assert questions['run-3']['opinions'] == [
         {
             'solution': 'ahead of the start',
             'by': 'the recording (odometry)',
