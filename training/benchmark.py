@@ -226,7 +226,9 @@ def _run(args: argparse.Namespace) -> int:
     _check(args)
     report = _report(args)
     if args.json:
-        write_whole(args.json, json.dumps(report, indent=2, ensure_ascii=False) + '\n')
+        write_whole(
+            args.json, json.dumps(report, indent=2, ensure_ascii=False) + '\n', makes_folder=True
+        )
     sys.stdout.write(table(report) + '\n')
     for line in _shortfalls(report):
         sys.stderr.write(line + '\n')

@@ -125,9 +125,9 @@ def read_report(path: Path) -> dict[str, Any]:
 def _run(args: argparse.Namespace) -> int:
     comparison = compare(read_report(args.first), read_report(args.second))
     if args.json:
-        write_whole(args.json, json.dumps(comparison, indent=2) + '\n')
+        write_whole(args.json, json.dumps(comparison, indent=2) + '\n', makes_folder=True)
     if args.html:
-        write_whole(args.html, comparison_page(comparison))
+        write_whole(args.html, comparison_page(comparison), makes_folder=True)
     sys.stdout.write(table(comparison) + '\n')
     return 0
 

@@ -306,9 +306,9 @@ def _run(args: argparse.Namespace) -> int:
     judge, cache = judge_of(args.judge), opened_cache(args.cache)
     report = evaluate(args.model, rows, memory, sampling, cache, judge)
     if args.json:
-        write_whole(args.json, json.dumps(report, indent=2) + '\n')
+        write_whole(args.json, json.dumps(report, indent=2) + '\n', makes_folder=True)
     if args.html:
-        write_whole(args.html, report_page(report))
+        write_whole(args.html, report_page(report), makes_folder=True)
     sys.stdout.write(table(report) + '\n')
     return 0
 

@@ -40,8 +40,8 @@ def _run(args: argparse.Namespace) -> int:
     kind = _MODULES[type(config)]
     report = kind.run(config)
     out = Path(config.out)
-    write_whole(out / 'report.json', json.dumps(report, indent=2) + '\n')
-    write_whole(out / 'report.html', kind.page(report))
+    write_whole(out / 'report.json', json.dumps(report, indent=2) + '\n', makes_folder=True)
+    write_whole(out / 'report.html', kind.page(report), makes_folder=True)
     sys.stdout.write(f'{kind.text(report)}\n{out / "report.html"}\n')
     return 0
 

@@ -130,7 +130,7 @@ def decide(args: argparse.Namespace, slot: Path) -> int:
             return 0
     refusal = slot / 'refusals' / f'{digest.removeprefix("sha256:")[:12]}.json'
     text = json.dumps({'candidate': args.candidate, 'digest': digest, **record}, indent=2)
-    write_whole(refusal, text + '\n')
+    write_whole(refusal, text + '\n', makes_folder=True)
     _say(f'refused: {refusal}')
     return 1
 

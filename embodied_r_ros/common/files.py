@@ -13,10 +13,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def write_whole(path: Path, data: bytes | str) -> None:
+def write_whole(path: Path, data: bytes | str, *, makes_folder: bool = False) -> None:
     """Write a file under a temporary name beside it, and rename it when it is complete.
 
-    Its folder is made where there is none; text is written as UTF-8.
+    Args:
+        path: The file.
+        data: What it holds; text is written as UTF-8.
+        makes_folder: Make the folder of the file where there is none.
 
     Raises:
         InputError: It cannot be written.
@@ -24,7 +27,8 @@ def write_whole(path: Path, data: bytes | str) -> None:
     data = data.encode() if isinstance(data, str) else data
     unfinished = path.with_name(path.name + '.tmp')
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if makes_folder:
+            path.parent.mkdir(parents=True, exist_ok=True)
         with unfinished.open('wb') as file:
             file.write(data)
             file.flush()

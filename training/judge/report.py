@@ -81,7 +81,7 @@ def _run(args: argparse.Namespace) -> int:
         sample_list = split_samples(args.rows, args.split, args.seed, held_out)
         report[name] = measure(judge, list(islice(sample_list, args.limit)))
     if args.json:
-        write_whole(args.json, json.dumps(report, indent=2) + '\n')
+        write_whole(args.json, json.dumps(report, indent=2) + '\n', makes_folder=True)
     for name, figures in report.items():
         sys.stdout.write(f'{name}, {figures["n"]} samples\n{table(figures)}\n')
     return 0

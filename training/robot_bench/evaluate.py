@@ -223,8 +223,8 @@ def _write(out: Path, items: Sequence[BenchItem], report: dict[str, Any]) -> Non
     Raises:
         InputError: A file cannot be written.
     """
-    write_whole(out / 'report.json', json.dumps(report, indent=2) + '\n')
-    write_whole(out / 'report.html', bench_page(report))
+    write_whole(out / 'report.json', json.dumps(report, indent=2) + '\n', makes_folder=True)
+    write_whole(out / 'report.html', bench_page(report), makes_folder=True)
     write_items(out / 'to_score.jsonl', to_be_scored(items, report))
 
 

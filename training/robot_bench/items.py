@@ -242,7 +242,7 @@ def write_items(path: Path, items: Iterable[BenchItem]) -> int:
     """
     moved = (_at(item, lambda name: os.path.relpath(name, path.parent)) for item in items)
     lines = [item.to_json() for item in moved]
-    write_whole(path, ''.join(line + '\n' for line in lines))
+    write_whole(path, ''.join(line + '\n' for line in lines), makes_folder=True)
     return len(lines)
 
 

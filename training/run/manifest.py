@@ -132,7 +132,7 @@ def _file_of(folder: Path) -> Path:
 
 def _note(folder: Path, manifest: Mapping[str, Any]) -> None:
     text = yaml.safe_dump(dict(manifest), sort_keys=False, allow_unicode=True)
-    write_whole(folder / _FILE, text)
+    write_whole(folder / _FILE, text, makes_folder=True)
 
 
 def refuse_another(folder: Path, manifest: Mapping[str, Any]) -> None:

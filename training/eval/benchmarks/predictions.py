@@ -91,7 +91,7 @@ def write_export(
     """
     check_export(benchmark, path)
     export = _lines if path.suffix == _LINES else _EXPORTS[benchmark][1]
-    write_whole(path, export(questions, texts))
+    write_whole(path, export(questions, texts), makes_folder=True)
 
 
 def check_export(benchmark: str, path: Path) -> None:
