@@ -16,7 +16,7 @@ from embodied_r_ros.episodes.offline import ask_about, RecordingScene
 from embodied_r_ros.reasoning.question import ReasonerConfig
 from embodied_r_ros.serving.servers import served_model
 from embodied_r_ros.view.review.library import Library
-from embodied_r_ros.view.review.pages import Desk
+from embodied_r_ros.view.review.pages import ReviewService
 from embodied_r_ros.view.review.recording import rows_by_episode
 from embodied_r_ros.view.review.server import listen, make_app, serve_app
 
@@ -72,9 +72,9 @@ def main(args: argparse.Namespace) -> int:
     ):
         library = Library(args.dir, rows)
         try:
-            desk = Desk(library, time.time_ns, _asker(chat) if chat else None)
+            service = ReviewService(library, time.time_ns, _asker(chat) if chat else None)
             title = args.dir.resolve().name
-            app = make_app(desk, title, args.who or _user(), host=args.host, token=token)
+            app = make_app(service, title, args.who or _user(), host=args.host, token=token)
             port = listening.getsockname()[1]
             name = f'[{args.host}]' if ':' in args.host else args.host
             print(f'http://{name}:{port}/' + (f'?token={token}' if token else ''), flush=True)

@@ -37,7 +37,7 @@ _LABELS = {
 
 
 @dataclass(frozen=True)
-class Desk:
+class ReviewService:
     """Serves one library of recordings to reviewers."""
 
     library: Library

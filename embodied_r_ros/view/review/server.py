@@ -18,7 +18,7 @@ from embodied_r_ros.view.review.library import FILTERS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from embodied_r_ros.view.review.pages import Desk
+    from embodied_r_ros.view.review.pages import ReviewService
 
 _FOLDER = Path(__file__).resolve().parent
 _STATIC = {'review.js': 'text/javascript', 'review.css': 'text/css', 'icon.svg': 'image/svg+xml'}
@@ -27,11 +27,13 @@ _FOR_A_WHILE = {'cache-control': 'private, max-age=600'}
 _NEVER = {'cache-control': 'no-store'}
 
 
-def make_app(desk: Desk, title: str, who: str = '', *, host: str, token: str = '') -> Guard:
+def make_app(
+    service: ReviewService, title: str, who: str = '', *, host: str, token: str = ''
+) -> Guard:
     """The application of the page.
 
     Args:
-        desk: What answers.
+        service: What answers.
         title: Of the page.
         who: The name that reviewers are offered as theirs.
         host: The address on which it listens.
@@ -41,20 +43,20 @@ def make_app(desk: Desk, title: str, who: str = '', *, host: str, token: str = '
         InputError: The web framework is not installed; says how it is.
     """
     web = _web()
-    site = _Site(web, desk)
+    site = _Site(web, service)
     loader = web.FileSystemLoader(_FOLDER)
     page = web.Environment(loader=loader, autoescape=True).get_template('page.html')
-    text = page.render(title=title, who=who, filters=FILTERS, has_model=desk.ask is not None)
+    text = page.render(title=title, who=who, filters=FILTERS, has_model=service.ask is not None)
     routes = [
         web.Route('/', lambda request: web.HTMLResponse(text, headers=_NEVER)),
         web.Route('/static/{name}', site.static),
         web.Route('/picture', site.picture),
-        web.Route('/api/recordings', site.reading(desk.recordings)),
-        web.Route('/api/recording', site.reading(desk.recording)),
-        web.Route('/api/film', site.reading(desk.film)),
-        web.Route('/api/questions', site.reading(desk.questions)),
-        web.Route('/api/label', site.writing(desk.label), methods=['POST']),
-        web.Route('/api/question', site.writing(desk.write), methods=['POST']),
+        web.Route('/api/recordings', site.reading(service.recordings)),
+        web.Route('/api/recording', site.reading(service.recording)),
+        web.Route('/api/film', site.reading(service.film)),
+        web.Route('/api/questions', site.reading(service.questions)),
+        web.Route('/api/label', site.writing(service.label), methods=['POST']),
+        web.Route('/api/question', site.writing(service.write), methods=['POST']),
     ]
     return Guard(web.Starlette(routes=routes), host, token)
 
@@ -88,10 +90,10 @@ def _web() -> SimpleNamespace:
 
 
 class _Site:
-    """Endpoints: what the desk says, as responses."""
+    """Endpoints: what the service says, as responses."""
 
-    def __init__(self, web: Any, desk: Desk) -> None:
-        self._web, self._desk = web, desk
+    def __init__(self, web: Any, service: ReviewService) -> None:
+        self._web, self._service = web, service
 
     def reading(self, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """An endpoint that reads; Starlette runs it in a thread."""
@@ -115,9 +117,9 @@ class _Site:
         data = None
         with suppress(InputError):
             if 'c' in words:
-                data = self._desk.picture(key, words['c'], number)
+                data = self._service.picture(key, words['c'], number)
             else:
-                data = self._desk.poster(key, number)
+                data = self._service.poster(key, number)
         if data is None:
             return self._web.Response(status_code=404, headers=_NEVER)
         return self._web.Response(data, media_type='image/jpeg', headers=_FOR_A_WHILE)

@@ -21,7 +21,7 @@ from embodied_r_ros.questions.row import write_rows
 from embodied_r_ros.types.labels import LabelKind
 from embodied_r_ros.view.review import server
 from embodied_r_ros.view.review.library import Library, MOST_OPEN
-from embodied_r_ros.view.review.pages import Asker, Desk
+from embodied_r_ros.view.review.pages import Asker, ReviewService
 from embodied_r_ros.view.review.recording import rows_by_episode
 import pytest
 
@@ -46,7 +46,7 @@ class Reviewer:
     def __init__(self, library: Library, ask: Asker | None = None, **site: str) -> None:
         self.library = library
         site = {'host': '127.0.0.1', **site}
-        app = server.make_app(Desk(library, lambda: NOW_NS, ask), 'lab', 'ann', **site)
+        app = server.make_app(ReviewService(library, lambda: NOW_NS, ask), 'lab', 'ann', **site)
         self.http = starlette.TestClient(app, base_url=OWN, follow_redirects=False)
 
     def get(self, path: str, **query: Any) -> Any:
