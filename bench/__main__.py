@@ -18,6 +18,7 @@ BENCHES = {
     'asking': 'a question over ROS with 32 deltas: time to the first text',
     'faults': 'model servers that die, hang and lie: callbacks of the nodes, answers, recovery',
     'episodes': 'what a recording loses when it is killed or cut, and how long repair takes',
+    'fleet': 'recordings on Ray: overhead, cores, 100,000 that take no time',
     'history': 'what the prompt still tells after 10, 100 and 1,000 deltas',
     'injection': 'signs that give orders: do answers follow them, does the gate hold',
     'keyframes': 'overlap against rendered truth, time per image, rate from a bag',

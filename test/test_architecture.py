@@ -27,7 +27,9 @@ CORE_LIBRARIES = {
     'httpx_sse', 'tqdm', 'scipy', 'jinja2',
 }  # fmt: skip
 # Optional extras: imported in functions that say what to install.
-EXTRA_LIBRARIES = {'yourdfpy', 'pyarrow', 'av', 'onnxruntime', 'starlette', 'uvicorn'}
+EXTRA_LIBRARIES = {
+    'yourdfpy', 'pyarrow', 'av', 'onnxruntime', 'starlette', 'uvicorn', 'fsspec', 'ray',
+}  # fmt: skip
 SIM_LIBRARIES = {'mujoco', 'metaworld', 'gymnasium'}
 MODEL_LIBRARIES = {
     'torch', 'transformers', 'trl', 'peft', 'datasets', 'vllm', 'training', 'mujoco',

@@ -57,11 +57,11 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 DEFAULT_RATE_HZ = 10.0
-_IMAGE_SUFFIXES = {'.jpg', '.jpeg', '.png', '.webp', '.bmp', '.tif', '.tiff'}
+IMAGE_SUFFIXES = {'.jpg', '.jpeg', '.png', '.webp', '.bmp', '.tif', '.tiff'}
 _OTHER_IMAGES = {'.heic', '.heif', '.avif', '.gif', '.pgm', '.ppm', '.jp2', '.dng', '.raw'}
 _OTHER_IMAGES |= {'.exr', '.jfif', '.tga', '.cr2', '.nef', '.arw'}
-_VIDEO_SUFFIXES = {'.mp4', '.m4v', '.mov', '.avi', '.mkv', '.webm', '.mpg', '.mpeg', '.ts', '.mts'}
-_VIDEO_SUFFIXES |= {'.wmv', '.flv', '.3gp', '.ogv', '.mjpeg'}
+VIDEO_SUFFIXES = {'.mp4', '.m4v', '.mov', '.avi', '.mkv', '.webm', '.mpg', '.mpeg', '.ts', '.mts'}
+VIDEO_SUFFIXES |= {'.wmv', '.flv', '.3gp', '.ogv', '.mjpeg'}
 _START_BYTES = 64  # of a file, which are looked at
 # What lies outside is a container's mistake, not a camera's rate.
 _RATES_HZ = (0.001, 1000.0)
@@ -157,8 +157,8 @@ def _sources_in(path: Path) -> list[Path]:
     if not path.is_dir() or bags == [path]:
         return bags or [path]
     children = [child for child in sorted(path.iterdir()) if not child.name.startswith('.')]
-    images = [child for child in children if child.suffix.lower() in _IMAGE_SUFFIXES]
-    videos = [child for child in children if child.suffix.lower() in _VIDEO_SUFFIXES]
+    images = [child for child in children if child.suffix.lower() in IMAGE_SUFFIXES]
+    videos = [child for child in children if child.suffix.lower() in VIDEO_SUFFIXES]
     if images and not bags and not videos:
         return [path]
     if images:
@@ -231,7 +231,7 @@ def _kind(path: Path) -> str:
     if not path.is_file():  # a pipe or a device, which may have no end or no beginning
         msg = f'{path} is neither a file nor a folder: expected a video, or a folder or bag'
         raise SourceError(msg)
-    if path.suffix.lower() in _IMAGE_SUFFIXES:
+    if path.suffix.lower() in IMAGE_SUFFIXES:
         msg = f'{path} is a single image: give the folder that it is in'
         raise SourceError(msg)
     return 'video'
@@ -242,7 +242,7 @@ def _image_files(folder: Path) -> list[Path]:
     named = [
         file
         for file in folder.iterdir()
-        if file.suffix.lower() in _IMAGE_SUFFIXES and not file.name.startswith('.')
+        if file.suffix.lower() in IMAGE_SUFFIXES and not file.name.startswith('.')
     ]
     files = [file for file in named if file.is_file()]
     if unknown := [file for file in folder.iterdir() if file.suffix.lower() in _OTHER_IMAGES]:
@@ -258,7 +258,7 @@ def _image_files(folder: Path) -> list[Path]:
         hint = f'; it has folders, such as {inner.name}: give one of them' if inner else ''
         msg = (
             f'{folder} has no images: expected files named '
-            f'{", ".join(sorted(_IMAGE_SUFFIXES))}, or a bag{hint}'
+            f'{", ".join(sorted(IMAGE_SUFFIXES))}, or a bag{hint}'
         )
         raise SourceError(msg)
     are_times = all(re.fullmatch(r'[0-9]+\.[0-9]+', file.stem) for file in files)

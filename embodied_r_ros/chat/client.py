@@ -36,6 +36,7 @@ from embodied_r_ros.chat.protocol import (
 )
 from embodied_r_ros.chat.settings import CA_VARIABLE, holds_weights, model_digest, tls_context
 from embodied_r_ros.common.errors import ModelError
+from embodied_r_ros.common.meter import CALLS, METER
 from embodied_r_ros.types.answers import Sampling
 from embodied_r_ros.types.deltas import ModelInfo
 from embodied_r_ros.types.images import encode_image
@@ -352,6 +353,7 @@ class HttpChatClient:
         adapter = self._served.adapter if self._served and self._config.adapters else ''
         body = request_body(request, adapter or self._config.model, terms)
         call = self._call('POST', '/v1/chat/completions', body)
+        METER.add(CALLS)
         with self._translate(), Reply(call, watch) as reply:
             self._require_stream(reply)
             for line in reply.lines():
@@ -362,10 +364,17 @@ class HttpChatClient:
                         msg = f'{self._base} ignores max_tokens {request.sampling.max_tokens}'
                         raise ModelError(msg)
                     yield chunk
-                if reader.is_complete:
+                if reader.is_complete and not self._awaits_tokens(reader):
                     return
+            if reader.is_complete:
+                return
         msg = f'{self._base} ended the reply before the completion was complete'
         raise _PassingError(msg)
+
+    @staticmethod
+    def _awaits_tokens(reader: EventReader) -> bool:
+        """Tell whether the server may still say how many tokens a complete reply took."""
+        return METER.asks_for_tokens and not reader.tokens and not reader.is_over
 
     def _read(self, reader: EventReader, line: str) -> ChatChunk | None:
         try:

@@ -11,6 +11,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.chat.protocol import ChatMessage
 from embodied_r_ros.common.errors import ModelError
+from embodied_r_ros.common.meter import METER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,6 +25,7 @@ REFUSALS = frozenset({400, 404, 405, 413, 415, 422, 501})
 _OPTIONAL = {
     'response_format': ('response_format', 'json_schema', 'grammar', 'structured', 'guided'),
     'logprobs': ('logprobs',),
+    'stream_options': ('stream_options', 'include_usage'),
     'seed': ('seed',),
     'temperature': ('temperature',),
     'top_p': ('top_p',),
@@ -90,6 +92,8 @@ def request_body(request: ChatRequest, model: str, terms: Terms | None = None) -
         body['response_format'] = {'type': 'json_schema', 'json_schema': schema}
     if request.top_logprobs and 'logprobs' not in terms.left_out:
         body |= {'logprobs': True, 'top_logprobs': request.top_logprobs}
+    if METER.asks_for_tokens:
+        body['stream_options'] = {'include_usage': True}
     kept = {name: value for name, value in body.items() if name not in terms.left_out}
     return json.dumps(kept).encode()
 
@@ -232,6 +236,7 @@ def _fields(terms: Terms, request: ChatRequest) -> frozenset[str]:
     has = {
         'response_format': request.json_schema is not None,
         'logprobs': bool(request.top_logprobs),
+        'stream_options': METER.asks_for_tokens,
         'seed': bool(request.sampling.seed),
     }
     return frozenset(name for name in _OPTIONAL if has.get(name, True)) - terms.left_out

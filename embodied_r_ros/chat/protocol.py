@@ -11,6 +11,7 @@ from typing import Any, Protocol, TYPE_CHECKING
 
 from embodied_r_ros.chat.thoughts import content_parts, thought_text, ThoughtJoiner
 from embodied_r_ros.common.errors import DeadlineError, ModelError
+from embodied_r_ros.common.meter import METER, TOKENS
 from embodied_r_ros.types.answers import Sampling
 
 if TYPE_CHECKING:
@@ -133,6 +134,8 @@ class EventReader:
     """
 
     is_complete: bool = False  # the server said that the completion is complete
+    is_over: bool = False  # nothing comes after it
+    tokens: int = 0  # of prompt and reply so far; 0: the server does not tell
     model: str = ''  # what the server says it is
     _thoughts: ThoughtJoiner = field(default_factory=ThoughtJoiner)
 
@@ -146,11 +149,12 @@ class EventReader:
             return None
         data = line[len('data:') :].strip()
         if data == '[DONE]':
-            self.is_complete = True
+            self.is_complete = self.is_over = True
             text = self._thoughts.end()
             return ChatChunk(text) if text else None
         event = _parse(data)
         self.model = str(event.get('model') or self.model)
+        self._note_usage(event.get('usage'))
         choices = event.get('choices') or []
         if not choices:
             return None
@@ -159,6 +163,13 @@ class EventReader:
         except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
             msg = f'an event is not a chat completion chunk ({error!r}): {data[:200]}'
             raise ModelError(msg) from None
+
+    def _note_usage(self, usage: Any) -> None:
+        """Count the tokens of a reply; some servers tell so with each event, of all until then."""
+        total = usage.get('total_tokens') if isinstance(usage, dict) else None
+        if isinstance(total, int) and total > self.tokens:
+            METER.add(TOKENS, total - self.tokens)
+            self.tokens = total
 
     def _choice(self, choice: dict[str, Any]) -> ChatChunk | None:
         delta = choice.get('delta') or {}

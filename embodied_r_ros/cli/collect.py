@@ -7,15 +7,28 @@ import sys
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.bags.sources import find_sources
-from embodied_r_ros.cli.arguments import add_depth_arguments, depth_source, some_path
+from embodied_r_ros.cli.arguments import (
+    add_depth_arguments,
+    depth_source,
+    some_path,
+    some_text,
+)
+from embodied_r_ros.cli.fleet import (
+    add_fleet_arguments,
+    fleet_config,
+    local_paths,
+    work_on_fleet,
+)
 from embodied_r_ros.episodes.collect import CollectConfig
-from embodied_r_ros.episodes.collect_jobs import collect
+from embodied_r_ros.episodes.collect_jobs import collect, collection, CollectStage
+from embodied_r_ros.episodes.manifest import find_recordings
 from tqdm import tqdm
 
 if TYPE_CHECKING:
     import argparse
 
     from embodied_r_ros.episodes.collect_jobs import Result
+    from embodied_r_ros.episodes.fleet_ray import FleetConfig
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         'bags',
         nargs='+',
-        type=some_path,
+        type=some_text,
         metavar='SOURCE',
         help='camera bags, videos, folders of images, or folders of bags or videos',
     )
@@ -58,6 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='ONNX file, for --perceiver detector (default: one that was fetched)',
     )
     add('--profile', default='', help='profile of the model servers, for --perceiver vlm')
+    add_fleet_arguments(parser)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -72,7 +86,9 @@ def main(args: argparse.Namespace) -> int:
         depth.config.unit_m,
         str(args.detector or ''),
     )
-    bags = find_sources(args.bags)
+    if fleet := fleet_config(args):
+        return _collect_fleet(args, config, fleet)
+    bags = find_sources(local_paths(args.bags))
     failures = []
     # disable=None: no bar where stderr is not a terminal.
     results = collect(bags, args.out, config, args.jobs, is_forced=args.force)
@@ -85,6 +101,15 @@ def main(args: argparse.Namespace) -> int:
         print(f'failed: {failure.bag}: {failure.reason}', file=sys.stderr)
     print(f'{len(bags) - len(failures)} of {len(bags)} bags are episodes', file=sys.stderr)
     return 1 if failures else 0
+
+
+def _collect_fleet(args: argparse.Namespace, config: CollectConfig, fleet: FleetConfig) -> int:
+    out = args.out
+    stage = CollectStage(out, config, fleet.threads(), args.force)
+    recordings = find_recordings(args.bags, find_sources)
+    with collection(out, config):
+        failed = work_on_fleet(stage, recordings, out / 'fleet', fleet)
+    return 1 if failed else 0
 
 
 def _result_text(result: Result) -> str:

@@ -3,20 +3,27 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from functools import partial
 import sys
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.bags.sources import open_source
+from embodied_r_ros.bags.sources import find_sources
 from embodied_r_ros.cli.arguments import depth_source, some_path
+from embodied_r_ros.cli.fleet import (
+    add_fleet_arguments,
+    fleet_config,
+    local_paths,
+    settings_of,
+    work_on_fleet,
+)
 from embodied_r_ros.cli.perceiver import (
     add_perceiver_arguments,
     add_source_arguments,
     perceiver_of,
 )
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.episodes.offline import has_recorded_deltas
-from embodied_r_ros.episodes.scene_maps import map_of_images, map_of_recorded
+from embodied_r_ros.episodes.manifest import find_recordings
+from embodied_r_ros.episodes.scene_maps import MapRecipe, MapStage
 from embodied_r_ros.keyframes.selector import KeyframeConfig
 from embodied_r_ros.scene.map_files import write_scene_map
 from embodied_r_ros.view.map_picture import write_map_picture
@@ -24,43 +31,70 @@ from tqdm import tqdm
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterable
 
-    from embodied_r_ros.scene.landmark_map import LandmarkMap
+    from embodied_r_ros.episodes.fleet_ray import FleetConfig
+    from embodied_r_ros.types.images import StampedImage
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb."""
     add_source_arguments(parser)
     parser.add_argument(
-        '--out', type=some_path, required=True, metavar='MAP.json', help='file for the map'
+        '--out',
+        type=some_path,
+        required=True,
+        metavar='MAP.json',
+        help='file for the map; with --ray, folder for the maps',
     )
     parser.add_argument(
         '--picture', type=some_path, metavar='PNG', help='draw the map from above there too'
     )
     add_perceiver_arguments(parser, 'recorded for a bag with deltas, else classical')
+    add_fleet_arguments(parser)
 
 
 def main(args: argparse.Namespace) -> int:
     """Map a source; 1: nothing in it has a place."""
+    if fleet := fleet_config(args):
+        return _map_fleet(args, fleet)
+    (source,) = local_paths([args.source])
     for file in (args.out, args.picture):
         if file and not file.parent.is_dir():
             msg = f'cannot write {file}: there is no folder {file.parent}'
             raise InputError(msg)
-    landmarks = _map(args)
+    landmarks = _recipe(args).map_of(source, _progress)
     scene_map = landmarks.scene_map()
     write_scene_map(args.out, scene_map)
     if args.picture:
-        write_map_picture(args.picture, scene_map, str(args.source))
+        write_map_picture(args.picture, scene_map, str(source))
     print(landmarks.summary(), file=sys.stderr)
     return 0 if scene_map.landmarks else 1
 
 
-def _map(args: argparse.Namespace) -> LandmarkMap:
-    path = Path(args.source)
-    if args.perceiver == 'recorded' or (not args.perceiver and has_recorded_deltas(path)):
-        return map_of_recorded(path)
-    perceiver = perceiver_of(args)
-    with open_source(path, args.topic, args.rate, depth_source(args)) as source:
-        images = tqdm(source, total=source.length, unit=' images', disable=None)
-        keyframing = KeyframeConfig(max_interval_s=args.max_interval)
-        return map_of_images(images, perceiver, keyframing, use_poses=not args.no_odometry)
+def _map_fleet(args: argparse.Namespace, fleet: FleetConfig) -> int:
+    if args.picture:
+        msg = '--picture is for one recording: leave it out, or leave --ray out'
+        raise InputError(msg)
+    args.out.mkdir(parents=True, exist_ok=True)
+    recordings = find_recordings([args.source], find_sources)
+    stage = MapStage(args.out, _recipe(args))
+    settings = settings_of(args, 'source', 'picture')
+    return 1 if work_on_fleet(stage, recordings, args.out / 'fleet', fleet, settings) else 0
+
+
+def _recipe(args: argparse.Namespace) -> MapRecipe:
+    """How the arguments want recordings mapped."""
+    return MapRecipe(
+        partial(perceiver_of, args),
+        None if not args.perceiver else args.perceiver == 'recorded',
+        args.topic,
+        args.rate,
+        depth_source(args),
+        KeyframeConfig(max_interval_s=args.max_interval),
+        use_poses=not args.no_odometry,
+    )
+
+
+def _progress(images: Iterable[StampedImage], length: int | None) -> Iterable[StampedImage]:
+    return tqdm(images, total=length, unit=' images', disable=None)

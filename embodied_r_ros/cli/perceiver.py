@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.chat.settings import ChatConfig
-from embodied_r_ros.cli.arguments import add_depth_arguments, some_path, some_text
+from embodied_r_ros.cli.arguments import add_depth_arguments, some_text
 from embodied_r_ros.common.errors import ConfigError, InputError
 from embodied_r_ros.perception.classical import ClassicalConfig
 from embodied_r_ros.perception.detector import DetectorConfig
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def add_source_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what is perceived."""
     add = parser.add_argument
-    add('source', type=some_path, metavar='SOURCE', help='video, folder of images, or bag')
+    add('source', type=some_text, metavar='SOURCE', help='video, folder of images, or bag')
     add('--topic', help='image topic of a bag, where it has several')
     add(
         '--rate',

@@ -3,30 +3,41 @@
 
 from __future__ import annotations
 
+from functools import partial
 import sys
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.arm.robot import load_robot
 from embodied_r_ros.bags.sources import find_bags
-from embodied_r_ros.cli.arguments import some_path
+from embodied_r_ros.cli.arguments import some_path, some_text
+from embodied_r_ros.cli.fleet import (
+    add_fleet_arguments,
+    fleet_config,
+    local_paths,
+    settings_of,
+    work_on_fleet,
+)
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.episodes.arm import keyframes_of_arm
 from embodied_r_ros.episodes.episode import DELTA_SOURCES
+from embodied_r_ros.episodes.manifest import find_recordings
 from embodied_r_ros.perception.classical import ClassicalConfig
 from embodied_r_ros.perception.pipeline import classical_perceiver, perceive_path, vlm_perceiver
-from embodied_r_ros.questions.collect import MAP_SUFFIX, rows_of_bags
+from embodied_r_ros.questions.collect import rows_of, rows_of_fleet
 from embodied_r_ros.questions.coverage import Coverage, manifest_path, write_manifest
 from embodied_r_ros.questions.derive import QuestionsConfig
+from embodied_r_ros.questions.part import MAP_SUFFIX, RowsRecipe, RowsStage
 from embodied_r_ros.questions.row import write_rows
 from embodied_r_ros.serving.profiles import load_profile
 from tqdm import tqdm
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from embodied_r_ros.arm.robot import Robot
+    from embodied_r_ros.episodes.fleet_ray import FleetConfig
+    from embodied_r_ros.questions.row import Row
     from embodied_r_ros.types.deltas import SemanticDelta
 
 
@@ -35,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         'bags',
         nargs='+',
-        type=some_path,
+        type=some_text,
         metavar='BAG',
         help='bags, folders of bags, or scene maps (MAP.json)',
     )
@@ -98,6 +109,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument('--force', action='store_true', help='use bags that fail their audit too')
     parser.add_argument('--profile', help='profile of the model servers, for --deltas vlm')
+    add_fleet_arguments(parser)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -114,12 +126,16 @@ def main(args: argparse.Namespace) -> int:
     )
     manifest_path(args.out)  # refused before the work, not after it
     coverage = Coverage()
-    maps = [path for path in args.bags if path.suffix == MAP_SUFFIX]
-    bags = find_bags([path for path in args.bags if path not in maps])
-    sources = tqdm([*bags, *maps], unit=' bags', disable=None)
-    perceive = _perceiving(args, config.robot)
+    _check_perceiver(args)
+    if fleet := fleet_config(args):
+        rows = _rows_of_fleet(args, config, coverage, fleet)
+    else:
+        paths = local_paths(args.bags)
+        maps = [path for path in paths if path.suffix == MAP_SUFFIX]
+        bags = find_bags([path for path in paths if path not in maps])
+        recipe = _recipe(args, config)
+        rows = rows_of(tqdm([*bags, *maps], unit=' bags', disable=None), recipe, coverage)
     seen_by = 'classical, without odometry' if args.no_odometry else args.deltas
-    rows = rows_of_bags(sources, args.deltas, config, coverage, perceive, is_forced=args.force)
     count = write_rows(args.out, rows)
     write_manifest(args.out, config, seen_by, coverage)
     for bag in coverage.bags:
@@ -129,24 +145,55 @@ def main(args: argparse.Namespace) -> int:
     return 0 if count else 1
 
 
-def _perceiving(
-    args: argparse.Namespace, robot: Robot | None
-) -> Callable[[Path], Sequence[SemanticDelta]]:
-    """What perceives the images of a bag, where its deltas are not read from it."""
+def _rows_of_fleet(
+    args: argparse.Namespace, config: QuestionsConfig, coverage: Coverage, fleet: FleetConfig
+) -> Iterator[Row]:
+    """Derive what is due of a fleet, and put the parts together."""
+    recordings = find_recordings(args.bags, _bags_and_maps, has_labels=True)
+    recordings.sort(key=lambda recording: recording.source.endswith(MAP_SUFFIX))
+    folder = args.out.with_name(f'{args.out.name.removesuffix(".jsonl")}.fleet')
+    stage = RowsStage(folder / 'parts', partial(_recipe, args, config))
+    settings = settings_of(args, 'bags', 'apart_from', 'even_answers')
+    failed = work_on_fleet(stage, recordings, folder, fleet, settings)
+    reasons = {id_: status.error for id_, status in failed.items()}
+    return rows_of_fleet(recordings, stage.folder, reasons, config, coverage)
+
+
+def _bags_and_maps(paths: Sequence[Path]) -> list[Path]:
+    maps = [path for path in paths if path.suffix == MAP_SUFFIX and not path.is_dir()]
+    return [*find_bags([path for path in paths if path not in maps]), *maps]
+
+
+def _check_perceiver(args: argparse.Namespace) -> None:
+    """Refuse options that go with others.
+
+    Raises:
+        InputError: One lacks its other.
+    """
     if args.no_odometry and args.deltas != 'classical':
         msg = '--no-odometry is for --deltas classical: give both, or leave it out'
         raise InputError(msg)
-    if args.deltas != 'vlm':
-        if args.profile:
-            msg = '--profile is for --deltas vlm: give both, or neither'
-            raise InputError(msg)
-        sight = ClassicalConfig(use_odometry=not args.no_odometry)
-        return lambda bag: list(
-            perceive_path(bag, classical_perceiver(sight), keyframes_of_arm(bag, robot))
-        )
-    if not args.profile:
+    if args.profile and args.deltas != 'vlm':
+        msg = '--profile is for --deltas vlm: give both, or neither'
+        raise InputError(msg)
+    if args.deltas == 'vlm' and not args.profile:
         msg = '--deltas vlm needs a model server: give --profile'
         raise InputError(msg)
-    profile = load_profile(args.profile)
-    perceiver = vlm_perceiver(profile.client('perceiver'), profile.vlm)
-    return lambda bag: list(perceive_path(bag, perceiver, keyframes_of_arm(bag, robot)))
+
+
+def _recipe(args: argparse.Namespace, config: QuestionsConfig) -> RowsRecipe:
+    """How the arguments want a recording to become rows.
+
+    Raises:
+        InputError: There is no such profile, or its server does not answer.
+    """
+    if args.deltas == 'vlm':
+        profile = load_profile(args.profile)
+        vlm = vlm_perceiver(profile.client('perceiver'), profile.vlm)
+    sight = ClassicalConfig(use_odometry=not args.no_odometry)
+
+    def perceive(bag: Path) -> list[SemanticDelta]:
+        perceiver = vlm if args.deltas == 'vlm' else classical_perceiver(sight)
+        return list(perceive_path(bag, perceiver, keyframes_of_arm(bag, config.robot)))
+
+    return RowsRecipe(config, args.deltas, perceive, args.force)

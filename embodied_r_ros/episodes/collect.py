@@ -304,6 +304,8 @@ class _Events:
         late_ns = self._delay_ns()
         for delta in perceive_keyframes(self._holding(), self.perceiver):
             keyframe = self._pending.popleft()
+            # How long it took would make the same bag another episode each time.
+            delta = replace(delta, latency_ns=0)
             self.keyframes += 1
             self.failed += delta.kind is DeltaKind.FAILED
             time_ns = keyframe.stamp_ns + late_ns

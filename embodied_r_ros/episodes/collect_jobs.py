@@ -25,6 +25,7 @@ import cv2
 from embodied_r_ros.bags.reader import is_bag
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.episodes.collect import collect_episode, CollectConfig
+from embodied_r_ros.episodes.fleet import StageReport
 from embodied_r_ros.episodes.inspect import bag_digest, why_unfit
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from embodied_r_ros.episodes.inspect import BagDigest
+    from embodied_r_ros.episodes.manifest import FleetRecording
 
 _SETTINGS = 'collect.json'
 _NAME_DIGITS = 8  # of the digest, in the name of an episode
@@ -86,8 +88,7 @@ def collect(
     if jobs < 1:
         msg = f'jobs is {jobs}: expected 1 or more'
         raise InputError(msg)
-    config.make_perceiver()  # a server that does not answer is no fault of a bag
-    with _collection(out, config):
+    with collection(out, config):
         yield from _collect(bags, out, config, jobs, is_forced=is_forced)
 
 
@@ -108,12 +109,14 @@ def _collect(
 
 
 @contextmanager
-def _collection(out: Path, config: CollectConfig) -> Iterator[None]:
+def collection(out: Path, config: CollectConfig) -> Iterator[None]:
     """Hold a folder for one run, and see that all of its episodes are made alike.
 
     Raises:
-        InputError: It is in use, of another kind, made with other settings, or not writable.
+        InputError: It is in use, of another kind, made with other settings, or not writable; or
+            nobody perceives.
     """
+    config.make_perceiver()  # a server that does not answer is no fault of a bag
     path = out / _SETTINGS
     if out.exists() and not path.exists() and (not out.is_dir() or any(out.iterdir())):
         msg = f'{out} is neither empty nor a folder of collected episodes: choose another'
@@ -180,8 +183,7 @@ class _Running:
         with alone:
             if there := next(out.glob(f'*-{short}'), None):
                 return Result(bag, there.name, was_there=True)
-            stem = bag.name if bag.is_dir() else bag.stem
-            folder = out / f'{stem}-{short}'
+            folder = out / _name_of(bag, digest)
             job = _Job(bag, folder, config, digest, threads, self._is_forced)
             return self._run(job)
 
@@ -219,6 +221,34 @@ def _death(code: int | None) -> str:
     if code == -signal.SIGKILL:
         return 'its process was killed, most likely for want of memory: use fewer --jobs'
     return f'its process died (exit code {code})'
+
+
+@dataclass(frozen=True)
+class CollectStage:
+    """Collects a recording of a fleet into a folder that is held by `collection`."""
+
+    out: Path
+    config: CollectConfig
+    threads: int = 1  # that OpenCV may use
+    is_forced: bool = False  # whatever audits say
+
+    def __call__(self, path: Path, recording: FleetRecording) -> StageReport:
+        """Collect it, unless it is there (see `FleetStage`)."""
+        del recording  # an episode is named by all of its bag's content
+        cv2.setNumThreads(self.threads)
+        digest = bag_digest(path)
+        folder = self.out / _name_of(path, digest)
+        if folder.exists():
+            return StageReport(folder.name)
+        job = _Job(path, folder, self.config, digest, self.threads, self.is_forced)
+        result = _collect_one(job)
+        return StageReport(result.episode, result.keyframes, result.reason)
+
+
+def _name_of(bag: Path, digest: BagDigest) -> str:
+    """Name of the episode of a bag."""
+    stem = bag.name if bag.is_dir() else bag.stem
+    return f'{stem}-{digest.sha256[:_NAME_DIGITS]}'
 
 
 def _collect_one(job: _Job) -> Result:

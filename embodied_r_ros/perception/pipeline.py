@@ -14,6 +14,7 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.bags.sources import open_source
 from embodied_r_ros.chat.client import HttpChatClient
 from embodied_r_ros.common.errors import InputError, ModelError
+from embodied_r_ros.common.meter import IMAGES, KEYFRAMES, METER
 from embodied_r_ros.keyframes.selector import KeyframeExtractor
 from embodied_r_ros.perception.classical import ClassicalPerceiver
 from embodied_r_ros.perception.detector import Detector
@@ -74,8 +75,10 @@ def keyframes_of(
     """Choose the keyframes of a stream of images."""
     extractor = KeyframeExtractor(config, camera)
     for image in images:
+        METER.add(IMAGES)
         _, keyframe = extractor.process(image)
         if keyframe:
+            METER.add(KEYFRAMES)
             yield keyframe
 
 

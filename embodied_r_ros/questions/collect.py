@@ -8,25 +8,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.common.errors import BagError, ImageError, InputError
-from embodied_r_ros.episodes.episode import read_episode
-from embodied_r_ros.episodes.inspect import bag_digest, labels_sha256, why_unfit
+from embodied_r_ros.common.errors import BagError
 from embodied_r_ros.questions.coverage import BagNote
-from embodied_r_ros.questions.derive import rows_of_arm, rows_of_episode
 from embodied_r_ros.questions.indoor import KINDS
-from embodied_r_ros.questions.labelled import rows_of_written, with_solutions_of_people
-from embodied_r_ros.questions.logged import rows_of_answers
-from embodied_r_ros.questions.map_rows import rows_of_map
 from embodied_r_ros.questions.map_unknown import MAP_KINDS
+from embodied_r_ros.questions.part import (
+    as_copy,
+    part_file,
+    read_part,
+    RowsPart,
+    RowsRecipe,
+)
 from embodied_r_ros.questions.row import read_rows
-from embodied_r_ros.questions.splits import split_of, SplitGuard
+from embodied_r_ros.questions.splits import SplitGuard
 from embodied_r_ros.reasoning.completions import UNKNOWN
-from embodied_r_ros.types.landmarks import read_scene_map
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from embodied_r_ros.episodes.episode import Episode
+    from embodied_r_ros.episodes.manifest import FleetRecording
     from embodied_r_ros.questions.coverage import Coverage
     from embodied_r_ros.questions.derive import QuestionsConfig
     from embodied_r_ros.questions.row import Row
@@ -57,9 +57,73 @@ class BalancedAnswers:
         return True
 
 
-MAP_SUFFIX = '.json'  # of scene maps among bags
 _MAX_LISTED = 3  # bags, of those of which none can be used
 _COMMON = 'its answer has come more often than its other options'
+
+
+class RowsMerger:
+    """Puts parts together, in the order in which they come: what an earlier one has, wins.
+
+    Copies of recordings, what another split has already and answers that are too common are left
+    out.
+    """
+
+    def __init__(self, config: QuestionsConfig, coverage: Coverage) -> None:
+        """Begin.
+
+        Args:
+            config: How questions are derived.
+            coverage: Counts what comes in and what is left out.
+
+        Raises:
+            InputError: A file of `config.apart_from` cannot be read.
+        """
+        self._guard = _apart_from(config.apart_from)
+        self._even = BalancedAnswers() if config.even_answers else None
+        self._coverage = coverage
+        self._is_any_damaged = False
+
+    def copy_of(self, digest: str, name: str) -> str:
+        """Name of an earlier recording with the same content; empty: there was none."""
+        return self._guard.copy_of(digest, name)
+
+    def add(self, part: RowsPart) -> Iterator[Row]:
+        """Take a part, and give its rows that stay."""
+        coverage, note = self._coverage, part.note
+        self._is_any_damaged |= part.is_damaged
+        if note.sha256 and (before := self.copy_of(note.sha256, note.name)):
+            note = as_copy(part, before).note
+        left_out = note.left_out or self._why_twin(part)
+        if left_out:
+            coverage.leave_out(note, left_out)
+            return
+        coverage.unsolved.update(part.unsolved)
+        coverage.left_out.update(part.disputed)
+        before_it = coverage.splits.total()
+        yield from _admit(part.rows, self._guard, self._even, coverage)
+        coverage.bags.append(replace(note, rows=coverage.splits.total() - before_it))
+
+    def end(self) -> None:
+        """See that something could be used.
+
+        Raises:
+            BagError: No recording was readable with the requested deltas.
+        """
+        bags = self._coverage.bags
+        if self._is_any_damaged and all(note.left_out for note in bags):
+            raise BagError(_why_none(bags))
+
+    def _why_twin(self, part: RowsPart) -> str:
+        """Which scene of another split a part is of too, in words; empty: of none."""
+        note, guard = part.note, self._guard
+        if part.is_map:
+            other = guard.other_split_of(note.scene_id, note.split)
+            return f'the place is in split {other}' if other else ''
+        if twin := guard.twin_of(note.scene_id, note.split, part.pieces):
+            return f'shows what scene {twin!r} of another split shows'
+        if part.layout and (twin := guard.layout_twin_of(*part.layout, note.scene_id, note.split)):
+            return f'has the layout of scene {twin!r} of another split'
+        return ''
 
 
 def rows_of_bags(
@@ -89,33 +153,48 @@ def rows_of_bags(
         InputError: A file of `config.apart_from` cannot be read.
         BagError: No bag is readable and has the requested deltas.
     """
-    guard = _apart_from(config.apart_from)
-    even = BalancedAnswers() if config.even_answers else None
+    return rows_of(bags, RowsRecipe(config, delta_source, perceive, is_forced), coverage)
 
-    is_any_damaged = False
+
+def rows_of(bags: Iterable[Path], recipe: RowsRecipe, coverage: Coverage) -> Iterator[Row]:
+    """The same by a recipe (see `rows_of_bags`)."""
+    merger = RowsMerger(recipe.config, coverage)
     for bag in bags:
-        note = BagNote(str(bag), {}, '')
-        rows: list[Row] = []
-        try:
-            note = _note_of(bag)
-            if bag.suffix == MAP_SUFFIX:
-                note, rows = _derive_from_map(bag, note, config, guard, coverage)
-            else:
-                note = _fitness(bag, note, guard, is_forced=is_forced)
-                if not note.left_out:
-                    episode = read_episode(bag, delta_source, perceive, config.robot)
-                    note, rows = _derive(episode, note, config, guard, coverage)
-        except (InputError, ImageError) as error:  # hours of work on the others would be lost
-            note = replace(note, left_out=str(error))
-            is_any_damaged = True
-        if note.left_out:
-            coverage.leave_out(note, note.left_out)
-            continue
-        before_it = coverage.splits.total()
-        yield from _admit(rows, guard, even, coverage)
-        coverage.bags.append(replace(note, rows=coverage.splits.total() - before_it))
-    if is_any_damaged and all(note.left_out for note in coverage.bags):
-        raise BagError(_why_none(coverage.bags))
+        yield from merger.add(recipe.part_of(bag, str(bag), merger.copy_of))
+    merger.end()
+
+
+def rows_of_fleet(
+    recordings: Iterable[FleetRecording],
+    parts: Path,
+    failed: Mapping[str, str],
+    config: QuestionsConfig,
+    coverage: Coverage,
+) -> Iterator[Row]:
+    """Put the parts of a fleet together, one in memory at a time, as `rows_of_bags` would.
+
+    Args:
+        recordings: All of the fleet.
+        parts: Folder of their parts (`RowsStage`).
+        failed: Why a recording has no part, by id.
+        config: How questions are derived.
+        coverage: Counts what was derived and what was left out.
+
+    Raises:
+        InputError: A part or a file of `config.apart_from` cannot be read.
+        BagError: No recording could be used.
+    """
+    merger = RowsMerger(config, coverage)
+    for recording in recordings:
+        file = part_file(parts, recording)
+        if not file.exists() and recording.id in failed:
+            note = BagNote(recording.source, {}, '', left_out=failed[recording.id])
+            part = RowsPart(note, is_damaged=True)
+        else:
+            part = read_part(file)
+            part = replace(part, note=replace(part.note, name=recording.source))
+        yield from merger.add(part)
+    merger.end()
 
 
 def _apart_from(files: Sequence[str]) -> SplitGuard:
@@ -127,86 +206,11 @@ def _apart_from(files: Sequence[str]) -> SplitGuard:
     return guard
 
 
-def _note_of(bag: Path) -> BagNote:
-    digest = bag_digest(bag)
-    return BagNote(str(bag), digest.files, digest.sha256, labels=labels_sha256(bag))
-
-
-def _fitness(bag: Path, note: BagNote, guard: SplitGuard, *, is_forced: bool) -> BagNote:
-    """The reason why a bag is left out without being read, or used all the same.
-
-    Raises:
-        BagError: It cannot be read.
-    """
-    if before := guard.copy_of(note.sha256, note.name):
-        return replace(note, left_out=f'a copy of bag {before}')
-    try:
-        why = why_unfit(bag)
-    except OSError as error:
-        msg = f'bag {bag} cannot be read: {error.strerror}'
-        raise BagError(msg) from None
-    return replace(note, forced=why) if is_forced else replace(note, left_out=why)
-
-
-def _derive(
-    episode: Episode, note: BagNote, config: QuestionsConfig, guard: SplitGuard, coverage: Coverage
-) -> tuple[BagNote, list[Row]]:
-    """The note on a bag that was read, and its rows, where it is not left out.
-
-    Raises:
-        InputError: It is not of the requested robot.
-    """
-    split = split_of(episode.scene_id, config)
-    note = replace(
-        note,
-        episode_id=episode.id,
-        scene_id=episode.scene_id,
-        split=split,
-        deltas=episode.delta_source,
-    )
-    if twin := guard.twin_of(episode, split):
-        why = f'shows what scene {twin!r} of another split shows'
-        return replace(note, left_out=why), []
-    demonstration = episode.arm
-    if demonstration and (twin := guard.layout_twin_of(demonstration, episode.scene_id, split)):
-        why = f'has the layout of scene {twin!r} of another split'
-        return replace(note, left_out=why), []
-    return note, list(_rows_of(episode, config, coverage))
-
-
-def _derive_from_map(
-    path: Path, note: BagNote, config: QuestionsConfig, guard: SplitGuard, coverage: Coverage
-) -> tuple[BagNote, list[Row]]:
-    """The note on a scene map, and its rows, where it is not left out.
-
-    Raises:
-        InputError: It is not readable as a scene map.
-    """
-    if before := guard.copy_of(note.sha256, note.name):
-        return replace(note, left_out=f'a copy of map {before}'), []
-    name = f'{path.resolve().parent.name}/{path.stem}'
-    split = split_of(name, config)
-    note = replace(note, episode_id=name, scene_id=name, split=split)
-    if other := guard.other_split_of(name, split):
-        return replace(note, left_out=f'the place is in split {other}'), []
-    return note, list(rows_of_map(read_scene_map(path), name, config, coverage))
-
-
 def _why_none(bags: Sequence[BagNote]) -> str:
     """Why no bag can be used, of the first ones."""
     reasons = [f'{bag.name}: {bag.left_out}' for bag in bags[:_MAX_LISTED]]
     reasons += [f'and {len(bags) - _MAX_LISTED} others'] if len(bags) > _MAX_LISTED else []
     return f'no bag can be used: {"; ".join(reasons)}'
-
-
-def _rows_of(episode: Episode, config: QuestionsConfig, coverage: Coverage) -> Iterator[Row]:
-    split = split_of(episode.scene_id, config)
-    derived = [*rows_of_episode(episode, config, coverage)]
-    if episode.arm:
-        derived += rows_of_arm(episode.arm, episode, config, coverage)
-    yield from with_solutions_of_people(derived, episode, coverage)
-    yield from rows_of_answers(episode, split, coverage)
-    yield from rows_of_written(episode, split, coverage)
 
 
 def _admit(

@@ -70,14 +70,16 @@ class SplitGuard:
         before = self._scenes.setdefault(scene_id, split)
         return '' if before == split else before
 
-    def twin_of(self, episode: Episode, split: str) -> str:
+    def twin_of(self, scene_id: str, split: str, pieces: Sequence[bytes]) -> str:
         """Scene of another split that much of an episode shows too; empty: there is none.
 
-        Only pieces with items count: an empty corridor looks like any other.
+        Args:
+            scene_id: Of the episode.
+            split: Its split.
+            pieces: What it shows (`pieces_of`).
         """
-        if self.other_split_of(episode.scene_id, split):
-            return episode.scene_id
-        pieces = set(_pieces(row_deltas(episode.deltas)))
+        if self.other_split_of(scene_id, split):
+            return scene_id
         owners = Counter(self._pieces[piece] for piece in pieces if piece in self._pieces)
         for scene, count in owners.most_common():
             if count < max(_MIN_PIECES, _MIN_SHARE * len(pieces)):
@@ -85,24 +87,42 @@ class SplitGuard:
             if self._scenes[scene] != split:
                 return scene
         for piece in pieces:
-            self._pieces.setdefault(piece, episode.scene_id)
+            self._pieces.setdefault(piece, scene_id)
         return ''
 
-    def layout_twin_of(self, demonstration: ArmEpisode, scene_id: str, split: str) -> str:
-        """Scene of another split where the same task has the same keypoints; empty: none."""
-        places = [demonstration.states[index].position for index in demonstration.keypoints]
-        layouts = self._layouts.setdefault((demonstration.task, len(places)), [])
+    def layout_twin_of(
+        self, task: str, places: Sequence[Position], scene_id: str, split: str
+    ) -> str:
+        """Scene of another split where the same task has the same keypoints; empty: none.
+
+        Args:
+            task: Of the demonstration.
+            places: Its keypoints, as `keypoint_places` has them [m].
+            scene_id: Of the demonstration.
+            split: Its split.
+        """
+        layouts = self._layouts.setdefault((task, len(places)), [])
         for scene, other_split, others in layouts:
             pairs = zip(places, others, strict=True)
             if other_split != split and all(math.dist(*pair) < _SAME_LAYOUT_M for pair in pairs):
                 return scene
-        layouts.append((scene_id, split, places))
+        layouts.append((scene_id, split, list(places)))
         return ''
 
     def clash_of(self, row: Row) -> str:
         """Split that already asks the same of the same deltas; empty: no other one does."""
         before = self._rows.setdefault(_question_digest(row), row.split)
         return '' if before == row.split else before
+
+
+def pieces_of(episode: Episode) -> tuple[bytes, ...]:
+    """Digests of what an episode shows; an empty corridor looks like any other and has none."""
+    return tuple(dict.fromkeys(_pieces(row_deltas(episode.deltas))))
+
+
+def keypoint_places(demonstration: ArmEpisode) -> list[Position]:
+    """Positions of the keypoints of a demonstration [m]."""
+    return [demonstration.states[index].position for index in demonstration.keypoints]
 
 
 def _question_digest(row: Row) -> bytes:

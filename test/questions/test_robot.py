@@ -8,14 +8,14 @@ from dataclasses import replace
 from itertools import pairwise
 import math
 
-from embodied_r_ros.arm.demonstration import arm_episode
+from embodied_r_ros.arm.demonstration import arm_episode, ArmEpisode
 from embodied_r_ros.arm.proposal import keypoint_question
 from embodied_r_ros.arm.task_frame import Movement
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig, rows_of_arm
 from embodied_r_ros.questions.row import Row
-from embodied_r_ros.questions.splits import split_of, SplitGuard
+from embodied_r_ros.questions.splits import keypoint_places, split_of, SplitGuard
 from embodied_r_ros.reasoning.completions import choice_index
 from embodied_r_ros.reasoning.prompts import build_prompt
 from embodied_r_ros.scene.memory import MemoryConfig
@@ -134,10 +134,15 @@ def test_splits_follow_the_scene_and_a_layout_is_in_one_of_them() -> None:
     train = next(name for name in names if split_of(name, config) == 'train')
     test = next(name for name in names if split_of(name, config) == 'test')
     guard = SplitGuard()
-    assert guard.layout_twin_of(FACING, train, 'train') == ''
-    assert guard.layout_twin_of(arm(shift_m=0.002), test, 'test') == train
-    assert guard.layout_twin_of(arm(shift_m=0.05), test, 'test') == ''
-    assert guard.layout_twin_of(arm(shift_m=0.001), 'other', 'train') == ''
+
+    def twin_of(demonstration: ArmEpisode, scene: str, split: str) -> str:
+        places = keypoint_places(demonstration)
+        return guard.layout_twin_of(demonstration.task, places, scene, split)
+
+    assert twin_of(FACING, train, 'train') == ''
+    assert twin_of(arm(shift_m=0.002), test, 'test') == train
+    assert twin_of(arm(shift_m=0.05), test, 'test') == ''
+    assert twin_of(arm(shift_m=0.001), 'other', 'train') == ''
     rows = list(rows_of_arm(FACING, episode('e', FACING, scene=test), config, Coverage()))
     assert {(row.split, row.scene_id) for row in rows} == {('test', test)}
 

@@ -73,7 +73,7 @@ def test_wheels_of_ros_are_installed_where_none_is_sourced(bootstrap: Any) -> No
 
 
 # Extras of features that no test uses, or that want a GPU.
-UNUSED = {'fleet', 'gpu', 'mcp'}
+UNUSED = {'gpu', 'mcp'}
 
 
 @pytest.mark.parametrize(
