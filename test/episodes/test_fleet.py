@@ -13,6 +13,7 @@ from embodied_r_ros.bags.sources import find_sources
 from embodied_r_ros.common.errors import BagError, InputError
 from embodied_r_ros.common.meter import CALLS, METER
 from embodied_r_ros.episodes.fleet import FleetLog, read_status, StageReport, work_on
+from embodied_r_ros.episodes.labels import LABELS
 from embodied_r_ros.episodes.manifest import (
     content_id,
     find_recordings,
@@ -178,3 +179,13 @@ def test_a_folder_is_of_one_process_and_of_one_work(tmp_path: Path) -> None:
     (tmp_path / 'open').touch()
     with pytest.raises(InputError, match='cannot write to'):
         FleetLog(tmp_path)
+
+
+def test_labels_are_content_only_where_they_count(tmp_path: Path) -> None:
+    (tmp_path / 'bag').mkdir()
+    (tmp_path / 'bag' / 'bag_0.mcap').write_bytes(b'messages')
+    source = str(tmp_path / 'bag')
+    before = content_id(source), content_id(source, has_labels=True)
+    (tmp_path / 'bag' / LABELS).write_text('{}\n')
+    assert content_id(source) == before[0]
+    assert content_id(source, has_labels=True) != before[1]
