@@ -25,8 +25,9 @@ from training.run.command import run_recipe
 from training.run.manifest import checkpoint_of, manifest_of
 from training.run.models import model_folder
 from training.run.templates import fit_examples
-from training.tiny.exercises import phrase_examples, recall_examples, sum_examples
+from training.tiny.exercises import phrase_examples, recall_examples
 from training.tiny.model import load_tokenizer, muon
+from training.tiny.place_exercises import place_exercises
 from training.tiny.shared_prefix import share_prefixes
 from training.tiny.start import start_of
 
@@ -39,7 +40,7 @@ def dataset(
     scenes = [row.pop('scene') for row in rows]
     if split == 'train':
         rows += recall_examples(arguments.recall, seed)
-        rows += sum_examples(arguments.sums, seed)
+        rows += place_exercises(arguments.sums, seed)
         if not rows and not arguments.phrases:
             msg = f'{", ".join(arguments.rows)}: no training rows that fit'
             raise InputError(msg)

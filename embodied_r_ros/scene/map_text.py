@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.common.untrusted import as_data
 from embodied_r_ros.scene.map_relations import bearing_deg, first_reach_ns, gap_m, level_m
 from embodied_r_ros.scene.memory import estimate_tokens, question_terms
-from embodied_r_ros.types.deltas import ANGLE_STEP_DEG
 from embodied_r_ros.types.landmarks import LandmarkStatus, thinned
 from embodied_r_ros.types.things import other_names, plural
 from embodied_r_ros.types.units import NS_PER_S
@@ -36,11 +35,15 @@ _MORE_TOKENS = 10  # of saying that there are more
 _MOST_RELATED = 8  # kinds whose relations stand in a prompt
 _WORD = re.compile(r'[^\W\d_]+')
 _DAY_S = 86_400
+_STEP_DEG = 10  # of directions: no question is asked whose answer would hang on less
+_DECIMALS_TO_M = 9.95  # distances from here on have no decimals
+_ORDINAL_ENDINGS = {1: 'st', 2: 'nd', 3: 'rd'}
 _WHOLE_FROM_S = 600  # ages from here on have no decimals; in days they cannot be compared
 
 # Which words ask for what. The first five are facts about a thing, the others relate two.
 _TOPIC_WORDS = {
-    'where': r'you|your|here|now|robot|where|which way|moment|current\w*|direction|present|head',
+    'where': r'you|your|here|away|now|robot|where|which way|moment|current\w*|direction|present|'
+    r'head',
     'start': r'start\w*|begin\w*|began|return|chang\w+|become|greater|journey|compar\w+',
     'seen': r'seen|saw|see|sight|view|order|first|last|ago|when|longer|observ\w+|appear\w*|time',
     'reached': r'pass\w*|after|next|came?|come|reach\w*|route|tour|told|instruction|arriv\w+|went',
@@ -87,7 +90,8 @@ def map_text(
     now_ns = max(now_ns, path[-1].stamp_ns if path else 0) or newest_ns
     relevant, others = _by_relevance(scene_map, question, options)
     topics = _topics(question)
-    page = _Page(_Lines(token_budget), path, now_ns)
+    moment = _moment([*relevant, *others], path, now_ns)
+    page = _Page(_Lines(token_budget), moment)
     for line in _overview(scene_map, relevant, others, token_budget):
         page.lines.add(line)
     robot = _robot(path, [*relevant, *others], now_ns) if path else ''
@@ -116,6 +120,50 @@ def _topics(question: str) -> set[str]:
     topics = {topic for topic, words in _TOPICS.items() if words.search(question)}
     # How far it was from the start is for comparison with how far it is now.
     return topics | ({'where'} if 'start' in topics else set()) or {*_TOPICS, 'place'}
+
+
+@dataclass(frozen=True)
+class _Moment:
+    """What the facts about a thing are seen from: the way so far, and what came before what."""
+
+    path: Sequence[PathPoint]
+    now_ns: int
+    came: dict[str, int]  # label: place among all labels by first sight, 1 for the first
+    reached: dict[str, int]  # likewise by when the way first led there; those it did not are out
+
+
+def _moment(kinds: Sequence[_Kind], path: Sequence[PathPoint], now_ns: int) -> _Moment:
+    came = {
+        kind.label: min(landmark.first_seen_ns for landmark in kind.landmarks)
+        for kind in kinds
+        if all(landmark.last_seen_ns for landmark in kind.landmarks)
+    }
+    stamps = {
+        kind.label: [
+            stamp
+            for landmark in kind.landmarks
+            if (stamp := first_reach_ns(path, landmark.position)) is not None
+        ]
+        for kind in (kinds if path else ())
+    }
+    reached = {label: min(those) for label, those in stamps.items() if those}
+    return _Moment(path, now_ns, _places(came), _places(reached))
+
+
+def _places(stamps_ns: dict[str, int]) -> dict[str, int]:
+    """Places in the order of time; what is of the same time has the same place."""
+    order = sorted(stamps_ns.values())
+    return {label: 1 + order.index(stamp_ns) for label, stamp_ns in stamps_ns.items()}
+
+
+def ordinal(number: int) -> str:
+    """A place in words.
+
+    >>> ordinal(2), ordinal(11), ordinal(21)
+    ('2nd', '11th', '21st')
+    """
+    is_teen = number % 100 in (11, 12, 13)
+    return f'{number}{"th" if is_teen else _ORDINAL_ENDINGS.get(number % 10, "th")}'
 
 
 class _Lines:
@@ -151,6 +199,7 @@ class _Kind:
     name: str  # as the lines have it
     label: str
     landmarks: tuple[Landmark, ...]  # at least one; those that are there before those gone
+    is_whole: bool = True  # all of the label
 
     @property
     def there(self) -> tuple[Landmark, ...]:
@@ -163,7 +212,7 @@ class _Kind:
         if len(self.landmarks) == 1:
             return ()
         return tuple(
-            _Kind(f'{as_data(self.label)} {number}', self.label, (landmark,))
+            _Kind(f'{as_data(self.label)} {number}', self.label, (landmark,), is_whole=False)
             for number, landmark in enumerate(self.landmarks, 1)
         )
 
@@ -282,59 +331,58 @@ def _robot(path: Sequence[PathPoint], kinds: Sequence[_Kind], now_ns: int) -> st
     return '; '.join(parts) + '.'
 
 
-def _description(
-    kind: _Kind, path: Sequence[PathPoint], now_ns: int, facts: Collection[str]
-) -> str:
+def _description(kind: _Kind, moment: _Moment, facts: Collection[str]) -> str:
     """Facts about a thing, or the nearest of several; empty: none of them is known."""
-    known = [text for fact in facts if (text := _FACT_TEXTS[fact](kind, path, now_ns))]
+    known = [text for fact in facts if (text := _FACT_TEXTS[fact](kind, moment))]
     if known and all(landmark.status is LandmarkStatus.GONE for landmark in kind.landmarks):
         known.append('gone')
     # Behind a space, a name is the same tokens as in a sentence.
     return f'- {kind.name}: {"; ".join(known)}.' if known else ''
 
 
-def _where(kind: _Kind, path: Sequence[PathPoint], now_ns: int) -> str:
-    del now_ns
-    if not path:
+def _where(kind: _Kind, moment: _Moment) -> str:
+    if not moment.path:
         return ''
     nearest = 'nearest ' if len(kind.landmarks) > 1 else ''
-    return nearest + _seen_from(path[-1], kind.nearest(path[-1].position).position)
+    now = moment.path[-1]
+    return nearest + _seen_from(now, kind.nearest(now.position).position)
 
 
-def _from_start(kind: _Kind, path: Sequence[PathPoint], now_ns: int) -> str:
-    del now_ns
-    return f'start {kind.distance_m(path[0].position):.1f} m' if path else ''
+def _from_start(kind: _Kind, moment: _Moment) -> str:
+    path = moment.path
+    return f'start {metres_text(kind.distance_m(path[0].position))}' if path else ''
 
 
-def _sights(kind: _Kind, path: Sequence[PathPoint], now_ns: int) -> str:
-    del path
+def _sights(kind: _Kind, moment: _Moment) -> str:
     if not all(landmark.last_seen_ns for landmark in kind.landmarks):
         return ''
     first_ns = min(landmark.first_seen_ns for landmark in kind.landmarks)
     last_ns = max(landmark.last_seen_ns for landmark in kind.landmarks)
-    return f'seen {age_text(now_ns - first_ns)} to {age_text(now_ns - last_ns)} ago'
+    ages = [age_text(moment.now_ns - stamp_ns) for stamp_ns in (first_ns, last_ns)]
+    place = moment.came.get(kind.label, 0) if kind.is_whole else 0
+    came = f'came {ordinal(place)}; ' if place else ''
+    return f'{came}seen {ages[0]} to {ages[1]} ago'
 
 
-def _reach(kind: _Kind, path: Sequence[PathPoint], now_ns: int) -> str:
-    if not path:
+def _reach(kind: _Kind, moment: _Moment) -> str:
+    if not moment.path or not kind.is_whole:
         return ''
-    stamps = [first_reach_ns(path, landmark.position) for landmark in kind.landmarks]
-    reached = [stamp for stamp in stamps if stamp is not None]
-    return f'reached {age_text(now_ns - min(reached))} ago' if reached else 'not reached'
+    place = moment.reached.get(kind.label)
+    return f'reached {ordinal(place)}' if place else 'not reached'
 
 
-def _extent(kind: _Kind, path: Sequence[PathPoint], now_ns: int) -> str:
-    del path, now_ns
+def _extent(kind: _Kind, moment: _Moment) -> str:
+    del moment
     size = kind.landmarks[0].size if len(kind.landmarks) == 1 else None
     return f'{" x ".join(f"{100 * side:.0f}" for side in size)} cm' if size else ''
 
 
-def _position(kind: _Kind, path: Sequence[PathPoint], now_ns: int) -> str:
-    del path, now_ns
+def _position(kind: _Kind, moment: _Moment) -> str:
+    del moment
     return f'at {_place(kind.landmarks[0].position)}' if len(kind.landmarks) == 1 else ''
 
 
-_FACT_TEXTS: dict[str, Callable[[_Kind, Sequence[PathPoint], int], str]] = {
+_FACT_TEXTS: dict[str, Callable[[_Kind, _Moment], str]] = {
     'where': _where,
     'start': _from_start,
     'seen': _sights,
@@ -347,15 +395,15 @@ _FACT_TEXTS: dict[str, Callable[[_Kind, Sequence[PathPoint], int], str]] = {
 class _Page:
     """The lines about things, and about which of them there are any."""
 
-    def __init__(self, lines: _Lines, path: Sequence[PathPoint], now_ns: int) -> None:
+    def __init__(self, lines: _Lines, moment: _Moment) -> None:
         self.lines = lines
-        self._path, self._now_ns = path, now_ns
+        self._moment = moment
         self._about: list[_Kind] = []
 
     def describe(self, kinds: Iterable[_Kind], facts: Collection[str]) -> None:
         """Add a line of facts about each thing."""
         for kind in kinds:
-            if self.lines.add(_description(kind, self._path, self._now_ns, facts)):
+            if self.lines.add(_description(kind, self._moment, facts)):
                 self._about.append(kind)
 
     def relate(
@@ -397,10 +445,11 @@ def _relations(kind: _Kind, kinds: Sequence[_Kind], topics: Collection[str]) -> 
             continue
         words = []
         if 'gap' in topics:
-            words.append(f'{min(gap_m(a, b) for a in kind.there for b in other.there):.1f} m')
+            gaps = (gap_m(a, b) for a in kind.there for b in other.there)
+            words.append(metres_text(min(gaps)))
         if 'direction' in topics and len(kind.there) == len(other.there) == 1:
             (ax, ay, _), (bx, by, _) = kind.there[0].position, other.there[0].position
-            words.append(_degrees(math.atan2(by - ay, bx - ax)))
+            words.append(f'at {_degrees(math.atan2(by - ay, bx - ax))}')
         if words:
             entries.append(f'{other.name} {" ".join(words)}')
     return f'From {kind.name}: {"; ".join(entries)}.' if entries else ''
@@ -408,18 +457,29 @@ def _relations(kind: _Kind, kinds: Sequence[_Kind], topics: Collection[str]) -> 
 
 def _stepped(degrees: float) -> int:
     """An angle in the steps of the text [degrees]."""
-    return ANGLE_STEP_DEG * round(degrees / ANGLE_STEP_DEG)
+    return _STEP_DEG * round(degrees / _STEP_DEG)
 
 
 def _degrees(angle_rad: float) -> str:
     return f'{_stepped(math.degrees(angle_rad)) % 360}°'
 
 
+def metres_text(metres: float) -> str:
+    """A distance in words: '2.1m', '12m'; its unit is close, so that it is told from motions."""
+    return f'{metres:.1f}m' if metres < _DECIMALS_TO_M else f'{metres:.0f}m'
+
+
+def turn_text(degrees: int) -> str:
+    """A direction from ahead in words, positive to the left: '30° to the left', 'ahead'."""
+    return f'{abs(degrees)}° to the {"left" if degrees > 0 else "right"}' if degrees else 'ahead'
+
+
 def _seen_from(pose: PathPoint, place: Position) -> str:
-    """Distance and bearing of a place from a pose: '2.1 m 30° left'."""
+    """Distance and bearing of a place from a pose: '2.1m 30° to the left'."""
     degrees = _stepped(bearing_deg(pose, place))
-    side = f'{abs(degrees)}° {"left" if degrees > 0 else "right"}' if degrees else 'ahead'
-    return f'{math.dist(pose.position, place):.1f} m {side}'
+    # What is behind is as far to the left as to the right.
+    where = turn_text(180 if degrees == -180 else degrees)
+    return f'{metres_text(math.dist(pose.position, place))} {where}'
 
 
 def _place(position: Position) -> str:

@@ -33,28 +33,27 @@ def test_places_sizes_times_and_relations_can_be_checked() -> None:
     assert lines('Tell me of the couch and the chair.')[1:] == [
         'Things: sofa 1; chair 2; lamp 0 (1 gone).',
         'Floor: 21.5 m².',
-        'Robot: at 0.0 1.0, facing 90°; began 10.0 s ago; start 1.0 m 180° left; '
+        'Robot: at 0.0 1.0, facing 90°; began 10.0 s ago; start 1.0m 180° to the left; '
         'nearest to the start: sofa; nearest to the robot: chair.',
         # Between closest points: 2.0 - 0.5 - 0.25 m along x, 2.0 - 1.0 - 0.25 m along y.
-        'From sofa: chair 1.5 m.',
-        'From chair: sofa 1.5 m.',
-        '- sofa: 2.3 m 115° right; start 2.1 m; seen 8.0 s to 2.0 s ago; not reached; '
-        '100 x 200 x 80 cm; at 2.0 0.0.',
-        '- chair: nearest 1.1 m ahead; start 2.1 m; seen 6.0 s to 4.0 s ago; reached 0.0 s ago.',
-        '- chair 1: 1.1 m ahead; start 2.1 m; seen 6.0 s to 4.0 s ago; reached 0.0 s ago; '
-        '50 x 50 x 90 cm; at 0.0 2.0.',
+        'From sofa: chair 1.5m.',
+        'From chair: sofa 1.5m.',
+        '- sofa: 2.3m 120° to the right; start 2.1m; came 1st; seen 8.0 s to 2.0 s ago; '
+        'not reached; 100 x 200 x 80 cm; at 2.0 0.0.',
+        '- chair: nearest 1.1m ahead; start 2.1m; came 2nd; seen 6.0 s to 4.0 s ago; reached 1st.',
+        '- chair 1: 1.1m ahead; start 2.1m; seen 6.0 s to 4.0 s ago; 50 x 50 x 90 cm; at 0.0 2.0.',
     ]
 
 
 @pytest.mark.parametrize(
     ('question', 'asked'),
     [
-        ('Where is the sofa?', ['- sofa: 2.3 m 115° right.']),
+        ('Where is the sofa?', ['- sofa: 2.3m 120° to the right.']),
         ('How large is the couch?', ['- sofa: 100 x 200 x 80 cm.']),
-        ('Has the way to the sofa changed?', ['- sofa: 2.3 m 115° right; start 2.1 m.']),
-        ('When was the sofa seen?', ['- sofa: seen 8.0 s to 2.0 s ago.']),
-        (QUESTION, ['From sofa: chair 1.5 m.', 'From chair: sofa 1.5 m.']),
-        ('By the sofa, facing the lamp?', ['From sofa: lamp 180°.', 'From lamp: sofa 0°.']),
+        ('Has the way to the sofa changed?', ['- sofa: 2.3m 120° to the right; start 2.1m.']),
+        ('When was the sofa seen?', ['- sofa: came 1st; seen 8.0 s to 2.0 s ago.']),
+        (QUESTION, ['From sofa: chair 1.5m.', 'From chair: sofa 1.5m.']),
+        ('By the sofa, facing the lamp?', ['From sofa: lamp at 180°.', 'From lamp: sofa at 0°.']),
     ],
 )  # fmt: skip
 def test_what_is_asked_for_is_all_that_a_small_budget_holds(
@@ -84,7 +83,7 @@ def test_a_bag_is_another_one_where_its_whole_name_is_a_label() -> None:
     bags = (Landmark('tote bag', (1.0, 0.0, 0.0), 1), Landmark('garbage bag', (2.0, 0.0, 0.0), 2))
     first = lines('Where is the garbage bag?', 100, SceneMap(bags, PATH))
     assert [line for line in first if line.startswith('- ')] == [
-        '- garbage bag: 2.4 m 115° right.'
+        '- garbage bag: 2.4m 120° to the right.'
     ]
     both = lines('Where is the bag?', 100, SceneMap(bags, PATH))
     assert sum(line.startswith('- ') for line in both) == 2
@@ -112,8 +111,8 @@ def test_the_budget_holds_and_what_is_needed_stays(budget: int) -> None:
 def test_directions_between_single_things_stand_both_ways() -> None:
     place = SceneMap((SOFA, LAMP))
     told = lines('From the sofa to the lamp?', 1000, place)
-    assert 'From sofa: lamp 6.1 m 180°.' in told
-    assert 'From lamp: sofa 6.1 m 0°.' in told
+    assert 'From sofa: lamp 6.1m at 180°.' in told
+    assert 'From lamp: sofa 6.1m at 0°.' in told
 
 
 def test_what_is_absent_can_be_told_from_the_list_of_things() -> None:
@@ -153,7 +152,7 @@ def test_a_prompt_holds_the_map_beside_the_deltas_within_its_budget() -> None:
     alone = build_prompt(QUESTION, (), deltas, (), config)
     both = build_prompt(QUESTION, (), deltas, (), config, PLACE)
     assert both.place.landmark_ids[:3] == (7, 2, 3)
-    assert 'From sofa: chair 1.5 m.' in both.user
+    assert 'From sofa: chair 1.5m.' in both.user
     assert both.user.startswith('Known of the place')
     assert 'New: box 199.' in both.user
     assert 0 < len(both.scene.full) < len(alone.scene.full)

@@ -13,9 +13,9 @@ pytest.importorskip('transformers')
 import torch
 from transformers import AutoModelForCausalLM
 
-from training.tiny.exercises import sum_examples
 from training.tiny.grow import add_words, deepened, frequent_words
 from training.tiny.model import build_model, NanoSize, train_tokenizer
+from training.tiny.number_tokens import add_number_tokens, number_groups
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,22 +59,24 @@ def test_words_that_cost_the_most_become_tokens() -> None:
     assert tokenizer.decode(tokenizer(text)['input_ids']) == text
 
 
-def test_sums_are_right() -> None:
-    kinds = set()
-    for example in sum_examples(200, 0):
-        question, _, asked = example['prompt'][0]['content'].partition(': ')
-        kinds.add(question)
-        solved = example['completion'][0]['content'].strip().removesuffix(';').split('; ')
-        assert [each.split(': ')[0] for each in solved] == asked.split('; ')
-        for each in solved:
-            left, _, right = each.partition(': ')
-            a, b = map(float, left.split(' to '))
-            if question == 'Times':
-                assert float(right) == pytest.approx(a - b)
-            else:
-                turn, word = right.split(', ')
-                assert int(turn) == (b - a) % 360
-                if question == 'Turns, as quadrants' and int(turn) not in (0, 90, 180, 270):
-                    names = ('front-left', 'back-left', 'back-right', 'front-right')
-                    assert word == names[int(turn) // 90]
-    assert len(kinds) == 5
+def test_numbers_are_one_token_each_and_near_their_neighbours() -> None:
+    tokenizer = train_tokenizer(TEXTS, 280)
+    model = build_model(NanoSize(hidden_size=192, layers=1), tokenizer)
+    groups = number_groups()
+    assert add_number_tokens(tokenizer, model) == sum(map(len, groups.values()))
+    assert add_number_tokens(tokenizer, model) == 0
+    text = 'From sofa: chair 1.5m at 350°; 12m 30° to the left; came 21st; reached 3rd; 0.12 m.'
+    ids = tokenizer(text)['input_ids']
+    assert tokenizer.decode(ids) == text
+    assert sum(number >= len(tokenizer) - sum(map(len, groups.values())) for number in ids) == 6
+    weight = model.get_input_embeddings().weight.detach()
+
+    def alike(a: str, b: str) -> float:
+        [x], [y] = tokenizer(a)['input_ids'], tokenizer(b)['input_ids']
+        return float(torch.dist(weight[x], weight[y]))
+
+    assert alike(' at 350°', ' at 0°') < alike(' at 350°', ' at 180°')
+    assert alike(' 1.5m', ' 1.6m') < alike(' 1.5m', ' 9.0m')
+    assert alike(' 10° to the left', ' 10° to the right') < alike(
+        ' 10° to the left', ' 120° to the right'
+    )

@@ -25,10 +25,12 @@ BUDGET = MemoryConfig(450)
 TEXT = """Known of the place (data; x and y in m; directions in degrees to the left of x):
 Things: toy box 1; chair 2 (1 gone); lamp 0 (1 gone); 3 more kinds.
 Floor: 21.5 m².
-Robot: at 0.0 1.0, facing 90°; began 10.0 s ago; start 1.0 m 180° left; nearest to the start: sofa.
-From toy box: chair 1.5 m 180°; lamp 35°; bin 0.4 m.
-- toy box: 2.3 m 115° right; start 2.1 m; seen 8.0 s to 2.0 s ago; not reached; 10 x 20 x 8 cm.
-- chair: nearest 1.1 m ahead; reached 0.5 s ago.
+Robot: at 0.0 1.0, facing 90°; began 10.0 s ago; start 1.0m 180° to the left; \
+nearest to the start: sofa.
+From toy box: chair 1.5m at 180°; lamp at 40°; bin 0.4m.
+- toy box: 2.3m 120° to the right; start 2.1m; came 3rd; seen 8.0 s to 2.0 s ago; not reached; \
+10 x 20 x 8 cm.
+- chair: nearest 1.1m ahead; reached 12th.
 Seen:
 (nothing)
 Question: Where is the toy box?"""
@@ -49,11 +51,11 @@ def test_a_place_is_read_as_it_is_told() -> None:
         Bearing('1.0', 180),
         {'start': 'sofa'},
         {
-            'toy box': ThingText(Bearing('2.3', -115), '2.1', '8.0', '2.0', '', '10 x 20 x 8'),
-            'chair': ThingText(Bearing('1.1', 0), reached_s='0.5'),
+            'toy box': ThingText(Bearing('2.3', -120), '2.1', '8.0', '2.0', 3, 0, '10 x 20 x 8'),
+            'chair': ThingText(Bearing('1.1', 0), reached=12),
         },
         {('toy box', 'chair'): '1.5', ('toy box', 'bin'): '0.4'},
-        {('toy box', 'chair'): 180, ('toy box', 'lamp'): 35},
+        {('toy box', 'chair'): 180, ('toy box', 'lamp'): 40},
     )
     assert read_place(TEXT.partition('\n')[2]) is None
 
@@ -66,8 +68,8 @@ def test_reasoning_quotes_what_stands_there_and_ends_with_the_answer() -> None:
         'back-left, or back-right?'
     )
     assert read_place_question(question, (), place) == (
-        'toy box 1; chair 2 (1 gone); lamp 1; From toy box: chair 180°; lamp 35°. '
-        '180 to 35: 215, back-right. So back-right.',
+        'toy box 1; chair 2 (1 gone); lamp 1; From toy box: chair at 180°; lamp at 40°. '
+        'at 180°, at 40°: 140° to the right, back-right. So back-right.',
         'back-right',
     )
     assert read_place_question('Where is the toy chest?', (), place) == (
@@ -99,7 +101,7 @@ def test_no_trace_names_a_letter_or_what_its_prompt_does_not(rows: list[Row]) ->
         assert trace
         assert trace.answer in {*row.options, 'unknown'} or not row.options
         prompt = row.prompt(BUDGET).user
-        for number in trace.think.split('From ')[-1].split(' m;')[:-1]:
+        for number in trace.think.split('From ')[-1].split('m;')[:-1]:
             assert number.split()[-1] in prompt
 
 

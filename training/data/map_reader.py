@@ -6,14 +6,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 import re
 
-from embodied_r_ros.scene.map_text import HEADING
+from embodied_r_ros.scene.map_text import HEADING, turn_text
 
 _COUNT = re.compile(r'(?P<label>.+) (?P<there>\d+)(?: \((?P<gone>\d+) gone\))?')
-_ENTRY = re.compile(r'(?P<label>.+?)(?: (?P<gap>[\d.]+) m)?(?: (?P<direction>\d+)°)?')
-_BEARING = r'(?P<metres>[\d.]+) m (?:ahead|(?P<degrees>\d+)° (?P<hand>left|right))'
+_ENTRY = re.compile(r'(?P<label>.+?)(?: (?P<gap>[\d.]+)m)?(?: at (?P<direction>\d+)°)?')
+_BEARING = r'(?P<metres>[\d.]+)m (?:ahead|(?P<degrees>\d+)° to the (?P<hand>left|right))'
 _WHERE = re.compile(rf'(?:nearest )?{_BEARING}')
 _START = re.compile(rf'start {_BEARING}')
-_REACHED = re.compile(r'reached (?P<age>[\d.]+) s ago')
+_PLACE = re.compile(r'(?P<order>came|reached) (?P<place>\d+)(?:st|nd|rd|th)')
 _SEEN = re.compile(r'seen (?P<first>[\d.]+) s to (?P<last>[\d.]+) s ago')
 
 
@@ -25,10 +25,8 @@ class Bearing:
     degrees: int  # positive to the left
 
     def text(self) -> str:
-        """The direction in words: '30 left'."""
-        if not self.degrees:
-            return 'ahead'
-        return f'{abs(self.degrees)} {"left" if self.degrees > 0 else "right"}'
+        """The direction in words: '30° to the left'."""
+        return turn_text(self.degrees)
 
 
 @dataclass
@@ -39,7 +37,8 @@ class ThingText:
     start_m: str = ''
     first_s: str = ''
     last_s: str = ''
-    reached_s: str | None = None  # empty: not reached; None: not told
+    came: int = 0  # place by first sight, from 1; 0: not told
+    reached: int | None = None  # place by when the way led there; 0: not reached; None: not told
     size: str = ''  # '84 x 28 x 177'
 
 
@@ -54,7 +53,7 @@ class PlaceText:
     nearest: dict[str, str] = field(default_factory=dict)  # of 'start' and 'robot'
     things: dict[str, ThingText] = field(default_factory=dict)
     gaps: dict[tuple[str, str], str] = field(default_factory=dict)  # [m]
-    directions: dict[tuple[str, str], int] = field(default_factory=dict)  # 0 to 355 [degrees]
+    directions: dict[tuple[str, str], int] = field(default_factory=dict)  # 0 to 350 [degrees]
 
 
 def read_place(user_message: str) -> PlaceText | None:
@@ -115,11 +114,11 @@ def _read_thing(thing: ThingText, parts: list[str]) -> None:
             thing.where = _bearing(match)
         elif match := _SEEN.fullmatch(part):
             thing.first_s, thing.last_s = match['first'], match['last']
+        elif match := _PLACE.fullmatch(part):
+            setattr(thing, match['order'], int(match['place']))
         elif part == 'not reached':
-            thing.reached_s = ''
-        elif match := _REACHED.fullmatch(part):
-            thing.reached_s = match['age']
+            thing.reached = 0
         elif part.startswith('start '):
-            thing.start_m = part.removeprefix('start ').removesuffix(' m')
+            thing.start_m = part.removeprefix('start ').removesuffix('m')
         elif part.endswith(' cm'):
             thing.size = part.removesuffix(' cm')

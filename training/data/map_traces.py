@@ -29,6 +29,7 @@ from embodied_r_ros.scene.map_relations import (
     side_of_turn,
     turn_word,
 )
+from embodied_r_ros.scene.map_text import ordinal, turn_text
 from embodied_r_ros.types.things import plural
 
 from training.data.map_oracle import kind_and_words, route_stops
@@ -127,12 +128,14 @@ def _known(value: _Known | None, what: str) -> _Known:
 
 
 def turn_between(facing: int, to: int) -> int:
-    """Turn to the left from one direction to another, 0 to 359 [degrees]."""
-    return (to - facing) % 360
-
-
-def _signed(turn: int) -> int:
+    """Turn from one direction to another, in (-180, 180], positive to the left [degrees]."""
+    turn = (to - facing) % 360
     return turn - 360 if turn > 180 else turn
+
+
+def turn_sum(facing: int, to: int) -> str:
+    """The sum of a turn: 'at 30°, at 90°: 60° to the left'."""
+    return f'at {facing}°, at {to}°: {turn_text(turn_between(facing, to))}'
 
 
 _Solver = Callable[[_Page, _Words, _Options], str]
@@ -164,25 +167,31 @@ def _apart(page: _Page, words: _Words, options: _Options) -> str:
     del options
     page.count(words['a'], words['b'])
     gap = page.gap(words['a'], words['b'])
-    page.say(f'From {words["a"]}: {words["b"]} {gap} m.')
+    page.say(f'From {words["a"]}: {words["b"]} {gap}m.')
     return gap
 
 
-def _least(page: _Page, values: dict[str, str], ending: str = '') -> str:
-    """Say some numbers, and which is the least."""
-    page.say(' '.join(f'{name} {value}{ending};' for name, value in values.items()))
+def _least(page: _Page, values: dict[str, str]) -> str:
+    """Say some distances, and which is the least."""
+    page.say(' '.join(f'{name} {value}m;' for name, value in values.items()))
     name = min(values, key=lambda each: float(values[each]))
-    page.say(f'least {values[name]}{ending}, {name}.')
+    page.say(f'least {values[name]}m {name}.')
     return name
 
 
 def _closest(page: _Page, words: _Words, options: _Options) -> str:
     reference = words['reference']
-    names = list(options) or words['options'].split(', ')
     page.count(reference)
+    names = _as_told(page, words['options'].split(', ') if 'options' in words else options)
     gaps = {name: page.gap(reference, name) for name in names}
     page.say(f'From {reference}:')
-    return _least(page, gaps, ' m')
+    return _least(page, gaps)
+
+
+def _as_told(page: _Page, names: Sequence[str]) -> list[str]:
+    """Names in the order in which the text tells of them, those of which it does not last."""
+    places = {label: place for place, label in enumerate(page.place.counts)}
+    return sorted(dict.fromkeys(names), key=lambda name: places.get(name, len(places)))
 
 
 def _beside(page: _Page, words: _Words, options: _Options) -> str:
@@ -195,9 +204,8 @@ def _direction(name_of: Callable[[float], str]) -> _Solver:
         at, facing, item = (words[name] for name in ('at', 'facing', 'item'))
         page.count(at, facing, item)
         a, b = page.direction(at, facing), page.direction(at, item)
-        turn = turn_between(a, b)
-        answer = name_of(_signed(turn))
-        page.say(f'From {at}: {facing} {a}°; {item} {b}°. {a} to {b}: {turn}, {answer}.')
+        answer = name_of(turn_between(a, b))
+        page.say(f'From {at}: {facing} at {a}°; {item} at {b}°. {turn_sum(a, b)}, {answer}.')
         return answer
 
     return solve
@@ -219,17 +227,24 @@ def _area(page: _Page, words: _Words, options: _Options) -> str:
     return str(area)
 
 
-def _first_seen(page: _Page, name: str) -> str:
-    return str(_known(page.thing(name).first_s, f'{name} not told'))
+def _came(page: _Page, name: str) -> int:
+    """Place of a thing by first sight."""
+    place = page.thing(name).came
+    if not place:
+        msg = f'{name} not told'
+        raise _NotKnown(msg)
+    return place
 
 
 def _order(page: _Page, words: _Words, options: _Options) -> str:
     del options
     names = words['options'].split(', ')
-    first = {name: _first_seen(page, name) for name in names}
-    page.say('First seen: ' + ' '.join(f'{name} {first[name]};' for name in names))
-    order = sorted(names, key=lambda name: -float(first[name]))
-    page.say('so ' + '; '.join(f'{first[name]} {name}' for name in order) + '.')
+    came = {name: _came(page, name) for name in names}
+    page.say(' '.join(f'{name} came {ordinal(came[name])};' for name in names))
+    order = sorted(names, key=came.__getitem__)
+    page.say(
+        'In order: ' + '; '.join(f'came {ordinal(came[name])} {name}' for name in order) + '.'
+    )
     return ', '.join(order)
 
 
@@ -239,13 +254,12 @@ def _route(page: _Page, words: _Words, options: _Options) -> str:
     at, facing = words['start'], words['facing']
     page.count(at, facing, *stops)
     before = page.direction(at, facing)
-    page.say(f'From {at}: {facing} {before}°;')
+    page.say(f'From {at}: {facing} at {before}°;')
     turns = []
     for stop, is_blank in zip(stops, has_blank, strict=True):
         direction = page.direction(at, stop)
-        turn = turn_between(before, direction)
-        word = turn_word(_signed(turn)) or 'straight on'
-        page.say(f'from {at}: {stop} {direction}°. {before} to {direction}: {turn}, {word};')
+        word = turn_word(turn_between(before, direction)) or 'straight on'
+        page.say(f'from {at}: {stop} at {direction}°. {turn_sum(before, direction)}, {word};')
         at, before = stop, direction
         turns += [word] if is_blank else []
     return ', '.join(turns)
@@ -261,43 +275,50 @@ def _ends(page: _Page, words: _Words, options: _Options) -> str:
     return START_END.format(a=start, b=end)
 
 
-def _reached(page: _Page, name: str) -> str:
-    reached = page.thing(name).reached_s
+def _reached(page: _Page, name: str) -> int:
+    """Place of a thing by when the way led there; 0: it did not."""
+    reached = page.thing(name).reached
     if reached is None:
         msg = f'{name} not told'
         raise _NotKnown(msg)
     return reached
 
 
+def _reach_text(place: int) -> str:
+    return f'reached {ordinal(place)}' if place else 'not reached'
+
+
 def _next(page: _Page, words: _Words, options: _Options) -> str:
     item = words['item']
     page.count(item)
-    after = _known(_reached(page, item), f'{item} not reached')
-    stamps = {name: _reached(page, name) for name in options}
-    texts = (f'{name} {stamp or "not"};' for name, stamp in stamps.items())
-    page.say(f'Reached: {item} {after}; ' + ' '.join(texts))
-    later = [n for n in options if stamps[n] and float(stamps[n]) < float(after)]
+    after = _reached(page, item)
+    if not after:
+        msg = f'{item} not reached'
+        raise _NotKnown(msg)
+    places = {name: _reached(page, name) for name in _as_told(page, options)}
+    page.say(f'{item} {_reach_text(after)};')
+    page.say(' '.join(f'{name} {_reach_text(place)};' for name, place in places.items()))
+    later = [name for name, place in places.items() if place > after]
     if not later:
         msg = 'nothing after it'
         raise _NotKnown(msg)
-    name = max(later, key=lambda each: float(stamps[each]))
-    page.say(f'next after {after}: {stamps[name]} {name}.')
+    name = min(later, key=places.__getitem__)
+    page.say(f'next {_reach_text(places[name])} {name}.')
     return name
 
 
 def _later(page: _Page, words: _Words, options: _Options) -> str:
     item = words['item']
     page.count(item)
-    after = _first_seen(page, item)
-    page.say(f'First seen: {item} {after};')
+    after = _came(page, item)
+    page.say(f'{item} came {ordinal(after)};')
+    later = set()
+    for name in _as_told(page, [name for option in options for name in option.split(', ')]):
+        came = _came(page, name)
+        later |= {name} if came > after else set()
+        page.say(f'{name} came {ordinal(came)} {"later" if came > after else "before"};')
     for option in options:
-        for name in option.split(', '):
-            stamp = _first_seen(page, name)
-            is_later = float(stamp) < float(after)
-            page.say(f'{name} {stamp} {"later" if is_later else "before"};')
-            if not is_later:
-                break
-        else:
+        if later.issuperset(option.split(', ')):
             return option
     msg = 'nothing after it'
     raise _NotKnown(msg)
@@ -311,7 +332,7 @@ def _change(page: _Page, words: _Words, options: _Options) -> str:
     start = _known(page.thing(item).start_m, f'start to {item} not told')
     change = float(now) - float(start)
     answer = CHANGES[2 if abs(change) < _SAME_M else int(change < 0)]
-    page.say(f'Start {start} m, now {now} m.')
+    page.say(f'start {start}m, now {now}m.')
     return answer
 
 
@@ -320,7 +341,7 @@ def _longer(page: _Page, words: _Words, options: _Options) -> str:
     a, b = words['a'], words['b']
     page.count(a, b)
     start = _known(page.place.began_s, 'beginning not told')
-    first, second = _first_seen(page, a), _first_seen(page, b)
+    first, second = (str(_known(page.thing(name).first_s, f'{name} not told')) for name in (a, b))
     to_a, to_b = float(start) - float(first), float(first) - float(second)
     is_same = abs(to_a - to_b) < _SAME_SHARE * max(to_a, to_b)
     page.say(f'Began {start}; first seen: {a} {first}; {b} {second}.')
@@ -331,7 +352,7 @@ def _longer(page: _Page, words: _Words, options: _Options) -> str:
 def _quarter(page: _Page, name: str, bearing: Bearing) -> str:
     where = quarter_of_turn(bearing.degrees)
     text = bearing.text()
-    page.say(f'{name} {text}, {where};' if text != where else f'{name} {text};')
+    page.say(f'{name} {bearing.metres}m {text}, {where};')
     return where
 
 
@@ -366,7 +387,7 @@ def _progress(page: _Page, words: _Words, options: _Options) -> str:
     stops = words['stops'].removeprefix('the ').split(', then to the ')
     for stop in stops:
         reached = _reached(page, stop)
-        page.say(f'{stop} {"reached" if reached else "not reached"};')
+        page.say(f'{stop} {_reach_text(reached)};')
         if not reached:
             return GOING.format(item=stop)
     return ARRIVED.format(item=stops[-1])
@@ -374,13 +395,12 @@ def _progress(page: _Page, words: _Words, options: _Options) -> str:
 
 def _list_there(page: _Page, words: _Words, options: _Options) -> str:
     del words
+    there = set()
+    for name in dict.fromkeys(name for option in options for name in option.split(', ')):
+        page.say(f'{name} {page.number_text(name)};')
+        there |= {name} if page.number_text(name) != 'none' else set()
     for option in options:
-        names = option.split(', ')
-        for name in names:
-            page.say(f'{name} {page.number_text(name)};')
-            if page.number_text(name) == 'none':
-                break
-        else:
+        if there.issuperset(option.split(', ')):
             return option
     msg = 'no list of them'
     raise _NotKnown(msg)
@@ -399,7 +419,6 @@ def _place(page: _Page, words: _Words, options: _Options) -> str:
     page.count(item)
     bearing = page.where(item)
     where = TURNS[_quarter(page, item, bearing)]
-    page.say(f'{bearing.metres} m.')
 
     def off(option: str) -> tuple[bool, float]:
         text, _, way = option.partition(' m ')
@@ -420,13 +439,13 @@ def _distance(page: _Page, words: _Words, options: _Options) -> str:
     del options
     page.count(words['item'])
     metres = page.where(words['item']).metres
-    page.say(f'{metres} m.')
+    page.say(f'{words["item"]} {metres}m.')
     return metres
 
 
 def _nearest(page: _Page, words: _Words, options: _Options) -> str:
     del words
-    return _least(page, {name: page.where(name).metres for name in options}, ' m')
+    return _least(page, {name: page.where(name).metres for name in _as_told(page, options)})
 
 
 def _back(page: _Page, words: _Words, options: _Options) -> str:

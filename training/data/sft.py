@@ -9,11 +9,13 @@ from pathlib import Path
 from random import Random
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.reasoning.completions import parse_completion, UNKNOWN
 from embodied_r_ros.scene.memory import MemoryConfig
 
 from training.data.arm_reader import position_in
 from training.data.degrade import degraded, retold
+from training.data.rename import renamed
 from training.data.reword import reworded
 from training.data.samples import taught
 from training.data.selection import AskingArguments, rows_of_kinds
@@ -23,7 +25,7 @@ from training.eval.generation import prompt_messages
 from training.eval.grading import number_accuracy, position_accuracy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from embodied_r_ros.questions.row import Row
 
@@ -48,6 +50,10 @@ class SftArguments(AskingArguments):
     word_tokens: int = field(
         default=0, metadata={'help': 'so many frequent words of the rows become tokens'}
     )
+    number_tokens: bool = field(
+        default=False,
+        metadata={'help': 'each number of the text about a place is one token (number_tokens.py)'},
+    )
     hidden_size: int = field(default=192, metadata={'help': 'from scratch: width'})
     layers: int = field(default=6, metadata={'help': 'from scratch: depth'})
     added_layers: int = field(
@@ -61,6 +67,14 @@ class SftArguments(AskingArguments):
     )
     reworded_share: float = field(
         default=0.0, metadata={'help': 'share of training rows in other words (reword.py)'}
+    )
+    weights: list[str] = field(
+        default_factory=list,
+        metadata={'help': 'how often rows of a kind are taken: route_planning=2 duration=0.3'},
+    )
+    renamed_share: float = field(
+        default=0.0,
+        metadata={'help': 'share of training rows about a map with made-up names (rename.py)'},
     )
     merged_share: float = field(
         default=0.2, metadata={'help': 'share of training rows with a tight budget: merged lines'}
@@ -89,7 +103,7 @@ class SftArguments(AskingArguments):
     )
     sums: int = field(
         default=0,
-        metadata={'help': 'exercises in turns and times (exercises.py), beside the rows'},
+        metadata={'help': 'exercises about places (place_exercises.py), beside the rows'},
     )
     phrases: int = field(
         default=0,
@@ -125,6 +139,7 @@ def examples(arguments: SftArguments, split: str, seed: int) -> Iterator[dict[st
         yield from blind_answers(arguments, split)
         return
     rng = Random(seed)
+    weights = _weights(arguments)
     scenes = groupby(
         chosen_rows(arguments, split), key=lambda row: (row.deltas, row.landmarks, row.pose)
     )
@@ -135,10 +150,12 @@ def examples(arguments: SftArguments, split: str, seed: int) -> Iterator[dict[st
         cut_down = rng.random() < arguments.degraded_share
         elsewhere = rng.random() < arguments.retold_share
         draw = rng.random()
-        for row in rows:
+        for row in _drawn(rows, weights, rng):
             own = elsewhere and row.question_type in PATH_KINDS
             is_reworded = rng.random() < arguments.reworded_share and not row.has_map
             worded = reworded(row, rng) if is_reworded else row
+            is_renamed = row.has_map and rng.random() < arguments.renamed_share
+            row = worded = renamed(row, rng) if is_renamed else worded
             worded = retold(worded, Random(draw)) if own else worded
             worded = degraded(worded, Random(draw)) if cut_down else worded
             trace = read_row(worded, config)
@@ -153,6 +170,31 @@ def examples(arguments: SftArguments, split: str, seed: int) -> Iterator[dict[st
                     'completion': [{'role': 'assistant', 'content': trace.completion()}],
                     'scene': 2 * number + own,
                 }
+
+
+def _weights(arguments: SftArguments) -> dict[str, float]:
+    """How often rows of a kind are taken; once where nothing is said.
+
+    Raises:
+        InputError: A weight is no number from 0 on.
+    """
+    weights = {}
+    for text in arguments.weights:
+        kind, _, weight = text.partition('=')
+        if not weight.replace('.', '', 1).isdigit():
+            msg = f'weights: {text!r}, expected a kind and a number from 0 on: route_planning=2'
+            raise InputError(msg)
+        weights[kind] = float(weight)
+    return weights
+
+
+def _drawn(rows: Iterable[Row], weights: dict[str, float], rng: Random) -> Iterator[Row]:
+    """Rows as often as their kinds weigh, what is left of a weight by chance."""
+    for row in rows:
+        weight = weights.get(row.question_type, 1.0)
+        times = int(weight) + (rng.random() < weight % 1 if weight % 1 else 0)
+        for _ in range(times):
+            yield row
 
 
 def _asked(row: Row, memory: MemoryConfig, images: str) -> dict[str, Any]:

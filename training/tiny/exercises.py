@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""First things for a small model to learn: phrases that come again, looking back, and sums."""
+"""First things for a small model to learn: phrases that come again, and looking back."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import math
 from random import Random
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.scene.map_relations import quadrant_of_turn, side_of_turn, turn_word
 from embodied_r_ros.scene.memory import MemoryConfig, scene_text
 from embodied_r_ros.types.deltas import (
     ANGLE_STEP_DEG,
@@ -20,12 +19,11 @@ from embodied_r_ros.types.deltas import (
 )
 from embodied_r_ros.types.vocabulary import COLOURS, SHAPES
 
-from training.data.map_traces import turn_between
 from training.data.scene_reader import first_lines, last_sight, read_scene
 from training.data.traces import NOT_SEEN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from training.data.scene_reader import SceneLine
 
@@ -128,47 +126,3 @@ def _item(label: str, rng: Random) -> Item:
     status = rng.choice([ItemStatus.APPEARED, ItemStatus.VISIBLE])
     bearing, elevation = (math.radians(ANGLE_STEP_DEG * rng.randint(-9, 9)) for _ in range(2))
     return Item(label, status, bearing, elevation, 0.1, rng.randint(3, 70) / 10)
-
-
-_SUMS = (6, 16)  # of an exercise
-_TURN_WORDS: dict[str, Callable[[float], str]] = {
-    'left or right': lambda turn: 'left' if turn > 0 else 'right',
-    'left, right or back': side_of_turn,
-    'as quadrants': quadrant_of_turn,
-    'as actions': lambda turn: turn_word(turn) or 'straight on',
-}
-_LONGEST_S = 120.0
-
-
-def sum_examples(count: int, seed: int) -> Iterator[dict[str, Any]]:
-    """Conversations: turns between directions, or times between sights, as traces have them."""
-    rng = Random(f'sums:{seed}')
-    for _ in range(count):
-        many = rng.randint(*_SUMS)
-        if rng.random() < 0.75:
-            question, sums = _turns(many, rng)
-        else:
-            question, sums = 'Times', [_time(rng) for _ in range(many)]
-        asked_text = '; '.join(left for left, _ in sums)
-        solved_text = ' '.join(f'{left}: {right};' for left, right in sums)
-        yield {
-            'prompt': [{'role': 'user', 'content': f'{question}: {asked_text}'}],
-            'completion': [{'role': 'assistant', 'content': f' {solved_text}'}],
-        }
-
-
-def _turns(many: int, rng: Random) -> tuple[str, list[tuple[str, str]]]:
-    name, word_of = rng.choice(list(_TURN_WORDS.items()))
-    steps = range(0, 360, ANGLE_STEP_DEG)
-    sums = []
-    for _ in range(many):
-        a, b = rng.choice(steps), rng.choice(steps)
-        turn = turn_between(a, b)
-        sums.append((f'{a} to {b}', f'{turn}, {word_of(turn - 360 if turn > 180 else turn)}'))
-    return f'Turns, {name}', sums
-
-
-def _time(rng: Random) -> tuple[str, str]:
-    first = round(rng.uniform(0, _LONGEST_S), 1)
-    second = round(rng.uniform(0, first), 1)
-    return f'{first:.1f} to {second:.1f}', f'{first - second:.1f}'

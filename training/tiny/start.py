@@ -14,6 +14,7 @@ from training.data.vision import load_processor
 from training.run.models import is_vision_model, SAFELY
 from training.tiny.grow import add_words, deepened, frequent_words
 from training.tiny.model import build_model, load_tokenizer, NanoSize, train_tokenizer
+from training.tiny.number_tokens import add_number_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,6 +72,9 @@ def start_of(arguments: SftArguments, folder: Path | None, rows: Dataset) -> tup
         words = frequent_words(texts(rows), tokenizer, arguments.word_tokens)
         add_words(tokenizer, model, words)
         sys.stderr.write(f'sft: {len(words)} more words are tokens of their own\n')
+    if arguments.number_tokens:
+        added = add_number_tokens(tokenizer, model)
+        sys.stderr.write(f'sft: {added} more numbers are tokens of their own\n')
     if arguments.label_tokens:
         added = add_label_tokens(tokenizer, model)
         sys.stderr.write(f'sft: {added} more labels are tokens of their own\n')

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exercises about places are solved right, and rows about places may have made-up names."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+import re
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.questions.coverage import Coverage
+from embodied_r_ros.questions.derive import QuestionsConfig
+from embodied_r_ros.questions.row import write_rows
+from embodied_r_ros.scene.memory import MemoryConfig
+from embodied_r_ros.types.things import is_held_out_name, named_things
+import pytest
+
+from training.data.random_maps import rows_of_random_maps
+from training.data.rename import renamed
+from training.data.sft import examples, SftArguments
+from training.data.traces import read_row
+from training.tiny.place_exercises import place_exercises
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from embodied_r_ros.questions.row import Row
+
+BUDGET = MemoryConfig(450)
+HELD_OUT = {name for name in named_things() if is_held_out_name(name)}
+
+
+def test_exercises_follow_from_what_they_tell() -> None:
+    kinds = set()
+    for example in place_exercises(300, 0):
+        told, _, asked = example['prompt'][0]['content'].rpartition('Question: ')
+        kinds.add(asked.split(':')[0])
+        right = example['completion'][0]['content']
+        for a, b, turn, hand in re.findall(
+            r'at (\d+)°, at (\d+)°: (?:ahead|(\d+)° to the (left|right))', right
+        ):
+            sign = -1 if hand == 'right' else 1
+            assert (int(b) - int(a) - sign * int(turn or 0)) % 360 == 0
+        for line in re.findall(r'From [^:]+: (?:[^;.]+ [\d.]+m; )+least [\d.]+m', right):
+            *others, least = map(float, re.findall(r'([\d.]+)m', line))
+            assert least == min(others)
+            assert line.partition('; least')[0] in told
+        for line in re.findall(r'In order: ([^.]+)', right):
+            places = [int(place) for place in re.findall(r'came (\d+)', line)]
+            assert places == sorted(places)
+    assert len(kinds) == 9
+
+
+def test_exercises_name_nothing_that_is_held_out() -> None:
+    names = {
+        name.removesuffix('.').strip()
+        for example in place_exercises(300, 1)
+        for name in re.findall(r'From ([^:]+):', example['prompt'][0]['content'])
+    }
+    assert len(names) > 100
+    assert not names & HELD_OUT
+
+
+@pytest.fixture(scope='module')
+def rows() -> list[Row]:
+    config = QuestionsConfig(seed=3, moments=1, test_share=0.0, maps=True)
+    return [replace(row, split='train') for row in rows_of_random_maps(3, config, Coverage())]
+
+
+def test_a_row_with_made_up_names_has_the_same_solution(rows: list[Row]) -> None:
+    changed = 0
+    for row in rows:
+        new = renamed(row, Random(row.id))
+        trace, old = read_row(new, BUDGET), read_row(row, BUDGET)
+        assert trace
+        assert old
+        is_right = old.answer == row.solution_text()
+        changed += is_right and trace.answer != new.solution_text()
+        if row.question_type.startswith('object_rel'):
+            labels = {landmark['label'] for landmark in row.landmarks}
+            assert not any(re.search(rf'\b{label}\b', new.question) for label in labels)
+            assert new.question != row.question
+    assert changed <= 0.02 * len(rows)  # longer names may leave no room for a line
+
+
+def test_kinds_are_taken_as_often_as_they_weigh(rows: list[Row], tmp_path: Path) -> None:
+    write_rows(tmp_path / 'rows.jsonl', rows)
+    arguments = SftArguments(
+        rows=[str(tmp_path / 'rows.jsonl')], degraded_share=0, merged_share=0, token_budget=450
+    )
+
+    def many(*weights: str) -> int:
+        arguments.weights = list(weights)
+        return sum(1 for _ in examples(arguments, 'train', 0))
+
+    once, routes = many(), sum(row.question_type == 'route_planning' for row in rows)
+    assert routes
+    assert many('route_planning=3') == once + 2 * routes
+    assert many('route_planning=0') == once - routes
+    with pytest.raises(InputError, match='route_planning=2'):
+        many('route_planning')

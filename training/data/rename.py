@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows about a place with made-up names, so that a model learns to copy names it does not know."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import chain
+import re
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.questions.map_wordings import MAP_WORDINGS
+from embodied_r_ros.types.things import named_things, plural
+
+from training.tiny.place_exercises import made_up_name
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from embodied_r_ros.questions.row import Row
+
+
+# Names that are words of questions as well.
+_WORDS = set(' '.join(chain.from_iterable(MAP_WORDINGS.values())).split()) & set(named_things())
+
+
+def renamed(row: Row, rng: Random) -> Row:
+    """The row with another name for each thing that it names, or whose map has it.
+
+    What is absent has another name too: that a name is known does not tell that it is there.
+    """
+    texts = [row.question, *row.options, row.solution]
+    labels = {landmark['label'] for landmark in row.landmarks}
+    joined = ' '.join(texts)
+    known = labels | set(named_things())
+    names = {name for name in known if name in joined or name in labels} - _WORDS
+    if labels & _WORDS:
+        return row
+    new: dict[str, str] = {}
+    for name in sorted(names):
+        other = made_up_name(rng)
+        if other in new.values():
+            return row
+        new[name] = other
+    both = {plural(name): plural(other) for name, other in new.items()} | new
+    every = '|'.join(map(re.escape, sorted(both, key=len, reverse=True)))
+    pattern = re.compile(rf'\b(?:(?P<article>an?) )?(?P<name>{every})(?!\w)')
+
+    def replaced(match: re.Match[str]) -> str:
+        other = both[match['name']]
+        article = 'an ' if other[0] in 'aeio' else 'a '
+        return f'{article if match["article"] else ""}{other}'
+
+    return replace(
+        row,
+        question=pattern.sub(replaced, row.question),
+        options=tuple(pattern.sub(replaced, option) for option in row.options),
+        solution=row.solution if row.options else pattern.sub(replaced, row.solution),
+        landmarks=tuple(
+            {**landmark, 'label': new[landmark['label']]} for landmark in row.landmarks
+        ),
+    )
