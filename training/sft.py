@@ -27,7 +27,7 @@ from training.run.models import model_folder
 from training.run.templates import fit_examples
 from training.tiny.exercises import phrase_examples, recall_examples
 from training.tiny.model import load_tokenizer, muon
-from training.tiny.place_exercises import place_exercises
+from training.tiny.place_exercises import place_exercises, sum_exercises
 from training.tiny.shared_prefix import share_prefixes
 from training.tiny.start import start_of
 
@@ -40,7 +40,8 @@ def dataset(
     scenes = [row.pop('scene') for row in rows]
     if split == 'train':
         rows += recall_examples(arguments.recall, seed)
-        rows += place_exercises(arguments.sums, seed)
+        rows += sum_exercises(arguments.sums, seed)
+        rows += place_exercises(arguments.lookups, seed)
         if not rows and not arguments.phrases:
             msg = f'{", ".join(arguments.rows)}: no training rows that fit'
             raise InputError(msg)
@@ -71,7 +72,8 @@ def keeps_scenes(arguments: SftArguments) -> bool:
 
     Not where exercises of no scene come with the rows: nothing is shuffled any more then.
     """
-    return not (arguments.recall or arguments.sums or arguments.phrases)
+    exercises = arguments.recall, arguments.sums, arguments.lookups, arguments.phrases
+    return not any(exercises)
 
 
 def adapter_of(arguments: SftArguments) -> LoraConfig | None:

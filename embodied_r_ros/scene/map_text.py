@@ -443,15 +443,16 @@ def _relations(kind: _Kind, kinds: Sequence[_Kind], topics: Collection[str]) -> 
     for other in kinds:
         if other is kind:
             continue
-        words = []
+        words = [other.name]
         if 'gap' in topics:
             gaps = (gap_m(a, b) for a in kind.there for b in other.there)
-            words.append(metres_text(min(gaps)))
+            # In front of the name: who looks for the nearest one finds a number, then its name.
+            words.insert(0, metres_text(min(gaps)))
         if 'direction' in topics and len(kind.there) == len(other.there) == 1:
             (ax, ay, _), (bx, by, _) = kind.there[0].position, other.there[0].position
             words.append(f'at {_degrees(math.atan2(by - ay, bx - ax))}')
-        if words:
-            entries.append(f'{other.name} {" ".join(words)}')
+        if len(words) > 1:
+            entries.append(' '.join(words))
     return f'From {kind.name}: {"; ".join(entries)}.' if entries else ''
 
 

@@ -36,8 +36,8 @@ def test_places_sizes_times_and_relations_can_be_checked() -> None:
         'Robot: at 0.0 1.0, facing 90°; began 10.0 s ago; start 1.0m 180° to the left; '
         'nearest to the start: sofa; nearest to the robot: chair.',
         # Between closest points: 2.0 - 0.5 - 0.25 m along x, 2.0 - 1.0 - 0.25 m along y.
-        'From sofa: chair 1.5m.',
-        'From chair: sofa 1.5m.',
+        'From sofa: 1.5m chair.',
+        'From chair: 1.5m sofa.',
         '- sofa: 2.3m 120° to the right; start 2.1m; came 1st; seen 8.0 s to 2.0 s ago; '
         'not reached; 100 x 200 x 80 cm; at 2.0 0.0.',
         '- chair: nearest 1.1m ahead; start 2.1m; came 2nd; seen 6.0 s to 4.0 s ago; reached 1st.',
@@ -52,7 +52,7 @@ def test_places_sizes_times_and_relations_can_be_checked() -> None:
         ('How large is the couch?', ['- sofa: 100 x 200 x 80 cm.']),
         ('Has the way to the sofa changed?', ['- sofa: 2.3m 120° to the right; start 2.1m.']),
         ('When was the sofa seen?', ['- sofa: came 1st; seen 8.0 s to 2.0 s ago.']),
-        (QUESTION, ['From sofa: chair 1.5m.', 'From chair: sofa 1.5m.']),
+        (QUESTION, ['From sofa: 1.5m chair.', 'From chair: 1.5m sofa.']),
         ('By the sofa, facing the lamp?', ['From sofa: lamp at 180°.', 'From lamp: sofa at 0°.']),
     ],
 )  # fmt: skip
@@ -111,8 +111,8 @@ def test_the_budget_holds_and_what_is_needed_stays(budget: int) -> None:
 def test_directions_between_single_things_stand_both_ways() -> None:
     place = SceneMap((SOFA, LAMP))
     told = lines('From the sofa to the lamp?', 1000, place)
-    assert 'From sofa: lamp 6.1m at 180°.' in told
-    assert 'From lamp: sofa 6.1m at 0°.' in told
+    assert 'From sofa: 6.1m lamp at 180°.' in told
+    assert 'From lamp: 6.1m sofa at 0°.' in told
 
 
 def test_what_is_absent_can_be_told_from_the_list_of_things() -> None:
@@ -152,7 +152,7 @@ def test_a_prompt_holds_the_map_beside_the_deltas_within_its_budget() -> None:
     alone = build_prompt(QUESTION, (), deltas, (), config)
     both = build_prompt(QUESTION, (), deltas, (), config, PLACE)
     assert both.place.landmark_ids[:3] == (7, 2, 3)
-    assert 'From sofa: chair 1.5m.' in both.user
+    assert 'From sofa: 1.5m chair.' in both.user
     assert both.user.startswith('Known of the place')
     assert 'New: box 199.' in both.user
     assert 0 < len(both.scene.full) < len(alone.scene.full)

@@ -27,7 +27,7 @@ Things: toy box 1; chair 2 (1 gone); lamp 0 (1 gone); 3 more kinds.
 Floor: 21.5 m².
 Robot: at 0.0 1.0, facing 90°; began 10.0 s ago; start 1.0m 180° to the left; \
 nearest to the start: sofa.
-From toy box: chair 1.5m at 180°; lamp at 40°; bin 0.4m.
+From toy box: 1.5m chair at 180°; lamp at 40°; 0.4m bin.
 - toy box: 2.3m 120° to the right; start 2.1m; came 3rd; seen 8.0 s to 2.0 s ago; not reached; \
 10 x 20 x 8 cm.
 - chair: nearest 1.1m ahead; reached 12th.

@@ -20,7 +20,7 @@ from training.data.random_maps import rows_of_random_maps
 from training.data.rename import renamed
 from training.data.sft import examples, SftArguments
 from training.data.traces import read_row
-from training.tiny.place_exercises import place_exercises
+from training.tiny.place_exercises import place_exercises, sum_exercises
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,7 +33,7 @@ HELD_OUT = {name for name in named_things() if is_held_out_name(name)}
 
 def test_exercises_follow_from_what_they_tell() -> None:
     kinds = set()
-    for example in place_exercises(300, 0):
+    for example in [*place_exercises(200, 0), *sum_exercises(100, 0)]:
         told, _, asked = example['prompt'][0]['content'].rpartition('Question: ')
         kinds.add(asked.split(':')[0])
         right = example['completion'][0]['content']
@@ -42,7 +42,7 @@ def test_exercises_follow_from_what_they_tell() -> None:
         ):
             sign = -1 if hand == 'right' else 1
             assert (int(b) - int(a) - sign * int(turn or 0)) % 360 == 0
-        for line in re.findall(r'From [^:]+: (?:[^;.]+ [\d.]+m; )+least [\d.]+m', right):
+        for line in re.findall(r'From [^:]+: (?:[\d.]+m [^;]+; )+least [\d.]+m', right):
             *others, least = map(float, re.findall(r'([\d.]+)m', line))
             assert least == min(others)
             assert line.partition('; least')[0] in told

@@ -9,7 +9,7 @@ import re
 from embodied_r_ros.scene.map_text import HEADING, turn_text
 
 _COUNT = re.compile(r'(?P<label>.+) (?P<there>\d+)(?: \((?P<gone>\d+) gone\))?')
-_ENTRY = re.compile(r'(?P<label>.+?)(?: (?P<gap>[\d.]+)m)?(?: at (?P<direction>\d+)°)?')
+_ENTRY = re.compile(r'(?:(?P<gap>[\d.]+)m )?(?P<label>.+?)(?: at (?P<direction>\d+)°)?')
 _BEARING = r'(?P<metres>[\d.]+)m (?:ahead|(?P<degrees>\d+)° to the (?P<hand>left|right))'
 _WHERE = re.compile(rf'(?:nearest )?{_BEARING}')
 _START = re.compile(rf'start {_BEARING}')

@@ -167,13 +167,12 @@ def _apart(page: _Page, words: _Words, options: _Options) -> str:
     del options
     page.count(words['a'], words['b'])
     gap = page.gap(words['a'], words['b'])
-    page.say(f'From {words["a"]}: {words["b"]} {gap}m.')
+    page.say(f'From {words["a"]}: {gap}m {words["b"]}.')
     return gap
 
 
 def _least(page: _Page, values: dict[str, str]) -> str:
-    """Say some distances, and which is the least."""
-    page.say(' '.join(f'{name} {value}m;' for name, value in values.items()))
+    """Say which of some distances, each told before its name, is the least."""
     name = min(values, key=lambda each: float(values[each]))
     page.say(f'least {values[name]}m {name}.')
     return name
@@ -184,7 +183,7 @@ def _closest(page: _Page, words: _Words, options: _Options) -> str:
     page.count(reference)
     names = _as_told(page, words['options'].split(', ') if 'options' in words else options)
     gaps = {name: page.gap(reference, name) for name in names}
-    page.say(f'From {reference}:')
+    page.say(f'From {reference}: ' + ' '.join(f'{gap}m {name};' for name, gap in gaps.items()))
     return _least(page, gaps)
 
 
@@ -240,7 +239,8 @@ def _order(page: _Page, words: _Words, options: _Options) -> str:
     del options
     names = words['options'].split(', ')
     came = {name: _came(page, name) for name in names}
-    page.say(' '.join(f'{name} came {ordinal(came[name])};' for name in names))
+    # A name stands behind its place too: so it is found by the place.
+    page.say(' '.join(f'{name} came {ordinal(came[name])} {name};' for name in names))
     order = sorted(names, key=came.__getitem__)
     page.say(
         'In order: ' + '; '.join(f'came {ordinal(came[name])} {name}' for name in order) + '.'
@@ -297,7 +297,7 @@ def _next(page: _Page, words: _Words, options: _Options) -> str:
         raise _NotKnown(msg)
     places = {name: _reached(page, name) for name in _as_told(page, options)}
     page.say(f'{item} {_reach_text(after)};')
-    page.say(' '.join(f'{name} {_reach_text(place)};' for name, place in places.items()))
+    page.say(' '.join(f'{name} {_reach_text(place)} {name};' for name, place in places.items()))
     later = [name for name, place in places.items() if place > after]
     if not later:
         msg = 'nothing after it'
@@ -445,7 +445,9 @@ def _distance(page: _Page, words: _Words, options: _Options) -> str:
 
 def _nearest(page: _Page, words: _Words, options: _Options) -> str:
     del words
-    return _least(page, {name: page.where(name).metres for name in _as_told(page, options)})
+    values = {name: page.where(name).metres for name in _as_told(page, options)}
+    page.say(' '.join(f'{name} {value}m {name};' for name, value in values.items()))
+    return _least(page, values)
 
 
 def _back(page: _Page, words: _Words, options: _Options) -> str:

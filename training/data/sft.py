@@ -103,7 +103,11 @@ class SftArguments(AskingArguments):
     )
     sums: int = field(
         default=0,
-        metadata={'help': 'exercises about places (place_exercises.py), beside the rows'},
+        metadata={'help': 'drills in numbers of places (place_exercises.py), beside the rows'},
+    )
+    lookups: int = field(
+        default=0,
+        metadata={'help': 'exercises with things of places (place_exercises.py), beside the rows'},
     )
     phrases: int = field(
         default=0,

@@ -56,9 +56,19 @@ def some_names(count: int, rng: Random) -> list[str]:
 
 
 def place_exercises(count: int, seed: int) -> Iterator[dict[str, Any]]:
-    """Conversations, each with several exercises of a kind."""
+    """Conversations, each with several exercises of a kind about things."""
     rng = Random(f'places:{seed}')
-    kinds = (_turns, _turns, _numbers, _stances, _stances, _least, _least, _order, _next, _counts)
+    return _exercises(count, (_stances, _stances, _least, _least, _order, _next, _counts), rng)
+
+
+def sum_exercises(count: int, seed: int) -> Iterator[dict[str, Any]]:
+    """Conversations, each with many sums of a kind, without things."""
+    return _exercises(count, (_turns, _turns, _numbers), Random(f'sums:{seed}'))
+
+
+def _exercises(
+    count: int, kinds: Sequence[Callable[[Random], _Exercise]], rng: Random
+) -> Iterator[dict[str, Any]]:
     for _ in range(count):
         told, question, lines = rng.choice(kinds)(rng)
         content = '\n'.join([*told, f'Question: {question}'])
@@ -124,7 +134,7 @@ def _least(rng: Random) -> _Exercise:
     for origin in origins:
         metres = [metres_text(_MOST_M * rng.random() ** 1.5) for _ in names]
         gaps = {name: gap for name, gap in zip(names, metres, strict=True) if name != origin}
-        line = f'From {origin}: ' + '; '.join(f'{name} {gap}' for name, gap in gaps.items())
+        line = f'From {origin}: ' + '; '.join(f'{gap} {name}' for name, gap in gaps.items())
         least = min(gaps, key=lambda name: float(gaps[name].removesuffix('m')))
         told.append(f'{line}.')
         digits = gaps[least].removesuffix('m')
@@ -149,7 +159,7 @@ def _order(rng: Random) -> _Exercise:
         order = sorted(some, key=came.__getitem__)
         asked.append(', '.join(some))
         right.append(
-            ' '.join(f'{name} came {ordinal(came[name])};' for name in some)
+            ' '.join(f'{name} came {ordinal(came[name])} {name};' for name in some)
             + ' In order: '
             + '; '.join(f'came {ordinal(came[name])} {name}' for name in order)
             + f'. So {", ".join(order)}.'
@@ -173,9 +183,10 @@ def _next(rng: Random) -> _Exercise:
         later = [e for e in others if e not in away and reached[e] > reached[item]]
         after = min(later, key=reached.__getitem__, default='')
         end = f'next {texts[after]} {after}.' if after else 'nothing after it.'
-        right.append(' '.join(f'{name} {texts[name]};' for name in (item, *others)) + f' {end}')
-    told = [f'- {name}: {texts[name]}.' for name in names]
-    return told, 'Next after: ' + '; '.join(asked), right
+        told = ' '.join(f'{name} {texts[name]} {name};' for name in others)
+        right.append(f'{item} {texts[item]}; {told} {end}')
+    lines = [f'- {name}: {texts[name]}.' for name in names]
+    return lines, 'Next after: ' + '; '.join(asked), right
 
 
 def _counts(rng: Random) -> _Exercise:
