@@ -49,7 +49,7 @@ def test_exercises_follow_from_what_they_tell() -> None:
         for line in re.findall(r'In order: ([^.]+)', right):
             places = [int(place) for place in re.findall(r'came (\d+)', line)]
             assert places == sorted(places)
-    assert len(kinds) == 9
+    assert len(kinds) == 10
 
 
 def test_exercises_name_nothing_that_is_held_out() -> None:

@@ -63,7 +63,7 @@ def place_exercises(count: int, seed: int) -> Iterator[dict[str, Any]]:
 
 def sum_exercises(count: int, seed: int) -> Iterator[dict[str, Any]]:
     """Conversations, each with many sums of a kind, without things."""
-    return _exercises(count, (_turns, _turns, _numbers), Random(f'sums:{seed}'))
+    return _exercises(count, (_turns, _turns, _numbers, _digits), Random(f'sums:{seed}'))
 
 
 def _exercises(
@@ -103,6 +103,12 @@ def _numbers(rng: Random) -> _Exercise:
             end = f'In order: {"; ".join(f"came {ordinal(place)}" for place in sorted(places))}.'
         right.append(f'{"; ".join(told)}; {end}')
     return [], 'Numbers', right
+
+
+def _digits(rng: Random) -> _Exercise:
+    """Distances as answers have them."""
+    texts = [metres_text(_MOST_M * rng.random()) for _ in range(rng.randint(*_SUMS))]
+    return [], 'Digits', [f'{text}. So {text.removesuffix("m")}.' for text in texts]
 
 
 def _stances(rng: Random) -> _Exercise:
