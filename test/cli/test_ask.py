@@ -99,7 +99,7 @@ def test_map_is_asked_about(
     question = 'How far is the sofa from the door?'
     assert main(['ask', str(path), question, '--model', server.url, '--json']) == 0
     value = json.loads(capsys.readouterr().out)
-    assert 'From sofa: door 5.0 m.' in value['prompt']
+    assert 'From sofa: 5.0m door.' in value['prompt']
     assert (value['answer'], value['deltas']) == ('B', 0)
 
 
