@@ -106,7 +106,8 @@ class Library:
             BagError: There are none.
         """
         self._rows = rows or {}
-        self._bags = {bag.resolve().name: bag for bag in find_bags([root])}
+        # Links of one name each may lead to recordings of one name; '.' has none of its own.
+        self._bags = {bag.name or bag.resolve().name: bag for bag in find_bags([root])}
         self._cards = {key: Card(key) for key in self._bags}
         self._layers: dict[str, tuple[tuple[int, int], LabelLayer]] = {}
         self._open: OrderedDict[str, OpenRecording] = OrderedDict()

@@ -418,3 +418,14 @@ def test_a_port_that_is_taken_is_named() -> None:
         port = first.getsockname()[1]
         with pytest.raises(InputError, match=f'cannot listen on 127.0.0.1 port {port}'):
             server.listen('127.0.0.1', port)
+
+
+def test_links_to_recordings_of_one_name_are_two_recordings(tmp_path: Path) -> None:
+    for number in (1, 2):
+        (tmp_path / f'robot{number}').mkdir()
+        bag = record(tmp_path / f'robot{number}' / 'bag')
+        (tmp_path / 'links').mkdir(exist_ok=True)
+        (tmp_path / 'links' / f'bag{number}').symlink_to(bag)
+    library = Library(tmp_path / 'links')
+    assert [card.key for card in library.cards()] == ['bag1', 'bag2']
+    library.close()
