@@ -209,20 +209,13 @@ def proposal_of(
     if answer.kind is not AnswerKind.CHOICE:
         msg = 'the model says that it cannot know which candidate comes next'
         raise InputError(msg)
-    return KeypointProposal(
-        id=answer.id,
-        task=task,
-        frame_id=frame_id,
-        position=candidates[answer.option_index],
+    return KeypointProposal.of_answer(
+        answer,
+        task,
+        frame_id,
+        candidates[answer.option_index],
         candidates=tuple(candidates),
         candidate_index=answer.option_index,
-        confidence=answer.confidence,
-        think=answer.think,
-        observation_stamp_ns=answer.observation_stamp_ns,
-        observation_age_ns=answer.observation_age_ns,
-        freshness=answer.freshness,
-        model=answer.model,
-        episode_id=answer.episode_id,
     )
 
 

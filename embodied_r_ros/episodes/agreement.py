@@ -68,5 +68,5 @@ def cohens_kappa(pairs: Sequence[tuple[str, str]]) -> float | None:
     observed = sum(first == second for first, second in pairs) / total
     firsts = Counter(first for first, _ in pairs)
     seconds = Counter(second for _, second in pairs)
-    chance = sum(count * seconds[said] for said, count in firsts.items()) / total**2
+    chance = sum(count * seconds[solution] for solution, count in firsts.items()) / total**2
     return None if chance == 1 else (observed - chance) / (1 - chance)

@@ -46,8 +46,15 @@ def write_label_table(bags: Iterable[Path], out: TextIO) -> int:
         for label in layer.labels:
             question = _question_cells(label, layer, answers)
             when = datetime.fromtimestamp(label.when_ns / 1e9, timezone.utc)
-            said = label.kind.value, label.before or '', label.after or ''
-            values = (bag.name, label.question_id, *question, label.who, when.isoformat(), *said)
+            cells = label.kind.value, label.before or '', label.after or ''
+            values = (
+                bag.name,
+                label.question_id,
+                *question,
+                label.who,
+                when.isoformat(),
+                *cells,
+            )
             writer.writerow([*map(_cell, values), 'yes' if label.id in standing else 'no'])
             count += 1
     return count

@@ -61,8 +61,7 @@ def find_recordings(
     names: list[str] = []
     for source in sources:
         for entry in _entries(source):
-            found = _find_remote(entry) if is_url(entry) else map(str, find([Path(entry)]))
-            names += found
+            names += _find_remote(entry) if is_url(entry) else map(str, find([Path(entry)]))
     names = list(dict.fromkeys(names))
     with ThreadPoolExecutor(_READERS, 'manifest') as pool:
         return list(pool.map(partial(_recording, has_labels=has_labels), names))
@@ -158,13 +157,13 @@ def _find_remote(url: str) -> list[str]:
                 msg = f'{url} does not exist'
                 raise InputError(msg)
             return [url]
-        found = files.find(path, maxdepth=2)
+        paths = files.find(path, maxdepth=2)
     except (OSError, ValueError) as error:
         if isinstance(error, InputError):
             raise
         msg = f'{url} cannot be listed: {_words(error)}'
         raise InputError(msg) from None
-    inside = sorted(PurePosixPath(name).relative_to(PurePosixPath(path)) for name in found)
+    inside = sorted(PurePosixPath(name).relative_to(PurePosixPath(path)) for name in paths)
     names = {name.parts[0] for name in inside if _is_of_recording(name)}
     if PurePosixPath(_METADATA) in inside:
         return [url]

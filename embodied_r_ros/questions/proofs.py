@@ -86,8 +86,8 @@ def _moment_of(episode: Episode, answer: Answer) -> Moment | None:
     count = sum(delta.stamp_ns <= until_ns for delta in episode.deltas)
     if not count:
         return None
-    seen = episode.deltas[:count], episode.poses[:count]
-    return Moment(*seen, episode.layout, episode.no_poses, episode.pose_source)
+    until_then = episode.deltas[:count], episode.poses[:count]
+    return Moment(*until_then, episode.layout, episode.no_poses, episode.pose_source)
 
 
 def _place_of(episode: Episode, moment: Moment) -> MapMoment | Unsolved:

@@ -66,19 +66,13 @@ def goal_proposal(answer: Answer, scene_map: SceneMap, standoff_m: float) -> Key
         raise InputError(msg)
     x, y, yaw_rad = _place_in_front(landmark, scene_map.path, standoff_m)
     confidences = [landmark.confidence, answer.confidence]
-    return KeypointProposal(
-        id=answer.id,
-        task=answer.question,
-        frame_id=scene_map.frame_id,
-        position=(x, y, 0.0),
+    return KeypointProposal.of_answer(
+        answer,
+        answer.question,
+        scene_map.frame_id,
+        (x, y, 0.0),
         orientation=(0.0, 0.0, math.sin(yaw_rad / 2), math.cos(yaw_rad / 2)),
         confidence=min(value for value in confidences if not math.isnan(value)),
-        think=answer.think,
-        observation_stamp_ns=answer.observation_stamp_ns,
-        observation_age_ns=answer.observation_age_ns,
-        freshness=answer.freshness,
-        model=answer.model,
-        episode_id=answer.episode_id,
     )
 
 

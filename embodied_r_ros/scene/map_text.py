@@ -102,12 +102,12 @@ def map_text(
     origins = _from_which(related, question, is_level='direction' not in topics)
     page.relate(origins, related, topics & _RELATIONS)
     is_stance = 'direction' in topics and len(origins) >= _STANCE
-    asked = [name for name in _FACTS if name in topics and not is_stance]
-    page.describe(relevant, asked)
+    facts = [name for name in _FACTS if name in topics and not is_stance]
+    page.describe(relevant, facts)
     page.lines.keep_to(round(_SPARE_SHARE * token_budget))
     if not is_robot_asked:
         page.lines.add(robot)
-    page.describe(relevant, [name for name in _FACTS if name not in asked])
+    page.describe(relevant, [name for name in _FACTS if name not in facts])
     page.describe([each for kind in relevant for each in kind.single()], _FACTS)
     page.describe(others, _FACTS)
     ids = page.landmark_ids()

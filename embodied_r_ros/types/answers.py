@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.types.deltas import ModelInfo, NAN
 
@@ -112,3 +112,27 @@ class KeypointProposal:
     freshness: Freshness = Freshness.REFUSED
     model: ModelInfo = field(default_factory=ModelInfo)
     episode_id: str = ''
+
+    @classmethod
+    def of_answer(
+        cls, answer: Answer, task: str, frame_id: str, position: Position, **fields: Any
+    ) -> KeypointProposal:
+        """The proposal that an answer means: as sure, as fresh and by the same model.
+
+        Args:
+            answer: The answer, whose id is that of the proposal.
+            task: The task, in words.
+            frame_id: Frame of the position.
+            position: Where to go [m].
+            fields: Others of the proposal, in place of what follows from the answer.
+        """
+        of_answer: dict[str, Any] = {
+            'confidence': answer.confidence,
+            'think': answer.think,
+            'observation_stamp_ns': answer.observation_stamp_ns,
+            'observation_age_ns': answer.observation_age_ns,
+            'freshness': answer.freshness,
+            'model': answer.model,
+            'episode_id': answer.episode_id,
+        }
+        return cls(answer.id, task, frame_id, position, **{**of_answer, **fields})

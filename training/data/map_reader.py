@@ -63,12 +63,12 @@ def read_place(user_message: str) -> PlaceText | None:
         return None
     place = PlaceText()
     for line in text.splitlines()[1:]:
-        name, _, said = line.removesuffix('.').partition(': ')
-        parts = said.split('; ')
+        name, _, content = line.removesuffix('.').partition(': ')
+        parts = content.split('; ')
         if name == 'Things':
             place.counts = dict(filter(None, map(_counted, parts)))
         elif name == 'Floor':
-            place.area_m2 = said.removesuffix(' m²')
+            place.area_m2 = content.removesuffix(' m²')
         elif name == 'Robot':
             _read_robot(place, parts)
         elif name.startswith('From '):

@@ -55,10 +55,10 @@ class _Page:
 
     def __init__(self, place: PlaceText) -> None:
         self.place = place
-        self.said: list[str] = []
+        self.sentences: list[str] = []
 
     def say(self, text: str) -> None:
-        self.said.append(text)
+        self.sentences.append(text)
 
     def count(self, *names: str, gone: bool = False) -> list[int]:
         """Say how many there are of some names.
@@ -509,6 +509,6 @@ def read_place_question(
         answer = SOLVERS[kind_words[0]](page, kind_words[1], options)
     except _NotKnown as error:
         page.say(f'{error}, so {UNKNOWN}.')
-        return ' '.join(page.said), UNKNOWN
+        return ' '.join(page.sentences), UNKNOWN
     page.say(f'So {answer.removesuffix(".")}.')
-    return ' '.join(page.said), answer
+    return ' '.join(page.sentences), answer

@@ -70,8 +70,8 @@ def _exercises(
     count: int, kinds: Sequence[Callable[[Random], _Exercise]], rng: Random
 ) -> Iterator[dict[str, Any]]:
     for _ in range(count):
-        told, question, lines = rng.choice(kinds)(rng)
-        content = '\n'.join([*told, f'Question: {question}'])
+        facts, question, lines = rng.choice(kinds)(rng)
+        content = '\n'.join([*facts, f'Question: {question}'])
         yield {
             'prompt': [{'role': 'user', 'content': content}],
             'completion': [{'role': 'assistant', 'content': f' {" ".join(lines)}'}],
@@ -95,13 +95,13 @@ def _numbers(rng: Random) -> _Exercise:
     for _ in range(rng.randint(*_SUMS) // 2):
         if rng.random() < 0.6:
             metres = [round(_MOST_M * rng.random() ** 1.5, 1) for _ in range(rng.randint(3, 5))]
-            told, least = [*map(metres_text, metres)], metres_text(min(metres))
+            parts, least = [*map(metres_text, metres)], metres_text(min(metres))
             end = f'least {least}. So {least.removesuffix("m")}.'
         else:
             places = rng.sample(range(1, rng.randint(5, _MOST_PLACES)), rng.randint(2, 4))
-            told = [f'came {ordinal(place)}' for place in places]
+            parts = [f'came {ordinal(place)}' for place in places]
             end = f'In order: {"; ".join(f"came {ordinal(place)}" for place in sorted(places))}.'
-        right.append(f'{"; ".join(told)}; {end}')
+        right.append(f'{"; ".join(parts)}; {end}')
     return [], 'Numbers', right
 
 
@@ -116,38 +116,38 @@ def _stances(rng: Random) -> _Exercise:
     names = some_names(rng.randint(3, 5), rng)
     at = {(a, b): rng.choice(_STEPS) for a in names for b in names if a != b}
     word, word_of = rng.choice(list(_TURN_WORDS.items()))
-    asked, right = [], []
+    requests, right = [], []
     for _ in range(rng.randint(*_LISTS)):
         a, b, c = rng.sample(names, 3)
-        asked.append(f'at {a}, facing {b}, to {c}')
+        requests.append(f'at {a}, facing {b}, to {c}')
         first, second = at[a, b], at[a, c]
         turn = word_of(turn_between(first, second))
         right.append(
             f'From {a}: {b} at {first}°; {c} at {second}°. {turn_sum(first, second)}, {turn}.'
         )
-    told = [
+    facts = [
         f'From {a}: ' + '; '.join(f'{b} at {at[a, b]}°' for b in names if a != b) + '.'
         for a in names
     ]
-    return told, f'Turns, {word}: ' + '; '.join(asked), right
+    return facts, f'Turns, {word}: ' + '; '.join(requests), right
 
 
 def _least(rng: Random) -> _Exercise:
     """Which is the nearest to something."""
     names = some_names(rng.randint(4, 6), rng)
     origins = rng.sample(names, rng.randint(*_LISTS))
-    told, right = [], {}
+    facts, right = [], {}
     for origin in origins:
         metres = [metres_text(_MOST_M * rng.random() ** 1.5) for _ in names]
         gaps = {name: gap for name, gap in zip(names, metres, strict=True) if name != origin}
         line = f'From {origin}: ' + '; '.join(f'{gap} {name}' for name, gap in gaps.items())
         least = min(gaps, key=lambda name: float(gaps[name].removesuffix('m')))
-        told.append(f'{line}.')
+        facts.append(f'{line}.')
         digits = gaps[least].removesuffix('m')
         right[origin] = f'{line}; least {gaps[least]} {least}. So {digits}.'
     rng.shuffle(origins)
     question = 'Nearest: ' + '; '.join(f'to {origin}' for origin in origins)
-    return told, question, [right[origin] for origin in origins]
+    return facts, question, [right[origin] for origin in origins]
 
 
 def _places(names: Sequence[str], rng: Random) -> dict[str, int]:
@@ -158,19 +158,19 @@ def _places(names: Sequence[str], rng: Random) -> dict[str, int]:
 def _order(rng: Random) -> _Exercise:
     """In which order things came."""
     came = _places(some_names(rng.randint(4, 7), rng), rng)
-    told = [f'- {name}: came {ordinal(place)}.' for name, place in came.items()]
-    asked, right = [], []
+    facts = [f'- {name}: came {ordinal(place)}.' for name, place in came.items()]
+    requests, right = [], []
     for _ in range(rng.randint(*_LISTS)):
         some = rng.sample(list(came), rng.randint(2, 4))
         order = sorted(some, key=came.__getitem__)
-        asked.append(', '.join(some))
+        requests.append(', '.join(some))
         right.append(
             ' '.join(f'{name} came {ordinal(came[name])} {name};' for name in some)
             + ' In order: '
             + '; '.join(f'came {ordinal(came[name])} {name}' for name in order)
             + f'. So {", ".join(order)}.'
         )
-    return told, f'In which order: {"; ".join(asked)}', right
+    return facts, f'In which order: {"; ".join(requests)}', right
 
 
 def _next(rng: Random) -> _Exercise:
@@ -182,17 +182,17 @@ def _next(rng: Random) -> _Exercise:
         name: 'not reached' if name in away else f'reached {ordinal(reached[name])}'
         for name in names
     }
-    asked = rng.sample([name for name in names if name not in away], 2)
+    origins = rng.sample([name for name in names if name not in away], 2)
     right = []
-    for item in asked:
+    for item in origins:
         others = [name for name in names if name != item]
         later = [e for e in others if e not in away and reached[e] > reached[item]]
         after = min(later, key=reached.__getitem__, default='')
         end = f'next {texts[after]} {after}.' if after else 'nothing after it.'
-        told = ' '.join(f'{name} {texts[name]} {name};' for name in others)
-        right.append(f'{item} {texts[item]}; {told} {end}')
+        facts_text = ' '.join(f'{name} {texts[name]} {name};' for name in others)
+        right.append(f'{item} {texts[item]}; {facts_text} {end}')
     lines = [f'- {name}: {texts[name]}.' for name in names]
-    return lines, 'Next after: ' + '; '.join(asked), right
+    return lines, 'Next after: ' + '; '.join(origins), right
 
 
 def _counts(rng: Random) -> _Exercise:
@@ -200,8 +200,8 @@ def _counts(rng: Random) -> _Exercise:
     names = some_names(rng.randint(8, 12), rng)
     there, away = names[:-3], names[-3:]
     counts = {name: rng.choice((1, 1, 1, 2, 3, 4, 5)) for name in there}
-    told = [f'Things: {"; ".join(f"{name} {count}" for name, count in counts.items())}.']
-    asked = rng.sample(names, rng.randint(4, len(names)))
-    asked += [] if set(asked) & set(away) else away[:1]
-    right = [f'{name} {counts.get(name, "none")};' for name in asked]
-    return told, 'How many: ' + '; '.join(asked), right
+    facts = [f'Things: {"; ".join(f"{name} {count}" for name, count in counts.items())}.']
+    names_in_question = rng.sample(names, rng.randint(4, len(names)))
+    names_in_question += [] if set(names_in_question) & set(away) else away[:1]
+    right = [f'{name} {counts.get(name, "none")};' for name in names_in_question]
+    return facts, f'How many: {"; ".join(names_in_question)}', right

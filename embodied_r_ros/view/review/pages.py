@@ -243,7 +243,7 @@ class ReviewService:
             raise InputError(msg)
         answer = self.ask(deltas, Question(question.text, question.options))
         confidence = answer.confidence if math.isfinite(answer.confidence) else None
-        said = replace(
+        answered_question = replace(
             question,
             think=answer.think,
             model=answer.model.name,
@@ -251,7 +251,7 @@ class ReviewService:
             confidence=confidence,
             delta_ids=answer.delta_ids,
         )
-        return replace(draft, question=said, before=answer.text or 'unknown')
+        return replace(draft, question=answered_question, before=answer.text or 'unknown')
 
 
 def _new_question(body: Mapping[str, Any], recording: ReviewRecording) -> WrittenQuestion:
