@@ -102,9 +102,9 @@ def main(args: argparse.Namespace) -> int:
     budgets = budgets_of(figures, simulated)
     print_budgets(budgets)
     if args.json:
-        found = {'runs': [asdict(figure) for figure in figures], 'simulation': asdict(simulated)}
-        found['budgets'] = [budget.to_json() for budget in budgets]
-        args.json.write_text(json.dumps(found, indent=2) + '\n')
+        report = {'runs': [asdict(figure) for figure in figures], 'simulation': asdict(simulated)}
+        report['budgets'] = [budget.to_json() for budget in budgets]
+        args.json.write_text(json.dumps(report, indent=2) + '\n')
     return 0 if all(budget.is_met for budget in budgets) else 1
 
 
@@ -175,8 +175,8 @@ def _measured(way: str, actors: int, bags: Path) -> FleetFigures:
 def _in_process(words: Sequence[object]) -> dict[str, Any]:
     command = [sys.executable, '-m', 'bench.fleet', *map(str, words)]
     process = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    found: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
-    return found
+    figures: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
+    return figures
 
 
 def _plain(actors: str, bags: str, out: str) -> dict[str, Any]:
@@ -259,5 +259,5 @@ if __name__ == '__main__':
     part, *words = sys.argv[1:]
     out = sys.stdout
     with redirect_stdout(sys.stderr):  # Ray prints there what it has to say
-        found = _PARTS[part](*words)
-    print(json.dumps(found), file=out)
+        result = _PARTS[part](*words)
+    print(json.dumps(result), file=out)

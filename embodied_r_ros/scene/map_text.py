@@ -282,7 +282,7 @@ def first_mentions(text: str, labels: Sequence[str]) -> dict[str, int]:
         pattern = _names_pattern({lower[label]})
         if match := pattern.search(text):
             places[label] = match.start()
-            text = pattern.sub(lambda found: '_' * len(found[0]), text)
+            text = pattern.sub(lambda match: '_' * len(match[0]), text)
     for label in labels:
         others = {name for name in other_names(lower[label]) if name}
         if label not in places and others and (match := _names_pattern(others).search(text)):

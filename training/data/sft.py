@@ -170,7 +170,7 @@ def examples(arguments: SftArguments, split: str, seed: int) -> Iterator[dict[st
             right = {row.solution_text()} | ({UNKNOWN} if cut_down or tight else set())
             if trace and (own or trace.answer in right or _is_near(row, trace)):
                 yield {
-                    **_asked(worded, config, arguments.images),
+                    **_conversation(worded, config, arguments.images),
                     'completion': [{'role': 'assistant', 'content': trace.completion()}],
                     'scene': 2 * number + own,
                 }
@@ -201,7 +201,7 @@ def _drawn(rows: Iterable[Row], weights: dict[str, float], rng: Random) -> Itera
             yield row
 
 
-def _asked(row: Row, memory: MemoryConfig, images: str) -> dict[str, Any]:
+def _conversation(row: Row, memory: MemoryConfig, images: str) -> dict[str, Any]:
     """The prompt of a row, which tells what was seen or comes with the file of its image."""
     if not images:
         return {'prompt': prompt_messages(row.prompt(memory))}
@@ -240,6 +240,6 @@ def right_samples(arguments: SftArguments, split: str) -> Iterator[dict[str, Any
         sampled = kept.get(row.id, {'completions': [], 'right': []})
         for text, right in zip(sampled['completions'], sampled['right'], strict=True):
             if right and parse_completion(text).well_formed:
-                worded = _asked(row, memory, arguments.images)
+                worded = _conversation(row, memory, arguments.images)
                 completion = [{'role': 'assistant', 'content': text}]
                 yield {**worded, 'completion': completion, 'scene': number}
