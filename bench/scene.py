@@ -25,7 +25,7 @@ from typing import Any, TYPE_CHECKING
 import cv2
 from embodied_r_ros.cli.arguments import some_count
 from embodied_r_ros.cli.main import main as embodied_r
-from embodied_r_ros.episodes.scene_maps import map_of_images, map_of_keyframes
+from embodied_r_ros.episodes.offline import map_of_images, map_of_keyframes
 from embodied_r_ros.perception.classical import ClassicalConfig, ClassicalPerceiver
 from embodied_r_ros.perception.detector_perceiver import DetectorPerceiver
 from embodied_r_ros.perception.pipeline import perceive_keyframes

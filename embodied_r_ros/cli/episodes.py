@@ -15,10 +15,9 @@ from embodied_r_ros.bags.recovery import find_episodes, recover_all
 from embodied_r_ros.bags.sources import find_bags
 from embodied_r_ros.cli.arguments import some_path
 from embodied_r_ros.common.errors import BagError, InputError
-from embodied_r_ros.episodes.agreement import agreements
 from embodied_r_ros.episodes.inspect import audit_bag, delete_episode, EpisodeSummary, summarize
-from embodied_r_ros.episodes.label_check import check_labels
-from embodied_r_ros.episodes.label_table import write_label_table
+from embodied_r_ros.episodes.label_check import check_labels, write_label_table
+from embodied_r_ros.episodes.labels import agreements
 
 if TYPE_CHECKING:
     import argparse

@@ -14,8 +14,7 @@ from embodied_r_ros.bags.images import camera_info_topic, choose_image_topic
 from embodied_r_ros.bags.messages import IMAGE_TYPES, intrinsics_from_camera_info
 from embodied_r_ros.bags.poses import TransformPoses
 from embodied_r_ros.bags.reader import open_bag, read_values, topics_of_type
-from embodied_r_ros.episodes.demonstration_writer import CAMERA_FRAME
-from embodied_r_ros.episodes.demonstrations import read_demonstration, setup_of
+from embodied_r_ros.episodes.demonstrations import CAMERA_FRAME, read_demonstration, setup_of
 from embodied_r_ros.episodes.ground_truth import ground_truth_arm_deltas
 from embodied_r_ros.keyframes.selector import KeyframeConfig
 from embodied_r_ros.types.geometry import Pose

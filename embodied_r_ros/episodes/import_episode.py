@@ -9,7 +9,7 @@ from typing import Any, Protocol, TYPE_CHECKING
 
 from embodied_r_ros.arm.robot import ArmSetup
 from embodied_r_ros.common.errors import ImageError, InputError
-from embodied_r_ros.episodes.demonstration_writer import (
+from embodied_r_ros.episodes.demonstrations import (
     ArmFrame,
     CAMERA_FRAME,
     DemonstrationHead,

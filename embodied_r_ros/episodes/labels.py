@@ -8,10 +8,12 @@ reported, and nothing else is lost.
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 import fcntl
 import hashlib
+from itertools import combinations
 import json
 import math
 import os
@@ -23,7 +25,7 @@ from embodied_r_ros.types.answers import AnswerKind, Freshness
 from embodied_r_ros.types.labels import Label, LabelKind, LabelLayer, WrittenQuestion
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from embodied_r_ros.types.answers import Answer
@@ -201,3 +203,55 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How two people labelled the same questions."""
+
+    people: tuple[str, str]
+    questions: int  # that both labelled
+    agreed: int
+    kappa: float | None  # None: both always say the same one thing, and chance would too
+
+    @property
+    def share(self) -> float:
+        """Share of the questions on which they agree."""
+        return self.agreed / self.questions
+
+
+def agreements(layers: Iterable[LabelLayer]) -> list[Agreement]:
+    """Compare every two people who labelled a question both, over several recordings."""
+    pairs: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for layer in layers:
+        for labels in layer.by_question().values():
+            for first, second in combinations(sorted(labels), 2):
+                both = _solution(labels[first]), _solution(labels[second])
+                pairs.setdefault((first, second), []).append(both)
+    return [
+        Agreement(people, len(both), sum(a == b for a, b in both), cohens_kappa(both))
+        for people, both in sorted(pairs.items())
+    ]
+
+
+def _solution(label: Label) -> str:
+    """What a label says is right; 'wrong' names nothing, and no solution is called so."""
+    if label.kind is LabelKind.WRONG or label.after is None:
+        return '(wrong)'
+    return label.after.casefold()
+
+
+def cohens_kappa(pairs: Sequence[tuple[str, str]]) -> float | None:
+    """Cohen's kappa of what two people said of the same things; None: chance agrees fully too.
+
+    >>> cohens_kappa([('a', 'a'), ('b', 'b'), ('a', 'b'), ('b', 'b')])
+    0.5
+    """
+    total = len(pairs)
+    if not total:
+        return None
+    observed = sum(first == second for first, second in pairs) / total
+    firsts = Counter(first for first, _ in pairs)
+    seconds = Counter(second for _, second in pairs)
+    chance = sum(count * seconds[solution] for solution, count in firsts.items()) / total**2
+    return None if chance == 1 else (observed - chance) / (1 - chance)

@@ -16,7 +16,7 @@ from embodied_r_ros.arm.ground_truth import (
     TRUTH_TOPIC,
 )
 from embodied_r_ros.arm.robot import ArmSetup
-from embodied_r_ros.episodes.demonstration_writer import (
+from embodied_r_ros.episodes.demonstrations import (
     ArmFrame,
     CAMERA_FRAME,
     DemonstrationHead,

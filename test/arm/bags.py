@@ -7,7 +7,7 @@ import math
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.arm.robot import ArmSetup
-from embodied_r_ros.episodes.demonstration_writer import (
+from embodied_r_ros.episodes.demonstrations import (
     ArmFrame,
     DemonstrationHead,
     write_demonstration,

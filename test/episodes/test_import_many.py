@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.cli.main import main
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.episodes.import_dataset import DatasetImport
-from embodied_r_ros.episodes.import_video import VideoFrames
+from embodied_r_ros.episodes.import_lerobot import VideoFrames
 import numpy as np
 import pytest
 

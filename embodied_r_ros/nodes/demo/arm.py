@@ -24,7 +24,7 @@ from embodied_r_ros.bags.messages import (
 )
 from embodied_r_ros.bags.own_messages import mark_to_msg
 from embodied_r_ros.common.errors import EmbodiedRError
-from embodied_r_ros.episodes.demonstration_writer import CAMERA_FRAME
+from embodied_r_ros.episodes.demonstrations import CAMERA_FRAME
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.demo.client import demo_client
 from embodied_r_ros.nodes.demo.processes import NodeProcesses, own_environment

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.arm.ground_truth import DemonstrationTruth, TrueThing, TRUTH_TOPIC
 from embodied_r_ros.arm.robot import ArmSetup
 from embodied_r_ros.common.errors import EmbodiedRError
-from embodied_r_ros.episodes.demonstration_writer import (
+from embodied_r_ros.episodes.demonstrations import (
     ArmFrame,
     CAMERA_FRAME,
     DemonstrationHead,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.arm.candidates import SeenThing
-from embodied_r_ros.episodes.demonstration_writer import CAMERA_FRAME
+from embodied_r_ros.episodes.demonstrations import CAMERA_FRAME
 from embodied_r_ros.sim.arm.expert import CartesianController
 from embodied_r_ros.sim.arm.tasks import HOME, TASKS
 from embodied_r_ros.sim.arm.world import ArmRenderer, ArmWorld, camera_pose, GRIPPER_JOINTS, JOINTS
