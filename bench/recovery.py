@@ -28,8 +28,8 @@ from embodied_r_ros.bags.messages import stamp_ns_from_msg
 from embodied_r_ros.common.child_processes import ChildProcess
 from embodied_r_ros.common.resources import shared_path
 from embodied_r_ros.nodes import topics
-from embodied_r_ros.nodes.demo.processes import NodeProcesses, own_environment
 from embodied_r_ros.nodes.node_base import RESPAWN_S, RETRY_S
+from embodied_r_ros.nodes.run import NodeProcesses, own_environment
 from embodied_r_ros.types.deltas import Rung
 import rclpy
 from rclpy.context import Context

@@ -27,7 +27,7 @@ from embodied_r_ros.bags.messages import stamp_ns_from_msg
 from embodied_r_ros.common.errors import EmbodiedRError
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.demo.client import demo_client
-from embodied_r_ros.nodes.demo.processes import NodeProcesses
+from embodied_r_ros.nodes.run import NodeProcesses
 from embodied_r_ros.nodes.transport import transport_environment
 from embodied_r_ros.questions.wordings import FACINGS
 from embodied_r_ros.reasoning.question import Question

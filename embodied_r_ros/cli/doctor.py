@@ -16,6 +16,7 @@ from embodied_r_ros.nodes.doctor import (
     camera_check,
     Check,
     installation_checks,
+    look_for_camera,
     other_publisher_check,
     server_check,
     table,
@@ -62,9 +63,6 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _camera(topic: str) -> Check:
-    # Imported here for the same reason as in `_transport`.
-    from embodied_r_ros.nodes.camera_check import look_for_camera
-
     return camera_check(look_for_camera(topic), topic)
 
 

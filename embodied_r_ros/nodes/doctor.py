@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of an installation, each with what to do where it fails. Nothing here needs ROS."""
+"""Checks of an installation, each with what to do where it fails.
+
+All but `look_for_camera` works without ROS, whose absence is a finding too.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,15 @@ import ctypes
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import pairwise
 import os
 from pathlib import Path
 import shutil
 import sys
-from typing import Any
+import time
+from typing import Any, NamedTuple, TYPE_CHECKING
 
+from embodied_r_ros.bags.messages import stamp_ns_from_msg
 from embodied_r_ros.chat.client import HttpChatClient
 from embodied_r_ros.chat.settings import ChatConfig, file_sum, model_digest
 from embodied_r_ros.common.errors import ConfigError, EmbodiedRError, ModelError
@@ -24,6 +30,12 @@ from embodied_r_ros.serving.model_files import detector_path, MODEL_FILES
 from embodied_r_ros.serving.profiles import load_profile
 from embodied_r_ros.serving.servers import install_remedy, missing_requirements
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rclpy.executors import SingleThreadedExecutor
+    from rclpy.node import Node
+
 _MIN_FREE_GB = 2.0
 _SERVER_S = 5.0
 _GOLDEN_S = 120.0  # for a look at one picture, on a CPU too
@@ -32,6 +44,9 @@ _CLOCK_ERROR_S = 0.1  # images from the future
 _TIMEX_BYTES = 512  # more than the kernel's struct timex has
 _UNSYNCHRONISED = 5  # TIME_ERROR of adjtimex(2)
 _GB = 1024**3
+_KINDS = ('sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage')
+_LOOK_S = 5.0  # for topics; discovery takes less, but on a busy machine
+_LISTEN_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -294,3 +309,101 @@ def table(checks: dict[str, Check]) -> str:
         if check.remedy:
             lines.append(f'{"":<19} -> {check.remedy}')
     return '\n'.join(lines)
+
+
+class _Image(NamedTuple):
+    age_s: float
+    number: int | None  # as its publisher counts
+
+
+def look_for_camera(wanted_topic: str = '') -> dict[str, Any]:
+    """Listen to the images that are published.
+
+    Args:
+        wanted_topic: Topic to listen to; empty: the first one with images.
+
+    Returns:
+        `topics` with images, the `topic` that was listened to (empty: none), `rate_hz`,
+        `age_s`: how old the newest image was by its stamp (None: none came), and `lost`: images
+        that were published meanwhile and did not come (None: the middleware does not tell).
+    """
+    import rclpy
+    from rclpy.context import Context
+    from rclpy.executors import SingleThreadedExecutor
+    from rclpy.node import Node
+
+    context = Context()
+    rclpy.init(context=context)
+    node = Node('doctor', context=context)
+    executor = SingleThreadedExecutor(context=context)
+    executor.add_node(node)
+    try:
+        topics = _topics(node, executor, wanted_topic)
+        topic = next((name for name in topics if name == wanted_topic or not wanted_topic), '')
+        images = _listen(node, executor, topic, topics[topic]) if topic else []
+        is_one = bool(topic) and node.count_publishers(topic) == 1
+    finally:
+        executor.shutdown()
+        node.destroy_node()
+        rclpy.try_shutdown(context=context)
+    return {
+        'topics': list(topics),
+        'topic': topic,
+        'rate_hz': round(len(images) / _LISTEN_S, 1),
+        'age_s': round(images[-1].age_s, 3) if images else None,
+        'lost': lost_count([image.number for image in images]) if is_one else None,
+    }
+
+
+def lost_count(numbers: Sequence[int | None]) -> int | None:
+    """How many images of one publisher did not come, by the numbers of those that did.
+
+    Args:
+        numbers: Of the images that came, as the publisher counts; None: the middleware does not
+            tell.
+
+    Returns:
+        None where it is unknown.
+    """
+    valid = [number for number in numbers if number is not None]
+    if not valid or len(valid) < len(numbers):
+        return None
+    # A publisher that was started again counts from one again.
+    return sum(max(0, after - before - 1) for before, after in pairwise(valid))
+
+
+def _topics(node: Node, executor: SingleThreadedExecutor, wanted_topic: str) -> dict[str, str]:
+    end = time.monotonic() + _LOOK_S
+    while True:
+        kinds_by_topic = {
+            name: kind
+            for name, kinds in sorted(node.get_topic_names_and_types())
+            for kind in kinds
+            if kind in _KINDS and node.count_publishers(name)
+        }
+        if (
+            time.monotonic() > end
+            or wanted_topic in kinds_by_topic
+            or (kinds_by_topic and not wanted_topic)
+        ):
+            return kinds_by_topic
+        executor.spin_once(timeout_sec=0.1)
+
+
+def _listen(node: Node, executor: SingleThreadedExecutor, topic: str, kind: str) -> list[_Image]:
+    """The images that come, in order."""
+    from embodied_r_ros.nodes import topics
+    from embodied_r_ros.nodes.ros_types import message_class
+
+    images: list[_Image] = []
+
+    def take(msg: Any, info: dict[str, int | None]) -> None:
+        now_ns = node.get_clock().now().nanoseconds
+        age_s = (now_ns - stamp_ns_from_msg(msg.header.stamp)) / 1e9
+        images.append(_Image(age_s, info.get('publication_sequence_number')))
+
+    node.create_subscription(message_class(kind), topic, take, topics.SENSOR)
+    end = time.monotonic() + _LISTEN_S
+    while (left_s := end - time.monotonic()) > 0:
+        executor.spin_once(timeout_sec=left_s)
+    return images

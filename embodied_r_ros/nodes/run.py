@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The life of a node's process, from the command line to a clean end.
+"""Processes of nodes: the life of one, from the command line to a clean end, and starting several.
 
 SIGINT and SIGTERM shut the node down while it can still talk: goals end with a reason, bags are
 closed. A signal some seconds later ends the process at once: the first one may come twice, from a
@@ -18,21 +18,23 @@ import sys
 import threading
 import time
 import traceback
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.common.errors import ConfigError
+from embodied_r_ros.common.child_processes import ChildProcess
+from embodied_r_ros.common.errors import ConfigError, EmbodiedRError
 from embodied_r_ros.nodes.diagnostics import STEADY
 from embodied_r_ros.nodes.node_base import StartConfig
-from embodied_r_ros.nodes.transport import remove_abandoned_segments
+from embodied_r_ros.nodes.transport import remove_abandoned_segments, transport_environment
 import rclpy
 from rclpy import logging
 from rclpy.context import Context
 from rclpy.exceptions import NameValidationException, ParameterException
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.signals import SignalHandlerOptions
+import yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from embodied_r_ros.nodes.node_base import ManagedNode
     from rclpy.timer import Timer
@@ -46,6 +48,11 @@ _TOGETHER_S = 3.0
 # A callback that needs the interpreter while a thread computes waits so long for it, each time
 # that it comes back from the middleware; Python's own 5 ms add up to more than a frame.
 _SWITCH_S = 0.001
+
+_GRACE_S = 10.0  # between asking a node to end and making it
+_LOG_LINES = 3
+# Domains above this share ports with programs that take any free one (Linux).
+_DOMAINS = range(10, 101)
 
 
 def run(make: Callable[..., ManagedNode], arguments: Sequence[str] | None = None) -> int:
@@ -193,3 +200,79 @@ def _shut_down(node: ManagedNode, executor: SingleThreadedExecutor) -> None:
         node.trigger_shutdown()
     executor.shutdown()
     node.destroy_node()
+
+
+def own_environment() -> dict[str, str]:
+    """A DDS domain of this process's own, and a transport that loses no images.
+
+    It is set here too, so that what is made afterwards is in that domain.
+    """
+    domain = _DOMAINS[os.getpid() % len(_DOMAINS)]
+    environment = {**transport_environment(os.environ), 'ROS_DOMAIN_ID': str(domain)}
+    os.environ.update(environment)
+    return environment
+
+
+class NodeProcesses:
+    """Starts nodes, each in a process of its own, and ends them together."""
+
+    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+        """Take the folder for parameters and logs, and the environment of the processes."""
+        self._folder = folder
+        self._environment = {**os.environ, **environment}
+        self._running: dict[str, ChildProcess] = {}
+
+    def start(
+        self, name: str, parameters: Mapping[str, Any], remaps: Mapping[str, str] | None = None
+    ) -> None:
+        """Start a node that configures and activates itself.
+
+        Args:
+            name: Name of the node, which is also that of its module.
+            parameters: Its parameters; nested groups are nested mappings.
+            remaps: Names that the node is to use other names for.
+        """
+        file = self._folder / f'{name}.yaml'
+        values = {'autostart': True, **parameters}
+        file.write_text(yaml.safe_dump({'/**': {'ros__parameters': values}}))
+        code = f'import sys; from embodied_r_ros.nodes.{name} import main; sys.exit(main())'
+        command = [sys.executable, '-c', code, '--ros-args', '--params-file', str(file)]
+        for old, new in (remaps or {}).items():
+            command += ['-r', f'{old}:={new}']
+        log = self._folder / f'{name}.log'
+        self._running[name] = ChildProcess(command, log, environment=self._environment)
+
+    def pids(self) -> dict[str, int]:
+        """Process id of each node."""
+        return {name: process.pid for name, process in self._running.items()}
+
+    def check(self) -> None:
+        """See that every node still runs, or has ended well.
+
+        Raises:
+            EmbodiedRError: One ended with an error; with the end of its log.
+        """
+        for name, process in self._running.items():
+            if code := process.poll():
+                last = ' | '.join(process.log_lines()[-_LOG_LINES:])
+                msg = f'{name} ended with code {code}: {last}'
+                raise EmbodiedRError(msg)
+
+    def has_ended(self, name: str) -> bool:
+        """Tell whether a node has ended."""
+        return self._running[name].poll() is not None
+
+    def close(self) -> None:
+        """End all nodes as Ctrl-C does, so that bags are closed; waits until they are gone."""
+        for process in self._running.values():
+            if process.poll() is None:
+                process.signal(signal.SIGINT)
+        end = time.monotonic() + _GRACE_S
+        for process in self._running.values():
+            process.end(max(0.1, end - time.monotonic()))
+
+    def __enter__(self) -> NodeProcesses:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

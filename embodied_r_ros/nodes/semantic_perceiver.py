@@ -7,28 +7,37 @@ focus runs in a thread of its own, a few at a time.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
+import threading
 import time
 from typing import Any, ClassVar, TYPE_CHECKING
 
 from embodied_r_msgs.msg import Keyframe, SemanticDelta
 from embodied_r_msgs.srv import Focus
+from embodied_r_ros.bags.messages import encoded_image_to_msg
 from embodied_r_ros.bags.own_messages import delta_to_msg, focus_to_msg, keyframe_from_msg
+from embodied_r_ros.bags.vision_messages import (
+    DETECTIONS_3D,
+    items_to_msg,
+    MARKERS,
+    markers_to_msg,
+    placed_items,
+)
 from embodied_r_ros.chat.client import HttpChatClient
 from embodied_r_ros.chat.fallback import FallbackConfig, LatestModels
 from embodied_r_ros.chat.settings import ChatConfig
-from embodied_r_ros.common.errors import ConfigError, EmbodiedRError, InputError
+from embodied_r_ros.common.errors import ConfigError, EmbodiedRError, ImageError, InputError
 from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.diagnostics import fallback_health, Health, Level, Meter
-from embodied_r_ros.nodes.item_export import ItemExport
 from embodied_r_ros.nodes.live_detections import DetectionsConfig, LiveDetections
-from embodied_r_ros.nodes.model_watch import ModelWatch
 from embodied_r_ros.nodes.neighbours import PatientPublisher
 from embodied_r_ros.nodes.node_base import ManagedNode, seconds
-from embodied_r_ros.nodes.pipeline import PipelineConfig, PipelineWatch
-from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
+from embodied_r_ros.nodes.pipeline import ModelWatch, PipelineConfig, PipelineWatch
+from embodied_r_ros.nodes.ros_types import message_class, ROS_MESSAGES
 from embodied_r_ros.nodes.run import run
 from embodied_r_ros.nodes.topics import camera_topic
 from embodied_r_ros.nodes.worker import deferred
@@ -41,17 +50,71 @@ from embodied_r_ros.perception.worker import PerceptionWorker, WorkerConfig
 from embodied_r_ros.serving.model_files import detector_path
 from embodied_r_ros.serving.profiles import load_profile, stand_in_server
 from embodied_r_ros.types.deltas import DeltaKind, Rung
+from embodied_r_ros.types.images import decode_image, encode_image
 from embodied_r_ros.types.units import NS_PER_S
+from embodied_r_ros.view.sheet import with_items
 from rclpy.callback_groups import ReentrantCallbackGroup
+from sensor_msgs.msg import CompressedImage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from embodied_r_ros.keyframes import selector
     from embodied_r_ros.perception.perceiver import Perceiver
     from embodied_r_ros.types import deltas
 
 _FOCUS_THREADS = 2
 _FOCUS_IN_LINE = 8
+
+_PICTURE = 'sensor_msgs/msg/CompressedImage'
+
+
+class ItemExport:
+    """Publishes items, as far as their messages are installed and somebody hears."""
+
+    def __init__(self, node: ManagedNode) -> None:
+        """Announce `items`, `items/markers` and `items/image` while the node is configured."""
+        topic = 'items/image/compressed'
+        picture = node.publisher(CompressedImage, topic, topics.RESULT)
+        self._outputs: dict[str, Any] = {_PICTURE: picture}
+        for kind, topic in ((DETECTIONS_3D, 'items'), (MARKERS, 'items/markers')):
+            try:
+                message = message_class(kind)
+            except (ImportError, AttributeError):
+                continue
+            self._outputs[kind] = node.publisher(message, topic, topics.RESULT)
+        self._shown: defaultdict[str, int] = defaultdict(int)  # markers by camera
+        self._lock = threading.Lock()
+
+    def publish(self, delta: deltas.SemanticDelta, keyframe: selector.Keyframe | None) -> None:
+        """Publish the items of a delta, in the frame of its image.
+
+        Args:
+            delta: The delta.
+            keyframe: The newer of its keyframes; None: it is gone already.
+        """
+        publishers = {
+            kind: publisher
+            for kind, publisher in self._outputs.items()
+            if publisher.get_subscription_count()
+        }
+        if not publishers:
+            return
+        lens = keyframe.intrinsics if keyframe else None
+        places = placed_items(delta, lens.width / lens.height) if lens else placed_items(delta)
+        if DETECTIONS_3D in publishers:
+            publishers[DETECTIONS_3D].publish(items_to_msg(ROS_MESSAGES, delta, places))
+        if MARKERS in publishers:
+            with self._lock:
+                before, self._shown[delta.camera] = self._shown[delta.camera], len(places)
+            publishers[MARKERS].publish(markers_to_msg(ROS_MESSAGES, delta, places, before))
+        if _PICTURE in publishers and keyframe:
+            with suppress(ImageError):  # of a damaged keyframe nothing is drawn
+                picture = encode_image(with_items(decode_image(keyframe.image.data), delta.items))
+                msg = encoded_image_to_msg(
+                    ROS_MESSAGES, keyframe.stamp_ns, keyframe.frame_id, picture
+                )
+                publishers[_PICTURE].publish(msg)
 
 
 @dataclass(frozen=True)

@@ -7,34 +7,43 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 import itertools
+from itertools import groupby
+import threading
+import time
 from typing import Any, ClassVar, TYPE_CHECKING
 from uuid import uuid4
 
 from embodied_r_msgs.action import Ask
 from embodied_r_msgs.msg import Answer, EpisodeMark, KeypointProposal, SemanticDelta
-from embodied_r_msgs.srv import AskOnce, ResetMemory
+from embodied_r_msgs.srv import AskOnce, Focus, ResetMemory
 from embodied_r_ros.arm.task import ArmTaskConfig
 from embodied_r_ros.bags.messages import stamp_ns_from_msg
-from embodied_r_ros.bags.own_messages import answer_to_msg, delta_from_msg, proposal_to_msg
+from embodied_r_ros.bags.own_messages import (
+    answer_to_msg,
+    delta_from_msg,
+    focus_from_msg,
+    proposal_to_msg,
+)
 from embodied_r_ros.chat.client import HttpChatClient
 from embodied_r_ros.chat.fallback import FallbackConfig, LatestModels
 from embodied_r_ros.chat.settings import ChatConfig
-from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.errors import CancelledError, InputError
 from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.diagnostics import fallback_health, Health, Meter
-from embodied_r_ros.nodes.focus_client import FocusClient
 from embodied_r_ros.nodes.keypoint_request import Arm, ArmConfig
 from embodied_r_ros.nodes.keypoint_server import KeypointServer
-from embodied_r_ros.nodes.model_watch import ModelWatch
 from embodied_r_ros.nodes.node_base import ManagedNode, seconds
-from embodied_r_ros.nodes.pipeline import PipelineConfig, PipelineWatch
-from embodied_r_ros.nodes.question_server import AskingServer, fill_ending
-from embodied_r_ros.nodes.recorder_watch import RecorderWatch
+from embodied_r_ros.nodes.pipeline import ModelWatch, PipelineConfig, PipelineWatch, RecorderWatch
+from embodied_r_ros.nodes.question_server import (
+    AskingServer,
+    fill_ending,
+    StandingConfig,
+    StandingQuestion,
+)
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
 from embodied_r_ros.nodes.run import run
 from embodied_r_ros.nodes.scene_mapper import SceneMapper, SceneMapperConfig
-from embodied_r_ros.nodes.standing_question import StandingConfig, StandingQuestion
 from embodied_r_ros.reasoning.question import Question, ReasonerConfig, RefusalCode
 from embodied_r_ros.reasoning.queue import Outcome, QuestionQueue, QueueConfig, Termination
 from embodied_r_ros.reasoning.reasoner import chat_fallback, models_at_start, Reasoner
@@ -51,6 +60,78 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.reasoning.question import Listener
     from embodied_r_ros.reasoning.queue import QueuedQuestion
+    from embodied_r_ros.types import deltas
+    from embodied_r_ros.types.answers import FocusText
+
+# How late a cancel may be noticed [s]; two events cannot be waited for at once.
+_POLL_S = 0.05
+
+
+class FocusClient:
+    """Calls `focus` from a thread of its caller's; the executor delivers the response."""
+
+    def __init__(self, node: ManagedNode) -> None:
+        """Connect for as long as the node is configured."""
+        self._node = node
+        self._client = node.create_client(Focus, 'focus')
+        node.while_configured.callback(node.destroy_client, self._client)
+
+    def look(
+        self,
+        question: str,
+        options: Sequence[str],
+        deltas: Sequence[deltas.SemanticDelta],
+        deadline_s: float,
+        cancel: threading.Event | None,
+    ) -> list[FocusText]:
+        """Ask what the newer keyframes of some deltas show; what comes too late is left out.
+
+        Args:
+            question: The question.
+            options: Its options.
+            deltas: Deltas whose newer keyframes are to be looked at.
+            deadline_s: Time for all of them [s].
+            cancel: Ends the look soon after it is set.
+
+        Raises:
+            CancelledError: `cancel` was set.
+        """
+        end = time.monotonic() + deadline_s
+        texts: list[FocusText] = []
+        by_camera = sorted(deltas, key=lambda delta: delta.camera)
+        for camera, group in groupby(by_camera, key=lambda delta: delta.camera):
+            request = Focus.Request(
+                question=question,
+                options=list(options),
+                keyframe_ids=[delta.to_id for delta in group],
+                camera=camera,
+            )
+            texts += self._call(request, end, cancel)
+        return texts
+
+    def _call(
+        self, request: Focus.Request, end: float, cancel: threading.Event | None
+    ) -> list[FocusText]:
+        left_s = end - time.monotonic()
+        if left_s <= 0 or not self._client.service_is_ready():
+            return []
+        request.deadline_s = left_s
+        arrival = threading.Event()
+        future = self._client.call_async(request)
+        future.add_done_callback(lambda _: arrival.set())
+        try:
+            while not arrival.wait(_POLL_S):
+                if cancel is not None and cancel.is_set():
+                    msg = 'the look was cancelled'
+                    raise CancelledError(msg)
+                if time.monotonic() >= end:
+                    return []
+        finally:
+            self._client.remove_pending_request(future)
+        response = future.result()
+        if response.error:
+            self._node.get_logger().warning(f'focus: {response.error}', throttle_duration_sec=5.0)
+        return [focus_from_msg(msg) for msg in response.focus]
 
 
 @dataclass(frozen=True)

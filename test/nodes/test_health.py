@@ -10,7 +10,7 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from embodied_r_msgs.action import Ask
 from embodied_r_msgs.msg import EpisodeMark, Keyframe, SemanticDelta
 from embodied_r_ros.bags.messages import stamp_to_msg
-from embodied_r_ros.nodes import model_watch, neighbours, topics
+from embodied_r_ros.nodes import neighbours, pipeline, topics
 from embodied_r_ros.nodes.keyframe_extractor import KeyframeExtractorNode
 from embodied_r_ros.nodes.pipeline import PipelineConfig
 from embodied_r_ros.nodes.proposal_gate import ProposalGate
@@ -41,8 +41,8 @@ LATE_S = 60.0  # on a busy machine
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Discovery in a test is quick, and a model server near."""
     monkeypatch.setattr(neighbours, '_DISCOVERY_S', 1.0)
-    monkeypatch.setattr(model_watch, '_LOOK_S', 0.2)
-    monkeypatch.setattr(model_watch, '_REPLY_S', 0.5)
+    monkeypatch.setattr(pipeline, '_MODELS_S', 0.2)
+    monkeypatch.setattr(pipeline, '_REPLY_S', 0.5)
 
 
 @pytest.fixture

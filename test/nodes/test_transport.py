@@ -7,9 +7,11 @@ import os
 from pathlib import Path
 import shutil
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 import xml.etree.ElementTree as ET
 
 from embodied_r_ros.nodes.transport import (
+    measure,
     remedy_for_lost_images,
     remove_abandoned_segments,
     segment_mb,
@@ -17,6 +19,9 @@ from embodied_r_ros.nodes.transport import (
     transport_environment,
 )
 import pytest
+
+if TYPE_CHECKING:
+    from test.nodes.graph import Graph
 
 MB = 1024 * 1024
 
@@ -137,3 +142,42 @@ def test_ports_of_the_dead_are_removed_unless_someone_has_them_open() -> None:
     finally:
         for path in (lock, folder / name, folder / f'sem.{name}_mutex'):
             path.unlink(missing_ok=True)
+
+
+@pytest.fixture
+def environment(graph: Graph) -> dict[str, str]:
+    """Environment as the launch files set it, in a domain of its own."""
+    domain = {'ROS_DOMAIN_ID': str(graph.context.get_domain_id())}
+    return {**os.environ, **transport_environment(os.environ), **domain}
+
+
+def test_best_effort_images_arrive(environment: dict[str, str]) -> None:
+    found = measure(count=30, environment=environment)
+    assert (found['sent'], found['received'], found['reliability']) == (30, 30, 'best_effort')
+    assert len(set(found['pids'])) == 2
+    assert found['latency_p50_s'] < 0.1
+
+
+def test_the_profile_for_humble_does_the_same(environment: dict[str, str]) -> None:
+    humble = transport_environment({'ROS_DISTRO': 'humble'})
+    found = measure(count=30, environment={**stock_environment(environment), **humble})
+    assert (found['sent'], found['received']) == (30, 30)
+
+
+def test_a_publisher_without_our_settings_loses_images(environment: dict[str, str]) -> None:
+    found = measure(
+        count=30,
+        environment=environment,
+        publisher_environment=stock_environment(environment),
+    )
+    assert found['sent'] == 30
+    assert found['received'] < 30
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(('width', 'height'), [(640, 480), (1920, 1080)])
+def test_no_image_is_lost_in_a_minute(
+    environment: dict[str, str], width: int, height: int
+) -> None:
+    found = measure(width, height, count=1800, environment=environment)
+    assert found['received'] == found['sent'] == 1800

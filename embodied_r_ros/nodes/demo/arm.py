@@ -27,8 +27,8 @@ from embodied_r_ros.common.errors import EmbodiedRError
 from embodied_r_ros.episodes.demonstrations import CAMERA_FRAME
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.demo.client import demo_client
-from embodied_r_ros.nodes.demo.processes import NodeProcesses, own_environment
 from embodied_r_ros.nodes.ros_types import message_class, ROS_MESSAGES
+from embodied_r_ros.nodes.run import NodeProcesses, own_environment
 from embodied_r_ros.types.episodes import EpisodeEvent, EpisodeOutcome
 from embodied_r_ros.types.episodes import EpisodeMark as Mark
 from embodied_r_ros.types.units import NS_PER_S

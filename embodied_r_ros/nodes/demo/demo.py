@@ -19,7 +19,7 @@ from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.common.resources import shared_path
 from embodied_r_ros.episodes.episode import read_layout
 from embodied_r_ros.nodes.demo.client import demo_client
-from embodied_r_ros.nodes.demo.processes import NodeProcesses, own_environment
+from embodied_r_ros.nodes.run import NodeProcesses, own_environment
 from embodied_r_ros.questions.indoor import Draft, KINDS, Moment
 from embodied_r_ros.questions.wordings import FACINGS, HEIGHTS, PLACES, WORDINGS
 from embodied_r_ros.reasoning.question import Question

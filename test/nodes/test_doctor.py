@@ -5,7 +5,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.nodes import topics
-from embodied_r_ros.nodes.camera_check import look_for_camera, lost_count
+from embodied_r_ros.nodes.doctor import look_for_camera, lost_count
 import pytest
 from sensor_msgs.msg import Image
 
