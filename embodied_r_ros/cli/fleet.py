@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.episodes.manifest import FleetRecording
 
 _LOG = logging.getLogger(__name__)
+_RAY_OPTIONS = ('actors', 'gpus', 'attempts', 'retry_failed')  # beside --ray
 
 
 def add_fleet_arguments(parser: ArgumentParser) -> None:
@@ -65,13 +66,10 @@ def fleet_config(args: Namespace) -> FleetConfig | None:
     Raises:
         InputError: An option needs --ray.
     """
+    values = {name: getattr(args, name) for name in _RAY_OPTIONS}
     given = {
-        'actors': args.actors,
-        'gpus': args.gpus,
-        'attempts': args.attempts,
-        'retry_failed': args.retry_failed or None,
+        name: value for name, value in values.items() if value is not None and value is not False
     }
-    given = {name: value for name, value in given.items() if value is not None}
     if args.ray:
         return FleetConfig(args.ray, **given)
     if given:
@@ -99,7 +97,7 @@ def settings_of(args: Namespace, *others: str) -> str:
         args: All.
         others: Names of those that do not count, beside those of fleets.
     """
-    left_out = {'run', 'out', 'ray', 'actors', 'gpus', 'attempts', 'retry_failed', *others}
+    left_out = {'run', 'out', 'ray', *_RAY_OPTIONS, *others}
     values = {name: value for name, value in vars(args).items() if name not in left_out}
     return json.dumps(values, indent=1, sort_keys=True, default=str) + '\n'
 
