@@ -19,10 +19,9 @@ from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.perception.classical import ClassicalConfig
 from embodied_r_ros.perception.detector_perceiver import DetectorPerceiver
 from embodied_r_ros.types.deltas import ItemStatus, ScaleSource
-from embodied_r_ros.types.depth import pack_depth
-from embodied_r_ros.types.detections import Detection
 from embodied_r_ros.types.geometry import rays_of_pixels
-from embodied_r_ros.types.images import encode_image
+from embodied_r_ros.types.images import encode_image, pack_depth
+from embodied_r_ros.types.vocabulary import Detection
 import numpy as np
 
 from bench.real_sequences import read_sequence

@@ -15,7 +15,7 @@ from pathlib import Path
 import tempfile
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.arm.ground_truth import DemonstrationTruth, TRUTH_TOPIC
+from embodied_r_ros.arm.demonstration import DemonstrationTruth, TRUTH_TOPIC
 from embodied_r_ros.arm.keypoint_rules import find_keypoints, RULES
 from embodied_r_ros.bags.reader import open_bag, read_values
 from embodied_r_ros.cli.arguments import some_count
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from embodied_r_ros.arm.demonstration import Keypoint
-    from embodied_r_ros.arm.ground_truth import TrueKeypoint
+    from embodied_r_ros.arm.demonstration import Keypoint, TrueKeypoint
 
 _TOLERANCE_NS = 250_000_000
 _LEAST = 0.9  # precision and recall of the rule in seconds

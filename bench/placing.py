@@ -15,7 +15,7 @@ from pathlib import Path
 import tempfile
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.arm.ground_truth import DemonstrationTruth, TRUTH_TOPIC
+from embodied_r_ros.arm.demonstration import DemonstrationTruth, TRUTH_TOPIC
 from embodied_r_ros.arm.robot import load_robot
 from embodied_r_ros.arm.table import place, table_view
 from embodied_r_ros.bags.reader import open_bag, read_values
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
-    from embodied_r_ros.arm.ground_truth import TrueThing
+    from embodied_r_ros.arm.demonstration import TrueThing
     from embodied_r_ros.arm.table import TableView
     from embodied_r_ros.types.deltas import Item
     from embodied_r_ros.types.geometry import Position

@@ -30,8 +30,8 @@ from embodied_r_ros.perception.classical import ClassicalConfig, ClassicalPercei
 from embodied_r_ros.perception.detector_perceiver import DetectorPerceiver
 from embodied_r_ros.perception.pipeline import perceive_keyframes
 from embodied_r_ros.scene.camera_track import CameraView
-from embodied_r_ros.scene.floor_plan import FloorPlan
 from embodied_r_ros.scene.landmark_map import LandmarkMap
+from embodied_r_ros.scene.map_part import FloorPlan
 from embodied_r_ros.scene.visibility import PlaceSight, Sight
 from embodied_r_ros.sim.indoor.episodes import draw_episode
 from embodied_r_ros.sim.indoor.world import World

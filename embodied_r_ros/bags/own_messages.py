@@ -40,7 +40,6 @@ from embodied_r_ros.types.deltas import (
     ScaleSource,
     SemanticDelta,
 )
-from embodied_r_ros.types.depth import PackedDepth
 from embodied_r_ros.types.episodes import (
     AnswerLabel,
     EpisodeEvent,
@@ -49,7 +48,7 @@ from embodied_r_ros.types.episodes import (
     LabelVerdict,
 )
 from embodied_r_ros.types.geometry import Pose
-from embodied_r_ros.types.images import EncodedImage
+from embodied_r_ros.types.images import EncodedImage, PackedDepth
 from embodied_r_ros.types.landmarks import Landmark, LandmarkStatus, PathPoint, SceneMap
 
 if TYPE_CHECKING:

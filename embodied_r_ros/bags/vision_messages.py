@@ -10,10 +10,10 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.bags.messages import duration_to_msg, header_to_msg, pose_to_msg, vector_to_msg
 from embodied_r_ros.common.untrusted import as_data
 from embodied_r_ros.types.deltas import ItemStatus
-from embodied_r_ros.types.detections import COCO, COCO_NUMBERED, Detection
 from embodied_r_ros.types.geometry import Pose
 from embodied_r_ros.types.landmarks import LandmarkStatus
 from embodied_r_ros.types.poses import link_axes
+from embodied_r_ros.types.vocabulary import COCO, COCO_NUMBERED, Detection
 import numpy as np
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.episodes.manifest import find_recordings
 from embodied_r_ros.episodes.offline import MapRecipe, MapStage
 from embodied_r_ros.keyframes.selector import KeyframeConfig
-from embodied_r_ros.scene.map_files import write_scene_map
+from embodied_r_ros.scene.landmark_map import write_scene_map
 from embodied_r_ros.view.map_picture import write_map_picture
 from tqdm import tqdm
 

@@ -154,7 +154,7 @@ def _closed_loop(args: argparse.Namespace, config: SimArmConfig) -> int:
         msg = f'ROS 2 is not there ({error}): source it, or run `make setup` in the clone'
         raise ConfigError(msg) from None
     from embodied_r_ros.sim.arm.chooser_server import ChooserServer
-    from embodied_r_ros.sim.arm.runs import ClosedLoopRun, finish, lead
+    from embodied_r_ros.sim.arm.trials import ClosedLoopRun, finish, lead
 
     model, robot_file, budget = _leader(args)
     robot, who = load_robot(robot_file), args.chooser or 'model'

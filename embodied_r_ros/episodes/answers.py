@@ -20,15 +20,14 @@ from embodied_r_ros.reasoning.prompts import build_prompt, Prompt, SYSTEM
 from embodied_r_ros.reasoning.question import ReasonerConfig
 from embodied_r_ros.scene.memory import MemoryConfig, SceneText
 from embodied_r_ros.types.deltas import row_deltas, SemanticDelta
-from embodied_r_ros.types.episodes import AnswerLabel, LabelVerdict
-from embodied_r_ros.types.labels import Verdict
+from embodied_r_ros.types.episodes import AnswerLabel, LabelVerdict, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from embodied_r_ros.bags.reader import BagReader
     from embodied_r_ros.types.answers import Answer
-    from embodied_r_ros.types.labels import LabelLayer
+    from embodied_r_ros.types.episodes import LabelLayer
     from embodied_r_ros.types.landmarks import SceneMap
 
 _ANSWER = 'embodied_r_msgs/msg/Answer'

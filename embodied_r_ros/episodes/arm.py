@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.arm.demonstration import arm_episode
-from embodied_r_ros.arm.ground_truth import DemonstrationTruth, TRUTH_TOPIC
+from embodied_r_ros.arm.demonstration import arm_episode, DemonstrationTruth, TRUTH_TOPIC
 from embodied_r_ros.arm.keypoint_rules import find_keypoints
 from embodied_r_ros.arm.robot import RobotMetadata, SETUP_TOPIC
 from embodied_r_ros.arm.table import PlacingConfig

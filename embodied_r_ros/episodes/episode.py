@@ -16,8 +16,7 @@ from embodied_r_ros.episodes.answers import AnswerLog, read_answer_log, with_lab
 from embodied_r_ros.episodes.arm import ground_truth_deltas_of_arm, has_arm, read_arm_episode
 from embodied_r_ros.episodes.labels import labels_path, read_labels
 from embodied_r_ros.types.deltas import DeltaKind
-from embodied_r_ros.types.episodes import EpisodeEvent, EpisodeOutcome
-from embodied_r_ros.types.labels import LabelLayer
+from embodied_r_ros.types.episodes import EpisodeEvent, EpisodeOutcome, LabelLayer
 from embodied_r_ros.types.layout import Layout
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from embodied_r_ros.arm.ground_truth import DemonstrationTruth, TrueThing
+    from embodied_r_ros.arm.demonstration import DemonstrationTruth, TrueThing
     from embodied_r_ros.types.geometry import Pose
     from embodied_r_ros.types.layout import ImageTruth, Layout, LayoutObject, ObjectView
 

@@ -14,8 +14,7 @@ from embodied_r_ros.episodes.episode import episode_id_of, read_answers
 from embodied_r_ros.episodes.labels import answer_in_words, append_with, label_id, read_labels
 from embodied_r_ros.reasoning.completions import choice_index, is_unknown, number_in, UNKNOWN
 from embodied_r_ros.reasoning.question import question_problem
-from embodied_r_ros.types.episodes import LabelVerdict
-from embodied_r_ros.types.labels import Label, LabelKind, LabelLayer
+from embodied_r_ros.types.episodes import Label, LabelKind, LabelLayer, LabelVerdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

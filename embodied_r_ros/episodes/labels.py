@@ -3,7 +3,8 @@
 
 The recording itself is never touched. A line is written in one piece under a lock, so that several
 writers do not mix; of a writer that is killed in the middle, one damaged line remains, which is
-reported, and nothing else is lost.
+reported, and nothing else is lost. How far people agree about the same questions is counted by its
+lines.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.reasoning.completions import UNKNOWN
 from embodied_r_ros.types.answers import AnswerKind, Freshness
-from embodied_r_ros.types.labels import Label, LabelKind, LabelLayer, WrittenQuestion
+from embodied_r_ros.types.episodes import Label, LabelKind, LabelLayer, WrittenQuestion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -243,6 +244,9 @@ def _solution(label: Label) -> str:
 
 def cohens_kappa(pairs: Sequence[tuple[str, str]]) -> float | None:
     """Cohen's kappa of what two people said of the same things; None: chance agrees fully too.
+
+    It is the agreement beyond what chance gives two people who use each solution as often as these
+    do (Cohen, 1960): 1 is full agreement, 0 is chance.
 
     >>> cohens_kappa([('a', 'a'), ('b', 'b'), ('a', 'b'), ('b', 'b')])
     0.5

@@ -27,8 +27,7 @@ from embodied_r_ros.perception.pipeline import (
 from embodied_r_ros.reasoning.completions import option_letter
 from embodied_r_ros.reasoning.reasoner import Reasoner
 from embodied_r_ros.scene.camera_track import CameraView
-from embodied_r_ros.scene.landmark_map import LandmarkMap
-from embodied_r_ros.scene.map_files import write_scene_map
+from embodied_r_ros.scene.landmark_map import LandmarkMap, write_scene_map
 from embodied_r_ros.types.landmarks import newest_stamp_ns, read_scene_map
 
 if TYPE_CHECKING:

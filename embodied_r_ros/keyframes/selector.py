@@ -20,17 +20,15 @@ from embodied_r_ros.keyframes.covisibility import depth_overlap, depth_view, Dep
 from embodied_r_ros.keyframes.overlap import BLANK_SHARE, ChangeDetector, two_view, TwoView
 from embodied_r_ros.keyframes.tracking import MotionTracker
 from embodied_r_ros.keyframes.tracks import drift
-from embodied_r_ros.types.depth import pack_depth
-from embodied_r_ros.types.images import encode_image, shrink
+from embodied_r_ros.types.images import encode_image, pack_depth, shrink
 from embodied_r_ros.types.units import NS_PER_S
 
 if TYPE_CHECKING:
     from embodied_r_ros.keyframes.alignment import Alignment
     from embodied_r_ros.keyframes.tracks import Drift
     from embodied_r_ros.types.deltas import Motion
-    from embodied_r_ros.types.depth import PackedDepth
     from embodied_r_ros.types.geometry import Intrinsics, Pose
-    from embodied_r_ros.types.images import EncodedImage, StampedImage
+    from embodied_r_ros.types.images import EncodedImage, PackedDepth, StampedImage
     import numpy as np
     from numpy.typing import NDArray
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.keyframes.selector import Keyframe
     from embodied_r_ros.nodes.node_base import ManagedNode
     from embodied_r_ros.types.deltas import Box
-    from embodied_r_ros.types.detections import Detection
+    from embodied_r_ros.types.vocabulary import Detection
 
 _KEPT = 64  # messages that may wait for their keyframe
 _KEYFRAMES = 32  # keyframes whose boxes are remembered

@@ -27,8 +27,13 @@ from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.ros_types import message_class, ROS_MESSAGES
 from embodied_r_ros.scene.camera_track import CameraView
-from embodied_r_ros.scene.landmark_map import LandmarkMap, MapConfig
-from embodied_r_ros.scene.map_files import check_folder, load_map, write_map
+from embodied_r_ros.scene.landmark_map import (
+    check_folder,
+    LandmarkMap,
+    load_map,
+    MapConfig,
+    write_map,
+)
 from embodied_r_ros.types.landmarks import newest_stamp_ns, SceneMap
 from embodied_r_ros.types.things import plural
 

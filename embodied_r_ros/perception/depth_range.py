@@ -12,8 +12,8 @@ import numpy as np
 
 if TYPE_CHECKING:
     from embodied_r_ros.types.deltas import Box
-    from embodied_r_ros.types.depth import PackedDepth
     from embodied_r_ros.types.geometry import Intrinsics
+    from embodied_r_ros.types.images import PackedDepth
     from numpy.typing import NDArray
 
 _STEP = 0.02  # of a histogram of depth, as a share of it

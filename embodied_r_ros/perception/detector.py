@@ -15,7 +15,7 @@ from embodied_r_ros.common.errors import ConfigError, ModelError
 from embodied_r_ros.common.settings import parse_yaml, setting, Settings
 from embodied_r_ros.common.untrusted import as_data
 from embodied_r_ros.perception.detector_outputs import layout_of, read_outputs
-from embodied_r_ros.types.detections import COCO, COCO_NUMBERED, Detection
+from embodied_r_ros.types.vocabulary import COCO, COCO_NUMBERED, Detection
 import numpy as np
 import yaml
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from embodied_r_ros.perception.classical import ClassicalConfig
     from embodied_r_ros.perception.detector import Detector
     from embodied_r_ros.perception.items import ItemView
-    from embodied_r_ros.types.detections import Detection
     from embodied_r_ros.types.images import EncodedImage
+    from embodied_r_ros.types.vocabulary import Detection
 
 _CACHED_IMAGES = 4
 # What scores so much of the threshold still tells that a thing did not leave.

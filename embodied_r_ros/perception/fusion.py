@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.untrusted import as_data
 from embodied_r_ros.perception.coloured_objects import ColouredObject, dominant_colour
-from embodied_r_ros.types.detections import family_of
 from embodied_r_ros.types.geometry import direction_of_vector, rays_of_pixels
+from embodied_r_ros.types.vocabulary import family_of
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from embodied_r_ros.types.deltas import Box
-    from embodied_r_ros.types.detections import Detection
     from embodied_r_ros.types.geometry import Intrinsics
+    from embodied_r_ros.types.vocabulary import Detection
     from numpy.typing import NDArray
 
 _SAME = 0.4  # intersection over union of a patch and the box around it

@@ -17,9 +17,8 @@ from embodied_r_ros.perception.depth_range import depth_of
 from embodied_r_ros.perception.fusion import fused_objects, overlap_of
 from embodied_r_ros.perception.items import floor_below, items_between, items_in_view, ItemView
 from embodied_r_ros.types.deltas import ItemStatus, MotionSource
-from embodied_r_ros.types.detections import Detection
 from embodied_r_ros.types.geometry import Intrinsics
-from embodied_r_ros.types.vocabulary import COLOURS
+from embodied_r_ros.types.vocabulary import COLOURS, Detection
 import numpy as np
 
 if TYPE_CHECKING:

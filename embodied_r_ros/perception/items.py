@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.perception.depth_range import distance_in_box
 from embodied_r_ros.types.deltas import Item, ItemStatus, MotionSource, ScaleSource
-from embodied_r_ros.types.detections import family_of, standing_size
 from embodied_r_ros.types.geometry import rotation_from_ypr, vector_of_direction
-from embodied_r_ros.types.vocabulary import item_label
+from embodied_r_ros.types.vocabulary import family_of, item_label, standing_size
 import numpy as np
 
 if TYPE_CHECKING:

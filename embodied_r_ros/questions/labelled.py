@@ -16,14 +16,14 @@ from embodied_r_ros.questions.logged import (
 from embodied_r_ros.questions.map_rows import with_map
 from embodied_r_ros.questions.row import Row
 from embodied_r_ros.types.deltas import row_deltas
-from embodied_r_ros.types.labels import Verdict
+from embodied_r_ros.types.episodes import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from embodied_r_ros.episodes.episode import Episode
     from embodied_r_ros.questions.coverage import Coverage
-    from embodied_r_ros.types.labels import Label
+    from embodied_r_ros.types.episodes import Label
     from embodied_r_ros.types.landmarks import SceneMap
 
 

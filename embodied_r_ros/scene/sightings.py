@@ -14,9 +14,8 @@ import math
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.types.deltas import Item, ScaleSource
-from embodied_r_ros.types.detections import class_of, family_of
 from embodied_r_ros.types.geometry import vector_of_direction
-from embodied_r_ros.types.vocabulary import COLOURS, SHAPES
+from embodied_r_ros.types.vocabulary import class_of, COLOURS, family_of, SHAPES
 import numpy as np
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import math
 from typing import TYPE_CHECKING
 
 import cv2
-from embodied_r_ros.arm.demonstration import arm_episode
-from embodied_r_ros.arm.ground_truth import (
+from embodied_r_ros.arm.demonstration import (
+    arm_episode,
     DemonstrationTruth,
     TrueKeypoint,
     TrueThing,

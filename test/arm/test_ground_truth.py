@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import json
 
-from embodied_r_ros.arm.ground_truth import DemonstrationTruth, TrueKeypoint, TrueThing
+from embodied_r_ros.arm.demonstration import DemonstrationTruth, TrueKeypoint, TrueThing
 from embodied_r_ros.common.errors import InputError
 import pytest
 

@@ -14,9 +14,8 @@ from embodied_r_ros.common.resources import interface_path
 from embodied_r_ros.keyframes import selector
 from embodied_r_ros.types import answers, deltas, episodes
 from embodied_r_ros.types.answers import Gripper, KeypointProposal
-from embodied_r_ros.types.depth import pack_depth
 from embodied_r_ros.types.geometry import Intrinsics, Pose
-from embodied_r_ros.types.images import encode_image, EncodedImage
+from embodied_r_ros.types.images import encode_image, EncodedImage, pack_depth
 import numpy as np
 import pytest
 

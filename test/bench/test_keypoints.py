@@ -11,8 +11,7 @@ if find_spec('metaworld') is None:
     pytest.skip('Meta-World is not installed', allow_module_level=True)
 pytest.importorskip('embodied_r_ros.sim.indoor.world')
 
-from embodied_r_ros.arm.demonstration import Keypoint
-from embodied_r_ros.arm.ground_truth import TrueKeypoint
+from embodied_r_ros.arm.demonstration import Keypoint, TrueKeypoint
 
 from bench.keypoints import match, summary
 

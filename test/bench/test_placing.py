@@ -12,7 +12,7 @@ if find_spec('metaworld') is None:
     pytest.skip('Meta-World is not installed', allow_module_level=True)
 pytest.importorskip('embodied_r_ros.sim.indoor.world')
 
-from embodied_r_ros.arm.ground_truth import TrueThing
+from embodied_r_ros.arm.demonstration import TrueThing
 from embodied_r_ros.arm.robot import RobotMetadata
 from embodied_r_ros.arm.table import PlacingConfig, table_view
 from embodied_r_ros.types.deltas import Item

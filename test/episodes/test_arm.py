@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.arm.ground_truth import DemonstrationTruth, TrueThing
+from embodied_r_ros.arm.demonstration import DemonstrationTruth, TrueThing
 from embodied_r_ros.arm.robot import load_robot
 from embodied_r_ros.arm.task_frame import Movement
 from embodied_r_ros.bags.reader import open_bag

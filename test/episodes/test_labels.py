@@ -33,8 +33,15 @@ from embodied_r_ros.episodes.labels import (
     parse_labels,
     read_labels,
 )
-from embodied_r_ros.types.episodes import AnswerLabel, LabelVerdict
-from embodied_r_ros.types.labels import Label, LabelKind, LabelLayer, Verdict, WrittenQuestion
+from embodied_r_ros.types.episodes import (
+    AnswerLabel,
+    Label,
+    LabelKind,
+    LabelLayer,
+    LabelVerdict,
+    Verdict,
+    WrittenQuestion,
+)
 import pytest
 
 from test.questions.test_logged import answer, SECOND_NS, SIDES, write_bag

@@ -12,8 +12,8 @@ from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.camera_poses import BoundedWait
 from embodied_r_ros.nodes.keyframe_extractor import KeyframeExtractorNode
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
-from embodied_r_ros.types.depth import pack_depth
 from embodied_r_ros.types.geometry import Intrinsics
+from embodied_r_ros.types.images import pack_depth
 import numpy as np
 import pytest
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image

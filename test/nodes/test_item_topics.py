@@ -15,9 +15,8 @@ from embodied_r_ros.nodes.live_detections import DetectionsConfig, LiveDetection
 from embodied_r_ros.nodes.ros_types import message_class, ROS_MESSAGES
 from embodied_r_ros.nodes.semantic_perceiver import SemanticPerceiver
 from embodied_r_ros.types.deltas import ScaleSource
-from embodied_r_ros.types.depth import pack_depth
 from embodied_r_ros.types.geometry import Intrinsics
-from embodied_r_ros.types.images import decode_image, encode_image
+from embodied_r_ros.types.images import decode_image, encode_image, pack_depth
 import numpy as np
 import pytest
 from sensor_msgs.msg import CompressedImage

@@ -8,7 +8,7 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.common.errors import ConfigError
 from embodied_r_ros.perception.detector import Detector, DetectorConfig
 from embodied_r_ros.perception.detector_outputs import layout_of
-from embodied_r_ros.types.detections import COCO, COCO_NUMBERED
+from embodied_r_ros.types.vocabulary import COCO, COCO_NUMBERED
 import numpy as np
 import pytest
 

@@ -20,10 +20,9 @@ from embodied_r_ros.types.deltas import (
     Rung,
     ScaleSource,
 )
-from embodied_r_ros.types.depth import pack_depth
-from embodied_r_ros.types.detections import Detection
 from embodied_r_ros.types.geometry import BODY_FROM_OPTICAL
-from embodied_r_ros.types.images import encode_image, StampedImage
+from embodied_r_ros.types.images import encode_image, pack_depth, StampedImage
+from embodied_r_ros.types.vocabulary import Detection
 import numpy as np
 import pytest
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.perception.coloured_objects import dominant_colour, find_objects
 from embodied_r_ros.perception.fusion import fused_objects, overlap_of
-from embodied_r_ros.types.detections import Detection
 from embodied_r_ros.types.geometry import Intrinsics
+from embodied_r_ros.types.vocabulary import Detection
 import numpy as np
 import pytest
 

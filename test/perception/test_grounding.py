@@ -21,8 +21,7 @@ from embodied_r_ros.perception.grounding import (
 )
 from embodied_r_ros.perception.vlm import BOX_PROMPT_VERSION, VlmConfig, VlmPerceiver
 from embodied_r_ros.types.deltas import Box, DeltaKind, ItemStatus, ScaleSource
-from embodied_r_ros.types.depth import pack_depth
-from embodied_r_ros.types.images import decode_image
+from embodied_r_ros.types.images import decode_image, pack_depth
 import numpy as np
 import pytest
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.perception.classical import ClassicalConfig, ClassicalPerceiver
 from embodied_r_ros.types.deltas import ItemStatus, ScaleSource
-from embodied_r_ros.types.depth import pack_depth, PackedDepth
-from embodied_r_ros.types.images import encode_image
+from embodied_r_ros.types.images import encode_image, pack_depth, PackedDepth
 import numpy as np
 import pytest
 

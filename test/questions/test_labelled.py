@@ -11,8 +11,13 @@ from embodied_r_ros.episodes.labels import append_with, LABELS
 from embodied_r_ros.questions.collect import rows_of_bags
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig
-from embodied_r_ros.types.episodes import AnswerLabel, LabelVerdict
-from embodied_r_ros.types.labels import Label, LabelKind, WrittenQuestion
+from embodied_r_ros.types.episodes import (
+    AnswerLabel,
+    Label,
+    LabelKind,
+    LabelVerdict,
+    WrittenQuestion,
+)
 import pytest
 
 from test.episodes.test_labels import correct, NOW_NS, undo

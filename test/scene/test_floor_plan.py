@@ -7,8 +7,8 @@ import json
 import math
 
 from embodied_r_ros.scene.camera_track import CameraView
-from embodied_r_ros.scene.floor_plan import FloorPlan
 from embodied_r_ros.scene.landmark_map import LandmarkMap
+from embodied_r_ros.scene.map_part import FloorPlan
 from embodied_r_ros.types.geometry import Intrinsics
 import numpy as np
 import pytest

@@ -9,8 +9,7 @@ import math
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.scene.landmark_map import LandmarkMap, MapConfig
-from embodied_r_ros.scene.map_files import load_map, save_map
+from embodied_r_ros.scene.landmark_map import LandmarkMap, load_map, MapConfig, save_map
 from embodied_r_ros.types.deltas import (
     DeltaKind,
     Item,

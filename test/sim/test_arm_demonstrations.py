@@ -14,7 +14,7 @@ if find_spec('metaworld') is None:
     pytest.skip('Meta-World is not installed', allow_module_level=True)
 pytest.importorskip('embodied_r_ros.sim.indoor.world')
 
-from embodied_r_ros.arm.ground_truth import DemonstrationTruth
+from embodied_r_ros.arm.demonstration import DemonstrationTruth
 from embodied_r_ros.arm.robot import ArmSetup, load_robot
 from embodied_r_ros.arm.table import table_view
 from embodied_r_ros.bags.messages import (

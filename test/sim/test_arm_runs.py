@@ -18,9 +18,8 @@ import cv2
 from embodied_r_ros.arm.robot import load_robot
 from embodied_r_ros.arm.trial import Trial, TrialConfig
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.sim.arm import runs
-from embodied_r_ros.sim.arm.runs import ClosedLoopRun, finish, lead
-from embodied_r_ros.sim.arm.trials import baseline, play, TrialPlan
+from embodied_r_ros.sim.arm import trials as trials_module
+from embodied_r_ros.sim.arm.trials import baseline, ClosedLoopRun, finish, lead, play, TrialPlan
 from embodied_r_ros.sim.runs import SimArmConfig
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ def test_a_run_leaves_pictures_and_rates(tmp_path: Path, monkeypatch: pytest.Mon
         before.append(json.loads((out / 'report.json').read_text()))
         return baseline(*args)
 
-    monkeypatch.setattr(runs, 'baseline', play_baseline)
+    monkeypatch.setattr(trials_module, 'baseline', play_baseline)
     report = finish(run, trials)
     assert before[0]['success_rate'] == 0.5  # whatever becomes of the baselines
     assert [each.is_success for each in trials] == [True, False]

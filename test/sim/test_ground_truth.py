@@ -14,9 +14,8 @@ from embodied_r_ros.episodes.ground_truth import MAX_ITEMS, MOVED_M
 from embodied_r_ros.keyframes.covisibility import covisibility
 from embodied_r_ros.keyframes.selector import KeyframeConfig, KeyframeReason
 from embodied_r_ros.sim.indoor.episodes import draw_episode, MIN_KEYFRAMES
-from embodied_r_ros.sim.indoor.ground_truth import Look, reason_for, true_episode, Truth
+from embodied_r_ros.sim.indoor.ground_truth import Look, MIN_AREA, reason_for, true_episode, Truth
 from embodied_r_ros.sim.indoor.scenario import Scenario
-from embodied_r_ros.sim.indoor.visibility import MIN_AREA
 from embodied_r_ros.sim.indoor.world import World, WorldRenderer
 from embodied_r_ros.sim.runs import IndoorConfig
 from embodied_r_ros.types.deltas import DeltaKind, ItemStatus, parse_action

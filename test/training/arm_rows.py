@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.arm.ground_truth import DemonstrationTruth, TrueThing
+from embodied_r_ros.arm.demonstration import DemonstrationTruth, TrueThing
 from embodied_r_ros.arm.robot import load_robot
 from embodied_r_ros.episodes.ground_truth import ground_truth_arm_deltas
 from embodied_r_ros.questions.coverage import Coverage

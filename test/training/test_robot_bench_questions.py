@@ -8,8 +8,7 @@ from importlib.util import find_spec
 from random import Random
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.arm.demonstration import ArmState
-from embodied_r_ros.arm.ground_truth import TrueThing
+from embodied_r_ros.arm.demonstration import ArmState, TrueThing
 from embodied_r_ros.arm.robot import Robot, RobotQuestionsConfig
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.episodes.arm import keyframes_of_arm

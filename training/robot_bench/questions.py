@@ -15,7 +15,7 @@ from random import Random
 import sys
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.arm.ground_truth import DemonstrationTruth, TRUTH_TOPIC
+from embodied_r_ros.arm.demonstration import DemonstrationTruth, TRUTH_TOPIC
 from embodied_r_ros.arm.proposal import coordinates_text
 from embodied_r_ros.arm.robot import RobotMetadata
 from embodied_r_ros.arm.table import PlacingConfig, table_view

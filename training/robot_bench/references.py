@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from random import Random
 
-    from embodied_r_ros.arm.demonstration import ArmState
-    from embodied_r_ros.arm.ground_truth import DemonstrationTruth
+    from embodied_r_ros.arm.demonstration import ArmState, DemonstrationTruth
     from embodied_r_ros.types.geometry import Position
 
     from training.robot_bench.steps import ExpertStep, Scene

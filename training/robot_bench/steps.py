@@ -17,7 +17,7 @@ from embodied_r_ros.common.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from embodied_r_ros.arm.ground_truth import DemonstrationTruth, TrueKeypoint, TrueThing
+    from embodied_r_ros.arm.demonstration import DemonstrationTruth, TrueKeypoint, TrueThing
     from embodied_r_ros.types.layout import Vector
 
 _HELD_M = 0.05  # a gripper that closes within this of a thing grasps it

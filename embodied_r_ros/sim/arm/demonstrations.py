@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.arm.ground_truth import DemonstrationTruth, TrueThing, TRUTH_TOPIC
+from embodied_r_ros.arm.demonstration import DemonstrationTruth, TrueThing, TRUTH_TOPIC
 from embodied_r_ros.arm.robot import ArmSetup
 from embodied_r_ros.common.errors import EmbodiedRError
 from embodied_r_ros.episodes.demonstrations import (
@@ -18,7 +18,7 @@ from embodied_r_ros.episodes.demonstrations import (
     JOINT_TOPIC,
     write_demonstration,
 )
-from embodied_r_ros.sim.arm.expert import schedule, true_keypoints
+from embodied_r_ros.sim.arm.robot import schedule, true_keypoints
 from embodied_r_ros.sim.arm.tasks import TASKS
 from embodied_r_ros.sim.arm.world import (
     ArmRenderer,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from embodied_r_ros.sim.arm.expert import Leg
+    from embodied_r_ros.sim.arm.robot import Leg
     from embodied_r_ros.sim.arm.tasks import ArmScene
     from embodied_r_ros.sim.runs import SimArmConfig
     from embodied_r_ros.types.geometry import Pose

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.bags.sources import find_bags
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.episodes.labels import labels_path, read_labels
-from embodied_r_ros.types.labels import LabelLayer, Verdict
+from embodied_r_ros.types.episodes import LabelLayer, Verdict
 from embodied_r_ros.view.review.film import Film, posters
 from embodied_r_ros.view.review.recording import read_recording, written_question
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from embodied_r_ros.types.labels import Label
+    from embodied_r_ros.types.episodes import Label
     from embodied_r_ros.view.review.recording import (
         ReviewQuestion,
         ReviewRecording,

@@ -15,7 +15,7 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.episodes.label_check import append_label, label_problem, solution_in_words
 from embodied_r_ros.reasoning.question import Question, question_problem
-from embodied_r_ros.types.labels import Label, LabelKind, LabelLayer, Verdict, WrittenQuestion
+from embodied_r_ros.types.episodes import Label, LabelKind, LabelLayer, Verdict, WrittenQuestion
 from embodied_r_ros.view.review.library import FILTERS, Mark
 
 if TYPE_CHECKING:

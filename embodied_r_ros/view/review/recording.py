@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.questions.row import Row
     from embodied_r_ros.types.answers import Answer
     from embodied_r_ros.types.deltas import SemanticDelta
-    from embodied_r_ros.types.labels import Label
+    from embodied_r_ros.types.episodes import Label
     from embodied_r_ros.types.landmarks import SceneMap
 
 _SAME_MOMENT_NS = 2_000_000_000  # within which two models count as asked at once

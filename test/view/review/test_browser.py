@@ -14,7 +14,7 @@ from typing import Any, TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
 from embodied_r_ros.episodes.labels import labels_path, read_labels
-from embodied_r_ros.types.labels import LabelKind
+from embodied_r_ros.types.episodes import LabelKind
 import pytest
 
 from test.view.review.recordings import record

@@ -18,7 +18,7 @@ from embodied_r_ros.questions.collect import rows_of_bags
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig
 from embodied_r_ros.questions.row import write_rows
-from embodied_r_ros.types.labels import LabelKind
+from embodied_r_ros.types.episodes import LabelKind
 from embodied_r_ros.view.review import server
 from embodied_r_ros.view.review.library import Library, MOST_OPEN
 from embodied_r_ros.view.review.pages import Asker, ReviewService
