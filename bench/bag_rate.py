@@ -19,7 +19,7 @@ from embodied_r_ros.types.images import encode_image
 import numpy as np
 from rosbags.rosbag2 import StoragePlugin, Writer
 
-from bench.memory import peak_mb
+from bench.report import peak_mb
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

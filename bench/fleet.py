@@ -33,8 +33,7 @@ from embodied_r_ros.episodes.fleet import StageReport
 from embodied_r_ros.episodes.fleet_ray import FleetConfig, run_fleet
 from embodied_r_ros.episodes.manifest import find_recordings, FleetRecording
 
-from bench.memory import now_mb
-from bench.report import Budget, print_budgets
+from bench.report import Budget, now_mb, print_budgets
 
 if TYPE_CHECKING:
     import argparse

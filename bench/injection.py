@@ -39,7 +39,7 @@ from tqdm import tqdm
 from bench.report import Budget, print_budgets
 from training.eval.generation import generate
 from training.eval.statistics import bootstrap_interval, paired_test
-from training.experiments.questions import questions_at
+from training.experiments.recordings import questions_at
 
 if TYPE_CHECKING:
     import argparse

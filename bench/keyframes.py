@@ -31,7 +31,7 @@ import numpy as np
 from tqdm import tqdm
 
 from bench.bag_rate import bag_rate
-from bench.official_keyframes import OfficialExtractor
+from bench.baselines import OfficialExtractor
 from bench.real_sequences import find_sequences, read_sequence, TrueOverlap
 from bench.real_sequences import true_overlap as true_real_overlap
 from bench.rendered_paths import PATHS, render_path, true_overlap

@@ -31,7 +31,7 @@ from embodied_r_ros.types.images import StampedImage
 import numpy as np
 from tqdm import tqdm
 
-from bench.orb_motion import orb_motion
+from bench.baselines import orb_motion
 from bench.real_sequences import find_sequences, read_sequence
 from bench.rendered_paths import FOV_RAD, PATHS, render_path
 from bench.report import Budget, print_budgets

@@ -33,7 +33,7 @@ import numpy as np
 from tqdm import tqdm
 
 from bench import item_positions, real_words
-from bench.orb_motion import orb_motion
+from bench.baselines import orb_motion
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

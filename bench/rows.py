@@ -24,8 +24,7 @@ from embodied_r_ros.cli.main import main as embodied_r
 from embodied_r_ros.sim.indoor.episodes import generate
 from embodied_r_ros.sim.runs import IndoorConfig
 
-from bench.memory import peak_mb
-from bench.report import Budget, print_budgets
+from bench.report import Budget, peak_mb, print_budgets
 
 if TYPE_CHECKING:
     import argparse

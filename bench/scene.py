@@ -51,8 +51,7 @@ from tqdm import tqdm
 
 from bench.item_positions import cabinet_scene, keyframe_of
 from bench.perception import keyframes_with_truth
-from bench.real_bags import write_bag
-from bench.real_sequences import find_sequences, read_sequence
+from bench.real_sequences import find_sequences, read_sequence, write_bag
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

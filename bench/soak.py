@@ -11,7 +11,7 @@ than its limit, an image was lost on its way, or a question got no answer though
 from __future__ import annotations
 
 from contextlib import contextmanager, ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 import json
 import os
 from pathlib import Path
@@ -24,28 +24,33 @@ from diagnostic_msgs.msg import DiagnosticArray
 from embodied_r_msgs.action import Ask
 from embodied_r_msgs.msg import Keyframe
 from embodied_r_ros.bags.messages import stamp_ns_from_msg
+from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.common.errors import EmbodiedRError
+from embodied_r_ros.common.resources import shared_path
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.demo.client import demo_client
 from embodied_r_ros.nodes.run import NodeProcesses
 from embodied_r_ros.nodes.transport import transport_environment
 from embodied_r_ros.questions.wordings import FACINGS
 from embodied_r_ros.reasoning.question import Question
-from embodied_r_ros.serving.profiles import load_profile
+from embodied_r_ros.serving.profiles import load_profile, Profile
+from embodied_r_ros.serving.servers import ModelServers
+from matplotlib.figure import Figure
 
+from bench.faulty_server import FaultyServer, free_port
 from bench.live import RATE_HZ, start_camera, Stream
 from bench.report import print_budgets
-from bench.soak_plot import write_plot
 from bench.soak_record import ANSWERED, budgets_of, growths, Record, Request, Sampler, UNREADABLE
-from bench.soak_servers import LightServer, ShippedServer
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
     import subprocess
 
-    from embodied_r_ros.chat.settings import ChatConfig
     from embodied_r_ros.nodes.demo.client import DemoClient
+    from matplotlib.axes import Axes
+
+    from bench.soak_record import Sample
 
 _NODES = (
     'keyframe_extractor',
@@ -68,6 +73,87 @@ _QUESTION = Question(
 _START_S = 180.0
 _ANSWER_S = 60.0
 _DRAIN_S = 3.0
+
+_SAYS = '<think>It did not turn.</think><answer>A</answer>'
+
+
+class LightServer(FaultyServer):
+    """A server without a model."""
+
+    def __init__(self) -> None:
+        """Start it."""
+        super().__init__('light', _SAYS)
+        self.chat = ChatConfig(url=self.url, model=self.name)
+
+
+class ShippedServer:
+    """The server of the shipped model."""
+
+    def __init__(self, folder: Path) -> None:
+        """Start it; its logs go into the folder."""
+        self._folder = folder
+        config = load_profile('embedded').servers['reasoner']
+        model = str(shared_path('models', 'nano'))
+        config = replace(config, model=model, port=free_port(), promoted='')
+        self._profile = Profile('soak', servers={'reasoner': config})
+        self.chat = config.client()
+        self.start()
+
+    @property
+    def pid(self) -> int:
+        """Id of the process that was started last."""
+        return self._servers.running[0].pid
+
+    def start(self) -> None:
+        """Start it and wait until it is healthy.
+
+        Raises:
+            ModelError: It ended, or was not healthy in time.
+        """
+        self._servers = ModelServers(self._profile, self._folder)
+        self._servers.start()
+
+    def kill(self) -> None:
+        """End it, and wait until it is gone."""
+        self._servers.close()
+
+
+def write_plot(path: Path, record: Record, title: str) -> None:
+    """Write the picture (PNG or SVG, by the suffix), under a temporary name first."""
+    figure = Figure(figsize=(10, 11), layout='constrained')
+    memory, handles, latency, drops = figure.subplots(4, 1, sharex=True)
+    _lines(memory, record, lambda sample: sample.memory_mb, 'memory [MB]')
+    _lines(handles, record, lambda sample: sample.handles, 'open handles')
+    _latencies(latency, record)
+    _lines(drops, record, lambda sample: sample.drops, 'dropped since the start')
+    drops.set_xlabel('minutes')
+    for axes in (memory, handles, latency, drops):
+        for t_s in record.restarts_s:
+            axes.axvline(t_s / 60, color='#cccccc', linewidth=0.8, zorder=0)
+        axes.set_ylim(bottom=0)
+        if axes.get_legend_handles_labels()[1]:
+            axes.legend(fontsize='small', loc='upper left', bbox_to_anchor=(1, 1))
+    figure.suptitle(f'{title}; grey: the model server is started anew', fontsize='medium')
+    unfinished = path.with_name(f'.unfinished-{path.name}')
+    figure.savefig(unfinished, dpi=110)
+    unfinished.replace(path)
+
+
+def _lines(
+    axes: Axes, record: Record, values: Callable[[Sample], Mapping[str, float]], label: str
+) -> None:
+    names = sorted({name for sample in record.samples for name in values(sample)})
+    for name in names:
+        points = [(s.t_s / 60, values(s)[name]) for s in record.samples if name in values(s)]
+        axes.plot(*zip(*points, strict=True), label=name, linewidth=1.2)
+    axes.set_ylabel(label)
+
+
+def _latencies(axes: Axes, record: Record) -> None:
+    for pairs, name in ((record.keyframes, 'keyframe'), (record.answers(), 'answer')):
+        minutes, seconds = [t_s / 60 for t_s, _ in pairs], [value for _, value in pairs]
+        axes.plot(minutes, seconds, '.', markersize=3, label=name)
+    axes.set_ylabel('latency [s]')
 
 
 @dataclass(frozen=True)

@@ -20,17 +20,19 @@ from embodied_r_ros.common.files import write_whole
 from embodied_r_ros.scene.memory import MemoryConfig
 from embodied_r_ros.types.answers import Sampling
 
-from training.eval.benchmarks.asking import (
+from training.eval.benchmarks.multiple_choice import EGOSCHEMA, ERQA, MVBENCH, URBAN_VIDEO_BENCH
+from training.eval.benchmarks.openeqa import OPENEQA
+from training.eval.benchmarks.predictions import (
     ask,
     AskedQuestions,
+    check_export,
     NOTHING_KNOWN,
     perceive_videos,
     read_maps,
+    read_predictions,
     without_images,
+    write_export,
 )
-from training.eval.benchmarks.multiple_choice import EGOSCHEMA, ERQA, MVBENCH, URBAN_VIDEO_BENCH
-from training.eval.benchmarks.openeqa import OPENEQA
-from training.eval.benchmarks.predictions import check_export, read_predictions, write_export
 from training.eval.benchmarks.scores import (
     baselines,
     NO_SCORES,
@@ -50,7 +52,7 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.chat.cache import ReplyCache
 
-    from training.eval.benchmarks.asking import KnownScene
+    from training.eval.benchmarks.predictions import KnownScene
     from training.eval.benchmarks.questions import BenchmarkQuestion
 
 BENCHMARKS = {

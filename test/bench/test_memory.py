@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 
-MEASURE = 'from bench.memory import peak_mb; print(peak_mb())'
+MEASURE = 'from bench.report import peak_mb; print(peak_mb())'
 
 
 def test_the_peak_of_a_process_is_not_that_of_its_parent() -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from test.chat_server import ChatServer, RecordedRequest, Script
 from test.tiny_models import save_language_model
 from training import benchmark
-from training.eval.benchmarks import asking
+from training.eval.benchmarks import predictions as predictions_module
 from training.eval.benchmarks.questions import BenchmarkQuestion, VideoPart
 
 if TYPE_CHECKING:
@@ -188,7 +188,9 @@ def test_model_is_asked_about_videos(
         texts = asked_of(server)
         server.requests.clear()
         # What was perceived and said is kept.
-        monkeypatch.setattr(asking, 'see', lambda *_: pytest.fail('perceived once more'))
+        monkeypatch.setattr(
+            predictions_module, 'see', lambda *_: pytest.fail('perceived once more')
+        )
         assert run(tmp_path, *asked, '--model', server.url) == (code, report)
         assert asked_of(server) == []
     # Of scene2 there is no video: its two questions fail, and the others do not.
@@ -297,7 +299,7 @@ def test_only_the_part_of_a_video_that_is_asked_about_is_perceived(
         )
         for i, s in enumerate([None, (0.3, 0.5), (9.0, 10.0)])
     ]
-    scenes, errors = asking.perceive_videos(asked, videos, ReplyCache(0))
+    scenes, errors = predictions_module.perceive_videos(asked, videos, ReplyCache(0))
     stamps = {name: [d.stamp_ns for d in scene.deltas] for name, scene in scenes.items()}
     assert stamps['0'][0] == 0
     assert stamps['1'][0] == 300_000_000

@@ -18,7 +18,7 @@ from embodied_r_ros.common.errors import InputError
 from training.eval.benchmarks.multiple_choice import EGOSCHEMA, ERQA, MVBENCH, URBAN_VIDEO_BENCH
 from training.eval.benchmarks.openeqa import OPENEQA
 from training.eval.benchmarks.predictions import read_predictions, write_export
-from training.eval.benchmarks.records import read_records
+from training.eval.benchmarks.questions import read_records
 from training.eval.benchmarks.vsi_bench import CHOICE_TYPES, VSI_BENCH
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from test.training.test_sft import turning_row
 from training import experiment
 from training.experiments import models, recordings
 from training.experiments.config import PolicyConfig, read_experiment, TrainingConfig
-from training.experiments.plots import charts_of, log_of
-from training.experiments.questions import once_a_second, paired, questions_at, questions_at_end
+from training.experiments.figures import charts_of, log_of
+from training.experiments.recordings import once_a_second, paired, questions_at, questions_at_end
 
 ROOT = Path(__file__).resolve().parents[2]
 NANO = str(shared_path('models', 'nano'))

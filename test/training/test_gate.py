@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip('torch')
 
-from training.eval.gate import gate, Latency, PromotionGateConfig, table
+from training.promote import gate, Latency, PromotionGateConfig, table
 
 GOOD = {
     'difference': 0.05,

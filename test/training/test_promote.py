@@ -21,7 +21,7 @@ from test.tiny_models import save_language_model
 from test.training.test_compare import report
 from test.training.test_evaluate import ROWS
 from training import promote
-from training.eval.gate import Latency
+from training.promote import Latency
 
 
 @pytest.fixture(scope='module')

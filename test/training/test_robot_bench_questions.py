@@ -34,8 +34,7 @@ from test.arm.arms import (
 from training.robot_bench import questions
 from training.robot_bench.items import KINDS, read_items
 from training.robot_bench.questions import items_of, main
-from training.robot_bench.references import moments_of, open_questions
-from training.robot_bench.steps import main_actions, steps_of
+from training.robot_bench.references import main_actions, moments_of, open_questions, steps_of
 
 if TYPE_CHECKING:
     from pathlib import Path

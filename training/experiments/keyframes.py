@@ -15,10 +15,15 @@ from tqdm import tqdm
 
 from training.eval.report_page import html_page, html_table, interval_text, rate_text
 from training.evaluate import drawn, evaluate, opened_cache
-from training.experiments.figures import accuracy_figures, difference_figures, read_carefully
-from training.experiments.plots import bar_of, bars, points
-from training.experiments.questions import questions_at_end, simulated
-from training.experiments.recordings import look_at, perceiver_of
+from training.experiments.figures import (
+    accuracy_figures,
+    bar_of,
+    bars,
+    difference_figures,
+    points,
+    read_carefully,
+)
+from training.experiments.recordings import look_at, perceiver_of, questions_at_end, simulated
 from training.judge.models import judge_of
 
 if TYPE_CHECKING:

@@ -21,8 +21,7 @@ from training.data.sft import SftArguments
 from training.data.vision import shown
 from training.eval.report_page import html_page, html_table, interval_text, rate_text
 from training.evaluate import drawn, evaluate, opened_cache
-from training.experiments.figures import means_of, means_table
-from training.experiments.plots import bar_of, bars, charts_of, curves
+from training.experiments.figures import bar_of, bars, charts_of, curves, means_of, means_table
 from training.judge.models import judge_of
 from training.run.manifest import refuse_other_run
 from training.run.models import is_complete, is_url, model_folder

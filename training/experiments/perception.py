@@ -24,13 +24,13 @@ from training.evaluate import drawn, evaluate, opened_cache
 from training.experiments.config import PolicyConfig
 from training.experiments.figures import (
     accuracy_figures,
+    bar_of,
+    bars,
     difference_figures,
     read_carefully,
     right_of,
 )
-from training.experiments.plots import bar_of, bars
-from training.experiments.questions import paired, questions_at, simulated
-from training.experiments.recordings import look_at, perceiver_of
+from training.experiments.recordings import look_at, paired, perceiver_of, questions_at, simulated
 from training.judge.models import judge_of
 
 if TYPE_CHECKING:

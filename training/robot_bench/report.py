@@ -12,7 +12,7 @@ from typing import Any, TYPE_CHECKING
 
 from training.eval.report_page import html_page, html_table, rate_text
 from training.eval.statistics import bootstrap_interval, correlation, paired_test
-from training.experiments.plots import bars
+from training.experiments.figures import bars
 from training.robot_bench.items import KINDS, MAX_SCORE
 
 if TYPE_CHECKING:

@@ -17,12 +17,12 @@ from training.eval.benchmarks.questions import (
     Benchmark,
     BenchmarkQuestion,
     different_truths,
+    read_records,
     text_field,
     texts_field,
     VideoPart,
     without_doubles,
 )
-from training.eval.benchmarks.records import read_records
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,31 +1,282 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Predictions of any program: read from a file, and written as the benchmarks' own suites read."""
+"""Predictions: of a model that is asked, or of any program, from a file or for other suites.
+
+A model is asked a benchmark's questions about scenes: perceived videos, or images as they are.
+What was perceived is kept by the content of the video and all that decides it, so that a run that
+was cut off goes on where it stopped. What cannot be perceived or asked is an error of its
+questions alone.
+"""
 
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from io import StringIO
 import json
 import math
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.chat.cache import cache_key
+from embodied_r_ros.common.errors import EmbodiedRError, InputError, ModelError
 from embodied_r_ros.common.files import write_whole
+from embodied_r_ros.episodes.inspect import bag_digest
+from embodied_r_ros.episodes.offline import see
+from embodied_r_ros.keyframes.selector import KeyframeConfig
+from embodied_r_ros.perception.pipeline import classical_perceiver
+from embodied_r_ros.reasoning.completions import parse_completion
+from embodied_r_ros.reasoning.prompts import build_prompt, Prompt
+from embodied_r_ros.scene.memory import SceneText
+from embodied_r_ros.types.deltas import row_deltas, SemanticDelta
+from embodied_r_ros.types.images import EncodedImage, image_format
+from embodied_r_ros.types.landmarks import read_scene_map
+from embodied_r_ros.types.units import NS_PER_S
+from tqdm import tqdm
 
 from training.data.lines import read_lines
 from training.eval.benchmarks.multiple_choice import egoschema_index
+from training.eval.generation import generate
+from training.experiments.recordings import keyframing_digest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from training.eval.benchmarks.questions import BenchmarkQuestion
+    from embodied_r_ros.chat.cache import ReplyCache
+    from embodied_r_ros.scene.memory import MemoryConfig
+    from embodied_r_ros.types.answers import Sampling
+    from embodied_r_ros.types.images import StampedImage
+    from embodied_r_ros.types.landmarks import SceneMap
+
+    from training.eval.benchmarks.questions import BenchmarkQuestion, VideoPart
 
     Texts = Mapping[str, str]
 
 _NAMED = 5  # ids that a message names
 _LINES = '.jsonl'
+
+_SHOWN = 'You answer questions about images, in the form that the question asks for.'
+_FAILURES_IN_A_ROW = 8  # after which a server counts as dead
+
+
+@dataclass(frozen=True)
+class KnownScene:
+    """What is known of a scene when a question about it is asked."""
+
+    deltas: tuple[SemanticDelta, ...] = ()
+    scene_map: SceneMap | None = None
+
+
+NOTHING_KNOWN = KnownScene()
+
+
+@dataclass
+class AskedQuestions:
+    """What a model said, by the id of the question, and why it said nothing."""
+
+    texts: dict[str, str] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
+
+
+def scene_prompt(question: BenchmarkQuestion, scene: KnownScene, memory: MemoryConfig) -> Prompt:
+    """How a question about a scene is put, by the one prompt builder of the reasoner.
+
+    A question about images is put with them alone, to a model that sees.
+    """
+    if question.images:
+        images = tuple(EncodedImage(i, image_format(i) or 'jpeg') for i in question.images)
+        return Prompt(_SHOWN, question.wording, SceneText(''), images)
+    parts = question.wording, question.options, scene.deltas, ()
+    return build_prompt(*parts, memory, scene.scene_map)
+
+
+def answer_text(completion: str) -> str:
+    """What a benchmark scores of a completion: its answer; without one answer, all of it."""
+    answer = parse_completion(completion).answer
+    return completion.strip() if answer is None else answer
+
+
+def ask(
+    model: str,
+    questions: Sequence[BenchmarkQuestion],
+    scenes: Mapping[str, KnownScene],
+    memory: MemoryConfig,
+    sampling: Sampling,
+    cache: ReplyCache | None,
+) -> AskedQuestions:
+    """Ask a model questions about their scenes.
+
+    Args:
+        model: Folder with weights, or URL of a model server.
+        questions: The questions.
+        scenes: By the id of the question; questions without one are not asked.
+        memory: How much of a scene a prompt may hold.
+        sampling: How to sample.
+        cache: What models said before.
+
+    Raises:
+        InputError: `model` is neither, or reads text alone and is to be shown images.
+        ModelError: It fails altogether.
+    """
+    prompts = {
+        question.id: scene_prompt(question, scenes[question.id], memory)
+        for question in questions
+        if question.id in scenes
+    }
+    answers = AskedQuestions()
+    try:
+        completions = generate(model, list(prompts.values()), sampling, cache=cache)
+        answers.texts = dict(zip(prompts, map(answer_text, completions), strict=True))
+    except ModelError:
+        _ask_singly(model, prompts, sampling, cache, answers)
+    return answers
+
+
+def _ask_singly(
+    model: str,
+    prompts: Mapping[str, Prompt],
+    sampling: Sampling,
+    cache: ReplyCache | None,
+    answers: AskedQuestions,
+) -> None:
+    """Ask one after the other, so that only those fail that a model cannot take.
+
+    Raises:
+        ModelError: Many in a row fail, or all.
+    """
+    failures = 0
+    for name, prompt in prompts.items():
+        try:
+            answers.texts[name] = answer_text(generate(model, [prompt], sampling, cache=cache)[0])
+        except ModelError as error:
+            answers.errors[name] = str(error)
+            failures += 1
+            if failures >= min(_FAILURES_IN_A_ROW, len(prompts)):
+                raise
+        else:
+            failures = 0
+
+
+def without_images(questions: Sequence[BenchmarkQuestion]) -> list[BenchmarkQuestion]:
+    """The questions without the images that come with them."""
+    return [replace(question, images=()) for question in questions]
+
+
+def perceive_videos(
+    questions: Sequence[BenchmarkQuestion], folder: Path, cache: ReplyCache
+) -> tuple[dict[str, KnownScene], dict[str, str]]:
+    """Scenes of questions, perceived in their videos as any recording is.
+
+    Args:
+        questions: The questions, each with its video.
+        folder: Where the videos are.
+        cache: What was perceived before.
+
+    Returns:
+        The scenes, and why there is none, by the id of the question.
+
+    Raises:
+        InputError: The folder is not there, or a question has no video.
+    """
+    if not folder.is_dir():
+        msg = f'{folder} is no folder: expected the one with the videos of the benchmark'
+        raise InputError(msg)
+    by_part: dict[VideoPart, list[str]] = {}
+    for question in questions:
+        if question.video is None:
+            msg = f'question {question.id!r} is about images, which come with the rows'
+            raise InputError(msg)
+        by_part.setdefault(question.video, []).append(question.id)
+    scenes: dict[str, KnownScene] = {}
+    errors: dict[str, str] = {}
+    for part, names in tqdm(by_part.items(), desc='videos', leave=False, disable=None):
+        try:
+            scene = _perceived_scene(_video_path(folder, part), part, cache)
+        except EmbodiedRError as error:
+            errors.update(dict.fromkeys(names, str(error)))
+        else:
+            scenes.update(dict.fromkeys(names, scene))
+    return scenes, errors
+
+
+def _video_path(folder: Path, part: VideoPart) -> Path:
+    paths = [folder / place for place in part.places]
+    path = next((path for path in paths if path.exists()), None)
+    if path is None:
+        msg = f'there is no {" or ".join(map(str, paths))}'
+        raise InputError(msg)
+    return path
+
+
+def _perceived_scene(path: Path, part: VideoPart, cache: ReplyCache) -> KnownScene:
+    key = _scene_key(path, part)
+    text = cache.get(key)
+    if text is not None:
+        return KnownScene(tuple(SemanticDelta.from_row(value) for value in json.loads(text)))
+
+    def images_of_part(
+        images: Iterable[StampedImage], length: int | None
+    ) -> Iterable[StampedImage]:
+        del length
+        return images if part.span_s is None else _within(images, part.span_s)
+
+    deltas = see(path, None, part.rate_hz, images_of_part).deltas
+    if not deltas:
+        msg = f'{path}: nothing can be seen in it'
+        raise InputError(msg)
+    rows = row_deltas(deltas)
+    cache.put(key, json.dumps(rows))
+    return KnownScene(tuple(SemanticDelta.from_row(value) for value in rows))
+
+
+def _scene_key(path: Path, part: VideoPart) -> str:
+    """Of the content of a video, the part of it, and all that decides what is perceived."""
+    perceiver = classical_perceiver()
+    return cache_key(
+        'benchmark scene',
+        bag_digest(path).sha256,
+        repr((part.span_s, part.rate_hz, KeyframeConfig())),
+        repr(perceiver.info()),
+        keyframing_digest(),
+    )
+
+
+def _within(images: Iterable[StampedImage], span_s: tuple[float, float]) -> Iterator[StampedImage]:
+    """The images from one time to another, counted from the first one."""
+    start_ns = None
+    for image in images:
+        start_ns = image.stamp_ns if start_ns is None else start_ns
+        time_s = (image.stamp_ns - start_ns) / NS_PER_S
+        if time_s > span_s[1]:
+            break
+        if time_s >= span_s[0]:
+            yield image
+
+
+def read_maps(
+    questions: Sequence[BenchmarkQuestion], folder: Path
+) -> tuple[dict[str, KnownScene], dict[str, str]]:
+    """Scenes of questions as maps, `<scene>.json` in a folder.
+
+    Returns:
+        The scenes, and why there is none, by the id of the question.
+
+    Raises:
+        InputError: The folder is not there.
+    """
+    if not folder.is_dir():
+        msg = f'{folder} is no folder: expected the one with a MAP.json for each scene'
+        raise InputError(msg)
+    maps: dict[str, SceneMap] = {}
+    problems: dict[str, str] = {}
+    for scene in dict.fromkeys(question.scene for question in questions):
+        try:
+            maps[scene] = read_scene_map(folder / f'{scene.removesuffix(".mp4")}.json')
+        except InputError as error:
+            problems[scene] = str(error)
+    return (
+        {q.id: KnownScene(scene_map=maps[q.scene]) for q in questions if q.scene in maps},
+        {q.id: problems[q.scene] for q in questions if q.scene in problems},
+    )
 
 
 @dataclass(frozen=True)
