@@ -14,7 +14,7 @@ from embodied_r_ros.arm.robot import ArmSetup, load_robot, Robot
 from embodied_r_ros.bags.reader import open_bag
 from embodied_r_ros.cli.arguments import some_path
 from embodied_r_ros.episodes.demonstrations import read_demonstration, setup_of
-from embodied_r_ros.view.keypoint_sheet import images_at, write_keypoint_sheet
+from embodied_r_ros.view.arm_sheets import images_at, write_keypoint_sheet
 
 if TYPE_CHECKING:
     import argparse

@@ -26,7 +26,7 @@ from embodied_r_ros.sim.arm.world import camera_pose
 from embodied_r_ros.sim.runs import prepare_run
 from embodied_r_ros.types.images import encode_image
 from embodied_r_ros.types.units import NS_PER_S
-from embodied_r_ros.view.trial_sheet import write_trial_sheet
+from embodied_r_ros.view.arm_sheets import write_trial_sheet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
