@@ -88,7 +88,6 @@ _SOURCES = (
     'perception/egomotion',
     'perception/items',
     'types/deltas',
-    'types/detections',
     'types/geometry',
     'types/vocabulary',
 )
