@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 import sys
@@ -34,6 +35,8 @@ SIM_LIBRARIES = {'mujoco', 'metaworld', 'gymnasium'}
 MODEL_LIBRARIES = {
     'torch', 'transformers', 'trl', 'peft', 'datasets', 'vllm', 'training', 'mujoco',
 }  # fmt: skip
+# A shorter module with one importer belongs into that one; verbs and nodes have none.
+FRAGMENT_LINES = 60
 # What reads a clock or draws unseeded numbers; monotonic clocks serve deadlines only.
 CLOCKS = {'time.time', 'time.time_ns', 'datetime.now', 'datetime.utcnow', 'np.random.rand'}
 
@@ -58,6 +61,12 @@ def imports(tree: ast.AST) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             names.update(f'{node.module}.{alias.name}' for alias in node.names)
     return names
+
+
+@cache
+def imports_of(path: Path) -> set[str]:
+    """List the full names of all imports of a file."""
+    return imports(ast.parse(path.read_text()))
 
 
 def imports_at_start(path: Path) -> set[str]:
@@ -87,14 +96,14 @@ def rooms_above(name: str) -> set[str]:
 def upward_imports(path: Path, root: Path = ROOT) -> list[str]:
     """List the imports of a file that lead to a room below its own."""
     above = rooms_above(room(module_name(path, root)))
-    own = {n for n in imports(ast.parse(path.read_text())) if n.startswith(f'{PACKAGE}.')}
+    own = {n for n in imports_of(path) if n.startswith(f'{PACKAGE}.')}
     return sorted(name for name in own if room(name) not in above)
 
 
 def foreign_libraries(path: Path) -> list[str]:
     """List the libraries that a file of a room may not import."""
     where = room(module_name(path, ROOT))
-    names = {name.split('.')[0] for name in imports(ast.parse(path.read_text()))}
+    names = {name.split('.')[0] for name in imports_of(path)}
     others = {n for n in names if n not in sys.stdlib_module_names and n != PACKAGE}
     if where == 'nodes':
         return sorted(others & MODEL_LIBRARIES)
@@ -126,15 +135,37 @@ def test_rooms_import_their_own_libraries_alone(path: Path) -> None:
 
 @pytest.mark.parametrize('path', TRAINING, ids=lambda path: str(path.relative_to(ROOT)))
 def test_training_knows_no_ros_nodes_and_commands(path: Path) -> None:
-    names = imports(ast.parse(path.read_text()))
+    names = imports_of(path)
     rooms = (f'{PACKAGE}.nodes', f'{PACKAGE}.cli')
     assert [name for name in names if is_ros(name) or name.startswith(rooms)] == []
+
+
+def importers() -> dict[str, set[str]]:
+    """Which modules import each module, those of tests left out."""
+    folders = (PACKAGE, 'training', 'bench', 'examples', 'launch')
+    found: dict[str, set[str]] = defaultdict(set)
+    for path in [path for folder in folders for path in (ROOT / folder).rglob('*.py')]:
+        for name in imports_of(path):
+            # Of `from package.module import name` the module; of `import module` the whole.
+            for module in {name, name.rpartition('.')[0]} - {module_name(path, ROOT)}:
+                found[module].add(module_name(path, ROOT))
+    return found
+
+
+def test_no_fragment_stands_apart_from_the_only_module_that_imports_it() -> None:
+    found = importers()
+    fragments = {
+        module_name(path, ROOT): found[module_name(path, ROOT)]
+        for path in [*SOURCES, *TRAINING]
+        if path.name != '__init__.py' and len(path.read_text().splitlines()) < FRAGMENT_LINES
+    }
+    assert {name: where for name, where in fragments.items() if len(where) == 1} == {}
 
 
 def test_rooms_form_no_circle() -> None:
     graph: dict[str, set[str]] = defaultdict(set)
     for path in SOURCES:
-        names = imports(ast.parse(path.read_text()))
+        names = imports_of(path)
         own = room(module_name(path, ROOT))
         graph[own] |= {room(n) for n in names if n.startswith(f'{PACKAGE}.')} - {own, ''}
     try:
