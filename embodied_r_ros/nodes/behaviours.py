@@ -56,7 +56,8 @@ class _Request(Behaviour):
         """Send the request once its server is there, and look for the reply."""
         waited_s = time.monotonic() - self._begin_s
         if self._reply is not None:
-            return self._judge(self._reply)
+            problem = self._problem(self._reply)
+            return self._end(Status.FAILURE, problem) if problem else self._judge(self._reply)
         if not self._is_sent and self._is_ready():
             self._is_sent = True
             self._send(self._number)
@@ -93,6 +94,11 @@ class _Request(Behaviour):
 
     def _take_back(self) -> None:
         raise NotImplementedError
+
+    def _problem(self, reply: Any) -> str:
+        """What went wrong by a reply's own words; empty: nothing."""
+        del reply
+        return ''
 
     def _judge(self, reply: Any) -> Status:
         raise NotImplementedError
@@ -137,13 +143,8 @@ class _Goal(_Request):
             self._handle.cancel_goal_async()
             self._handle = None
 
-    def _judge(self, reply: Any) -> Status:
-        if reply.error_code:
-            return self._end(Status.FAILURE, reply.error_msg or f'error {reply.error_code}')
-        return self._judge_result(reply)
-
-    def _judge_result(self, result: Any) -> Status:
-        raise NotImplementedError
+    def _problem(self, reply: Any) -> str:
+        return (reply.error_msg or f'error {reply.error_code}') if reply.error_code else ''
 
 
 class Ask(_Goal):
@@ -185,8 +186,8 @@ class Ask(_Goal):
         super().__init__(name, node, goal, key, timeout_s)
         self._accept = accept
 
-    def _judge_result(self, result: Any) -> Status:
-        answer = result.answer
+    def _judge(self, reply: Any) -> Status:
+        answer = reply.answer
         if answer.kind == Answer.KIND_UNKNOWN:
             return self._end(Status.FAILURE, 'the reasoner does not know')
         if answer.freshness not in _ACT_ON:
@@ -240,9 +241,9 @@ class PredictKeypoint(_Goal):
         """
         super().__init__(name, node, goal, key, timeout_s)
 
-    def _judge_result(self, result: Any) -> Status:
-        at = result.proposal.pose.pose.position
-        return self._keep(result.proposal, f'({at.x:.3f}, {at.y:.3f}, {at.z:.3f}) m')
+    def _judge(self, reply: Any) -> Status:
+        at = reply.proposal.pose.pose.position
+        return self._keep(reply.proposal, f'({at.x:.3f}, {at.y:.3f}, {at.z:.3f}) m')
 
 
 class Recall(_Request):
