@@ -43,6 +43,12 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ['ROS_DOMAIN_ID'] = str(stack.enter_context(coordinator.domain_id()))
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Half as many processes again as there are cores: many tests wait for clocks and messages."""
+    return max(1, len(os.sched_getaffinity(0)) * 3 // 2)
+
+
 def pytest_collection_finish() -> None:
     """Spare later collections of garbage what is imported: with torch, 0.3 s for each graph."""
     gc.collect()

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-import subprocess
-import sys
 from typing import Any, TYPE_CHECKING
 
 import pytest
@@ -21,6 +19,7 @@ from trl import GRPOConfig, SFTConfig, TrlParser
 
 from test.tiny_models import save_language_model
 from test.training.arm_rows import arm_rows
+from test.training.commands import run_training
 from training.data.grpo import GrpoArguments, training_prompts
 from training.data.selection import rows_of_kinds
 from training.data.sft import examples, SftArguments
@@ -52,17 +51,8 @@ def rows(tmp_path: Path) -> Path:
 
 
 def run(recipe: str, config: str, rows: Path, out: Path, *more: str) -> str:
-    command = [
-        sys.executable,
-        '-m',
-        f'training.{recipe}',
-        '--config',
-        f'training/configs/{config}',
-    ]
-    command += ['--rows', str(rows), '--output_dir', str(out), *SMALL, *more]
-    done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False
-    )
+    words = ['--config', f'training/configs/{config}', '--rows', str(rows)]
+    done = run_training(recipe, [*words, '--output_dir', str(out), *SMALL, *more])
     assert done.returncode == 0, done.stderr[-3000:]
     assert (out / 'model.safetensors').exists()
     return done.stderr

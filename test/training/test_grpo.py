@@ -5,8 +5,6 @@ from collections import Counter
 from dataclasses import replace
 import json
 from pathlib import Path
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,10 +22,12 @@ from safetensors.torch import save_file
 import torch
 
 from test.tiny_models import save_language_model
+from test.training.commands import run_training
 from test.training.test_sft import turning_row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    import subprocess
 from training.data.batches import grouped_by_length
 from training.data.grpo import GrpoArguments, training_prompts, validation_prompts
 from training.data.sft import examples, SftArguments
@@ -55,12 +55,9 @@ ON_A_CPU = (
 def run_grpo(
     folder: Path, *more: str, config: str = 'smoke', launcher: Sequence[str] = ()
 ) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, *launcher, '-m', 'training.grpo']
-    command += ['--config', f'training/configs/{config}.yaml', '--model', 'models/nano']
-    command += ['--rows', str(folder / 'rows.jsonl'), '--output_dir', str(folder / 'out'), *more]
-    return subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False
-    )
+    words = ['--config', f'training/configs/{config}.yaml', '--model', 'models/nano']
+    words += ['--rows', str(folder / 'rows.jsonl'), '--output_dir', str(folder / 'out'), *more]
+    return run_training('grpo', words, launcher)
 
 
 @pytest.fixture
@@ -97,7 +94,7 @@ def test_divergence_from_the_start_is_the_same_where_prefixes_are_shared(folder:
             '--warmup_steps',
             '0',
             '--max_completion_length',
-            '120',
+            '48',
         ]
         done = run_grpo(folder, *more, '--share_prefixes', shared, '--output_dir', str(out))
         assert done.returncode == 0, done.stderr[-3000:]

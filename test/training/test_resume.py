@@ -2,10 +2,7 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 import shutil
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,27 +14,29 @@ from embodied_r_ros.questions.row import write_rows
 from safetensors.torch import load_file
 import torch
 
+from test.training.commands import run_training
 from test.training.test_grpo import run_grpo
 from test.training.test_sft import turning_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-ROOT = Path(__file__).resolve().parents[2]
+    from pathlib import Path
+    import subprocess
 
 
 def run_sft(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, '-m', 'training.sft', '--config', 'training/configs/smoke-sft.yaml']
-    command += ['--rows', str(folder / 'rows.jsonl'), '--output_dir', str(folder / 'out'), *more]
-    return subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=250, check=False
-    )
+    words = ['--config', 'training/configs/smoke-sft.yaml', '--rows', str(folder / 'rows.jsonl')]
+    return run_training('sft', [*words, '--output_dir', str(folder / 'out'), *more])
 
 
 @pytest.mark.parametrize(
     ('run', 'more', 'told'),
     [
-        (run_grpo, (), ('completions/mean_length', 'reward', 'loss')),
+        (
+            run_grpo,
+            ('--max_completion_length', '48'),
+            ('completions/mean_length', 'reward', 'loss'),
+        ),
         (run_sft, (), ('loss', 'learning_rate', 'grad_norm')),
         (run_sft, ('--share_prefixes', 'true', '--muon', 'false'), ('loss', 'grad_norm')),
     ],

@@ -7,8 +7,6 @@ from itertools import pairwise
 from pathlib import Path
 import random
 import re
-import subprocess
-import sys
 from typing import Any, TYPE_CHECKING
 
 import pytest
@@ -23,6 +21,7 @@ from embodied_r_ros.scene.memory import MemoryConfig
 from embodied_r_ros.types.answers import Sampling
 from trl import SFTConfig, SFTTrainer
 
+from test.training.commands import run_training
 from training import grpo, sft
 from training.data.sft import chosen_rows, examples, SftArguments
 from training.data.traces import read_row
@@ -69,12 +68,9 @@ def turning_row(seed: int, split: str, most: int = 4) -> Row:
 def test_smoke_recipe_trains_saves_and_is_evaluated(tmp_path: Path) -> None:
     rows = [turning_row(i, 'train' if i < 40 else 'validation') for i in range(48)]
     write_rows(tmp_path / 'rows.jsonl', rows)
-    command = [sys.executable, '-m', 'training.sft', '--config', 'training/configs/smoke-sft.yaml']
-    command += ['--rows', str(tmp_path / 'rows.jsonl'), '--output_dir', str(tmp_path / 'model')]
-    command += ['--recall', '10']
-    done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=250, check=False
-    )
+    words = ['--config', 'training/configs/smoke-sft.yaml', '--recall', '10']
+    words += ['--rows', str(tmp_path / 'rows.jsonl'), '--output_dir', str(tmp_path / 'model')]
+    done = run_training('sft', words)
     assert done.returncode == 0, done.stderr[-2000:]
     assert 'sft: 50 training and 8 validation rows' in done.stderr
     assert (tmp_path / 'model' / 'model.safetensors').exists()
@@ -241,12 +237,10 @@ def test_phrases_come_again_and_only_of_the_tokens_that_are_given() -> None:
 
 def test_phrases_are_learned_instead_of_the_rows(tmp_path: Path) -> None:
     write_rows(tmp_path / 'rows.jsonl', [turning_row(i, 'train') for i in range(4)])
-    command = [sys.executable, '-m', 'training.sft', '--config', 'training/configs/smoke-sft.yaml']
-    command += ['--rows', str(tmp_path / 'rows.jsonl'), '--output_dir', str(tmp_path / 'model')]
-    command += ['--phrases', '64', '--completion_only_loss', 'false', '--label_tokens', 'true']
-    done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=250, check=False
-    )
+    words = ['--config', 'training/configs/smoke-sft.yaml', '--phrases', '64']
+    words += ['--rows', str(tmp_path / 'rows.jsonl'), '--output_dir', str(tmp_path / 'model')]
+    words += ['--completion_only_loss', 'false', '--label_tokens', 'true']
+    done = run_training('sft', words)
     assert done.returncode == 0, done.stderr[-2000:]
     assert 'sft: 64 sequences of phrases' in done.stderr
     assert (tmp_path / 'model' / 'model.safetensors').exists()
