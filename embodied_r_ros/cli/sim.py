@@ -99,6 +99,10 @@ def _add_loop(arm: argparse.ArgumentParser) -> None:
     budget = f'{ReasonerConfig.token_budget}, where nobody is named as {_ARM_PROFILE} has it'
     help_text = f'tokens of the scene in a prompt, as the model was trained; {budget}'
     add('--token-budget', type=int, metavar='N', help=help_text)
+    help_text = (
+        'show the model the camera image, as it was trained, in place of the scene in words'
+    )
+    add('--show-image', action='store_true', help=help_text)
     add('--json', action='store_true', help='print one JSON object')
 
 
@@ -145,6 +149,9 @@ def _arm(args: argparse.Namespace) -> int:
 
 
 def _closed_loop(args: argparse.Namespace, config: SimArmConfig) -> int:
+    if args.show_image and not args.model:
+        msg = '--show-image is for a --model that was trained with images: name one'
+        raise InputError(msg)
     if args.no_images or args.workers > 1 or not 0.01 <= args.speed <= 100:
         msg = '--closed-loop needs images, one worker, and a --speed of 0.01 to 100'
         raise InputError(msg)
@@ -160,7 +167,14 @@ def _closed_loop(args: argparse.Namespace, config: SimArmConfig) -> int:
     robot, who = load_robot(robot_file), args.chooser or 'model'
     run = ClosedLoopRun(config, args.seed, args.episodes, args.out, robot, who)
     run.prepare()
-    settings = LoopSettings(robot_file, robot, run.trial, speed=args.speed, token_budget=budget)
+    settings = LoopSettings(
+        robot_file,
+        robot,
+        run.trial,
+        speed=args.speed,
+        token_budget=budget,
+        show_image=args.show_image,
+    )
     with ExitStack() as stack:
         server = stack.enter_context(ChooserServer(who)) if args.chooser else None
         chat = server.chat if server else stack.enter_context(served_model(model, _say))

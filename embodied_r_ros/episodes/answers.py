@@ -8,15 +8,23 @@ from dataclasses import dataclass, field, replace
 import json
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.bags.messages import encoded_image_from_msg, stamp_ns_from_msg
 from embodied_r_ros.bags.own_messages import (
     answer_from_msg,
     label_from_msg,
     scene_map_from_msg,
 )
 from embodied_r_ros.bags.reader import read_messages, read_values, topics_of_type
-from embodied_r_ros.common.errors import ConfigError
+from embodied_r_ros.common.errors import ConfigError, ImageError
 from embodied_r_ros.episodes.labels import answer_in_words
-from embodied_r_ros.reasoning.prompts import build_prompt, Prompt, SYSTEM
+from embodied_r_ros.reasoning.prompts import (
+    build_prompt,
+    image_prompt,
+    Prompt,
+    shown_image,
+    shows_image,
+    SYSTEM,
+)
 from embodied_r_ros.reasoning.question import ReasonerConfig
 from embodied_r_ros.scene.memory import MemoryConfig, SceneText
 from embodied_r_ros.types.deltas import row_deltas, SemanticDelta
@@ -28,9 +36,11 @@ if TYPE_CHECKING:
     from embodied_r_ros.bags.reader import BagReader
     from embodied_r_ros.types.answers import Answer
     from embodied_r_ros.types.episodes import LabelLayer
+    from embodied_r_ros.types.images import EncodedImage
     from embodied_r_ros.types.landmarks import SceneMap
 
 _ANSWER = 'embodied_r_msgs/msg/Answer'
+_KEYFRAME = 'embodied_r_msgs/msg/Keyframe'
 _LABEL = 'embodied_r_msgs/msg/AnswerLabel'
 _LANDMARKS = 'embodied_r_msgs/msg/LandmarkArray'
 _STRING = 'std_msgs/msg/String'
@@ -48,6 +58,8 @@ class AnswerLog:
     # Budgets of the scene in prompts: as reasoners published them, newest first, then the default.
     memories: tuple[MemoryConfig, ...] = (MemoryConfig(),)
     disputed: frozenset[str] = frozenset()  # ids of answers about which people differ
+    # Recorded keyframes that answers were shown, by the stamp that they observed [ns].
+    images: dict[int, EncodedImage] = field(default_factory=dict)
 
 
 def read_answer_log(reader: BagReader, deltas: tuple[SemanticDelta, ...]) -> AnswerLog:
@@ -70,7 +82,20 @@ def read_answer_log(reader: BagReader, deltas: tuple[SemanticDelta, ...]) -> Ans
     topics = topics_of_type(reader, _LANDMARKS)
     maps = tuple(read_values(reader, topics, scene_map_from_msg))
     by_answer = {label.answer_id: label for label in labels}
-    return AnswerLog(answers, by_answer, deltas, maps, tuple(memories))
+    images = _shown_images(reader, answers)
+    return AnswerLog(answers, by_answer, deltas, maps, tuple(memories), images=images)
+
+
+def _shown_images(reader: BagReader, answers: Sequence[Answer]) -> dict[int, EncodedImage]:
+    """The keyframes that answers were shown, by their stamps [ns]."""
+    wanted = {each.observation_stamp_ns for each in answers if shows_image(each.prompt)}
+    images: dict[int, EncodedImage] = {}
+    topics = topics_of_type(reader, _KEYFRAME) if wanted else []
+    for _, _, msg in read_messages(reader, topics):
+        stamp_ns = stamp_ns_from_msg(msg.header.stamp)
+        if stamp_ns in wanted and len(msg.image.data):
+            images[stamp_ns] = encoded_image_from_msg(msg.image)
+    return images
 
 
 def with_labels(log: AnswerLog, layer: LabelLayer) -> AnswerLog:
@@ -144,6 +169,10 @@ def find_inputs(answer: Answer, log: AnswerLog) -> Inputs | Lost:
     """
     if not answer.prompt_sha256:
         return Lost('no prompt was sent to a model')
+    return (_find_image if shows_image(answer.prompt) else _find_text)(answer, log)
+
+
+def _find_text(answer: Answer, log: AnswerLog) -> Inputs | Lost:
     attempts: list[Inputs] = []
     for inputs in _attempts(answer, log):
         if inputs.prompt.sha256() == answer.prompt_sha256:
@@ -156,6 +185,20 @@ def find_inputs(answer: Answer, log: AnswerLog) -> Inputs | Lost:
     if recorded.sha256() == answer.prompt_sha256:
         return Lost(reason, recorded)
     return Lost(reason, min(attempts, key=lambda inputs: _unlikeness(answer, inputs)).prompt)
+
+
+def _find_image(answer: Answer, log: AnswerLog) -> Inputs | Lost:
+    """Find the image that was shown; without it, nothing else would ask the same."""
+    image = log.images.get(answer.observation_stamp_ns)
+    if image is None:
+        return Lost('the image of its prompt is not recorded')
+    try:
+        prompt = image_prompt(answer.question, answer.options, shown_image(image))
+    except ImageError as error:
+        return Lost(f'the image of its prompt is damaged: {error}')
+    if prompt.sha256() != answer.prompt_sha256:
+        return Lost('its prompt cannot be built again: another image, or another digest', prompt)
+    return Inputs((), log.memories[0], prompt)
 
 
 def _attempts(answer: Answer, log: AnswerLog) -> Iterator[Inputs]:

@@ -21,6 +21,7 @@ from embodied_r_ros.arm.proposal import (
 from embodied_r_ros.arm.robot import load_robot
 from embodied_r_ros.arm.table import seen_things
 from embodied_r_ros.bags.messages import (
+    encoded_image_from_msg,
     intrinsics_from_camera_info,
     pose_from_msg,
     stamp_ns_from_msg,
@@ -28,11 +29,13 @@ from embodied_r_ros.bags.messages import (
     vector_to_msg,
 )
 from embodied_r_ros.bags.own_messages import proposal_to_msg
-from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.errors import ImageError, InputError
 from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.nodes.node_base import seconds
 from embodied_r_ros.nodes.question_server import fill_ending
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
+from embodied_r_ros.reasoning.prompts import shown_image
+from embodied_r_ros.reasoning.question import RefusalCode, ShownImage
 from embodied_r_ros.reasoning.queue import Outcome, Termination
 from embodied_r_ros.types.answers import KeypointProposal
 from embodied_r_ros.types.deltas import NAN
@@ -100,6 +103,10 @@ class KeypointOutcome(Outcome):
         return with_gripper(proposal, self.gripper) if self.gripper else proposal
 
 
+class NoImageError(InputError):
+    """There is no image that could be shown."""
+
+
 PoseIn = Callable[[str, str, int], 'Pose | NoPose']  # of a frame in another one, at a stamp [ns]
 
 
@@ -118,6 +125,7 @@ class Arm:
         self._pose: Any = None
         self._intrinsics: Intrinsics | None = None
         self._poses = PoseBuffer()
+        self._keyframe: Any = None  # the newest one, as it came
         self.pose_in = pose_in
 
     @property
@@ -136,6 +144,39 @@ class Arm:
         """Remember the CameraInfo of the camera that sees the table."""
         self._intrinsics = intrinsics_from_camera_info(msg)
 
+    def take_keyframe(self, msg: Any) -> None:
+        """Remember a Keyframe of the camera that sees the table."""
+        self._keyframe = msg
+
+    def forget_keyframes(self, before_ns: int) -> None:
+        """Forget the newest keyframe where it was taken before then."""
+        if self.keyframe_stamp_ns() < before_ns:
+            self._keyframe = None
+
+    def keyframe_stamp_ns(self) -> int:
+        """Stamp of the newest keyframe; 0: there is none."""
+        return stamp_ns_from_msg(self._keyframe.header.stamp) if self._keyframe else 0
+
+    def newest_image(self) -> ShownImage:
+        """The image of the newest keyframe, as prompts show it.
+
+        Raises:
+            NoImageError: There is none, or it cannot be decoded.
+        """
+        if self._keyframe is None:
+            msg = (
+                'no image came yet that the model is to be shown (reasoner.show_image): check the '
+                'camera and the keyframe_extractor, which publishes it on `keyframe`'
+            )
+            raise NoImageError(msg)
+        header = self._keyframe.header
+        try:
+            image = shown_image(encoded_image_from_msg(self._keyframe.image))
+        except ImageError as error:
+            msg = f'the newest keyframe cannot be shown to the model: {error}'
+            raise NoImageError(msg) from None
+        return ShownImage(image, stamp_ns_from_msg(header.stamp), header.frame_id)
+
     def request_of(
         self,
         goal: Any,
@@ -144,6 +185,7 @@ class Arm:
         seed: str,
         *,
         gripper: bool = False,
+        show_image: bool = False,
     ) -> KeypointRequest:
         """Make what a goal or request of PredictKeypoint asks for.
 
@@ -153,13 +195,18 @@ class Arm:
             deltas: The deltas, oldest first.
             seed: Decides what chance decides of the sampled candidates.
             gripper: Whether to ask for the gripper too.
+            show_image: Whether the questions show the newest keyframe. The end effector is then
+                where it was at its stamp, as far as that is known.
 
         Raises:
+            NoImageError: There is no image to show.
             InputError: It contradicts itself, has nothing to choose from, where the arm is is
                 not known, or words for axes do not hold for the camera.
             ConfigError: Candidates cannot be sampled with the file of the robot.
         """
-        description = self._describe(goal.frame_id, deltas[-1].stamp_ns if deltas else 0)
+        shown = self.newest_image() if show_image else None
+        seen_ns = shown.stamp_ns if shown else deltas[-1].stamp_ns if deltas else 0
+        description = self._describe(goal.frame_id, seen_ns)
         if not goal.candidates:
             sampled = self._sample(goal.frame_id, now_ns, deltas, seed, description)
             goal = PredictKeypoint.Goal(
@@ -174,15 +221,15 @@ class Arm:
             )
             if self._robot and self._robot.candidates.labels:
                 goal.candidate_labels = [each.label for each in sampled]
-        question = self._question(goal, now_ns, description)
+        question = replace(self._question(goal, now_ns, description, shown), shown=shown)
         grip_question = None
         if gripper:
-            state = self._described_state(goal.frame_id, now_ns, description)
+            state = self._described_state(goal.frame_id, now_ns, description, shown)
             grip_question = gripper_question(
                 goal.task, description.frame(goal.frame_id), description.metadata, state
             )
             grip_question = replace(
-                grip_question, max_age_s=question.max_age_s, view=question.view
+                grip_question, max_age_s=question.max_age_s, view=question.view, shown=shown
             )
         candidates = tuple(vector_from_msg(point) for point in goal.candidates)
         return KeypointRequest(goal.task, goal.frame_id, candidates, question, grip_question)
@@ -201,11 +248,17 @@ class Arm:
         """
         return self._question(goal, now_ns, self._describe(goal.frame_id, seen_ns))
 
-    def _question(self, goal: Any, now_ns: int, description: ArmDescription) -> Question:
+    def _question(
+        self,
+        goal: Any,
+        now_ns: int,
+        description: ArmDescription,
+        shown: ShownImage | None = None,
+    ) -> Question:
         candidates = [
             description.to_description_frame(vector_from_msg(point)) for point in goal.candidates
         ]
-        state = self._described_state(goal.frame_id, now_ns, description)
+        state = self._described_state(goal.frame_id, now_ns, description, shown)
         frame_id, labels = description.frame(goal.frame_id), goal.candidate_labels
         question = keypoint_question(
             goal.task, frame_id, candidates, labels, description.metadata, state
@@ -260,14 +313,24 @@ class Arm:
         )
 
     def _described_state(
-        self, frame_id: str, now_ns: int, description: ArmDescription
+        self,
+        frame_id: str,
+        now_ns: int,
+        description: ArmDescription,
+        shown: ShownImage | None = None,
     ) -> Position | None:
-        """Where the end effector is now, in the description frame [m]; None: not stated."""
-        return (
-            description.to_description_frame(self._state(frame_id, now_ns))
-            if description.robot
-            else None
-        )
+        """Where the end effector is, in the description frame [m]; None: not stated.
+
+        It is where it was in the image that is shown, as in rows; without one, or where that is
+        not known, where it is now.
+        """
+        if not description.robot:
+            return None
+        state = self._state(frame_id, now_ns)
+        then = self._poses.at(shown.stamp_ns) if shown else None
+        if then and then.frame_id == frame_id:
+            state = then.position
+        return description.to_description_frame(state)
 
     def _state(self, frame_id: str, now_ns: int) -> Position:
         """Where the end effector is now, in the frame of the candidates [m]."""
@@ -298,7 +361,7 @@ def fill_keypoint(goal: Any, result: Any, outcome: Outcome) -> KeypointProposal 
     fill_ending(result, outcome)
     result.proposal = proposal_to_msg(ROS_MESSAGES, _NO_PROPOSAL)
     if not isinstance(outcome, KeypointOutcome):  # no question was put
-        if not goal.candidates:
+        if not goal.candidates and outcome.code is RefusalCode.BAD_QUESTION:
             result.error_code = PredictKeypoint.Result.ERROR_NO_CANDIDATES
         return None
     if outcome.code or not outcome.is_completed:

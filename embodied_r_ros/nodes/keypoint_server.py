@@ -15,14 +15,19 @@ from typing import Any, TYPE_CHECKING
 
 from diagnostic_msgs.msg import DiagnosticStatus
 from embodied_r_msgs.action import PredictKeypoint
-from embodied_r_msgs.msg import KeypointProposal
+from embodied_r_msgs.msg import Keyframe, KeypointProposal
 from embodied_r_msgs.srv import PredictKeypointOnce
 from embodied_r_ros.arm.task import ArmTaskConfig, StandingTask
 from embodied_r_ros.bags.messages import stamp_ns_from_msg, vector_from_msg
 from embodied_r_ros.common.errors import ConfigError, InputError
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.frames import follow_tool, Frames
-from embodied_r_ros.nodes.keypoint_request import ArmConfig, fill_keypoint, KeypointOutcome
+from embodied_r_ros.nodes.keypoint_request import (
+    ArmConfig,
+    fill_keypoint,
+    KeypointOutcome,
+    NoImageError,
+)
 from embodied_r_ros.nodes.question_server import AskingServer
 from embodied_r_ros.reasoning.question import Question, ReasonerConfig, RefusalCode
 from embodied_r_ros.reasoning.queue import Outcome, Termination
@@ -58,6 +63,7 @@ if TYPE_CHECKING:
 
 _LOOK_S = 0.1
 _LEAST_S = 0.05  # for the second question
+_EVER_NS = 2**63 - 1
 _ENDED = {Termination.CANCELLED, Termination.DEACTIVATED}
 
 
@@ -105,13 +111,27 @@ class KeypointServer:
         if self._arm.frame_id:
             info = topics.camera_topic(config.camera or '.', 'camera_info')
             node.subscribe(CameraInfo, info, self._arm.take_camera_info, topics.SENSOR)
+        if self._reasoner().show_image:
+            keyframe = topics.camera_topic(config.camera or '.', 'keyframe')
+            extractor = 'keyframe_extractor'
+            node.subscribe(
+                Keyframe, keyframe, self._arm.take_keyframe, topics.RESULT, sender=extractor
+            )
         node.subscribe(KeypointProposal, 'keypoint_accepted', self._take_accepted, topics.RESULT)
         node.subscribe(DiagnosticStatus, 'keypoint_refused', self._take_refused, topics.RESULT)
         node.every(_LOOK_S, self._look)
         node.when_clock_jumps_back(self.begin_anew)
 
-    def begin_anew(self) -> None:
-        """Forget the proposal that is on its way: time, episode or task are new ones."""
+    def begin_anew(self, since_ns: int | None = None) -> None:
+        """Forget the proposal that is on its way: time, episode or task are new ones.
+
+        Args:
+            since_ns: Images from before are forgotten too; None: all are.
+        """
+        self._forget_proposal()
+        self._arm.forget_keyframes(_EVER_NS if since_ns is None else since_ns)
+
+    def _forget_proposal(self) -> None:
         self._round += 1
         self._task.reset()
 
@@ -123,7 +143,7 @@ class KeypointServer:
         """
         config = self._config()
         if config.task != self._task.config.task:
-            self.begin_anew()
+            self._forget_proposal()
         self._task.config = config
 
     def _config(self) -> ArmTaskConfig:
@@ -155,6 +175,8 @@ class KeypointServer:
         deltas = self._memory.deltas()
         now_ns = self._node.now_ns()
         newest_ns = deltas[-1].stamp_ns if deltas else 0
+        if self._reasoner().show_image:
+            newest_ns = self._arm.keyframe_stamp_ns()
         if not self._asker.is_idle() or not self._task.wants(now_ns, newest_ns):
             return
         self._task.note_request(now_ns)
@@ -190,8 +212,17 @@ class KeypointServer:
         gripper = self._node.parameters.config(ArmTaskConfig).gripper
         try:
             request = self._arm.request_of(
-                goal, self._node.now_ns(), self._memory.deltas(), self._seed(), gripper=gripper
+                goal,
+                self._node.now_ns(),
+                self._memory.deltas(),
+                self._seed(),
+                gripper=gripper,
+                show_image=self._reasoner().show_image,
             )
+        except NoImageError as error:
+            code = RefusalCode.NO_OBSERVATION
+            deliver(Outcome.refused(Question(goal.task), '', code, str(error)))
+            return None
         except (InputError, ConfigError) as error:
             deliver(Outcome.refused(Question(goal.task), '', RefusalCode.BAD_QUESTION, str(error)))
             return None

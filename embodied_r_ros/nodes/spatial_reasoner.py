@@ -337,7 +337,7 @@ class SpatialReasoner(ManagedNode):
         self._recorder.take_mark(msg)
         if msg.event == EpisodeMark.EVENT_START:
             self._memory.start_episode(msg.episode_id, stamp_ns_from_msg(msg.header.stamp))
-            self._keypoints.begin_anew()
+            self._keypoints.begin_anew(stamp_ns_from_msg(msg.header.stamp))
         else:
             self._memory.stop_episode()
 

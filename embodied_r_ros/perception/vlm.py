@@ -66,7 +66,7 @@ from embodied_r_ros.perception.vlm_reply import (
 )
 from embodied_r_ros.types.answers import FocusText, Sampling
 from embodied_r_ros.types.deltas import ModelInfo, Rung
-from embodied_r_ros.types.images import encode_image
+from embodied_r_ros.types.images import encode_image, within_pixels
 import numpy as np
 
 if TYPE_CHECKING:
@@ -410,14 +410,12 @@ class VlmPerceiver:
 
     def _shrink(self, image: EncodedImage) -> EncodedImage:
         """The image as it is, or encoded anew where it has more pixels than are wanted."""
+        pixels = self._config.pixels_per_image
+        if self._config.box_convention != 'pixels':
+            return within_pixels(image, pixels, _JPEG_QUALITY)
         picture = image.decode()
-        height, width = picture.shape[:2]
-        scale = math.sqrt(self._config.pixels_per_image / (height * width))
-        if self._config.box_convention == 'pixels':
-            return _whole_patches(picture, min(scale, 1.0)) or image
-        if scale >= 1:
-            return image
-        return encode_image(picture, _JPEG_QUALITY, max(1, int(max(height, width) * scale)))
+        scale = math.sqrt(pixels / (picture.shape[0] * picture.shape[1]))
+        return _whole_patches(picture, min(scale, 1.0)) or image
 
     def _reply(
         self,

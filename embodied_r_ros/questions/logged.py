@@ -26,7 +26,7 @@ from embodied_r_ros.reasoning.completions import (
     option_letter,
     UNKNOWN,
 )
-from embodied_r_ros.reasoning.prompts import REASON_PROMPT_VERSION
+from embodied_r_ros.reasoning.prompts import REASON_PROMPT_VERSION, shows_image
 from embodied_r_ros.types.deltas import row_deltas
 from embodied_r_ros.types.episodes import LabelVerdict
 
@@ -103,6 +103,8 @@ def _why_no_prompt(episode: Episode, answer: Answer) -> str:
         return f'answers go with recorded deltas, not with {episode.delta_source} ones'
     if answer.prompt_sha256 and answer.model.prompt_version != REASON_PROMPT_VERSION:
         return f'its prompt is not of version {REASON_PROMPT_VERSION}'
+    if shows_image(answer.prompt):
+        return 'it was answered from an image, which rows of answers do not hold'
     return ''
 
 

@@ -22,6 +22,7 @@ from embodied_r_ros.scene.memory import (
     scene_text,
     SceneText,
 )
+from embodied_r_ros.types.images import EncodedImage, within_pixels
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from embodied_r_ros.scene.memory import MemoryConfig
     from embodied_r_ros.types.answers import FocusText
     from embodied_r_ros.types.deltas import SemanticDelta
-    from embodied_r_ros.types.images import EncodedImage
     from embodied_r_ros.types.landmarks import SceneMap
 
 REASON_PROMPT_VERSION = 'reason-1'
@@ -42,6 +42,8 @@ SYSTEM = (
     'reasoning.'
 )
 NOTHING_SEEN = '(nothing)'
+IMAGE_SHOWN = '(the image shows it)'
+SHOWN_PIXELS = 307_200  # of an image in a prompt at most; Qwen2.5-VL takes a token per 784
 NO_PLACE = MapText('')
 
 
@@ -65,6 +67,32 @@ class Prompt:
         for image in self.images:
             digest.update(b'\0' + hashlib.sha256(image.data).digest())
         return digest.hexdigest()
+
+
+def shown_image(image: EncodedImage) -> EncodedImage:
+    """An image as prompts show it, live and in training: of bounded size.
+
+    Raises:
+        ImageError: It cannot be decoded.
+    """
+    return within_pixels(image, SHOWN_PIXELS)
+
+
+def image_prompt(question: str, options: Sequence[str], image: EncodedImage) -> Prompt:
+    """Build the prompt of a question for a model that is shown what was seen.
+
+    Args:
+        question: The question, as it came.
+        options: The options, as they came; empty for a free question.
+        image: The image, as `shown_image` makes it.
+    """
+    user = '\n'.join(['Seen:', IMAGE_SHOWN, *_question_lines(question, options)])
+    return Prompt(SYSTEM, user, SceneText(''), (image,))
+
+
+def shows_image(user: str) -> bool:
+    """Tell whether a user message is one of `image_prompt`."""
+    return user.startswith(f'Seen:\n{IMAGE_SHOWN}\nQuestion: ')
 
 
 def build_prompt(
@@ -100,9 +128,13 @@ def build_prompt(
     parts += ['Seen:', scene.text or NOTHING_SEEN]
     if looks:
         parts += ['Looked at again for the question:', *looks]
-    parts.append(f'Question: {as_data(question)}')
-    parts += [f'{option_letter(i)}. {as_data(option)}' for i, option in enumerate(options)]
+    parts += _question_lines(question, options)
     return Prompt(SYSTEM, '\n'.join(parts), scene, place=place)
+
+
+def _question_lines(question: str, options: Sequence[str]) -> list[str]:
+    lines = [f'{option_letter(i)}. {as_data(option)}' for i, option in enumerate(options)]
+    return [f'Question: {as_data(question)}', *lines]
 
 
 def _seconds(deltas: Sequence[SemanticDelta], focus: FocusText) -> str:

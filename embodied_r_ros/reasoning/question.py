@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import threading
 
     from embodied_r_ros.types.answers import Answer
+    from embodied_r_ros.types.images import EncodedImage
     from embodied_r_ros.types.landmarks import SceneMap
 
 # Looks again at the newer keyframes of some deltas: question, options, deltas, deadline [s], and
@@ -61,6 +62,12 @@ class ReasonerConfig(Settings):
         'when the newest observation is too old: flag the answer as STALE, or refuse',
         choices=('flag', 'refuse'),
     )
+    show_image: bool = setting(
+        False,
+        'show keypoint questions the newest keyframe, and tell nothing of what was perceived: '
+        'for a policy that was trained with images',
+        read_only=True,
+    )
 
     def memory(self) -> MemoryConfig:
         """How much of the scene a prompt holds."""
@@ -72,6 +79,15 @@ class SceneView(Protocol):
 
     def describe(self, deltas: Sequence[SemanticDelta]) -> FocusText | None:
         """Describe the newest delta as a look at its keyframe; None: there is nothing to add."""
+
+
+@dataclass(frozen=True)
+class ShownImage:
+    """What a camera saw, for a model that reads images."""
+
+    image: EncodedImage  # as prompts show it
+    stamp_ns: int
+    frame_id: str = ''
 
 
 @dataclass(frozen=True)
@@ -87,6 +103,7 @@ class Question:
     standing: bool = False
     view: SceneView | None = None  # places the items of the scene; None: nothing does
     scene_map: SceneMap | None = None  # what is known of the place; None: there is no map
+    shown: ShownImage | None = None  # shown in place of all that is told; None: nothing is shown
 
 
 class Phase(Enum):

@@ -26,7 +26,7 @@ from embodied_r_ros.reasoning.completions import (
     parse_completion,
     read_answer,
 )
-from embodied_r_ros.reasoning.prompts import build_prompt, REASON_PROMPT_VERSION
+from embodied_r_ros.reasoning.prompts import build_prompt, image_prompt, REASON_PROMPT_VERSION
 from embodied_r_ros.reasoning.question import (
     age_ns,
     freshness_of,
@@ -121,6 +121,18 @@ def _has_map(question: Question) -> bool:
     )
 
 
+def _prompt(
+    question: Question,
+    deltas: Sequence[SemanticDelta],
+    focus: Sequence[FocusText],
+    config: ReasonerConfig,
+) -> Prompt:
+    if question.shown:
+        return image_prompt(question.text, question.options, question.shown.image)
+    parts = question.text, question.options, deltas, focus, config.memory(), question.scene_map
+    return build_prompt(*parts)
+
+
 class Reasoner:
     """Answers questions about deltas with a language model, or with several in a fallback."""
 
@@ -151,7 +163,7 @@ class Reasoner:
 
         Args:
             question: The question.
-            deltas: The deltas, oldest first.
+            deltas: The deltas, oldest first; of a question that shows an image, none is read.
             answer_id: Id that the answer gets.
             now_ns: Gives the time in the clock of the image stamps, for the age [ns].
             listener: Gets each phase as it begins, and each piece of text as it comes; QUEUED
@@ -163,19 +175,14 @@ class Reasoner:
             CancelledError: `cancel` was set.
         """
         start = time.monotonic_ns()
+        if question.shown:
+            question, deltas = replace(question, scene_map=None), ()
         draft = self._draft(question, deltas, answer_id)
         self._check(question, deltas, draft, now_ns())
         end = start + round((question.deadline_s or self._config.deadline_s) * NS_PER_S)
         with _refusing(lambda: draft):
             focus = self._focus(question, deltas, end, listener, cancel)
-        prompt = build_prompt(
-            question.text,
-            question.options,
-            deltas,
-            focus,
-            self._config.memory(),
-            question.scene_map,
-        )
+        prompt = _prompt(question, deltas, focus, self._config)
         draft = self._with_prompt(draft, prompt, deltas, focus)
         draft = _with_place(draft, prompt.place, question.scene_map, now_ns())
         pending = _PendingQuestion(question, deltas, prompt, start, now_ns, listener, cancel)
@@ -213,7 +220,9 @@ class Reasoner:
     ) -> Answer:
         # A keyframe that could not be perceived is no observation.
         observations = [delta for delta in deltas if delta.kind is not DeltaKind.FAILED]
-        newest = max(observations, key=lambda delta: delta.stamp_ns, default=None)
+        newest = question.shown or max(
+            observations, key=lambda delta: delta.stamp_ns, default=None
+        )
         return Answer(
             id=answer_id,
             question=question.text,
@@ -238,7 +247,8 @@ class Reasoner:
         problem = question_problem(question.text, question.options)
         if problem:
             raise Refusal(RefusalCode.BAD_QUESTION, problem, draft)
-        if not _has_map(question) and all(delta.kind is DeltaKind.FAILED for delta in deltas):
+        is_seen = question.shown is not None or _has_map(question)
+        if not is_seen and all(delta.kind is DeltaKind.FAILED for delta in deltas):
             detail = (
                 f'perception failed for all {len(deltas)} keyframes' if deltas else 'no keyframe'
             )
@@ -258,6 +268,8 @@ class Reasoner:
         cancel: threading.Event | None,
     ) -> Sequence[FocusText]:
         """Look at keyframes again, where that is wanted; a failed look is no look."""
+        if question.shown:
+            return []
         view_text = question.view.describe(deltas) if question.view else None
         first = [view_text] if view_text else []
         terms = question_terms(question.text, question.options)

@@ -123,6 +123,20 @@ def shrink(image: NDArray[np.uint8], max_side_px: int) -> NDArray[np.uint8]:
     return np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA), np.uint8)
 
 
+def within_pixels(image: EncodedImage, pixels: int, quality: int = 90) -> EncodedImage:
+    """The image as it is, or encoded anew where it has more than so many pixels.
+
+    Raises:
+        ImageError: It cannot be decoded.
+    """
+    picture = image.decode()
+    height, width = picture.shape[:2]
+    if height * width <= pixels:
+        return image
+    side_px = int(max(height, width) * math.sqrt(pixels / (height * width)))
+    return encode_image(picture, quality, max(1, side_px))
+
+
 def decode_image(
     data: bytes, stretch: Stretch | None = None, *, is_upright: bool = False
 ) -> NDArray[np.uint8]:

@@ -98,6 +98,7 @@ def test_the_shipped_policy_leads_as_it_was_trained_where_nobody_is_named(
     ('words', 'why'),
     [
         (['--no-images'], '--closed-loop needs images'),
+        (['--show-image'], '--show-image is for a --model'),
         (['--workers', '2'], 'one worker'),
         (['--speed', '0'], 'a --speed of 0.01 to 100'),
         (['--robot', 'nobody'], "no robot 'nobody'"),

@@ -7,11 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.episodes.answers import AnswerLog, find_inputs, Inputs, Lost
-from embodied_r_ros.reasoning.prompts import build_prompt
+from embodied_r_ros.reasoning.prompts import build_prompt, image_prompt, shown_image
 from embodied_r_ros.scene.memory import MemoryConfig
 from embodied_r_ros.types.answers import Answer, AnswerKind
 from embodied_r_ros.types.deltas import DeltaKind, SemanticDelta
+from embodied_r_ros.types.images import encode_image
 from embodied_r_ros.types.landmarks import Landmark, SceneMap
+import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -135,3 +137,24 @@ def test_whole_recorded_text_is_sent_before_any_likely_prompt() -> None:
     assert found.reason == 'its prompt cannot be built again: another digest'
     assert found.instead is not None
     assert found.instead.user == given.prompt
+
+
+def test_what_was_shown_is_shown_again_from_the_recorded_keyframe() -> None:
+    view = encode_image(np.full((900, 1200, 3), 90, np.uint8))
+    prompt = image_prompt('How many doors?', (), shown_image(view))
+    answer = replace(
+        answer_from(deltas_of_run(0, 2)),
+        delta_ids=(),
+        prompt=prompt.user,
+        prompt_sha256=prompt.sha256(),
+        observation_stamp_ns=7,
+    )
+    found = find_inputs(answer, AnswerLog(images={7: view}))
+    assert isinstance(found, Inputs)
+    assert (found.deltas, found.prompt) == ((), prompt)
+    lost = find_inputs(answer, AnswerLog())
+    assert lost == Lost('the image of its prompt is not recorded')
+    other = encode_image(np.full((90, 120, 3), 200, np.uint8))
+    lost = find_inputs(answer, AnswerLog(images={7: other}))
+    assert isinstance(lost, Lost)
+    assert lost.reason.startswith('its prompt cannot be built again')

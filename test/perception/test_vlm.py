@@ -25,7 +25,7 @@ from embodied_r_ros.types.deltas import (
     Rung,
 )
 from embodied_r_ros.types.geometry import Intrinsics, Pose
-from embodied_r_ros.types.images import encode_image, EncodedImage
+from embodied_r_ros.types.images import encode_image, EncodedImage, within_pixels
 import numpy as np
 import pytest
 
@@ -213,16 +213,16 @@ class TestRequest:
     def test_large_images_are_shrunk_once(
         self, server: ChatServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        encoded: list[int] = []
+        shrunk: list[int] = []
 
-        def counted(image: np.ndarray[Any, np.dtype[np.uint8]], *args: int) -> EncodedImage:
-            encoded.append(image.shape[1])
-            return encode_image(image, *args)
+        def counted(image: EncodedImage, *args: int) -> EncodedImage:
+            shrunk.append(image.decode().shape[1])
+            return within_pixels(image, *args)
 
-        monkeypatch.setattr('embodied_r_ros.perception.vlm.encode_image', counted)
+        monkeypatch.setattr('embodied_r_ros.perception.vlm.within_pixels', counted)
         frames = [keyframe(i, picture(i, 640, 480)) for i in range(3)]
         list(perceive_all(perceiver_of(server, pixels_per_image=10_000), frames, in_flight=1))
-        assert encoded == [640, 640, 640]
+        assert shrunk == [640, 640, 640]
         height, width = EncodedImage(server.requests[2].images[1], 'jpeg').decode().shape[:2]
         assert width * height <= 10_000
         assert width * height > 9_000

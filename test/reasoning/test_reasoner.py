@@ -7,11 +7,20 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.arm.table import TableView
 from embodied_r_ros.chat.protocol import ChatChunk, ChatRequest
 from embodied_r_ros.common.errors import CancelledError, DeadlineError, ModelError
-from embodied_r_ros.reasoning.question import Phase, Question, ReasonerConfig, Refusal, RefusalCode
+from embodied_r_ros.reasoning.prompts import image_prompt, shows_image
+from embodied_r_ros.reasoning.question import (
+    Phase,
+    Question,
+    ReasonerConfig,
+    Refusal,
+    RefusalCode,
+    ShownImage,
+)
 from embodied_r_ros.reasoning.reasoner import Reasoner, worth_looking
 from embodied_r_ros.types.answers import AnswerKind, FocusText, Freshness
 from embodied_r_ros.types.deltas import DeltaKind, Item, ModelInfo, Rung, SemanticDelta
 from embodied_r_ros.types.geometry import Pose
+from embodied_r_ros.types.images import EncodedImage
 from embodied_r_ros.types.landmarks import Landmark
 import pytest
 
@@ -306,3 +315,21 @@ def test_what_lies_on_the_table_is_told_where_the_question_has_a_view_of_it(focu
     assert line in client.requests[0].messages[1].text.splitlines()
     assert [text.text for text in answer.focus] == [line.removeprefix('2.0 s: ')]
     assert bool(asked) == (focus == 'always')
+
+
+def test_an_image_is_shown_in_place_of_all_that_is_told() -> None:
+    client = ScriptedClient(RIGHT)
+    image = EncodedImage(b'the view', 'jpeg')
+    shown = ShownImage(image, 14 * SECOND_NS, 'eye')
+    answer = ask(client, replace(WHERE, shown=shown), now_s=14.5, focus='always')
+    message = client.requests[0].messages[1]
+    assert message.images == (image,)
+    assert message.text == (
+        'Seen:\n(the image shows it)\nQuestion: Which way is the red object?\nA. left\nB. right'
+    )
+    assert shows_image(answer.prompt)
+    assert answer.prompt_sha256 == image_prompt(WHERE.text, WHERE.options, image).sha256()
+    assert (answer.observation_stamp_ns, answer.frame_id) == (14 * SECOND_NS, 'eye')
+    assert (answer.observation_age_ns, answer.delta_ids) == (SECOND_NS // 2, ())
+    assert answer.freshness is Freshness.FRESH
+    assert ask(client, replace(WHERE, shown=shown), (), now_s=20).freshness is Freshness.STALE

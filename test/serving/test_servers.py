@@ -16,6 +16,7 @@ from typing import Any
 from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.cli.main import main
 from embodied_r_ros.common.errors import ConfigError, ModelError
+from embodied_r_ros.reasoning.prompts import SHOWN_PIXELS
 from embodied_r_ros.serving import servers
 from embodied_r_ros.serving.profiles import (
     load_profile,
@@ -300,6 +301,7 @@ LATER_FAMILY = (32, 'thousandths')  # Qwen3-VL, and what was made of it or like 
 class TestShippedProfiles:
     def test_are_those_of_the_design(self) -> None:
         assert SHIPPED == [
+            'arm-vision-24gb',
             'cosmos-reason2-2b',
             'cosmos-reason2-8b',
             'cosmos3-edge',
@@ -333,6 +335,8 @@ class TestShippedProfiles:
     @pytest.mark.parametrize('name', ON_GPU)
     def test_server_and_client_agree_on_images(self, name: str) -> None:
         shipped = load_profile(name)
+        if 'perceiver' not in shipped.clients:
+            return
         model = shipped.client('perceiver').model
         family = next((name for name in FAMILIES if model.startswith(name)), '')
         patch, convention = FAMILIES.get(family, LATER_FAMILY)
@@ -349,6 +353,19 @@ class TestShippedProfiles:
         tokens = 2 * pixels / patch**2 + 2 * 800 + shipped.vlm.max_tokens
         assert tokens < int(values['max-model-len'])
         assert shipped.worker.in_flight <= int(values['max-num-seqs'])
+
+    def test_a_vision_policy_sees_images_as_in_its_training(self) -> None:
+        shipped = load_profile('arm-vision-24gb')
+        values = options(shipped, 'reasoner')
+        assert json.loads(values['limit-mm-per-prompt'])['image'] == 1
+        recipe = Path(__file__).parents[2] / 'training/configs/qwen2.5-vl-7b-lora.yaml'
+        trained = yaml.safe_load(recipe.read_text())
+        sizes = json.loads(values['mm-processor-kwargs'])['size']
+        assert sizes == {'shortest_edge': trained['min_pixels'], 'longest_edge': SHOWN_PIXELS}
+        assert shipped.reasoner['show_image']
+        assert shipped.reasoner['max_tokens'] == trained['max_completion_length']
+        tokens = SHOWN_PIXELS / 28**2 + 800 + shipped.reasoner['max_tokens']
+        assert tokens < int(values['max-model-len'])
 
     @pytest.mark.parametrize('name', SHIPPED)
     def test_show_their_arithmetic(self, name: str) -> None:

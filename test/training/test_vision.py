@@ -9,9 +9,14 @@ from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
 import cv2
+from embodied_r_ros.bags.sources import open_source
 from embodied_r_ros.cli.main import main as cli
 from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.keyframes.selector import encode_keyframe, KeyframeConfig
 from embodied_r_ros.questions.row import read_rows, write_rows
+from embodied_r_ros.reasoning.prompts import shown_image
+from embodied_r_ros.reasoning.question import Question, ReasonerConfig, ShownImage
+from embodied_r_ros.reasoning.reasoner import Reasoner
 from embodied_r_ros.scene.memory import MemoryConfig
 import pytest
 
@@ -24,6 +29,7 @@ from trl import GRPOConfig, GRPOTrainer, SFTConfig, TrlParser
 import yaml
 
 from test.arm.arms import camera, write_arm_bag
+from test.reasoning.test_reasoner import ScriptedClient
 from test.tiny_models import save_language_model, save_vision_language_model
 from training import evaluate, experiment, grpo, sft
 from training.data.grpo import GrpoArguments, training_prompts
@@ -84,6 +90,21 @@ def test_the_prompt_of_an_image_tells_nothing_of_what_was_seen(folder: Path) -> 
     assert 'red blocky object' not in shown
     assert shown.startswith('Seen:\n(the image shows it)\nQuestion: ')
     assert told.partition('Question: ')[2] == shown.partition('Question: ')[2]
+
+
+def test_the_prompt_of_a_row_is_the_one_that_is_asked_live(folder: Path) -> None:
+    row = next(row for row in rows_of(folder) if row.question_type == 'waypoint')
+    stamp_ns = row.meta['stamp_ns']
+    with open_source(folder / 'bag') as source:
+        image = next(each for each in source if each.stamp_ns == stamp_ns)
+    keyframe, _ = encode_keyframe(image, KeyframeConfig())
+    shown = ShownImage(shown_image(keyframe), stamp_ns)
+    client = ScriptedClient('<think>So.</think><answer>A</answer>')
+    question = Question(row.question, row.options, shown=shown)
+    Reasoner(client, ReasonerConfig()).answer(
+        question, (), answer_id='run-1', now_ns=lambda: stamp_ns
+    )
+    assert client.requests[0].messages == image_prompt(row, folder / 'images').messages()
 
 
 def test_only_rows_with_an_image_are_asked_with_images(folder: Path, tmp_path: Path) -> None:

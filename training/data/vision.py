@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 from collections import defaultdict
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 import re
 import sys
@@ -19,7 +19,7 @@ from embodied_r_ros.bags.sources import find_bags, open_source
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.episodes.episode import episode_id_of
 from embodied_r_ros.questions.row import read_rows, Row
-from embodied_r_ros.reasoning.prompts import NOTHING_SEEN
+from embodied_r_ros.reasoning import prompts
 from embodied_r_ros.scene.memory import MemoryConfig
 from embodied_r_ros.types.images import encode_image, EncodedImage
 
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from embodied_r_ros.reasoning.prompts import Prompt
 
-_SHOWN = '(the image shows it)'
-
 
 def image_prompt(row: Row, folder: Path) -> Prompt:
     """The prompt of a row whose image is shown instead of being told.
@@ -40,8 +38,6 @@ def image_prompt(row: Row, folder: Path) -> Prompt:
     Raises:
         InputError: The folder does not have its image, or it is about none.
     """
-    prompt = row.without_scene().prompt(MemoryConfig())
-    user = prompt.user.replace(f'Seen:\n{NOTHING_SEEN}', f'Seen:\n{_SHOWN}', 1)
     file = image_file(row, folder)
     if file is None:
         msg = f'row {row.id!r} is about no single image: leave such types of questions out'
@@ -51,7 +47,7 @@ def image_prompt(row: Row, folder: Path) -> Prompt:
     except OSError:
         msg = f'row {row.id!r} has no image in {folder}: write it there with training.data.vision'
         raise InputError(msg) from None
-    return replace(prompt, user=user, images=(EncodedImage(data, 'jpeg'),))
+    return prompts.image_prompt(row.question, row.options, EncodedImage(data, 'jpeg'))
 
 
 @dataclass(frozen=True)
@@ -124,7 +120,8 @@ def save_images(rows: Iterable[Row], bags: Sequence[Path], folder: Path) -> int:
                 file = files.get(image.stamp_ns)
                 if file:
                     file.parent.mkdir(parents=True, exist_ok=True)
-                    file.write_bytes((image.encoded or encode_image(image.image)).data)
+                    as_it_came = image.encoded or encode_image(image.image)
+                    file.write_bytes(prompts.shown_image(as_it_came).data)
                     count += 1
     if not count:
         msg = f'{", ".join(map(str, bags))}: no image at the stamp of any row'

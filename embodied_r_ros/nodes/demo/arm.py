@@ -219,6 +219,7 @@ class LoopSettings:
     min_confidence: float = 0.0  # of the gate; 0: any, an unknown one too
     speed: float = 1.0  # how fast time passes, at most
     token_budget: int = 1200  # of the scene in a prompt
+    show_image: bool = False  # the policy was trained with images
 
 
 class ClosedLoop:
@@ -281,7 +282,8 @@ def closed_loop(
         for name, parameters in _parameters(settings, server).items():
             nodes.start(name, {'use_sim_time': True, **parameters})
         client.await_active(_NODES, _START_S, nodes.check)
-        listeners = {'image': 1, 'keyframe': 2, 'semantic_delta': 2, 'keypoint_proposal': 1}
+        readers = 2 + settings.show_image
+        listeners = {'image': 1, 'keyframe': readers, 'semantic_delta': 2, 'keypoint_proposal': 1}
         client.await_listeners({**listeners, 'keypoint_accepted': 2, '/clock': 5}, _START_S)
         yield loop
 
@@ -314,6 +316,7 @@ def _parameters(settings: LoopSettings, server: ChatConfig) -> dict[str, dict[st
             'reasoner': {
                 'focus': 'never',
                 'token_budget': settings.token_budget,
+                'show_image': settings.show_image,
                 'use_map': False,  # the policy was trained without maps
             },
         },
