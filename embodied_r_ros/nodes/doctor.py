@@ -269,7 +269,7 @@ def boxes_check(name: str) -> Check:
 
 
 def camera_check(report: dict[str, Any], topic: str) -> Check:
-    """Judge the report of `nodes.camera_check.look_for_camera`."""
+    """Judge the report of `look_for_camera`."""
     topics = ', '.join(report['topics']) or 'none'
     if not report['topic']:
         detail = f'nobody publishes {topic or "images"} (topics with images: {topics})'
@@ -287,7 +287,7 @@ def camera_check(report: dict[str, Any], topic: str) -> Check:
 
 
 def transport_check(measured: dict[str, Any]) -> Check:
-    """Judge what `nodes.transport_check.measure` counted."""
+    """Judge what `nodes.transport.measure` counted."""
     sent_count, received_count = measured['sent'], measured['received']
     detail = f'{received_count} of {sent_count} images arrived ({measured["reliability"]})'
     remedy = '' if received_count == sent_count else remedy_for_lost_images(os.environ)

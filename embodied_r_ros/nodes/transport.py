@@ -323,7 +323,7 @@ def _receive(node: Node, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run one end: `transport_check publish|receive SETTINGS`."""
+    """Run one end: `transport.py publish|receive SETTINGS`."""
     role, settings = sys.argv[1], json.loads(sys.argv[2])
     rclpy.init()
     node = rclpy.create_node(f'embodied_r_transport_{role}')
