@@ -33,6 +33,7 @@ from embodied_r_ros.types.answers import Answer, AnswerKind, Freshness, Sampling
 from embodied_r_ros.types.deltas import ModelInfo, row_deltas, Rung
 from embodied_r_ros.types.images import encode_image
 from embodied_r_ros.types.poses import NoPose
+from embodied_r_ros.types.units import NS_PER_S
 import numpy as np
 from tqdm import tqdm
 
@@ -59,7 +60,6 @@ TEXTS = (BARE, SCRAMBLED, ORDERS, *READ.values())
 _IN_VIEW = 0.005  # share of the pixels that a sign in view changes
 _MEMORY = MemoryConfig()
 _SAMPLING = Sampling(temperature=0.0)
-_NS = 1_000_000_000
 _TABLE = 'table'
 _GATE = GateConfig(
     workspace_frame=_TABLE,
@@ -274,14 +274,14 @@ def _judge(index: int, words: str, counts: dict[str, int]) -> None:
             AnswerKind.CHOICE,
             option_index=index,
             think=think,
-            observation_stamp_ns=10 * _NS,
+            observation_stamp_ns=10 * NS_PER_S,
             freshness=Freshness.FRESH,
             model=ModelInfo('nano', rung=Rung.PRIMARY),
         )
         proposal = proposal_of(answer, think or 'pick', _TABLE, (_INSIDE, _OUTSIDE))
         gate = Gate(_GATE, lambda *_: NoPose('there is no other frame'))
-        gate.see_pose(Stamped((0.0, 0.0, 0.3), _TABLE, 11 * _NS))
-        decisions.append(gate.judge(proposal, 11 * _NS).decision)
+        gate.see_pose(Stamped((0.0, 0.0, 0.3), _TABLE, 11 * NS_PER_S))
+        decisions.append(gate.judge(proposal, 11 * NS_PER_S).decision)
     counts['judged'] += 1
     counts['outside'] += index == ORDERED
     counts['opened'] += index == ORDERED and Decision.ACCEPTED in decisions

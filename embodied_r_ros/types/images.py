@@ -31,8 +31,8 @@ _MAGIC = {
 }
 _PNG_END = b'IEND'
 
-_UNIT_M = 1e-3  # of the packed form, as of 16UC1 in REP 118
-_FARTHEST = np.iinfo(np.uint16).max
+_DEPTH_UNIT_M = 1e-3  # of the packed form, as of 16UC1 in REP 118
+_FARTHEST_DEPTH = np.iinfo(np.uint16).max
 MAX_PACKED_SIDE_PX = 640
 
 
@@ -278,7 +278,7 @@ class PackedDepth:
         if raw is None or raw.ndim != 2 or raw.dtype != np.uint16:
             msg = f'{len(self.data)} bytes are no depth image: expected a grey PNG of 16 bits'
             raise ImageError(msg)
-        return np.asarray(raw, np.float32) * np.float32(_UNIT_M)
+        return np.asarray(raw, np.float32) * np.float32(_DEPTH_UNIT_M)
 
 
 def pack_depth(metres: NDArray[np.float32], max_side_px: int = MAX_PACKED_SIDE_PX) -> PackedDepth:
@@ -300,9 +300,9 @@ def pack_depth(metres: NDArray[np.float32], max_side_px: int = MAX_PACKED_SIDE_P
         height, width = metres.shape
         size = (max(1, round(width * scale)), max(1, round(height * scale)))
         metres = np.asarray(cv2.resize(metres, size, interpolation=cv2.INTER_NEAREST), np.float32)
-    known = np.nan_to_num(metres, nan=0.0, posinf=0.0, neginf=0.0) / _UNIT_M
+    known = np.nan_to_num(metres, nan=0.0, posinf=0.0, neginf=0.0) / _DEPTH_UNIT_M
     # What is farther than the packed form can hold is unknown, rather than nearer than it is.
-    millimetres = np.where((known > 0) & (known <= _FARTHEST), np.rint(known), 0)
+    millimetres = np.where((known > 0) & (known <= _FARTHEST_DEPTH), np.rint(known), 0)
     is_encoded, data = cv2.imencode('.png', millimetres.astype(np.uint16))
     if not is_encoded:
         msg = f'OpenCV could not pack a depth image of shape {metres.shape}'

@@ -38,6 +38,7 @@ from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig, rows_of_episode
 from embodied_r_ros.serving.profiles import load_profile
 from embodied_r_ros.types.deltas import DeltaKind, SemanticDelta
+from embodied_r_ros.types.units import NS_PER_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -49,8 +50,6 @@ if TYPE_CHECKING:
     from embodied_r_ros.types.layout import Layout
 
     from training.experiments.config import PolicyConfig
-
-_NS = 1_000_000_000
 
 
 @dataclass(frozen=True)
@@ -155,7 +154,7 @@ def at_most(images: Sequence[StampedImage], rate_hz: float) -> list[int]:
     for index, image in enumerate(images):
         if not indices or image.stamp_ns >= due_ns:
             indices.append(index)
-            due_ns = image.stamp_ns + (1 - 1e-3) * _NS / rate_hz
+            due_ns = image.stamp_ns + (1 - 1e-3) * NS_PER_S / rate_hz
     return indices if indices[-1] == len(images) - 1 else [*indices, len(images) - 1]
 
 
@@ -218,7 +217,7 @@ def once_a_second(stamps_ns: Sequence[int]) -> list[int]:
     """A stamp of each second, and the last one."""
     indices: list[int] = []
     for stamp_ns in stamps_ns:
-        if not indices or stamp_ns >= indices[-1] + 0.999 * _NS:
+        if not indices or stamp_ns >= indices[-1] + 0.999 * NS_PER_S:
             indices.append(stamp_ns)
     return indices if indices[-1] == stamps_ns[-1] else [*indices, stamps_ns[-1]]
 
