@@ -14,17 +14,15 @@ from embodied_r_ros.arm.task_frame import quarters_facing
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.questions.arm import arm_kinds, ArmMoment, has_state
-from embodied_r_ros.questions.indoor import Draft, KINDS, Moment, settled, Unsolved
+from embodied_r_ros.questions.indoor import KINDS, Moment, Unsolved
 from embodied_r_ros.questions.map_rows import (
     EVERY_MAP_KIND,
     layout_map,
     map_drafts,
     perceived_map,
-    with_map,
 )
-from embodied_r_ros.questions.row import Row
+from embodied_r_ros.questions.row import builder_of, QuestionWithSolution
 from embodied_r_ros.questions.splits import split_of
-from embodied_r_ros.types.deltas import row_deltas
 from embodied_r_ros.types.episodes import EpisodeOutcome
 
 if TYPE_CHECKING:
@@ -33,7 +31,9 @@ if TYPE_CHECKING:
     from embodied_r_ros.arm.demonstration import ArmEpisode
     from embodied_r_ros.episodes.episode import Episode
     from embodied_r_ros.questions.coverage import Coverage
+    from embodied_r_ros.questions.indoor import Draft
     from embodied_r_ros.questions.map_kinds import MapMoment
+    from embodied_r_ros.questions.row import Row, RowBuilder
     from embodied_r_ros.types.geometry import Pose
 
 _MIN_DELTAS = 3  # with fewer, there is nothing to add up
@@ -77,6 +77,7 @@ def rows_of_episode(
     """
     rng = Random(f'{config.seed}:{episode.id}')
     split = split_of(episode.scene_id, config)
+    builder = builder_of(episode, split)
     moments = _moments(episode, rng)
     if not moments:
         coverage.unsolved['every kind', f'fewer than {_MIN_DELTAS} deltas'] += 1
@@ -91,8 +92,9 @@ def rows_of_episode(
             if isinstance(draft, Unsolved):
                 coverage.unsolved[kind, draft.reason] += 1
                 continue
-            row = _row(episode, moment, kind, draft, split, rng)
-            row.meta['held_out_wording'] = held_out
+            row = _row(
+                builder, moment, QuestionWithSolution.of_draft(kind, draft, rng), draft, held_out
+            )
             key = (row.question, len(moment.deltas))
             if key not in keys:
                 keys.add(key)
@@ -103,14 +105,13 @@ def rows_of_episode(
                 if moment.layout
                 else perceived_map(moment, split, config.map_slack_m)
             )
-            yield from _map_rows(episode, moment, place, split, config, coverage)
+            yield from _map_rows(builder, moment, place, config, coverage)
 
 
 def _map_rows(
-    episode: Episode,
+    builder: RowBuilder,
     moment: Moment,
     place: MapMoment | Unsolved,
-    split: str,
     config: QuestionsConfig,
     coverage: Coverage,
 ) -> Iterator[Row]:
@@ -119,11 +120,10 @@ def _map_rows(
         coverage.unsolved[EVERY_MAP_KIND, place.reason] += 1
         return
     # Of its own, so that the other rows are the same with and without these.
-    rng = Random(f'{config.seed}:{episode.id}:map:{len(moment.deltas)}')
-    for kind, draft, held_out in map_drafts(place, split, rng, coverage):
-        row = with_map(_row(episode, moment, kind, draft, split, rng), place.scene)
-        row.meta['held_out_wording'] = held_out
-        yield row
+    rng = Random(f'{config.seed}:{builder.episode_id}:map:{len(moment.deltas)}')
+    for kind, draft, held_out in map_drafts(place, builder.split, rng, coverage):
+        question = QuestionWithSolution.of_draft(kind, draft, rng)
+        yield _row(builder, moment, question, draft, held_out).with_map(place.scene)
 
 
 def _moments(episode: Episode, rng: Random) -> list[Moment]:
@@ -144,24 +144,17 @@ def _moments(episode: Episode, rng: Random) -> list[Moment]:
 
 
 def _row(
-    episode: Episode, moment: Moment, kind: str, draft: Draft, split: str, rng: Random
+    builder: RowBuilder,
+    moment: Moment,
+    question: QuestionWithSolution,
+    draft: Draft,
+    held_out: bool,
 ) -> Row:
-    options, solution, digest = settled(draft, rng)
-    number = len(moment.deltas)
-    return Row(
-        id=f'{episode.id}/{number}/{kind}/{digest}',
-        episode_id=episode.id,
-        scene_id=episode.scene_id,
-        split=split,
-        source=draft.source,
-        camera=episode.camera,
-        question_type=kind,
-        question=draft.question,
-        answer_kind=draft.answer_kind,
-        options=options,
-        solution=solution,
-        deltas=row_deltas(moment.deltas),
-        meta={'deltas': episode.delta_source, 'truth': draft.truth},
+    return builder.row(
+        f'{len(moment.deltas)}/{question.kind}/{question.digest}',
+        question,
+        moment.deltas,
+        meta={'truth': draft.truth, 'held_out_wording': held_out},
     )
 
 
@@ -265,25 +258,15 @@ def _arm_row(
 ) -> Row:
     robot, stamp_ns = config.robot, moment.state.stamp_ns
     assert robot is not None
-    options, solution, digest = settled(draft, rng)
     view = moment.view(with_tool=has_state(kind, robot))
     look = view.describe(moment.deltas) if view else None
-    return Row(
-        id=f'{episode.id}/{moment.index}/{kind}/{digest}',
-        episode_id=episode.id,
-        scene_id=episode.scene_id,
-        split=split_of(episode.scene_id, config),
-        source=draft.source,
-        camera=episode.camera,
-        question_type=kind,
-        question=draft.question,
-        answer_kind=draft.answer_kind,
-        options=options,
-        solution=solution,
-        deltas=row_deltas(moment.deltas),
+    question = QuestionWithSolution.of_draft(kind, draft, rng)
+    return builder_of(episode, split_of(episode.scene_id, config)).row(
+        f'{moment.index}/{kind}/{question.digest}',
+        question,
+        moment.deltas,
         focus=(asdict(look),) if look else (),
         meta={
-            'deltas': episode.delta_source,
             'truth': draft.truth,
             'robot': robot.name,
             'stamp_ns': stamp_ns,

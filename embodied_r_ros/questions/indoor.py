@@ -6,13 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-import hashlib
 import math
 from random import Random
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.questions.wordings import FACINGS, FOREIGN, HEIGHTS, PLACES, RETURNS, wording
-from embodied_r_ros.reasoning.completions import option_letter, UNKNOWN
+from embodied_r_ros.reasoning.completions import UNKNOWN
 from embodied_r_ros.types.geometry import wrapped, yaw_pitch_roll
 from embodied_r_ros.types.vocabulary import COLOURS, item_label, SHAPES
 
@@ -144,17 +143,6 @@ class Unsolved:
     """A kind has no solution at a moment."""
 
     reason: str
-
-
-def settled(draft: Draft, rng: Random) -> tuple[tuple[str, ...], str, str]:
-    """Shuffle the options of a draft: options, solution and a digest of the question."""
-    options = list(draft.options)
-    rng.shuffle(options)
-    solution = draft.solution
-    if draft.answer_kind == 'choice' and solution != UNKNOWN:
-        solution = option_letter(options.index(solution))
-    digest = hashlib.sha256(f'{draft.question}{options}'.encode()).hexdigest()[:8]
-    return tuple(options), solution, digest
 
 
 # Held-out wordings are used for some rows of the test split alone; True asks for one.

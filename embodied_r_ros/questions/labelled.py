@@ -7,15 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.questions.indoor import Unsolved
-from embodied_r_ros.questions.logged import (
-    answer_kind,
-    as_proof,
-    DISPUTED,
-    kind_of_question,
-)
-from embodied_r_ros.questions.map_rows import with_map
-from embodied_r_ros.questions.row import Row
-from embodied_r_ros.types.deltas import row_deltas
+from embodied_r_ros.questions.logged import as_proof, DISPUTED, kind_of_question
+from embodied_r_ros.questions.row import builder_of, QuestionWithSolution
 from embodied_r_ros.types.episodes import Verdict
 
 if TYPE_CHECKING:
@@ -23,6 +16,7 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.episodes.episode import Episode
     from embodied_r_ros.questions.coverage import Coverage
+    from embodied_r_ros.questions.row import Row
     from embodied_r_ros.types.episodes import Label
     from embodied_r_ros.types.landmarks import SceneMap
 
@@ -56,27 +50,16 @@ def _row_of(
     proof = as_proof(verdict.solution, question.options)
     if isinstance(proof, Unsolved):
         return proof
-    row = Row(
-        id=f'{episode.id}/{written.question_id}',
-        episode_id=episode.id,
-        scene_id=episode.scene_id,
-        split=split,
-        source=proof.source,
+    kind = kind_of_question(question.text)
+    row = builder_of(episode, split).row(
+        written.question_id,
+        QuestionWithSolution(kind, question.text, question.options, proof.solution, proof.source),
+        deltas,
         camera=deltas[-1].camera,
-        question_type=kind_of_question(question.text),
-        question=question.text,
-        answer_kind=answer_kind(question.options, proof.solution),
-        options=question.options,
-        solution=proof.solution,
-        deltas=row_deltas(deltas),
-        meta={
-            'deltas': episode.delta_source,
-            'labelled_by': ', '.join(verdict.people),
-            'stamp_ns': question.stamp_ns,
-        },
+        meta={'labelled_by': ', '.join(verdict.people), 'stamp_ns': question.stamp_ns},
     )
     scene = _map_at(episode, question.stamp_ns)
-    return with_map(row, scene) if scene else row
+    return row.with_map(scene) if scene else row
 
 
 def _map_at(episode: Episode, stamp_ns: int) -> SceneMap | None:

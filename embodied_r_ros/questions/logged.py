@@ -16,18 +16,15 @@ from embodied_r_ros.common.untrusted import as_data
 from embodied_r_ros.episodes.answers import find_inputs, Lost
 from embodied_r_ros.episodes.labels import answer_in_words
 from embodied_r_ros.questions.indoor import KINDS, Moment, Unsolved
-from embodied_r_ros.questions.map_rows import with_map
-from embodied_r_ros.questions.row import Row
+from embodied_r_ros.questions.row import builder_of, QuestionWithSolution
 from embodied_r_ros.questions.wordings import MOTION_KINDS, WORDINGS
 from embodied_r_ros.reasoning.completions import (
     choice_index,
     is_unknown,
-    number_in,
     option_letter,
     UNKNOWN,
 )
 from embodied_r_ros.reasoning.prompts import REASON_PROMPT_VERSION, shows_image
-from embodied_r_ros.types.deltas import row_deltas
 from embodied_r_ros.types.episodes import LabelVerdict
 
 if TYPE_CHECKING:
@@ -36,6 +33,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.episodes.answers import Inputs
     from embodied_r_ros.episodes.episode import Episode
     from embodied_r_ros.questions.coverage import Coverage
+    from embodied_r_ros.questions.row import Row
     from embodied_r_ros.types.answers import Answer
     from embodied_r_ros.types.episodes import AnswerLabel
 
@@ -161,39 +159,23 @@ def _proof_of_poses(
     return Proof(option_letter(options.index(draft.solution)), draft.source)
 
 
-def answer_kind(options: Sequence[str], solution: str) -> str:
-    """Kind of answer that a row has, by its options and its solution."""
-    if options:
-        return 'choice'
-    return 'text' if number_in(solution) is None else 'number'
-
-
 def _row(
     episode: Episode, answer: Answer, inputs: Inputs, kind: str, split: str, proof: Proof
 ) -> Row:
-    row = Row(
-        id=f'{episode.id}/{answer.id}',
-        episode_id=episode.id,
-        scene_id=episode.scene_id,
-        split=split,
-        source=proof.source,
+    label = episode.log.labels.get(answer.id)
+    row = builder_of(episode, split).row(
+        answer.id,
+        QuestionWithSolution(kind, answer.question, answer.options, proof.solution, proof.source),
+        inputs.deltas,
         camera=inputs.deltas[-1].camera if inputs.deltas else episode.camera,
-        question_type=kind,
-        question=answer.question,
-        answer_kind=answer_kind(answer.options, proof.solution),
-        options=answer.options,
-        solution=proof.solution,
-        deltas=row_deltas(inputs.deltas),
         focus=tuple(asdict(look) for look in answer.focus),
         meta={
-            'deltas': episode.delta_source,
             'answer_id': answer.id,
             'answered': answer.text or UNKNOWN,
             'model': answer.model.name,
             'prompt_sha256': answer.prompt_sha256,
             'token_budget': inputs.memory.token_budget,
+            **({'labelled_by': label.operator_name} if label else {}),
         },
     )
-    if label := episode.log.labels.get(answer.id):
-        row.meta['labelled_by'] = label.operator_name
-    return with_map(row, inputs.scene_map) if inputs.scene_map else row
+    return row.with_map(inputs.scene_map) if inputs.scene_map else row

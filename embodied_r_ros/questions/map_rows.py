@@ -9,10 +9,10 @@ import math
 from random import Random
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.questions.indoor import Draft, Moment, settled, Unsolved
+from embodied_r_ros.questions.indoor import Moment, Unsolved
 from embodied_r_ros.questions.map_kinds import MapMoment
 from embodied_r_ros.questions.map_unknown import MAP_KINDS
-from embodied_r_ros.questions.row import Row
+from embodied_r_ros.questions.row import QuestionWithSolution, RowBuilder
 from embodied_r_ros.questions.splits import split_of
 from embodied_r_ros.scene.camera_track import CameraView
 from embodied_r_ros.scene.landmark_map import LandmarkMap
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.questions.coverage import Coverage
     from embodied_r_ros.questions.derive import QuestionsConfig
+    from embodied_r_ros.questions.indoor import Draft
+    from embodied_r_ros.questions.row import Row
     from embodied_r_ros.types.layout import LayoutObject
 
 EVERY_MAP_KIND = 'every map kind'
@@ -130,19 +132,6 @@ def map_drafts(
             yield kind, draft, held_out
 
 
-def with_map(row: Row, scene: SceneMap) -> Row:
-    """A row that carries a scene map."""
-    value = scene.to_json()
-    path = value['path']
-    return replace(
-        row,
-        landmarks=tuple(value['landmarks']),
-        pose=path[-1] if path else None,
-        path=tuple(path),
-        room_area_m2=value['room_area_m2'],
-    )
-
-
 def names_for(split: str) -> tuple[str, ...]:
     """Names that questions of a split may ask for; held-out ones are for the split test alone."""
     return tuple(name for name in named_things() if split == 'test' or not is_held_out_name(name))
@@ -167,27 +156,18 @@ def rows_of_map_moment(
     moment: MapMoment, name: str, config: QuestionsConfig, coverage: Coverage
 ) -> Iterator[Row]:
     """Rows about what is known of a place, as many rounds of all kinds as there are moments."""
-    split = split_of(name, config)
+    builder = RowBuilder(name, name, split_of(name, config))
     questions: set[str] = set()
     for number in range(config.moments):
         rng = Random(f'{config.seed}:{name}:map:{number}')
-        for kind, draft, held_out in map_drafts(moment, split, rng, coverage):
-            options, solution, digest = settled(draft, rng)
-            row = Row(
-                id=f'{name}/{number}/{kind}/{digest}',
-                episode_id=name,
-                scene_id=name,
-                split=split,
-                source=draft.source,
-                camera='',
-                question_type=kind,
-                question=draft.question,
-                answer_kind=draft.answer_kind,
-                options=options,
-                solution=solution,
-                deltas=(),
+        for kind, draft, held_out in map_drafts(moment, builder.split, rng, coverage):
+            question = QuestionWithSolution.of_draft(kind, draft, rng)
+            row = builder.row(
+                f'{number}/{kind}/{question.digest}',
+                question,
+                (),
                 meta={'truth': draft.truth, 'held_out_wording': held_out},
             )
             if draft.question not in questions:
                 questions.add(draft.question)
-                yield with_map(row, moment.scene)
+                yield row.with_map(moment.scene)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+import hashlib
 import json
 from typing import Any, TYPE_CHECKING
 
@@ -20,13 +21,16 @@ from embodied_r_ros.reasoning.completions import is_unknown, number_in, option_l
 from embodied_r_ros.reasoning.prompts import build_prompt
 from embodied_r_ros.reasoning.question import question_problem
 from embodied_r_ros.types.answers import FocusText
-from embodied_r_ros.types.deltas import SemanticDelta
+from embodied_r_ros.types.deltas import row_deltas, SemanticDelta
 from embodied_r_ros.types.landmarks import SceneMap
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
+    from random import Random
 
+    from embodied_r_ros.episodes.episode import Episode
+    from embodied_r_ros.questions.indoor import Draft
     from embodied_r_ros.reasoning.prompts import Prompt
     from embodied_r_ros.scene.memory import MemoryConfig
 
@@ -163,6 +167,18 @@ class Row:
             self.question, self.options, self.semantic_deltas(), focus, config, scene_map
         )
 
+    def with_map(self, scene: SceneMap) -> Row:
+        """The same question with what is known of a place."""
+        value = scene.to_json()
+        path = value['path']
+        return replace(
+            self,
+            landmarks=tuple(value['landmarks']),
+            pose=path[-1] if path else None,
+            path=tuple(path),
+            room_area_m2=value['room_area_m2'],
+        )
+
     def without_scene(self) -> Row:
         """The same question without observations: a blind baseline."""
         return replace(
@@ -174,6 +190,94 @@ class Row:
         if self.answer_kind == 'choice' and self.solution != UNKNOWN:
             return self.options[ord(self.solution) - ord('A')]
         return self.solution
+
+
+@dataclass(frozen=True)
+class QuestionWithSolution:
+    """A question and its solution, in the letters of a row."""
+
+    kind: str  # the question type
+    text: str
+    options: tuple[str, ...]
+    solution: str
+    source: str  # what proves the solution
+    answer_kind: str = ''  # empty: as options and solution have it
+
+    @classmethod
+    def of_draft(cls, kind: str, draft: Draft, rng: Random) -> QuestionWithSolution:
+        """A draft with its options in random order."""
+        options = list(draft.options)
+        rng.shuffle(options)
+        solution = draft.solution
+        if draft.answer_kind == 'choice' and solution != UNKNOWN:
+            solution = option_letter(options.index(solution))
+        given = draft.source, draft.answer_kind
+        return cls(kind, draft.question, tuple(options), solution, *given)
+
+    @property
+    def digest(self) -> str:
+        """Tells questions of one kind apart."""
+        text = f'{self.text}{list(self.options)}'
+        return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+@dataclass(frozen=True)
+class RowBuilder:
+    """Builds the rows of a recording, or of a map: derived, answered live, or written."""
+
+    episode_id: str
+    scene_id: str
+    split: str
+    camera: str = ''
+    delta_source: str = ''  # empty: there are no deltas
+
+    def row(
+        self,
+        name: str,
+        question: QuestionWithSolution,
+        deltas: Sequence[SemanticDelta],
+        **fields: Any,
+    ) -> Row:
+        """Build a row.
+
+        Args:
+            name: Of the row among those of its recording.
+            question: What it asks.
+            deltas: What was seen by then.
+            **fields: Other fields of the row; those of `meta` come after the source of the deltas.
+        """
+        source = {'deltas': self.delta_source} if self.delta_source else {}
+        own: dict[str, Any] = {
+            'camera': self.camera,
+            'answer_kind': question.answer_kind
+            or _answer_kind(question.options, question.solution),
+            **fields,
+            'meta': {**source, **fields.get('meta', {})},
+        }
+        return Row(
+            id=f'{self.episode_id}/{name}',
+            episode_id=self.episode_id,
+            scene_id=self.scene_id,
+            split=self.split,
+            source=question.source,
+            question_type=question.kind,
+            question=question.text,
+            options=question.options,
+            solution=question.solution,
+            deltas=row_deltas(deltas),
+            **own,
+        )
+
+
+def builder_of(episode: Episode, split: str) -> RowBuilder:
+    """What builds the rows of an episode."""
+    return RowBuilder(episode.id, episode.scene_id, split, episode.camera, episode.delta_source)
+
+
+def _answer_kind(options: Sequence[str], solution: str) -> str:
+    if options:
+        return 'choice'
+    return 'text' if number_in(solution) is None else 'number'
 
 
 def _check(row: Row) -> None:

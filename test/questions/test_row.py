@@ -3,10 +3,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 import json
+from random import Random
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.questions.row import read_rows, Row, write_rows
+from embodied_r_ros.questions.indoor import Draft
+from embodied_r_ros.questions.row import (
+    QuestionWithSolution,
+    read_rows,
+    Row,
+    RowBuilder,
+    write_rows,
+)
 from embodied_r_ros.scene.memory import MemoryConfig
 import pytest
 
@@ -29,6 +37,39 @@ ROW = Row(
     focus=({'keyframe_id': 0, 'stamp_ns': 5, 'text': 'a red lamp', 'camera': 'camera'},),
     meta={'note': 'ünï'},
 )
+
+
+def test_one_builder_makes_rows_of_drafts_and_of_answers() -> None:
+    drafts = [
+        Draft('Which way?', ('ahead', 'left', 'behind'), 'left', source='odometry'),
+        Draft('How many?', (), '3', answer_kind='number'),
+        Draft('How many?', (), 'unknown', answer_kind='number'),
+    ]
+    solved = [QuestionWithSolution.of_draft('net_turn', draft, Random(1)) for draft in drafts]
+    assert [q.answer_kind for q in solved] == ['choice', 'number', 'number']
+    choice, number, _ = solved
+    assert choice.options[ord(choice.solution) - ord('A')] == 'left'
+    assert (
+        number.digest
+        != choice.digest
+        == QuestionWithSolution.of_draft('net_turn', drafts[0], Random(1)).digest
+    )
+
+    builder = RowBuilder('e1', 's1', 'test', 'camera', 'recorded')
+    row = builder.row('9/net_turn', choice, (), meta={'truth': {}}, camera='other')
+    assert (row.id, row.scene_id, row.split, row.source) == (
+        'e1/9/net_turn',
+        's1',
+        'test',
+        choice.source,
+    )
+    assert list(row.meta) == ['deltas', 'truth']
+    assert row.camera == 'other'
+    Row.from_json(row.to_json())
+
+    written = QuestionWithSolution('asked', 'How far?', (), '2.5 m', 'label')
+    assert RowBuilder('m', 'm', 'train').row('q', written, ()).answer_kind == 'number'
+    assert RowBuilder('m', 'm', 'train').row('q', replace(written, solution='far'), ()).meta == {}
 
 
 def test_row_survives_a_file(tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ from embodied_r_ros.questions.map_rows import (
     as_in_rows,
     names_for,
     rows_of_map_moment,
-    with_map,
 )
 from embodied_r_ros.questions.row import write_rows
 from embodied_r_ros.questions.splits import split_of
@@ -355,7 +354,7 @@ def rows_of_random_maps(
             scene = seen_by_detector(scene, names, f'{config.seed}:{number}')
         for row in rows_of_map_moment(moment, name, config, coverage):
             coverage.count(row)
-            yield with_map(row, scene)
+            yield row.with_map(scene)
 
 
 def _run(args: argparse.Namespace) -> int:
