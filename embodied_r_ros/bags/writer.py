@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rosbags written without ROS: complete or not there, or safe on the disk while they grow.
+"""Rosbags written without ROS: safe on the disk while they grow, or complete or not there.
 
-Recordings are rosbag2 folders with MCAP files; the message definitions travel in them.
+Recordings are rosbag2 folders with MCAP files; the message definitions travel in them. One writer
+makes them all: `GrowingBag` for what is recorded live, and `BagWriter`, which writes one under a
+hidden name, for what is made offline.
 """
 
 from __future__ import annotations
@@ -38,13 +40,10 @@ from rosbags.interfaces import (
     QosReliability,
     QosTime,
 )
-from rosbags.rosbag2 import CompressionFormat, CompressionMode, StoragePlugin, Writer
 from rosbags.rosbag2.metadata import dump_qos_v8
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from rosbags.interfaces import Connection
 
 
 class BagLock:
@@ -105,113 +104,10 @@ SENSOR_DATA_QOS = _qos(5, QosReliability.BEST_EFFORT, QosDurability.VOLATILE)
 LATCHED_QOS = _qos(1, QosReliability.RELIABLE, QosDurability.TRANSIENT_LOCAL)
 
 
-class BagWriter:
-    """Writes a rosbag2 folder; it gets its name only when it is complete.
-
-    Use it as a context manager: leaving it normally closes the bag, leaving it with an exception
-    removes what was written.
-    """
-
-    def __init__(self, path: Path) -> None:
-        """Say where the bag is to be.
-
-        Args:
-            path: Folder that does not exist yet, or is empty.
-
-        Raises:
-            BagError: Something is there already.
-        """
-        if path.exists() and not (path.is_dir() and not any(path.iterdir())):
-            msg = f'{path} exists already: remove it, or choose another name'
-            raise BagError(msg)
-        self.path = path
-        self._connections: dict[str, Connection] = {}
-        self._folder: Path | None = None
-        self._writer: Writer | None = None
-
-    def __enter__(self) -> BagWriter:
-        """Start to write beside the final place, under a hidden name.
-
-        Raises:
-            BagError: The folder cannot be made.
-        """
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            hidden = tempfile.mkdtemp(prefix=f'.{self.path.name}-', dir=self.path.parent)
-        except OSError as error:
-            msg = f'cannot write {self.path}: {error.strerror}'
-            raise BagError(msg) from None
-        self._folder = Path(hidden)
-        # The writer names the file after its folder, so that only the parent may be hidden.
-        self._writer = Writer(
-            self._folder / self.path.name, version=9, storage_plugin=StoragePlugin.MCAP
-        )
-        self._writer.set_compression(CompressionMode.STORAGE, CompressionFormat.ZSTD)
-        self._writer.open()
-        return self
-
-    def add_topic(self, topic: str, type_name: str, qos: Qos = RELIABLE_QOS) -> None:
-        """Announce a topic; topics without messages are listed in the bag too.
-
-        Args:
-            topic: Name as it will be in the bag, such as '/odom'.
-            type_name: Message type such as 'nav_msgs/msg/Odometry'.
-            qos: What a player offers when it publishes the topic again.
-        """
-        self._connections[topic] = self._open_writer().add_connection(
-            topic, type_name, typestore=embodied_typestore(), offered_qos_profiles=[qos]
-        )
-
-    def write(self, topic: str, msg: Any, stamp_ns: int) -> None:
-        """Write a message of the `rosbags` family.
-
-        Args:
-            topic: A topic that was added.
-            msg: Message of the topic's type.
-            stamp_ns: When it was received [ns].
-        """
-        type_name = self._connections[topic].msgtype
-        self.write_serialized(topic, embodied_typestore().serialize_cdr(msg, type_name), stamp_ns)
-
-    def write_serialized(self, topic: str, data: bytes | memoryview, stamp_ns: int) -> None:
-        """Write a message that is serialised already (CDR), untouched.
-
-        Raises:
-            BagError: The disk does not take it.
-        """
-        try:
-            self._open_writer().write(self._connections[topic], stamp_ns, data)
-        except OSError as error:
-            msg = f'cannot write {self.path}: {error.strerror}'
-            raise BagError(msg) from None
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Close the bag and give it its name, or remove it after an exception."""
-        writer, folder = self._open_writer(), self._folder
-        self._writer = None
-        assert folder is not None
-        try:
-            if kind is None:
-                writer.close()
-                (folder / self.path.name).replace(self.path)
-            else:
-                writer.abort()
-        except OSError as failure:
-            msg = f'cannot write {self.path}: {failure.strerror}'
-            raise BagError(msg) from None
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-
-    def _open_writer(self) -> Writer:
-        if self._writer is None:
-            msg = f'bag {self.path} is not open: use BagWriter in a with statement'
-            raise BagError(msg)
-        return self._writer
-
-
 _CHUNK_BYTES = 1024 * 1024
 # The index takes about 1 KB per chunk, and there are two chunks a second at least.
 _MAX_CHUNKS = 10_000
+ONE_FILE = 0  # as many chunks as there are
 
 
 @dataclass
@@ -231,7 +127,11 @@ class GrowingBag:
     """A rosbag2 folder that is being written. Not for use from several threads."""
 
     def __init__(
-        self, folder: Path, notes: Mapping[str, str], max_chunks: int = _MAX_CHUNKS
+        self,
+        folder: Path,
+        notes: Mapping[str, str],
+        max_chunks: int = _MAX_CHUNKS,
+        place: Path | None = None,
     ) -> None:
         """Make the folder and its file; the notes are on the disk before this returns.
 
@@ -239,11 +139,14 @@ class GrowingBag:
             folder: Must not exist.
             notes: Free text by name: provenance, kept as a metadata record and as custom_data.
             max_chunks: A file that has so many is ended at the next sync, and another one begun.
+                ONE_FILE: there is one file, with the name of the folder.
+            place: Where the bag will be in the end, which errors name; None: where it is.
 
         Raises:
             BagError: It exists, or the disk does not take it.
         """
         self.folder = folder
+        self._place = place or folder
         self.notes = dict(notes)
         self._max_chunks = max_chunks
         self._parts: list[_Part] = []
@@ -251,7 +154,7 @@ class GrowingBag:
         self._ids: dict[str, int] = {}
         self._schemas: dict[str, tuple[int, str]] = {}
         self._lock = ExitStack()  # keeps others from recovering what is being written
-        with disk_errors(folder):
+        with disk_errors(self._place):
             folder.mkdir(parents=True)
             with suppress(OSError):  # a disk that knows no locks is no reason not to record
                 self._lock.enter_context(BagLock(folder))
@@ -280,7 +183,7 @@ class GrowingBag:
         """
         self._register(topic, type_name, dump_qos_v8([qos]))
 
-    def write(self, topic: str, data: bytes, stamp_ns: int) -> None:
+    def write(self, topic: str, data: bytes | memoryview, stamp_ns: int) -> None:
         """Append a message that is serialised already (CDR), untouched.
 
         Args:
@@ -292,11 +195,16 @@ class GrowingBag:
             BagError: The disk does not take it.
         """
         channel_id = self._ids[topic]
-        with disk_errors(self.folder):
+        with disk_errors(self._place):
             part = self._parts[-1]
             self._writer.add_message(channel_id, stamp_ns, data, stamp_ns, part.counts[topic])
         part.count(topic, stamp_ns)
         part.bytes += len(data)
+
+    def write_message(self, topic: str, msg: Any, stamp_ns: int) -> None:
+        """Append a message of the `rosbags` family (see `write`)."""
+        type_name = self._channels[topic].type_name
+        self.write(topic, embodied_typestore().serialize_cdr(msg, type_name), stamp_ns)
 
     def add_record(self, name: str, record: Mapping[str, str]) -> None:
         """Append a metadata record: free text by name; the newest of its name counts.
@@ -304,7 +212,7 @@ class GrowingBag:
         Raises:
             BagError: The disk does not take it.
         """
-        with disk_errors(self.folder):
+        with disk_errors(self._place):
             self._writer.add_metadata(name, dict(record))
 
     def sync(self) -> None:
@@ -313,11 +221,11 @@ class GrowingBag:
         Raises:
             BagError: The disk does not take it.
         """
-        with disk_errors(self.folder):
+        with disk_errors(self._place):
             self._writer.flush()
             os.fsync(self._file.fileno())
             self._parts[-1].syncs += 1
-            if self._parts[-1].chunks >= self._max_chunks:
+            if self._max_chunks and self._parts[-1].chunks >= self._max_chunks:
                 self._end_file()
                 self._begin_file()
 
@@ -327,7 +235,7 @@ class GrowingBag:
         Raises:
             BagError: The disk does not take it; what was synced stays recoverable.
         """
-        with disk_errors(self.folder):
+        with disk_errors(self._place):
             self._end_file()
             write_metadata(self.folder, self._information(self._parts))
         self._lock.close()
@@ -339,7 +247,8 @@ class GrowingBag:
         self._lock.close()
 
     def _begin_file(self) -> None:
-        path = self.folder / f'{self.folder.name}_{len(self._parts)}.mcap'
+        number = f'_{len(self._parts)}' if self._max_chunks else ''
+        path = self.folder / f'{self.folder.name}{number}.mcap'
         self._file = path.open('xb')
         self._parts.append(_Part(path))
         self._writer = McapWriter(self._file, chunk_size=_CHUNK_BYTES)
@@ -380,3 +289,88 @@ class GrowingBag:
 
     def _information(self, parts: Sequence[_Part]) -> dict[str, Any]:
         return bag_information(parts, self._channels.values(), self.notes)
+
+
+class BagWriter:
+    """Writes a bag of one file; it gets its name only when it is complete.
+
+    Use it as a context manager: leaving it normally closes the bag, leaving it with an exception
+    removes what was written.
+    """
+
+    def __init__(self, path: Path, notes: Mapping[str, str] | None = None) -> None:
+        """Say where the bag is to be.
+
+        Args:
+            path: Folder that does not exist yet, or is empty.
+            notes: Provenance, as free text by name (see `GrowingBag`).
+
+        Raises:
+            BagError: Something is there already.
+        """
+        if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+            msg = f'{path} exists already: remove it, or choose another name'
+            raise BagError(msg)
+        self.path = path
+        self._notes = notes or {}
+        self._hidden: Path | None = None  # folder beside the final place
+        self._bag: GrowingBag | None = None
+
+    def __enter__(self) -> BagWriter:
+        """Start to write beside the final place, under a hidden name.
+
+        Raises:
+            BagError: The folder cannot be made.
+        """
+        with disk_errors(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            hidden = tempfile.mkdtemp(prefix=f'.{self.path.name}-', dir=self.path.parent)
+        self._hidden = Path(hidden)
+        # The file is named after its folder, so that only the parent may be hidden.
+        self._bag = GrowingBag(self._hidden / self.path.name, self._notes, ONE_FILE, self.path)
+        return self
+
+    def add_topic(self, topic: str, type_name: str, qos: Qos = RELIABLE_QOS) -> None:
+        """Announce a topic; topics without messages are listed in the bag too."""
+        self._open_bag().add_topic(topic, type_name, qos)
+
+    def write(self, topic: str, msg: Any, stamp_ns: int) -> None:
+        """Write a message of the `rosbags` family.
+
+        Args:
+            topic: A topic that was added.
+            msg: Message of the topic's type.
+            stamp_ns: When it was received [ns].
+
+        Raises:
+            BagError: The disk does not take it.
+        """
+        self._open_bag().write_message(topic, msg, stamp_ns)
+
+    def write_serialized(self, topic: str, data: bytes | memoryview, stamp_ns: int) -> None:
+        """Write a message that is serialised already (CDR), untouched.
+
+        Raises:
+            BagError: The disk does not take it.
+        """
+        self._open_bag().write(topic, data, stamp_ns)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Close the bag and give it its name, or remove it after an exception."""
+        bag, hidden = self._open_bag(), self._hidden
+        self._bag = None
+        assert hidden is not None
+        try:
+            if kind is None:
+                bag.close()
+                with disk_errors(self.path):
+                    bag.folder.replace(self.path)
+        finally:
+            bag.abandon()
+            shutil.rmtree(hidden, ignore_errors=True)
+
+    def _open_bag(self) -> GrowingBag:
+        if self._bag is None:
+            msg = f'bag {self.path} is not open: use BagWriter in a with statement'
+            raise BagError(msg)
+        return self._bag

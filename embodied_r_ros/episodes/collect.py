@@ -8,9 +8,6 @@ from dataclasses import asdict, dataclass, replace
 import heapq
 import json
 from operator import itemgetter
-from pathlib import Path
-import shutil
-import tempfile
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.depth import DepthConfig
@@ -36,7 +33,7 @@ from embodied_r_ros.bags.reader import (
     topics_of_type,
 )
 from embodied_r_ros.bags.sources import as_bag, DepthSource
-from embodied_r_ros.bags.writer import GrowingBag, LATCHED_QOS, RELIABLE_QOS, SENSOR_DATA_QOS
+from embodied_r_ros.bags.writer import BagWriter, LATCHED_QOS, RELIABLE_QOS, SENSOR_DATA_QOS
 from embodied_r_ros.common.errors import BagError, ConfigError, ImageError
 from embodied_r_ros.common.resources import code_version
 from embodied_r_ros.common.settings import setting, Settings
@@ -58,6 +55,7 @@ from embodied_r_ros.types.images import encode_image, EncodedImage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
     from embodied_r_ros.bags.reader import BagReader
     from embodied_r_ros.episodes.inspect import BagDigest
@@ -233,36 +231,22 @@ def collect_episode(
         # The depth of a folder is in millimetres by now.
         depth = depth if path == bag else DepthSource(config.depth_topic)
         events = _Events(reader, (topic, depth), config, folder.name)
-        hidden = Path(tempfile.mkdtemp(prefix='.collect-', dir=folder.parent))
-        try:
-            notes = _notes(bag, config, digest, events.perceiver.info())
-            _write(hidden / folder.name, notes, events, copies)
-            (hidden / folder.name).rename(folder)
-        except OSError as error:
-            msg = f'cannot write {folder}: {error.strerror}'
-            raise BagError(msg) from None
-        finally:
-            shutil.rmtree(hidden, ignore_errors=True)
+        _write(folder, _notes(bag, config, digest, events.perceiver.info()), events, copies)
     return Collected(folder, events.keyframes, events.failed)
 
 
 def _write(folder: Path, notes: dict[str, str], events: _Events, copies: Copies) -> None:
-    bag = GrowingBag(folder, notes)
-    try:
+    with BagWriter(folder, notes) as bag:
         for topic in {t.name: t for t in (*copies.topics(), *_OWN_TOPICS)}.values():
             bag.add_topic(topic.name, topic.type_name, topic.qos)
         for time_ns, name, data in events.begin(notes.values()):
-            bag.write(name, data, time_ns)
+            bag.write_serialized(name, data, time_ns)
         for time_ns, name, data in heapq.merge(
             copies.messages(), events.perceived_messages(), key=_TIME
         ):
-            bag.write(name, data, time_ns)
+            bag.write_serialized(name, data, time_ns)
         time_ns, name, data = events.end()
-        bag.write(name, data, time_ns)
-        bag.close()
-    except BaseException:
-        bag.abandon()
-        raise
+        bag.write_serialized(name, data, time_ns)
 
 
 class _Events:

@@ -14,6 +14,7 @@ from embodied_r_ros.cli.main import main
 from embodied_r_ros.common.errors import BagError, InputError
 from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.types.images import EncodedImage
+from mcap.reader import make_reader
 import numpy as np
 import pytest
 
@@ -220,7 +221,10 @@ def test_an_absent_topic_is_refused_with_those_that_exist(tmp_path: Path) -> Non
 def test_a_damaged_message_is_reported(tmp_path: Path) -> None:
     mcap = write_bag(tmp_path / 'bag', 50) / 'bag.mcap'
     data = np.frombuffer(mcap.read_bytes(), np.uint8).copy()
-    data[len(data) // 8 : len(data) // 8 + 64] ^= 0xFF  # within the only chunk
+    with mcap.open('rb') as file:
+        [chunk] = make_reader(file).get_summary().chunk_indexes
+    middle = chunk.chunk_start_offset + chunk.chunk_length // 2
+    data[middle : middle + 64] ^= 0xFF
     mcap.write_bytes(data.tobytes())
     with open_bag(tmp_path / 'bag') as reader, pytest.raises(BagError, match='damaged'):
         list(read_messages(reader, ['/a']))
