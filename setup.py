@@ -15,10 +15,10 @@ nodes = (
     'episode_recorder',
     'bag_player',
 )
-# With a sourced ROS, NumPy and OpenCV are the system's, which rosdep installs. Its OpenCV has no
+# With a sourced ROS, NumPy, SciPy and OpenCV are the system's, which rosdep installs. Its OpenCV has no
 # metadata: pip would put a second one over it, with a NumPy that cv_bridge is not compiled for,
 # and a command of colcon that comes to import `pkg_resources` would end for want of it.
-of_the_system = ['numpy>=1.21', 'opencv-python-headless>=4.5']
+of_the_system = ['numpy>=1.21', 'opencv-python-headless>=4.5', 'scipy>=1.8']
 _PAGE = ('html', 'css', 'js', 'svg')  # files of the review page
 core = [
     'PyYAML>=5.4',
@@ -36,6 +36,7 @@ extras = {
     'train': [
         'accelerate',
         'datasets',
+        'jinja2>=3.0',
         'matplotlib',
         'peft',
         'pytorch_optimizer',

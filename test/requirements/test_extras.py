@@ -7,6 +7,7 @@ from importlib.metadata import metadata
 from itertools import chain
 from pathlib import Path
 import re
+import sys
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
@@ -15,13 +16,14 @@ from packaging.utils import canonicalize_name
 import pytest
 
 from test.requirements.package import constraints, options_of_setup, ROOT
+from test.test_architecture import imports_at_start, ROOMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 FEATURES = ['serve', 'train', 'sim', 'detector', 'fleet', 'view', 'review', 'bt', 'mcp', 'gpu']
 PYTHONS = ('3.10', '3.11', '3.12', '3.13')
-OF_THE_SYSTEM = {'numpy', 'opencv-python-headless'}
+OF_THE_SYSTEM = {'numpy', 'opencv-python-headless', 'scipy'}
 
 
 def names(requirements: Iterable[str], python: str = '3.11') -> set[str]:
@@ -75,6 +77,17 @@ def test_numpy_and_opencv_of_a_sourced_ros_are_not_asked_for() -> None:
     beside = names(options_of_setup(ROS_DISTRO='jazzy')['install_requires'])
     assert alone - beside == OF_THE_SYSTEM
     assert beside < alone
+
+
+def test_what_the_rooms_import_at_once_comes_with_the_package() -> None:
+    """Optional libraries are imported in the functions that use them."""
+    rooms = [ROOT / 'embodied_r_ros' / name for name in (*ROOMS, 'cli')]
+    sources = [file for room in rooms for file in room.rglob('*.py')]
+    imported = set().union(*(imports_at_start(file) for file in sources))
+    libraries = imported - sys.stdlib_module_names - {'embodied_r_ros', 'compression'}
+    packages = {'cv2': 'opencv-python-headless', 'yaml': 'pyyaml', 'backports': 'backports-zstd'}
+    needed = {packages.get(name, name) for name in libraries}
+    assert needed == names(options_of_setup(ROS_DISTRO='')['install_requires'])
 
 
 def test_colcon_is_told_that_there_are_tests() -> None:
