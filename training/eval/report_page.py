@@ -3,24 +3,44 @@
 
 from __future__ import annotations
 
-from html import escape
+from dataclasses import dataclass
 import io
+from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-_STYLE = """
-body { font: 15px/1.45 sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem;
-       color: #222 }
-table { border-collapse: collapse; margin: 1rem 0 }
-th, td { padding: .2rem .8rem; text-align: right; border-bottom: 1px solid #ddd }
-th:first-child, td:first-child { text-align: left }
-svg { max-width: 100%; height: auto }
-"""
+    ReportTable = tuple[Sequence[str], Sequence[Sequence[Any]]]  # an empty head: none
+
+_TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).parent / 'templates'),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+
+
+@dataclass(frozen=True)
+class ReportSection:
+    """A part of a page, in the order of its fields; what is empty is left out."""
+
+    heading: str = ''
+    text: str = ''
+    code: str = ''  # below the text, in letters of one width
+    chart: str = ''  # SVG
+    table: ReportTable | None = None
+    note: str = ''
+
+
+def html_page(title: str, sections: Sequence[ReportSection]) -> str:
+    """A whole page; everything but charts is text."""
+    return _TEMPLATES.get_template('report.html').render(title=title, sections=sections)
 
 
 def report_page(report: Mapping[str, Any]) -> str:
@@ -52,18 +72,26 @@ def report_page(report: Mapping[str, Any]) -> str:
         for kind, entry in report['by_type'].items()
     ]
     scenes = sorted(report['by_scene'].items(), key=lambda item: item[1]['accuracy'])
-    parts = [
-        f'<p>{escape(report["model"])}<br><code>{escape(report["identity"])}</code></p>',
-        html_table((), summary),
-        _chart(kinds, 'accuracy', blind),
-        html_table(('question type', 'rows', 'accuracy', '95 % interval', 'question only'), types),
-        '<h2>By scene, worst first</h2>',
-        html_table(
-            ('scene', 'rows', 'accuracy'),
-            [(scene, entry['n'], rate_text(entry['accuracy'])) for scene, entry in scenes],
-        ),
-    ]
-    return html_page('Evaluation', parts)
+    return html_page(
+        'Evaluation',
+        [
+            ReportSection(text=report['model'], code=report['identity'], table=((), summary)),
+            ReportSection(
+                chart=_chart(kinds, 'accuracy', blind),
+                table=(
+                    ('question type', 'rows', 'accuracy', '95 % interval', 'question only'),
+                    types,
+                ),
+            ),
+            ReportSection(
+                heading='By scene, worst first',
+                table=(
+                    ('scene', 'rows', 'accuracy'),
+                    [(scene, entry['n'], rate_text(entry['accuracy'])) for scene, entry in scenes],
+                ),
+            ),
+        ],
+    )
 
 
 def comparison_page(comparison: Mapping[str, Any]) -> str:
@@ -88,20 +116,28 @@ def comparison_page(comparison: Mapping[str, Any]) -> str:
         (scene, e['n'], rate_text(e['first_accuracy']), rate_text(e['second_accuracy']))
         for scene, e in scenes
     ]
-    parts = [
-        *(
-            f'<p>{which}: {escape(comparison[which]["model"])}<br>'
-            f'<code>{escape(comparison[which]["identity"])}</code></p>'
-            for which in ('first', 'second')
-        ),
-        _chart(kinds, 'difference', {}),
-        html_table(('question type', 'rows', 'first', 'second', 'difference', 'p'), rows),
-        '<p>p: sign-flip permutation test over whole scenes; those of single types are not '
-        'corrected for their number.</p>',
-        '<h2>By scene, largest loss first</h2>',
-        html_table(('scene', 'rows', 'first', 'second'), of_scenes),
+    models = [
+        ReportSection(
+            text=f'{which}: {comparison[which]["model"]}', code=comparison[which]['identity']
+        )
+        for which in ('first', 'second')
     ]
-    return html_page('Comparison', parts)
+    return html_page(
+        'Comparison',
+        [
+            *models,
+            ReportSection(
+                chart=_chart(kinds, 'difference', {}),
+                table=(('question type', 'rows', 'first', 'second', 'difference', 'p'), rows),
+                note='p: sign-flip permutation test over whole scenes; those of single types are '
+                'not corrected for their number.',
+            ),
+            ReportSection(
+                heading='By scene, largest loss first',
+                table=(('scene', 'rows', 'first', 'second'), of_scenes),
+            ),
+        ],
+    )
 
 
 def _chart(kinds: Mapping[str, Any], name: str, lines: Mapping[str, float]) -> str:
@@ -152,23 +188,3 @@ def gain_text(figures: Mapping[str, Any]) -> str:
     interval = figures['interval_95']
     within = f'{interval[0]:+.1%} to {interval[1]:+.1%}' if interval else 'one scene: no interval'
     return f'{figures["difference"]:+.1%} ({within})'
-
-
-def html_table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """A table; an empty head: none."""
-    lines = [_line('td', row) for row in rows]
-    return '<table>' + (_line('th', head) if head else '') + ''.join(lines) + '</table>'
-
-
-def _line(tag: str, cells: Sequence[Any]) -> str:
-    return '<tr>' + ''.join(f'<{tag}>{escape(str(cell))}</{tag}>' for cell in cells) + '</tr>\n'
-
-
-def html_page(title: str, parts: Sequence[str]) -> str:
-    """A whole page of parts that are HTML; the title is text."""
-    title = escape(title)
-    body = '\n'.join(parts)
-    return (
-        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>\n'
-        f'<style>{_STYLE}</style></head>\n<body>\n<h1>{title}</h1>\n{body}\n</body></html>\n'
-    )

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from training.compare import compare
 from training.data.traces import read_row
 from training.eval.grading import graded
-from training.eval.report_page import html_table, interval_text, rate_text, svg_text
+from training.eval.report_page import interval_text, rate_text, svg_text
 from training.eval.statistics import bootstrap_interval, interval_over_runs, paired_test
 from training.evaluate import by_type
 from training.run.models import is_url
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from training.eval.grading import Grade
+    from training.eval.report_page import ReportTable
 
     Interval = Sequence[float] | None
     Bar = tuple[float, Interval]
@@ -176,11 +177,11 @@ def _pair(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
     return {name: figures[name] for name in _OF_A_PAIR}
 
 
-def means_table(means: Sequence[dict[str, Any]]) -> str:
+def means_table(means: Sequence[dict[str, Any]]) -> ReportTable:
     """The means as a table of a page."""
     head = ('rows', 'recipe', 'seeds', 'mean', 'lowest to highest', 'against the first model',
             'p', 'against the recipe before', 'p')  # fmt: skip
-    return html_table(
+    return (
         head,
         [
             (

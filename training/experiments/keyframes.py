@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import asdict, replace
-from html import escape
 from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
@@ -13,7 +12,7 @@ from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.scene.memory import question_terms, scene_text
 from tqdm import tqdm
 
-from training.eval.report_page import html_page, html_table, interval_text, rate_text
+from training.eval.report_page import html_page, interval_text, rate_text, ReportSection
 from training.evaluate import drawn, evaluate, opened_cache
 from training.experiments.figures import (
     accuracy_figures,
@@ -145,27 +144,31 @@ def page(report: dict[str, Any]) -> str:
     for name, figures in policies.items():
         for kind, own in figures['by_type'].items():
             kinds[kind][name] = bar_of(own)
-    parts = [
-        f'<p>{report["episodes"]} recordings, asked of {escape(report["model"])}: the same '
-        'questions about the end of each recording, solved by what is true. The last image is '
-        'always looked at. Frames, calls and wall time are of a mean recording; every frame is '
-        'one call of the perceiver.</p>',
-        points(places, 'frames looked at', 'accuracy'),
-        html_table(
-            (
-                'policy', 'n', 'accuracy', 'against the first', 'p', 'oracle', 'images',
-                'frames = calls', 'choosing [s]', 'perceiving [s]', 'merged in the prompt',
-                'format', 'consistency', 'words',
+    head = (
+        'policy', 'n', 'accuracy', 'against the first', 'p', 'oracle', 'images',
+        'frames = calls', 'choosing [s]', 'perceiving [s]', 'merged in the prompt',
+        'format', 'consistency', 'words',
+    )  # fmt: skip
+    return html_page(
+        report['title'],
+        [
+            ReportSection(
+                text=f'{report["episodes"]} recordings, asked of {report["model"]}: the same '
+                'questions about the end of each recording, solved by what is true. The last '
+                'image is always looked at. Frames, calls and wall time are of a mean recording; '
+                'every frame is one call of the perceiver.',
+                chart=points(places, 'frames looked at', 'accuracy'),
+                table=(head, [_line(name, figures) for name, figures in policies.items()]),
             ),
-            [_line(name, figures) for name, figures in policies.items()],
-        ),
-        '<h2>By question type</h2>',
-        bars(kinds),
-        '<p>p: sign-flip permutation test over whole scenes, against the first policy, not '
-        'corrected for their number. The oracle makes no mistake with what the prompt '
-        'says.</p>',
-    ]  # fmt: skip
-    return html_page(report['title'], parts)
+            ReportSection(
+                heading='By question type',
+                chart=bars(kinds),
+                note='p: sign-flip permutation test over whole scenes, against the first policy, '
+                'not corrected for their number. The oracle makes no mistake with what the prompt '
+                'says.',
+            ),
+        ],
+    )
 
 
 def _line(name: str, figures: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from html import escape
 from itertools import product
 from pathlib import Path
 import subprocess
@@ -19,7 +18,7 @@ from training.data.grpo import GrpoArguments
 from training.data.selection import rows_of_split
 from training.data.sft import SftArguments
 from training.data.vision import shown
-from training.eval.report_page import html_page, html_table, interval_text, rate_text
+from training.eval.report_page import html_page, interval_text, rate_text, ReportSection
 from training.evaluate import drawn, evaluate, opened_cache
 from training.experiments.figures import bar_of, bars, charts_of, curves, means_of, means_table
 from training.judge.models import judge_of
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.questions.row import Row
     from embodied_r_ros.types.answers import Sampling
 
+    from training.eval.report_page import ReportTable
     from training.experiments.config import ModelsConfig, TrainingConfig
     from training.judge.cases import Judge
 
@@ -170,22 +170,25 @@ def text(report: dict[str, Any]) -> str:
 
 def page(report: dict[str, Any]) -> str:
     """The grid as a page: accuracy, soundness, differences by pair, types and curves."""
-    parts = [_accuracy_chart(report), _grid(report)]
+    sections = [ReportSection(chart=_accuracy_chart(report), table=_grid(report))]
     if report['means']:
-        parts += ['<h2>Seeds</h2>', means_table(report['means'])]
-    parts.append(
-        '<p>Difference and p: against the first model on the same rows; whole scenes are '
-        'resampled and flipped; the intervals of recipes with several seeds resample these too, '
-        'their p does not. Not corrected for the number of models. Executed: the answer '
-        'follows from the last figures of the reasoning, where these are of a known form.</p>'
-    )
-    parts += ['<h2>Wordings, and what cannot be known</h2>', _groups(report)]
-    for file in dict.fromkeys(cell['rows'] for cell in report['cells']):
-        parts.append(f'<h2>By question type: {escape(file)}</h2>')
-        parts.append(_types_chart(report, file))
+        sections.append(ReportSection(heading='Seeds', table=means_table(report['means'])))
+    sections += [
+        ReportSection(
+            note='Difference and p: against the first model on the same rows; whole scenes are '
+            'resampled and flipped; the intervals of recipes with several seeds resample these '
+            'too, their p does not. Not corrected for the number of models. Executed: the answer '
+            'follows from the last figures of the reasoning, where these are of a known form.'
+        ),
+        ReportSection(heading='Wordings, and what cannot be known', table=_groups(report)),
+    ]
+    sections += [
+        ReportSection(heading=f'By question type: {file}', chart=_types_chart(report, file))
+        for file in dict.fromkeys(cell['rows'] for cell in report['cells'])
+    ]
     if report['curves']:
-        parts += ['<h2>Training</h2>', curves(report['curves'])]
-    return html_page(report['title'], parts)
+        sections.append(ReportSection(heading='Training', chart=curves(report['curves'])))
+    return html_page(report['title'], sections)
 
 
 def _once(report: dict[str, Any]) -> list[dict[str, Any]]:
@@ -220,12 +223,12 @@ def _types_chart(report: dict[str, Any], file: str) -> str:
     return bars(groups)
 
 
-def _grid(report: dict[str, Any]) -> str:
+def _grid(report: dict[str, Any]) -> ReportTable:
     head = (
         'rows', 'model', 'judge', 'n', 'accuracy', 'against the first', 'p', 'blind', 'format',
         'consistency', 'executed', 'words', 'unknown: precision', 'recall',
     )  # fmt: skip
-    return html_table(head, [_line(cell) for cell in report['cells']])
+    return head, [_line(cell) for cell in report['cells']]
 
 
 def _line(cell: dict[str, Any]) -> tuple[Any, ...]:
@@ -248,7 +251,7 @@ def _line(cell: dict[str, Any]) -> tuple[Any, ...]:
     )
 
 
-def _groups(report: dict[str, Any]) -> str:
+def _groups(report: dict[str, Any]) -> ReportTable:
     """How often each model is right by the wording, and where nothing seen can tell."""
     columns = {
         'known words': ('by_wording', 'known'),
@@ -256,7 +259,7 @@ def _groups(report: dict[str, Any]) -> str:
         'item that is nowhere': ('unanswerable', 'absent'),
         'foreign question': ('unanswerable', 'foreign'),
     }
-    return html_table(
+    return (
         ('rows', 'model', *columns),
         [
             (cell['rows'], cell['model'], *(_rate_of(cell[key], n) for key, n in columns.values()))

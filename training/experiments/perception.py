@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import asdict, replace
-from html import escape
 from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
@@ -19,7 +18,13 @@ from embodied_r_ros.questions.row import read_rows
 from embodied_r_ros.types.deltas import row_deltas
 from tqdm import tqdm
 
-from training.eval.report_page import gain_text, html_page, html_table, interval_text, rate_text
+from training.eval.report_page import (
+    gain_text,
+    html_page,
+    interval_text,
+    rate_text,
+    ReportSection,
+)
 from training.evaluate import drawn, evaluate, opened_cache
 from training.experiments.config import PolicyConfig
 from training.experiments.figures import (
@@ -39,6 +44,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.chat.cache import ReplyCache
     from embodied_r_ros.questions.row import Row
 
+    from training.eval.report_page import ReportTable
     from training.experiments.config import PerceptionConfig
 
 _KEPT = ('format', 'consistency', 'execution', 'words', 'unknown', 'question_only_accuracy')
@@ -166,26 +172,30 @@ def page(report: dict[str, Any]) -> str:
         for name, figures in report['texts'].items()
         for who in ('reader', 'model')
     }
-    parts = [
-        f'<p>{report["asked"]} of {report["pairs"]} paired questions, asked of '
-        f'{escape(report["model"])}. The oracle makes no mistake with what the text says: '
-        'what he loses against the first text, perception lost; what the model loses against him, '
-        'reasoning lost.</p>',
-        *(f'<p>{escape(line)}</p>' for line in _left_out(report)),
-        bars(rates),
-        _texts_table(report),
-        '<h2>What is lost</h2>',
-        _losses_table(report),
-        '<h2>By question type</h2>',
-        bars(_losses_by_type(report)),
-        _types_table(report),
-        '<p>p: sign-flip permutation test over whole scenes; those of single types are not '
-        'corrected for their number.</p>',
-    ]
-    return html_page(report['title'], parts)
+    return html_page(
+        report['title'],
+        [
+            ReportSection(
+                text=f'{report["asked"]} of {report["pairs"]} paired questions, asked of '
+                f'{report["model"]}. The oracle makes no mistake with what the text says: what he '
+                'loses against the first text, perception lost; what the model loses against him, '
+                'reasoning lost.'
+            ),
+            *(ReportSection(text=line) for line in _left_out(report)),
+            ReportSection(chart=bars(rates), table=_texts_table(report)),
+            ReportSection(heading='What is lost', table=_losses_table(report)),
+            ReportSection(
+                heading='By question type',
+                chart=bars(_losses_by_type(report)),
+                table=_types_table(report),
+                note='p: sign-flip permutation test over whole scenes; those of single types are '
+                'not corrected for their number.',
+            ),
+        ],
+    )
 
 
-def _texts_table(report: Mapping[str, Any]) -> str:
+def _texts_table(report: Mapping[str, Any]) -> ReportTable:
     head = ('text', 'oracle', 'model', 'question only', 'format', 'consistency', 'words')
     lines = [
         (
@@ -199,10 +209,10 @@ def _texts_table(report: Mapping[str, Any]) -> str:
         )
         for name, figures in report['texts'].items()
     ]
-    return html_table(head, lines)
+    return head, lines
 
 
-def _losses_table(report: Mapping[str, Any]) -> str:
+def _losses_table(report: Mapping[str, Any]) -> ReportTable:
     words = {
         'perception': 'perception: the oracle',
         'reasoning': 'reasoning: the model, against the oracle',
@@ -214,7 +224,7 @@ def _losses_table(report: Mapping[str, Any]) -> str:
         for key in words
         if key in losses
     ]
-    return html_table(('text', 'what loses', 'loss'), lines)
+    return ('text', 'what loses', 'loss'), lines
 
 
 def _losses_by_type(report: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -226,7 +236,7 @@ def _losses_by_type(report: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return dict(sorted(groups.items()))
 
 
-def _types_table(report: Mapping[str, Any]) -> str:
+def _types_table(report: Mapping[str, Any]) -> ReportTable:
     names = list(report['texts'])
     kinds = report['texts'][names[0]]['model']['by_type']
     head = ['question type', 'rows', *(f'{n}: {w}' for n in names for w in ('reader', 'model'))]
@@ -242,4 +252,4 @@ def _types_table(report: Mapping[str, Any]) -> str:
         ]
         for kind in kinds
     ]
-    return html_table(head, lines)
+    return head, lines

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import asdict, dataclass
-from html import escape
 from itertools import combinations
 from statistics import median
 from typing import Any, TYPE_CHECKING
 
-from training.eval.report_page import html_page, html_table, rate_text
+from training.eval.report_page import html_page, rate_text, ReportSection
 from training.eval.statistics import bootstrap_interval, correlation, paired_test
 from training.experiments.figures import bars
 from training.robot_bench.items import KINDS, MAX_SCORE
@@ -18,6 +17,7 @@ from training.robot_bench.items import KINDS, MAX_SCORE
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from training.eval.report_page import ReportTable
     from training.robot_bench.items import BenchItem
 
 PEOPLE = 'people'
@@ -213,24 +213,29 @@ def _agreement_text(row: dict[str, Any]) -> str:
 
 def bench_page(report: dict[str, Any]) -> str:
     """The report as a page, with every question and answer, lowest scores first."""
-    parts = [
-        f'<p>{escape(report["model"])}<br><code>{escape(report["identity"])}</code></p>',
-        f'<p>{report["n"]} questions; the model was given: {escape(report["seen"])}. '
-        f'{report["unanswered"]} completions have no answer and count 0. Intervals: 95 %, whole '
-        'scenes are resampled.</p>',
+    names = [judge['name'] for judge in report['judges']]
+    sections = [
+        ReportSection(text=report['model'], code=report['identity']),
+        ReportSection(
+            text=f'{report["n"]} questions; the model was given: {report["seen"]}. '
+            f'{report["unanswered"]} completions have no answer and count 0. Intervals: 95 %, '
+            'whole scenes are resampled.'
+        ),
     ]
     for judge in report['judges']:
-        parts += _judge_parts(judge)
+        sections += _judge_sections(judge)
     if report['agreement']:
-        parts += ['<h2>Agreement</h2>', _agreement_table(report['agreement'])]
-    names = [judge['name'] for judge in report['judges']]
-    parts += ['<h2>Answers, lowest scores first</h2>', _answers_table(report['outcomes'], names)]
+        agreement = _agreement_table(report['agreement'])
+        sections.append(ReportSection(heading='Agreement', table=agreement))
+    answers = _answers_table(report['outcomes'], names)
+    sections.append(ReportSection(heading='Answers, lowest scores first', table=answers))
     if report['given']:
-        parts += ['<h2>Given answers</h2>', _given_table(report['given'], names)]
-    return html_page('Open questions', parts)
+        given = _given_table(report['given'], names)
+        sections.append(ReportSection(heading='Given answers', table=given))
+    return html_page('Open questions', sections)
 
 
-def _judge_parts(judge: dict[str, Any]) -> list[str]:
+def _judge_sections(judge: dict[str, Any]) -> list[ReportSection]:
     rows = [
         (name, line['n'], _score(line), _score(blind), line['unreadable'])
         for name, line, blind in _lines(judge)
@@ -253,27 +258,31 @@ def _judge_parts(judge: dict[str, Any]) -> list[str]:
     )
     controls = [(name, _control(row)) for name, row in judge['controls'].items()]
     return [
-        f'<h2>Judge {escape(judge["name"])}</h2>',
-        f'<p><code>{escape(judge["identity"])}</code></p>',
-        drawn,
-        html_table(('type', 'n', f'mean, 0 to {MAX_SCORE}', 'question only', 'unreadable'), rows),
-        f'<p>{gain_line}</p>',
-        f'<p>What this judge gives answers whose score is known: {MAX_SCORE} to the reference, '
-        '0 to an order to give 3, little to the reference of another question.</p>',
-        html_table((), controls),
+        ReportSection(
+            heading=f'Judge {judge["name"]}',
+            code=judge['identity'],
+            chart=drawn,
+            table=(('type', 'n', f'mean, 0 to {MAX_SCORE}', 'question only', 'unreadable'), rows),
+            note=gain_line,
+        ),
+        ReportSection(
+            text=f'What this judge gives answers whose score is known: {MAX_SCORE} to the '
+            'reference, 0 to an order to give 3, little to the reference of another question.',
+            table=((), controls),
+        ),
     ]
 
 
-def _agreement_table(agreement: Sequence[dict[str, Any]]) -> str:
+def _agreement_table(agreement: Sequence[dict[str, Any]]) -> ReportTable:
     rows = [
         (f'{pair["first"]} and {pair["second"]}', kind, _agreement_text(row))
         for pair in agreement
         for kind, row in {'all': pair, **pair['by_type']}.items()
     ]
-    return html_table(('scorers', 'type', 'Pearson, share of equal scores, difference'), rows)
+    return ('scorers', 'type', 'Pearson, share of equal scores, difference'), rows
 
 
-def _answers_table(outcomes: Sequence[dict[str, Any]], names: Sequence[str]) -> str:
+def _answers_table(outcomes: Sequence[dict[str, Any]], names: Sequence[str]) -> ReportTable:
     def total(outcome: dict[str, Any]) -> float:
         return sum(-1 if score is None else score for score in outcome['scores'])
 
@@ -286,16 +295,16 @@ def _answers_table(outcomes: Sequence[dict[str, Any]], names: Sequence[str]) -> 
         )
         for outcome in sorted(outcomes, key=total)
     ]
-    return html_table(('question', 'reference', 'answer', *names), rows)
+    return ('question', 'reference', 'answer', *names), rows
 
 
-def _given_table(given: Sequence[dict[str, Any]], names: Sequence[str]) -> str:
+def _given_table(given: Sequence[dict[str, Any]], names: Sequence[str]) -> ReportTable:
     rows = [
         (each['id'], each['answer'], each.get('by', ''), each.get('people', ''),
          *_verdict_cells(each))
         for each in given
     ]  # fmt: skip
-    return html_table(('question', 'answer', 'by', 'people', *names), rows)
+    return ('question', 'answer', 'by', 'people', *names), rows
 
 
 def _verdict_cells(each: dict[str, Any]) -> list[str]:
