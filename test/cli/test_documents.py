@@ -1,35 +1,123 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`embodied-r` takes the commands of the documents, and their links lead somewhere."""
+"""The commands of the documents are taken, what they name is there, and links lead somewhere."""
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 import re
-import shlex
+from typing import TYPE_CHECKING
 
 from embodied_r_ros.cli.main import _parse
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / 'README.md', ROOT / 'training/README.md', *sorted((ROOT / 'docs').rglob('*.md'))]
-LINKED = [*PAGES, ROOT / 'CONTRIBUTING.md', *sorted((ROOT / 'models').rglob('*.md'))]
-CONFIGS = sorted((ROOT / 'training/configs').rglob('*.yaml'))
-_COMMAND = re.compile(r'(?:\.venv/bin/)?embodied-r (?P<words>.+)')
+from bench.__main__ import main as bench_main
+from test.documents import (
+    commands_of,
+    commands_of_config,
+    CONFIGS,
+    inputs_of,
+    is_there,
+    outputs_of,
+    PAGES,
+    ParsedError,
+    parsing_alone,
+    ROOT,
+)
+
+if TYPE_CHECKING:
+    from test.documents import DocumentCommand
+
+COMMANDS = {page: commands_of(page) for page in PAGES} | {
+    config: commands_of_config(config) for config in CONFIGS
+}
+EVERY = list({(str(c), c.is_whole): c for page in COMMANDS.values() for c in page}.values())
+LACKING = 'the following arguments are required'  # of what is named within a sentence
 
 
-def commands() -> list[str]:
-    lines = [line for page in PAGES for line in page.read_text().splitlines()]
-    for config in CONFIGS:
-        lines += [line[4:] for line in config.read_text().splitlines() if line[:4] == '#   ']
-    lines = [part.strip() for line in lines for part in re.split(r'; (?:do )?|&& ', line)]
-    return sorted({match['words'] for line in lines if (match := _COMMAND.fullmatch(line))})
+def is_template(command: DocumentCommand) -> bool:
+    """Whether it is the pattern of many commands."""
+    return bool({'VERB', 'NODE'} & set(command.words))
 
 
-@pytest.mark.parametrize('command', commands())
-def test_commands_of_the_documents_are_taken(command: str) -> None:
-    command = re.sub(r'--task \$\w+', '--task pick', command)  # of a loop over tasks
-    words = shlex.split(command.partition(' #')[0].partition(' | ')[0].partition(' > ')[0])
-    assert _parse([re.sub(r'\$\w+', '1', word) for word in words])
+def chosen(word: str) -> str:
+    """A word with values in place of what readers fill in."""
+    return {'TASK': 'pick', 'T': 'pick'}.get(word, re.sub(r'\$\w+', '1', word))
+
+
+@pytest.mark.parametrize('command', [c for c in EVERY if c.verb and not is_template(c)], ids=str)
+def test_verbs_take_their_commands(
+    command: DocumentCommand, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        assert _parse(list(map(chosen, command.verb)))
+    except SystemExit:
+        message = capsys.readouterr().err
+        assert not command.is_whole, message
+        assert LACKING in message
+
+
+@pytest.mark.parametrize('command', [c for c in EVERY if c.module == 'bench'], ids=str)
+def test_benches_take_their_commands(
+    command: DocumentCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with parsing_alone(monkeypatch), pytest.raises(ParsedError) as read:
+        bench_main(command.arguments)
+    assert read.value.args == ([],)
+
+
+def test_modules_of_commands_are_there() -> None:
+    others = {'venv', 'colcon'}
+    modules = {c.module for c in EVERY} - others - {''}
+    assert {'bench', 'training.sft', 'examples.navigate'} <= modules
+    assert [m for m in modules if not list(ROOT.glob(f'{m.replace(".", "/")}*'))] == []
+
+
+def test_targets_of_make_are_there() -> None:
+    targets = set(re.findall(r'^([\w-]+):', (ROOT / 'Makefile').read_text(), re.MULTILINE))
+    assert {c.words[1] for c in EVERY if c.words[0] == 'make'} <= targets
+
+
+def test_extras_of_pip_are_there() -> None:
+    extras = import_module('test.requirements.package').options_of_setup()['extras_require']
+    words = [word for c in EVERY if Path(c.words[0]).name == 'pip' for word in c.words]
+    named = [re.fullmatch(r'\.\[(.+)\]', word) for word in words]
+    assert {name for match in named if match for name in match[1].split(',')} <= set(extras)
+
+
+def test_types_of_ros_commands_are_there() -> None:
+    types = [w for c in EVERY for w in c.words if w.startswith('embodied_r_msgs/')]
+    assert types
+    for name in types:
+        _, kind, message = name.split('/')
+        assert (ROOT / 'embodied_r_msgs' / kind / f'{message}.{kind}').is_file(), name
+
+
+def test_launch_files_take_their_arguments() -> None:
+    launches = [c.words[3:] for c in EVERY if c.words[:3] == ('ros2', 'launch', 'embodied_r_ros')]
+    assert launches
+    files = [ROOT / 'embodied_r_ros/nodes/bringup.py', *(ROOT / 'launch').glob('*.py')]
+    sources = ''.join(file.read_text() for file in files)
+    for file, *arguments in launches:
+        assert (ROOT / 'launch' / file).is_file()
+        for argument in arguments:
+            assert f"'{argument.partition(':=')[0]}'" in sources, argument
+
+
+@pytest.mark.parametrize('page', COMMANDS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_of_commands_are_there_or_made_before(page: Path) -> None:
+    made = {
+        file
+        for other, commands in COMMANDS.items()
+        for command in commands
+        if other != page
+        for file in outputs_of(command)
+    }
+    for command in COMMANDS[page]:
+        made |= outputs_of(command)  # an experiment trains what it compares
+        if command.is_whole:
+            lacking = [path for path in inputs_of(command) if not is_there(path, made)]
+            assert lacking == [], str(command)
 
 
 def anchor_of(heading: str) -> str:
@@ -38,7 +126,7 @@ def anchor_of(heading: str) -> str:
     return re.sub(r'[^\w\- ]', '', text).replace(' ', '-')
 
 
-@pytest.mark.parametrize('page', LINKED, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize('page', PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_of_a_page_lead_somewhere(page: Path) -> None:
     for target in re.findall(r'\]\((?!https?:|mailto:)([^)\s]+)\)', page.read_text()):
         name, _, anchor = target.partition('#')
