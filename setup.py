@@ -15,9 +15,9 @@ nodes = (
     'episode_recorder',
     'bag_player',
 )
-# With a sourced ROS, NumPy, SciPy and OpenCV are the system's, which rosdep installs. Its OpenCV has no
-# metadata: pip would put a second one over it, with a NumPy that cv_bridge is not compiled for,
-# and a command of colcon that comes to import `pkg_resources` would end for want of it.
+# With a sourced ROS, NumPy, SciPy and OpenCV are the system's, which rosdep installs. Its OpenCV
+# has no metadata: pip would put a second one over it, with a NumPy that cv_bridge is not compiled
+# for, and a command of colcon that comes to import `pkg_resources` would end for want of it.
 of_the_system = ['numpy>=1.21', 'opencv-python-headless>=4.5', 'scipy>=1.8']
 _PAGE = ('html', 'css', 'js', 'svg')  # files of the review page
 core = [

@@ -128,7 +128,7 @@ def commands_of(page: Path) -> list[DocumentCommand]:
     text = page.read_text()
     name = str(page.relative_to(ROOT))
     shell = _Shell(name)
-    commands = []
+    commands: list[DocumentCommand] = []
     for block in re.findall(r'^```sh\n(.*?)^```', text, re.MULTILINE | re.DOTALL):
         block = re.sub(r'\s*\\\n\s*', ' ', block)
         block = '\n'.join(_COMMENT.sub('', _PROMPT.sub('', line)) for line in block.splitlines())
