@@ -37,28 +37,15 @@ from sensor_msgs.msg import CameraInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Protocol
 
     from embodied_r_ros.nodes.keypoint_request import Arm, KeypointRequest
-    from embodied_r_ros.nodes.node_base import ManagedNode
+    from embodied_r_ros.nodes.spatial_reasoner import SpatialReasoner
     from embodied_r_ros.reasoning.question import Listener
     from embodied_r_ros.reasoning.queue import QueuedQuestion
     from embodied_r_ros.scene.memory import LiveMemory
     from geometry_msgs.msg import PoseStamped
 
     Deliver = Callable[[Outcome], None]
-
-    class Asker(Protocol):
-        """What puts questions into the queue."""
-
-        def put(self, question: Question, deliver: Deliver, listener: Listener) -> QueuedQuestion:
-            """Put a question; `deliver` is called once."""
-
-        def cancel(self, question: QueuedQuestion) -> None:
-            """Cancel a question."""
-
-        def is_idle(self) -> bool:
-            """Tell whether nobody waits for an answer."""
 
 
 _LOOK_S = 0.1
@@ -70,23 +57,20 @@ _ENDED = {Termination.CANCELLED, Termination.DEACTIVATED}
 class KeypointServer:
     """Serves keypoints while the node is configured."""
 
-    def __init__(
-        self, node: ManagedNode, arm: Arm, memory: LiveMemory, asker: Asker, run_id: str
-    ) -> None:
+    def __init__(self, node: SpatialReasoner, arm: Arm, memory: LiveMemory, run_id: str) -> None:
         """Offer the action and its twin.
 
         Args:
-            node: The node whose parameters hold the task.
+            node: The node, whose parameters hold the task, and whose queue takes questions.
             arm: The arm, as its file and topics describe it.
             memory: The deltas.
-            asker: Puts questions.
             run_id: Names candidates outside of episodes, for their seed.
 
         Raises:
             ConfigError: There is a task, and no robot.
         """
         self._node, self._arm, self._memory = node, arm, memory
-        self._asker, self._run_id = asker, run_id
+        self._run_id = run_id
         self._request_scope, self._request_count = (
             '',
             0,
@@ -177,7 +161,7 @@ class KeypointServer:
         newest_ns = deltas[-1].stamp_ns if deltas else 0
         if self._reasoner().show_image:
             newest_ns = self._arm.keyframe_stamp_ns()
-        if not self._asker.is_idle() or not self._task.wants(now_ns, newest_ns):
+        if not self._node.is_idle() or not self._task.wants(now_ns, newest_ns):
             return
         self._task.note_request(now_ns)
         goal = PredictKeypoint.Goal(task=self._task.config.task, frame_id=self._arm.frame_id)
@@ -226,7 +210,7 @@ class KeypointServer:
         except (InputError, ConfigError) as error:
             deliver(Outcome.refused(Question(goal.task), '', RefusalCode.BAD_QUESTION, str(error)))
             return None
-        pending = _QueuedKeypoint(self._asker)
+        pending = _QueuedKeypoint(self._node)
         question = replace(request.question, standing=standing)
         pending.put(
             question, lambda outcome: self._then(pending, request, outcome, deliver), listener
@@ -241,7 +225,7 @@ class KeypointServer:
         deliver: Deliver,
     ) -> None:
         """Ask for the gripper where a position was chosen. Runs in a thread of the queue."""
-        keypoint = KeypointOutcome(**vars(outcome), request=request)
+        keypoint = _of_request(request, outcome)
         chosen = outcome.is_completed and outcome.answer.kind is AnswerKind.CHOICE
         if request.gripper is None or not chosen:
             deliver(keypoint)
@@ -254,7 +238,7 @@ class KeypointServer:
             if gripper.is_completed:
                 deliver(replace(keypoint, gripper=gripper.answer))
             else:
-                deliver(KeypointOutcome(**vars(gripper), request=request))
+                deliver(_of_request(request, gripper))
 
         pending.put(question, finish, lambda phase, text: None)
 
@@ -275,23 +259,28 @@ class KeypointServer:
         return result
 
 
+def _of_request(request: KeypointRequest, end: Outcome) -> KeypointOutcome:
+    """How a request ended, by the end of one of its questions."""
+    return KeypointOutcome(end.termination, end.answer, end.code, end.message, request)
+
+
 class _QueuedKeypoint:
     """The questions of one request, which are cancelled together."""
 
-    def __init__(self, asker: Asker) -> None:
-        self._asker = asker
+    def __init__(self, node: SpatialReasoner) -> None:
+        self._node = node
         self._questions: list[QueuedQuestion] = []
         self._is_cancelled = False
         self._lock = threading.Lock()
 
     def put(self, question: Question, deliver: Deliver, listener: Listener) -> None:
         """Put a question, which is cancelled at once where the request was."""
-        request = self._asker.put(question, deliver, listener)
+        request = self._node.put(question, deliver, listener)
         with self._lock:
             self._questions.append(request)
             is_cancelled = self._is_cancelled
         if is_cancelled:
-            self._asker.cancel(request)
+            self._node.cancel(request)
 
     def cancel(self) -> None:
         """Cancel them."""
@@ -299,4 +288,4 @@ class _QueuedKeypoint:
             self._is_cancelled = True
             questions = list(self._questions)
         for question in questions:
-            self._asker.cancel(question)
+            self._node.cancel(question)

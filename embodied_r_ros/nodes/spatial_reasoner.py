@@ -244,8 +244,7 @@ class SpatialReasoner(ManagedNode):
         self._focus = FocusClient(self)
         self._answers = self.publisher(Answer, 'answer', topics.RESULT)
         self._goals = self.publisher(KeypointProposal, 'goal_proposal', topics.RESULT)
-        self._open_queue()
-        self._queue.close(Termination.DEACTIVATED)
+        self._queue = self._new_queue(is_open=False)
         self._offer()
 
     def activate(self) -> None:
@@ -255,7 +254,7 @@ class SpatialReasoner(ManagedNode):
         self.while_active.callback(self._mapper.save)
         self._delta_meter, self._answer_meter = Meter(), Meter()
         self._recorder = RecorderWatch(self)
-        self._open_queue()
+        self._queue = self._new_queue(is_open=True)
         self.while_active.callback(self._queue.close, Termination.DEACTIVATED)
         self.subscribe(
             SemanticDelta,
@@ -304,14 +303,14 @@ class SpatialReasoner(ManagedNode):
         """Say what is wrong around the node, its model servers included."""
         return [*super().concerns(), *self._model_watch.health()]
 
-    def _open_queue(self) -> None:
-        config = self.parameters.config(ReasonerConfig)
-        self._queue = QuestionQueue(
+    def _new_queue(self, *, is_open: bool) -> QuestionQueue:
+        return QuestionQueue(
             self._reasoner(),
             self._memory.deltas,
             self.now_ns,
             self.parameters.config(QueueConfig),
-            config.deadline_s,
+            self.parameters.config(ReasonerConfig).deadline_s,
+            is_open=is_open,
         )
 
     def _reasoner(self) -> Reasoner:
@@ -320,7 +319,7 @@ class SpatialReasoner(ManagedNode):
     def _offer(self) -> None:
         """Offer the actions and services while configured."""
         asking = AskingServer(self, (Ask, AskOnce), 'ask', self._ask_goal, _fill_ask, self.cancel)
-        self._keypoints = KeypointServer(self, self._arm, self._memory, self, self._run_id)
+        self._keypoints = KeypointServer(self, self._arm, self._memory, self._run_id)
         self._servers = [asking, self._keypoints.server]
         self._standing = StandingQuestion(self, self.is_idle, self.put)
         self.serve(Trigger, 'cancel_ask', self._cancel_all, ReentrantCallbackGroup())

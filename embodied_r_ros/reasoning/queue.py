@@ -118,6 +118,8 @@ class QuestionQueue:
         now_ns: Callable[[], int],
         config: QueueConfig,
         deadline_s: float,
+        *,
+        is_open: bool = True,
     ) -> None:
         """Create the queue.
 
@@ -127,6 +129,7 @@ class QuestionQueue:
             now_ns: Gives the time in the clock of the image stamps [ns].
             config: How many questions are taken.
             deadline_s: Deadline of a question that names none [s].
+            is_open: Whether it takes questions; otherwise it refuses each as not active.
         """
         self.turned_away = 0
         self._reasoner = reasoner
@@ -134,10 +137,9 @@ class QuestionQueue:
         self._now_ns = now_ns
         self._config = config
         self._deadline_s = deadline_s
-        self._requests: list[
-            QueuedQuestion
-        ] = []  # in order of arrival; the first ones have their turn
-        self._is_closed = False
+        # In order of arrival; the first ones have their turn.
+        self._requests: list[QueuedQuestion] = []
+        self._is_closed = not is_open
         self._changed = threading.Condition()
 
     def ask(

@@ -228,17 +228,17 @@ class Reasoner:
             question=question.text,
             kind=AnswerKind.UNKNOWN,
             options=question.options,
-            sampling=Sampling(
-                self._config.temperature,
-                self._config.top_p,
-                self._config.max_tokens,
-                question.seed or self._config.seed,
-            ),
+            sampling=self._sampling(question),
             observation_stamp_ns=newest.stamp_ns if newest else _map_stamp_ns(question),
             frame_id=newest.frame_id if newest else '',
             standing=question.standing,
             episode_id=question.episode_id,
         )
+
+    def _sampling(self, question: Question) -> Sampling:
+        config = self._config
+        seed = question.seed or config.seed
+        return Sampling(config.temperature, config.top_p, config.max_tokens, seed)
 
     def _check(
         self, question: Question, deltas: Sequence[SemanticDelta], draft: Answer, now_ns: int
@@ -320,7 +320,7 @@ class Reasoner:
     ) -> None:
         """Fill in a model's text, as it comes."""
         top_logprobs = self._config.top_logprobs if pending.question.options else 0
-        sampling = self._draft(pending.question, (), '').sampling
+        sampling = self._sampling(pending.question)
         request = ChatRequest(pending.prompt.messages(), sampling, top_logprobs=top_logprobs)
         if pending.was_begun:
             pending.listener(Phase.QUEUED, '')

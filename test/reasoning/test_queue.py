@@ -84,6 +84,14 @@ def test_question_is_answered(reasoner: FakeReasoner) -> None:
     assert asker.phases == [Phase.QUEUED]
 
 
+def test_a_queue_may_begin_closed(reasoner: FakeReasoner) -> None:
+    ended: list[Outcome] = []
+    queue = QuestionQueue(reasoner, tuple, lambda: 0, QueueConfig(), 10.0, is_open=False)  # type: ignore[arg-type]
+    queue.ask(Question('a'), 'id', ended.append)
+    assert [outcome.code for outcome in ended] == [RefusalCode.NOT_ACTIVE]
+    assert reasoner.asked == []
+
+
 def test_questions_wait_in_line_and_are_answered_in_order(reasoner: FakeReasoner) -> None:
     asker = Asker(reasoner, at_once=1, in_line=3)
     for text in 'abc':

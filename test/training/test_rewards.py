@@ -15,7 +15,12 @@ from training.eval.grading import consistencies
 from training.grade import AskedRow
 from training.grade import main as grade_main
 from training.judge.cases import JudgeCase, NONE_OF_THESE
-from training.run.rewards import accuracy_reward, consistency_reward, format_reward
+from training.run.rewards import (
+    accuracy_reward,
+    consistency_reward,
+    format_reward,
+    three_rewards,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -120,6 +125,19 @@ def test_free_text_is_graded_by_the_judge() -> None:
         solution='a chair', options=(),
     )  # fmt: skip
     assert accuracy_reward(LastWord())(**asked) == [1.0, 1.0, 0.0, 0.0]
+
+
+def test_the_judge_reads_the_free_texts_of_a_batch_once_for_all_rewards() -> None:
+    judge = LastWord()
+    rewards = three_rewards(judge)
+    first, second = (
+        columns(said('So a chair.', f'{word} a chair'), solution='a chair', options=())
+        for word in ('the', 'just')
+    )
+    for asked in (first, second):
+        assert [reward(**asked) for reward in rewards][:2] == [[1.0], [1.0]]
+    # Of each batch the answer once, and whether the reasoning leads to it.
+    assert len(judge.cases) == 4
 
 
 def test_judge_that_fails_stops_the_rewards() -> None:

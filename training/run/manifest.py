@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 import shutil
 import sys
-from typing import Any, TYPE_CHECKING
+from typing import Any, get_origin, get_type_hints, TYPE_CHECKING
 from zipfile import is_zipfile
 
 from embodied_r_ros.chat.settings import holds_weights
@@ -174,7 +174,11 @@ def refuse_other_run(folder: Path, recipe: type[Any], config: Path, more: dict[s
     if not _file_of(folder).exists():
         return
     recipe_settings = {**(read_yaml(config) or {}), **more}
-    settings = {field.name: _value(field, recipe_settings) for field in fields(recipe)}
+    kinds = get_type_hints(recipe)
+    settings = {
+        field.name: _value(field, recipe_settings, is_list=get_origin(kinds[field.name]) is list)
+        for field in fields(recipe)
+    }
     is_gone = not Path(settings['model']).expanduser().is_dir()
     start = '' if is_gone else settings['model']
     manifest = manifest_of({**settings, 'model': start}, recipe_settings.get('seed', _SEED))
@@ -183,9 +187,8 @@ def refuse_other_run(folder: Path, recipe: type[Any], config: Path, more: dict[s
     refuse_another(folder, manifest)
 
 
-def _value(field: Field[Any], given: Mapping[str, Any]) -> Any:
+def _value(field: Field[Any], given: Mapping[str, Any], *, is_list: bool) -> Any:
     """A setting as the recipe has it: one value is a list of one where lists are wanted."""
-    is_list = str(field.type).startswith('list')
     value = given.get(field.name, [] if is_list else field.default)
     if value is MISSING:
         return ''

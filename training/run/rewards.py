@@ -5,7 +5,8 @@ Each takes the completions of a batch and the columns of its rows, and returns o
 per completion, or None where a completion has no answer that could be graded. Their names are
 those of TensorBoard's curves. How they are weighed against each other is the schedule's matter
 (`schedule.py`); that consistency pays for right answers only is decided here, since a sum of
-weighted rewards cannot express it.
+weighted rewards cannot express it. The consistency reward also logs two shares of a batch, since
+TRL hands `log_metric` to rewards alone.
 """
 
 from __future__ import annotations
@@ -45,25 +46,43 @@ def format_reward(completions: Completions, **_: Any) -> list[float | None]:
     return [float(parse_completion(text).well_formed) for text in completion_texts(completions)]
 
 
-def accuracy_reward(judge: Judge | None) -> Reward:
+class BatchAccuracies:
+    """Accuracies of a batch, which is graded once for all rewards that read them."""
+
+    def __init__(self, judge: Judge | None) -> None:
+        """Take what judges free texts; None: nothing does."""
+        self._judge = judge
+        self._batch: tuple[list[_Asked], list[str]] = ([], [])
+        self._accuracies: list[float | None] = []
+
+    def of(self, askeds: list[_Asked], texts: list[str]) -> list[float | None]:
+        """One per completion; None: it cannot be graded."""
+        if (askeds, texts) != self._batch:
+            self._accuracies = [g.accuracy for g in graded(askeds, texts, self._judge)]
+            self._batch = askeds, texts
+        return list(self._accuracies)
+
+
+def accuracy_reward(judge: Judge | None, batch: BatchAccuracies | None = None) -> Reward:
     """1 for the right choice, mean relative accuracy for a number; a text is up to the judge."""
+    batch_accuracies = batch or BatchAccuracies(judge)
 
     def accuracy_reward(completions: Completions, **columns: Any) -> list[float | None]:
-        grades = graded(asked_of(columns), completion_texts(completions), judge)
-        return [g.accuracy for g in grades]
+        return batch_accuracies.of(asked_of(columns), completion_texts(completions))
 
     return accuracy_reward
 
 
-def consistency_reward(judge: Judge | None) -> Reward:
+def consistency_reward(judge: Judge | None, batch: BatchAccuracies | None = None) -> Reward:
     """1 where the answer is right and the think text alone leads the judge to it.
 
     Without a judge nothing is known of it.
     """
+    batch_accuracies = batch or BatchAccuracies(judge)
 
     def consistency_reward(completions: Completions, **columns: Any) -> list[float | None]:
         askeds, texts = asked_of(columns), completion_texts(completions)
-        accuracies = [g.accuracy for g in graded(askeds, texts, judge)]
+        accuracies = batch_accuracies.of(askeds, texts)
         right = [i for i, accuracy in enumerate(accuracies) if accuracy == 1.0]
         if judge is None:
             return _untold(completions, accuracies, columns)
@@ -133,7 +152,8 @@ def workspace_reward(robot: Robot) -> Reward:
 
 def three_rewards(judge: Judge | None) -> list[Reward]:
     """Rewards for format, accuracy and consistency, in the order of the stages' weights."""
-    return [format_reward, accuracy_reward(judge), consistency_reward(judge)]
+    batch = BatchAccuracies(judge)
+    return [format_reward, accuracy_reward(judge, batch), consistency_reward(judge, batch)]
 
 
 def zero_variance_share(prompts: Sequence[Any], rewards: Sequence[Any]) -> float:
