@@ -25,6 +25,7 @@ OWN_TOPICS = [
     '*/keyframe',
     '*/semantic_delta',
     '*/answer',
+    '*/shadow_answer',
     '*/answer_label',
     '*/episode_mark',
     '*/keypoint_proposal',

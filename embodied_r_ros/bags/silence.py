@@ -15,6 +15,8 @@ import math
 import struct
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.types.answers import is_of_shadow
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -133,6 +135,7 @@ class Silences:
 
     def add_topic(self, topic: str, type_name: str, store: Typestore) -> None:
         """Announce a topic."""
+        type_name = '' if is_of_shadow(topic) else type_name  # a shadow owes nothing
         self._types[topic], self._stores[topic] = type_name, store
         self._streams[topic] = _Stream(self._begin_ns)
         self._fed.clear()

@@ -27,11 +27,12 @@ from embodied_r_ros.reasoning.prompts import (
 )
 from embodied_r_ros.reasoning.question import ReasonerConfig
 from embodied_r_ros.scene.memory import MemoryConfig, SceneText
+from embodied_r_ros.types.answers import is_of_shadow, shadow_id
 from embodied_r_ros.types.deltas import row_deltas, SemanticDelta
 from embodied_r_ros.types.episodes import AnswerLabel, LabelVerdict, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from embodied_r_ros.bags.reader import BagReader
     from embodied_r_ros.types.answers import Answer
@@ -44,7 +45,7 @@ _KEYFRAME = 'embodied_r_msgs/msg/Keyframe'
 _LABEL = 'embodied_r_msgs/msg/AnswerLabel'
 _LANDMARKS = 'embodied_r_msgs/msg/LandmarkArray'
 _STRING = 'std_msgs/msg/String'
-_BUDGET = 'reasoner.token_budget'
+_BUDGET, _SHADOW = 'reasoner.token_budget', 'shadow.server'
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,9 @@ class AnswerLog:
     disputed: frozenset[str] = frozenset()  # ids of answers about which people differ
     # Recorded keyframes that answers were shown, by the stamp that they observed [ns].
     images: dict[int, EncodedImage] = field(default_factory=dict)
+    # What a candidate answered beside, by the id of the answer that was given.
+    shadows: dict[str, Answer] = field(default_factory=dict)
+    had_shadow: bool = False  # whether the reasoner had a candidate to ask
 
 
 def read_answer_log(reader: BagReader, deltas: tuple[SemanticDelta, ...]) -> AnswerLog:
@@ -73,12 +77,18 @@ def read_answer_log(reader: BagReader, deltas: tuple[SemanticDelta, ...]) -> Ans
         BagError: A message is damaged.
     """
     topics = topics_of_type(reader, _ANSWER)
-    answers = tuple(read_values(reader, topics, answer_from_msg))
+    given = [topic for topic in topics if not is_of_shadow(topic)]
+    answers = tuple(read_values(reader, given, answer_from_msg))
     if not answers:
         return AnswerLog()
+    beside = [topic for topic in topics if is_of_shadow(topic)]
+    of_shadow = {answer.id: answer for answer in read_values(reader, beside, answer_from_msg)}
+    shadows = {a.id: of_shadow[shadow_id(a.id)] for a in answers if shadow_id(a.id) in of_shadow}
+    records = [*_parameter_records(reader)]
+    had_shadow = bool(of_shadow) or any(record.get(_SHADOW) for record in records)
     topics = topics_of_type(reader, _LABEL)
     labels = list(read_values(reader, topics, label_from_msg))
-    memories = dict.fromkeys([*reversed([*_memories(reader)]), MemoryConfig()])
+    memories = dict.fromkeys([*reversed([*_memories(records)]), MemoryConfig()])
     topics = topics_of_type(reader, _LANDMARKS)
     maps = tuple(read_values(reader, topics, scene_map_from_msg))
     by_answer = {label.answer_id: label for label in labels}
@@ -96,6 +106,8 @@ def _shown_images(reader: BagReader, answers: Sequence[Answer]) -> dict[int, Enc
         if stamp_ns in wanted and len(msg.image.data):
             images[stamp_ns] = encoded_image_from_msg(msg.image)
     return images
+    log = AnswerLog(answers, by_answer, deltas, maps, tuple(memories))
+    return replace(log, shadows=shadows, had_shadow=had_shadow)
 
 
 def with_labels(log: AnswerLog, layer: LabelLayer) -> AnswerLog:
@@ -122,11 +134,17 @@ def with_labels(log: AnswerLog, layer: LabelLayer) -> AnswerLog:
     return replace(log, labels=labels, disputed=frozenset(disputed))
 
 
-def _memories(reader: BagReader) -> Iterator[MemoryConfig]:
-    """Memory settings that reasoners published with their provenance; oldest first."""
+def _parameter_records(reader: BagReader) -> Iterator[dict[str, Any]]:
+    """Parameters that nodes published with their provenance; oldest first."""
     topics = [t for t in topics_of_type(reader, _STRING) if t.endswith('/provenance')]
     for _, _, msg in read_messages(reader, topics):
-        budget = _parameters(msg.data).get(_BUDGET, 0)
+        yield _parameters(msg.data)
+
+
+def _memories(records: Iterable[dict[str, Any]]) -> Iterator[MemoryConfig]:
+    """Memory settings of reasoners, in the order of their records."""
+    for record in records:
+        budget = record.get(_BUDGET, 0)
         with suppress(ConfigError):
             yield ReasonerConfig(token_budget=budget).memory()
 

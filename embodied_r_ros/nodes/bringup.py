@@ -92,6 +92,11 @@ _ARGUMENTS = {
     'pose_topic': ('', 'pose of the end effector, for gate and reasoner (`current_pose`)'),
     'profile': ('embedded', 'model profile (config/models), or the path of a YAML file'),
     'model_server_url': ('', "the reasoner's server, if it runs already; nothing is served then"),
+    'shadow': (
+        '',
+        'candidate that answers the same questions unseen (`shadow_answer`): URL of its model '
+        'server, or a profile; empty: none',
+    ),
     'serve_models': ('true', 'start the model servers of the profile'),
     'gate': ('true', 'start the gate that keypoint proposals pass before anything acts'),
     'goals': ('false', 'start the gate between orders to go somewhere and `goal_pose` (Nav2)'),
@@ -251,7 +256,12 @@ def pipeline(arguments: Mapping[str, str]) -> dict[str, LifecycleNode]:
     watched = {'pipeline.nodes': expected_nodes(arguments, cameras)}
     extra: dict[str, dict[str, Any]] = {
         'semantic_perceiver': {**profile, **camera_list, **boxes, **watched},
-        'spatial_reasoner': {**profile, 'chat.url': url, **watched},
+        'spatial_reasoner': {
+            **profile,
+            'chat.url': url,
+            'shadow.server': arguments['shadow'],
+            **watched,
+        },
     }
     if is_true(arguments, 'gate'):
         extra['proposal_gate'] = {}

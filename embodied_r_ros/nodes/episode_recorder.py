@@ -47,6 +47,7 @@ from embodied_r_ros.nodes.topics import (
 )
 from embodied_r_ros.nodes.worker import deferred
 from embodied_r_ros.types import episodes
+from embodied_r_ros.types.answers import SHADOW_ANSWER
 from embodied_r_ros.types.episodes import AnswerNote, EpisodeEvent, EpisodeOutcome
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.serialization import deserialize_message, serialize_message
@@ -167,7 +168,7 @@ class EpisodeRecorder(ManagedNode):
             self._latched.setdefault(name, deque(maxlen=kept)).append(data)
         if not self._episode:
             return
-        if topic.type_name == ANSWER:
+        if topic.type_name == ANSWER and topic.name != SHADOW_ANSWER:
             msg = deserialize_message(data, Answer)
             self._episode.answers.note(msg.id, _note_of(msg))
         if topic.type_name == KEYFRAME and self._config.images == 'none':

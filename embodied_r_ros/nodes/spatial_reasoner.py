@@ -44,9 +44,11 @@ from embodied_r_ros.nodes.question_server import (
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
 from embodied_r_ros.nodes.run import run
 from embodied_r_ros.nodes.scene_mapper import SceneMapper, SceneMapperConfig
+from embodied_r_ros.nodes.shadow import ShadowOfReasoner
 from embodied_r_ros.reasoning.question import Question, ReasonerConfig, RefusalCode
 from embodied_r_ros.reasoning.queue import Outcome, QuestionQueue, QueueConfig, Termination
 from embodied_r_ros.reasoning.reasoner import chat_fallback, models_at_start, Reasoner
+from embodied_r_ros.reasoning.shadow import ShadowConfig
 from embodied_r_ros.scene.goals import goal_proposal, is_order
 from embodied_r_ros.scene.landmark_map import MapConfig
 from embodied_r_ros.scene.memory import LiveMemory
@@ -203,9 +205,10 @@ class SpatialReasoner(ManagedNode):
         ArmConfig: 'arm',
         ArmTaskConfig: 'arm',
         PipelineConfig: 'pipeline',
+        ShadowConfig: 'shadow',
     }
     at_configure: ClassVar = frozenset(
-        {ChatConfig, FallbackConfig, ArmConfig, MapConfig, SceneMapperConfig}
+        {ChatConfig, FallbackConfig, ArmConfig, MapConfig, SceneMapperConfig, ShadowConfig}
     )
 
     def __init__(self, **options: Any) -> None:
@@ -214,6 +217,8 @@ class SpatialReasoner(ManagedNode):
         self._counter = itertools.count(1)
         pipeline = PipelineWatch(self, lambda: self.parameters.config(PipelineConfig), self.health)
         self.diagnostics.tasks['pipeline'] = pipeline.health
+        self._shadow: ShadowOfReasoner | None = None
+        self.diagnostics.tasks['shadow'] = lambda: self._shadow.health() if self._shadow else None
 
     def configure(self) -> None:
         """Reach the model and offer to answer.
@@ -244,6 +249,7 @@ class SpatialReasoner(ManagedNode):
         self._focus = FocusClient(self)
         self._answers = self.publisher(Answer, 'answer', topics.RESULT)
         self._goals = self.publisher(KeypointProposal, 'goal_proposal', topics.RESULT)
+        self._shadow = ShadowOfReasoner.of(self, self.parameters.config(ShadowConfig))
         self._queue = self._new_queue(is_open=False)
         self._offer()
 
@@ -256,6 +262,8 @@ class SpatialReasoner(ManagedNode):
         self._recorder = RecorderWatch(self)
         self._queue = self._new_queue(is_open=True)
         self.while_active.callback(self._queue.close, Termination.DEACTIVATED)
+        if self._shadow:
+            self._shadow.start(self.parameters.config(ReasonerConfig), self.is_idle)
         self.subscribe(
             SemanticDelta,
             'semantic_delta',
@@ -273,6 +281,8 @@ class SpatialReasoner(ManagedNode):
         self._keypoints.reconfigure()
         deadline_s = self.parameters.config(ReasonerConfig).deadline_s
         self._queue.reconfigure(self._reasoner(), deadline_s)
+        if self._shadow:
+            self._shadow.reconfigure(self.parameters.config(ReasonerConfig))
         self._standing.news()
 
     def models(self) -> list[dict[str, Any]]:
@@ -376,7 +386,10 @@ class SpatialReasoner(ManagedNode):
             scene_map=scene_map if is_used else None,
         )
         answer_id = f'{self._run_id}-{next(self._counter)}'
-        return self._queue.ask(episode_question, answer_id, finish, listener)
+        request = self._queue.ask(episode_question, answer_id, finish, listener)
+        if self._shadow:
+            self._shadow.give_way()
+        return request
 
     def _ask_goal(
         self, goal: Any, deliver: Callable[[Outcome], None], listener: Listener
@@ -403,6 +416,8 @@ class SpatialReasoner(ManagedNode):
             self._answer_meter.tick()
             self._propose_goal(outcome.answer)
         self._recorder.note(outcome.answer)
+        if self._shadow:
+            self._shadow.offer(outcome.answer)
         if self._models.note(outcome.answer.model):
             self.publish_provenance()
 

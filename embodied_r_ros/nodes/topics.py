@@ -9,6 +9,7 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.bags.writer import LATCHED_QOS, RELIABLE_QOS, SENSOR_DATA_QOS
 from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.nodes.ros_types import message_class
+from embodied_r_ros.types.answers import SHADOW_ANSWER
 from rclpy.qos import DurabilityPolicy, HistoryPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.qos_overriding_options import QoSOverridingOptions
 
@@ -163,6 +164,7 @@ def recorded_topics(config: RecorderConfig) -> list[RecordedTopic]:
         RecordedTopic('semantic_delta', _MSG + 'SemanticDelta', RESULT),
         RecordedTopic('landmarks', _MSG + 'LandmarkArray', LATCHED_REVISIONS, LATCHED_QOS),
         RecordedTopic('answer', ANSWER, RESULT, is_urgent=True),
+        RecordedTopic(SHADOW_ANSWER, ANSWER, RESULT),
         RecordedTopic('keypoint_proposal', _MSG + 'KeypointProposal', RESULT),
         RecordedTopic('keypoint_accepted', _MSG + 'KeypointProposal', RESULT),
         RecordedTopic('keypoint_refused', 'diagnostic_msgs/msg/DiagnosticStatus', RESULT),

@@ -26,17 +26,24 @@ from embodied_r_ros.reasoning.completions import (
     parse_completion,
     read_answer,
 )
-from embodied_r_ros.reasoning.prompts import build_prompt, image_prompt, REASON_PROMPT_VERSION
+from embodied_r_ros.reasoning.prompts import (
+    build_prompt,
+    image_prompt,
+    Prompt,
+    REASON_PROMPT_VERSION,
+    SYSTEM,
+)
 from embodied_r_ros.reasoning.question import (
     age_ns,
     freshness_of,
     Phase,
+    Question,
     question_problem,
     Refusal,
     RefusalCode,
     staleness,
 )
-from embodied_r_ros.scene.memory import mentions, question_terms
+from embodied_r_ros.scene.memory import mentions, question_terms, SceneText
 from embodied_r_ros.types.answers import Answer, AnswerKind, Freshness, Sampling
 from embodied_r_ros.types.deltas import DeltaKind, ModelInfo, Rung
 from embodied_r_ros.types.landmarks import newest_stamp_ns
@@ -47,12 +54,29 @@ if TYPE_CHECKING:
     import threading
 
     from embodied_r_ros.chat.protocol import TokenAlternatives
-    from embodied_r_ros.reasoning.prompts import Prompt
-    from embodied_r_ros.reasoning.question import Listener, Look, Question, ReasonerConfig
+    from embodied_r_ros.reasoning.question import Listener, Look, ReasonerConfig
     from embodied_r_ros.scene.map_text import MapText
     from embodied_r_ros.types.answers import FocusText
     from embodied_r_ros.types.deltas import SemanticDelta
     from embodied_r_ros.types.landmarks import Landmark, SceneMap
+
+
+# Fields of an answer that come from the model, and not from the question or the scene.
+_OF_A_MODEL = (
+    'id',
+    'kind',
+    'option_index',
+    'text',
+    'number',
+    'confidence',
+    'think',
+    'completion',
+    'observation_age_ns',
+    'freshness',
+    'model',
+    'time_to_first_token_ns',
+    'latency_ns',
+)
 
 
 @dataclass
@@ -190,6 +214,39 @@ class Reasoner:
             self._fallback, end, lambda step, until: self._ask(step, until, pending, draft), draft
         )
 
+    def repeat(
+        self,
+        answer: Answer,
+        *,
+        answer_id: str,
+        now_ns: Callable[[], int],
+        cancel: threading.Event | None = None,
+    ) -> Answer:
+        """Answer from the very prompt of another answer, sampled as that one was.
+
+        Args:
+            answer: The other answer, with its prompt.
+            answer_id: Id that the new one gets.
+            now_ns: As of `answer`.
+            cancel: Likewise.
+
+        Raises:
+            Refusal: There is no answer: no model, no time, no format.
+            CancelledError: `cancel` was set.
+        """
+        start = time.monotonic_ns()
+        nothing = Answer(answer_id, answer.question, AnswerKind.UNKNOWN)
+        draft = replace(answer, **{name: getattr(nothing, name) for name in _OF_A_MODEL})
+        prompt = Prompt(SYSTEM, answer.prompt, SceneText(''))
+        question = Question(answer.question, answer.options)
+        pending = _PendingQuestion(
+            question, (), prompt, start, now_ns, lambda phase, text: None, cancel
+        )
+        end = start + round(self._config.deadline_s * NS_PER_S)
+        return ask_with_fallback(
+            self._fallback, end, lambda step, until: self._ask(step, until, pending, draft), draft
+        )
+
     def _ask(self, step: ChatStep, end: int, pending: _PendingQuestion, draft: Answer) -> Answer:
         """Have one model answer until a point of the monotonic clock.
 
@@ -200,7 +257,7 @@ class Reasoner:
         generation = _Generation()
         with _refusing(lambda: replace(draft, completion=generation.text)):
             draft = self._with_model(draft, step, end)
-            self._generate(step, end, pending, generation)
+            self._generate(step, end, pending, draft.sampling, generation)
             # Another model may have been promoted since: the client knows now which one spoke.
             draft = self._with_model(draft, step, end)
         now_ns = pending.now_ns()
@@ -316,11 +373,15 @@ class Reasoner:
         )
 
     def _generate(
-        self, step: ChatStep, end: int, pending: _PendingQuestion, generation: _Generation
+        self,
+        step: ChatStep,
+        end: int,
+        pending: _PendingQuestion,
+        sampling: Sampling,
+        generation: _Generation,
     ) -> None:
         """Fill in a model's text, as it comes."""
         top_logprobs = self._config.top_logprobs if pending.question.options else 0
-        sampling = self._sampling(pending.question)
         request = ChatRequest(pending.prompt.messages(), sampling, top_logprobs=top_logprobs)
         if pending.was_begun:
             pending.listener(Phase.QUEUED, '')

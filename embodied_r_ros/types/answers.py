@@ -86,6 +86,21 @@ class Answer:
     episode_id: str = ''
 
 
+# Topic of what a candidate answers beside the model that serves: recorded, never acted on.
+SHADOW_ANSWER = 'shadow_answer'
+_SHADOW = '-shadow'
+
+
+def is_of_shadow(topic: str) -> bool:
+    """Tell whether a topic holds answers that nobody was given."""
+    return topic.rpartition('/')[2] == SHADOW_ANSWER
+
+
+def shadow_id(answer_id: str) -> str:
+    """Id of the candidate's answer to the question of another answer."""
+    return answer_id + _SHADOW
+
+
 class Gripper(Enum):
     """What a gripper could do at a keypoint."""
 

@@ -141,7 +141,8 @@ def everything(graph: Graph, tmp_path: Path) -> Iterator[Graph]:
     with ChatServer(models=[{'id': 'scripted'}]) as server:
         graph.active(KeyframeExtractorNode)
         graph.active(SemanticPerceiver, perceiver='classical')
-        graph.active(SpatialReasoner, chat__url=server.url, reasoner__show_image=True)
+        asked = {'shadow__server': server.url, 'reasoner__show_image': True}
+        graph.active(SpatialReasoner, chat__url=server.url, **asked)
         graph.active(ProposalGate)
         graph.active(GoalGate)
         graph.active(EpisodeRecorder, bag_dir=str(tmp_path), min_free_mb=0, images='compressed')
