@@ -9,8 +9,12 @@ promotion back.
 from __future__ import annotations
 
 import argparse
+<<<<<<< HEAD
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields, replace
+=======
+from dataclasses import asdict, replace
+>>>>>>> a93e272 (The gate takes what a candidate showed in the shadow: training.promote --after-shadow)
 import getpass
 import hashlib
 import json
@@ -19,8 +23,12 @@ from pathlib import Path
 import subprocess
 import sys
 import tempfile
+<<<<<<< HEAD
 import time
 from typing import Any, TYPE_CHECKING
+=======
+from typing import Any, TYPE_CHECKING, TypeVar
+>>>>>>> a93e272 (The gate takes what a candidate showed in the shadow: training.promote --after-shadow)
 
 from embodied_r_ros.chat.client import HttpChatClient
 from embodied_r_ros.chat.protocol import ChatRequest
@@ -38,7 +46,18 @@ import numpy as np
 
 from training.compare import compare
 from training.data.selection import rows_of_split
+<<<<<<< HEAD
 from training.eval.report_page import gain_text
+=======
+from training.eval.gate import gate, measure, PromotionGateConfig, table
+from training.eval.shadow import (
+    few_recordings,
+    read_shadowed,
+    shadow_checks,
+    shadow_report,
+    ShadowGateConfig,
+)
+>>>>>>> a93e272 (The gate takes what a candidate showed in the shadow: training.promote --after-shadow)
 from training.evaluate import CACHE, drawn, evaluate, opened_cache
 from training.judge.models import add_judge_option, is_unjudged, judge_of
 from training.run.command import run_command
@@ -50,6 +69,9 @@ if TYPE_CHECKING:
     from embodied_r_ros.questions.row import Row
     from embodied_r_ros.reasoning.prompts import Prompt
 
+    from training.eval.shadow import ShadowedRecordings
+
+Gate = TypeVar('Gate', PromotionGateConfig, ShadowGateConfig)
 _GIT_TIMEOUT_S = 5.0
 _FEW_SCENES = 10
 
@@ -223,7 +245,12 @@ def table(checks: list[GateCheck]) -> str:
 
 
 def examined(
-    incumbent: Path, candidate: Path, served: Path, rows: Sequence[Row], args: argparse.Namespace
+    incumbent: Path,
+    candidate: Path,
+    served: Path,
+    rows: Sequence[Row],
+    shadowed: ShadowedRecordings | None,
+    args: argparse.Namespace,
 ) -> tuple[dict[str, Any], bool]:
     """What the gate found of a candidate, for its manifest or refusal, and whether it passed.
 
@@ -232,15 +259,22 @@ def examined(
         candidate: Folder of the one that may.
         served: Folder of the incumbent as whole weights, where answers are timed.
         rows: What both are asked.
+        shadowed: Recordings in which the candidate stood in the shadow; None: nobody wants to
+            know.
         args: Of the command line.
 
     Raises:
         ModelError: A model cannot be loaded or served.
+        InputError: The candidate was not in the shadow of the incumbent.
     """
     reasoner = _reasoner_config(args)
     memory = reasoner.memory()
     sampling = Sampling(reasoner.temperature, reasoner.top_p, reasoner.max_tokens, reasoner.seed)
     cache, judge = opened_cache(args.cache), judge_of(args.judge)
+    shadow = None
+    if shadowed:
+        digests = model_digest(incumbent), model_digest(candidate)
+        shadow = shadow_report(shadowed, *digests, judge)
     reports = [
         evaluate(str(folder), rows, memory, sampling, cache, judge)
         for folder in (incumbent, candidate)
@@ -251,10 +285,12 @@ def examined(
         timed = drawn(list(rows), args.latency_rows, args.seed)
         prompts = [row.prompt(memory) for row in timed]
         latency = measure((str(served), str(candidate)), prompts, sampling, _say)
-    config = PromotionGateConfig(
-        **{f.name: getattr(args, f.name) for f in fields(PromotionGateConfig)}
-    )
+    config, of_shadow = _settings(PromotionGateConfig, args), _settings(ShadowGateConfig, args)
     checks = gate(comparison, latency, config, judged=not is_unjudged(args.judge))
+    if shadow:
+        if problem := few_recordings(shadow):
+            _say(problem)
+        checks += shadow_checks(shadow, of_shadow, config)
     sys.stdout.write(table(checks) + '\n')
     text = '\n'.join(row.to_json() for row in rows)
     record = {
@@ -272,6 +308,7 @@ def examined(
         'checks': [asdict(check) for check in checks],
         'latency': [asdict(each) for each in latency] if latency else None,
         'comparison': comparison,
+        **({'shadow': {**shadow, 'gate': asdict(of_shadow)}} if shadow else {}),
     }
     return record, all(check.passed for check in checks)
 
@@ -280,11 +317,13 @@ def decide(args: argparse.Namespace, slot: Path) -> int:
     """Promote the candidate, or refuse it; returns the exit code.
 
     Raises:
-        InputError: There are no rows, the candidate is no model, or it serves already.
+        InputError: There are no rows, the candidate is no model, or it serves already; or it was
+            not in the shadow.
     """
     rows = drawn(rows_of_split(args.rows, args.split), args.limit, args.seed)
     if (scenes := len({row.scene_id for row in rows})) < _FEW_SCENES:
         _say(f'the rows are of {scenes} scenes only: what holds elsewhere, few can tell')
+    shadowed = read_shadowed(args.after_shadow, _say) if args.after_shadow else None
     incumbent = model_folder(args.against) if args.against else serving_model(args.profile, slot)
     with tempfile.TemporaryDirectory() as folder:
         candidate = model_folder(args.candidate)
@@ -298,7 +337,7 @@ def decide(args: argparse.Namespace, slot: Path) -> int:
         if is_adapter(incumbent) and args.latency_rows:  # an adapter alone cannot be timed
             _say(f'{incumbent} is an adapter: it is timed merged into its model')
             served = merged(incumbent, Path(folder) / 'incumbent')
-        record, passed = examined(incumbent, candidate, served, rows, args)
+        record, passed = examined(incumbent, candidate, served, rows, shadowed, args)
         if passed:
             promoted = promote(slot, candidate, record)
             _say(f'promoted: {promoted.folder} ({slot / "manifest.json"})')
@@ -308,6 +347,11 @@ def decide(args: argparse.Namespace, slot: Path) -> int:
     write_whole(refusal, text + '\n', makes_folder=True)
     _say(f'refused: {refusal}')
     return 1
+
+
+def _settings(kind: type[Gate], args: argparse.Namespace) -> Gate:
+    """The settings of a gate, as the command line has them."""
+    return kind(**{name: getattr(args, name) for name in setting_infos(kind)})
 
 
 def _reasoner_config(args: argparse.Namespace) -> ReasonerConfig:
@@ -396,10 +440,20 @@ def _parser() -> argparse.ArgumentParser:
     )
     add('--by', default='', metavar='NAME', help='who signs it off; default: the user who runs it')
     add('--date', default='', help="for the record; default: the revision's")
-    for name, info in setting_infos(PromotionGateConfig).items():
-        default = getattr(PromotionGateConfig, name)
-        option = '--' + name.replace('_', '-')
-        add(option, type=float, default=default, help=f'{info.description} (%(default)s)')
+    add(
+        '--after-shadow',
+        type=Path,
+        nargs='+',
+        metavar='BAG',
+        help='recordings, or folders of them, in which the candidate stood in the shadow of the '
+        'incumbent: what they show counts too',
+    )
+    for kind in (PromotionGateConfig, ShadowGateConfig):
+        for name, info in setting_infos(kind).items():
+            default = getattr(kind, name)
+            option = '--' + name.replace('_', '-')
+            text = f'{info.description} (%(default)s)'
+            add(option, type=type(default), default=default, help=text)
     return parser
 
 

@@ -111,11 +111,11 @@ def _proof_of(episode: Episode, inputs: Inputs, answer: Answer, kind: str) -> Pr
     if answer.id in episode.log.disputed:
         return Unsolved(DISPUTED)
     if label := episode.log.labels.get(answer.id):
-        return _proof_of_label(answer, label)
+        return proof_of_label(answer, label)
     return _proof_of_poses(episode, inputs, answer, kind)
 
 
-def _proof_of_label(answer: Answer, label: AnswerLabel) -> Proof | Unsolved:
+def proof_of_label(answer: Answer, label: AnswerLabel) -> Proof | Unsolved:
     """The solution that an operator gave."""
     if label.verdict is LabelVerdict.WRONG:
         return Unsolved('labelled wrong, without the right answer')

@@ -100,10 +100,13 @@ def write_bag(
     answers: Sequence[Answer],
     labels: Sequence[AnswerLabel] = (),
     deltas: Sequence[SemanticDelta] = SEEN,
+    *,
     provenance: str = '',
+    shadows: Sequence[Answer] = (),
+    episode_id: str = 'e1',
 ) -> Path:
     """What the recorder writes of a drive ahead, one metre each second."""
-    mark = EpisodeMark(SECOND_NS, 'e1', EpisodeEvent.START, scene_id='lab')
+    mark = EpisodeMark(SECOND_NS, episode_id, EpisodeEvent.START, scene_id='lab')
     with BagWriter(path) as bag:
         for topic in ('Answer', 'AnswerLabel', 'SemanticDelta', 'Keyframe', 'EpisodeMark'):
             bag.add_topic(f'/{topic}', f'embodied_r_msgs/msg/{topic}')
@@ -122,6 +125,10 @@ def write_bag(
             bag.write('/SemanticDelta', delta_to_msg(FACTORY, delta), stamp_ns)
         for given in answers:
             bag.write('/Answer', answer_to_msg(FACTORY, given), 8 * SECOND_NS)
+        if shadows:
+            bag.add_topic('/shadow_answer', 'embodied_r_msgs/msg/Answer')
+        for own in shadows:
+            bag.write('/shadow_answer', answer_to_msg(FACTORY, own), 8 * SECOND_NS + 1)
         for order, said_of_it in enumerate(labels):
             msg = label_to_msg(FACTORY, said_of_it)
             bag.write('/AnswerLabel', msg, 9 * SECOND_NS + order)

@@ -183,8 +183,10 @@ def interval_text(interval: Sequence[float] | None) -> str:
     )
 
 
-def gain_text(figures: Mapping[str, Any]) -> str:
+def gain_text(figures: Mapping[str, Any], group: str = 'scene') -> str:
     """A paired difference with its interval, as a comparison has it."""
     interval = figures['interval_95']
-    within = f'{interval[0]:+.1%} to {interval[1]:+.1%}' if interval else 'one scene: no interval'
+    within = (
+        f'{interval[0]:+.1%} to {interval[1]:+.1%}' if interval else f'one {group}: no interval'
+    )
     return f'{figures["difference"]:+.1%} ({within})'

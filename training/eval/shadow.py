@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What recordings show of a candidate in the shadow, and what the gate asks of it.
+
+Both models answered from the very same prompts, on the robot. Whole recordings are resampled,
+because questions of one recording are not independent.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.bags.sources import find_bags
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.settings import setting, Settings
+from embodied_r_ros.episodes.episode import read_episode
+from embodied_r_ros.episodes.inspect import bag_digest, labels_sha256
+from embodied_r_ros.questions.shadow import shadow_pairs
+from embodied_r_ros.types.answers import AnswerKind, Freshness
+from embodied_r_ros.types.units import NS_PER_S
+import numpy as np
+
+from training.eval.gate import GateCheck
+from training.eval.grading import graded
+from training.eval.report_page import gain_text
+from training.eval.statistics import paired_test
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+    from pathlib import Path
+
+    from embodied_r_ros.questions.shadow import ShadowPair
+    from embodied_r_ros.types.answers import Answer
+
+    from training.eval.gate import PromotionGateConfig
+    from training.judge.cases import Judge
+
+_FEW = 6  # recordings, of which fewer tell little
+
+
+@dataclass(frozen=True)
+class ShadowGateConfig(Settings):
+    """What the shadow must show of a candidate, beside what the rows show. Rates are 0..1."""
+
+    shadow_min_gain: float = setting(
+        -0.1, 'lower end of the 95 %% interval of the difference in accuracy', between=(-1, 1)
+    )
+    shadow_min_questions: int = setting(
+        30, 'questions whose answer is labelled or proven', between=(1, 1_000_000)
+    )
+    shadow_max_dropped: float = setting(
+        0.5, 'share of the questions that the candidate did not come to', between=(0, 1)
+    )
+
+
+@dataclass(frozen=True)
+class ShadowedRecordings:
+    """Recordings with a shadow, read."""
+
+    pairs: tuple[ShadowPair, ...]
+    recordings: tuple[dict[str, str], ...]  # name, sha256, and labels of each
+
+
+def read_shadowed(
+    paths: Sequence[Path], say: Callable[[str], None] = lambda line: None
+) -> ShadowedRecordings:
+    """Read the recordings in which a candidate stood in the shadow.
+
+    Args:
+        paths: Recordings, or folders of them.
+        say: Told which of them had none.
+
+    Raises:
+        BagError: A recording cannot be read.
+        InputError: None had a shadow, or labels cannot be read.
+    """
+    pairs: list[ShadowPair] = []
+    recordings, without = [], 0
+    for bag in find_bags(paths):
+        own = shadow_pairs(read_episode(bag, 'recorded'))
+        without += not own
+        if own:
+            pairs += own
+            labels = labels_sha256(bag)
+            digest = bag_digest(bag).sha256
+            recordings.append({'name': bag.name, 'sha256': digest, 'labels': labels or ''})
+    if not pairs:
+        msg = f'none of {without} recordings has a shadow: record with shadow:=URL first'
+        raise InputError(msg)
+    if without:
+        say(f'{without} recordings have no shadow, or no question: left out')
+    return ShadowedRecordings(tuple(pairs), tuple(recordings))
+
+
+def shadow_report(
+    shadowed: ShadowedRecordings, incumbent: str, candidate: str, judge: Judge | None = None
+) -> dict[str, Any]:
+    """How the candidate did beside the incumbent.
+
+    Args:
+        shadowed: The recordings.
+        incumbent: Digest of the model that serves.
+        candidate: Digest of the candidate. A question that it did not come to counts as dropped.
+        judge: Grades free texts; None: only those that are the solution to the letter are right.
+
+    Raises:
+        InputError: The candidate answered nothing there, or never beside the incumbent.
+    """
+    pairs = _of_models(shadowed.pairs, incumbent, candidate)
+    both = [(pair, pair.shadow) for pair in pairs if pair.shadow]
+    answered = [(pair, own) for pair, own in both if own.freshness is not Freshness.REFUSED]
+    timed = [(pair.given, own) for pair, own in answered if _is_answer(pair.given)]
+    return {
+        'recordings': list(shadowed.recordings),
+        'incumbent': incumbent,
+        'candidate': candidate,
+        'questions': len(pairs),
+        'of_other_models': len(shadowed.pairs) - len(pairs),
+        'answered': len(answered),
+        'failed': len(both) - len(answered),
+        'dropped': len(pairs) - len(both),
+        'same': sum(_words(a) == _words(b) for a, b in timed),
+        'unknown': [_share_unknown([pair[side] for pair in timed]) for side in (0, 1)],
+        'latency_s': [_quantiles([pair[side] for pair in timed]) for side in (0, 1)],
+        **_accuracies(both, judge),
+    }
+
+
+def _of_models(pairs: Sequence[ShadowPair], incumbent: str, candidate: str) -> list[ShadowPair]:
+    """The pairs of these two models.
+
+    A refusal may come without a model, when none could be reached: it is that of the one model.
+
+    Raises:
+        InputError: There are none.
+    """
+    beside = {p.shadow.model.digest for p in pairs if p.shadow} - {''}
+    if candidate not in beside:
+        others = ', '.join(sorted(beside)) or 'none that its server tells'
+        msg = (
+            f'the candidate ({candidate}) is not what stood in the shadow ({others}): serve the '
+            'very folder that is to be promoted'
+        )
+        raise InputError(msg)
+    of_others = {p.episode_id for p in pairs if _is_of(p, beside - {candidate})}
+    of_others -= {p.episode_id for p in pairs if _is_of(p, {candidate})}
+    chosen = [
+        pair
+        for pair in pairs
+        if pair.given.model.digest == incumbent
+        and pair.episode_id not in of_others
+        and (pair.shadow is None or _is_of(pair, {candidate, ''}))
+    ]
+    if not any(pair.shadow for pair in chosen):
+        given = ', '.join(sorted({pair.given.model.digest or 'unknown' for pair in pairs}))
+        msg = f'the candidate was never beside the incumbent ({incumbent}), only beside {given}'
+        raise InputError(msg)
+    return chosen
+
+
+def _is_of(pair: ShadowPair, digests: Collection[str]) -> bool:
+    """Tell whether one of these models answered in the shadow."""
+    return pair.shadow is not None and pair.shadow.model.digest in digests
+
+
+def _accuracies(both: Sequence[tuple[ShadowPair, Answer]], judge: Judge | None) -> dict[str, Any]:
+    """Who is right how often, on questions whose answer is known."""
+    solved = [(pair, own) for pair, own in both if pair.solution]
+    questions = [pair for pair, _ in solved]
+    texts = [pair.given.completion for pair in questions], [own.completion for _, own in solved]
+    grades = [graded(questions, list(some), judge) for some in texts]
+    # A readable text that only a judge could grade says nothing, of either.
+    known = [
+        (pair, a.accuracy or 0.0, b.accuracy or 0.0)
+        for pair, a, b in zip(questions, *grades, strict=True)
+        if not any(g.answer is not None and g.accuracy is None for g in (a, b))
+    ]
+    names = [pair.episode_id for pair, _, _ in known]
+    paired = paired_test([b - a for _, a, b in known], names)
+    return {
+        'solved': len(known),
+        'not_gradable': len(solved) - len(known),
+        'by_source': dict(sorted(Counter(pair.source for pair, _, _ in known).items())),
+        'first_accuracy': sum(a for _, a, _ in known) / max(len(known), 1),
+        'second_accuracy': sum(b for _, _, b in known) / max(len(known), 1),
+        **(asdict(paired) if paired else {'difference': 0.0, 'interval_95': None}),
+    }
+
+
+def _is_answer(answer: Answer) -> bool:
+    return answer.freshness is not Freshness.REFUSED
+
+
+def _words(answer: Answer) -> tuple[AnswerKind, str]:
+    return answer.kind, answer.text
+
+
+def _share_unknown(answers: Sequence[Answer]) -> float:
+    return sum(answer.kind is AnswerKind.UNKNOWN for answer in answers) / max(len(answers), 1)
+
+
+def _quantiles(answers: Sequence[Answer]) -> list[float]:
+    """Median and 95th percentile of the time to the whole answer [s]."""
+    times = [answer.latency_ns / NS_PER_S for answer in answers]
+    return [float(value) for value in np.quantile(times, [0.5, 0.95])] if times else [0.0, 0.0]
+
+
+def shadow_checks(
+    report: dict[str, Any], config: ShadowGateConfig, gate: PromotionGateConfig
+) -> list[GateCheck]:
+    """What the shadow adds to the gate.
+
+    Args:
+        report: Of `shadow_report`.
+        config: What is asked of the shadow.
+        gate: What is asked of the rows: share of readable answers, unknowns and latency likewise.
+    """
+    asked = report['questions'] - report['dropped']
+    readable = report['answered'] / max(asked, 1)
+    dropped = report['dropped'] / max(report['questions'], 1)
+    low = report['interval_95'][0] if report['interval_95'] else -1.0
+    unknown_before, unknown = report['unknown']
+    limit = unknown_before + gate.max_unknown_loss
+    sources = ', '.join(f'{n} by {source}' for source, n in report['by_source'].items()) or 'none'
+    checks = [
+        GateCheck(
+            'shadow: questions',
+            report['solved'] >= config.shadow_min_questions,
+            f'{report["solved"]} with a known answer ({sources})',
+            f'at least {config.shadow_min_questions}',
+        ),
+        GateCheck(
+            'shadow: gain',
+            low >= config.shadow_min_gain,
+            f'{gain_text(report, "recording")}, {report["first_accuracy"]:.1%} before',
+            f'at least {config.shadow_min_gain:+.1%} with 95 % confidence',
+        ),
+        GateCheck(
+            'shadow: answered',
+            readable >= gate.min_format,
+            f'{readable:.1%} of {asked}',
+            f'at least {gate.min_format:.1%}',
+        ),
+        GateCheck(
+            'shadow: unknown',
+            unknown <= limit,
+            f'{unknown:.1%}, {unknown_before:.1%} before',
+            f'at most {limit:.1%}',
+        ),
+        GateCheck(
+            'shadow: dropped',
+            dropped <= config.shadow_max_dropped,
+            f'{dropped:.1%} of {report["questions"]}',
+            f'at most {config.shadow_max_dropped:.1%}',
+        ),
+    ]
+    times = zip(('p50', 'p95'), *report['latency_s'], strict=True)
+    checks += [
+        GateCheck(
+            f'shadow: latency {name}',
+            second <= gate.max_latency_ratio * first,
+            f'{second:.2f} s, {first:.2f} s before',
+            f'at most {gate.max_latency_ratio:.2f} of the incumbent',
+        )
+        for name, first, second in times
+    ]
+    return checks
+
+
+def few_recordings(report: dict[str, Any]) -> str:
+    """A warning where there are too few recordings for an interval to be trusted; else empty."""
+    count = len(report['recordings'])
+    if count >= _FEW:
+        return ''
+    return f'the shadow stood in {count} recordings only: their interval is too narrow'
