@@ -9,12 +9,9 @@ promotion back.
 from __future__ import annotations
 
 import argparse
-<<<<<<< HEAD
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields, replace
-=======
-from dataclasses import asdict, replace
->>>>>>> a93e272 (The gate takes what a candidate showed in the shadow: training.promote --after-shadow)
+from embodied_r_ros.episodes.frozen import frozen_of_rows
 import getpass
 import hashlib
 import json
@@ -23,12 +20,9 @@ from pathlib import Path
 import subprocess
 import sys
 import tempfile
-<<<<<<< HEAD
 import time
 from typing import Any, TYPE_CHECKING
-=======
-from typing import Any, TYPE_CHECKING, TypeVar
->>>>>>> a93e272 (The gate takes what a candidate showed in the shadow: training.promote --after-shadow)
+from embodied_r_ros.episodes.frozen import frozen_of_rows
 
 from embodied_r_ros.chat.client import HttpChatClient
 from embodied_r_ros.chat.protocol import ChatRequest
@@ -37,6 +31,7 @@ from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.files import write_whole
 from embodied_r_ros.common.resources import code_version
 from embodied_r_ros.common.settings import config_from_mapping, setting, setting_infos, Settings
+from embodied_r_ros.episodes.frozen import frozen_of_rows
 from embodied_r_ros.reasoning.question import ReasonerConfig
 from embodied_r_ros.serving.profiles import load_profile
 from embodied_r_ros.serving.promotion import in_force, promote, roll_back, slot_folder
@@ -46,18 +41,8 @@ import numpy as np
 
 from training.compare import compare
 from training.data.selection import rows_of_split
-<<<<<<< HEAD
 from training.eval.report_page import gain_text
-=======
-from training.eval.gate import gate, measure, PromotionGateConfig, table
-from training.eval.shadow import (
-    few_recordings,
-    read_shadowed,
-    shadow_checks,
-    shadow_report,
-    ShadowGateConfig,
-)
->>>>>>> a93e272 (The gate takes what a candidate showed in the shadow: training.promote --after-shadow)
+from embodied_r_ros.episodes.frozen import frozen_of_rows
 from training.evaluate import CACHE, drawn, evaluate, opened_cache
 from training.judge.models import add_judge_option, is_unjudged, judge_of
 from training.run.command import run_command
@@ -301,6 +286,7 @@ def examined(
             'file': str(args.rows),
             'split': args.split,
             'sha256': hashlib.sha256(text.encode()).hexdigest(),
+            **({'frozen': frozen} if (frozen := frozen_of_rows(args.rows)) else {}),
         },
         'token_budget': reasoner.token_budget,
         'max_tokens': reasoner.max_tokens,

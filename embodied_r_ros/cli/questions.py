@@ -20,6 +20,7 @@ from embodied_r_ros.cli.fleet import (
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.episodes.arm import keyframes_of_arm
 from embodied_r_ros.episodes.episode import DELTA_SOURCES
+from embodied_r_ros.episodes.frozen import unchanged_set
 from embodied_r_ros.episodes.manifest import find_recordings
 from embodied_r_ros.perception.classical import ClassicalConfig
 from embodied_r_ros.perception.pipeline import classical_perceiver, perceive_path, vlm_perceiver
@@ -45,10 +46,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb."""
     parser.add_argument(
         'bags',
-        nargs='+',
+        nargs='*',
         type=some_text,
         metavar='BAG',
         help='bags, folders of bags, or scene maps (MAP.json)',
+    )
+    parser.add_argument(
+        '--frozen',
+        type=some_path,
+        metavar='SET.frozen.json',
+        help='the recordings of this set (`episodes freeze`), in place of BAG; refused where one '
+        'is not as it was frozen',
     )
     parser.add_argument(
         '--out', type=some_path, required=True, metavar='ROWS.jsonl', help='rows file'
@@ -127,6 +135,12 @@ def main(args: argparse.Namespace) -> int:
     manifest_path(args.out)  # refused before the work, not after it
     coverage = Coverage()
     _check_perceiver(args)
+    if bool(args.bags) == bool(args.frozen):
+        msg = 'name BAGs, or a set with --frozen: one of both'
+        raise InputError(msg)
+    frozen = unchanged_set(args.frozen) if args.frozen else None
+    if frozen:
+        args.bags = [str(path) for path in frozen.places()]
     if fleet := fleet_config(args):
         rows = _rows_of_fleet(args, config, coverage, fleet)
     else:
@@ -137,7 +151,8 @@ def main(args: argparse.Namespace) -> int:
         rows = rows_of(tqdm([*bags, *maps], unit=' bags', disable=None), recipe, coverage)
     seen_by = 'classical, without odometry' if args.no_odometry else args.deltas
     count = write_rows(args.out, rows)
-    write_manifest(args.out, config, seen_by, coverage)
+    identity = frozen.identity() if frozen else None
+    write_manifest(args.out, config, seen_by, coverage, identity)
     for bag in coverage.bags:
         if bag.left_out:
             print(f'left out: {bag.name}: {bag.left_out}', file=sys.stderr)

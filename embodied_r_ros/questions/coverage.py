@@ -15,6 +15,7 @@ from embodied_r_ros.common.resources import code_version
 from embodied_r_ros.episodes.inspect import file_sha256
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from embodied_r_ros.questions.derive import QuestionsConfig
@@ -138,7 +139,11 @@ def manifest_path(rows: Path) -> Path:
 
 
 def write_manifest(
-    rows: Path, config: QuestionsConfig, delta_source: str | None, coverage: Coverage
+    rows: Path,
+    config: QuestionsConfig,
+    delta_source: str | None,
+    coverage: Coverage,
+    frozen: Mapping[str, str] | None = None,
 ) -> Path:
     """Write the manifest of a complete file of rows; it appears only when it is complete.
 
@@ -147,6 +152,7 @@ def write_manifest(
         config: How its questions were derived.
         delta_source: The requested deltas; None: recorded where a bag has them.
         coverage: What was derived.
+        frozen: Name and digest of the set of recordings; None: they have none.
 
     Raises:
         InputError: There is one already, or the disk does not take it.
@@ -171,6 +177,7 @@ def write_manifest(
                 for (kind, what), distances in sorted(coverage.distances.items())
             },
         },
+        **({'frozen': dict(frozen)} if frozen else {}),
         'bags': [asdict(bag) for bag in coverage.bags],
     }
     unfinished = path.with_name(path.name + '.tmp')
