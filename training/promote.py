@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import argparse
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, fields, replace
-from embodied_r_ros.episodes.frozen import frozen_of_rows
+from dataclasses import asdict, dataclass, replace
 import getpass
 import hashlib
 import json
@@ -21,8 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import Any, TYPE_CHECKING
-from embodied_r_ros.episodes.frozen import frozen_of_rows
+from typing import Any, TYPE_CHECKING, TypeVar
 
 from embodied_r_ros.chat.client import HttpChatClient
 from embodied_r_ros.chat.protocol import ChatRequest
@@ -42,7 +40,7 @@ import numpy as np
 from training.compare import compare
 from training.data.selection import rows_of_split
 from training.eval.report_page import gain_text
-from embodied_r_ros.episodes.frozen import frozen_of_rows
+from training.eval.shadow import read_shadowed, shadow_report
 from training.evaluate import CACHE, drawn, evaluate, opened_cache
 from training.judge.models import add_judge_option, is_unjudged, judge_of
 from training.run.command import run_command
@@ -56,9 +54,9 @@ if TYPE_CHECKING:
 
     from training.eval.shadow import ShadowedRecordings
 
-Gate = TypeVar('Gate', PromotionGateConfig, ShadowGateConfig)
 _GIT_TIMEOUT_S = 5.0
 _FEW_SCENES = 10
+_FEW_RECORDINGS = 6
 
 _DEADLINE_S = 600.0
 
@@ -227,6 +225,94 @@ def table(checks: list[GateCheck]) -> str:
         f'(wanted: {check.wanted})'
         for check in checks
     )
+
+
+@dataclass(frozen=True)
+class ShadowGateConfig(Settings):
+    """What the shadow must show of a candidate, beside what the rows show. Rates are 0..1."""
+
+    shadow_min_gain: float = setting(
+        -0.1, 'lower end of the 95 %% interval of the difference in accuracy', between=(-1, 1)
+    )
+    shadow_min_questions: int = setting(
+        30, 'questions whose answer is labelled or proven', between=(1, 1_000_000)
+    )
+    shadow_max_dropped: float = setting(
+        0.5, 'share of the questions that the candidate did not come to', between=(0, 1)
+    )
+
+
+def shadow_checks(
+    report: dict[str, Any], config: ShadowGateConfig, rates: PromotionGateConfig
+) -> list[GateCheck]:
+    """What the shadow adds to the gate.
+
+    Args:
+        report: Of `shadow_report`.
+        config: What is asked of the shadow.
+        rates: What is asked of the rows: share of readable answers, unknowns and latency likewise.
+    """
+    asked = report['questions'] - report['dropped']
+    readable = report['answered'] / max(asked, 1)
+    dropped = report['dropped'] / max(report['questions'], 1)
+    low = report['interval_95'][0] if report['interval_95'] else -1.0
+    unknown_before, unknown = report['unknown']
+    limit = unknown_before + rates.max_unknown_loss
+    sources = ', '.join(f'{n} by {source}' for source, n in report['by_source'].items()) or 'none'
+    checks = [
+        GateCheck(
+            'shadow: questions',
+            report['solved'] >= config.shadow_min_questions,
+            f'{report["solved"]} with a known answer ({sources})',
+            f'at least {config.shadow_min_questions}',
+        ),
+        GateCheck(
+            'shadow: gain',
+            low >= config.shadow_min_gain,
+            f'{gain_text(report, "recording")}, {report["first_accuracy"]:.1%} before',
+            f'at least {config.shadow_min_gain:+.1%} with 95 % confidence',
+        ),
+        GateCheck(
+            'shadow: answered',
+            readable >= rates.min_format,
+            f'{readable:.1%} of {asked}',
+            f'at least {rates.min_format:.1%}',
+        ),
+        GateCheck(
+            'shadow: unknown',
+            unknown <= limit,
+            f'{unknown:.1%}, {unknown_before:.1%} before',
+            f'at most {limit:.1%}',
+        ),
+        GateCheck(
+            'shadow: dropped',
+            dropped <= config.shadow_max_dropped,
+            f'{dropped:.1%} of {report["questions"]}',
+            f'at most {config.shadow_max_dropped:.1%}',
+        ),
+    ]
+    times = zip(('p50', 'p95'), *report['latency_s'], strict=True)
+    checks += [
+        GateCheck(
+            f'shadow: latency {name}',
+            second <= rates.max_latency_ratio * first,
+            f'{second:.2f} s, {first:.2f} s before',
+            f'at most {rates.max_latency_ratio:.2f} of the incumbent',
+        )
+        for name, first, second in times
+    ]
+    return checks
+
+
+def few_recordings(report: dict[str, Any]) -> str:
+    """A warning where there are too few recordings for an interval to be trusted; else empty."""
+    count = len(report['recordings'])
+    if count >= _FEW_RECORDINGS:
+        return ''
+    return f'the shadow stood in {count} recordings only: their interval is too narrow'
+
+
+Gate = TypeVar('Gate', PromotionGateConfig, ShadowGateConfig)
 
 
 def examined(

@@ -93,7 +93,8 @@ def read_answer_log(reader: BagReader, deltas: tuple[SemanticDelta, ...]) -> Ans
     maps = tuple(read_values(reader, topics, scene_map_from_msg))
     by_answer = {label.answer_id: label for label in labels}
     images = _shown_images(reader, answers)
-    return AnswerLog(answers, by_answer, deltas, maps, tuple(memories), images=images)
+    log = AnswerLog(answers, by_answer, deltas, maps, tuple(memories), images=images)
+    return replace(log, shadows=shadows, had_shadow=had_shadow)
 
 
 def _shown_images(reader: BagReader, answers: Sequence[Answer]) -> dict[int, EncodedImage]:
@@ -106,8 +107,6 @@ def _shown_images(reader: BagReader, answers: Sequence[Answer]) -> dict[int, Enc
         if stamp_ns in wanted and len(msg.image.data):
             images[stamp_ns] = encoded_image_from_msg(msg.image)
     return images
-    log = AnswerLog(answers, by_answer, deltas, maps, tuple(memories))
-    return replace(log, shadows=shadows, had_shadow=had_shadow)
 
 
 def with_labels(log: AnswerLog, layer: LabelLayer) -> AnswerLog:

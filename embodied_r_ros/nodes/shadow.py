@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from embodied_r_ros.nodes.node_base import ManagedNode
-    from embodied_r_ros.reasoning.question import ReasonerConfig
+    from embodied_r_ros.reasoning.question import Question, ReasonerConfig
     from embodied_r_ros.types.answers import Answer
 
 
@@ -62,10 +62,10 @@ class ShadowOfReasoner:
         if self._shadow:
             self._shadow.reconfigure(Reasoner(self._client, config))
 
-    def offer(self, answer: Answer) -> None:
-        """Take an answer that was published. From any thread."""
+    def offer(self, answer: Answer, question: Question) -> None:
+        """Take an answer that was published, and its question. From any thread."""
         if self._shadow:
-            self._shadow.offer(answer)
+            self._shadow.offer(answer, question.shown.image if question.shown else None)
 
     def give_way(self) -> None:
         """Take that somebody asks a question."""

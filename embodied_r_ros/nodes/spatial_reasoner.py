@@ -373,7 +373,7 @@ class SpatialReasoner(ManagedNode):
 
         def finish(outcome: Outcome) -> None:
             try:
-                self._publish(outcome)
+                self._publish(outcome, question)
             except Exception as error:  # the asker must hear of the outcome, whatever it was
                 self.log_problem(error)
             deliver(outcome)
@@ -403,8 +403,8 @@ class SpatialReasoner(ManagedNode):
         question = Question(goal.question, tuple(goal.options), *limits, int(goal.seed))
         return self.put(question, deliver, listener)
 
-    def _publish(self, outcome: Outcome) -> None:
-        """Publish and count an outcome. Runs in a thread of the queue."""
+    def _publish(self, outcome: Outcome, question: Question) -> None:
+        """Publish and count the outcome of a question. Runs in a thread of the queue."""
         result = outcome.code.name.lower() if outcome.code else outcome.termination.value
         self._outcomes[result] += 1
         if outcome.termination in _SILENT_ENDS or outcome.code in _SILENT_CODES:
@@ -417,7 +417,7 @@ class SpatialReasoner(ManagedNode):
             self._propose_goal(outcome.answer)
         self._recorder.note(outcome.answer)
         if self._shadow:
-            self._shadow.offer(outcome.answer)
+            self._shadow.offer(outcome.answer, question)
         if self._models.note(outcome.answer.model):
             self.publish_provenance()
 

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.scene.map_text import MapText
     from embodied_r_ros.types.answers import FocusText
     from embodied_r_ros.types.deltas import SemanticDelta
+    from embodied_r_ros.types.images import EncodedImage
     from embodied_r_ros.types.landmarks import Landmark, SceneMap
 
 
@@ -220,6 +221,7 @@ class Reasoner:
         *,
         answer_id: str,
         now_ns: Callable[[], int],
+        image: EncodedImage | None = None,
         cancel: threading.Event | None = None,
     ) -> Answer:
         """Answer from the very prompt of another answer, sampled as that one was.
@@ -228,7 +230,8 @@ class Reasoner:
             answer: The other answer, with its prompt.
             answer_id: Id that the new one gets.
             now_ns: As of `answer`.
-            cancel: Likewise.
+            image: That the prompt shows; None: it shows none.
+            cancel: As of `answer`.
 
         Raises:
             Refusal: There is no answer: no model, no time, no format.
@@ -237,7 +240,7 @@ class Reasoner:
         start = time.monotonic_ns()
         nothing = Answer(answer_id, answer.question, AnswerKind.UNKNOWN)
         draft = replace(answer, **{name: getattr(nothing, name) for name in _OF_A_MODEL})
-        prompt = Prompt(SYSTEM, answer.prompt, SceneText(''))
+        prompt = Prompt(SYSTEM, answer.prompt, SceneText(''), (image,) if image else ())
         question = Question(answer.question, answer.options)
         pending = _PendingQuestion(
             question, (), prompt, start, now_ns, lambda phase, text: None, cancel

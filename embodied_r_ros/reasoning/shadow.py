@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from embodied_r_ros.reasoning.reasoner import Reasoner
+    from embodied_r_ros.types.images import EncodedImage
 
 _LOOK_S = 0.02
 
@@ -86,7 +87,7 @@ class Shadow:
         self._is_idle = is_idle
         self._now_ns = now_ns
         self._deliver = deliver
-        self._waiting: deque[Answer] = deque()
+        self._waiting: deque[tuple[Answer, EncodedImage | None]] = deque()
         self._running: threading.Event | None = None  # ends the generation that runs
         self._stats = ShadowStats()
         self._is_closed = False
@@ -94,10 +95,12 @@ class Shadow:
         self._thread = threading.Thread(target=self._work, name='shadow', daemon=True)
         self._thread.start()
 
-    def offer(self, answer: Answer) -> None:
+    def offer(self, answer: Answer, image: EncodedImage | None = None) -> None:
         """Take an answer that was given, for the candidate to answer its question too.
 
-        One whose question went to no model is left.
+        Args:
+            answer: The answer; one whose question went to no model is left.
+            image: That its prompt shows; None: it shows none.
         """
         if not answer.prompt_sha256:
             return
@@ -107,7 +110,7 @@ class Shadow:
             if len(self._waiting) >= self._config.in_line:
                 self._waiting.popleft()
                 self._count(dropped=1)
-            self._waiting.append(answer)
+            self._waiting.append((answer, image))
             self._changed.notify_all()
 
     def give_way(self) -> None:
@@ -139,14 +142,14 @@ class Shadow:
     def _work(self) -> None:
         while True:
             cancel = threading.Event()
-            answer = self._next(cancel)
-            if answer is None:
+            waiting = self._next(cancel)
+            if waiting is None:
                 return
-            self._ask(answer, cancel)
+            self._ask(*waiting, cancel)
             with self._changed:
                 self._running = None
 
-    def _next(self, cancel: threading.Event) -> Answer | None:
+    def _next(self, cancel: threading.Event) -> tuple[Answer, EncodedImage | None] | None:
         """The next question, once it has its turn; None: there are no more."""
         with self._changed:
             while not self._is_closed:
@@ -158,11 +161,11 @@ class Shadow:
                 self._changed.wait(_LOOK_S if self._waiting else None)
             return None
 
-    def _ask(self, answer: Answer, cancel: threading.Event) -> None:
+    def _ask(self, answer: Answer, image: EncodedImage | None, cancel: threading.Event) -> None:
         own_id, problem = shadow_id(answer.id), ''
         try:
             own = self._reasoner.repeat(
-                answer, answer_id=own_id, now_ns=self._now_ns, cancel=cancel
+                answer, answer_id=own_id, now_ns=self._now_ns, image=image, cancel=cancel
             )
         except CancelledError:
             with self._changed:

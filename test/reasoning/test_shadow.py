@@ -9,13 +9,14 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.chat.client import HttpChatClient
 from embodied_r_ros.chat.settings import ChatConfig
-from embodied_r_ros.reasoning.prompts import build_prompt
+from embodied_r_ros.reasoning.prompts import build_prompt, image_prompt
 from embodied_r_ros.reasoning.question import ReasonerConfig
 from embodied_r_ros.reasoning.reasoner import Reasoner
 from embodied_r_ros.reasoning.shadow import Shadow, ShadowConfig
 from embodied_r_ros.scene.memory import MemoryConfig
 from embodied_r_ros.types.answers import Answer, AnswerKind, Freshness, Sampling
 from embodied_r_ros.types.deltas import DeltaKind, ModelInfo, SemanticDelta
+from embodied_r_ros.types.images import EncodedImage
 import pytest
 
 from test.chat_server import ChatServer, Script
@@ -27,6 +28,7 @@ RIGHT = Script(('<think>It was right.</think>', '<answer>B</answer>'))
 HANGING = Script(('<think>', 'Well'), hang_after=2)
 DELTAS = (SemanticDelta(10**9, DeltaKind.FIRST, 1, change='New: a red chair.'),)
 QUESTION, OPTIONS = 'Which way is the chair?', ('left', 'right')
+IMAGE = EncodedImage(b'a picture', 'jpeg')
 PROMPT = build_prompt(QUESTION, OPTIONS, DELTAS, (), MemoryConfig())
 
 
@@ -112,6 +114,17 @@ def test_candidate_answers_the_very_prompt(watcher: Watcher, server: ChatServer)
         77,
         3,
     )
+
+
+def test_candidate_is_shown_the_image_that_the_prompt_shows(
+    watcher: Watcher, server: ChatServer
+) -> None:
+    prompt = image_prompt(QUESTION, OPTIONS, IMAGE)
+    watcher.shadow.offer(
+        replace(given(), prompt=prompt.user, prompt_sha256=prompt.sha256()), IMAGE
+    )
+    watcher.wait(1)
+    assert (server.requests[0].text, server.requests[0].images) == (prompt.user, [IMAGE.data])
 
 
 def test_stats_say_how_often_both_say_the_same(watcher: Watcher) -> None:

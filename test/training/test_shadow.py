@@ -22,13 +22,8 @@ from embodied_r_ros.types.episodes import AnswerLabel, LabelVerdict
 from test.questions.test_logged import answer, write_bag
 from test.training.test_promote import weights, words  # noqa: F401 - fixtures
 from training import promote
-from training.eval.gate import PromotionGateConfig
-from training.eval.shadow import (
-    shadow_checks,
-    shadow_report,
-    ShadowedRecordings,
-    ShadowGateConfig,
-)
+from training.eval.shadow import shadow_report, ShadowedRecordings
+from training.promote import PromotionGateConfig, shadow_checks, ShadowGateConfig
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What recordings show of a candidate in the shadow, and what the gate asks of it.
+"""What recordings show of a candidate in the shadow of the model that serves.
 
 Both models answered from the very same prompts, on the robot. Whole recordings are resampled,
 because questions of one recording are not independent.
@@ -13,7 +13,6 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.sources import find_bags
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.episodes.episode import read_episode
 from embodied_r_ros.episodes.inspect import bag_digest, labels_sha256
 from embodied_r_ros.questions.shadow import shadow_pairs
@@ -21,9 +20,7 @@ from embodied_r_ros.types.answers import AnswerKind, Freshness
 from embodied_r_ros.types.units import NS_PER_S
 import numpy as np
 
-from training.eval.gate import GateCheck
 from training.eval.grading import graded
-from training.eval.report_page import gain_text
 from training.eval.statistics import paired_test
 
 if TYPE_CHECKING:
@@ -33,25 +30,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.questions.shadow import ShadowPair
     from embodied_r_ros.types.answers import Answer
 
-    from training.eval.gate import PromotionGateConfig
     from training.judge.cases import Judge
-
-_FEW = 6  # recordings, of which fewer tell little
-
-
-@dataclass(frozen=True)
-class ShadowGateConfig(Settings):
-    """What the shadow must show of a candidate, beside what the rows show. Rates are 0..1."""
-
-    shadow_min_gain: float = setting(
-        -0.1, 'lower end of the 95 %% interval of the difference in accuracy', between=(-1, 1)
-    )
-    shadow_min_questions: int = setting(
-        30, 'questions whose answer is labelled or proven', between=(1, 1_000_000)
-    )
-    shadow_max_dropped: float = setting(
-        0.5, 'share of the questions that the candidate did not come to', between=(0, 1)
-    )
 
 
 @dataclass(frozen=True)
@@ -204,73 +183,3 @@ def _quantiles(answers: Sequence[Answer]) -> list[float]:
     """Median and 95th percentile of the time to the whole answer [s]."""
     times = [answer.latency_ns / NS_PER_S for answer in answers]
     return [float(value) for value in np.quantile(times, [0.5, 0.95])] if times else [0.0, 0.0]
-
-
-def shadow_checks(
-    report: dict[str, Any], config: ShadowGateConfig, gate: PromotionGateConfig
-) -> list[GateCheck]:
-    """What the shadow adds to the gate.
-
-    Args:
-        report: Of `shadow_report`.
-        config: What is asked of the shadow.
-        gate: What is asked of the rows: share of readable answers, unknowns and latency likewise.
-    """
-    asked = report['questions'] - report['dropped']
-    readable = report['answered'] / max(asked, 1)
-    dropped = report['dropped'] / max(report['questions'], 1)
-    low = report['interval_95'][0] if report['interval_95'] else -1.0
-    unknown_before, unknown = report['unknown']
-    limit = unknown_before + gate.max_unknown_loss
-    sources = ', '.join(f'{n} by {source}' for source, n in report['by_source'].items()) or 'none'
-    checks = [
-        GateCheck(
-            'shadow: questions',
-            report['solved'] >= config.shadow_min_questions,
-            f'{report["solved"]} with a known answer ({sources})',
-            f'at least {config.shadow_min_questions}',
-        ),
-        GateCheck(
-            'shadow: gain',
-            low >= config.shadow_min_gain,
-            f'{gain_text(report, "recording")}, {report["first_accuracy"]:.1%} before',
-            f'at least {config.shadow_min_gain:+.1%} with 95 % confidence',
-        ),
-        GateCheck(
-            'shadow: answered',
-            readable >= gate.min_format,
-            f'{readable:.1%} of {asked}',
-            f'at least {gate.min_format:.1%}',
-        ),
-        GateCheck(
-            'shadow: unknown',
-            unknown <= limit,
-            f'{unknown:.1%}, {unknown_before:.1%} before',
-            f'at most {limit:.1%}',
-        ),
-        GateCheck(
-            'shadow: dropped',
-            dropped <= config.shadow_max_dropped,
-            f'{dropped:.1%} of {report["questions"]}',
-            f'at most {config.shadow_max_dropped:.1%}',
-        ),
-    ]
-    times = zip(('p50', 'p95'), *report['latency_s'], strict=True)
-    checks += [
-        GateCheck(
-            f'shadow: latency {name}',
-            second <= gate.max_latency_ratio * first,
-            f'{second:.2f} s, {first:.2f} s before',
-            f'at most {gate.max_latency_ratio:.2f} of the incumbent',
-        )
-        for name, first, second in times
-    ]
-    return checks
-
-
-def few_recordings(report: dict[str, Any]) -> str:
-    """A warning where there are too few recordings for an interval to be trusted; else empty."""
-    count = len(report['recordings'])
-    if count >= _FEW:
-        return ''
-    return f'the shadow stood in {count} recordings only: their interval is too narrow'
