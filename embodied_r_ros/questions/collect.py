@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.common.errors import BagError
 from embodied_r_ros.questions.coverage import BagNote
 from embodied_r_ros.questions.indoor import KINDS
-from embodied_r_ros.questions.map_unknown import MAP_KINDS
+from embodied_r_ros.questions.map_rows import MAP_KINDS
 from embodied_r_ros.questions.part import (
     as_copy,
     part_file,

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of answers that were given live: the exact prompt, and the solution that something proves.
+"""Rows of what a recording logged: answers that were given live, and labels of people beside them.
 
 An operator's label proves a solution; so does what a bag proves of the camera's motion, where the
-question is worded like one of ours. A row is made only if its prompt is the one that was answered,
-to the letter.
+question is worded like one of ours. A row of an answer is made only if its prompt is the one that
+was answered, to the letter.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -25,17 +25,18 @@ from embodied_r_ros.reasoning.completions import (
     UNKNOWN,
 )
 from embodied_r_ros.reasoning.prompts import REASON_PROMPT_VERSION, shows_image
-from embodied_r_ros.types.episodes import LabelVerdict
+from embodied_r_ros.types.episodes import LabelVerdict, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from embodied_r_ros.episodes.answers import Inputs
     from embodied_r_ros.episodes.episode import Episode
     from embodied_r_ros.questions.coverage import Coverage
     from embodied_r_ros.questions.row import Row
     from embodied_r_ros.types.answers import Answer
-    from embodied_r_ros.types.episodes import AnswerLabel
+    from embodied_r_ros.types.episodes import AnswerLabel, Label
+    from embodied_r_ros.types.landmarks import SceneMap
 
 ASKED = 'asked'  # type of questions that are not worded like ours
 DISPUTED = 'people differ about its answer'
@@ -179,3 +180,71 @@ def _row(
         },
     )
     return row.with_map(inputs.scene_map) if inputs.scene_map else row
+
+
+def rows_of_written(episode: Episode, split: str, coverage: Coverage) -> Iterator[Row]:
+    """Make a row of each question that people wrote and solved; others are counted."""
+    by_question = episode.labels.by_question()
+    for name, written in episode.labels.questions().items():
+        labels = by_question.get(name, {})
+        row = _row_of_written(episode, written, labels, split)
+        if isinstance(row, Unsolved):
+            kind = kind_of_question(written.question.text) if written.question else 'asked'
+            coverage.unsolved[kind, row.reason] += 1
+        else:
+            yield row
+
+
+def _row_of_written(
+    episode: Episode, written: Label, labels: dict[str, Label], split: str
+) -> Row | Unsolved:
+    question = written.question
+    if not question or not labels:
+        return Unsolved('a written question without a solution')
+    verdict = Verdict.of(labels, written.before)
+    if verdict.solution is None:
+        reason = DISPUTED if verdict.is_disputed else 'labelled wrong, without the right answer'
+        return Unsolved(reason)
+    deltas = tuple(delta for delta in episode.deltas if delta.stamp_ns <= question.stamp_ns)
+    if not deltas:
+        return Unsolved('a written question before the first delta')
+    proof = as_proof(verdict.solution, question.options)
+    if isinstance(proof, Unsolved):
+        return proof
+    kind = kind_of_question(question.text)
+    row = builder_of(episode, split).row(
+        written.question_id,
+        QuestionWithSolution(kind, question.text, question.options, proof.solution, proof.source),
+        deltas,
+        camera=deltas[-1].camera,
+        meta={'labelled_by': ', '.join(verdict.people), 'stamp_ns': question.stamp_ns},
+    )
+    scene = _map_at(episode, question.stamp_ns)
+    return row.with_map(scene) if scene else row
+
+
+def _map_at(episode: Episode, stamp_ns: int) -> SceneMap | None:
+    """The newest recorded map of what was known at a time; None: there is none."""
+    known = [
+        scene for scene in episode.log.maps if scene.path and scene.path[-1].stamp_ns <= stamp_ns
+    ]
+    return known[-1] if known else None
+
+
+def with_solutions_of_people(
+    rows: Iterable[Row], episode: Episode, coverage: Coverage
+) -> Iterator[Row]:
+    """Rows whose solution people labelled get theirs; those that are disputed are left out."""
+    by_question = episode.labels.by_question()
+    for row in rows:
+        if row.id not in by_question:
+            yield row
+            continue
+        verdict = Verdict.of(by_question[row.id], row.solution_text())
+        solved = Unsolved(DISPUTED if verdict.is_disputed else 'its solution is labelled wrong')
+        proof = as_proof(verdict.solution, row.options) if verdict.solution else solved
+        if isinstance(proof, Unsolved):
+            coverage.left_out[row.question_type, proof.reason] += 1
+            continue
+        meta = {**row.meta, 'labelled_by': ', '.join(verdict.people)}
+        yield replace(row, solution=proof.solution, source=proof.source, meta=meta)

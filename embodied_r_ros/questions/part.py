@@ -20,8 +20,11 @@ from embodied_r_ros.episodes.fleet import StageReport
 from embodied_r_ros.episodes.inspect import bag_digest, labels_sha256, why_unfit
 from embodied_r_ros.questions.coverage import BagNote, Coverage
 from embodied_r_ros.questions.derive import rows_of_arm, rows_of_episode
-from embodied_r_ros.questions.labelled import rows_of_written, with_solutions_of_people
-from embodied_r_ros.questions.logged import rows_of_answers
+from embodied_r_ros.questions.logged import (
+    rows_of_answers,
+    rows_of_written,
+    with_solutions_of_people,
+)
 from embodied_r_ros.questions.map_rows import rows_of_map
 from embodied_r_ros.questions.row import Row
 from embodied_r_ros.questions.splits import keypoint_places, pieces_of, split_of

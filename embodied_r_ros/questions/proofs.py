@@ -15,8 +15,13 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.episodes.labels import answer_in_words
 from embodied_r_ros.questions.indoor import Draft, KINDS, Moment, Unsolved
 from embodied_r_ros.questions.logged import solution_of_recording
-from embodied_r_ros.questions.map_rows import layout_map, moment_of_map, perceived_map
-from embodied_r_ros.questions.map_unknown import MAP_KINDS, UNKNOWN_KINDS
+from embodied_r_ros.questions.map_rows import (
+    layout_map,
+    MAP_KINDS,
+    moment_of_map,
+    perceived_map,
+    UNKNOWN_KINDS,
+)
 from embodied_r_ros.questions.map_wordings import MAP_WORDINGS
 from embodied_r_ros.questions.path_kinds import clear_quarter
 from embodied_r_ros.questions.wordings import MOTION_KINDS, WORDINGS

@@ -14,8 +14,7 @@ from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig, rows_of_episode
 from embodied_r_ros.questions.indoor import Moment, Unsolved
 from embodied_r_ros.questions.map_kinds import MapMoment
-from embodied_r_ros.questions.map_rows import as_in_rows, layout_map, rows_of_map
-from embodied_r_ros.questions.map_unknown import MAP_KINDS
+from embodied_r_ros.questions.map_rows import as_in_rows, layout_map, MAP_KINDS, rows_of_map
 from embodied_r_ros.questions.row import read_rows, Row
 from embodied_r_ros.questions.splits import SplitGuard
 from embodied_r_ros.types.deltas import DeltaKind, Item, ScaleSource, SemanticDelta

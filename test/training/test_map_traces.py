@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig
-from embodied_r_ros.questions.map_unknown import MAP_KINDS
+from embodied_r_ros.questions.map_rows import MAP_KINDS
 from embodied_r_ros.scene.map_text import map_text
 from embodied_r_ros.scene.memory import MemoryConfig
 import pytest

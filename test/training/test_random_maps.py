@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig
-from embodied_r_ros.questions.map_unknown import MAP_KINDS
+from embodied_r_ros.questions.map_rows import MAP_KINDS
 from embodied_r_ros.questions.row import read_rows
 from embodied_r_ros.types.things import is_held_out_name, named_things
 import pytest
