@@ -2,7 +2,8 @@
 """`python -m bench [NAME [OPTION…]]`: measure speed and quality against baselines and budgets.
 
 Without a name, all benches run as they are, but for the soak, which takes its time; with one, its
-options are listed by --help. Exit code 1 says that a budget is not met.
+options are listed by --help, and --markdown PAGE.md puts its tables into a document. Exit code 1
+says that a budget is not met.
 """
 
 from __future__ import annotations
@@ -10,6 +11,10 @@ from __future__ import annotations
 import argparse
 from importlib import import_module
 import sys
+
+from embodied_r_ros.common.errors import InputError
+
+from bench.report import add_markdown_option
 
 # Name -> what it measures. A bench is a module with add_arguments(parser) and main(args) -> int.
 BENCHES = {
@@ -43,7 +48,14 @@ def run(name: str, arguments: list[str]) -> int:
     bench = import_module(f'bench.{name}')
     parser = argparse.ArgumentParser(prog=f'python -m bench {name}', description=bench.__doc__)
     bench.add_arguments(parser)
-    return int(bench.main(parser.parse_args(arguments)))
+    if hasattr(bench, 'TABLES'):
+        add_markdown_option(parser)
+    args = parser.parse_args(arguments)
+    try:
+        return int(bench.main(args))
+    except InputError as error:
+        print(f'bench: error: {error}', file=sys.stderr)
+        return 2
 
 
 def main(arguments: list[str]) -> int:

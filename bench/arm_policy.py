@@ -25,8 +25,10 @@ from embodied_r_ros.serving.servers import served_model
 from embodied_r_ros.sim.arm.trials import baseline, TrialPlan
 from embodied_r_ros.sim.runs import SimArmConfig
 from embodied_r_ros.types.answers import AnswerKind
+from scipy.stats import binomtest
 from tqdm import tqdm
 
+from bench.report import BenchTable, write_tables
 from training.data.arm_trials import led, oracle
 
 if TYPE_CHECKING:
@@ -41,6 +43,16 @@ if TYPE_CHECKING:
 
 _USUAL = TrialConfig()
 BASELINES = ('oracle', 'random', 'nearest')
+# Columns of the table by the names of who leads.
+_LEADS = {
+    'model': 'policy',
+    'reader': 'oracle',
+    'oracle': 'expert',
+    'random': 'random',
+    'nearest': 'nearest',
+}
+SUCCESS = BenchTable('arm_policy', 'success', ('', *_LEADS.values()))
+TABLES = (SUCCESS,)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -77,7 +89,18 @@ def main(args: argparse.Namespace) -> int:
             print(f'{task}, {len(plans)} trials: {rates}', flush=True)
             if args.json:
                 args.json.write_text(json.dumps(figures, indent=2) + '\n')
+    write_tables(args, {SUCCESS: [table_row(row, args.episodes) for row in figures]})
     return 0
+
+
+def table_row(figures: dict[str, Any], trials: int) -> tuple[str, ...]:
+    """Rates of a task; that of the policy with its 95 % interval (Wilson)."""
+    rates = {name: figures[name]['success_rate'] for name in _LEADS if name in figures}
+    cells = {name: f'{rate:.2f}' for name, rate in rates.items()}
+    if 'model' in rates:
+        ends = binomtest(round(rates['model'] * trials), trials).proportion_ci(method='wilson')
+        cells['model'] += f' ({ends.low:.2f} to {ends.high:.2f})'
+    return figures['task'], *(cells.get(name, '') for name in _LEADS)
 
 
 def measured(

@@ -29,7 +29,7 @@ from embodied_r_ros.types.deltas import DeltaKind
 from embodied_r_ros.types.deltas import SemanticDelta as Delta
 import numpy as np
 
-from bench.report import Budget, print_budgets
+from bench.report import BenchTable, Budget, print_budgets, write_tables
 
 if TYPE_CHECKING:
     import argparse
@@ -62,6 +62,10 @@ class Figures:
     answer_p50_s: float
 
 
+TIMES = BenchTable('asking', 'times', ('', 'p50', 'p99'))
+TABLES = (TIMES,)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument('--asks', type=some_count, default=10, help='how often to ask')
@@ -80,6 +84,12 @@ def main(args: argparse.Namespace) -> int:
         f'answer after {figures.answer_p50_s:.2f} s (p50)'
     )
     print_budgets([budget])
+    first = f'{figures.first_text_p50_s:.2f} s', f'{figures.first_text_p99_s:.2f} s'
+    rows = [
+        (f'first text (limit {_FIRST_TEXT_LIMIT_S:g} s)', *first),
+        ('whole answer', f'{figures.answer_p50_s:.2f} s', ''),
+    ]
+    write_tables(args, {TIMES: rows})
     if args.json:
         args.json.write_text(json.dumps(asdict(figures), indent=2) + '\n')
     return 0 if budget.is_met else 1

@@ -13,7 +13,7 @@ import json
 from pathlib import Path
 import tempfile
 import time
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.sources import find_bags
 from embodied_r_ros.cli.arguments import some_count
@@ -28,7 +28,7 @@ from embodied_r_ros.sim.runs import IndoorConfig
 from embodied_r_ros.types.answers import Sampling
 import numpy as np
 
-from bench.report import Budget, print_budgets
+from bench.report import BenchTable, Budget, percent, print_budgets, write_tables
 from training.data.traces import read_row
 from training.eval.generation import generate
 from training.eval.grading import grade
@@ -88,6 +88,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--json', type=Path, help='write the figures to this file')
 
 
+LENGTHS = BenchTable(
+    'history',
+    'lengths',
+    (
+        'deltas', 'rows', 'oracle right', 'oracle says unknown', 'best constant', 'model right',
+        'prompt written in (p99)',
+    ),
+)  # fmt: skip
+TABLES = (LENGTHS,)
+
+
 def main(args: argparse.Namespace) -> int:
     """Measure, and tell whether the budgets are met."""
     with tempfile.TemporaryDirectory() as scratch:
@@ -122,6 +133,7 @@ def main(args: argparse.Namespace) -> int:
         ),
     ]
     print_budgets(budgets)
+    write_tables(args, {LENGTHS: list(map(_row, figures))})
     if args.json:
         args.json.write_text(json.dumps([asdict(f) for f in figures], indent=2) + '\n')
     return 0 if all(budget.is_met for budget in budgets) else 1
@@ -170,6 +182,11 @@ def measure(rows: Sequence[Row], length: int, model: str, memory: MemoryConfig) 
         model_format=float(np.mean([float(g.format) for g in grades] or [np.nan])),
         majority=majority_baseline(rows),
     )
+
+
+def _row(f: Figures) -> tuple[Any, ...]:
+    shares = (f.reader_right, f.reader_unknown, f.majority, f.model_right)
+    return f'{f.deltas:,}', f.rows, *map(percent, shares), f'{1e3 * f.prompt_p99_s:.0f} ms'
 
 
 def table(figures: Sequence[Figures]) -> str:

@@ -31,7 +31,7 @@ import numpy as np
 import rclpy
 from sensor_msgs.msg import CompressedImage, Image
 
-from bench.report import Budget, print_budgets
+from bench.report import BenchTable, Budget, percent, print_budgets, write_tables
 
 if TYPE_CHECKING:
     import argparse
@@ -81,6 +81,14 @@ class Figures:
         return self.sent - self.arrived
 
 
+IMAGES = BenchTable(
+    'live',
+    'images',
+    ('sent', 'arrived', 'evaluated', 'image stamp to `keyframe`, p50', 'p99', 'share of a core'),
+)
+TABLES = (IMAGES,)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument('--seconds', type=float, default=60.0, help='how long to send images')
@@ -101,6 +109,9 @@ def main(args: argparse.Namespace) -> int:
         f'(p50), {figures.latency_p99_s * 1e3:.1f} ms (p99)'
     )
     print_budgets(budgets)
+    latencies = [f'{1e3 * s:.2g} ms' for s in (figures.latency_p50_s, figures.latency_p99_s)]
+    counts = figures.sent, figures.arrived, figures.evaluated
+    write_tables(args, {IMAGES: [(*counts, *latencies, percent(figures.core_share))]})
     if args.json:
         met = [budget.to_json() for budget in budgets]
         args.json.write_text(json.dumps({**asdict(figures), 'budgets': met}, indent=2) + '\n')

@@ -28,7 +28,7 @@ from embodied_r_ros.sim.runs import IndoorConfig
 from tqdm import tqdm
 
 from bench.perception import keyframes_with_truth
-from bench.report import Budget, print_budgets
+from bench.report import BenchTable, Budget, print_budgets, write_tables
 from training.data.map_oracle import solve_from_map
 
 if TYPE_CHECKING:
@@ -92,6 +92,23 @@ def measure(rooms: int, duration_s: float, slack_m: float) -> dict[str, Tally]:
     return dict(tallies)
 
 
+KINDS = BenchTable('map_teacher', 'kinds', ('kind', 'solutions', 'wrong'))
+TABLES = (KINDS,)
+_OFTEN = 0.1  # a kind with a smaller share of wrong ones is among `all others`
+
+
+def table_rows(tallies: dict[str, Tally]) -> list[tuple[str, int, int]]:
+    """Kinds that are often wrong, and the sum of all others."""
+    counts = {
+        kind: (t.right + t.wrong + t.not_proven, t.wrong + t.not_proven)
+        for kind, t in sorted(tallies.items())
+    }
+    often = {kind: both for kind, both in counts.items() if both[1] >= _OFTEN * both[0]}
+    others = [both for kind, both in counts.items() if kind not in often]
+    rest = sum(count for count, _ in others), sum(wrong for _, wrong in others)
+    return [*((f'`{kind}`', *both) for kind, both in often.items()), ('all others', *rest)]
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of this bench."""
     add = parser.add_argument
@@ -120,6 +137,7 @@ def main(args: argparse.Namespace) -> int:
     print(f'{right + false} solutions of perceived maps, {100 * share:.1f} % of them wrong')
     budgets = [Budget('taught wrongly', share, _MOST_WRONG)]
     print_budgets(budgets)
+    write_tables(args, {KINDS: table_rows(tallies)})
     if args.json:
         figures: dict[str, Any] = {kind: vars(tally) for kind, tally in tallies.items()}
         args.json.write_text(json.dumps({'kinds': figures, 'wrong': share}, indent=2) + '\n')

@@ -21,15 +21,14 @@ from embodied_r_ros.perception.pipeline import (
 from embodied_r_ros.types.deltas import CANNOT_TELL
 from tqdm import tqdm
 
+from bench.report import BenchTable, percent
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from embodied_r_ros.perception.perceiver import Perceiver
     from embodied_r_ros.types.deltas import SemanticDelta
-
-
-_SHARES = ('cannot tell the motion', 'motion in metres', 'no thing', 'things with a distance')
 
 
 @dataclass(frozen=True)
@@ -84,23 +83,32 @@ def _share(truths: list[bool]) -> float:
     return sum(truths) / len(truths) if truths else math.nan
 
 
-def print_figures(rows: Sequence[Words]) -> None:
-    """Print one line per recording and perceiver, as a table for docs."""
-    print(
-        '| recording | perceiver | deltas | motion cannot tell | in metres | no thing | placed |'
-    )
-    print('|---|---|---|---|---|---|---|')
-    for row in rows:
-        shares = ' | '.join(
-            '-' if math.isnan(share) else f'{100 * share:.0f} %'
-            for share in (
-                row.unknown_motion,
-                row.metric_motion,
-                row.without_thing,
-                row.with_distance,
-            )
+WORDS = BenchTable(
+    'perception',
+    'words',
+    (
+        'recording', 'perceiver', 'deltas', 'cannot tell the motion', 'no thing',
+        'things with a distance',
+    ),
+)  # fmt: skip
+
+
+def table_rows(rows: Sequence[Words]) -> list[tuple[Any, ...]]:
+    """One row per recording and perceiver."""
+    return [
+        (
+            f'`{row.recording}`',
+            row.perceiver,
+            row.deltas,
+            *map(percent, (row.unknown_motion, row.without_thing, row.with_distance)),
         )
-        print(f'| {row.recording} | {row.perceiver} | {row.deltas} | {shares} |')
+        for row in rows
+    ]
+
+
+def print_figures(rows: Sequence[Words]) -> None:
+    """Print one line per recording and perceiver."""
+    print(WORDS.text(table_rows(rows)))
 
 
 def to_json(rows: Sequence[Words]) -> list[dict[str, Any]]:

@@ -15,12 +15,17 @@ import tempfile
 from typing import TYPE_CHECKING
 
 from bench import training
-from bench.report import Budget, print_budgets
+from bench.report import BenchTable, Budget, print_budgets, write_tables
 
 if TYPE_CHECKING:
     import argparse
 
 _LIMIT = 0.6  # of the baseline's time
+
+
+STEPS = BenchTable('sharing', 'steps', ('median of a step', 'plain', '`share_prefixes`', 'ratio'))
+TABLES = (STEPS,)
+_COMPUTED = ('generation', 'forward', 'backward, optimizer', 'step')
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,6 +51,9 @@ def main(args: argparse.Namespace) -> int:
     ratio = shared.parts_s['step'] / plain.parts_s['step']
     budget = Budget('a step with shared prefixes', ratio, _LIMIT, 'of the time without')
     print_budgets([budget])
+    times = [(part, plain.parts_s[part], shared.parts_s[part]) for part in _COMPUTED]
+    rows = [(part, f'{a:.1f} s', f'{b:.1f} s', f'{b / a:.2f}') for part, a, b in times]
+    write_tables(args, {STEPS: rows})
     if args.json:
         figures = {'plain': asdict(plain), 'shared': asdict(shared), 'budgets': [budget.to_json()]}
         args.json.write_text(json.dumps(figures, indent=2) + '\n')

@@ -32,7 +32,7 @@ import numpy as np
 from transformers import PrinterCallback, TrainerCallback
 from trl import GRPOConfig, TrlParser
 
-from bench.report import Budget, print_budgets
+from bench.report import BenchTable, Budget, percent, print_budgets, write_tables
 from training.data.grpo import GrpoArguments
 from training.grpo import trainer_of
 from training.judge.models import load_judge
@@ -109,6 +109,12 @@ class StepTimer(TrainerCallback):  # type: ignore[misc]
         self.steps.append({**self._parts, _REST: rest_s, _STEP: whole_s})
 
 
+PARTS = BenchTable(
+    'training', 'parts', ('median of a step', 'constant reward', 'three rewards', 'share')
+)
+TABLES = (PARTS,)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add = parser.add_argument
@@ -143,12 +149,23 @@ def main(args: argparse.Namespace) -> int:
         'rewards with the judge', by_reward['rewards'].reward_share, _LIMIT, 'of a step'
     )
     print_budgets([budget])
+    write_tables(args, {PARTS: _rows(by_reward['constant'], by_reward['rewards'])})
     if args.json:
         figures = {name: asdict(figure) for name, figure in by_reward.items()}
         args.json.write_text(
             json.dumps({'judge': judge, **figures, 'budgets': [budget.to_json()]}, indent=2) + '\n'
         )
     return 0 if budget.is_met else 1
+
+
+def _rows(constant: Figures, rewarded: Figures) -> list[tuple[str, ...]]:
+    """The parts of a step, for a table."""
+    rows: list[tuple[str, ...]] = []
+    for part, seconds in rewarded.parts_s.items():
+        baseline = f'{constant.parts_s[part]:.2f} s' if part in constant.parts_s else ''
+        share = '' if part == _STEP else percent(seconds / rewarded.parts_s[_STEP], 1)
+        rows.append((part.replace('_', ' '), baseline, f'{seconds:.2f} s', share))
+    return rows
 
 
 def default_judge() -> str:

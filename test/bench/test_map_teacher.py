@@ -7,7 +7,7 @@ from embodied_r_ros.questions.indoor import Draft
 from embodied_r_ros.reasoning.completions import UNKNOWN
 import pytest
 
-from bench.map_teacher import is_right, measure
+from bench.map_teacher import is_right, measure, table_rows, Tally
 
 
 @pytest.mark.parametrize(
@@ -35,3 +35,8 @@ def test_a_perceived_room_teaches_mostly_what_is_true() -> None:
     right = sum(tally.right for tally in tallies.values())
     assert right >= 8
     assert sum(tally.wrong + tally.not_proven for tally in tallies.values()) <= right / 3
+
+
+def test_kinds_that_are_seldom_wrong_are_one_row() -> None:
+    tallies = {'b': Tally(99, 1), 'a': Tally(8, 1, 1), 'c': Tally(50)}
+    assert table_rows(tallies) == [('`a`', 10, 2), ('all others', 150, 1)]

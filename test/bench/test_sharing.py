@@ -19,7 +19,19 @@ if TYPE_CHECKING:
 def test_both_ways_write_the_same_completions(tmp_path: Path) -> None:
     out = tmp_path / 'figures.json'
     small = ['--prompts', '2', '--completions', '4', '--steps', '1', '--rooms', '2']
-    code = main(['sharing', *small, '--tokens', '16', '--json', str(out)])
+    code = main(
+        [
+            'sharing',
+            *small,
+            '--tokens',
+            '16',
+            '--json',
+            str(out),
+            '--markdown',
+            str(tmp_path / 'page.md'),
+        ]
+    )
+    assert '| generation |' in (tmp_path / 'page.md').read_text()
     found = json.loads(out.read_text())
     assert code == (0 if found['budgets'][0]['is_met'] else 1)
     plain, shared = found['plain'], found['shared']

@@ -25,7 +25,19 @@ REWARDS = ['format_reward', 'accuracy_reward', 'consistency_reward']
 def test_a_step_is_split_with_and_without_rewards(tmp_path: Path) -> None:
     out = tmp_path / 'figures.json'
     small = ['--prompts', '2', '--completions', '2', '--steps', '1', '--rooms', '2']
-    code = main(['training', *small, '--tokens', '8', '--json', str(out)])
+    code = main(
+        [
+            'training',
+            *small,
+            '--tokens',
+            '8',
+            '--json',
+            str(out),
+            '--markdown',
+            str(tmp_path / 'page.md'),
+        ]
+    )
+    assert '| consistency reward | |' in (tmp_path / 'page.md').read_text()
     found = json.loads(out.read_text())
     assert code == (0 if found['budgets'][0]['is_met'] else 1)
     constant, rewards = found['constant'], found['rewards']
