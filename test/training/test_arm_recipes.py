@@ -24,7 +24,7 @@ from training.data.grpo import GrpoArguments, training_prompts
 from training.data.selection import rows_of_kinds
 from training.data.sft import examples, SftArguments
 from training.experiments.config import ModelsConfig, read_experiment
-from training.run.schedule import parse_stages, RewardSchedule
+from training.grpo import parse_stages, RewardSchedule
 from training.tiny.model import load_tokenizer
 
 if TYPE_CHECKING:

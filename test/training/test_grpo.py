@@ -32,11 +32,11 @@ from training.data.batches import grouped_by_length
 from training.data.grpo import GrpoArguments, training_prompts, validation_prompts
 from training.data.sft import examples, SftArguments
 from training.eval.grading import grade
+from training.grpo import parse_stages, Stage, stage_at
 from training.rollouts import sample
 from training.run.manifest import newest_checkpoint
 from training.run.monitor import RULES
 from training.run.rewards import zero_variance_share
-from training.run.schedule import parse_stages, Stage, stage_at
 from training.tiny.model import load_tokenizer
 
 ROOT = Path(__file__).resolve().parents[2]

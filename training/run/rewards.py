@@ -4,7 +4,7 @@
 Each takes the completions of a batch and the columns of its rows, and returns one number in 0..1
 per completion, or None where a completion has no answer that could be graded. Their names are
 those of TensorBoard's curves. How they are weighed against each other is the schedule's matter
-(`schedule.py`); that consistency pays for right answers only is decided here, since a sum of
+(`grpo.py`); that consistency pays for right answers only is decided here, since a sum of
 weighted rewards cannot express it. The consistency reward also logs two shares of a batch, since
 TRL hands `log_metric` to rewards alone.
 """
