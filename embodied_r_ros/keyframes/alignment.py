@@ -54,21 +54,8 @@ class View:
         grey = cv2.cvtColor(_thin(image), cv2.COLOR_BGR2GRAY)
         self.detailed = _resize(grey, _CORNER_PX)  # (2 h, 2 w)
         self.grey = _resize(self.detailed, WORK_PX)  # (h, w)
-
-    @property
-    def width(self) -> int:
-        """Width at work size [px]."""
-        return int(self.grey.shape[1])
-
-    @property
-    def height(self) -> int:
-        """Height at work size [px]."""
-        return int(self.grey.shape[0])
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Width and height at work size [px]."""
-        return self.width, self.height
+        self.height, self.width = self.grey.shape  # work size [px]
+        self.size = self.width, self.height
 
     @cached_property
     def brightness(self) -> NDArray[np.float32]:
@@ -90,7 +77,7 @@ class View:
     def information(self) -> NDArray[np.float32]:
         """How well texture around each cell tells its place: along x, between, along y, 0..1.
 
-        An edge tells of movement across it alone. Shape (rows, columns, 3).
+        An edge tells of movement across it alone. Shape (3, rows, columns).
         """
         across = np.asarray(cv2.Sobel(self.brightness, cv2.CV_32F, 1, 0, scale=1 / 8), np.float32)
         down = np.asarray(cv2.Sobel(self.brightness, cv2.CV_32F, 0, 1, scale=1 / 8), np.float32)
@@ -98,8 +85,8 @@ class View:
         yy = around_cells(down * down)
         # S (S + noise I)^-1 of the structure tensor S.
         a, c = xx + np.float32(_GRADIENT_NOISE), yy + np.float32(_GRADIENT_NOISE)
-        known = np.dstack([xx * c - xy * xy, xy * a - xx * xy, yy * a - xy * xy])
-        return np.asarray(known / (a * c - xy * xy)[..., None], np.float32)
+        known = np.stack([xx * c - xy * xy, xy * a - xx * xy, yy * a - xy * xy])
+        return np.asarray(known / (a * c - xy * xy), np.float32)
 
     @cached_property
     def textured_share(self) -> float:
@@ -110,7 +97,8 @@ class View:
         slope_x = cv2.Sobel(self.mean, cv2.CV_32F, 1, 0, scale=1 / 8)
         slope_y = cv2.Sobel(self.mean, cv2.CV_32F, 0, 1, scale=1 / 8)
         has_slope = cv2.magnitude(slope_x, slope_y) > _SLOPE
-        return float(np.mean(has_slope | (self.variance > _TEXTURE_STD**2)))
+        is_textured = has_slope | (self.variance > _TEXTURE_STD**2)
+        return np.count_nonzero(is_textured) / is_textured.size
 
     @cached_property
     def corners(self) -> Corners:
@@ -151,7 +139,7 @@ def cell_centres(width: int, height: int) -> NDArray[np.float32]:
 
 @lru_cache(maxsize=8)
 def cell_rays(width: int, height: int) -> NDArray[np.float32]:
-    """Directions through the centres of the cells. Shape (rows, columns, 3), read-only."""
+    """Directions through the centres of the cells. Shape (3, rows, columns), read-only."""
     rays = rays_through(cell_centres(width, height), (width, height))
     rays.setflags(write=False)
     return rays
@@ -229,7 +217,7 @@ class Alignment:
     @property
     def score(self) -> float:
         """Share of what can be compared that looks alike, 0..1."""
-        return float(self.trusted.sum()) / max(1, int(self.comparable.sum()))
+        return np.count_nonzero(self.trusted) / max(1, np.count_nonzero(self.comparable))
 
 
 def no_offsets(view: View) -> NDArray[np.float32]:
@@ -309,14 +297,14 @@ def _structure(
     measured: NDArray[np.bool_],
 ) -> Structure | None:
     """Motion and depth that explain the measured cells; None: nothing rigid does."""
-    if int(measured.sum()) < _MIN_TRUSTED:
+    if np.count_nonzero(measured) < _MIN_TRUSTED:
         return None
     rays = cell_rays(*first.size)
     structure, error_px = fit_structure(
         expected or first_structure(rays, roll(first, alignment)),
         rays,
         cell_centres(*first.size) + alignment.offsets,
-        first.information * measured[..., None],
+        first.information * measured,
         second.size,
     )
     return structure if error_px < _MAX_ERROR_PX else None
@@ -342,9 +330,10 @@ def alignment_at(first: View, second: View, offsets: NDArray[np.float32]) -> Ali
     Likeness is normalised cross-correlation, which exposure and most of the lighting leave alone.
     """
     warped = _warp(first, second, offsets, cv2.BORDER_REPLICATE).astype(np.float32)
-    mean = around_cells(warped)
-    variance = np.maximum(around_cells(warped * warped) - mean * mean, 0.0)
-    covariance = around_cells(first.brightness * warped) - first.mean * mean
+    layers: Any = cv2.merge([warped, warped * warped, first.brightness * warped])
+    mean, squares, products = cv2.split(around_cells(layers))
+    variance = np.maximum(squares - mean * mean, 0.0)
+    covariance = products - first.mean * mean
     flat = _FLAT_VARIANCE
     likeness = (covariance + flat) / np.sqrt((first.variance + flat) * (variance + flat))
     places = cell_centres(first.width, first.height) + offsets
@@ -388,10 +377,12 @@ def _chances(
     if float(np.abs(alignment.offsets).mean()) < _STILL_PX:
         blocks = cv2.morphologyEx(alignment.unlike.astype(np.uint8), cv2.MORPH_OPEN, _BLOCK)
         there &= blocks == 0
-    layers = np.dstack([alignment.trusted & there, alignment.comparable & there])
+    layers = [alignment.trusted & there, alignment.comparable & there]
     box = _AROUND_CELLS, _AROUND_CELLS
-    near = cv2.blur(layers.astype(np.float32), box, borderType=cv2.BORDER_CONSTANT)
-    alike = (near[..., 0] + _OF_ALL * alignment.score) / (near[..., 1] + _OF_ALL)
+    trusted, comparable = (
+        cv2.blur(layer.astype(np.float32), box, borderType=cv2.BORDER_CONSTANT) for layer in layers
+    )
+    alike = (trusted + np.float32(_OF_ALL * alignment.score)) / (comparable + np.float32(_OF_ALL))
     alike = np.clip(alike, _LEAST_ODDS, _MOST_ODDS)
     compared = _SEEN_COMPARABLE + _SEEN_ALIKE * np.clip(alignment.likeness, _LEAST_LIKENESS, 1)
     odds = _SEEN + alignment.comparable * compared + _SEEN_AROUND * np.log(alike / (1 - alike))
@@ -402,10 +393,12 @@ def _chances(
 
 def _slope(places: NDArray[np.float32], axis: int) -> NDArray[np.float32]:
     """Change of places from cell to cell, per pixel: mean of both sides, as `np.gradient`."""
-    steps = np.diff(places, axis=axis) / (2 * CELL_PX)
-    first, last = steps.take([0], axis), steps.take([-1], axis)
-    both = np.concatenate([first, steps], axis) + np.concatenate([steps, last], axis)
-    return np.asarray(both, np.float32)
+    along = places.swapaxes(0, axis)
+    slope = np.empty_like(along)
+    slope[1:-1] = along[2:] - along[:-2]
+    slope[0], slope[-1] = 2 * (along[1] - along[0]), 2 * (along[-1] - along[-2])
+    slope *= np.float32(1 / (2 * CELL_PX))
+    return slope.swapaxes(0, axis)
 
 
 def roll(first: View, alignment: Alignment) -> float:

@@ -8,10 +8,10 @@ axes of a view. Coordinates in a view are x / z and y / z, without distortion.
 from __future__ import annotations
 
 from dataclasses import dataclass
-import math
 from typing import TYPE_CHECKING
 
 import cv2
+from embodied_r_ros.keyframes.small_matrices import median, rotation_of
 import numpy as np
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def robust_weights(squares: NDArray[np.float64], tolerance: float) -> NDArray[np
 
 def _first_scale(off: NDArray[np.float64], tolerance: float) -> float:
     """How far things may be off a first guess, which may be a bad one."""
-    spread = _SPREAD * float(np.median(off)) if len(off) else 0.0
+    spread = _SPREAD * median(off) if len(off) else 0.0
     return min(_WIDEST, max(tolerance, spread))
 
 
@@ -88,13 +88,14 @@ def refined_pose(
     Returns:
         The pose, and how far each point is off. Shape (N,).
     """
-    pose = start
+    pose, ahead, there = start, np.ascontiguousarray(points.T), places.T
     scale = _first_scale(offsets(start, points, places), tolerance)
     for _ in range(_STEPS):
-        residuals, jacobian = _linearised(pose.points(points), places)
-        w = robust_weights((residuals**2).sum(axis=1), scale)
-        j = jacobian.reshape(-1, 6)
-        step = _solved((j * np.repeat(w, 2)[:, None]).T @ j, -(w[:, None] * residuals).ravel() @ j)
+        local = pose.rotation @ ahead + pose.translation[:, None]
+        (residuals,), (jacobian,) = _linearised(local[None], there[None])
+        weights = robust_weights((residuals**2).sum(axis=0), scale)
+        flat, weighted = jacobian.reshape(6, -1), (jacobian * weights).reshape(6, -1)
+        step = _solved(weighted @ flat.T, -weighted @ residuals.ravel())
         pose = _moved(pose, step)
         if scale == tolerance and np.abs(step).max() < _ENOUGH:
             break
@@ -216,9 +217,9 @@ class _Terms:
 
     cost: float
     off: NDArray[np.float64]  # (K, M)
-    residuals: NDArray[np.float64]  # (K, M, 2)
-    by_pose: NDArray[np.float64]  # (K, M, 2, 6)
-    by_point: NDArray[np.float64]  # (K, M, 2, 3)
+    residuals: NDArray[np.float64]  # (K, 2, M)
+    by_pose: NDArray[np.float64]  # (K, 6, 2, M)
+    by_point: NDArray[np.float64]  # (K, 3, 2, M)
 
 
 def _terms(
@@ -227,69 +228,84 @@ def _terms(
     sightings: Sightings,
     tolerance: float,
 ) -> _Terms:
-    rotations = np.stack([pose.rotation for pose in poses])
-    shifts = np.stack([pose.translation for pose in poses])
-    local = points @ rotations.transpose(0, 2, 1) + shifts[:, None]  # (K, M, 3)
-    residuals, by_pose = _linearised(local, sightings.places)
-    squares = (residuals**2).sum(axis=-1) * sightings.is_seen
-    roots = (np.sqrt(robust_weights(squares, tolerance)) * sightings.is_seen)[..., None]
-    by_pose *= roots[..., None]
-    by_point = (by_pose[..., 3:].reshape(len(poses), -1, 3) @ rotations).reshape(
-        *by_pose.shape[:-1], 3
+    rotations = np.array([pose.rotation for pose in poses])
+    shifts = np.array([pose.translation for pose in poses])
+    local = rotations @ points.T + shifts[..., None]  # (K, 3, M)
+    residuals, by_pose = _linearised(local, sightings.places.transpose(0, 2, 1))
+    squares = (residuals[:, 0] ** 2 + residuals[:, 1] ** 2) * sightings.is_seen
+    agreement = 1.0 / (1.0 + squares / tolerance**2)
+    roots = (agreement * sightings.is_seen)[:, None]  # of Geman and McClure's weights
+    residuals *= roots
+    by_pose *= roots[:, None]
+    by_shift = by_pose[:, 3:].reshape(len(poses), 3, -1)
+    by_point = (rotations.transpose(0, 2, 1) @ by_shift).reshape(-1, 3, *by_pose.shape[2:])
+    return _Terms(
+        float((squares * agreement).sum()), np.sqrt(squares), residuals, by_pose, by_point
     )
-    cost = float((squares / (1.0 + squares / tolerance**2)).sum())
-    return _Terms(cost, np.sqrt(squares), residuals * roots, by_pose, by_point)
 
 
 def _bundle_step(terms: _Terms, damping: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Steps of the poses that may move (K - FIXED, 6), and of the points (M, 3)."""
     count, many = len(terms.off) - FIXED, terms.off.shape[1]
-    jx = terms.by_point.transpose(1, 0, 2, 3).reshape(many, -1, 3)  # (M, 2 K, 3)
-    r = terms.residuals.transpose(1, 0, 2).reshape(many, -1, 1)
-    h_points = jx.transpose(0, 2, 1) @ jx
-    g_points = -(jx.transpose(0, 2, 1) @ r)[..., 0]
-    diagonal = np.einsum('mii->mi', h_points)  # a view of it
-    diagonal += damping * diagonal + 1e-9
-    inverse = np.linalg.inv(h_points)
+    h_points = np.einsum('kpcm,kqcm->pqm', terms.by_point, terms.by_point)
+    g_points = -np.einsum('kpcm,kcm->pm', terms.by_point, terms.residuals)
+    diagonal = np.einsum('iim->im', h_points)  # a view of it
+    diagonal *= 1.0 + damping
+    diagonal += 1e-9
+    inverse = _inverses(h_points)
     jp, jq = terms.by_pose[FIXED:], terms.by_point[FIXED:]
-    flat = jp.reshape(count, -1, 6)
-    h_poses = flat.transpose(0, 2, 1) @ flat
-    g_poses = -(flat.transpose(0, 2, 1) @ terms.residuals[FIXED:].reshape(count, -1, 1))
-    cross = (
-        jp[:, :, 0, :, None] * jq[:, :, 0, None] + jp[:, :, 1, :, None] * jq[:, :, 1, None]
-    )  # (K', M, 6, 3)
-    cross = cross.transpose(1, 0, 2, 3).reshape(many, 6 * count, 3)
-    half = cross @ inverse
-    flat_half = half.transpose(1, 0, 2).reshape(6 * count, -1)
-    flat_cross = cross.transpose(1, 0, 2).reshape(6 * count, -1)
-    system = -flat_half @ flat_cross.T
+    flat = jp.reshape(count, 6, -1)
+    h_poses = flat @ flat.transpose(0, 2, 1)
+    g_poses = -(flat @ terms.residuals[FIXED:].reshape(count, -1, 1))
+    cross = jp[:, :, None, 0] * jq[:, None, :, 0]
+    cross += jp[:, :, None, 1] * jq[:, None, :, 1]  # (K', 6, 3, M)
+    half = np.einsum('kpqm,qrm->kprm', cross, inverse).reshape(6 * count, -1)
+    system = -half @ cross.reshape(6 * count, -1).T
     for index, block in enumerate(h_poses):
         part = slice(6 * index, 6 * index + 6)
-        system[part, part] += block + damping * np.diag(np.diag(block))
-    steps = _solved(system, g_poses.ravel() - flat_half @ g_points.ravel())
-    shifts = (inverse @ (g_points - (steps @ flat_cross).reshape(many, 3))[..., None])[..., 0]
-    return steps.reshape(count, 6), shifts
+        system[part, part] += block
+        system.flat[6 * index * (6 * count + 1) :: 6 * count + 1][:6] += damping * block.diagonal()
+    steps = _solved(system, g_poses.ravel() - half @ g_points.ravel())
+    left = g_points - (steps @ cross.reshape(6 * count, -1)).reshape(3, many)
+    return steps.reshape(count, 6), np.einsum('pqm,qm->mp', inverse, left)
+
+
+def _inverses(matrices: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Inverses of symmetric matrices, which stand in the last axis. (3, 3, M)."""
+    (a, b, c), (_, d, e), (_, _, f) = matrices
+    first, second, third = d * f - e * e, c * e - b * f, b * e - c * d
+    result = np.empty_like(matrices)
+    result[0, 0], result[1, 1], result[2, 2] = first, a * f - c * c, a * d - b * b
+    result[0, 1] = result[1, 0] = second
+    result[0, 2] = result[2, 0] = third
+    result[1, 2] = result[2, 1] = b * c - a * e
+    result /= a * first + b * second + c * third
+    return result
 
 
 def _linearised(
     local: NDArray[np.float64], places: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Residuals (..., 2) of points in the axes of a view, and their derivatives (..., 2, 6).
+    """Residuals (K, 2, M) of points in the axes of views, and their derivatives (K, 6, 2, M).
 
     Those are by a turn (first three) and a shift (last three) of the point in these axes.
+
+    Args:
+        local: The points. Shape (K, 3, M).
+        places: Where the views show them. Shape (K, 2, M).
     """
-    inverse = 1.0 / np.maximum(local[..., 2], _NEAREST)
-    uv = local[..., :2] * inverse[..., None]
-    u, v = uv[..., 0], uv[..., 1]
-    jacobian = np.zeros((*u.shape, 2, 6))
-    jacobian[..., 1, 1] = u * v
-    jacobian[..., 0, 0] = -jacobian[..., 1, 1]
-    jacobian[..., 0, 1] = 1.0 + u * u
-    jacobian[..., 0, 2] = -v
-    jacobian[..., 1, 0] = -1.0 - v * v
-    jacobian[..., 1, 2] = u
-    jacobian[..., 0, 3] = jacobian[..., 1, 4] = inverse
-    jacobian[..., 5] = -uv * inverse[..., None]
+    inverse = 1.0 / np.maximum(local[:, 2], _NEAREST)
+    uv = local[:, :2] * inverse[:, None]
+    u, v = uv[:, 0], uv[:, 1]
+    jacobian = np.zeros((len(local), 6, *uv.shape[1:]))
+    jacobian[:, 1, 1] = u * v
+    jacobian[:, 0, 0] = -jacobian[:, 1, 1]
+    jacobian[:, 1, 0] = 1.0 + u * u
+    jacobian[:, 2, 0] = -v
+    jacobian[:, 0, 1] = -1.0 - v * v
+    jacobian[:, 2, 1] = u
+    jacobian[:, 3, 0] = jacobian[:, 4, 1] = inverse
+    jacobian[:, 5] = -uv * inverse[:, None]
     return uv - places, jacobian
 
 
@@ -299,25 +315,11 @@ def _moved(pose: ViewPose, step: NDArray[np.float64]) -> ViewPose:
     return ViewPose(turn @ pose.rotation, turn @ pose.translation + step[3:])
 
 
-def rotation_of(vector: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Rotation matrix of a rotation vector [rad]. Shapes (3,) -> (3, 3)."""
-    return np.asarray(cv2.Rodrigues(np.asarray(vector, np.float64))[0])
-
-
-def vector_of(rotation: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Rotation vector [rad] of a rotation matrix, the inverse of `rotation_of`. Shape (3,)."""
-    return np.asarray(cv2.Rodrigues(rotation)[0], np.float64).ravel()
-
-
-def angle_of(rotation: NDArray[np.float64]) -> float:
-    """Angle of a rotation [rad]."""
-    return math.acos(float(np.clip((np.trace(rotation) - 1.0) / 2.0, -1.0, 1.0)))
-
-
 def _solved(matrix: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Solution of a linear system; what it leaves open stays near zero."""
-    trace = max(float(np.trace(matrix)) / len(matrix), 1e-12)
-    return np.asarray(np.linalg.solve(matrix + 1e-9 * trace * np.eye(len(matrix)), right))
+    """Solution of a linear system, which is changed; what it leaves open stays near zero."""
+    trace = max(float(matrix.trace()) / len(matrix), 1e-12)
+    matrix.flat[:: len(matrix) + 1] += 1e-9 * trace
+    return np.asarray(np.linalg.solve(matrix, right))
 
 
 def triangulated(
@@ -354,8 +356,10 @@ def _cross(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64
 
 def rays(places: NDArray[np.float64]) -> NDArray[np.float64]:
     """Unit vectors in optical axes towards places (N, 2). Shape (N, 3)."""
-    ahead = np.column_stack([places, np.ones(len(places))])
-    return np.asarray(ahead / np.linalg.norm(ahead, axis=1, keepdims=True))
+    ahead = np.ones((len(places), 3))
+    ahead[:, :2] = places
+    ahead /= np.sqrt((ahead**2).sum(axis=1, keepdims=True))
+    return ahead
 
 
 def turn_between(
@@ -377,7 +381,8 @@ def turn_between(
         off = ((rays1 @ rotation.T - rays2) ** 2).sum(axis=1)
         w = robust_weights(off, scale)
         u, _, vt = np.linalg.svd((rays2 * w[:, None]).T @ rays1)
-        rotation = u @ np.diag([1.0, 1.0, np.linalg.det(u @ vt)]) @ vt
+        u[:, 2] *= np.linalg.det(u @ vt)
+        rotation = u @ vt
         scale = max(tolerance, scale / 2)
     off = ((rays1 @ rotation.T - rays2) ** 2).sum(axis=1)
     return np.asarray(rotation), np.asarray(np.sqrt(off))

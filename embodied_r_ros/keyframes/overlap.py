@@ -16,6 +16,7 @@ from embodied_r_ros.keyframes.alignment import (
     roll,
     shares,
 )
+from embodied_r_ros.keyframes.small_matrices import median
 import numpy as np
 
 if TYPE_CHECKING:
@@ -61,13 +62,15 @@ def two_view(first: View, second: View, before: TwoView | None = None) -> TwoVie
     if min(first.textured_share, second.textured_share) < BLANK_SHARE:
         return TwoView(None)
     alignment = _best_alignment(first, second, before.alignment if before else None)
-    if alignment is None or alignment.trusted.mean() < _MIN_TRUSTED_SHARE:
+    if alignment is None:
         return TwoView(0.0)
-    moves = np.linalg.norm(alignment.offsets[alignment.trusted], axis=-1)
-    shift = float(np.median(moves)) / first.width
+    x, y = alignment.offsets[alignment.trusted].T
+    if len(x) < max(1, _MIN_TRUSTED_SHARE * alignment.trusted.size):
+        return TwoView(0.0)
+    shift = median(np.hypot(x, y)) / first.width
     return TwoView(
         min(shares(first, second, alignment)),
-        int(alignment.trusted.sum()),
+        len(x),
         roll(first, alignment),
         shift,
         _changed_share(first, second, alignment) if shift < STILL_SHIFT else 0.0,

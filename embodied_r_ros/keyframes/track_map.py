@@ -25,6 +25,7 @@ from embodied_r_ros.keyframes.bundle import (
     ViewPose,
 )
 from embodied_r_ros.keyframes.relative_pose import relative_pose
+from embodied_r_ros.keyframes.small_matrices import median
 import numpy as np
 
 if TYPE_CHECKING:
@@ -122,8 +123,8 @@ class TrackMap:
         both = newest.is_seen & self.is_alive
         if not both.any() or both.sum() < _KEPT_SHARE * newest.is_seen.sum():
             return True
-        moves = np.linalg.norm(newest.places[both] - self.places[both], axis=1)
-        return bool(np.median(moves) > moved)
+        x, y = (newest.places[both] - self.places[both]).T
+        return median(np.hypot(x, y)) > moved
 
     def drop(self, slots: NDArray[np.intp]) -> None:
         """End tracks."""
@@ -209,7 +210,7 @@ class TrackMap:
         if fits.sum() < MIN_KNOWN:
             return False
         start = anchor.pose.centre
-        away = float(np.median(np.linalg.norm(points[fits] - pose.centre, axis=1)))
+        away = median(np.linalg.norm(points[fits] - pose.centre, axis=1))
         scale = length or self._usual_distance / max(1e-6, away)
         fresh = slots[fits & ~self.is_known[slots]]
         self.points[fresh] = start + scale * (points[fits & ~self.is_known[slots]] - start)
@@ -269,7 +270,7 @@ class TrackMap:
         if usable.sum() < _MIN_MEASURED:
             return
         along = self.pose.points(self.points[usable])[:, 2]
-        ratio = float(np.median(depth_m[usable] / np.maximum(along, 1e-6)))
+        ratio = median(depth_m[usable] / np.maximum(along, 1e-6))
         if not 1e-4 < ratio < 1e4:
             return
         self.points *= ratio
@@ -284,7 +285,7 @@ class TrackMap:
         usable = self.is_alive & self.is_known
         if usable.sum() < MIN_KNOWN:
             return self._usual_distance
-        return float(np.median(np.linalg.norm(self.points[usable] - self.pose.centre, axis=1)))
+        return median(np.linalg.norm(self.points[usable] - self.pose.centre, axis=1))
 
     def _views(self) -> list[Anchor]:
         """The views that are kept, oldest first."""

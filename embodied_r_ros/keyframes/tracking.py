@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING
 import cv2
 from embodied_r_ros.keyframes.bundle import (
     refined_pose,
-    rotation_of,
     sampled_pose,
     turn_between,
-    vector_of,
     ViewPose,
 )
+from embodied_r_ros.keyframes.small_matrices import median, rotation_of, vector_of
 from embodied_r_ros.keyframes.track_map import Anchor, MIN_KNOWN, SLOTS, TrackMap
 from embodied_r_ros.keyframes.tracks import coarse_guesses, find_corners, follow, Tracked
 from embodied_r_ros.types.deltas import Motion, MotionSource, ScaleSource
@@ -278,7 +277,7 @@ class MotionTracker:
         if np.mean(off < _AGREES * tolerance) < _DOUBTFUL:
             start = sampled_pose(points, places, _AGREES * tolerance)
             other = refined_pose(start, points, places, tolerance) if start else (pose, off)
-            pose, off = min((pose, off), other, key=lambda fit: float(np.median(fit[1])))
+            pose, off = min((pose, off), other, key=lambda fit: median(fit[1]))
         agreeing = off < _AGREES * tolerance
         if agreeing.sum() < MIN_KNOWN or agreeing.mean() < _PLACED:
             return False

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import cv2
 from embodied_r_ros.keyframes.alignment import cell_centres, CELL_PX, View
 from embodied_r_ros.keyframes.overlap import two_view
+from embodied_r_ros.keyframes.small_matrices import median
 import numpy as np
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ class Drift:
     def __init__(self, places: NDArray[np.float32], moves: NDArray[np.float32]) -> None:
         """Take places in the earlier view, and how they moved [work px]. Shapes (N, 2)."""
         self._places, self._moves = places, moves
-        self.shift_px = float(np.median(np.hypot(moves[:, 0], moves[:, 1])))
+        self.shift_px = median(np.hypot(moves[:, 0], moves[:, 1]))
 
     def guesses(self, view: Tracked, places: NDArray[np.float32]) -> NDArray[np.float32]:
         """Where the later view may show places of the earlier one. Shapes (N, 2)."""

@@ -21,14 +21,15 @@ if TYPE_CHECKING:
 
 SIZE = (160, 120)
 RAYS = cell_rays(*SIZE)
-SURE = np.full((*RAYS.shape[:2], 3), [1, 0, 1], np.float32)
+SHAPE = RAYS.shape[1:]
+SURE = np.full((*SHAPE, 3), [1, 0, 1], np.float32).transpose(2, 0, 1)
 
 
 def true_structure(step: float) -> Structure:
     """A near half below a far one, seen by a camera that turns and moves aside."""
     rotation = np.asarray(cv2.Rodrigues(np.array([0.01, 0.05, -0.02]) * step)[0], np.float64)
     motion = RigidMotion(rotation, np.array([-0.06, 0.01, 0.02]) * step)
-    depth = np.full(RAYS.shape[:2], 0.6, np.float32)
+    depth = np.full(SHAPE, 0.6, np.float32)
     depth[15:] = 1.5
     return Structure(motion, motion, depth, np.zeros_like(depth))
 
@@ -54,14 +55,14 @@ def test_places_follow_motion_and_depth() -> None:
 
 def test_cells_that_were_not_measured_are_placed_by_the_others() -> None:
     known = SURE.copy()
-    known[20:, :10] = 0
+    known[:, 20:, :10] = 0
     off = followed(5, known).places(RAYS, SIZE) - true_structure(5).places(RAYS, SIZE)
     still = true_structure(5).places(RAYS, SIZE) - cell_centres(*SIZE)
     assert np.abs(off[20:, :10]).mean() < 0.7 * np.abs(still[20:, :10]).mean()
 
 
 def test_an_edge_says_nothing_of_movement_along_it() -> None:
-    across_only = np.full_like(SURE, [0, 0, 1])
+    across_only = SURE * np.array([0, 0, 1], np.float32)[:, None, None]
     structure = followed(1, across_only, shift=30.0)
     off = structure.places(RAYS, SIZE) - true_structure(1).places(RAYS, SIZE)
     assert np.abs(off[..., 1]).mean() < 0.5
@@ -82,7 +83,7 @@ def test_roll_is_that_of_the_rotation(roll_rad: float) -> None:
 
 def test_what_lies_behind_the_camera_is_out_of_view() -> None:
     ahead = RigidMotion(np.eye(3), np.array([0.0, 0.0, -2.0]))
-    depth = np.ones(RAYS.shape[:2], np.float32)
+    depth = np.ones(SHAPE, np.float32)
     places = Structure(ahead, ahead, depth, np.zeros_like(depth)).places(RAYS, SIZE)
     assert np.isfinite(places).all()
     assert (places < -1000).all()
