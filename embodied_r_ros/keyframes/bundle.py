@@ -8,6 +8,7 @@ axes of a view. Coordinates in a view are x / z and y / z, without distortion.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import cv2
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _STEPS = 6
-_ENOUGH = 1e-4  # a step that changes a pose by less is the last one
+_ENOUGH = 3e-4  # a step that changes a pose by less is the last one
 _NEAREST = 1e-3  # what lies nearer to the camera, or behind it, is in no view
 _SPREAD = 2.0  # times the median of what is off a first guess: what may agree all the same
 _WIDEST = 0.2
@@ -196,11 +197,11 @@ def refine_together(
         The poses, the points (M, 3), and how far each is off, 0 where it is not seen (K, M).
     """
     damping, poses = _DAMPING, list(poses)
-    current = _terms(poses, points, sightings, tolerance)
+    current = _Fit(poses, points, sightings, tolerance)
     for _ in range(_BUNDLE_STEPS):
-        steps, shifts = _bundle_step(current, damping)
+        steps, shifts = _bundle_step(current.terms, damping)
         moved = [*poses[:FIXED], *map(_moved, poses[FIXED:], steps)]
-        trial = _terms(moved, points + shifts, sightings, tolerance)
+        trial = _Fit(moved, points + shifts, sightings, tolerance)
         if trial.cost > current.cost:
             damping *= 8
             continue
@@ -211,42 +212,52 @@ def refine_together(
     return poses, points, current.off
 
 
+class _Fit:
+    """How well poses and points explain what is seen; derivatives are computed when asked for."""
+
+    def __init__(
+        self,
+        poses: list[ViewPose],
+        points: NDArray[np.float64],
+        sightings: Sightings,
+        tolerance: float,
+    ) -> None:
+        self._rotations = np.array([pose.rotation for pose in poses])
+        shifts = np.array([pose.translation for pose in poses])
+        self._local = self._rotations @ points.T + shifts[..., None]  # (K, 3, M)
+        self._places, self._is_seen = sightings.places.transpose(0, 2, 1), sightings.is_seen
+        x, y = (_slopes(self._local) - self._places).transpose(1, 0, 2)
+        squares = (x * x + y * y) * sightings.is_seen
+        self._agreement = 1.0 / (1.0 + squares / tolerance**2)
+        self.cost = float((squares * self._agreement).sum())
+        self.off = np.sqrt(squares)  # (K, M)
+
+    @cached_property
+    def terms(self) -> _Terms:
+        """The linear system of a step."""
+        residuals, by_pose = _linearised(self._local, self._places)
+        roots = (self._agreement * self._is_seen)[:, None]  # of Geman and McClure's weights
+        residuals *= roots
+        by_pose *= roots[:, None]
+        by_shift = by_pose[:, 3:].reshape(len(by_pose), 3, -1)
+        by_point = (self._rotations.transpose(0, 2, 1) @ by_shift).reshape(
+            -1, 3, *by_pose.shape[2:]
+        )
+        return _Terms(residuals, by_pose, by_point)
+
+
 @dataclass(frozen=True)
 class _Terms:
     """What a bundle minimises: residuals and derivatives, times the roots of their weights."""
 
-    cost: float
-    off: NDArray[np.float64]  # (K, M)
     residuals: NDArray[np.float64]  # (K, 2, M)
     by_pose: NDArray[np.float64]  # (K, 6, 2, M)
     by_point: NDArray[np.float64]  # (K, 3, 2, M)
 
 
-def _terms(
-    poses: list[ViewPose],
-    points: NDArray[np.float64],
-    sightings: Sightings,
-    tolerance: float,
-) -> _Terms:
-    rotations = np.array([pose.rotation for pose in poses])
-    shifts = np.array([pose.translation for pose in poses])
-    local = rotations @ points.T + shifts[..., None]  # (K, 3, M)
-    residuals, by_pose = _linearised(local, sightings.places.transpose(0, 2, 1))
-    squares = (residuals[:, 0] ** 2 + residuals[:, 1] ** 2) * sightings.is_seen
-    agreement = 1.0 / (1.0 + squares / tolerance**2)
-    roots = (agreement * sightings.is_seen)[:, None]  # of Geman and McClure's weights
-    residuals *= roots
-    by_pose *= roots[:, None]
-    by_shift = by_pose[:, 3:].reshape(len(poses), 3, -1)
-    by_point = (rotations.transpose(0, 2, 1) @ by_shift).reshape(-1, 3, *by_pose.shape[2:])
-    return _Terms(
-        float((squares * agreement).sum()), np.sqrt(squares), residuals, by_pose, by_point
-    )
-
-
 def _bundle_step(terms: _Terms, damping: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Steps of the poses that may move (K - FIXED, 6), and of the points (M, 3)."""
-    count, many = len(terms.off) - FIXED, terms.off.shape[1]
+    count, many = len(terms.residuals) - FIXED, terms.residuals.shape[2]
     h_points = np.einsum('kpcm,kqcm->pqm', terms.by_point, terms.by_point)
     g_points = -np.einsum('kpcm,kcm->pm', terms.by_point, terms.residuals)
     diagonal = np.einsum('iim->im', h_points)  # a view of it
@@ -294,8 +305,8 @@ def _linearised(
         local: The points. Shape (K, 3, M).
         places: Where the views show them. Shape (K, 2, M).
     """
+    uv = _slopes(local)
     inverse = 1.0 / np.maximum(local[:, 2], _NEAREST)
-    uv = local[:, :2] * inverse[:, None]
     u, v = uv[:, 0], uv[:, 1]
     jacobian = np.zeros((len(local), 6, *uv.shape[1:]))
     jacobian[:, 1, 1] = u * v
@@ -307,6 +318,11 @@ def _linearised(
     jacobian[:, 3, 0] = jacobian[:, 4, 1] = inverse
     jacobian[:, 5] = -uv * inverse[:, None]
     return uv - places, jacobian
+
+
+def _slopes(local: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Where views show points in their axes. Shapes (K, 3, M) -> (K, 2, M)."""
+    return np.asarray(local[:, :2] / np.maximum(local[:, 2:], _NEAREST))
 
 
 def _moved(pose: ViewPose, step: NDArray[np.float64]) -> ViewPose:

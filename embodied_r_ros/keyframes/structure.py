@@ -160,10 +160,9 @@ def _corrected(
     """One robust Gauss-Newton step of a motion, and the median error before it [px]."""
     squared = np.float32(_focal_px(size) ** 2)
     (x, y, nearness), z = _seen(cells.rays, cells.inverse_depth, motion)
-    off = cells.measured - (x, y)
-    off_x, off_y = off
+    off_x, off_y = cells.measured[0] - x, cells.measured[1] - y
     by_x, between, by_y = cells.information
-    error = by_x * off_x**2 + 2 * between * off_x * off_y + by_y * off_y**2
+    error = by_x * (off_x * off_x) + 2 * between * (off_x * off_y) + by_y * (off_y * off_y)
     error *= squared  # [px^2]
     usual = float(np.partition(error, len(error) // 2)[len(error) // 2])
     weight = (z > _NEAREST_Z) / (1 + error / np.float32(max(_NOISE_PX**2, 2 * usual))) ** 2

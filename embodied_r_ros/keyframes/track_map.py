@@ -46,7 +46,8 @@ _STEP_TOLERANCE = 1.25  # of the map's, between two views alone
 # Of the tracks that a turn leaves, a step has to explain this share: where a turn explains hardly
 # any, and where it explains most, so that something that moves by itself may be the rest.
 _STEP_SHARE, _BEGIN_SHARE = 0.2, 0.5
-_MAX_BUNDLED = 100  # points that are refined at a time
+# Points that are refined at a time: matrices stay so small that no library multiplies in threads.
+_MAX_BUNDLED = 90
 _MIN_MEASURED = 12  # depths that give the map its scale
 
 

@@ -6,6 +6,7 @@ The method is that of Lucas and Kanade (Bouguet 2001). Places are in pixels of `
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 import cv2
@@ -68,7 +69,8 @@ def follow(
     window_px, levels, levels_back = _THOROUGH if is_thorough else _QUICK
     there, is_good = _flow(before.grey, now.grey, places, guesses, (window_px, levels))
     back, is_good_back = _flow(now.grey, before.grey, there, places, (window_px, levels_back))
-    closes = np.linalg.norm(back - places, axis=1) < _CLOSES_PX
+    away_x, away_y = (back - places).T
+    closes = away_x * away_x + away_y * away_y < _CLOSES_PX**2
     last = np.array(now.size) - _BORDER_PX
     inside = ((there >= _BORDER_PX) & (there < last)).all(axis=1)
     return there, is_good & is_good_back & closes & inside
@@ -158,15 +160,31 @@ def drift(earlier: NDArray[np.float32] | None, later: Alignment) -> Drift | None
     return Drift(first + earlier, offsets - earlier)
 
 
+class _Buffer(threading.local):
+    """Memory for a number per pixel, one per thread: fresh memory costs more than corners."""
+
+    def __init__(self) -> None:
+        self._values = np.empty((0, 0), np.float32)
+
+    def of_size(self, height: int, width: int) -> NDArray[np.float32]:
+        """The memory, with whatever it holds. Shape (height, width)."""
+        if self._values.shape != (height, width):
+            self._values = np.empty((height, width), np.float32)
+        return self._values
+
+
+_BUFFER = _Buffer()
+
+
 def find_corners(view: Tracked, taken: NDArray[np.float32]) -> NDArray[np.float32]:
     """The best corner of each square that holds none of the places taken, best first. (N, 2)."""
     width, height = view.size
     columns, rows = width // SPACING_PX, height // SPACING_PX
-    quality = cv2.cornerMinEigenVal(view.grey, _BLOCK_PX)
-    rim = np.zeros_like(quality)
-    inner = (slice(_BORDER_PX, -_BORDER_PX),) * 2
-    rim[inner] = quality[inner]
-    squares = rim[: rows * SPACING_PX, : columns * SPACING_PX]
+    quality = _BUFFER.of_size(height, width)
+    cv2.cornerMinEigenVal(view.grey, _BLOCK_PX, quality)
+    for rim in (quality, quality.T):
+        rim[:_BORDER_PX], rim[-_BORDER_PX:] = 0, 0
+    squares = quality[: rows * SPACING_PX, : columns * SPACING_PX]
     squares = squares.reshape(rows, SPACING_PX, columns, SPACING_PX).transpose(0, 2, 1, 3)
     squares = squares.reshape(rows * columns, -1)
     best = squares.argmax(axis=1)
@@ -181,6 +199,7 @@ def find_corners(view: Tracked, taken: NDArray[np.float32]) -> NDArray[np.float3
     y = (index // columns) * SPACING_PX + best[index] // SPACING_PX
     corners = np.stack([x, y], axis=1).astype(np.float32)
     if len(corners) and len(taken):
-        nearest = np.linalg.norm(corners[:, None] - taken[None], axis=2).min(axis=1)
-        corners = corners[nearest > SPACING_PX / 3]
+        away_x, away_y = corners.T[:, :, None] - taken.T[:, None]
+        squares = (away_x * away_x + away_y * away_y).min(axis=1)
+        corners = corners[squares > (SPACING_PX / 3) ** 2]
     return corners
