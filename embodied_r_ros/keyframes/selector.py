@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 # A clock that goes back by less is jitter between images; by more, it was set or a bag loops.
 _CLOCK_JITTER_NS = 100_000_000
 # The camera is followed in images whose view moved so far [work px], and at least so often.
-_FOLLOWED_PX = 6.0
+_FOLLOWED_PX = 8.0
 _FOLLOWED_NS = 200_000_000
 
 
