@@ -14,12 +14,14 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.bags.audit import AuditReport
 from embodied_r_ros.bags.recovery import find_episodes, recover_all
 from embodied_r_ros.bags.sources import find_bags
-from embodied_r_ros.cli.arguments import some_path, some_text
+from embodied_r_ros.cli.arguments import some_count, some_path, some_text
 from embodied_r_ros.common.errors import BagError, InputError
 from embodied_r_ros.episodes.frozen import changes_of, freeze, read_frozen, SUFFIX
 from embodied_r_ros.episodes.inspect import audit_bag, delete_episode, EpisodeSummary, summarize
 from embodied_r_ros.episodes.label_check import check_labels, write_label_table
 from embodied_r_ros.episodes.labels import agreements
+from embodied_r_ros.view.lerobot import dataset_folder, has_poses, LeRobotExport
+from tqdm import tqdm
 
 if TYPE_CHECKING:
     import argparse
@@ -56,6 +58,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         if name == 'labels':
             action.add_argument('--csv', action='store_true', help='a table, one line per label')
     _add_freezing(actions)
+    summary = 'recordings with their questions and answers, for other programs'
+    action = actions.add_parser('export', help=summary, description=summary)
+    action.add_argument('format', choices=('lerobot',), help='a dataset of LeRobot, v3.0')
+    text = 'recordings, or folders of them'
+    action.add_argument('paths', nargs='+', type=some_path, metavar='DIR', help=text)
+    action.add_argument('--out', type=some_path, required=True, metavar='DIR', help='new or empty')
+    text = 'frames a second of a dataset of LeRobot (default %(default)s)'
+    action.add_argument('--rate', type=some_count, default=10, metavar='HZ', help=text)
 
 
 def _add_freezing(actions: Any) -> None:
@@ -84,6 +94,8 @@ def main(args: argparse.Namespace) -> int:
         return _freeze(args)
     if args.action == 'frozen':
         return _frozen(args)
+    if args.action == 'export':
+        return _export(args)
     is_file = args.action == 'audit' and args.dir.is_file()
     episodes = find_bags([args.dir]) if is_file else find_episodes(args.dir)
     return int(_DO[args.action](episodes, args))
@@ -247,6 +259,24 @@ def _frozen(args: argparse.Namespace) -> int:
     state = f'{len(changes)} changes' if changes else 'as it was frozen'
     print(f'{_content(frozen)}: {state}', file=sys.stderr)
     return 1 if changes else 0
+
+
+def _export(args: argparse.Namespace) -> int:
+    bags = find_bags(args.paths)
+    with dataset_folder(args.out) as folder:
+        dataset = LeRobotExport(folder, args.rate, all(map(has_poses, bags)))
+        results = [dataset.add(bag) for bag in tqdm(bags, unit=' recordings', disable=None)]
+        for result in results:
+            if result.left_out:
+                print(f'left out: {result.name}: {result.left_out}', file=sys.stderr)
+        dataset.end()
+    frames, questions = (
+        sum(getattr(r, name) for r in results) for name in ('frames', 'questions')
+    )
+    count = sum(not result.left_out for result in results)
+    print(args.out)
+    print(f'{count} episodes, {frames} frames, {questions} questions', file=sys.stderr)
+    return 0
 
 
 def _content(frozen: FrozenSet) -> str:

@@ -86,7 +86,7 @@ def read_episode(
         log = read_answer_log(reader, tuple(deltas) if source == 'recorded' else ())
         layout = _layout(reader)
         arm = read_arm_episode(reader, robot) if has_arm(reader, robot) else None
-        marks = _marks(reader)
+        marks = read_marks(reader)
         start = _first(marks, EpisodeEvent.START)
         stop = _first(marks[::-1], EpisodeEvent.STOP)
         episode_id = start.episode_id if start else path.stem
@@ -138,7 +138,7 @@ def episode_id_of(path: Path) -> str:
         BagError: It is not a readable bag.
     """
     with open_bag(path) as reader:
-        start = _first(_marks(reader), EpisodeEvent.START)
+        start = _first(read_marks(reader), EpisodeEvent.START)
     return start.episode_id if start else path.stem
 
 
@@ -181,7 +181,12 @@ def _read(reader: BagReader, topics: Sequence[str], convert: Callable[[Any], Any
     return list(read_values(reader, topics, convert))
 
 
-def _marks(reader: BagReader) -> list[EpisodeMark]:
+def read_marks(reader: BagReader) -> list[EpisodeMark]:
+    """The marks of an episode, in the order of their receipt.
+
+    Raises:
+        BagError: One is damaged.
+    """
     return _read(reader, topics_of_type(reader, _MARK), mark_from_msg)
 
 

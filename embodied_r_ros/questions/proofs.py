@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.episodes.labels import answer_in_words
 from embodied_r_ros.questions.indoor import Draft, KINDS, Moment, Unsolved
-from embodied_r_ros.questions.logged import solution_of_recording
+from embodied_r_ros.questions.logged import (
+    as_proof,
+    DISPUTED,
+    Proof,
+    proof_of_label,
+    solution_of_recording,
+)
 from embodied_r_ros.questions.map_rows import (
     layout_map,
     MAP_KINDS,
@@ -25,6 +31,8 @@ from embodied_r_ros.questions.map_rows import (
 from embodied_r_ros.questions.map_wordings import MAP_WORDINGS
 from embodied_r_ros.questions.path_kinds import clear_quarter
 from embodied_r_ros.questions.wordings import MOTION_KINDS, WORDINGS
+from embodied_r_ros.reasoning.completions import UNKNOWN
+from embodied_r_ros.types.episodes import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,6 +46,7 @@ _SPLIT = 'test'  # all names may be asked for
 _SLACK_M = 0.3  # how far places of a map that no truth proves may be off
 _COUNTS = ('object_counting', 'count_things', 'how_many')  # whose numbers are exact
 _DIRECTION = 'item_direction'
+_UNPROVEN = 'nothing proves it'
 
 
 @dataclass(frozen=True)
@@ -148,3 +157,87 @@ def _decides(draft: Draft, wording: _Wording, options: tuple[str, ...]) -> bool:
     return draft.solution in options and (
         wording.names_things or set(draft.options) == set(options)
     )
+
+
+@dataclass(frozen=True)
+class RecordedQuestion:
+    """A question of a recording, at its moment, with the best answer that is known."""
+
+    id: str
+    stamp_ns: int  # of the newest observation
+    camera: str
+    question: str
+    options: tuple[str, ...]
+    answer: str  # in words
+    source: str  # what proves it; 'answered': nothing, and it is what the robot said
+    answered: str = ''  # what the robot said; empty: nobody asked it
+    think: str = ''
+    model: str = ''
+
+
+def solution_of_answer(episode: Episode, answer: Answer) -> Proof | Unsolved:
+    """The solution that people gave, else the one that the recording proves."""
+    if answer.id in episode.log.disputed:
+        return Unsolved(DISPUTED)
+    if label := episode.log.labels.get(answer.id):
+        return proof_of_label(answer, label)
+    words, source = solution_of_place(episode, answer) or ('', '')
+    if not words:
+        return Unsolved(_UNPROVEN)
+    proof = as_proof(words, answer.options)
+    return proof if isinstance(proof, Unsolved) else Proof(proof.solution, source)
+
+
+def recorded_questions(episode: Episode) -> list[RecordedQuestion]:
+    """The questions of an episode with their answers: those asked live, then those written.
+
+    What people call wrong, or answer differently, and what has no answer at all is left out.
+    """
+    found = [_of_answer(episode, answer) for answer in episode.log.answers]
+    by_question = episode.labels.by_question()
+    for name, written in episode.labels.questions().items():
+        question = written.question
+        verdict = Verdict.of(by_question[name], written.before) if name in by_question else None
+        if question and verdict and verdict.solution is not None:
+            found.append(
+                RecordedQuestion(
+                    name,
+                    question.stamp_ns,
+                    episode.camera,
+                    question.text,
+                    question.options,
+                    verdict.solution,
+                    'label',
+                )
+            )
+    return [one for one in found if one]
+
+
+def _of_answer(episode: Episode, answer: Answer) -> RecordedQuestion | None:
+    said = answer_in_words(answer)
+    proof = solution_of_answer(episode, answer)
+    if isinstance(proof, Proof):
+        right, source = _words_of(proof.solution, answer.options), proof.source
+    elif said is not None and proof.reason == _UNPROVEN:
+        right, source = said, 'answered'
+    else:
+        return None
+    seen = [d.camera for d in episode.deltas if d.stamp_ns <= answer.observation_stamp_ns]
+    return RecordedQuestion(
+        answer.id,
+        answer.observation_stamp_ns,
+        seen[-1] if seen else episode.camera,
+        answer.question,
+        answer.options,
+        right,
+        source,
+        said or '',
+        answer.think,
+        answer.model.name,
+    )
+
+
+def _words_of(solution: str, options: tuple[str, ...]) -> str:
+    """A solution as a row has it, in words."""
+    is_letter = bool(options) and solution != UNKNOWN
+    return options[ord(solution) - ord('A')] if is_letter else solution

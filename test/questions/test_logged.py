@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.questions.row import Row
 
 SECOND_NS = 1_000_000_000
+NO_IMAGE = EncodedImage(b'', 'jpeg')
 FACTORY = BagMessageFactory()
 MODEL = ModelInfo('nano', prompt_version=REASON_PROMPT_VERSION)
 SIDES = ('left', 'right', 'ahead')
@@ -104,6 +105,7 @@ def write_bag(
     provenance: str = '',
     shadows: Sequence[Answer] = (),
     episode_id: str = 'e1',
+    image: EncodedImage = NO_IMAGE,
 ) -> Path:
     """What the recorder writes of a drive ahead, one metre each second."""
     mark = EpisodeMark(SECOND_NS, episode_id, EpisodeEvent.START, scene_id='lab')
@@ -117,7 +119,6 @@ def write_bag(
             bag.write('/provenance', said, SECOND_NS)
         for order, delta in enumerate(deltas):
             pose = Pose((float(delta.to_id), 0.0, 0.0), (0.0, 0.0, 0.0, 1.0), 'odom')
-            image = EncodedImage(b'', 'jpeg')
             first = KeyframeReason.FIRST
             keyframe = Keyframe(delta.to_id, delta.stamp_ns, image, first, 1, pose=pose)
             stamp_ns = SECOND_NS + order

@@ -15,7 +15,8 @@ from embodied_r_ros.bags.sources import find_bags
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.episodes.episode import read_episode
 from embodied_r_ros.episodes.inspect import bag_digest, labels_sha256
-from embodied_r_ros.questions.shadow import shadow_pairs
+from embodied_r_ros.questions.indoor import Unsolved
+from embodied_r_ros.questions.proofs import solution_of_answer
 from embodied_r_ros.types.answers import AnswerKind, Freshness
 from embodied_r_ros.types.units import NS_PER_S
 import numpy as np
@@ -27,10 +28,48 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
     from pathlib import Path
 
-    from embodied_r_ros.questions.shadow import ShadowPair
+    from embodied_r_ros.episodes.episode import Episode
     from embodied_r_ros.types.answers import Answer
 
     from training.judge.cases import Judge
+
+
+@dataclass(frozen=True)
+class ShadowPair:
+    """A question that was answered to somebody, and what the candidate said."""
+
+    episode_id: str
+    given: Answer
+    shadow: Answer | None  # None: the candidate did not come to it
+    solution: str = ''  # as of a row; empty: nothing proves one
+    source: str = ''  # what proves it, or why nothing does
+
+    @property
+    def question(self) -> str:
+        """The question."""
+        return self.given.question
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Its options; empty for a free question."""
+        return self.given.options
+
+
+def shadow_pairs(episode: Episode) -> list[ShadowPair]:
+    """The questions of an episode that went to a model while a candidate stood in the shadow."""
+    if not episode.log.had_shadow:
+        return []
+    pairs = []
+    for answer in episode.log.answers:
+        if answer.prompt_sha256:
+            shadow = episode.log.shadows.get(answer.id)
+            proof = solution_of_answer(episode, answer)
+            if isinstance(proof, Unsolved):
+                known = '', proof.reason
+            else:
+                known = proof.solution, proof.source
+            pairs.append(ShadowPair(episode.id, answer, shadow, *known))
+    return pairs
 
 
 @dataclass(frozen=True)

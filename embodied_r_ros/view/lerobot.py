@@ -1,0 +1,640 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recordings as a dataset of LeRobot, v3.0, with questions and answers in its language columns.
+
+Layout and columns: https://huggingface.co/docs/lerobot/lerobot-dataset-v3. Language columns:
+https://huggingface.co/docs/lerobot/language_and_recipes. A question and its answer are a pair of
+rows of style `vqa` on one frame, and how the camera moved is a row of style `motion`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import pairwise
+import json
+import shutil
+from typing import Any, TYPE_CHECKING
+
+import cv2
+from embodied_r_ros.bags.images import ImageDecoder
+from embodied_r_ros.bags.messages import stamp_ns_from_msg
+from embodied_r_ros.bags.poses import pose_source, poses_at
+from embodied_r_ros.bags.reader import open_bag, read_messages
+from embodied_r_ros.common.errors import ConfigError, EmbodiedRError, InputError
+from embodied_r_ros.common.files import write_whole
+from embodied_r_ros.episodes.episode import read_as_recorded, read_marks
+from embodied_r_ros.questions.proofs import recorded_questions
+from embodied_r_ros.reasoning.completions import option_letter
+from embodied_r_ros.types.geometry import Pose
+from embodied_r_ros.types.units import NS_PER_S
+from embodied_r_ros.view.review.film import film_topics, keyframe_topics
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from embodied_r_ros.bags.reader import BagReader
+    from embodied_r_ros.episodes.episode import Episode
+    from embodied_r_ros.questions.proofs import RecordedQuestion
+    from numpy.typing import NDArray
+
+VERSION = 'v3.0'
+_CHUNK = 1000  # files in a folder
+_DATA = 'data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet'
+_VIDEO = 'videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4'
+_EPISODES = 'meta/episodes/chunk-000/file-000.parquet'
+_STATE = 'observation.state'
+_STATE_NAMES = ('x', 'y', 'z', 'qx', 'qy', 'qz', 'qw')
+_EVENTS, _PERSISTENT = 'language_events', 'language_persistent'
+_NUMBERS = {
+    'timestamp': 'float32',
+    'frame_index': 'int64',
+    'episode_index': 'int64',
+    'index': 'int64',
+    'task_index': 'int64',
+}
+_SAMPLED = 20  # images of a camera and episode whose colours count in the statistics
+_NEVER_NULL = ('role', 'timestamp')
+_NO_TASK = 'say what the camera saw'
+_COMPRESSED = '/compressed'
+
+
+@dataclass(frozen=True)
+class ExportedEpisode:
+    """What became of a recording."""
+
+    name: str
+    frames: int = 0
+    questions: int = 0
+    left_out: str = ''  # why it is not in the dataset; empty: it is
+
+
+@dataclass
+class _Statistics:
+    """Sums over values, shape (D,)."""
+
+    count: int = 0
+    total: Any = 0.0
+    squares: Any = 0.0
+    low: Any = np.inf
+    high: Any = -np.inf
+
+    def add(self, values: NDArray[np.float64]) -> None:
+        """Take values, shape (N, D)."""
+        self.count += len(values)
+        self.total = self.total + values.sum(axis=0)
+        self.squares = self.squares + (values**2).sum(axis=0)
+        self.low = np.minimum(self.low, values.min(axis=0))
+        self.high = np.maximum(self.high, values.max(axis=0))
+
+    def figures(self, shape: tuple[int, ...]) -> dict[str, Any]:
+        """What LeRobot keeps, each in the shape of the feature."""
+        mean = self.total / self.count
+        spread = np.sqrt(np.maximum(self.squares / self.count - mean**2, 0.0))
+        named = {'min': self.low, 'max': self.high, 'mean': mean, 'std': spread}
+        figures = {name: np.reshape(value, shape).tolist() for name, value in named.items()}
+        return {**figures, 'count': [self.count]}
+
+
+@dataclass(frozen=True)
+class _Camera:
+    """A camera of a recording."""
+
+    key: str  # the feature
+    topic: str
+    is_keyframes: bool  # its pictures are those of keyframes
+
+
+@dataclass
+class _Track:
+    """The pictures of a camera, of which each stays until the next one."""
+
+    first_ns: int = 0
+    last_ns: int = 0
+    frame_id: str = ''
+
+    def take(self, msg: Any, time_ns: int) -> int:
+        """Take a message; returns its stamp [ns]."""
+        stamp_ns = stamp_ns_from_msg(msg.header.stamp) or time_ns
+        self.first_ns = min(self.first_ns or stamp_ns, stamp_ns)
+        self.last_ns = max(self.last_ns, stamp_ns)
+        self.frame_id = self.frame_id or str(msg.header.frame_id)
+        return stamp_ns
+
+
+@dataclass
+class LeRobotExport:
+    """A dataset that grows by one recording after the other."""
+
+    out: Path
+    fps: int
+    has_state: bool  # whether every recording has poses of its camera
+    _tasks: dict[str, int] = field(default_factory=dict)
+    _sizes: dict[str, tuple[int, int]] = field(default_factory=dict)  # height, width by camera
+    _rows: list[dict[str, Any]] = field(default_factory=list)  # of meta/episodes
+    _stats: defaultdict[str, _Statistics] = field(default_factory=lambda: defaultdict(_Statistics))
+    _frames: int = 0
+
+    def add(self, bag: Path) -> ExportedEpisode:
+        """Add a recording; what cannot be in the dataset is left out, with its reason.
+
+        Raises:
+            ConfigError: A library is missing.
+            InputError: The disk does not take it.
+        """
+        _libraries()
+        try:
+            return self._added(bag)
+        except EmbodiedRError as error:
+            if isinstance(error, ConfigError):
+                raise
+            for video in self.out.glob(_place(_VIDEO, len(self._rows), video_key='*')):
+                video.unlink()
+            return ExportedEpisode(bag.name, left_out=' '.join(str(error).split()))
+
+    def _added(self, bag: Path) -> ExportedEpisode:
+        episode = read_as_recorded(bag)
+        with open_bag(bag) as reader:
+            cameras = _cameras(reader)
+            tracks = _tracks(reader, cameras)
+            start_ns = max(track.first_ns for track in tracks.values())
+            end_ns = max(track.last_ns for track in tracks.values())
+            count = max(0, (end_ns - start_ns) * self.fps // NS_PER_S) + 1
+            stamps = [start_ns + frame * NS_PER_S // self.fps for frame in range(count)]
+            self._check_cameras(cameras)
+            states = _states(reader, stamps, tracks[cameras[0].key]) if self.has_state else None
+            sizes, colours = self._write_videos(reader, cameras, stamps)
+            task = next((mark.task for mark in read_marks(reader) if mark.task), _NO_TASK)
+        questions = recorded_questions(episode) if episode else []
+        language = _Language(stamps, [camera.key for camera in cameras], self.fps)
+        for question in questions:
+            language.add_question(question)
+        persistent = _motions(episode, stamps, self.fps) if episode else []
+        number = len(self._rows)
+        columns = self._columns(number, count, self._tasks.setdefault(task, len(self._tasks)))
+        if states is not None:
+            columns[_STATE] = states
+        self._sizes |= sizes
+        figures = self._count(columns, colours)
+        self._write_data(columns, language.events, persistent, number)
+        self._rows.append(self._episode_row(number, count, task, cameras, figures))
+        self._frames += count
+        return ExportedEpisode(bag.name, count, language.count)
+
+    def _check_cameras(self, cameras: Sequence[_Camera]) -> None:
+        """See that a recording has the cameras of those before it.
+
+        Raises:
+            InputError: It has others.
+        """
+        keys = {camera.key for camera in cameras}
+        if self._sizes and keys != set(self._sizes):
+            msg = (
+                f'it has the cameras {", ".join(sorted(keys))}, and the recordings before it '
+                f'{", ".join(sorted(self._sizes))}'
+            )
+            raise InputError(msg)
+
+    def _write_videos(
+        self, reader: BagReader, cameras: Sequence[_Camera], stamps: Sequence[int]
+    ) -> tuple[dict[str, tuple[int, int]], dict[str, _Statistics]]:
+        """Write a video of each camera; returns their heights and widths, and their colours.
+
+        Raises:
+            InputError: The pictures are not as large as those of the recordings before.
+        """
+        sizes, colours = {}, {}
+        for camera in cameras:
+            path = self.out / _place(_VIDEO, len(self._rows), video_key=camera.key)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            pictures = _pictures(reader, camera, stamps)
+            size, colours[camera.key] = _write_video(path, pictures, self.fps, len(stamps))
+            if self._sizes.get(camera.key, size) != size:
+                height, width = self._sizes[camera.key]
+                msg = (
+                    f'its pictures have {size[1]}x{size[0]} pixels, and those of the recordings '
+                    f'before it {width}x{height}'
+                )
+                raise InputError(msg)
+            sizes[camera.key] = size
+        return sizes, colours
+
+    def _columns(self, number: int, count: int, task: int) -> dict[str, NDArray[Any]]:
+        """The numbers of each frame, by column."""
+        frames = np.arange(count)
+        return {
+            'timestamp': (frames / self.fps).astype(np.float32),
+            'frame_index': frames,
+            'episode_index': np.full(count, number),
+            'index': self._frames + frames,
+            'task_index': np.full(count, task),
+        }
+
+    def _count(
+        self, columns: dict[str, NDArray[Any]], colours: dict[str, _Statistics]
+    ) -> dict[str, dict[str, Any]]:
+        """Count in an episode's values; returns its own figures, by feature."""
+        figures = {}
+        for name, values in columns.items():
+            own, whole = _Statistics(), self._stats[name]
+            for stats in (own, whole):
+                stats.add(values.reshape(len(values), -1).astype(np.float64))
+            figures[name] = own.figures((-1,))
+        for key, own in colours.items():
+            whole = self._stats[key]
+            whole.count += own.count
+            whole.total, whole.squares = whole.total + own.total, whole.squares + own.squares
+            whole.low, whole.high = (
+                np.minimum(whole.low, own.low),
+                np.maximum(whole.high, own.high),
+            )
+            figures[key] = own.figures((3, 1, 1))
+        return figures
+
+    def _write_data(
+        self,
+        columns: dict[str, NDArray[Any]],
+        events: Sequence[list[dict[str, Any]]],
+        persistent: list[dict[str, Any]],
+        number: int,
+    ) -> None:
+        import pyarrow as pa
+
+        arrays: dict[str, Any] = {
+            name: pa.array(values, pa.type_for_alias(_NUMBERS[name]))
+            for name, values in columns.items()
+            if name != _STATE
+        }
+        if _STATE in columns:
+            kind = pa.list_(pa.float32(), len(_STATE_NAMES))
+            arrays[_STATE] = pa.array(list(columns[_STATE].astype(np.float32)), kind)
+        arrays[_PERSISTENT] = _language_column([persistent] * len(events), is_event=False)
+        arrays[_EVENTS] = _language_column(events, is_event=True)
+        _write_table(self.out / _place(_DATA, number), pa.table(arrays))
+
+    def _episode_row(
+        self,
+        number: int,
+        count: int,
+        task: str,
+        cameras: Sequence[_Camera],
+        figures: dict[str, dict[str, Any]],
+    ) -> dict[str, Any]:
+        """What meta/episodes says of an episode."""
+        chunk = {'chunk_index': number // _CHUNK, 'file_index': number % _CHUNK}
+        row: dict[str, Any] = {
+            'episode_index': number,
+            'tasks': [task],
+            'length': count,
+            'dataset_from_index': self._frames,
+            'dataset_to_index': self._frames + count,
+            **{f'data/{name}': value for name, value in chunk.items()},
+            'meta/episodes/chunk_index': 0,
+            'meta/episodes/file_index': 0,
+        }
+        for camera in cameras:
+            own = {**chunk, 'from_timestamp': 0.0, 'to_timestamp': count / self.fps}
+            row |= {f'videos/{camera.key}/{name}': value for name, value in own.items()}
+        for name, values in figures.items():
+            row |= {f'stats/{name}/{figure}': value for figure, value in values.items()}
+        return row
+
+    def end(self) -> None:
+        """Write what the dataset says of itself.
+
+        Raises:
+            InputError: No recording is in it, or the disk does not take it.
+        """
+        if not self._rows:
+            msg = 'no recording could be exported'
+            raise InputError(msg)
+        import pyarrow as pa
+
+        _write_table(self.out / _EPISODES, pa.Table.from_pylist(self._rows))
+        _write_table(self.out / 'meta' / 'tasks.parquet', _task_table(list(self._tasks)))
+        shapes = dict.fromkeys(self._sizes, (3, 1, 1))
+        stats = {name: one.figures(shapes.get(name, (-1,))) for name, one in self._stats.items()}
+        for name, content in (('stats', stats), ('info', self._info())):
+            text = json.dumps(content, indent=4) + '\n'
+            write_whole(self.out / 'meta' / f'{name}.json', text, makes_folder=True)
+
+    def _info(self) -> dict[str, Any]:
+        features: dict[str, Any] = {
+            name: {'dtype': kind, 'shape': [1], 'names': None} for name, kind in _NUMBERS.items()
+        }
+        for key, (height, width) in self._sizes.items():
+            features[key] = {
+                'dtype': 'video',
+                'shape': [height, width, 3],
+                'names': ['height', 'width', 'channels'],
+                'info': {
+                    'video.height': height,
+                    'video.width': width,
+                    'video.codec': 'h264',
+                    'video.pix_fmt': 'yuv420p',
+                    'video.is_depth_map': False,
+                    'video.fps': self.fps,
+                    'video.channels': 3,
+                    'has_audio': False,
+                },
+            }
+        if self.has_state:
+            names = list(_STATE_NAMES)
+            features[_STATE] = {'dtype': 'float32', 'shape': [len(names)], 'names': names}
+        for name in (_PERSISTENT, _EVENTS):
+            features[name] = {'dtype': 'language', 'shape': [1], 'names': None}
+        return {
+            'codebase_version': VERSION,
+            'robot_type': None,
+            'total_episodes': len(self._rows),
+            'total_frames': self._frames,
+            'total_tasks': len(self._tasks),
+            'chunks_size': _CHUNK,
+            'data_files_size_in_mb': 100,
+            'video_files_size_in_mb': 200,
+            'fps': self.fps,
+            'splits': {'train': f'0:{len(self._rows)}'},
+            'data_path': _DATA,
+            'video_path': _VIDEO,
+            'features': features,
+        }
+
+
+class _Language:
+    """Language rows of the frames of an episode, of which each camera has one pair on a frame."""
+
+    def __init__(self, stamps: Sequence[int], keys: Sequence[str], fps: int) -> None:
+        self.events: list[list[dict[str, Any]]] = [[] for _ in stamps]
+        self.count = 0
+        self._stamps, self._keys, self._fps = stamps, keys, fps
+
+    def add_question(self, question: RecordedQuestion) -> None:
+        """Put a question and its answer on the frame of its moment, or the next free one."""
+        named = f'observation.images.{_plain(question.camera)}'
+        key = named if named in self._keys else self._keys[0]
+        wanted = round((question.stamp_ns - self._stamps[0]) * self._fps / NS_PER_S)
+        wanted = min(max(wanted, 0), len(self._stamps) - 1)
+        order = [*range(wanted, len(self._stamps)), *reversed(range(wanted))]
+        free = (at for at in order if all(row['camera'] != key for row in self.events[at]))
+        frame = next(free, None)
+        if frame is None:  # more questions than frames
+            return
+        lines = [f'{option_letter(i)}. {text}' for i, text in enumerate(question.options)]
+        answer = {
+            'label': 'scene',
+            'attribute': 'answer',
+            'value': question.answer,
+            'source': question.source,
+        }
+        for role, content in (
+            ('user', '\n'.join([question.question, *lines])),
+            ('assistant', json.dumps(answer, ensure_ascii=False)),
+        ):
+            row = {'role': role, 'content': content, 'style': 'vqa', 'camera': key}
+            self.events[frame].append(row)
+        self.count += 1
+
+
+def _motions(episode: Episode, stamps: Sequence[int], fps: int) -> list[dict[str, Any]]:
+    """How the camera moved, as rows that hold from a frame until the next row."""
+    rows = {}
+    for before, delta in pairwise(episode.deltas):
+        frame = max(0, round((before.stamp_ns - stamps[0]) * fps / NS_PER_S))
+        if delta.action and frame < len(stamps):
+            rows[frame] = {
+                'role': 'assistant',
+                'content': delta.action,
+                'style': 'motion',
+                'timestamp': float(np.float32(frame / fps)),
+                'camera': None,
+            }
+    return list(rows.values())
+
+
+def _libraries() -> None:
+    """See that the libraries are there.
+
+    Raises:
+        ConfigError: One is missing.
+    """
+    try:
+        import av  # noqa: F401
+        import pyarrow  # noqa: F401
+    except ImportError as error:
+        msg = f'datasets of LeRobot need the libraries av and pyarrow: pip install {error.name}'
+        raise ConfigError(msg) from None
+
+
+def has_poses(bag: Path) -> bool:
+    """Tell whether a recording has poses of its camera.
+
+    Raises:
+        BagError: It cannot be read.
+    """
+    with open_bag(bag) as reader:
+        return pose_source(reader) is not None
+
+
+def _plain(camera: str) -> str:
+    """Name of a camera as a part of a feature's name, in which no slash may be."""
+    return camera.strip('/').replace('/', '_').replace('.', '_') or 'camera'
+
+
+def _cameras(reader: BagReader) -> list[_Camera]:
+    """The cameras, by topics of images; without one, by those of keyframes.
+
+    Raises:
+        InputError: There are none.
+    """
+    images = film_topics(reader)
+    topics = images or [t for t in keyframe_topics(reader) if reader.topics[t].msgcount]
+    if not topics:
+        msg = 'it has neither images nor keyframes'
+        raise InputError(msg)
+    # Of '/front/image/compressed' and of '/front/keyframe' the camera is 'front'.
+    bases = [topic.removesuffix(_COMPRESSED) for topic in topics]
+    names = [_plain(base.rpartition('/')[0]) for base in bases]
+    if len(set(names)) < len(names):
+        names = [_plain(base) for base in bases]
+    return [
+        _Camera(f'observation.images.{name}', topic, not images)
+        for name, topic in zip(names, topics, strict=True)
+    ]
+
+
+def _tracks(reader: BagReader, cameras: Sequence[_Camera]) -> dict[str, _Track]:
+    """When each camera has pictures.
+
+    Raises:
+        InputError: One has none.
+    """
+    tracks = {camera.topic: _Track() for camera in cameras}
+    for topic, time_ns, msg in read_messages(reader, list(tracks)):
+        if not hasattr(msg, 'image') or len(msg.image.data):
+            tracks[topic].take(msg, time_ns)
+    for topic, track in tracks.items():
+        if not track.last_ns:
+            msg = f'{topic} has no pictures: it was recorded with images: none'
+            raise InputError(msg)
+    return {camera.key: tracks[camera.topic] for camera in cameras}
+
+
+def _pictures(
+    reader: BagReader, camera: _Camera, stamps: Sequence[int]
+) -> Iterator[NDArray[np.uint8]]:
+    """The picture of a camera at each stamp: the newest one until then, BGR (H, W, 3)."""
+    decoder = ImageDecoder(camera.topic)
+
+    def decode(msg: Any) -> NDArray[np.uint8]:
+        return decoder.decode(msg.image if camera.is_keyframes else msg)[0]
+
+    waiting, newest_ns = list(reversed(stamps)), 0
+    current: Callable[[], NDArray[np.uint8]] | None = None
+    for _, time_ns, msg in read_messages(reader, [camera.topic]):
+        stamp_ns = stamp_ns_from_msg(msg.header.stamp) or time_ns
+        if stamp_ns < newest_ns or (camera.is_keyframes and not len(msg.image.data)):
+            continue
+        while current and waiting and waiting[-1] < stamp_ns:
+            waiting.pop()
+            yield current()
+        newest_ns, current = stamp_ns, _once(decode, msg)
+    while current and waiting:
+        waiting.pop()
+        yield current()
+
+
+def _once(decode: Callable[[Any], NDArray[np.uint8]], msg: Any) -> Callable[[], NDArray[np.uint8]]:
+    """A picture that is decoded when it is first asked for, and not again."""
+    decoded: list[NDArray[np.uint8]] = []
+
+    def picture() -> NDArray[np.uint8]:
+        if not decoded:
+            decoded.append(decode(msg))
+        return decoded[0]
+
+    return picture
+
+
+def _write_video(
+    path: Path, pictures: Iterable[NDArray[np.uint8]], fps: int, count: int
+) -> tuple[tuple[int, int], _Statistics]:
+    """Write pictures as a video; returns their height and width, and what their colours are."""
+    import av
+
+    colours, every = _Statistics(), max(1, count // _SAMPLED)
+    with av.open(str(path), 'w') as container:
+        stream: Any = container.add_stream('libx264', rate=Fraction(fps))
+        stream.pix_fmt, stream.options = 'yuv420p', {'g': str(fps), 'crf': '23'}
+        size = (0, 0)
+        for number, picture in enumerate(pictures):
+            # Colours are coded for two by two pixels.
+            height, width = (side // 2 * 2 for side in picture.shape[:2])
+            if not number:
+                size = stream.height, stream.width = height, width
+            if (height, width) != size:
+                msg = f'its pictures change from {size[1]}x{size[0]} to {width}x{height} pixels'
+                raise InputError(msg)
+            even = np.ascontiguousarray(picture[:height, :width])
+            if number % every == 0:
+                small = cv2.resize(even, (64, 64), interpolation=cv2.INTER_AREA)
+                colours.add(small[..., ::-1].reshape(-1, 3).astype(np.float64) / 255.0)
+            frame = av.VideoFrame.from_ndarray(even, format='bgr24')
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    return size, colours
+
+
+def _states(reader: BagReader, stamps: Sequence[int], track: _Track) -> NDArray[np.float64]:
+    """The pose of the camera at each stamp, (N, 7); where it is not known, that before or after.
+
+    Raises:
+        InputError: It is never known.
+    """
+    source = pose_source(reader)
+    poses = poses_at(reader, source, [(at, track.frame_id) for at in stamps]) if source else {}
+    known = [poses.get((at, track.frame_id)) for at in stamps]
+    rows = [[*p.position, *p.orientation] if isinstance(p, Pose) else None for p in known]
+    places = [place for place, row in enumerate(rows) if row]
+    if not places:
+        msg = 'the pose of its camera is never known'
+        raise InputError(msg)
+    nearest = [max(0, int(np.searchsorted(places, at, 'right')) - 1) for at in range(len(rows))]
+    return np.array([rows[places[place]] for place in nearest], np.float64)
+
+
+def _place(template: str, number: int, **names: str) -> str:
+    """Path of the file of an episode: each has its own."""
+    chunk, file = divmod(number, _CHUNK)
+    return template.format(chunk_index=chunk, file_index=file, **names)
+
+
+def _language_column(frames: Sequence[list[dict[str, Any]]], *, is_event: bool) -> Any:
+    """A language column as an Arrow array; no row calls a tool."""
+    import pyarrow as pa
+
+    rows = [row for frame in frames for row in frame]
+    kinds = {'role': pa.string(), 'content': pa.string(), 'style': pa.string()}
+    kinds |= {} if is_event else {'timestamp': pa.float32()}
+    kinds |= {'camera': pa.string()}
+    columns = [pa.array([row[name] for row in rows], kind) for name, kind in kinds.items()]
+    calls = pa.list_(pa.json_())
+    fields = [pa.field(name, kind, name not in _NEVER_NULL) for name, kind in kinds.items()]
+    structs = pa.StructArray.from_arrays(
+        [*columns, pa.nulls(len(rows), calls)], fields=[*fields, pa.field('tool_calls', calls)]
+    )
+    ends = np.cumsum([0, *map(len, frames)])
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), structs)
+
+
+def _task_table(tasks: Sequence[str]) -> Any:
+    """The tasks as pandas writes a frame whose index is named task."""
+    import pyarrow as pa
+
+    columns = [
+        {'name': name, 'field_name': name, 'pandas_type': kind, 'numpy_type': numpy_kind}
+        for name, kind, numpy_kind in (
+            ('task_index', 'int64', 'int64'),
+            ('task', 'unicode', 'object'),
+        )
+    ]
+    described = [{**column, 'metadata': None} for column in columns]
+    pandas = {'index_columns': ['task'], 'column_indexes': [], 'columns': described}
+    table = pa.table({'task_index': pa.array(range(len(tasks)), pa.int64()), 'task': list(tasks)})
+    return table.replace_schema_metadata({'pandas': json.dumps({**pandas, 'pandas_version': '2'})})
+
+
+def _write_table(path: Path, table: Any) -> None:
+    from pyarrow import parquet
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        parquet.write_table(table, path)
+    except OSError as error:
+        msg = f'cannot write {path}: {error}'
+        raise InputError(msg) from None
+
+
+@contextmanager
+def dataset_folder(out: Path) -> Iterator[Path]:
+    """A folder that takes its name once the dataset in it is whole.
+
+    Raises:
+        InputError: There is something of that name, or the disk does not take it.
+    """
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        msg = f'{out} is not an empty folder: remove it, or choose another'
+        raise InputError(msg)
+    unfinished = out.with_name(f'.{out.name}.unfinished')
+    shutil.rmtree(unfinished, ignore_errors=True)
+    try:
+        unfinished.mkdir(parents=True)
+        yield unfinished
+        unfinished.replace(out)
+    except OSError as error:
+        msg = f'cannot write to {out}: {error.strerror}'
+        raise InputError(msg) from None
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recordings as a dataset of LeRobot: what its published schema asks for, and our own importer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+import json
+from pathlib import Path
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.cli.main import main
+from embodied_r_ros.episodes.import_lerobot import VideoFrames
+from embodied_r_ros.episodes.import_lerobot_metadata import LeRobotMetadata
+from embodied_r_ros.episodes.label_check import append_label, read_scope
+from embodied_r_ros.types.episodes import Label, LabelKind, LabelVerdict, WrittenQuestion
+from embodied_r_ros.types.images import encode_image, EncodedImage
+import numpy as np
+import pytest
+
+from test.questions.test_logged import answer, label, SECOND_NS, write_bag
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pa, parquet = pytest.importorskip('pyarrow'), pytest.importorskip('pyarrow.parquet')
+pytest.importorskip('av')
+
+SAMPLE = Path(__file__).parents[2] / 'samples' / 'indoor' / 'episode_00000'
+CAMERA = 'observation.images.camera'
+# Fields of a row, as lerobot.datasets.language has them.
+EVENT = {'role', 'content', 'style', 'camera', 'tool_calls'}
+PERSISTENT = {*EVENT, 'timestamp'}
+
+
+def picture(height: int = 48, width: int = 64) -> EncodedImage:
+    return encode_image(np.full((height, width, 3), (10, 60, 200), np.uint8))
+
+
+def recording(folder: Path, number: int, image: EncodedImage | None = None, **more: Any) -> Path:
+    """A recording with two answers at one moment, of which one was corrected."""
+    given = [
+        replace(answer(f'{number}-{name}'), observation_stamp_ns=3 * SECOND_NS) for name in 'ab'
+    ]
+    corrected = label(LabelVerdict.CORRECTED, 'right', f'{number}-a')
+    image = image or picture()
+    path = folder / f'e{number}'
+    return write_bag(path, given, [corrected], image=image, episode_id=f'e{number}', **more)
+
+
+@pytest.fixture(scope='module')
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset of two recordings, to the second of which a question was added by a person."""
+    folder = tmp_path_factory.mktemp('lerobot')
+    recording(folder / 'bags', 1)
+    second = recording(folder / 'bags', 2)
+    question = WrittenQuestion('How many lamps?', 5 * SECOND_NS)
+    written = Label('q1', 'q1', LabelKind.QUESTION, 'ann', 1, after='2', question=question)
+    append_label(second, written, read_scope(second))
+    out = str(folder / 'out')
+    assert main(['episodes', 'export', 'lerobot', str(folder / 'bags'), '--out', out]) == 0
+    return folder / 'out'
+
+
+def rows(dataset: Path, number: int) -> list[dict[str, Any]]:
+    table = parquet.read_table(dataset / f'data/chunk-000/file-{number:03d}.parquet')
+    return list(table.to_pylist())
+
+
+def test_dataset_says_what_it_holds(dataset: Path) -> None:
+    info = json.loads((dataset / 'meta/info.json').read_text())
+    assert (info['codebase_version'], info['fps'], info['robot_type']) == ('v3.0', 10, None)
+    assert (info['total_episodes'], info['total_frames'], info['total_tasks']) == (2, 82, 1)
+    assert info['splits'] == {'train': '0:2'}
+    assert info['features'][CAMERA]['shape'] == [48, 64, 3]
+    language = {'dtype': 'language', 'shape': [1], 'names': None}
+    assert info['features']['language_events'] == language
+    assert info['features']['language_persistent'] == language
+    stats = json.loads((dataset / 'meta/stats.json').read_text())
+    assert np.shape(stats[CAMERA]['mean']) == (3, 1, 1)
+    assert np.ravel(stats[CAMERA]['mean']) == pytest.approx(
+        [200 / 255, 60 / 255, 10 / 255], abs=0.03
+    )
+    assert (stats['index']['min'], stats['index']['max'], stats['index']['count']) == (
+        [0],
+        [81],
+        [82],
+    )
+    [first, second] = parquet.read_table(
+        dataset / 'meta/episodes/chunk-000/file-000.parquet'
+    ).to_pylist()
+    assert (first['dataset_from_index'], first['dataset_to_index']) == (0, 41)
+    assert (second['dataset_from_index'], second['dataset_to_index']) == (41, 82)
+    assert (second[f'videos/{CAMERA}/file_index'], second['data/file_index']) == (1, 1)
+    assert second[f'videos/{CAMERA}/to_timestamp'] == pytest.approx(4.1)
+    tasks = parquet.read_table(dataset / 'meta/tasks.parquet')
+    assert json.loads(tasks.schema.metadata[b'pandas'])['index_columns'] == ['task']
+
+
+def test_frames_are_on_a_grid_with_a_picture_each(dataset: Path) -> None:
+    for number in range(2):
+        frames = rows(dataset, number)
+        assert [row['frame_index'] for row in frames] == list(range(41))
+        assert [row['index'] for row in frames] == list(range(41 * number, 41 * (number + 1)))
+        seconds = np.arange(41, dtype=np.float32) / 10
+        assert [row['timestamp'] for row in frames] == pytest.approx(seconds)
+        video = VideoFrames(dataset / f'videos/{CAMERA}/chunk-000/file-{number:03d}.mp4')
+        assert video.seconds == pytest.approx(np.arange(41) / 10)
+        pixels = next(iter(video.read(40, 1)))
+        assert pixels.mean(axis=(0, 1)) == pytest.approx([10, 60, 200], abs=8)
+        video.close()
+
+
+def test_questions_stand_at_their_stamps_as_the_schema_of_lerobot_has_them(dataset: Path) -> None:
+    found = {
+        number: [
+            (row['frame_index'], event)
+            for row in rows(dataset, number)
+            for event in row['language_events']
+        ]
+        for number in range(2)
+    }
+    # A frame has one pair of a camera, so that of two questions of one moment one is on the next.
+    assert [frame for frame, _ in found[0]] == [20, 20, 21, 21]
+    assert [frame for frame, _ in found[1]] == [20, 20, 21, 21, 40, 40]
+    for _, event in (*found[0], *found[1]):
+        assert set(event) == EVENT
+        assert (event['style'], event['camera'], event['tool_calls']) == ('vqa', CAMERA, None)
+    roles = [event['role'] for _, event in found[0]]
+    assert roles == ['user', 'assistant'] * 2
+    assert found[0][0][1]['content'] == 'Where is the door?\nA. left\nB. right\nC. ahead'
+    answers = [
+        json.loads(event['content'])
+        for _, event in (*found[0], *found[1])
+        if event['role'] == 'assistant'
+    ]
+    assert all({'label', 'attribute', 'value'} <= set(one) for one in answers)  # shape `attribute`
+    assert [(one['value'], one['source']) for one in answers] == [
+        ('right', 'label'),
+        ('left', 'answered'),
+        ('right', 'label'),
+        ('left', 'answered'),
+        ('2', 'label'),
+    ]
+
+
+def test_motion_holds_from_where_it_begins(dataset: Path) -> None:
+    frames = rows(dataset, 0)
+    assert all(row['language_persistent'] == frames[0]['language_persistent'] for row in frames)
+    motions = frames[0]['language_persistent']
+    assert all(set(row) == PERSISTENT and row['camera'] is None for row in motions)
+    assert [(row['style'], row['content']) for row in motions] == [
+        ('motion', 'moved forward 1.0 m')
+    ] * 4
+    stamps = {row['timestamp'] for row in frames}
+    assert [row['timestamp'] for row in motions] == [0.0, 1.0, 2.0, 3.0]
+    assert all(row['timestamp'] in stamps for row in motions)
+
+
+def test_columns_have_the_types_of_lerobot(dataset: Path) -> None:
+    schema = parquet.read_schema(dataset / 'data/chunk-000/file-000.parquet')
+    assert schema.field('timestamp').type == pa.float32()
+    assert schema.field('task_index').type == pa.int64()
+    event = schema.field('language_events').type.value_type
+    assert not event.field('role').nullable
+    assert event.field('content').nullable
+    assert event.field('tool_calls').type.value_type == pa.json_()
+    persistent = schema.field('language_persistent').type.value_type
+    assert persistent.field('timestamp').type == pa.float32()
+
+
+def test_poses_become_the_state_and_our_importer_reads_them(tmp_path: Path) -> None:
+    out = tmp_path / 'out'
+    words = ['episodes', 'export', 'lerobot', str(SAMPLE), '--rate', '2', '--out', str(out)]
+    assert main(words) == 0
+    [entry] = LeRobotMetadata(out, CAMERA).entries()
+    assert (entry.length, entry.task) == (40, 'look around')
+    assert entry.video
+    assert entry.video.is_file()
+    mapping = tmp_path / 'mapping.yaml'
+    mapping.write_text(
+        'xyz: {column: observation.state, at: [0, 1, 2]}\nimage: observation.images.camera\n'
+    )
+    again = tmp_path / 'again'
+    assert main(['demos', 'import', str(out), '--mapping', str(mapping), '--out', str(again)]) == 0
+    assert [path.name for path in again.iterdir()] == ['episode_000000']
+
+
+def pair(folder: Path, spoil: Callable[[Path], Path]) -> tuple[Path, Path]:
+    return recording(folder, 1), spoil(folder)
+
+
+@pytest.mark.parametrize(
+    ('spoil', 'why'),
+    [
+        (lambda folder: recording(folder, 2, picture(48, 32)), 'have 32x48 pixels'),
+        (lambda folder: recording(folder, 2, EncodedImage(b'', 'jpeg')), 'has no pictures'),
+        (lambda folder: recording(folder, 2, EncodedImage(b'no picture', 'jpeg')), ''),
+    ],
+)
+def test_recording_that_does_not_fit_is_left_out_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], spoil: Callable[[Path], Path], why: str
+) -> None:
+    bags, out = pair(tmp_path, spoil), tmp_path / 'out'
+    assert main(['episodes', 'export', 'lerobot', *map(str, bags), '--out', str(out)]) == 0
+    assert 'left out: e2: ' in (err := capsys.readouterr().err)
+    assert why in err
+    assert '1 episodes, 41 frames, 2 questions' in err
+    assert len(list(out.glob('videos/*/*/*.mp4'))) == 1
+    assert main(['episodes', 'export', 'lerobot', str(bags[0]), '--out', str(out)]) == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ['e1', 'e2', 'out']
+
+
+def test_nothing_is_left_where_no_recording_fits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bag = recording(tmp_path, 1, EncodedImage(b'', 'jpeg'))
+    assert main(['episodes', 'export', 'lerobot', str(bag), '--out', str(tmp_path / 'o')]) == 2
+    assert 'no recording could be exported' in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ['e1']
