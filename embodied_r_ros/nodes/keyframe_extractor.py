@@ -9,6 +9,7 @@ the image's stamp, for which the worker waits a few milliseconds at most.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 import threading
 from typing import Any, ClassVar, TYPE_CHECKING
@@ -111,12 +112,12 @@ class CameraDepth:
 
     def added(self, image: StampedImage) -> StampedImage:
         """The image with its depth, where there is some; waits for it. Not for a callback."""
-        if not self._expects_depth():
-            return image
+        reaches = partial(self._stream.reaches, image.stamp_ns)
         with self._changed:
-            self._wait.until(
-                lambda: self._stream.reaches(image.stamp_ns), self._config().depth_wait_s
-            )
+            # Depth may seem gone after a long wait for other images, and that of this one be here.
+            if not (reaches() or self._expects_depth()):
+                return image
+            self._wait.until(reaches, self._config().depth_wait_s)
             msg = self._stream.pick(image.stamp_ns)
         return image if msg is None else replace(image, depth=self._stream.complete(image, msg))
 

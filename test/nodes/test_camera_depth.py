@@ -8,7 +8,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags import messages, own_messages
 from embodied_r_ros.bags.depth import depth_to_msg
-from embodied_r_ros.nodes import topics
+from embodied_r_ros.nodes import keyframe_extractor, topics
 from embodied_r_ros.nodes.camera_poses import BoundedWait
 from embodied_r_ros.nodes.keyframe_extractor import KeyframeExtractorNode
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
@@ -69,6 +69,18 @@ def test_an_image_waits_a_moment_for_its_depth(graph: Graph) -> None:
     camera.send(view(1), START_NS)
     wait_for(lambda: node._images.count == 1, 'the image')
     depths.publish(wall(2.0, START_NS))
+    assert seen_m(camera.keyframes.wait(1)[0]) == pytest.approx(2.0)
+
+
+def test_an_image_that_waited_long_for_others_has_its_depth(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keyframe_extractor, '_GONE_S', -1.0)  # all depth is too long ago
+    node = graph.active(KeyframeExtractorNode)
+    camera = Camera(graph)
+    graph.publisher(Image, 'depth', topics.SENSOR).publish(wall(2.0, START_NS))
+    wait_for(lambda: node._depth.received.count == 1, 'depth')
+    camera.send(view(1), START_NS)
     assert seen_m(camera.keyframes.wait(1)[0]) == pytest.approx(2.0)
 
 
