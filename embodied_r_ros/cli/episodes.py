@@ -15,11 +15,12 @@ from embodied_r_ros.bags.audit import AuditReport
 from embodied_r_ros.bags.recovery import find_episodes, recover_all
 from embodied_r_ros.bags.sources import find_bags
 from embodied_r_ros.cli.arguments import some_count, some_path, some_text
-from embodied_r_ros.common.errors import BagError, InputError
+from embodied_r_ros.common.errors import BagError, EmbodiedRError, InputError
 from embodied_r_ros.episodes.frozen import changes_of, freeze, read_frozen, SUFFIX
 from embodied_r_ros.episodes.inspect import audit_bag, delete_episode, EpisodeSummary, summarize
 from embodied_r_ros.episodes.label_check import check_labels, write_label_table
 from embodied_r_ros.episodes.labels import agreements
+from embodied_r_ros.view.foxglove import export_foxglove
 from embodied_r_ros.view.lerobot import dataset_folder, has_poses, LeRobotExport
 from tqdm import tqdm
 
@@ -60,7 +61,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_freezing(actions)
     summary = 'recordings with their questions and answers, for other programs'
     action = actions.add_parser('export', help=summary, description=summary)
-    action.add_argument('format', choices=('lerobot',), help='a dataset of LeRobot, v3.0')
+    text = 'a dataset of LeRobot, v3.0; or an MCAP file of annotations per recording'
+    action.add_argument('format', choices=('lerobot', 'foxglove'), help=text)
     text = 'recordings, or folders of them'
     action.add_argument('paths', nargs='+', type=some_path, metavar='DIR', help=text)
     action.add_argument('--out', type=some_path, required=True, metavar='DIR', help='new or empty')
@@ -263,6 +265,8 @@ def _frozen(args: argparse.Namespace) -> int:
 
 def _export(args: argparse.Namespace) -> int:
     bags = find_bags(args.paths)
+    if args.format == 'foxglove':
+        return _export_foxglove(bags, args.out)
     with dataset_folder(args.out) as folder:
         dataset = LeRobotExport(folder, args.rate, all(map(has_poses, bags)))
         results = [dataset.add(bag) for bag in tqdm(bags, unit=' recordings', disable=None)]
@@ -276,6 +280,25 @@ def _export(args: argparse.Namespace) -> int:
     count = sum(not result.left_out for result in results)
     print(args.out)
     print(f'{count} episodes, {frames} frames, {questions} questions', file=sys.stderr)
+    return 0
+
+
+def _export_foxglove(bags: list[Path], out: Path) -> int:
+    written = 0
+    with dataset_folder(out) as folder:
+        for bag in bags:
+            name = f'{bag.stem}.mcap'
+            try:
+                keyframes, questions = export_foxglove(bag, folder / name)
+            except EmbodiedRError as error:
+                print(f'left out: {bag.name}: {error}', file=sys.stderr)
+                continue
+            written += 1
+            print(f'{name}: {keyframes} keyframes, {questions} questions', file=sys.stderr)
+        if not written:
+            msg = 'no recording could be exported'
+            raise InputError(msg)
+    print(out)
     return 0
 
 
