@@ -25,7 +25,7 @@ from embodied_r_ros.nodes.topics import (
     robot_remappings,
 )
 from embodied_r_ros.nodes.transport import remove_abandoned_segments, transport_environment
-from embodied_r_ros.serving.profiles import load_profile
+from embodied_r_ros.serving.profiles import load_profile, stand_in_server
 from embodied_r_ros.serving.servers import with_free_port
 from launch.actions import (
     DeclareLaunchArgument,
@@ -166,10 +166,25 @@ def _check(arguments: Mapping[str, str]) -> None:
     if prefix and not shutil.which(prefix[0]):
         msg = f'prefix is {arguments["prefix"]!r}: there is no program {prefix[0]!r}'
         raise ConfigError(msg)
+    _check_servers(arguments)
+
+
+def _check_servers(arguments: Mapping[str, str]) -> None:
+    """Refuse what is no model server.
+
+    Raises:
+        ConfigError: A URL is none, or a profile is missing or wrong.
+    """
     try:
         ChatConfig(arguments['model_server_url'] or ChatConfig.url)
     except ConfigError as error:
         msg = f'model_server_{error}'
+        raise ConfigError(msg) from None
+    try:
+        if arguments['shadow']:
+            stand_in_server(arguments['shadow'], 'reasoner', 'shadow')
+    except ConfigError as error:
+        msg = f'shadow is {arguments["shadow"]!r}: {error}'
         raise ConfigError(msg) from None
 
 

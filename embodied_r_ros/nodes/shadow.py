@@ -39,7 +39,6 @@ class ShadowOfReasoner:
         self._answers = node.publisher(AnswerMsg, SHADOW_ANSWER, topics.RESULT)
         self._shadow: Shadow | None = None  # while the node is active
         self._model = ''  # that spoke last
-        node.while_configured.callback(self._forget)
 
     @classmethod
     def of(cls, node: ManagedNode, config: ShadowConfig) -> ShadowOfReasoner | None:
@@ -55,7 +54,7 @@ class ShadowOfReasoner:
         reasoner = Reasoner(self._client, config)
         now_ns = self._node.now_ns
         self._shadow = Shadow(reasoner, self._config, is_idle, now_ns, self._publish)
-        self._node.while_active.callback(self._shadow.close)
+        self._node.while_active.callback(self._stop)
 
     def reconfigure(self, config: ReasonerConfig) -> None:
         """Answer with other settings from the next question on."""
@@ -92,5 +91,7 @@ class ShadowOfReasoner:
         except Exception as error:  # what cannot be published is no reason to stop
             self._node.log_problem(error)
 
-    def _forget(self) -> None:
+    def _stop(self) -> None:
+        if self._shadow:
+            self._shadow.close()
         self._shadow = None

@@ -444,6 +444,7 @@ def test_recording_that_is_missing_ends_the_launch_with_one_line(tmp_path: Path)
         ('embodied_r', 'pose_topic:=tool-pose', "pose_topic is 'tool-pose': expected a ROS name"),
         ('embodied_r', 'prefix:=nicer -n 5', "there is no program 'nicer'"),
         ('embodied_r', 'model_server_url:=localhost', "model_server_url is 'localhost': expected"),
+        ('embodied_r', 'shadow:=nope', "shadow is 'nope': no profile 'nope'"),
     ],
 )
 def test_argument_that_means_nothing_ends_the_launch_with_one_line(

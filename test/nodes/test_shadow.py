@@ -16,7 +16,7 @@ from embodied_r_ros.types.answers import Freshness
 import pytest
 
 from test.chat_server import ChatServer, Script
-from test.nodes.graph import wait_for
+from test.nodes.graph import DEACTIVATE, wait_for
 from test.nodes.test_episode_recorder import Operator
 from test.nodes.test_spatial_reasoner import Asker, HANGING, RIGHT
 
@@ -120,6 +120,8 @@ def test_shadow_gives_way_and_its_death_harms_nobody(
     assert health
     assert (health.level, health.values['dropped'], health.values['failed']) == (Level.WARN, 1, 1)
     assert 'no model server' in health.message
+    graph.change(asker.node, DEACTIVATE)
+    assert asker.node._shadow.health() is None
 
 
 def test_without_a_candidate_nothing_is_said_of_one(graph: Graph, servers: Any) -> None:

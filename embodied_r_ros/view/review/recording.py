@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
+    from embodied_r_ros.episodes.answers import AnswerLog
     from embodied_r_ros.episodes.episode import Episode
     from embodied_r_ros.questions.row import Row
     from embodied_r_ros.types.answers import Answer
@@ -186,7 +187,7 @@ def read_recording(bag: Path, rows: dict[str, list[RowQuestion]] | None = None) 
     own_rows = (rows or {}).get(episode_id, [])
     questions = _with_rivals(
         [
-            _with_rows(_of_answer(answer, episode, deltas, scope.begin_ns), own_rows)
+            _with_rows(_of_answer(answer, log, episode, deltas, scope.begin_ns), own_rows)
             for answer in log.answers
         ]
     )
@@ -220,9 +221,17 @@ def written_question(label: Label, deltas: Sequence[SemanticDelta]) -> ReviewQue
 
 
 def _of_answer(
-    answer: Answer, episode: Episode | None, deltas: Sequence[SemanticDelta], begin_ns: int
+    answer: Answer,
+    log: AnswerLog,
+    episode: Episode | None,
+    deltas: Sequence[SemanticDelta],
+    begin_ns: int,
 ) -> ReviewQuestion:
     proven = solution_of_place(episode, answer) if episode else None
+    opinions = [Opinion(proven[0], f'the recording ({proven[1]})')] if proven else []
+    shadow = log.shadows.get(answer.id)
+    if shadow and (words := answer_in_words(shadow)) is not None:
+        opinions.append(Opinion(words, f'{shadow.model.name}, in the shadow'))
     at = answer.observation_stamp_ns or begin_ns
     return ReviewQuestion(
         answer.id,
@@ -243,7 +252,7 @@ def _of_answer(
             FocusNote(look.keyframe_id, look.camera, look.stamp_ns, look.text)
             for look in answer.focus
         ),
-        (Opinion(proven[0], f'the recording ({proven[1]})'),) if proven else (),
+        tuple(opinions),
         first_number=1 + answer.deltas_omitted,
         prompt=answer.prompt,
     )
