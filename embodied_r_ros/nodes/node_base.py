@@ -109,6 +109,7 @@ class ManagedNode(LifecycleNode):
     @property
     def state(self) -> str:
         """Label of the lifecycle state, such as `inactive`."""
+        # rclpy tells it to other processes only, by a service.
         return str(self._state_machine.current_state[1])
 
     def configure(self) -> None:
@@ -321,7 +322,7 @@ class ManagedNode(LifecycleNode):
 
     def _guard_transitions(self) -> None:
         """Answer a transition that is not possible now with False, instead of ending the node."""
-        service = self._service_change_state
+        service = self._service_change_state  # rclpy has no public way to a node's own service
         change_state = service.callback
 
         def guard(request: Any, response: Any) -> Any:
