@@ -13,7 +13,14 @@ from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.reasoning.question import Question
 from embodied_r_ros.types.answers import AnswerKind, Freshness, Gripper, KeypointProposal
 from embodied_r_ros.types.deltas import NAN
-from embodied_r_ros.types.geometry import Position, position_text
+from embodied_r_ros.types.geometry import (
+    matrix_from_quaternion,
+    Orientation,
+    Position,
+    position_text,
+    quaternion_from_matrix,
+    rotation_from_ypr,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,6 +96,17 @@ def describe_arm(
 _NEXT = 'Which position should the end effector go to next?'
 GRIPPER_NEXT = 'Is the gripper open or closed at the next position of the end effector?'
 GRIPPER_OPTIONS = ('open', 'closed')
+ROTATION_NEXT = (
+    'How is the gripper turned about the vertical at the next position of the end effector, '
+    'compared with now, as seen from above?'
+)
+_TURN_DEG = 45  # between turns that can be named
+TURNS_DEG = tuple(range(0, 360, _TURN_DEG))  # counterclockwise
+DONE_NOW = 'Is it done now?'
+DONE_OPTIONS = ('yes', 'no')
+PROGRESS_NOW = 'How far is it now?'
+PROGRESS_STEPS = (0.0, 0.25, 0.5, 0.75, 1.0)
+PROGRESS_OPTIONS = tuple(f'{step:.0%}'.replace('%', ' percent') for step in PROGRESS_STEPS)
 # From the best to the worst.
 _FRESHNESS = (Freshness.FRESH, Freshness.DEGRADED, Freshness.STALE, Freshness.REFUSED)
 
@@ -142,6 +160,51 @@ def gripper_question(
         InputError: As for `keypoint_question`.
     """
     return Question(task_text(task, GRIPPER_NEXT, frame_id, robot, state), GRIPPER_OPTIONS)
+
+
+def turn_text(turn_deg: int) -> str:
+    """A turn of TURNS_DEG in words."""
+    if turn_deg in (0, 180):
+        return 'half round' if turn_deg else 'not turned'
+    side = 'counterclockwise' if turn_deg < 180 else 'clockwise'
+    return f'{min(turn_deg, 360 - turn_deg)} degrees {side}'
+
+
+def rotation_question(
+    task: str, frame_id: str, robot: RobotMetadata | None = None, state: Position | None = None
+) -> Question:
+    """Ask how the gripper is turned about the vertical at the next keypoint, as rows do.
+
+    Args:
+        task: The task, in words.
+        frame_id: Frame of all positions.
+        robot: The robot to describe; None: no robot.
+        state: Where the end effector is [m]; None: not stated.
+
+    Raises:
+        InputError: As for `keypoint_question`.
+    """
+    text = task_text(task, ROTATION_NEXT, frame_id, robot, state)
+    return Question(text, tuple(map(turn_text, TURNS_DEG)))
+
+
+def check_questions(
+    task: str, frame_id: str, robot: RobotMetadata | None = None, state: Position | None = None
+) -> tuple[Question, Question]:
+    """Ask whether a task is done, and how far it is, as rows do.
+
+    Args:
+        task: The task, in words.
+        frame_id: Frame of all positions.
+        robot: The robot to describe; None: no robot.
+        state: Where the end effector is [m]; None: not stated.
+
+    Raises:
+        InputError: As for `keypoint_question`.
+    """
+    done = task_text(task, DONE_NOW, frame_id, robot, state)
+    progress = task_text(task, PROGRESS_NOW, frame_id, robot, state)
+    return Question(done, DONE_OPTIONS), Question(progress, PROGRESS_OPTIONS)
 
 
 def task_text(
@@ -226,11 +289,34 @@ def with_gripper(proposal: KeypointProposal, answer: Answer) -> KeypointProposal
     """
     if answer.kind is not AnswerKind.CHOICE:
         return proposal
+    return replace(_weakened(proposal, answer), gripper=tuple(Gripper)[answer.option_index])
+
+
+def with_rotation(
+    proposal: KeypointProposal, answer: Answer, orientation: Orientation
+) -> KeypointProposal:
+    """The proposal with the answer to `rotation_question`; nothing, where it is unknown.
+
+    It is as sure, and as fresh, as the less sure and less fresh one of both answers.
+
+    Args:
+        proposal: The proposal.
+        answer: Which turn of TURNS_DEG.
+        orientation: Of the end effector when it was asked, as a quaternion in the task frame.
+    """
+    if answer.kind is not AnswerKind.CHOICE:
+        return proposal
+    turn = rotation_from_ypr(math.radians(TURNS_DEG[answer.option_index]), 0.0, 0.0)
+    turned_by = quaternion_from_matrix(turn @ matrix_from_quaternion(orientation))
+    return replace(_weakened(proposal, answer), orientation=turned_by)
+
+
+def _weakened(proposal: KeypointProposal, answer: Answer) -> KeypointProposal:
+    """The proposal, no surer and no fresher than another answer that it rests on."""
     worst = max(proposal.freshness, answer.freshness, key=_FRESHNESS.index)
     sure = proposal.confidence, answer.confidence
     return replace(
         proposal,
-        gripper=tuple(Gripper)[answer.option_index],
         confidence=NAN if any(map(math.isnan, sure)) else min(sure),
         think='\n'.join(part for part in (proposal.think, answer.think) if part),
         freshness=worst,

@@ -266,6 +266,9 @@ class RobotQuestionsConfig(Settings):
         'or its class as a quaternion',
         choices=('none', 'yaw', 'quaternion'),
     )
+    success: bool = setting(
+        False, 'ask whether the task is done and how far it is, too (not in Robot-R1)'
+    )
 
     def __post_init__(self) -> None:
         """Refuse values that are not allowed."""

@@ -26,6 +26,16 @@ class ArmTaskConfig(Settings):
 
     task: str = setting('', 'keypoints of it are proposed one after the other; empty: none are')
     gripper: bool = setting(False, 'ask for the gripper at each keypoint too')
+    rotation: bool = setting(
+        False,
+        'ask for the turn about the vertical at each keypoint too; the file of the robot must '
+        'have rows of it (questions: {rotation: yaw})',
+    )
+    check: bool = setting(
+        False,
+        'ask after each accepted keypoint whether the task is done, and else how far it is; no '
+        'keypoint is proposed once it is done',
+    )
     task_rate_hz: float = setting(
         0.5, 'keypoints of the task are asked for at most this often [Hz]', between=(0.001, 10)
     )
@@ -50,6 +60,9 @@ class _Phase(Enum):
     ASKED = 1
     PROPOSED = 2  # the gate has not judged it yet
     ACCEPTED = 3
+    ARRIVED = 4  # whether the task is done is to be asked
+    CHECKED = 5  # it was asked
+    DONE = 6
 
 
 class StandingTask:
@@ -78,19 +91,41 @@ class StandingTask:
             seen_ns: Stamp of the newest observation; 0: there is none.
         """
         config = self.config
-        if not config.task or not seen_ns:
+        if not config.task or not seen_ns or self._phase is _Phase.DONE:
             return False
         if self._phase is not _Phase.FREE:
             if now_ns - self._since_ns > config.give_up_s * NS_PER_S:
-                self._free(now_ns)
+                self._leave(now_ns)
             return False
         if (
             self._request_ns is not None
             and now_ns - self._request_ns < NS_PER_S / config.task_rate_hz
         ):
             return False
+        return self._has_looked(now_ns, seen_ns)
+
+    def wants_check(self, now_ns: int, seen_ns: int) -> bool:
+        """Tell whether to ask now if the task is done.
+
+        Args:
+            now_ns: The time.
+            seen_ns: Stamp of the newest observation; 0: there is none.
+        """
+        return self._phase is _Phase.ARRIVED and self._has_looked(now_ns, seen_ns)
+
+    def _has_looked(self, now_ns: int, seen_ns: int) -> bool:
+        """Tell whether something was seen since, or was waited for long enough."""
         is_fresh = seen_ns >= self._seen_after_ns
-        return is_fresh or now_ns - self._seen_after_ns > config.look_s * NS_PER_S
+        return is_fresh or now_ns - self._seen_after_ns > self.config.look_s * NS_PER_S
+
+    def note_check_request(self, now_ns: int) -> None:
+        """Note that it was asked whether the task is done."""
+        self._phase, self._since_ns = _Phase.CHECKED, now_ns
+
+    def note_check(self, now_ns: int, *, is_done: bool) -> None:
+        """Note whether the task is done, as far as is known."""
+        if self._phase is _Phase.CHECKED:
+            self._phase, self._since_ns = _Phase.DONE if is_done else _Phase.FREE, now_ns
 
     def note_request(self, now_ns: int) -> None:
         """Note that the next keypoint was requested."""
@@ -124,7 +159,10 @@ class StandingTask:
         if self._near_ns is None or stamp_ns < self._near_ns:
             self._near_ns = stamp_ns
         if stamp_ns - self._near_ns >= self.config.reach_s * NS_PER_S:
-            self._free(stamp_ns)
+            self._leave(stamp_ns)
 
-    def _free(self, now_ns: int) -> None:
-        self._phase, self._since_ns, self._seen_after_ns = _Phase.FREE, now_ns, now_ns
+    def _leave(self, now_ns: int) -> None:
+        """Go on: after an accepted keypoint to the check, otherwise to the next one."""
+        is_checked = self.config.check and self._phase is _Phase.ACCEPTED
+        self._phase = _Phase.ARRIVED if is_checked else _Phase.FREE
+        self._since_ns = self._seen_after_ns = now_ns

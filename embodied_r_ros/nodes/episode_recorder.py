@@ -17,6 +17,7 @@ import time
 from typing import Any, ClassVar, TYPE_CHECKING
 from uuid import uuid4
 
+from diagnostic_msgs.msg import DiagnosticStatus
 from embodied_r_msgs.msg import Answer, AnswerLabel, EpisodeMark, Keyframe
 from embodied_r_msgs.srv import LabelAnswer, StartEpisode, StopEpisode
 from embodied_r_ros.bags.audit import AUDIT_NOTE, AuditConfig
@@ -43,6 +44,7 @@ from embodied_r_ros.nodes.topics import (
     recorded_topics,
     RecordedTopic,
     RecorderConfig,
+    TASK_CHECK,
     topic_values,
 )
 from embodied_r_ros.nodes.worker import deferred
@@ -60,6 +62,8 @@ _LATCHED_MESSAGES = 100
 _LATE_SYNC_S = 1.0
 _SHORT_MIN = 10.0  # the disk is full so soon: a warning
 _CLOSE_TIMEOUT_S = 20.0
+# Outcome of an episode, by the check of its task.
+_CHECKED = {'done': EpisodeOutcome.SUCCESS, 'not done': EpisodeOutcome.FAILURE}
 
 
 class EpisodeRecorder(ManagedNode):
@@ -70,6 +74,7 @@ class EpisodeRecorder(ManagedNode):
     def __init__(self, **options: Any) -> None:
         super().__init__('episode_recorder', **options)
         self._episode: EpisodeWriter | None = None
+        self._checked = EpisodeOutcome.UNSET  # what the last check of the running episode says
         self._failure = ''  # why the last episode was not recorded to its end
         self._last_problems: Sequence[str] = ()  # of the last episode that ended
 
@@ -171,9 +176,17 @@ class EpisodeRecorder(ManagedNode):
         if topic.type_name == ANSWER and topic.name != SHADOW_ANSWER:
             msg = deserialize_message(data, Answer)
             self._episode.answers.note(msg.id, _note_of(msg))
+        if topic.name == TASK_CHECK:
+            self._note_check(deserialize_message(data, DiagnosticStatus))
         if topic.type_name == KEYFRAME and self._config.images == 'none':
             data = _without_image(data)
         self._episode.write(name, data, self.now_ns())
+
+    def _note_check(self, msg: DiagnosticStatus) -> None:
+        """Note what the reasoner says of the task of this episode."""
+        values = {value.key: value.value for value in msg.values}
+        if self._episode and values.get('episode_id') == self._episode.start.episode_id:
+            self._checked = _CHECKED.get(msg.name, EpisodeOutcome.UNSET)
 
     async def _start(
         self, request: StartEpisode.Request, response: StartEpisode.Response
@@ -201,7 +214,8 @@ class EpisodeRecorder(ManagedNode):
             response.error_code = response.ERROR_NOT_RECORDING
             response.error_msg = f'no episode is running. {self._failure}'.strip()
             return response
-        episode = self._end(_outcome(request.outcome))
+        outcome = _outcome(request.outcome)
+        episode = self._end(self._checked if outcome is EpisodeOutcome.UNSET else outcome)
         await self._close(episode)
         if self._failure:
             response.error_code, response.error_msg = response.ERROR_STORAGE, self._failure
@@ -236,7 +250,7 @@ class EpisodeRecorder(ManagedNode):
             self._notes(),
             self._storage.queue_mb * _MB,
         )
-        self._failure = ''
+        self._failure, self._checked = '', EpisodeOutcome.UNSET
         self._forecast = DiskForecast()
         self._forecast.note(time.monotonic(), self._storage.free_mb())
         if lacking := self._lacking():

@@ -12,11 +12,14 @@ from embodied_r_msgs.action import PredictKeypoint
 from embodied_r_ros.arm.candidates import propose_candidates
 from embodied_r_ros.arm.proposal import (
     ArmDescription,
+    check_questions,
     describe_arm,
     gripper_question,
     keypoint_question,
     proposal_of,
+    rotation_question,
     with_gripper,
+    with_rotation,
 )
 from embodied_r_ros.arm.robot import load_robot
 from embodied_r_ros.arm.table import seen_things
@@ -49,7 +52,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.reasoning.question import Question
     from embodied_r_ros.types.answers import Answer
     from embodied_r_ros.types.deltas import SemanticDelta
-    from embodied_r_ros.types.geometry import Intrinsics, Position
+    from embodied_r_ros.types.geometry import Intrinsics, Orientation, Position
     from embodied_r_ros.types.poses import NoPose
 
 
@@ -82,6 +85,8 @@ class KeypointRequest:
     candidates: tuple[Position, ...]  # [m]
     question: Question
     gripper: Question | None = None  # comes after the position; None: there is none
+    rotation: Question | None = None  # likewise, after the gripper
+    orientation: Orientation | None = None  # of the end effector, where its rotation is asked for
 
 
 @dataclass(frozen=True)
@@ -90,6 +95,7 @@ class KeypointOutcome(Outcome):
 
     request: KeypointRequest | None = None
     gripper: Answer | None = None
+    rotation: Answer | None = None
 
     def proposal(self) -> KeypointProposal:
         """What is proposed.
@@ -100,7 +106,22 @@ class KeypointOutcome(Outcome):
         assert self.request
         task, frame_id = self.request.task, self.request.frame_id
         proposal = proposal_of(self.answer, task, frame_id, self.request.candidates)
-        return with_gripper(proposal, self.gripper) if self.gripper else proposal
+        proposal = with_gripper(proposal, self.gripper) if self.gripper else proposal
+        turn, orientation = self.rotation, self.request.orientation
+        return with_rotation(proposal, turn, orientation) if turn and orientation else proposal
+
+
+@dataclass(frozen=True)
+class RequestParts:
+    """What a keypoint request asks beside the position, and how."""
+
+    gripper: bool = False  # ask for the gripper
+    rotation: bool = False  # ask for the turn about the vertical
+    # Show the newest keyframe. The end effector is then where it was at its stamp, where known.
+    image: bool = False
+
+
+POSITION_ALONE = RequestParts()
 
 
 class NoImageError(InputError):
@@ -127,6 +148,11 @@ class Arm:
         self._poses = PoseBuffer()
         self._keyframe: Any = None  # the newest one, as it came
         self.pose_in = pose_in
+
+    @property
+    def has_rows_of_yaw(self) -> bool:
+        """Whether its file makes rows of the turn about the vertical."""
+        return self._robot is not None and self._robot.questions.rotation == 'yaw'
 
     @property
     def frame_id(self) -> str:
@@ -183,9 +209,7 @@ class Arm:
         now_ns: int,
         deltas: Sequence[SemanticDelta],
         seed: str,
-        *,
-        gripper: bool = False,
-        show_image: bool = False,
+        parts: RequestParts = POSITION_ALONE,
     ) -> KeypointRequest:
         """Make what a goal or request of PredictKeypoint asks for.
 
@@ -194,9 +218,7 @@ class Arm:
             now_ns: The time now [ns].
             deltas: The deltas, oldest first.
             seed: Decides what chance decides of the sampled candidates.
-            gripper: Whether to ask for the gripper too.
-            show_image: Whether the questions show the newest keyframe. The end effector is then
-                where it was at its stamp, as far as that is known.
+            parts: What is asked for beside the position, and how.
 
         Raises:
             NoImageError: There is no image to show.
@@ -204,7 +226,7 @@ class Arm:
                 not known, or words for axes do not hold for the camera.
             ConfigError: Candidates cannot be sampled with the file of the robot.
         """
-        shown = self.newest_image() if show_image else None
+        shown = self.newest_image() if parts.image else None
         seen_ns = shown.stamp_ns if shown else deltas[-1].stamp_ns if deltas else 0
         description = self._describe(goal.frame_id, seen_ns)
         if not goal.candidates:
@@ -222,17 +244,47 @@ class Arm:
             if self._robot and self._robot.candidates.labels:
                 goal.candidate_labels = [each.label for each in sampled]
         question = replace(self._question(goal, now_ns, description, shown), shown=shown)
-        grip_question = None
-        if gripper:
-            state = self._described_state(goal.frame_id, now_ns, description, shown)
-            grip_question = gripper_question(
-                goal.task, description.frame(goal.frame_id), description.metadata, state
-            )
-            grip_question = replace(
-                grip_question, max_age_s=question.max_age_s, view=question.view, shown=shown
-            )
-        candidates = tuple(vector_from_msg(point) for point in goal.candidates)
-        return KeypointRequest(goal.task, goal.frame_id, candidates, question, grip_question)
+        state = self._described_state(goal.frame_id, now_ns, description, shown)
+        text_parts = description.frame(goal.frame_id), description.metadata, state
+
+        def more(ask: Callable[..., Question]) -> Question:
+            asked = ask(goal.task, *text_parts)
+            return replace(question, text=asked.text, options=asked.options)
+
+        return KeypointRequest(
+            goal.task,
+            goal.frame_id,
+            tuple(vector_from_msg(point) for point in goal.candidates),
+            question,
+            more(gripper_question) if parts.gripper else None,
+            more(rotation_question) if parts.rotation else None,
+            self._orientation(goal.frame_id, now_ns, shown) if parts.rotation else None,
+        )
+
+    def check_of(
+        self, task: str, now_ns: int, deltas: Sequence[SemanticDelta], *, show_image: bool = False
+    ) -> tuple[Question, Question]:
+        """Make the questions whether a task is done, and how far it is.
+
+        Args:
+            task: The task, in words.
+            now_ns: The time now [ns].
+            deltas: The deltas, oldest first.
+            show_image: Whether the questions show the newest keyframe.
+
+        Raises:
+            NoImageError: There is no image to show.
+            InputError: Where the arm is is not known, or words for axes do not hold for the
+                camera.
+        """
+        shown = self.newest_image() if show_image else None
+        seen_ns = shown.stamp_ns if shown else deltas[-1].stamp_ns if deltas else 0
+        description = self._describe(self.frame_id, seen_ns)
+        state = self._described_state(self.frame_id, now_ns, description, shown)
+        frame_id = description.frame(self.frame_id)
+        done, progress = check_questions(task, frame_id, description.metadata, state)
+        done = replace(done, view=description.view, shown=shown, standing=True)
+        return done, replace(done, text=progress.text, options=progress.options)
 
     def question_of(self, goal: Any, now_ns: int, seen_ns: int = 0) -> Question:
         """Make the question that a goal or request with candidates means.
@@ -326,11 +378,33 @@ class Arm:
         """
         if not description.robot:
             return None
-        state = self._state(frame_id, now_ns)
+        return description.to_description_frame(self._tool(frame_id, now_ns, shown).position)
+
+    def _tool(self, frame_id: str, now_ns: int, shown: ShownImage | None) -> Pose:
+        """Pose of the end effector: in the image that is shown, else, and without one, now.
+
+        Raises:
+            InputError: It is not known.
+        """
+        self._state(frame_id, now_ns)
         then = self._poses.at(shown.stamp_ns) if shown else None
         if then and then.frame_id == frame_id:
-            state = then.position
-        return description.to_description_frame(state)
+            return then
+        return pose_from_msg(self._pose.pose, frame_id)
+
+    def _orientation(self, frame_id: str, now_ns: int, shown: ShownImage | None) -> Orientation:
+        """Orientation of the end effector, likewise.
+
+        Raises:
+            InputError: It is not known.
+        """
+        pose = self._tool(frame_id, now_ns, shown)
+        try:
+            pose.rotation()
+        except ValueError as error:
+            msg = f'arm.rotation needs the orientation of current_pose: {error}'
+            raise InputError(msg) from None
+        return pose.orientation
 
     def _state(self, frame_id: str, now_ns: int) -> Position:
         """Where the end effector is now, in the frame of the candidates [m]."""

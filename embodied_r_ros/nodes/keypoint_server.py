@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keypoints of the reasoner: the action `predict_keypoint`, and proposals for a standing task.
 
-A request is one question, or two: the position, then the gripper. The standing task follows what
-becomes of its proposals at the gate and at the end effector, and puts the next one then. Whatever
-is published here is a proposal, never a command.
+A request is one question, or several: the position, then the gripper and the rotation. The
+standing task follows what becomes of its proposals at the gate and at the end effector, asks then
+whether the task is done, and puts the next one where it is not. Whatever is published here is a
+proposal, never a command.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from queue import Empty, SimpleQueue
 import threading
 from typing import Any, TYPE_CHECKING
 
-from diagnostic_msgs.msg import DiagnosticStatus
+from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 from embodied_r_msgs.action import PredictKeypoint
 from embodied_r_msgs.msg import Keyframe, KeypointProposal
 from embodied_r_msgs.srv import PredictKeypointOnce
+from embodied_r_ros.arm.proposal import DONE_OPTIONS, PROGRESS_STEPS
 from embodied_r_ros.arm.task import ArmTaskConfig, StandingTask
 from embodied_r_ros.bags.messages import stamp_ns_from_msg, vector_from_msg
 from embodied_r_ros.common.errors import ConfigError, InputError
@@ -27,6 +29,7 @@ from embodied_r_ros.nodes.keypoint_request import (
     fill_keypoint,
     KeypointOutcome,
     NoImageError,
+    RequestParts,
 )
 from embodied_r_ros.nodes.question_server import AskingServer
 from embodied_r_ros.reasoning.question import Question, ReasonerConfig, RefusalCode
@@ -36,13 +39,14 @@ from embodied_r_ros.types.units import NS_PER_S
 from sensor_msgs.msg import CameraInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from embodied_r_ros.nodes.keypoint_request import Arm, KeypointRequest
     from embodied_r_ros.nodes.spatial_reasoner import SpatialReasoner
-    from embodied_r_ros.reasoning.question import Listener
+    from embodied_r_ros.reasoning.question import Listener, Phase
     from embodied_r_ros.reasoning.queue import QueuedQuestion
     from embodied_r_ros.scene.memory import LiveMemory
+    from embodied_r_ros.types.answers import Answer
     from geometry_msgs.msg import PoseStamped
 
     Deliver = Callable[[Outcome], None]
@@ -51,7 +55,12 @@ if TYPE_CHECKING:
 _LOOK_S = 0.1
 _LEAST_S = 0.05  # for the second question
 _EVER_NS = 2**63 - 1
+_DONE, _NOT_DONE = DONE_OPTIONS
 _ENDED = {Termination.CANCELLED, Termination.DEACTIVATED}
+
+
+def _silent(phase: Phase, text: str) -> None:
+    """Listen to nothing of what is generated."""
 
 
 class KeypointServer:
@@ -76,9 +85,11 @@ class KeypointServer:
             0,
         )  # requests in an episode, or outside of one
         self._round = 0  # of the standing task; answers of earlier ones do not count
-        self._answers: SimpleQueue[tuple[int, Any, Outcome]] = SimpleQueue()
+        # What is to be done with answers to the standing task, in the thread of the node.
+        self._answers: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._task = StandingTask(self._config())
         self._proposals = node.publisher(KeypointProposal, 'keypoint_proposal', topics.RESULT)
+        self._checks = node.publisher(DiagnosticStatus, topics.TASK_CHECK, topics.RESULT)
         kinds = PredictKeypoint, PredictKeypointOnce
         self.server = AskingServer(
             node, kinds, 'predict_keypoint', self._ask, self._fill, _QueuedKeypoint.cancel
@@ -135,6 +146,12 @@ class KeypointServer:
         if config.task and not self._arm.frame_id:
             msg = 'arm.task is set and arm.robot is not: its file tells where keypoints can be'
             raise ConfigError(msg)
+        if config.rotation and not self._arm.has_rows_of_yaw:
+            msg = (
+                'arm.rotation is set, and the file of arm.robot makes no rows of it: train with '
+                'questions: {rotation: yaw}, or unset it'
+            )
+            raise ConfigError(msg)
         return config
 
     def _take_pose(self, msg: PoseStamped) -> None:
@@ -154,25 +171,77 @@ class KeypointServer:
 
     def _look(self) -> None:
         """Publish the answers to the task, and ask for the next keypoint of it."""
-        while (answer := self._next_answer()) is not None:
-            self._propose(*answer)
+        while (act := self._next_answer()) is not None:
+            act()
         deltas = self._memory.deltas()
         now_ns = self._node.now_ns()
         newest_ns = deltas[-1].stamp_ns if deltas else 0
         if self._reasoner().show_image:
             newest_ns = self._arm.keyframe_stamp_ns()
-        if not self._node.is_idle() or not self._task.wants(now_ns, newest_ns):
+        if not self._node.is_idle():
+            return
+        if self._task.wants_check(now_ns, newest_ns):
+            self._check(now_ns)
+        if not self._task.wants(now_ns, newest_ns):
             return
         self._task.note_request(now_ns)
         goal = PredictKeypoint.Goal(task=self._task.config.task, frame_id=self._arm.frame_id)
         this_round = self._round
 
         def deliver(outcome: Outcome) -> None:
-            self._answers.put((this_round, goal, outcome))
+            self._answers.put(lambda: self._propose(this_round, goal, outcome))
 
-        self._ask(goal, deliver, lambda phase, text: None, standing=True)
+        self._ask(goal, deliver, _silent, standing=True)
 
-    def _next_answer(self) -> tuple[int, Any, Outcome] | None:
+    def _check(self, now_ns: int) -> None:
+        """Ask whether the task is done, and where it is not, how far it is."""
+        self._task.note_check_request(now_ns)
+        deltas, show_image = self._memory.deltas(), self._reasoner().show_image
+        task, this_round = self._task.config.task, self._round
+        try:
+            done, progress = self._arm.check_of(task, now_ns, deltas, show_image=show_image)
+        except (InputError, ConfigError) as error:
+            self._node.log_problem(error)
+            self._task.note_check(now_ns, is_done=False)
+            return
+
+        def take_progress(answer: Answer, outcome: Outcome) -> None:
+            how_far = outcome.answer if outcome.is_completed else None
+            self._answers.put(lambda: self._tell(this_round, answer, how_far))
+
+        def take_done(outcome: Outcome) -> None:
+            answer = outcome.answer
+            if outcome.is_completed and answer.text == _NOT_DONE:
+                self._node.put(progress, lambda end: take_progress(answer, end), _silent)
+            else:
+                known = answer if outcome.is_completed else None
+                self._answers.put(lambda: self._tell(this_round, known, None))
+
+        self._node.put(done, take_done, _silent)
+
+    def _tell(self, this_round: int, done: Answer | None, progress: Answer | None) -> None:
+        """Publish how far the task is; None: there is no answer."""
+        if this_round != self._round:
+            return
+        is_known = done is not None and done.kind is AnswerKind.CHOICE
+        is_done = done is not None and done.text == _DONE
+        share = 1.0 if is_done else None
+        if progress is not None and progress.kind is AnswerKind.CHOICE:
+            share = PROGRESS_STEPS[progress.option_index]
+        name = 'unknown' if not is_known else 'done' if is_done else 'not done'
+        status = DiagnosticStatus(name=name, message=self._task.config.task)
+        values = {
+            'episode_id': self._memory.episode_id,
+            'answer_id': done.id if done else '',
+            'progress': '' if share is None else str(share),
+            'confidence': str(done.confidence) if done else 'nan',
+            'freshness': done.freshness.name if done else 'REFUSED',
+        }
+        status.values = [KeyValue(key=key, value=value) for key, value in values.items()]
+        self._task.note_check(self._node.now_ns(), is_done=is_done)
+        self._checks.publish(status)
+
+    def _next_answer(self) -> Callable[[], None] | None:
         try:
             return self._answers.get_nowait()
         except Empty:
@@ -193,15 +262,14 @@ class KeypointServer:
     def _ask(
         self, goal: Any, deliver: Deliver, listener: Listener, *, standing: bool = False
     ) -> _QueuedKeypoint | None:
-        gripper = self._node.parameters.config(ArmTaskConfig).gripper
+        config = self._config()
         try:
             request = self._arm.request_of(
                 goal,
                 self._node.now_ns(),
                 self._memory.deltas(),
                 self._seed(),
-                gripper=gripper,
-                show_image=self._reasoner().show_image,
+                RequestParts(config.gripper, config.rotation, self._reasoner().show_image),
             )
         except NoImageError as error:
             code = RefusalCode.NO_OBSERVATION
@@ -224,23 +292,41 @@ class KeypointServer:
         outcome: Outcome,
         deliver: Deliver,
     ) -> None:
-        """Ask for the gripper where a position was chosen. Runs in a thread of the queue."""
+        """Ask for the rest where a position was chosen. Runs in a thread of the queue."""
         keypoint = _of_request(request, outcome)
         chosen = outcome.is_completed and outcome.answer.kind is AnswerKind.CHOICE
-        if request.gripper is None or not chosen:
+        rest = [name for name in ('gripper', 'rotation') if getattr(request, name) and chosen]
+        self._ask_rest(pending, request, keypoint, rest, deliver)
+
+    def _ask_rest(
+        self,
+        pending: _QueuedKeypoint,
+        request: KeypointRequest,
+        keypoint: KeypointOutcome,
+        rest: Sequence[str],
+        deliver: Deliver,
+    ) -> None:
+        """Ask the rest of the questions of a request, one after the other."""
+        if not rest:
             deliver(keypoint)
             return
+        name, answers = rest[0], [keypoint.answer, keypoint.gripper]
         allowed_s = request.question.deadline_s or self._reasoner().deadline_s
-        left_s = max(_LEAST_S, allowed_s - outcome.answer.latency_ns / NS_PER_S)
-        question = replace(request.gripper, deadline_s=left_s, standing=outcome.answer.standing)
+        spent_s = sum(answer.latency_ns for answer in answers if answer) / NS_PER_S
+        question = replace(
+            getattr(request, name),
+            deadline_s=max(_LEAST_S, allowed_s - spent_s),
+            standing=keypoint.answer.standing,
+        )
 
-        def finish(gripper: Outcome) -> None:
-            if gripper.is_completed:
-                deliver(replace(keypoint, gripper=gripper.answer))
-            else:
-                deliver(_of_request(request, gripper))
+        def finish(outcome: Outcome) -> None:
+            if not outcome.is_completed:
+                deliver(_of_request(request, outcome))
+                return
+            answered: dict[str, Any] = {name: outcome.answer}
+            self._ask_rest(pending, request, replace(keypoint, **answered), rest[1:], deliver)
 
-        pending.put(question, finish, lambda phase, text: None)
+        pending.put(question, finish, _silent)
 
     def _reasoner(self) -> ReasonerConfig:
         return self._node.parameters.config(ReasonerConfig)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kinds of questions about an arm: where it goes next, where it is, and how it gets there.
 
-The three of Robot-R1, and two that it has not: the gripper and the rotation at the keypoint.
+The three of Robot-R1, and those that it has not: the gripper and the rotation at the keypoint,
+whether the task is done, and how far it is.
 """
 
 from __future__ import annotations
@@ -14,7 +15,19 @@ from random import Random
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.arm.candidates import propose_candidates
-from embodied_r_ros.arm.proposal import GRIPPER_NEXT, keypoint_question, task_text
+from embodied_r_ros.arm.proposal import (
+    DONE_NOW,
+    DONE_OPTIONS,
+    GRIPPER_NEXT,
+    keypoint_question,
+    PROGRESS_NOW,
+    PROGRESS_OPTIONS,
+    PROGRESS_STEPS,
+    ROTATION_NEXT,
+    task_text,
+    turn_text,
+    TURNS_DEG,
+)
 from embodied_r_ros.arm.robot import Robot
 from embodied_r_ros.arm.table import seen_things
 from embodied_r_ros.arm.task_frame import Movement
@@ -42,17 +55,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SOURCE = 'demonstration'  # what proves the solutions
-_YAW_STEP_DEG = 45
 _CANDIDATE_NEAR_M = 0.05  # to the keypoint: what is meant, where a perceiver placed it wrongly
 _NO_DISTRACTORS = 'too few wrong positions are far enough from the others'
 _STATE = 'At which position is the end effector now?'
 _MOVEMENT = (
     'Which movement takes the end effector to its next position? Forward is towards the camera, '
     'left and right are as in the image.'
-)
-_YAW = (
-    'How is the gripper turned about the vertical at the next position of the end effector, '
-    'compared with now, as seen from above?'
 )
 _QUATERNION = (
     'Which orientation does the end effector have at its next position, to the nearest quarter '
@@ -79,6 +87,11 @@ class ArmMoment:
     def keypoint(self) -> ArmState:
         """The arm at its next keypoint."""
         return self.demonstration.states[self.keypoint_index]
+
+    @property
+    def is_end(self) -> bool:
+        """Whether nothing comes after it."""
+        return self.index == len(self.demonstration.states) - 1
 
     def view(self, *, with_tool: bool = True) -> TableView | None:
         """The table as the camera saw it last; None: nothing is placed, or there is no delta."""
@@ -176,7 +189,8 @@ def gripper(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | Unsolved:
 
 
 def yaw(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | Unsolved:
-    """How far the end effector turns about the vertical, to the nearest 45 degrees."""
+    """How far the end effector turns about the vertical, to the nearest of all that is named."""
+    del rng
     now, then = moment.state.orientation, moment.keypoint.orientation
     if now is None or then is None:
         return Unsolved('the orientation of the end effector is not known')
@@ -184,11 +198,31 @@ def yaw(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | Unsolved:
     if math.hypot(turn[2], turn[3]) < math.sqrt(0.5):
         return Unsolved('the end effector tips over: it does not turn about the vertical')
     degrees = math.degrees(wrapped(2 * math.atan2(turn[2], turn[3])))
-    right = round(degrees / _YAW_STEP_DEG) * _YAW_STEP_DEG % 360
-    others = [step for step in range(0, 360, _YAW_STEP_DEG) if step != right]
-    chosen = [right, *rng.sample(others, robot.questions.options - 1)]
+    turns = sorted(TURNS_DEG, key=lambda turn_deg: abs((turn_deg - degrees + 180) % 360 - 180))
     truth = {'yaw_deg': round(degrees, 1)}
-    return _draft(_text(moment, _YAW, robot), [_yaw_text(step) for step in chosen], truth)
+    return _draft(_text(moment, ROTATION_NEXT, robot), [turn_text(each) for each in turns], truth)
+
+
+def success(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | Unsolved:
+    """Whether the task is done: it is at the end of a demonstration."""
+    del rng
+    options = DONE_OPTIONS if moment.is_end else DONE_OPTIONS[::-1]
+    return _draft(_text(moment, DONE_NOW, robot), options, {})
+
+
+def progress(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | Unsolved:
+    """How far the task is: the share of the keypoints that are behind, to the nearest step."""
+    del rng
+    keypoints = moment.demonstration.keypoints
+    if not keypoints:
+        return Unsolved('the demonstration has no keypoints')
+    share = sum(index <= moment.index for index in keypoints) / len(keypoints)
+    share = 1.0 if moment.is_end else share
+    by_nearness = sorted(
+        range(len(PROGRESS_STEPS)), key=lambda each: abs(PROGRESS_STEPS[each] - share)
+    )
+    options = [PROGRESS_OPTIONS[each] for each in by_nearness]
+    return _draft(_text(moment, PROGRESS_NOW, robot), options, {'progress': round(share, 3)})
 
 
 def quaternion(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | Unsolved:
@@ -217,6 +251,11 @@ def arm_kinds(robot: Robot) -> dict[str, ArmKind]:
     if config.rotation != 'none':
         kinds['rotation'] = yaw if config.rotation == 'yaw' else quaternion
     return kinds
+
+
+def check_kinds(robot: Robot) -> dict[str, ArmKind]:
+    """The kinds of question about how far a task is, by question type."""
+    return {'success': success, 'progress': progress} if robot.questions.success else {}
 
 
 def has_state(kind: str, robot: Robot) -> bool:
@@ -252,13 +291,6 @@ def _distances(source: str, wrong: Position, moment: ArmMoment) -> dict[str, Any
         'to_keypoint_m': round(to_keypoint, 3),
         'to_state_m': round(to_state, 3),
     }
-
-
-def _yaw_text(step_deg: int) -> str:
-    if step_deg in (0, 180):
-        return 'half round' if step_deg else 'not turned'
-    side = 'counterclockwise' if step_deg < 180 else 'clockwise'
-    return f'{min(step_deg, 360 - step_deg)} degrees {side}'
 
 
 def _quarter_turns() -> list[NDArray[np.float64]]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Position = tuple[float, float, float]  # [m]
+Orientation = tuple[float, float, float, float]  # quaternion x, y, z, w
 # Columns are the optical axes (x right, y down, z forward) written in body axes: v_body = R v_opt.
 BODY_FROM_OPTICAL = np.array([[0.0, 0.0, 1.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]])  # (3, 3)
 BODY_FROM_OPTICAL.setflags(write=False)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from embodied_r_ros.arm.task import ArmTaskConfig, StandingTask
 import pytest
 
@@ -114,3 +116,44 @@ def test_a_new_beginning_forgets_what_was_on_its_way() -> None:
     task = accepted()
     task.reset()
     assert task.wants(1 * S, 1 * S)
+
+
+def test_after_an_accepted_keypoint_the_task_is_checked() -> None:
+    task = accepted(replace(CONFIG, check=True))
+    assert not task.wants_check(12 * S, 12 * S)
+    task.see_pose(TARGET, 13 * S)
+    task.see_pose(TARGET, 14 * S)
+    assert not task.wants(15 * S, 15 * S)
+    assert not task.wants_check(15 * S, 14 * S - 1)  # nothing was seen since
+    assert task.wants_check(15 * S, 14 * S)
+    task.note_check_request(15 * S)
+    assert not task.wants(16 * S, 16 * S)
+    task.note_check(16 * S, is_done=False)
+    assert task.wants(17 * S, 17 * S)
+
+
+def test_once_it_is_done_nothing_is_proposed_until_it_begins_anew() -> None:
+    task = accepted(replace(CONFIG, check=True))
+    for stamp_ns in (13 * S, 14 * S):
+        task.see_pose(TARGET, stamp_ns)
+    task.note_check_request(15 * S)
+    task.note_check(16 * S, is_done=True)
+    assert not task.wants(99 * S, 99 * S)
+    task.reset()
+    assert task.wants(99 * S, 99 * S)
+
+
+def test_a_keypoint_that_is_given_up_is_checked_and_a_check_without_an_answer_given_up() -> None:
+    task = accepted(replace(CONFIG, check=True))
+    assert not task.wants(22 * S, 22 * S)  # given up now
+    assert task.wants_check(23 * S, 23 * S)
+    task.note_check_request(23 * S)
+    assert not task.wants(34 * S, 34 * S)
+    assert task.wants(35 * S, 35 * S)
+
+
+def test_a_refused_keypoint_is_not_checked() -> None:
+    task = begun(replace(CONFIG, check=True))
+    task.note_refusal('run-1', 12 * S)
+    assert not task.wants_check(13 * S, 13 * S)
+    assert task.wants(13 * S, 13 * S)

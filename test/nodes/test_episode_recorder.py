@@ -9,7 +9,7 @@ import threading
 import time
 from typing import Any, TYPE_CHECKING
 
-from diagnostic_msgs.msg import DiagnosticArray
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from embodied_r_msgs.msg import Answer, AnswerLabel, EpisodeMark, Keyframe, SemanticDelta
 from embodied_r_msgs.srv import LabelAnswer, StartEpisode, StopEpisode
 from embodied_r_ros.bags.own_messages import answer_to_msg, delta_to_msg, keyframe_to_msg
@@ -439,3 +439,26 @@ def test_a_disk_that_is_full_soon_is_told_in_time(
     assert (health.level, health.message) == (Level.WARN, 'the disk is full in 4 minutes')
     assert health.values['disk_minutes_left'] == 4
     operator.stop()
+
+
+@pytest.mark.parametrize(
+    ('name', 'said', 'outcome'),
+    [
+        ('done', EpisodeMark.OUTCOME_UNSET, EpisodeMark.OUTCOME_SUCCESS),
+        ('not done', EpisodeMark.OUTCOME_UNSET, EpisodeMark.OUTCOME_FAILURE),
+        ('unknown', EpisodeMark.OUTCOME_UNSET, EpisodeMark.OUTCOME_UNSET),
+        ('done', EpisodeMark.OUTCOME_FAILURE, EpisodeMark.OUTCOME_FAILURE),
+    ],
+)
+def test_the_last_check_of_the_task_is_the_outcome_where_nobody_says_another(
+    operator: Operator, name: str, said: int, outcome: int
+) -> None:
+    episode_id = operator.start('tidy up').episode_id
+    for each in ('not done', name):
+        values = [KeyValue(key='episode_id', value=episode_id)]
+        operator.tell('task_check', DiagnosticStatus(name=each, values=values))
+    elsewhere = [KeyValue(key='episode_id', value='another')]
+    operator.tell('task_check', DiagnosticStatus(name='not done', values=elsewhere))
+    found = contents(operator.stop(said).bag_path)
+    assert found['/episode_mark'][-1].outcome == outcome
+    assert len(found['/task_check']) == 3

@@ -13,7 +13,7 @@ from embodied_r_ros.arm.task_frame import turned
 from embodied_r_ros.bags.messages import camera_info_to_msg
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.resources import shared_path
-from embodied_r_ros.nodes.keypoint_request import Arm, ArmConfig
+from embodied_r_ros.nodes.keypoint_request import Arm, ArmConfig, RequestParts
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig, rows_of_arm
@@ -203,7 +203,7 @@ def test_a_camera_that_is_declared_to_face_the_robot_is_not_checked(tmp_path: Pa
 
 def test_behind_the_robot_it_is_asked_in_a_turned_frame_as_rows_are(tmp_path: Path) -> None:
     live = seen_from(180.0, 'any', tmp_path)
-    request = live.request_of(goal(TWO), NOW_NS, (), 'seed', gripper=True)
+    request = live.request_of(goal(TWO), NOW_NS, (), 'seed', RequestParts(gripper=True))
     assert request.question.options == ('(-0.100, 0.000, 0.200)', '(0.000, 0.100, 0.000)')
     for asked in (request.question, request.gripper):
         assert asked

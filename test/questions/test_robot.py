@@ -9,7 +9,12 @@ from itertools import pairwise
 import math
 
 from embodied_r_ros.arm.demonstration import arm_episode, ArmEpisode
-from embodied_r_ros.arm.proposal import keypoint_question
+from embodied_r_ros.arm.proposal import (
+    check_questions,
+    keypoint_question,
+    rotation_question,
+    TURNS_DEG,
+)
 from embodied_r_ros.arm.task_frame import Movement
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.questions.coverage import Coverage
@@ -178,3 +183,36 @@ def test_on_arrival_the_gripper_is_that_of_the_keypoint_before() -> None:
     assert rows
     assert all(math.dist(row.state, row.keypoint) >= 0.03 for row in rows)
     assert any(math.dist(row.state, row.keypoint) < 0.03 for row in rows_of())
+
+
+def test_every_turn_is_an_option_of_a_row_and_of_the_live_question() -> None:
+    rows = [row for row in rows_of(rotation='yaw') if row.question_type == 'rotation']
+    assert rows
+    for row in rows:
+        x, y, z = row.state
+        live = rotation_question(TASK, 'table_center', ROBOT.metadata, (x, y, z))
+        assert row.question == live.text
+        assert set(row.options) == set(live.options)
+        nearest = TURNS_DEG[live.options.index(row.solution_text())]
+        assert abs(math.remainder(nearest - row.meta['truth']['yaw_deg'], 360)) <= 22.5
+
+
+def test_whether_it_is_done_and_how_far_is_asked_at_the_end_and_once_before() -> None:
+    kinds = {'success', 'progress'}
+    assert not any(row.question_type in kinds for row in rows_of())
+    rows = [row for row in rows_of(success=True) if row.question_type in kinds]
+    last = len(FACING.states) - 1
+    found = {(row.question_type, row.meta['state_index'] == last): row for row in rows}
+    assert len(rows) == len(found) == 4
+    for row in rows:
+        x, y, z = row.state
+        questions = check_questions(TASK, 'table_center', ROBOT.metadata, (x, y, z))
+        live = questions[row.question_type == 'progress']
+        assert (row.question, set(row.options)) == (live.text, set(live.options))
+    assert found['success', True].solution_text() == 'yes'
+    assert found['success', False].solution_text() == 'no'
+    assert found['progress', True].solution_text() == '100 percent'
+    early = found['progress', False]
+    behind = sum(index <= early.meta['state_index'] for index in FACING.keypoints)
+    share = 100 * behind / len(FACING.keypoints)
+    assert abs(float(early.solution_text().split()[0]) - share) <= 12.5
