@@ -21,6 +21,7 @@ BENCHES = {
     'arm_loop': 'trials of the simulated arm without a model: ceiling and floor',
     'arm_policy': 'trials of the simulated arm that a text policy leads, beside its ceiling',
     'asking': 'a question over ROS with 32 deltas: time to the first text',
+    'boot': 'the systemd unit is started as by a boot: time to a fresh answer',
     'faults': 'model servers that die, hang and lie: callbacks of the nodes, answers, recovery',
     'episodes': 'what a recording loses when it is killed or cut, and how long repair takes',
     'fleet': 'recordings on Ray: overhead, cores, 100,000 that take no time',

@@ -102,7 +102,7 @@ def main(args: argparse.Namespace) -> int:
 def measure(faults: list[str], away_s: float, folder: Path) -> list[Recovery]:
     """Let these faults happen, one after the other."""
     environment = own_environment()
-    with _watching() as watch, _camera() as camera, _kept(folder, environment) as kept:
+    with watching() as watch, plugged_camera() as camera, _kept(folder, environment) as kept:
         if not watch.await_fresh(time.time_ns(), NODES):
             sys.exit(f'bench: error: no fresh answer at all: {kept.last_words()}')
         recoveries = []
@@ -145,9 +145,11 @@ class _Watch:
         )
         self._node.create_subscription(Answer, 'answer', self._hear_answer, topics.RESULT)
 
-    def await_fresh(self, since_ns: int, nodes: tuple[str, ...]) -> bool:
+    def await_fresh(
+        self, since_ns: int, nodes: tuple[str, ...], timeout_s: float = _TIMEOUT_S
+    ) -> bool:
         """Wait until nodes are active and an answer rests on a later image; False: too long."""
-        end = time.monotonic() + _TIMEOUT_S
+        end = time.monotonic() + timeout_s
         while time.monotonic() < end:
             if self._newest_ns > since_ns and self.active.issuperset(nodes):
                 return True
@@ -165,7 +167,8 @@ class _Watch:
 
 
 @contextmanager
-def _watching() -> Iterator[_Watch]:
+def watching() -> Iterator[_Watch]:
+    """Hear nodes and answers, with ROS as it is set up here."""
     rclpy.init(args=[])
     try:
         yield _Watch()
@@ -211,7 +214,8 @@ class _Camera:
 
 
 @contextmanager
-def _camera() -> Iterator[_Camera]:
+def plugged_camera() -> Iterator[_Camera]:
+    """Have a camera send images."""
     camera = _Camera()
     try:
         yield camera

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from contextlib import suppress
 import json
+import os
 import shlex
 import sys
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.cli.arguments import some_path
+from embodied_r_ros.common.service import ServiceManager
 from embodied_r_ros.serving.profiles import load_profile, profile_names, ROLES
 from embodied_r_ros.serving.servers import ModelServers
 
@@ -46,6 +48,7 @@ def main(args: argparse.Namespace) -> int:
         for role, client in servers.clients().items():
             line = {'role': role, 'url': client.url, 'model': client.model}
             print(json.dumps(line), flush=True)
+        ServiceManager(os.environ).tell('READY=1', f'STATUS=serving {profile.name}')
         servers.wait()
     return 0
 

@@ -12,11 +12,14 @@ import shlex
 import shutil
 import signal
 import sys
+import time
 from typing import Any, TYPE_CHECKING
 
+from diagnostic_msgs.msg import DiagnosticArray
 from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.common.errors import ConfigError
 from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.common.service import ServiceManager, Watchdog
 from embodied_r_ros.nodes.node_base import RESPAWN_S, RETRY_S
 from embodied_r_ros.nodes.topics import (
     camera_topic,
@@ -41,6 +44,7 @@ from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import LifecycleNode
 from launch_ros.ros_adapters import get_ros_node
 from rclpy.exceptions import InvalidNamespaceException, InvalidTopicNameException
+from rclpy.qos import QoSProfile
 from rclpy.validate_full_topic_name import validate_full_topic_name
 from rclpy.validate_namespace import validate_namespace
 from rclpy.validate_topic_name import validate_topic_name
@@ -230,6 +234,7 @@ _OF_EXTRACTORS = ('image_transport', 'depth_transport', 'pose_source')
 # After SIGINT, before SIGTERM, which ends a process at once: time to close a bag on a slow disk.
 _END_S = '15'
 _EXTRACTOR = 'keyframe_extractor'
+_HEALTH_QUEUE = 100  # other programs publish on /diagnostics too
 # As `python -m embodied_r_ros.cli.main`, but a clone in the current folder hides no package.
 _COMMAND_LINE = (
     'import sys; sys.path[:] = [part for part in sys.path if part]; '
@@ -373,7 +378,8 @@ class NodeWatch:
 
     The nodes bring themselves to active, also after their process was started again: a manager
     could meet the services of the dead process, which discovery lists for a while. Their latched
-    provenance tells that they are.
+    provenance tells that they are. A service manager hears it too, and afterwards that all nodes
+    are alive: each says so on `/diagnostics`.
     """
 
     def __init__(self, nodes: Iterable[LifecycleNode], arguments: Mapping[str, str]) -> None:
@@ -382,6 +388,8 @@ class NodeWatch:
         self._active: set[str] = set()
         self._running = len(self._nodes)
         self._deaths: list[str] = []
+        self._manager = ServiceManager(os.environ)
+        self._watchdog: Watchdog | None = None  # once all nodes are active
 
     def entities(self) -> list[LaunchDescriptionEntity]:
         """What starts the nodes and follows them."""
@@ -416,7 +424,42 @@ class NodeWatch:
             name = json.loads(msg.data).get('node', '')
             context.asyncio_loop.call_soon_threadsafe(self._note_active, name, context)
 
-        get_ros_node(context).create_subscription(String, topic, hear, LATCHED_OF_MANY)
+        ros_node = get_ros_node(context)
+        ros_node.create_subscription(String, topic, hear, LATCHED_OF_MANY)
+        if not self._manager.watchdog_s:
+            return
+
+        def hear_health(msg: DiagnosticArray) -> None:
+            names = {f'/{status.name.partition(": ")[0]}' for status in msg.status}
+            context.asyncio_loop.call_soon_threadsafe(self._note_alive, names)
+
+        profile = QoSProfile(depth=_HEALTH_QUEUE)
+        ros_node.create_subscription(DiagnosticArray, '/diagnostics', hear_health, profile)
+
+    def _note_alive(self, names: Iterable[str]) -> None:
+        for name in names if self._watchdog else ():
+            assert self._watchdog
+            self._watchdog.hear(name, time.monotonic())
+
+    def _note_all_active(self, context: LaunchContext) -> None:
+        """Say that all nodes are active; the first time is when the service is ready."""
+        text = f'all {len(self._nodes)} nodes are active'
+        LogInfo(msg=text).execute(context)
+        self._manager.tell('READY=1', f'STATUS={text}')
+        if self._manager.watchdog_s and not self._watchdog:
+            names = [node.node_name for node in self._nodes]
+            self._watchdog = Watchdog(self._manager, names, time.monotonic())
+            self._beat(self._watchdog, context)
+
+    def _beat(self, watchdog: Watchdog, context: LaunchContext) -> None:
+        if context.is_shutdown:
+            self._manager.tell('STOPPING=1')
+            return
+        if silent := watchdog.beat(time.monotonic()):
+            text = f'the watchdog is not told: nothing is heard of {", ".join(silent)}'
+            LogInfo(msg=text).execute(context)
+            self._manager.tell(f'STATUS={text}')
+        context.asyncio_loop.call_later(watchdog.period_s, self._beat, watchdog, context)
 
     def _note_start(
         self, node: LifecycleNode, event: ProcessStarted, context: LaunchContext
@@ -431,8 +474,7 @@ class NodeWatch:
         if is_news:
             context.emit_event_sync(NodeActive(name))
         if is_news and self._active == names:
-            text = f'all {len(names)} nodes are active'
-            LogInfo(msg=text).execute(context)
+            self._note_all_active(context)
 
     def _note_exit(
         self, node: LifecycleNode, event: ProcessExited, context: LaunchContext

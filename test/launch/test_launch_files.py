@@ -32,6 +32,7 @@ from launch.launch_description_sources import get_launch_description_from_python
 from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState, GetState
 
+from bench.boot import ServiceSocket
 from test.chat_server import ChatServer, Script
 from test.nodes.graph import wait_for
 from test.nodes.test_keyframe_extractor import Camera, view
@@ -586,3 +587,35 @@ def node_processes(launched: subprocess.Popen[bytes]) -> dict[str, int]:
             if int(parent) == launched.pid and names:
                 found[names.pop()] = int(status.parent.name)
     return found
+
+
+def test_a_service_manager_hears_that_all_are_active_and_stay_alive(
+    start: Callable[..., subprocess.Popen[bytes]],
+    server: ChatServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with ServiceSocket(tmp_path / 'notify') as heard:
+        monkeypatch.setenv('NOTIFY_SOCKET', str(heard.path))
+        monkeypatch.setenv('WATCHDOG_USEC', '8000000')
+        launched = start('embodied_r.launch.py', model_server_url=server.url, bag_dir=tmp_path)
+        ready_s = heard.wait_for('READY=1', TIMEOUT_S)
+        assert heard.wait_for('WATCHDOG=1', TIMEOUT_S) >= ready_s
+        stopped = _pid_of(launched.pid, 'proposal_gate')
+        os.kill(stopped, signal.SIGSTOP)
+        silent = 'STATUS=the watchdog is not told: nothing is heard of /proposal_gate'
+        assert heard.wait_for(silent, TIMEOUT_S) > ready_s
+        os.kill(stopped, signal.SIGCONT)
+        os.killpg(launched.pid, signal.SIGINT)
+        assert launched.wait(TIMEOUT_S) == 0
+
+
+def _pid_of(parent: int, word: str) -> int:
+    """Process id of the child whose command line has a word."""
+    for entry in Path('/proc').glob('[0-9]*'):
+        with suppress(OSError, ValueError, IndexError):
+            ppid = int((entry / 'stat').read_text().rpartition(')')[2].split()[1])
+            if ppid == parent and word in (entry / 'cmdline').read_text():
+                return int(entry.name)
+    msg = f'no child with {word}'
+    raise AssertionError(msg)
