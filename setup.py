@@ -21,6 +21,7 @@ nodes = (
 of_the_system = ['numpy>=1.21', 'opencv-python-headless>=4.5', 'scipy>=1.8']
 _PAGE = ('html', 'css', 'js', 'svg')  # files of the review page
 core = [
+    'argcomplete>=1.8',
     'PyYAML>=5.4',
     'httpx>=0.22',
     'lz4>=3.1',

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# PYTHON_ARGCOMPLETE_OK
 """`embodied-r VERB …`: finds the verb, and turns errors into exit codes.
 
 Data goes to stdout, talk and progress to stderr. 0: done. 1: it ran and the result is negative, or
@@ -15,11 +16,14 @@ import signal
 import sys
 from typing import NoReturn, TYPE_CHECKING
 
+import argcomplete
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from tqdm import tqdm
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+_COMPLETING = '_ARGCOMPLETE'  # set by the shell's completion
 
 VERBS: dict[str, str] = {
     'ask': 'answer one question about a recording',
@@ -61,7 +65,14 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
             module = import_module(f'embodied_r_ros.cli.{verb}')
             module.add_arguments(sub)
             sub.set_defaults(run=module.main)
+    if _COMPLETING in os.environ:
+        argcomplete.autocomplete(parser)
     return parser.parse_args(arguments)
+
+
+def _words_so_far() -> list[str]:
+    """The words of the command line that the shell wants to have completed."""
+    return os.environ.get('COMP_LINE', '').split()[1:]
 
 
 class _Notes(logging.Handler):
@@ -93,7 +104,8 @@ def _run(arguments: Sequence[str] | None) -> int:
     # A signal to end is like an interrupt from the keyboard: what is begun is tidied up.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        args = _parse(sys.argv[1:] if arguments is None else list(arguments))
+        given = _words_so_far() if _COMPLETING in os.environ else sys.argv[1:]
+        args = _parse(given if arguments is None else list(arguments))
         code = int(args.run(args))
         if sys.stdout:  # None: it was closed before the start
             sys.stdout.flush()
