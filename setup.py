@@ -116,7 +116,7 @@ setup(
     package_data={package_name: ['py.typed', *(f'view/review/*.{kind}' for kind in _PAGE)]},
     data_files=[
         ('share/ament_index/resource_index/packages', [f'resource/{package_name}']),
-        (f'share/{package_name}', ['package.xml']),
+        (f'share/{package_name}', ['package.xml', 'CHANGELOG.rst', 'LICENSE']),
         (f'share/{package_name}/launch', glob('launch/*.launch.py')),
         *shared('config'),
         *shared('models'),
@@ -136,6 +136,8 @@ setup(
     maintainer_email='maintainers@embodied-r-ros.example',
     description="Spatial reasoning from a robot's own camera over ROS 2.",
     license='Apache-2.0',
+    url='https://embodied-r-ros.example',
+    project_urls={'Issues': 'https://embodied-r-ros.example/issues'},
     extras_require=extras,
     entry_points={
         'console_scripts': [
