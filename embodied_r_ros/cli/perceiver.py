@@ -24,6 +24,7 @@ from embodied_r_ros.serving.profiles import load_profile
 if TYPE_CHECKING:
     import argparse
 
+    from embodied_r_ros.perception.detector_perceiver import DetectorPerceiver
     from embodied_r_ros.perception.perceiver import Perceiver
 
 
@@ -57,9 +58,10 @@ def add_perceiver_arguments(parser: argparse.ArgumentParser, default: str) -> No
     """
     parser.add_argument(
         '--perceiver',
-        choices=('auto', 'recorded', 'classical', 'detector', 'vlm'),
-        help='who perceives; recorded: as it was perceived when the bag was made; auto: vlm where '
-        'a server is given, else detector where one is given or fetched, else classical; '
+        choices=('auto', 'recorded', 'classical', 'detector', 'vlm', 'fused'),
+        help='who perceives; recorded: as it was perceived when the bag was made; fused: vlm and '
+        'detector, each thing once; auto: what is there of a server that is given and a detector '
+        'that is given or fetched, else classical; '
         f'default: {default}',
     )
     classical = parser.add_argument_group('classical')
@@ -110,13 +112,14 @@ def perceiver_of(args: argparse.Namespace) -> Perceiver:
         return classical_perceiver(_classical_config(args))
     if kind == 'detector':
         return _detector(args)
-    if args.url:
-        return vlm_perceiver(ChatConfig(url=args.url))
-    if not args.profile:
-        msg = '--perceiver vlm needs a server: give --url, or --profile'
+    if not args.url and not args.profile:
+        msg = f'--perceiver {kind} needs a server: give --url, or --profile'
         raise InputError(msg)
+    detector = _detector(args) if kind == 'fused' else None
+    if args.url:
+        return vlm_perceiver(ChatConfig(url=args.url), detector=detector)
     profile = load_profile(args.profile)
-    return vlm_perceiver(profile.client('perceiver'), profile.vlm)
+    return vlm_perceiver(profile.client('perceiver'), profile.vlm, detector)
 
 
 def _chosen(args: argparse.Namespace) -> str:
@@ -129,20 +132,26 @@ def _chosen(args: argparse.Namespace) -> str:
     of_vlm = args.url or args.profile
     of_detector = args.detector or args.classes or args.threshold is not None
     if kind == 'auto':
-        detector = detector_path(args.detector or '')
-        kind = 'vlm' if of_vlm else 'detector' if detector else 'classical'
-        why = args.url or args.profile or detector or 'no server is given and no detector fetched'
+        there = [of_vlm, detector_path(args.detector or '')]
+        kinds = {(True, True): 'fused', (True, False): 'vlm', (False, True): 'detector'}
+        kind = kinds.get((bool(there[0]), bool(there[1])), 'classical')
+        why = ' and '.join(filter(None, there)) or 'no server is given and no detector fetched'
         print(f'embodied-r: perceiver {kind} ({why})', file=sys.stderr)
-    elif of_vlm and kind != 'vlm':
-        msg = '--url and --profile are for --perceiver vlm: give it too, or leave them out'
+    elif of_vlm and kind not in {'vlm', 'fused'}:
+        msg = (
+            '--url and --profile are for --perceiver vlm or fused: give it too, or leave them out'
+        )
         raise InputError(msg)
-    elif of_detector and kind != 'detector':
-        msg = '--detector, --classes and --threshold are for --perceiver detector: give it too'
+    elif of_detector and kind not in {'detector', 'fused'}:
+        msg = (
+            '--detector, --classes and --threshold are for --perceiver detector or fused: give it '
+            'too'
+        )
         raise InputError(msg)
     return kind
 
 
-def _detector(args: argparse.Namespace) -> Perceiver:
+def _detector(args: argparse.Namespace) -> DetectorPerceiver:
     """The perceiver with a detector.
 
     Raises:
@@ -151,8 +160,8 @@ def _detector(args: argparse.Namespace) -> Perceiver:
     path = detector_path(args.detector or '')
     if not path:
         msg = (
-            '--perceiver detector needs a detector: embodied-r models fetch detector, or give '
-            '--detector FILE'
+            f'--perceiver {args.perceiver} needs a detector: embodied-r models fetch detector, or '
+            'give --detector FILE'
         )
         raise InputError(msg)
     config = DetectorConfig(path, args.classes or '')

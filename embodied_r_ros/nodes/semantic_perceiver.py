@@ -127,9 +127,10 @@ class PerceiverConfig(Settings):
     perceiver: str = setting(
         'auto',
         'classical: geometry and colour, no model; detector: with names by an ONNX detector; vlm: '
-        'a vision-language model; auto: vlm where the profile has one, else detector where '
-        'detector.model names one or one was fetched, else classical',
-        choices=('auto', 'classical', 'detector', 'vlm'),
+        'a vision-language model; fused: vlm and detector, each thing once; auto: what is there '
+        'of a model of the profile and a detector that detector.model names or that was fetched, '
+        'else classical',
+        choices=('auto', 'classical', 'detector', 'vlm', 'fused'),
         read_only=True,
     )
     profile: str = setting(
@@ -260,31 +261,45 @@ class SemanticPerceiver(ManagedNode):
             ConfigError: The profile or the token cannot be used.
         """
         config = self.parameters.config(PerceiverConfig)
-        chat, vlm = self.parameters.config(ChatConfig), self.parameters.config(VlmConfig)
-        kind = config.perceiver
-        if config.profile:
-            profile = load_profile(config.profile)
-            has_model = 'perceiver' in profile.clients
-            kind = 'vlm' if kind == 'auto' and has_model else kind
-            if kind == 'vlm':
-                chat, vlm = profile.client('perceiver'), profile.vlm
-                self._worker_config = profile.worker
-        if kind != 'vlm':
-            return self._local(kind, Rung.PRIMARY)
+        asked = self._asked_model(config)
+        if asked is None:
+            return self._local(config.perceiver, Rung.PRIMARY)
+        chat, vlm = asked
         if config.secondary:
             vlm = replace(vlm, deadline_s=max(0.1, vlm.deadline_s / 2))
         self._model_clients[Rung.PRIMARY] = HttpChatClient(chat)
         if config.secondary:
             other = HttpChatClient(stand_in_server(config.secondary, 'perceiver', 'secondary'))
             self._model_clients[Rung.SECONDARY] = other
+        must_detect = config.perceiver == 'fused' and not self._detections
+        local = self._local('detector' if must_detect else 'auto', Rung.LOCAL)
+        is_fused = config.perceiver != 'vlm' and isinstance(local, DetectorPerceiver)
         perceivers: dict[Rung, Perceiver] = {
-            rung: VlmPerceiver(client, vlm, rung) for rung, client in self._model_clients.items()
+            rung: VlmPerceiver(client, vlm, rung, local if is_fused else None)
+            for rung, client in self._model_clients.items()
         }
         if config.stand_in:
-            perceivers[Rung.LOCAL] = self._local('auto', Rung.LOCAL)
+            perceivers[Rung.LOCAL] = local
         return FallbackPerceiver(perceivers, self.parameters.config(FallbackConfig))
 
-    def _local(self, kind: str, rung: Rung) -> Perceiver:
+    def _asked_model(self, config: PerceiverConfig) -> tuple[ChatConfig, VlmConfig] | None:
+        """How the model is reached and asked; None: there is none.
+
+        Raises:
+            ConfigError: The profile cannot be used.
+        """
+        is_named = config.perceiver in {'vlm', 'fused'}
+        if not config.profile:
+            chat, vlm = self.parameters.config(ChatConfig), self.parameters.config(VlmConfig)
+            return (chat, vlm) if is_named else None
+        profile = load_profile(config.profile)
+        has_model = config.perceiver == 'auto' and 'perceiver' in profile.clients
+        if not is_named and not has_model:
+            return None
+        self._worker_config = profile.worker
+        return profile.client('perceiver'), profile.vlm
+
+    def _local(self, kind: str, rung: Rung) -> ClassicalPerceiver:
         """A perceiver without a server: with names where there is a detector, or must be.
 
         Raises:
@@ -295,7 +310,8 @@ class SemanticPerceiver(ManagedNode):
         boxes_of = self._detections.of if self._detections else None
         path = detector_path(detector.model) if kind != 'classical' else ''
         if not path and kind == 'detector':
-            msg = 'perceiver is detector: set detector.model, or embodied-r models fetch detector'
+            chosen = self.parameters.config(PerceiverConfig).perceiver
+            msg = f'perceiver is {chosen}: set detector.model, or embodied-r models fetch detector'
             raise ConfigError(msg)
         if not path and boxes_of:
             return DetectorPerceiver(None, classical, rung, boxes_of)

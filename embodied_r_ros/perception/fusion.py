@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One thing, one item: names come from boxes, colours from patches and from what a box holds."""
+"""One thing, one item: names come from boxes, colours from patches and from what a box holds.
+
+Boxes of detectors and patches of one colour become one list of things in an image; the items of a
+vision-language model and those of such things become one list of items.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +13,15 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.untrusted import as_data
 from embodied_r_ros.perception.coloured_objects import ColouredObject, dominant_colour
-from embodied_r_ros.types.geometry import direction_of_vector, rays_of_pixels
-from embodied_r_ros.types.vocabulary import family_of
+from embodied_r_ros.types.deltas import ItemStatus
+from embodied_r_ros.types.geometry import direction_of_vector, rays_of_pixels, wrapped
+from embodied_r_ros.types.vocabulary import COLOUR_WORDS, family_of, is_unnamed
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from embodied_r_ros.types.deltas import Box
+    from embodied_r_ros.types.deltas import Box, Item
     from embodied_r_ros.types.geometry import Intrinsics
     from embodied_r_ros.types.vocabulary import Detection
     from numpy.typing import NDArray
@@ -25,6 +30,10 @@ _SAME = 0.4  # intersection over union of a patch and the box around it
 _PART = 0.8  # of a patch that lies in a box, where it belongs to the thing
 _LARGE_PART = 0.15  # of the box that such a patch covers; a smaller one is a thing on a thing
 _TWICE = 0.5  # intersection over union of two boxes of one thing, from two detectors
+# Intersection over union from which a model and a detector mean one thing: of things that both
+# call alike, and of things with different names, where the place alone tells.
+_ALIKE_PLACE, _SAME_PLACE = 0.3, 0.6
+_SAME_BEARING_RAD = math.radians(20.0)  # the same without boxes: the words of a model are coarse
 _EDGE_PX = 1.5  # a box that ends nearer to the edge of the image is cut off by it
 _LABEL_CHARS = 60
 
@@ -71,6 +80,92 @@ def without(
         for thing in things
         if thing.box and all(overlap_of(thing.box, box) < _SAME for box in boxes)
     ]
+
+
+def fused_items(named: Sequence[Item], boxed: Sequence[Item]) -> tuple[Item, ...]:
+    """The items of a model that names things and of a detector in one view, each thing once.
+
+    A thing of both has place, size and distance of the detector, and the name of the model where
+    it says more: kind or shape beside the class, or a name where there is only a colour. Where
+    both give one place different names, the surer one counts. None is left out.
+
+    Args:
+        named: By a vision-language model, with boxes or without.
+        boxed: By a detector and by colour.
+    """
+    pairs = [
+        (nearness, first, second)
+        for first, name in enumerate(named)
+        for second, box in enumerate(boxed)
+        if (nearness := _nearness(name, box)) > 0
+    ]
+    partners: dict[int, int] = {}
+    for _, first, second in sorted(pairs, key=lambda pair: (-pair[0], pair[1:])):
+        if first not in partners and second not in partners.values():
+            partners[first] = second
+    things = [
+        _one_item(item, boxed[partners[index]]) if index in partners else item
+        for index, item in enumerate(named)
+    ]
+    taken = set(partners.values())
+    return (*things, *(item for index, item in enumerate(boxed) if index not in taken))
+
+
+def _nearness(named: Item, boxed: Item) -> float:
+    """How near two items are, if they may be one thing; 0: they are two."""
+    are_alike = _are_alike(named.label, boxed.label)
+    if named.box and boxed.box:
+        common = overlap_of(named.box, boxed.box)
+        return common if common >= (_ALIKE_PLACE if are_alike else _SAME_PLACE) else 0.0
+    colours = _colours(named.label) & _colours(boxed.label)
+    apart_rad = abs(wrapped(named.bearing_rad - boxed.bearing_rad))
+    may_be_one = are_alike or (is_unnamed(boxed.label) and colours)
+    if not may_be_one or not apart_rad <= _SAME_BEARING_RAD:
+        return 0.0
+    # Less than what boxes prove.
+    return _ALIKE_PLACE * (1.0 - apart_rad / (2 * _SAME_BEARING_RAD))
+
+
+def _one_item(named: Item, boxed: Item) -> Item:
+    """One item of two that mean one thing."""
+    # What a detector misses once has not left where a model still sees it.
+    is_missed = boxed.status is ItemStatus.LEFT and named.status is not ItemStatus.LEFT
+    place = named if is_missed else boxed
+    sure = [one.confidence for one in (named, boxed) if math.isfinite(one.confidence)]
+    return replace(place, label=_name(named, boxed), confidence=max(sure, default=math.nan))
+
+
+def _name(named: Item, boxed: Item) -> str:
+    """The name of a thing of both: the one that says more, or else the surer one."""
+    if is_unnamed(boxed.label):
+        is_better = False
+    elif _are_alike(named.label, boxed.label):
+        is_better = len(_kind(boxed.label)) > len(_kind(named.label))
+    else:
+        is_better = boxed.confidence > named.confidence
+    if is_better:
+        return boxed.label
+    if _colours(named.label):
+        return named.label
+    colour = next((word for word in boxed.label.split() if word in COLOUR_WORDS), '')
+    return f'{colour} {named.label}'.strip()
+
+
+def _are_alike(one: str, other: str) -> bool:
+    """Whether two names are of one kind, as 'office chair', 'chair' and 'couch' are."""
+    kinds = _kind(one), _kind(other)
+    shorter, longer = sorted(kinds, key=len)
+    ends_alike = bool(shorter) and longer[-len(shorter) :] == shorter
+    return ends_alike or family_of(' '.join(kinds[0])) == family_of(' '.join(kinds[1]))
+
+
+def _kind(label: str) -> list[str]:
+    """The words of a name, without colours."""
+    return [word for word in label.lower().replace('-', ' ').split() if word not in COLOUR_WORDS]
+
+
+def _colours(label: str) -> set[str]:
+    return COLOUR_WORDS & set(label.lower().replace('-', ' ').split())
 
 
 def overlap_of(one: Box, other: Box) -> float:

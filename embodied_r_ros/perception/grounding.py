@@ -18,7 +18,7 @@ from embodied_r_ros.perception.fusion import fused_objects, overlap_of
 from embodied_r_ros.perception.items import floor_below, items_between, items_in_view, ItemView
 from embodied_r_ros.types.deltas import ItemStatus, MotionSource
 from embodied_r_ros.types.geometry import Intrinsics
-from embodied_r_ros.types.vocabulary import COLOURS, Detection
+from embodied_r_ros.types.vocabulary import COLOUR_WORDS, Detection
 import numpy as np
 
 if TYPE_CHECKING:
@@ -39,9 +39,6 @@ BOX_CONVENTIONS = {
 NO_BOXES = 'none'
 _OUTSIDE = 0.03  # a box reaches so far out of the picture at most, as a share of its side
 _SLACK_RAD = math.radians(3.0)  # of boxes of such models
-_COLOUR_WORDS = {colour.name for colour in COLOURS} | {
-    'orange', 'brown', 'black', 'white', 'grey', 'gray', 'beige', 'silver', 'golden', 'wooden',
-}  # fmt: skip
 # Motions that say where a thing at rest is next.
 _GEOMETRIC = {MotionSource.ODOMETRY, MotionSource.TWO_VIEW, MotionSource.FOLLOWED}
 
@@ -112,7 +109,7 @@ class Picture:
         things = fused_objects([detection], self.coloured, self.image, self.intrinsics)
         if not things or things[0].name != item.label:
             return None
-        has_colour = bool(_COLOUR_WORDS & set(item.label.lower().replace('-', ' ').split()))
+        has_colour = bool(COLOUR_WORDS & set(item.label.lower().replace('-', ' ').split()))
         return replace(things[0], colour='') if has_colour else things[0]
 
 

@@ -46,7 +46,7 @@ def classical_perceiver(config: ClassicalConfig | None = None) -> Perceiver:
 
 def detector_perceiver(
     detector: DetectorConfig, config: ClassicalConfig | None = None
-) -> Perceiver:
+) -> DetectorPerceiver:
     """The classical perceiver, with names by a detector.
 
     Raises:
@@ -55,13 +55,15 @@ def detector_perceiver(
     return DetectorPerceiver(Detector(detector), config)
 
 
-def vlm_perceiver(chat: ChatConfig, vlm: VlmConfig | None = None) -> Perceiver:
-    """A vision-language model whose server answers.
+def vlm_perceiver(
+    chat: ChatConfig, vlm: VlmConfig | None = None, detector: DetectorPerceiver | None = None
+) -> Perceiver:
+    """A vision-language model whose server answers, and a detector whose things it names.
 
     Raises:
         InputError: It does not.
     """
-    perceiver = VlmPerceiver(HttpChatClient(chat), vlm)
+    perceiver = VlmPerceiver(HttpChatClient(chat), vlm, detector=detector)
     try:
         perceiver.info()
     except ModelError as error:
@@ -103,9 +105,10 @@ def perceive_keyframes(
     keyframes: Iterable[Keyframe], perceiver: Perceiver, in_flight: int = 2
 ) -> Iterator[SemanticDelta]:
     """Perceive the keyframes of one camera: one delta each, in order."""
-    if isinstance(perceiver, ClassicalPerceiver):
+    local = perceiver.detector if isinstance(perceiver, VlmPerceiver) else perceiver
+    if isinstance(local, ClassicalPerceiver):
         # One pair at a time: what it learns of a camera must not depend on which thread is first.
-        return perceive_all(perceiver, _learn_first(perceiver, iter(keyframes)), in_flight=1)
+        return perceive_all(perceiver, _learn_first(local, iter(keyframes)), in_flight=1)
     return perceive_all(perceiver, keyframes, in_flight)
 
 

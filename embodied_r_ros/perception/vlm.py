@@ -56,6 +56,7 @@ from embodied_r_ros.perception.vlm_reply import (
     MOTION_UNKNOWN,
     MOTIONS,
     NO_MOTION,
+    Places,
     read_focus,
     read_golden,
     read_scene,
@@ -65,7 +66,7 @@ from embodied_r_ros.perception.vlm_reply import (
     STATUSES,
 )
 from embodied_r_ros.types.answers import FocusText, Sampling
-from embodied_r_ros.types.deltas import ModelInfo, Rung
+from embodied_r_ros.types.deltas import DeltaKind, ModelInfo, Rung
 from embodied_r_ros.types.images import encode_image, within_pixels
 import numpy as np
 
@@ -74,8 +75,9 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.chat.protocol import ChatClient
     from embodied_r_ros.keyframes.selector import Keyframe
+    from embodied_r_ros.perception.classical import ClassicalPerceiver
     from embodied_r_ros.perception.vlm_reply import SceneReply
-    from embodied_r_ros.types.deltas import SemanticDelta
+    from embodied_r_ros.types.deltas import Item, SemanticDelta
     from embodied_r_ros.types.images import EncodedImage
     from numpy.typing import NDArray
 
@@ -264,15 +266,27 @@ class VlmPerceiver:
     """A `Perceiver` that asks a vision-language model; at most `deadline_s` per call."""
 
     def __init__(
-        self, client: ChatClient, config: VlmConfig | None = None, rung: Rung = Rung.PRIMARY
+        self,
+        client: ChatClient,
+        config: VlmConfig | None = None,
+        rung: Rung = Rung.PRIMARY,
+        detector: ClassicalPerceiver | None = None,
     ) -> None:
         """Prepare; no request is sent yet.
+
+        Args:
+            client: Reaches the model.
+            config: How it is asked.
+            rung: Its place among fallbacks.
+            detector: Finds things by a detector and by colour, which become one with those that
+                the model names; None: nothing does.
 
         Raises:
             ConfigError: The cache's folder cannot be made.
         """
         self._client = client
         self._rung = rung
+        self.detector = detector
         self._config = config = config or VlmConfig()
         folder = Path(config.cache_dir).expanduser() if config.cache_dir else None
         try:
@@ -286,6 +300,7 @@ class VlmPerceiver:
     def perceive(self, earlier: Keyframe | None, later: Keyframe) -> SemanticDelta:
         """Say what the later keyframe adds (see `Perceiver.perceive`)."""
         end = time.monotonic() + self._config.deadline_s
+        others = self._detected(earlier, later)
         model = ModelInfo()
         try:
             model = self._model(end)
@@ -298,9 +313,25 @@ class VlmPerceiver:
                 reply = self._look(None, later, model, end)
             grounding = self._grounding(earlier, later, reply)
         except (ModelError, ImageError) as error:
-            return replace(failed_delta(earlier, later, str(error)), model=model)
-        hfov_rad = self._config.assumed_hfov_rad
-        return scene_delta(reply, earlier, later, hfov_rad, model, grounding)
+            failed = failed_delta(earlier, later, str(error))
+            return replace(failed, model=self._with_detector(model))
+        places = Places(self._config.assumed_hfov_rad, grounding, others)
+        return scene_delta(reply, earlier, later, self._with_detector(model), places)
+
+    def _detected(self, earlier: Keyframe | None, later: Keyframe) -> tuple[Item, ...]:
+        """The items of the detector, none where it fails."""
+        if self.detector is None:
+            return ()
+        delta = self.detector.perceive(earlier, later)
+        if delta.kind is DeltaKind.FAILED:
+            self._warn(f'the model perceives alone where the detector fails: {delta.error}')
+        return delta.items
+
+    def _with_detector(self, model: ModelInfo) -> ModelInfo:
+        """The model, with the name of the detector behind its own."""
+        if self.detector is None or not model.name:
+            return model
+        return replace(model, name=f'{model.name} + {self.detector.info().name}')
 
     def _grounding(
         self, earlier: Keyframe | None, later: Keyframe, reply: SceneReply
@@ -376,7 +407,7 @@ class VlmPerceiver:
         Raises:
             ModelError: The model's server is not reachable or serves another model.
         """
-        return self._model(time.monotonic() + self._config.deadline_s)
+        return self._with_detector(self._model(time.monotonic() + self._config.deadline_s))
 
     def check(self, deadline_s: float) -> None:
         """See that the model generates a token.

@@ -12,6 +12,7 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.common.errors import ModelError
 from embodied_r_ros.common.untrusted import as_data
 from embodied_r_ros.perception.egomotion import known_motion
+from embodied_r_ros.perception.fusion import fused_items
 from embodied_r_ros.types.deltas import (
     action_text,
     change_text,
@@ -291,13 +292,22 @@ _AMOUNT_WORDS = {'slight': 'slightly', 'large': 'a lot'}
 _ORDER = {kind: place for place, kind in enumerate(MOTIONS)}
 
 
+@dataclass(frozen=True)
+class Places:
+    """What says where the things of a reply are."""
+
+    assumed_hfov_rad: float  # horizontal angle of view where the keyframe has no intrinsics
+    grounding: Grounding | None = None  # by boxes; None: directions are classes
+    # Of a detector; where one and an item of the model mean one thing, they become one.
+    others: Sequence[Item] = ()
+
+
 def scene_delta(
     reply: SceneReply,
     earlier: Keyframe | None,
     later: Keyframe,
-    assumed_hfov_rad: float,
     model: ModelInfo,
-    grounding: Grounding | None = None,
+    places: Places,
 ) -> SemanticDelta:
     """Build the delta of a pair of keyframes, or of a first one, from a model's reply.
 
@@ -305,9 +315,8 @@ def scene_delta(
         reply: The model's reply.
         earlier: The earlier keyframe; None: there is none.
         later: The newer keyframe.
-        assumed_hfov_rad: Horizontal angle of view where the keyframe has no intrinsics [rad].
         model: The model.
-        grounding: What places items by their boxes; None: their directions are classes.
+        places: What says where things are, beside the words of the model.
     """
     motion = known_motion(earlier, later) if earlier else None
     by_eye = motion is None
@@ -315,13 +324,14 @@ def scene_delta(
         unknown = not reply.motions or reply.motions[0].kind == MOTION_UNKNOWN
         motion = Motion(MotionSource.UNKNOWN if unknown else MotionSource.MODEL)
     action = _action(motion, reply.motions) if earlier else ''
-    half_angles = _half_angles(later, assumed_hfov_rad)
+    half_angles = _half_angles(later, places.assumed_hfov_rad)
     items = tuple(_item_of_reply(item, half_angles) for item in reply.items)
-    if grounding:
+    if places.grounding:
         items = tuple(
-            grounding.place(item, entry.box, entry.earlier_box, motion)
+            places.grounding.place(item, entry.box, entry.earlier_box, motion)
             for item, entry in zip(items, reply.items, strict=True)
         )
+    items = fused_items(items, places.others)
     first = earlier or later
     return SemanticDelta(
         stamp_ns=later.stamp_ns,

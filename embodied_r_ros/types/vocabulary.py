@@ -58,6 +58,12 @@ COLOURS = (
 )
 
 
+# Words for colours in labels, those that are not measured among them.
+COLOUR_WORDS = {colour.name for colour in COLOURS} | {
+    'orange', 'brown', 'black', 'white', 'grey', 'gray', 'beige', 'silver', 'golden', 'wooden',
+}  # fmt: skip
+
+
 def colour_named(name: str) -> Colour:
     """Find a colour by its name.
 
@@ -84,6 +90,11 @@ def item_label(colour: str, shape: str = '', name: str = '') -> str:
     if name:
         return f'{colour} {name}'.strip()
     return f'{colour} {shape} object' if shape else f'{colour} object'
+
+
+def is_unnamed(label: str) -> bool:
+    """Whether a label says colour and shape alone, as `item_label` has it without a name."""
+    return label.endswith(' object') and label.split()[0] in {colour.name for colour in COLOURS}
 
 
 def roundness(mask: NDArray[np.bool_]) -> float:

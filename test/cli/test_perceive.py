@@ -188,6 +188,52 @@ def test_auto_says_what_it_uses(
     with ChatServer(scene_reply, models=[{'id': 'scripted'}]) as server:
         assert main([*arguments, '--url', server.url]) == 0
     assert capsys.readouterr().err == f'embodied-r: perceiver vlm ({server.url})\n'
+    with ChatServer(scene_reply, models=[{'id': 'scripted'}]) as server:
+        assert main([*arguments, '--url', server.url, '--detector', str(red_lamps)]) == 0
+    there = f'{server.url} and {red_lamps}'
+    assert capsys.readouterr().err == f'embodied-r: perceiver fused ({there})\n'
+
+
+def test_what_a_model_and_a_detector_name_is_one_item(
+    folder: Path, red_lamps: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ('--hfov', 90, '--detector', red_lamps, '--threshold', '0.3')
+    alone, _ = perceive(capsys, folder, '--perceiver', 'detector', *options)
+    lamps = [item for item in alone['items'] if item['label'] == 'red lamp']
+
+    def reply(request: RecordedRequest) -> Script:
+        scene = json.loads(scene_reply(request).pieces[0])
+        place = {'direction': 'ahead_left', 'height': 'level', 'confidence': 'high'}
+        status = {'status': 'visible'} if 'motions' in scene else {}
+        labels = ('red reading lamp', 'wooden stool')
+        scene['items'] = [{'label': label, **status, **place} for label in labels]
+        return Script((json.dumps(scene),))
+
+    with ChatServer(reply, models=[{'id': 'scripted'}]) as server:
+        arguments = ('--perceiver', 'fused', '--url', server.url, *options)
+        first, second = perceive(capsys, folder, *arguments)
+    labels = [item['label'] for item in first['items']]
+    assert labels[:2] == ['red reading lamp', 'wooden stool']
+    assert labels.count('red lamp') == len(lamps) - 1
+    both = {'label': 'red reading lamp', 'confidence': 0.9}
+    assert first['items'][0] in [{**lamp, **both} for lamp in lamps]
+    assert 'red reading lamp' in first['change']
+    assert len(first['items']) == len(alone['items']) + 1
+    assert first['model']['name'] == 'scripted + detector/red'
+    assert second['kind'] == 'CHANGE'
+
+
+def test_a_model_and_a_detector_are_both_needed(
+    folder: Path,
+    red_lamps: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv('XDG_DATA_HOME', str(tmp_path))
+    fused = (folder, '--perceiver', 'fused')
+    assert 'needs a server' in error_of(capsys, *fused, '--detector', red_lamps)
+    assert 'fused needs a detector' in error_of(capsys, *fused, '--url', 'http://127.0.0.1:9')
 
 
 def test_a_detector_that_cannot_be_used_is_one_line(

@@ -10,7 +10,13 @@ from embodied_r_ros.chat.protocol import ChatMessage
 from embodied_r_ros.common.untrusted import as_data
 from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.perception.vlm import focus_prompt, repair_prompt
-from embodied_r_ros.perception.vlm_reply import read_focus, read_scene, ReplyError, scene_delta
+from embodied_r_ros.perception.vlm_reply import (
+    Places,
+    read_focus,
+    read_scene,
+    ReplyError,
+    scene_delta,
+)
 from embodied_r_ros.reasoning.prompts import build_prompt
 from embodied_r_ros.scene.memory import MemoryConfig
 from embodied_r_ros.types.answers import FocusText
@@ -39,9 +45,8 @@ def told_by_a_model(text: str) -> SemanticDelta:
     """What becomes of a vision-language model's reply that holds a text wherever it may."""
     item = {'label': text, 'direction': 'left', 'height': 'below', 'confidence': 'high'}
     reply = {'summary': text, 'items': [item], 'visible_text': [text]}
-    return scene_delta(
-        read_scene(json.dumps(reply), two_views=False), None, keyframe(), 1.2, ModelInfo('vlm')
-    )
+    scene = read_scene(json.dumps(reply), two_views=False)
+    return scene_delta(scene, None, keyframe(), ModelInfo('vlm'), Places(1.2))
 
 
 def everywhere(text: str, deltas: int = 1) -> str:

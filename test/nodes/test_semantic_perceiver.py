@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+import json
 import math
 import threading
 import time
@@ -325,6 +326,37 @@ def test_a_detector_names_what_the_node_sees(graph: Graph, red_lamps: Path) -> N
     assert delta.model.digest.startswith('sha256:')
 
 
+def test_a_model_and_a_detector_give_each_thing_once(graph: Graph, red_lamps: Path) -> None:
+    place = {'direction': 'ahead_left', 'height': 'above', 'confidence': 'high'}
+    items = [{'label': label, **place} for label in ('red desk lamp', 'door')]
+    scene = {'summary': 'A room.', 'items': items, 'visible_text': []}
+    with ChatServer(Script((json.dumps(scene),)), models=[{'id': 'scripted'}]) as server:
+        node = graph.active(
+            SemanticPerceiver,
+            perceiver='fused',
+            chat__url=server.url,
+            chat__model='scripted',
+            detector__model=str(red_lamps),
+        )
+        assert node.report().values['model'] == 'scripted + detector/red'
+        found = graph.inbox(SemanticDelta, 'semantic_delta')
+        graph.matched('semantic_delta')
+        image = view(7).copy()
+        height, width = image.shape[:2]
+        image[height // 4 : height // 2, width // 4 : width // 2] = (0, 0, 255)
+        show(graph, replace(seen(0), image=encode_image(image, 95)))
+        (delta,) = found.wait(1)
+        labels = [item.label for item in delta.items]
+        assert labels[:2] == ['red desk lamp', 'door']
+        assert delta.items[0].size_rad > 0  # the detector's, which the model does not give
+        assert delta.model.name == 'scripted + detector/red'
+        server.default = Script(status=500)
+        show(graph, replace(seen(1), image=encode_image(image, 95)))
+        (_, stood_in) = found.wait(2)
+    assert 'red lamp' in {item.label for item in stood_in.items}
+    assert (stood_in.model.name, stood_in.model.rung) == ('detector/red', ModelInfo.RUNG_LOCAL)
+
+
 def test_a_detector_that_was_asked_for_must_be_there(
     graph: Graph,
     tmp_path: Path,
@@ -335,6 +367,9 @@ def test_a_detector_that_was_asked_for_must_be_there(
     node = graph.add(SemanticPerceiver, perceiver='detector')
     assert not graph.try_change(node, CONFIGURE)
     assert 'models fetch detector' in capfd.readouterr().err
+    both = graph.add(SemanticPerceiver, namespace='/both', perceiver='fused')
+    assert not graph.try_change(both, CONFIGURE)
+    assert 'perceiver is fused: set detector.model' in capfd.readouterr().err
     named = graph.add(SemanticPerceiver, namespace='/other', detector__model='/nowhere.onnx')
     assert not graph.try_change(named, CONFIGURE)
     assert 'nowhere.onnx is not there' in capfd.readouterr().err

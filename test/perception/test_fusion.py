@@ -3,10 +3,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 import math
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.perception.coloured_objects import dominant_colour, find_objects
-from embodied_r_ros.perception.fusion import fused_objects, overlap_of
+from embodied_r_ros.perception.fusion import fused_items, fused_objects, overlap_of
+from embodied_r_ros.types.deltas import Item, ItemStatus, ScaleSource
 from embodied_r_ros.types.geometry import Intrinsics
 from embodied_r_ros.types.vocabulary import Detection
 import numpy as np
@@ -135,3 +136,88 @@ def test_a_patch_of_coloured_objects_has_its_box() -> None:
     truth = (100 / 320, 60 / 240, 160 / 320, 140 / 240)
     assert overlap_of(patch.box, truth) > 0.95
     assert overlap_of(patch.box, replace(patch, box=(0, 0, 0.1, 0.1)).box or truth) == 0
+
+
+PLACE: Box = (0.3, 0.3, 0.5, 0.6)
+NEAR: Box = (0.29, 0.32, 0.5, 0.62)
+ELSEWHERE: Box = (0.7, 0.3, 0.9, 0.6)
+
+
+def named(label: str, box: Box | None = None, bearing: float = 0.2, **fields: Any) -> Item:
+    """An item of a model that names things."""
+    return replace(Item(label, bearing_rad=bearing, confidence=0.6, box=box), **fields)
+
+
+def boxed(label: str, box: Box | None = PLACE, score: float = 0.5, **fields: Any) -> Item:
+    """An item of a detector, whose distance is known."""
+    item = Item(label, bearing_rad=0.25, size_rad=0.3, distance_m=2.0, confidence=score, box=box)
+    return replace(item, scale=ScaleSource.DEPTH, **fields)
+
+
+@pytest.mark.parametrize(
+    ('name', 'detected', 'label'),
+    [
+        ('office chair', 'chair', 'office chair'),
+        ('office chair', 'red chair', 'red office chair'),
+        ('grey office chair', 'red chair', 'grey office chair'),
+        ('chair', 'red chair', 'red chair'),
+        ('chair', 'red office chair', 'red office chair'),
+        ('Reading lamp', 'lamp', 'Reading lamp'),
+        ('red mug', 'red blocky object', 'red mug'),
+        ('mug', 'red blocky object', 'red mug'),
+        ('armchair', 'couch', 'armchair'),  # other names: the surer one's
+    ],
+)
+def test_a_thing_of_both_has_the_name_that_says_more(name: str, detected: str, label: str) -> None:
+    (item,) = fused_items([named(name, NEAR)], [boxed(detected)])
+    assert item == replace(boxed(detected), label=label, confidence=0.6)
+
+
+def test_the_surer_name_counts_where_both_differ() -> None:
+    (item,) = fused_items([named('wardrobe', NEAR)], [boxed('refrigerator', score=0.8)])
+    assert (item.label, item.confidence) == ('refrigerator', 0.8)
+
+
+@pytest.mark.parametrize(
+    ('name', 'box', 'bearing'),
+    [
+        ('office chair', ELSEWHERE, 0.25),  # boxes are believed before bearings
+        ('office chair', None, -0.3),
+        ('lamp', None, 0.25),
+        ('chair leg', None, 0.25),
+        ('blue mug', None, 0.25),
+        ('office chair', None, math.nan),
+    ],
+)
+def test_two_things_stay_two_and_none_is_lost(name: str, box: Box | None, bearing: float) -> None:
+    first, seconds = named(name, box, bearing), [boxed('red chair'), boxed('red tall object')]
+    assert fused_items([first], seconds) == (first, *seconds)
+
+
+@pytest.mark.parametrize('label', ['red chair', 'red tall object'])
+def test_without_a_box_kind_or_colour_and_bearing_tell(label: str) -> None:
+    (item,) = fused_items([named('red office chair')], [boxed(label)])
+    assert item == replace(boxed(label), label='red office chair', confidence=0.6)
+
+
+def test_each_thing_finds_its_own_partner() -> None:
+    names = [named('left chair'), named('other chair', ELSEWHERE, -0.3)]
+    boxes = [boxed('chair', ELSEWHERE), boxed('chair')]
+    assert [(item.label, item.box) for item in fused_items(names, boxes)] == [
+        ('left chair', PLACE),
+        ('other chair', ELSEWHERE),
+    ]
+    alike = [named('office chair', NEAR), named('office chair', PLACE)]
+    assert [item.distance_m for item in fused_items(alike, [boxed('chair')])] == [
+        pytest.approx(math.nan, nan_ok=True),
+        2.0,
+    ]
+
+
+def test_what_a_detector_misses_has_not_left_where_the_model_sees_it() -> None:
+    gone = boxed('chair', None, status=ItemStatus.LEFT)
+    still = named('office chair', PLACE)
+    assert fused_items([still], [gone]) == (replace(still, confidence=0.6),)
+    away = named('office chair', status=ItemStatus.LEFT)
+    assert fused_items([away], [boxed('chair')])[0].status is ItemStatus.VISIBLE
+    assert fused_items([away], [gone])[0].status is ItemStatus.LEFT
