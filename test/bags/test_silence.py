@@ -27,6 +27,7 @@ TOPICS = {
     '/keyframe': 'embodied_r_msgs/msg/Keyframe',
     '/semantic_delta': 'embodied_r_msgs/msg/SemanticDelta',
     '/answer': 'embodied_r_msgs/msg/Answer',
+    '/shadow_answer': 'embodied_r_msgs/msg/Answer',
     '/provenance': 'std_msgs/msg/String',
 }
 ALL = 364.0  # s, the length of an episode
@@ -150,6 +151,17 @@ def test_standing_question_promises_answers() -> None:
     data['/provenance'] = text_cdr(json.dumps(promise))
     [problem] = problems_of(times, data=data)
     assert problem.startswith('/answer: silent from 47.5 to 364.0 s, while ')
+
+
+def test_shadow_owes_nothing() -> None:
+    promise = {'parameters': {'standing_question': 'Where?', 'standing_rate_hz': 1.0}}
+    data = {
+        '/answer': answer(Freshness.FRESH),
+        '/shadow_answer': answer(Freshness.REFUSED),
+        '/provenance': text_cdr(json.dumps(promise)),
+    }
+    times = {**healthy(), '/answer': every(2.0, 1.5), '/provenance': [0.0]}
+    assert problems_of({**times, '/shadow_answer': [10, 20, 30]}, data=data) == ()
 
 
 def answer(freshness: Freshness) -> bytes:

@@ -105,7 +105,7 @@ def write_bag(
     provenance: str = '',
     shadows: Sequence[Answer] = (),
     episode_id: str = 'e1',
-    image: EncodedImage = NO_IMAGE,
+    images: Sequence[EncodedImage] = (NO_IMAGE,),
 ) -> Path:
     """What the recorder writes of a drive ahead, one metre each second."""
     mark = EpisodeMark(SECOND_NS, episode_id, EpisodeEvent.START, scene_id='lab')
@@ -119,7 +119,7 @@ def write_bag(
             bag.write('/provenance', said, SECOND_NS)
         for order, delta in enumerate(deltas):
             pose = Pose((float(delta.to_id), 0.0, 0.0), (0.0, 0.0, 0.0, 1.0), 'odom')
-            first = KeyframeReason.FIRST
+            image, first = images[order % len(images)], KeyframeReason.FIRST
             keyframe = Keyframe(delta.to_id, delta.stamp_ns, image, first, 1, pose=pose)
             stamp_ns = SECOND_NS + order
             bag.write('/Keyframe', keyframe_to_msg(FACTORY, keyframe), stamp_ns)

@@ -149,8 +149,8 @@ def test_candidate_waits_while_somebody_waits_and_the_oldest_are_dropped(
     watcher.idle = False
     for number in range(4):
         watcher.shadow.offer(given(f'run-{number}'))
+    assert not server.wait_for(lambda server: bool(server.requests), 0.2)
     assert (watcher.shadow.stats().waiting, watcher.shadow.stats().dropped) == (2, 2)
-    assert not server.requests
     watcher.idle = True
     assert [answer.id for answer in watcher.wait(2)] == ['run-2-shadow', 'run-3-shadow']
     watcher.shadow.close()

@@ -44,7 +44,7 @@ def recording(folder: Path, image: EncodedImage) -> Path:
     given[0] = replace(given[0], think='It was there.')
     corrected = label(LabelVerdict.CORRECTED, 'right', 'run-a')
     deltas = [replace(SEEN[0], items=(BOXED,)), *SEEN[1:]]
-    return write_bag(folder / 'e1', given, [corrected], deltas, image=image)
+    return write_bag(folder / 'e1', given, [corrected], deltas, images=[image])
 
 
 def messages(path: Path) -> dict[str, list[tuple[str, int, Any]]]:

@@ -42,9 +42,9 @@ def recording(folder: Path, number: int, image: EncodedImage | None = None, **mo
         replace(answer(f'{number}-{name}'), observation_stamp_ns=3 * SECOND_NS) for name in 'ab'
     ]
     corrected = label(LabelVerdict.CORRECTED, 'right', f'{number}-a')
-    image = image or picture()
+    images = more.pop('images', [image or picture()])
     path = folder / f'e{number}'
-    return write_bag(path, given, [corrected], image=image, episode_id=f'e{number}', **more)
+    return write_bag(path, given, [corrected], images=images, episode_id=f'e{number}', **more)
 
 
 @pytest.fixture(scope='module')
@@ -108,6 +108,17 @@ def test_frames_are_on_a_grid_with_a_picture_each(dataset: Path) -> None:
         pixels = next(iter(video.read(40, 1)))
         assert pixels.mean(axis=(0, 1)) == pytest.approx([10, 60, 200], abs=8)
         video.close()
+
+
+def test_frame_shows_the_newest_picture_until_then(tmp_path: Path) -> None:
+    greys = [40, 80, 120, 160, 200]
+    images = [encode_image(np.full((48, 64, 3), grey, np.uint8)) for grey in greys]
+    bag, out = recording(tmp_path, 1, images=images), tmp_path / 'out'
+    assert main(['episodes', 'export', 'lerobot', str(bag), '--out', str(out)]) == 0
+    video = VideoFrames(out / f'videos/{CAMERA}/chunk-000/file-000.mp4')
+    found = [float(pixels.mean()) for pixels in video.read(0, 41)]
+    video.close()
+    assert found == pytest.approx([greys[frame // 10] for frame in range(41)], abs=4)
 
 
 def test_questions_stand_at_their_stamps_as_the_schema_of_lerobot_has_them(dataset: Path) -> None:
