@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recordings and reviewers of the example of labels: what they say becomes rows, and no more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+import json
+from pathlib import Path
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.chat.settings import model_digest
+from embodied_r_ros.cli.main import main as embodied_r
+from embodied_r_ros.questions.collect import rows_of_bags
+from embodied_r_ros.questions.coverage import Coverage
+from embodied_r_ros.questions.derive import QuestionsConfig
+from embodied_r_ros.questions.row import write_rows
+from embodied_r_ros.types.deltas import ModelInfo
+import pytest
+
+pytest.importorskip('torch')
+
+from examples import people
+from examples.children import ROOT
+from examples.people import gain_line, main, Reviewer, write_recordings
+from training import improve, promote
+from training.eval.shadow import read_shadowed, shadow_report
+
+if TYPE_CHECKING:
+    from embodied_r_ros.questions.row import Row
+
+SAMPLE = Path(__file__).parents[2] / 'samples' / 'indoor' / 'episode_00000'
+SERVING, CANDIDATE = ModelInfo('nano', 'sha256:s'), ModelInfo('better', 'sha256:c')
+
+
+@pytest.fixture(scope='module')
+def asked() -> list[Row]:
+    """Questions about a simulated room, whose answers are known."""
+    rows = rows_of_bags([SAMPLE], 'true', QuestionsConfig(moments=2), Coverage())
+    return [row for row in rows if row.options and len(row.solution) == 1]
+
+
+def said(rows: list[Row], letter: str = 'A') -> dict[str, str]:
+    return {row.id: f'<think>so</think><answer>{letter}</answer>' for row in rows}
+
+
+def true(rows: list[Row]) -> dict[str, str]:
+    return {row.id: f'<think>so</think><answer>{row.solution}</answer>' for row in rows}
+
+
+def labelled(tmp_path: Path, rows: list[Row], reviewer: Reviewer) -> dict[str, str]:
+    """Solutions of the rows that a reviewer's labels give, by question."""
+    write_recordings(tmp_path / 'bags', rows, [(SERVING, said(rows))])
+    reviewer.label(tmp_path / 'bags', rows, said(rows))
+    bags = sorted((tmp_path / 'bags').iterdir())
+    found = [*rows_of_bags(bags, None, QuestionsConfig(), Coverage())]
+    found = [row for row in found if row.source != 'foreign']  # questions of another kind
+    assert {row.source for row in found} == {'label'}
+    return {str(row.meta['answer_id']): row.solution for row in found}
+
+
+@pytest.mark.parametrize(('right', 'share'), [(1.0, 1.0), (0.0, 0.0)])
+def test_labels_become_the_solutions_of_rows(
+    tmp_path: Path, asked: list[Row], right: float, share: float
+) -> None:
+    found = labelled(tmp_path, asked, Reviewer(right, 0))
+    assert len(found) == len(asked) > 5
+    assert sum(found[row.id] == row.solution for row in asked) == share * len(asked)
+
+
+def test_shuffled_labels_are_the_same_ones_of_other_questions(
+    tmp_path: Path, asked: list[Row]
+) -> None:
+    plain = labelled(tmp_path / 'a', asked, Reviewer(1.0, 0))
+    mixed = labelled(tmp_path / 'b', asked, Reviewer(1.0, 0, shuffles=True))
+    assert sorted(plain.values()) == sorted(mixed.values())
+    assert plain != mixed
+
+
+def test_both_models_stand_in_the_shadow_recordings(tmp_path: Path, asked: list[Row]) -> None:
+    write_recordings(tmp_path, asked, [(SERVING, said(asked)), (CANDIDATE, true(asked))])
+    Reviewer(1.0, 0).label(tmp_path, asked, said(asked))
+    report = shadow_report(read_shadowed([tmp_path]), SERVING.digest, CANDIDATE.digest)
+    assert (report['solved'], report['dropped'], report['failed']) == (len(asked), 0, 0)
+    assert report['second_accuracy'] == 1.0
+    assert report['difference'] == sum(row.solution != 'A' for row in asked) / len(asked)
+
+
+def test_gain_is_told_with_its_interval() -> None:
+    scenes = ['a', 'a', 'b', 'b']
+    assert gain_line('labels', [[1.0] * 4, [0.0] * 4], scenes) == (
+        'labels    +50.0% (+0.0% to +100.0%; seeds: +100.0%, +0.0%)'
+    )
+
+
+def test_example_is_not_run_over_what_is_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / 'mine.txt').write_text('mine')
+    assert main(['--out', str(tmp_path)]) == 2
+    assert 'is not an empty folder' in capsys.readouterr().err
+
+
+class Commands:
+    """Stands in for the commands: reads each by its parser, and leaves what it would leave."""
+
+    def __init__(self, rows: list[Row]) -> None:
+        self.rows, self.words = rows, list[list[str]]()
+
+    def __call__(self, words: list[str], log: Path, limit_s: float, well: Any = (0,)) -> int:
+        del limit_s
+        self.words.append(words)
+        log.with_suffix('.out').write_text('')
+        given = {a: b for a, b in pairwise(words) if a.startswith('--')}
+        if words[:2] == ['embodied-r', 'questions']:
+            split = 'test' if given['--test-share'] == '1' else 'train'
+            write_rows(Path(given['--out']), [replace(row, split=split) for row in self.rows])
+        elif words[:3] == ['embodied-r', 'episodes', 'freeze']:
+            assert embodied_r(words[1:]) == 0
+        elif words[0] == 'training.rollouts':
+            lines = [{'id': id_, 'completions': [text]} for id_, text in said(self.rows).items()]
+            Path(given['--out']).write_text('\n'.join(map(json.dumps, lines)))
+        elif words[0] == 'training.improve':
+            improve._parser().parse_args(words[1:])
+            folder = Path(given['--out']) / 'candidate-control'
+            folder.mkdir(parents=True)
+            (folder / 'model.safetensors').write_text(given['--out'])
+        elif words[0] == 'training.evaluate':
+            good = float('labels' in given['--model'])
+            outcomes = [{'id': row.id, 'accuracy': good} for row in self.rows]
+            Path(given['--json']).write_text(json.dumps({'outcomes': outcomes}))
+        elif words[0] == 'training.promote':
+            promote._parser().parse_args(words[1:])
+        return int(max(well))
+
+
+def test_circle_goes_from_labels_to_the_gate(
+    tmp_path: Path,
+    asked: list[Row],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    commands = Commands(asked)
+    monkeypatch.setattr(people, 'ran', commands)
+    assert main(['--out', str(tmp_path / 'out'), '--seeds', '2', '--steps', '3']) == 1
+    assert [words[0] for words in commands.words if words[0] != 'embodied-r'] == [
+        'training.rollouts', 'training.evaluate', *['training.improve', 'training.evaluate'] * 4,
+        'training.rollouts', 'training.rollouts', 'training.promote',
+    ]  # fmt: skip
+    out = capsys.readouterr().out.splitlines()[-3:]
+    assert out[0] == f'start     0.0% of {len(asked)}'
+    assert out[1].startswith('labels    +100.0%')
+    assert out[2].startswith('shuffled  +0.0%')
+    gate = commands.words[-1]
+    bags = gate[gate.index('--after-shadow') + 1]
+    candidate = tmp_path / 'out' / 'labels-0' / 'candidate-control'
+    assert gate[1] == str(candidate)
+    start = model_digest(ROOT / 'models' / 'nano')
+    report = shadow_report(read_shadowed([Path(bags)]), start, model_digest(candidate))
+    assert report['solved'] == len(asked)
