@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
 from pathlib import Path
 import subprocess
 import sys
@@ -14,6 +12,7 @@ from geometry_msgs.msg import PoseStamped
 import pytest
 
 from test.nodes.graph import wait_for
+from test.nodes.interfaces import compiled_interfaces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,36 +66,9 @@ executor.spin()
 """
 
 
-def compiled_interface(folder: Path) -> dict[str, str]:
-    """Environment in which nav2_msgs is there."""
-    if importlib.util.find_spec('nav2_msgs'):
-        return dict(os.environ)
-    source = folder / 'nav2_msgs'
-    (source / 'action').mkdir(parents=True)
-    (source / 'action' / 'NavigateToPose.action').write_text(ACTION)
-    for name in ('CMakeLists.txt', 'package.xml'):
-        text = (ROOT / 'embodied_r_msgs' / name).read_text()
-        (source / name).write_text(text.replace('embodied_r_msgs', 'nav2_msgs'))
-    spec = importlib.util.spec_from_file_location(
-        'bootstrap', ROOT / 'requirements' / 'bootstrap.py'
-    )
-    assert spec
-    assert spec.loader
-    bootstrap = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(bootstrap)
-    prefix = folder / 'installed'
-    bootstrap.build_interfaces(source, folder / 'build', prefix)
-    packages = prefix / bootstrap.site_packages().relative_to(bootstrap.VENV)
-    paths = {'PYTHONPATH': [str(packages), str(ROOT)], 'LD_LIBRARY_PATH': [str(prefix / 'lib')]}
-    return os.environ | {
-        name: ':'.join([*values, os.environ.get(name, '')]).strip(':')
-        for name, values in paths.items()
-    }
-
-
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    return compiled_interface(tmp_path)
+    return compiled_interfaces(tmp_path, {'nav2_msgs': {'action/NavigateToPose.action': ACTION}})
 
 
 @pytest.fixture
@@ -115,7 +87,7 @@ def logs(graph: Graph, environment: dict[str, str], tmp_path: Path) -> Iterator[
             )
     yield files
     for process in processes:
-        process.terminate()
+        process.kill()
         process.wait(20)
 
 
