@@ -184,7 +184,7 @@ def make_rows(folder: Path, rooms: int, seed: int) -> Path:
     return rows
 
 
-def constant_reward(completions: Completions, **_: Any) -> list[float | None]:
+def constant_reward(completions: Completions, **_: Any) -> list[float]:
     """The baseline, which costs nothing."""
     return [0.0] * len(completions)
 

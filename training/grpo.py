@@ -30,8 +30,8 @@ from training.judge.models import judge_of
 from training.run.command import run_recipe
 from training.run.manifest import checkpoint_of, manifest_of
 from training.run.models import model_folder, SAFELY
-from training.run.monitor import Monitor
-from training.run.rewards import three_rewards, workspace_reward
+from training.run.monitor import Monitor, ZERO_VARIANCE
+from training.run.rewards import checked, three_rewards, workspace_reward
 from training.tiny.model import load_tokenizer
 from training.tiny.shared_prefix import share_prefixes
 
@@ -108,7 +108,8 @@ class RewardSchedule(TrainerCallback):  # type: ignore[misc]
         if stage != self._stage:
             self._stage = stage
             weights = self._stages[stage].weights
-            every = (*weights, *self._more)
+            own = len(self.trainer.reward_funcs) - len(self._more)  # without a judge, two
+            every = (*weights[:own], *self._more)
             self.trainer.reward_weights = torch.tensor(every, dtype=torch.float32)
             shown = ' : '.join(f'{weight:.2f}' for weight in weights)
             sys.stderr.write(
@@ -117,9 +118,60 @@ class RewardSchedule(TrainerCallback):  # type: ignore[misc]
             )
 
 
+class GroupTrainer(GRPOTrainer):  # type: ignore[misc]
+    """Counts the groups whose rewards are equal, and leaves them out of the loss where wanted.
+
+    They teach nothing, but their tokens make the mean smaller that is taken over all (`loss_type`
+    dapo and bnpo), and `beta` holds them where they are. TRL's own count compares weighted sums of
+    floats, and misses some.
+    """
+
+    def __init__(self, *, drops_equal: bool, **more: Any) -> None:
+        """Tell whether groups of equal rewards are left out; the rest is TRL's."""
+        super().__init__(**more)
+        self.groups = self.equal_groups = 0  # of this process's run, those of a resumed one anew
+        self._drops = drops_equal
+        self._equal = torch.zeros(0, dtype=torch.bool)  # for each completion of all processes
+
+    def _calculate_rewards(self, inputs: Any, *rest: Any) -> torch.Tensor:
+        rewards: torch.Tensor = super()._calculate_rewards(inputs, *rest)
+        if self.model.training:
+            equal = equal_groups(rewards, self.reward_weights, self.num_generations)
+            self._equal = equal.repeat_interleave(self.num_generations)
+            self.groups += len(equal)
+            self.equal_groups += int(equal.sum())
+            self._metrics['train'][ZERO_VARIANCE].append(equal.float().mean().item())
+        return rewards
+
+    def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
+        batch: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        if self._drops and self.model.training:
+            start = self.accelerator.process_index * len(inputs)
+            kept = ~self._equal[start : start + len(inputs)]
+            mask = batch['completion_mask']
+            # TRL takes no loss from what its tools wrote, and none from these.
+            batch['tool_mask'] = batch.get('tool_mask', torch.ones_like(mask)) * kept[:, None]
+            tokens = (mask * batch['tool_mask']).sum()
+            batch['num_items_in_batch'] = self.accelerator.gather(tokens).sum()
+        return batch
+
+
+def equal_groups(rewards: torch.Tensor, weights: torch.Tensor, size: int) -> torch.Tensor:
+    """Which groups have equal rewards, in all that count: a truth value for each.
+
+    Args:
+        rewards: (completions, kinds of rewards); those of a group follow each other.
+        weights: (kinds,); a reward of weight 0 does not count.
+        size: Completions of a group.
+    """
+    counted = rewards[:, weights.to(rewards.device) != 0]
+    groups = counted.view(-1, size, counted.shape[1])
+    return (groups == groups[:, :1]).flatten(1).all(dim=1)
+
+
 def trainer_of(
     arguments: GrpoArguments, config: GRPOConfig, rewards: Sequence[Reward]
-) -> GRPOTrainer:
+) -> GroupTrainer:
     """What trains as the arguments say, with rewards for format, accuracy and consistency.
 
     Raises:
@@ -151,9 +203,10 @@ def trainer_of(
     config.model_init_kwargs = {**(config.model_init_kwargs or {}), **SAFELY}
     config.shuffle_dataset = False  # the prompts come in the order in which they are asked,
     config.num_train_epochs /= epochs  # those of all epochs one after the other
-    trainer = GRPOTrainer(
+    trainer = GroupTrainer(
+        drops_equal=arguments.drop_zero_variance,
         model=arguments.model,
-        reward_funcs=[*rewards, *inside],
+        reward_funcs=[checked(reward) for reward in (*rewards, *inside)],
         args=config,
         train_dataset=prompts,
         eval_dataset=validation_prompts(arguments, tokenizer),
@@ -185,6 +238,11 @@ def train(arguments: GrpoArguments, config: GRPOConfig) -> None:
     checkpoint = checkpoint_of(config.output_dir, manifest, is_main=config.should_save)
     trainer = trainer_of(arguments, config, three_rewards(judge))
     trainer.train(resume_from_checkpoint=checkpoint)
+    if trainer.is_world_process_zero():
+        fate = 'dropped' if arguments.drop_zero_variance else 'kept'
+        sys.stderr.write(
+            f'grpo: {trainer.equal_groups} of {trainer.groups} groups had equal rewards: {fate}\n'
+        )
     trainer.save_model(config.output_dir)
     trainer.processing_class.save_pretrained(config.output_dir)
 

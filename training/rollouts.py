@@ -25,9 +25,10 @@ from training.data.samples import (
     begun,
     is_another,
     origin_of,
+    pass_rate,
+    PassRateBand,
     read_samples,
     SampleOrigin,
-    zero_variance_rows,
 )
 from training.data.selection import rows_of_split
 from training.eval.generation import generate
@@ -59,8 +60,8 @@ def sample(
     Without a judge a free text is right where it is the solution to the letter.
 
     Yields:
-        For each row `id`, `prompt_sha256`, `solution`, `completions`, and for each of them
-        whether it is `right`.
+        For each row `id`, `prompt_sha256`, `solution`, its `pass_rate`, `completions`, and for
+        each of them whether it is `right`.
 
     Raises:
         InputError: There is no model.
@@ -83,6 +84,7 @@ def sample(
                 'id': row.id,
                 'prompt_sha256': prompt.sha256(),
                 'solution': row.solution,
+                'pass_rate': round(pass_rate(right), 4),
             }
             yield {**sample_origin, 'completions': own, 'right': right}
 
@@ -140,10 +142,12 @@ def _run(args: argparse.Namespace) -> int:
     _add_samples(args)
     samples = read_samples(args.out)
     right = [value for sampled in samples.values() for value in sampled['right']]
-    share = sum(right) / len(right) if right else 0.0
+    band = PassRateBand()
+    below, inside, above = map(len, band.split(samples))
+    rates = f'{below} below {band.low:.0%}, {above} above {band.high:.0%}, {inside} teach'
+    share = pass_rate(right)
     sys.stdout.write(
-        f'{len(samples)} rows, {share:.1%} of the completions right,'
-        f' {len(zero_variance_rows(samples))} rows of zero variance\n'
+        f'{len(samples)} rows, {share:.1%} of the completions right; pass rates: {rates}\n'
     )
     return 0
 

@@ -5,7 +5,8 @@ from collections import Counter
 from dataclasses import replace
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from random import Random
+from typing import Any, TYPE_CHECKING
 
 import pytest
 
@@ -20,6 +21,7 @@ from embodied_r_ros.scene.memory import MemoryConfig
 from embodied_r_ros.types.answers import Sampling
 from safetensors.torch import save_file
 import torch
+from trl import GRPOConfig
 
 from test.tiny_models import save_language_model
 from test.training.commands import run_training
@@ -29,14 +31,19 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     import subprocess
 from training.data.batches import grouped_by_length
-from training.data.grpo import GrpoArguments, training_prompts, validation_prompts
+from training.data.grpo import (
+    evenly_drawn,
+    GrpoArguments,
+    training_prompts,
+    validation_prompts,
+)
 from training.data.sft import examples, SftArguments
 from training.eval.grading import grade
-from training.grpo import parse_stages, Stage, stage_at
+from training.grpo import equal_groups, parse_stages, Stage, stage_at, trainer_of
 from training.rollouts import sample
 from training.run.manifest import newest_checkpoint
 from training.run.monitor import RULES
-from training.run.rewards import zero_variance_share
+from training.run.rewards import format_reward
 from training.tiny.model import load_tokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -95,6 +102,8 @@ def test_divergence_from_the_start_is_the_same_where_prefixes_are_shared(folder:
             '0',
             '--max_completion_length',
             '48',
+            '--drop_zero_variance',  # `kl` is of what is in the loss
+            'false',
         ]
         done = run_grpo(folder, *more, '--share_prefixes', shared, '--output_dir', str(out))
         assert done.returncode == 0, done.stderr[-3000:]
@@ -135,8 +144,52 @@ def test_half_written_checkpoint_is_not_resumed(tmp_path: Path) -> None:
     assert newest_checkpoint(str(tmp_path)) == str(tmp_path / 'checkpoint-9')
 
 
-def test_zero_variance_groups_are_counted_by_prompt() -> None:
-    assert zero_variance_share(['p', 'p', 'q', 'q'], [(1, 0), (1, 0), (1, 0), (1, 1)]) == 0.5
+def test_groups_are_of_zero_variance_where_the_rewards_that_count_are_equal() -> None:
+    rewards = torch.tensor([[1.0, 0.1], [1.0, 0.1], [1.0, 0.1], [1.0, 0.2]])
+    assert equal_groups(rewards, torch.tensor([0.7, 0.3]), 2).tolist() == [True, False]
+    assert equal_groups(rewards, torch.tensor([1.0, 0.0]), 2).tolist() == [True, True]
+
+
+def test_groups_of_zero_variance_are_left_out_of_the_loss_and_counted(tmp_path: Path) -> None:
+    """Each completion of one question is right, so that its group has nothing to learn by."""
+    rows = [turning_row(i, 'train') for i in range(16)]
+    write_rows(tmp_path / 'rows.jsonl', rows)
+    held = {}
+    for drops in (True, False):
+        arguments = GrpoArguments(
+            [str(tmp_path / 'rows.jsonl')], str(shared_path('models', 'nano')), ['none'],
+            ['1 x 1:1:0'], drop_zero_variance=drops, threads=1,
+        )  # fmt: skip
+        config = GRPOConfig(
+            str(tmp_path / str(drops)), use_cpu=True, bf16=False, report_to='none', max_steps=1,
+            per_device_train_batch_size=8, num_generations=4, max_completion_length=8,
+            gradient_checkpointing=False, save_strategy='no',
+        )  # fmt: skip
+
+        def first_is_easy(completions: Any, **_: Any) -> list[float]:
+            return [1.0 if i < 4 else i % 2 for i in range(len(completions))]
+
+        trainer = trainer_of(arguments, config, [format_reward, first_is_easy])
+        trainer.model.train()
+        batch = trainer._generate_and_score_completions(
+            [row for row in list(trainer.train_dataset)[:2] for _ in range(4)]
+        )
+        held[drops] = batch
+        assert (trainer.equal_groups, trainer.groups) == (1, 2)
+    assert held[True]['tool_mask'].any(dim=1).tolist() == [False] * 4 + [True] * 4
+    mask = held[True]['completion_mask']
+    assert held[True]['num_items_in_batch'] == mask[4:].sum()
+    assert held[False]['num_items_in_batch'] == held[False]['completion_mask'].sum()
+
+
+def test_all_kinds_are_asked_equally_often_and_no_row_of_them_is_left_out() -> None:
+    kinds = ['often'] * 18 + ['seldom'] * 5 + ['once']
+    order = evenly_drawn(kinds, 3, Random(0))
+    counts = Counter(kinds[index] for index in order[: len(order) // 3])
+    assert counts == {'often': 8, 'seldom': 8, 'once': 4}
+    assert {*order} == {*range(24)}  # rows of the frequent kind follow each other over the epochs
+    assert max(Counter(order[:20]).values()) == 4
+    assert order == evenly_drawn(kinds, 3, Random(0))
 
 
 def logs(**changes: list[float]) -> list[dict[str, float | None]]:

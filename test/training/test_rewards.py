@@ -2,13 +2,14 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any, TYPE_CHECKING
 
 import pytest
 
 pytest.importorskip('torch')
 
-from embodied_r_ros.common.errors import ModelError
+from embodied_r_ros.common.errors import InputError, ModelError
 
 from training.eval.execution import executed_conclusion
 from training.eval.grading import consistencies
@@ -17,6 +18,7 @@ from training.grade import main as grade_main
 from training.judge.cases import JudgeCase, NONE_OF_THESE
 from training.run.rewards import (
     accuracy_reward,
+    checked,
     consistency_reward,
     format_reward,
     three_rewards,
@@ -83,13 +85,13 @@ def said(think: str, answer: str) -> str:
         (said('So left.', 'A') + ' indeed', 0, 1, 1),
         ('<answer>A</answer>', 0, 1, 0),
         ('So left. <answer>A</answer>', 0, 1, 0),
-        (said('So left.', 'A') + '<answer>A</answer>', 0, None, None),
-        ('So left. A', 0, None, None),
-        ('', 0, None, None),
+        (said('So left.', 'A') + '<answer>A</answer>', 0, 0, 0),
+        ('So left. A', 0, 0, 0),
+        ('', 0, 0, 0),
     ],
 )
 def test_rewards_of_one_completion(
-    text: str, form: float, accuracy: float | None, consistency: float | None
+    text: str, form: float, accuracy: float, consistency: float
 ) -> None:
     asked = columns(text)
     assert format_reward(**asked) == [form]
@@ -100,7 +102,7 @@ def test_rewards_of_one_completion(
 def test_only_right_answers_are_judged() -> None:
     judge = LastWord()
     wrong, right = said('So right.', 'B'), said('So left.', 'A')
-    assert consistency_reward(judge)(**columns(wrong, right, '', right)) == [0, 1, None, 1]
+    assert consistency_reward(judge)(**columns(wrong, right, '', right)) == [0, 1, 0, 1]
     assert len(judge.cases) == 2
 
 
@@ -116,7 +118,7 @@ def test_answers_that_are_exactly_right_are_logged_apart_from_those_nearly_right
     asked |= {'prompts': ['p'] * 4, 'log_metric': lambda *pair: logged.append(pair)}
     consistency_reward(LastWord())(**asked)
     values = [value for name, value in logged if name == 'exactly_right_share']
-    assert values == [0.0, 1.0, 0.0]  # one completion has no answer
+    assert values == [0.0, 1.0, 0.0, 0.0]  # one completion has no answer
 
 
 def test_free_text_is_graded_by_the_judge() -> None:
@@ -138,6 +140,32 @@ def test_the_judge_reads_the_free_texts_of_a_batch_once_for_all_rewards() -> Non
         assert [reward(**asked) for reward in rewards][:2] == [[1.0], [1.0]]
     # Of each batch the answer once, and whether the reasoning leads to it.
     assert len(judge.cases) == 4
+
+
+@pytest.mark.parametrize('value', [None, math.nan, math.inf])
+def test_what_is_no_number_is_refused(value: Any) -> None:
+    def odd_reward(completions: Any, **_: Any) -> list[float]:
+        return [1.0, value]
+
+    asked = columns(said('So left.', 'A'), said('So right.', 'B'))
+    reward = checked(odd_reward)
+    assert reward.__name__ == 'odd_reward'  # of TensorBoard's curve
+    with pytest.raises(ModelError, match=f'odd_reward is {value} for .*<answer>B</answer>'):
+        reward(**asked)
+    with pytest.raises(ModelError, match='gave 2 rewards for 1 completions'):
+        reward(**columns('x'))
+    assert checked(format_reward)(**asked) == [1.0, 1.0]
+
+
+def test_free_text_that_nobody_can_grade_is_refused() -> None:
+    asked = columns(said('So a lamp.', 'a lamp'), solution='a chair', options=())
+    with pytest.raises(
+        InputError, match="'a lamp' to the question 'Where is it\\?': name a judge"
+    ):
+        accuracy_reward(None)(**asked)
+    assert [reward.__name__ for reward in three_rewards(None)] == [
+        'format_reward', 'accuracy_reward',
+    ]  # fmt: skip
 
 
 def test_judge_that_fails_stops_the_rewards() -> None:

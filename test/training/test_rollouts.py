@@ -18,7 +18,7 @@ from test.chat_server import ChatServer, RecordedRequest, Script
 from test.tiny_models import save_language_model
 from test.training.test_sft import turning_row
 from training import rollouts
-from training.data.samples import read_samples, taught
+from training.data.samples import PassRateBand, read_samples, taught
 from training.judge.cases import NONE_OF_THESE
 
 if TYPE_CHECKING:
@@ -195,6 +195,7 @@ def test_free_texts_are_compared_by_the_judge_and_taught(
     assert rollouts.main([*asks, '--judge', judge.url]) == 0
     found = {line['id']: line for line in lines(tmp_path)}
     assert found['r0']['right'] == found['r1']['right'] == [True, True, False]
+    assert found['r0']['pass_rate'] == 0.6667
     assert found['r0']['origin']['judge'] == [f'{judge.url} wise ']
     assert 'judge' not in found['r2']['origin']
     # The solution to the letter and an answer to a choice are no case for a judge.
@@ -263,6 +264,20 @@ def test_split_without_rows_is_bad_input(
     [line] = capsys.readouterr().err.splitlines()
     assert told in line
     assert not (tmp_path / 'samples.jsonl').exists()
+
+
+def test_rows_are_chosen_by_their_pass_rates(tmp_path: Path) -> None:
+    path = tmp_path / 'samples.jsonl'
+    values = [
+        {'id': f'{right}', 'completions': ['a'] * 10, 'right': [i < right for i in range(10)]}
+        for right in range(11)
+    ]
+    path.write_text('\n'.join(map(json.dumps, values)) + '\n')
+    assert [*taught(path, 0.0)] == ['2', '3', '4', '5', '6', '7', '8']
+    assert [*taught(path, 1.0)] == [*taught(path, 0.0), '9', '10']
+    assert [*taught(path, 0.0, PassRateBand(0.01, 0.99))] == [str(i) for i in range(1, 10)]
+    with pytest.raises(InputError, match=r'min_pass_rate is 0.9, max_pass_rate 0.8: expected'):
+        PassRateBand(0.9, 0.8)
 
 
 @pytest.mark.parametrize(('right', 'anchors'), [([], 1.0), ([True], 0.0), ([False], 1.0)])

@@ -3,24 +3,29 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
+import math
 from pathlib import Path
 from random import Random
+import sys
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.scene.memory import MemoryConfig
 
 from training.data.batches import grouped_by_length
-from training.data.samples import taught
+from training.data.samples import PassRateBand, taught
 from training.data.selection import AskingArguments, rows_of_kinds
 from training.data.vision import has_image, image_dataset, image_file, image_prompt
 from training.eval.generation import chat_text, prompt_messages
 from training.run.templates import fit_messages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from datasets import Dataset
+
+_MOST_REPEATS = 4  # of a row in an epoch
 
 
 @dataclass
@@ -33,11 +38,17 @@ class GrpoArguments(AskingArguments):
     stages: list[str] = field(metadata={'help': "such as '2 x 7:3:0': epochs, then weights"})
     samples: str = field(
         default='',
-        metadata={'help': 'completions of training.rollouts: only rows that they differ on'},
+        metadata={'help': 'completions of training.rollouts: only rows whose pass rate teaches'},
     )
     anchor_share: float = field(
         default=0.0,
-        metadata={'help': 'and so many of those that they always answer: what must not be lost'},
+        metadata={'help': 'and so many of those above max_pass_rate: what must not be lost'},
+    )
+    even_kinds: bool = field(
+        default=False, metadata={'help': 'types of questions are asked equally often'}
+    )
+    drop_zero_variance: bool = field(
+        default=True, metadata={'help': 'groups of equal rewards are left out of the loss'}
     )
     robot: str = field(
         default='', metadata={'help': 'robot whose workspace positions should lie in'}
@@ -64,7 +75,8 @@ def examples(arguments: GrpoArguments, split: str, tokenizer: Any) -> Iterator[d
     memory = MemoryConfig(token_budget=arguments.token_budget)
     images = Path(arguments.images) if arguments.images else None
     chooses = split == 'train' and bool(arguments.samples)
-    samples = taught(Path(arguments.samples), arguments.anchor_share) if chooses else None
+    band = PassRateBand(arguments.min_pass_rate, arguments.max_pass_rate)
+    samples = taught(Path(arguments.samples), arguments.anchor_share, band) if chooses else None
     rows = rows_of_kinds(arguments.rows, arguments.kinds, split, arguments.max_scenes)
     for row in rows:
         if samples is not None and row.id not in samples:
@@ -81,6 +93,7 @@ def examples(arguments: GrpoArguments, split: str, tokenizer: Any) -> Iterator[d
             'question': row.question,
             'options': list(row.options),
             'solution': row.solution,
+            'kind': row.question_type,
             'expected_length': sum(map(len, own)) / len(own) if own else 0.0,
             **({'image': str(image_file(row, images))} if images else {}),
         }
@@ -105,10 +118,50 @@ def training_prompts(
     rng.shuffle(rows)
     rows = rows[: arguments.max_rows or None]
     lengths = [row.pop('expected_length') for row in rows]
-    row_order = [index for _ in range(epochs) for index in rng.sample(range(len(rows)), len(rows))]
+    kinds = [row.pop('kind') for row in rows]
+    decks = kinds if arguments.even_kinds else [''] * len(rows)
+    row_order = evenly_drawn(decks, epochs, rng)
+    counts = Counter(kinds[index] for index in row_order)
+    shown = ', '.join(f'{kind} {count}' for kind, count in sorted(counts.items()))
+    sys.stderr.write(f'grpo: {len(row_order)} prompts in {epochs} epochs: {shown}\n')
     order = grouped_by_length([lengths[index] for index in row_order], at_once, seed)
     dataset = _dataset(rows)
     return dataset.select([row_order[place] for place in order]) if dataset else None
+
+
+def evenly_drawn(kinds: Sequence[str], epochs: int, rng: Random) -> list[int]:
+    """Indices of rows, epoch after epoch, in which all kinds are equally frequent.
+
+    An epoch has about as many as there are rows. Of a kind with more rows than its share, other
+    rows come in each epoch; those of a rare kind come several times in one, four times at most.
+
+    Args:
+        kinds: That of each row.
+        epochs: How many.
+        rng: Draws the order.
+    """
+    rows_of_kind: dict[str, list[int]] = {}
+    for index, kind in enumerate(kinds):
+        rows_of_kind.setdefault(kind, []).append(index)
+    decks = {kind: _endless(rows, rng) for kind, rows in rows_of_kind.items()}
+    share = math.ceil(len(kinds) / max(len(decks), 1))
+    order: list[int] = []
+    for _ in range(epochs):
+        epoch = [
+            next(deck)
+            for kind, deck in decks.items()
+            for _ in range(min(share, _MOST_REPEATS * len(rows_of_kind[kind])))
+        ]
+        if len(decks) > 1:  # those of one come in a drawn order already
+            rng.shuffle(epoch)
+        order += epoch
+    return order
+
+
+def _endless(rows: Sequence[int], rng: Random) -> Iterator[int]:
+    """All of the rows in a drawn order, then all again in another."""
+    while True:
+        yield from rng.sample(rows, len(rows))
 
 
 def _dataset(rows: list[dict[str, Any]]) -> Dataset | None:
@@ -119,6 +172,6 @@ def validation_prompts(arguments: GrpoArguments, tokenizer: Any) -> Dataset | No
     """The same validation prompts for every seed; None: there are none."""
     rows = list(examples(arguments, 'validation', tokenizer))
     for row in rows:
-        del row['expected_length']
+        del row['expected_length'], row['kind']
     Random(0).shuffle(rows)
     return _dataset(rows[: arguments.max_eval_rows])

@@ -18,7 +18,7 @@ from embodied_r_ros.common.errors import InputError
 from training.eval.generation import model_identity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from embodied_r_ros.questions.row import Row
@@ -132,12 +132,37 @@ def begun(path: Path, origin: SampleOrigin) -> dict[str, dict[str, Any]]:
     return {value['id']: value for value in samples}
 
 
-def zero_variance_rows(samples: dict[str, dict[str, Any]]) -> set[str]:
-    """Ids of the rows whose samples are all right or all wrong."""
-    return {key for key, value in samples.items() if len(set(value['right'])) == 1}
+def pass_rate(right: Sequence[bool]) -> float:
+    """Share of the samples of a row that are right, 0..1."""
+    return sum(right) / len(right) if right else 0.0
 
 
-def taught(path: Path, anchor_share: float) -> dict[str, dict[str, Any]]:
+@dataclass(frozen=True)
+class PassRateBand:
+    """Pass rates of rows that teach: what is answered always or never does not."""
+
+    low: float = 0.2
+    high: float = 0.8
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.low <= self.high <= 1:
+            msg = (
+                f'min_pass_rate is {self.low}, max_pass_rate {self.high}: expected shares from 0 '
+                'to 1, the first not above the second'
+            )
+            raise InputError(msg)
+
+    def split(self, samples: dict[str, dict[str, Any]]) -> tuple[set[str], set[str], set[str]]:
+        """Ids of the rows below the band, in it, and above."""
+        rates = {key: pass_rate(value['right']) for key, value in samples.items()}
+        below = {key for key, rate in rates.items() if rate < self.low}
+        above = {key for key, rate in rates.items() if rate > self.high}
+        return below, rates.keys() - below - above, above
+
+
+def taught(
+    path: Path, anchor_share: float, band: PassRateBand | None = None
+) -> dict[str, dict[str, Any]]:
     """Samples, by row id, of the rows that are asked, of those that the start was asked often.
 
     What it answers always or never teaches nothing at first: no group would differ. But a kind of
@@ -145,26 +170,27 @@ def taught(path: Path, anchor_share: float) -> dict[str, dict[str, Any]]:
 
     Args:
         path: The file of samples.
-        anchor_share: So many of the rows that it always answers are asked all the same.
+        anchor_share: So many of the rows above the band are asked all the same.
+        band: Pass rates of the rows that are asked; None: 0.2 to 0.8.
 
     Raises:
         InputError: The file cannot be read, or no row of it is asked.
     """
     sampled = read_samples(path)
-    dull = zero_variance_rows(sampled)
-    always_right = sorted(row for row in dull if all(sampled[row]['right']))
-    anchors = Random(0).sample(always_right, round(anchor_share * len(always_right)))
+    band = band or PassRateBand()
+    below, inside, above = band.split(sampled)
+    anchors = Random(0).sample(sorted(above), round(anchor_share * len(above)))
     sys.stderr.write(
-        f'{len(dull)} of {len(sampled)} sampled rows have zero variance;'
-        f' {len(anchors)} of the {len(always_right)} right ones are kept\n'
+        f'{len(inside)} of {len(sampled)} sampled rows have a pass rate of {band.low:.0%} to '
+        f'{band.high:.0%}; {len(below)} are below, {len(above)} above, of which {len(anchors)} '
+        'are kept\n'
     )
-    kept = (sampled.keys() - dull) | set(anchors)
+    kept = inside | set(anchors)
     if not kept:
         msg = (
             f'{path} holds nothing that teaches: {len(sampled)} sampled rows, of which '
-            f'{len(always_right)} are always answered rightly and '
-            f'{len(dull) - len(always_right)} never: sample others, or each more often '
-            '(training.rollouts)'
+            f'{len(above)} have a pass rate above {band.high:g} and {len(below)} below '
+            f'{band.low:g}: sample others, or each more often (training.rollouts)'
         )
         raise InputError(msg)
     return {row: sampled[row] for row in sampled if row in kept}

@@ -37,6 +37,10 @@ class AskingArguments:
         metadata={'help': 'smaller images are enlarged to so many; 0: as the model has it'},
     )
     token_budget: int = field(default=1200, metadata={'help': 'tokens of the scene in a prompt'})
+    min_pass_rate: float = field(
+        default=0.2, metadata={'help': 'rows of `samples` that are answered rightly so often'}
+    )
+    max_pass_rate: float = field(default=0.8, metadata={'help': 'and so often at most'})
 
 
 def rows_of_kinds(

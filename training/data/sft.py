@@ -17,7 +17,7 @@ from training.data.arm_reader import position_in
 from training.data.degrade import degraded, retold
 from training.data.rename import renamed
 from training.data.reword import reworded
-from training.data.samples import taught
+from training.data.samples import PassRateBand, taught
 from training.data.selection import AskingArguments, rows_of_kinds
 from training.data.traces import PATH_KINDS, read_row, Trace
 from training.data.vision import has_image, image_file, image_prompt
@@ -85,7 +85,7 @@ class SftArguments(AskingArguments):
     )
     anchor_share: float = field(
         default=1.0,
-        metadata={'help': 'of rows whose samples are all right, so many are taken, as by grpo'},
+        metadata={'help': 'of rows above max_pass_rate, so many are taken, as by grpo'},
     )
     reasoning: bool = field(
         default=True,
@@ -235,7 +235,8 @@ def right_samples(arguments: SftArguments, split: str) -> Iterator[dict[str, Any
         InputError: A file cannot be read, or the samples leave nothing to train on.
     """
     memory = MemoryConfig(arguments.token_budget)
-    kept = taught(Path(arguments.samples), arguments.anchor_share)
+    band = PassRateBand(arguments.min_pass_rate, arguments.max_pass_rate)
+    kept = taught(Path(arguments.samples), arguments.anchor_share, band)
     for number, row in enumerate(chosen_rows(arguments, split)):
         sampled = kept.get(row.id, {'completions': [], 'right': []})
         for text, right in zip(sampled['completions'], sampled['right'], strict=True):

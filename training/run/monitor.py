@@ -20,7 +20,7 @@ _FORMAT, _ACCURACY, _CONSISTENCY = (
 )
 _LENGTH = 'completions/mean_length'
 _UNSEEN = f'eval_{_ACCURACY}'
-_ZERO_VARIANCE = 'zero_variance_share'
+ZERO_VARIANCE = 'zero_variance_share'
 _WINDOW = 5  # logs that are averaged, against the same number before
 
 
@@ -107,7 +107,7 @@ def _forgetting(logs: Logs) -> Alarm | None:
 
 
 def _no_signal(logs: Logs) -> Alarm | None:
-    share = mean_of(logs[-_WINDOW:], _ZERO_VARIANCE)
+    share = mean_of(logs[-_WINDOW:], ZERO_VARIANCE)
     if not share > 0.8:
         return None
     return Alarm(

@@ -2,20 +2,22 @@
 """The three rewards of Embodied-R (spec d) and one for arms, as functions for TRL.
 
 Each takes the completions of a batch and the columns of its rows, and returns one number in 0..1
-per completion, or None where a completion has no answer that could be graded. Their names are
-those of TensorBoard's curves. How they are weighed against each other is the schedule's matter
+per completion: 0 where it has no answer to grade, as in an evaluation. TRL leaves None and NaN out
+of a sum without a word, so `checked` refuses them. The names of the functions are those of
+TensorBoard's curves. How rewards are weighed against each other is the schedule's matter
 (`grpo.py`); that consistency pays for right answers only is decided here, since a sum of
-weighted rewards cannot express it. The consistency reward also logs two shares of a batch, since
+weighted rewards cannot express it. The consistency reward also logs a share of a batch, since
 TRL hands `log_metric` to rewards alone.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import groupby
+from functools import wraps
+import math
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.errors import InputError, ModelError
 from embodied_r_ros.reasoning.completions import choice_index, parse_completion
 
 from training.data.arm_reader import position_in
@@ -29,9 +31,9 @@ if TYPE_CHECKING:
     from training.judge.cases import Judge
 
     Completions = Sequence[Sequence[dict[str, str]]]  # one message each
-    Reward = Callable[..., list[float | None]]
+    Reward = Callable[..., list[float]]
 
-RIGHT_SHARE = 'exactly_right_share'  # of the completions that have a consistency, in the logs
+RIGHT_SHARE = 'exactly_right_share'  # of the completions, in the logs
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,29 @@ class _Asked:
     solution: str
 
 
-def format_reward(completions: Completions, **_: Any) -> list[float | None]:
+def checked(reward: Reward) -> Reward:
+    """The same reward, which fails where it is not one finite number for each completion."""
+
+    @wraps(reward)
+    def checked_reward(completions: Completions, **columns: Any) -> list[float]:
+        values = list(reward(completions=completions, **columns))
+        name = getattr(reward, '__name__', 'a reward')
+        if len(values) != len(completions):
+            msg = f'{name} gave {len(values)} rewards for {len(completions)} completions'
+            raise ModelError(msg)
+        for value, text in zip(values, completion_texts(completions), strict=True):
+            if value is None or not math.isfinite(value):
+                msg = (
+                    f'{name} is {value!r} for the completion {text[-80:]!r}: expected a finite '
+                    'number. TRL would leave it out of the sum; correct the reward or its judge'
+                )
+                raise ModelError(msg)
+        return values
+
+    return checked_reward
+
+
+def format_reward(completions: Completions, **_: Any) -> list[float]:
     """1 where a completion is a think text, then one answer, and nothing else."""
     return [float(parse_completion(text).well_formed) for text in completion_texts(completions)]
 
@@ -53,12 +77,25 @@ class BatchAccuracies:
         """Take what judges free texts; None: nothing does."""
         self._judge = judge
         self._batch: tuple[list[_Asked], list[str]] = ([], [])
-        self._accuracies: list[float | None] = []
+        self._accuracies: list[float] = []
 
-    def of(self, askeds: list[_Asked], texts: list[str]) -> list[float | None]:
-        """One per completion; None: it cannot be graded."""
+    def of(self, askeds: list[_Asked], texts: list[str]) -> list[float]:
+        """One per completion; 0: it has no answer.
+
+        Raises:
+            InputError: An answer needs a judge, and there is none.
+            ModelError: The judge fails.
+        """
         if (askeds, texts) != self._batch:
-            self._accuracies = [g.accuracy for g in graded(askeds, texts, self._judge)]
+            grades = graded(askeds, texts, self._judge)
+            for asked, grade in zip(askeds, grades, strict=True):
+                if grade.answer is not None and grade.accuracy is None:
+                    msg = (
+                        f'nobody can grade the answer {grade.answer[:80]!r} to the question '
+                        f'{asked.question!r}: name a judge, or leave out rows with free texts'
+                    )
+                    raise InputError(msg)
+            self._accuracies = [grade.accuracy or 0.0 for grade in grades]
             self._batch = askeds, texts
         return list(self._accuracies)
 
@@ -67,67 +104,34 @@ def accuracy_reward(judge: Judge | None, batch: BatchAccuracies | None = None) -
     """1 for the right choice, mean relative accuracy for a number; a text is up to the judge."""
     batch_accuracies = batch or BatchAccuracies(judge)
 
-    def accuracy_reward(completions: Completions, **columns: Any) -> list[float | None]:
+    def accuracy_reward(completions: Completions, **columns: Any) -> list[float]:
         return batch_accuracies.of(asked_of(columns), completion_texts(completions))
 
     return accuracy_reward
 
 
-def consistency_reward(judge: Judge | None, batch: BatchAccuracies | None = None) -> Reward:
-    """1 where the answer is right and the think text alone leads the judge to it.
-
-    Without a judge nothing is known of it.
-    """
+def consistency_reward(judge: Judge, batch: BatchAccuracies | None = None) -> Reward:
+    """1 where the answer is right and the think text alone leads the judge to it."""
     batch_accuracies = batch or BatchAccuracies(judge)
 
-    def consistency_reward(completions: Completions, **columns: Any) -> list[float | None]:
+    def consistency_reward(completions: Completions, **columns: Any) -> list[float]:
         askeds, texts = asked_of(columns), completion_texts(completions)
         accuracies = batch_accuracies.of(askeds, texts)
         right = [i for i, accuracy in enumerate(accuracies) if accuracy == 1.0]
-        if judge is None:
-            return _untold(completions, accuracies, columns)
         judged = consistencies([askeds[i] for i in right], [texts[i] for i in right], judge)
-        rewards = [None if accuracy is None else 0.0 for accuracy in accuracies]
+        rewards = [0.0] * len(texts)
         for i, verdict in zip(right, judged, strict=True):
-            rewards[i] = verdict
-        _log_right(accuracies, rewards, columns)
-        _log_zero_variance(completions, (accuracies, rewards), columns)
+            rewards[i] = verdict or 0.0
+        if log_metric := columns.get('log_metric'):  # accuracy counts what is partly right
+            for accuracy in accuracies:
+                log_metric(RIGHT_SHARE, float(accuracy == 1.0))
         return rewards
 
     return consistency_reward
 
 
-def _untold(
-    completions: Completions, accuracies: Sequence[float | None], columns: dict[str, Any]
-) -> list[float | None]:
-    _log_zero_variance(completions, (accuracies,), columns)
-    return [None] * len(accuracies)
-
-
-def _log_right(
-    accuracies: Sequence[float | None],
-    rewards: Sequence[float | None],
-    columns: dict[str, Any],
-) -> None:
-    """Log which completions could be consistent: accuracy counts answers that are partly right."""
-    if log_metric := columns.get('log_metric'):
-        for accuracy, reward in zip(accuracies, rewards, strict=True):
-            if reward is not None:  # of which the mean of consistency is
-                log_metric(RIGHT_SHARE, float(accuracy == 1.0))
-
-
-def _log_zero_variance(
-    completions: Completions,
-    rewards: Sequence[Sequence[float | None]],
-    columns: dict[str, Any],
-) -> None:
-    if log_metric := columns.get('log_metric'):
-        same = zip(format_reward(completions), *rewards, strict=True)
-        log_metric('zero_variance_share', zero_variance_share(columns['prompts'], list(same)))
-
-
 def workspace_reward(robot: Robot) -> Reward:
-    """1 where the position that is answered lies in a robot's workspace; None: it is no position.
+    """1 where the answer is a position in a robot's workspace.
 
     Raises:
         InputError: The robot has no workspace.
@@ -137,33 +141,27 @@ def workspace_reward(robot: Robot) -> Reward:
         msg = f'robot {robot.name!r} has no workspace: set workspace_low and workspace_high'
         raise InputError(msg)
 
-    def workspace_reward(completions: Completions, **columns: Any) -> list[float | None]:
-        rewards: list[float | None] = []
+    def workspace_reward(completions: Completions, **columns: Any) -> list[float]:
+        rewards = []
         for question, text in zip(asked_of(columns), completion_texts(completions), strict=True):
             answer = parse_completion(text).answer or ''
             index = choice_index(answer, question.options) if question.options else None
             place = position_in(answer if index is None else question.options[index])
             inside = place and all(a <= b <= c for a, b, c in zip(low, place, high, strict=True))
-            rewards.append(None if place is None else float(bool(inside)))
+            rewards.append(float(bool(inside)))
         return rewards
 
     return workspace_reward
 
 
 def three_rewards(judge: Judge | None) -> list[Reward]:
-    """Rewards for format, accuracy and consistency, in the order of the stages' weights."""
-    batch = BatchAccuracies(judge)
-    return [format_reward, accuracy_reward(judge, batch), consistency_reward(judge, batch)]
+    """Rewards for format, accuracy and consistency, in the order of the stages' weights.
 
-
-def zero_variance_share(prompts: Sequence[Any], rewards: Sequence[Any]) -> float:
-    """Share of the groups (completions of one prompt, which follow each other) of equal rewards.
-
-    They teach nothing. TRL's own count compares weighted sums of floats, and misses some.
+    Without a judge nothing is known of consistency, and the third is left out.
     """
-    pairs = zip(prompts, rewards, strict=True)
-    groups = [{r for _, r in group} for _, group in groupby(pairs, key=lambda pair: pair[0])]
-    return sum(len(group) == 1 for group in groups) / len(groups)
+    batch = BatchAccuracies(judge)
+    rewards = [format_reward, accuracy_reward(judge, batch)]
+    return [*rewards, *([consistency_reward(judge, batch)] if judge else [])]
 
 
 def completion_texts(completions: Completions) -> list[str]:
