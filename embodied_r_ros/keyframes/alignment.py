@@ -58,12 +58,6 @@ class View:
         self.size = self.width, self.height
 
     @cached_property
-    def half(self) -> NDArray[np.uint8]:
-        """At half of work size, for dense flow. Shape (h / 2, w / 2)."""
-        size = self.width // 2, self.height // 2
-        return np.asarray(cv2.resize(self.grey, size, interpolation=cv2.INTER_AREA), np.uint8)
-
-    @cached_property
     def brightness(self) -> NDArray[np.float32]:
         """Grey levels as numbers to compute with. Shape (h, w)."""
         return self.grey.astype(np.float32)
@@ -335,7 +329,7 @@ def alignment_at(first: View, second: View, offsets: NDArray[np.float32]) -> Ali
 
     Likeness is normalised cross-correlation, which exposure and most of the lighting leave alone.
     """
-    warped = _warp(first.grey, second.grey, offsets, cv2.BORDER_REPLICATE).astype(np.float32)
+    warped = _warp(first, second, offsets, cv2.BORDER_REPLICATE).astype(np.float32)
     layers: Any = cv2.merge([warped, warped * warped, first.brightness * warped])
     mean, squares, products = cv2.split(around_cells(layers))
     variance = np.maximum(squares - mean * mean, 0.0)
@@ -423,40 +417,32 @@ class _OpticalFlow(threading.local):
 
     def __init__(self) -> None:
         self.dense = cv2.DISOpticalFlow.create(cv2.DISOPTICAL_FLOW_PRESET_ULTRAFAST)
-        self.dense.setFinestScale(0)  # images come at half of work size, which is small already
-        self.dense.setPatchStride(5)
+        self.dense.setFinestScale(1)  # half of work size, which is small already
 
 
 _FLOW = _OpticalFlow()
 
 
 def _warp(
-    first: NDArray[np.uint8],
-    second: NDArray[np.uint8],
-    offsets: NDArray[np.float32],
-    outside: int,
-    scale: float = 1.0,
+    first: View, second: View, offsets: NDArray[np.float32], outside: int
 ) -> NDArray[np.uint8]:
-    """The second image as the first camera would see it, with OpenCV's mode for what is outside.
+    """The second view as the first camera would see it, with OpenCV's mode for what is outside.
 
-    Transparent: there the first image stays. Offsets [px] are multiplied by the scale.
+    Transparent: there the first view stays.
     """
-    size = first.shape[1], first.shape[0]
-    places: NDArray[Any] = cv2.resize(offsets, size, interpolation=cv2.INTER_LINEAR)
-    if scale != 1.0:
-        places *= np.float32(scale)
-    places += pixel_grid(*size)
-    warped = first.copy()
-    cv2.remap(second, places, None, cv2.INTER_LINEAR, warped, outside)  # type: ignore[call-overload]
+    moves = cv2.resize(offsets, first.size, interpolation=cv2.INTER_LINEAR)
+    places = np.asarray(moves + pixel_grid(*first.size), np.float32)
+    warped = first.grey.copy()
+    cv2.remap(second.grey, places, None, cv2.INTER_LINEAR, warped, outside)  # type: ignore[call-overload]
     return warped
 
 
 def _follow_flow(first: View, second: View, offsets: NDArray[np.float32]) -> NDArray[np.float32]:
     """Offsets corrected by the optical flow that is left after warping."""
     # Flow must not hold back what leaves the view, as the rim in its place would.
-    warped = _warp(first.half, second.half, offsets, cv2.BORDER_TRANSPARENT, 0.5)
+    warped = _warp(first, second, offsets, cv2.BORDER_TRANSPARENT)
     # None: no flow to start from.
-    flow = 2 * _FLOW.dense.calc(first.half, warped, None)  # type: ignore[call-overload]
+    flow = _FLOW.dense.calc(first.grey, warped, None)  # type: ignore[call-overload]
     size = offsets.shape[1], offsets.shape[0]
     cells = cv2.resize(flow, size, interpolation=cv2.INTER_AREA)
     there = pixel_grid(*size) + cells / CELL_PX
