@@ -462,7 +462,8 @@ def main(args: argparse.Namespace) -> int:
             )
     rate = bag_rate()
     print(
-        f'bag  raw {rate["raw_speed"]:.1f}x, JPEG {rate["jpeg_speed"]:.1f}x real time; '
+        f'bag  raw {rate["raw_speed"]:.1f}x, JPEG {rate["jpeg_speed"]:.1f}x real time, '
+        f'on one core {rate["raw_core_speed"]:.1f}x, {rate["jpeg_core_speed"]:.1f}x; '
         f'memory grows {rate["memory_growth_mb"]:.1f} MB from 20 s to 80 s'
     )
     budgets = _budgets(overlap, times, rate) + (_real_budgets(real) if real else [])
