@@ -194,8 +194,16 @@ def test_diagnostics_say_that_nothing_reads_transforms(graph: Graph) -> None:
 
 
 @pytest.mark.skipif(not has_tf2_msgs(), reason='tf2_msgs is not installed')
-def test_transforms_come_over_dds(graph: Graph) -> None:
+@pytest.mark.parametrize('listener', ['own', 'tf2_ros'])
+def test_transforms_come_over_dds(
+    graph: Graph, listener: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if listener == 'own':
+        monkeypatch.setitem(sys.modules, 'tf2_ros', None)
+    else:
+        pytest.importorskip('tf2_ros', reason='there is no wheel of it')
     node = graph.active(KeyframeExtractorNode, pose_source='tf', odom_wait_s=0.2)
+    assert node.report().values['transforms'] == listener
     camera = Camera(graph)
     kind = message_class('tf2_msgs/msg/TFMessage')
     static = graph.publisher(kind, '/tf_static', topics.LATCHED)
