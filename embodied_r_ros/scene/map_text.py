@@ -64,7 +64,7 @@ class MapText:
     """What the reasoner reads of a scene map."""
 
     text: str  # empty: the map holds nothing, or nothing fits
-    landmark_ids: tuple[int, ...] = ()  # about which a line tells, the most relevant first
+    landmark_ids: tuple[int, ...] = ()  # about which a line tells, in the order of the lines
     omitted: int = 0  # landmarks about which none does
     oldest_seen_ns: int = 0  # last sight of the stalest one that the question names; 0: unknown
 
@@ -103,7 +103,7 @@ def map_text(
     page.relate(origins, related, topics & _RELATIONS)
     is_stance = 'direction' in topics and len(origins) >= _STANCE
     facts = [name for name in _FACTS if name in topics and not is_stance]
-    page.describe(relevant, facts)
+    page.describe(_in_time(relevant, topics, moment), facts)
     page.lines.keep_to(round(_SPARE_SHARE * token_budget))
     if not is_robot_asked:
         page.lines.add(robot)
@@ -154,6 +154,12 @@ def _places(stamps_ns: dict[str, int]) -> dict[str, int]:
     """Places in the order of time; what is of the same time has the same place."""
     order = sorted(stamps_ns.values())
     return {label: 1 + order.index(stamp_ns) for label, stamp_ns in stamps_ns.items()}
+
+
+def _in_time(kinds: Sequence[_Kind], topics: Collection[str], moment: _Moment) -> list[_Kind]:
+    """Kinds in the order in which they came, or were reached, where a question asks for that."""
+    places = moment.came if 'seen' in topics else moment.reached if 'reached' in topics else {}
+    return sorted(kinds, key=lambda kind: places.get(kind.label, math.inf))
 
 
 def ordinal(number: int) -> str:

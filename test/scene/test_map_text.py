@@ -65,6 +65,21 @@ def test_what_is_asked_for_is_all_that_a_small_budget_holds(
 
 
 @pytest.mark.parametrize(
+    ('question', 'names'),
+    [
+        ('In which order were the chair and the sofa first seen?', ['sofa', 'chair']),
+        ('Do you pass the sofa after the chair?', ['chair', 'sofa']),  # which was not reached
+        ('Where are the chair and the sofa?', ['chair', 'sofa']),
+    ],
+)
+def test_things_of_a_question_about_time_stand_in_its_order(
+    question: str, names: list[str]
+) -> None:
+    told = [line for line in lines(question, 200) if line.startswith('- ')]
+    assert [line[2:].partition(':')[0] for line in told][:2] == names
+
+
+@pytest.mark.parametrize(
     ('question', 'first'),
     [
         ('Where is the lamp?', 'lamp'),

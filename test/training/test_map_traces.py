@@ -79,6 +79,31 @@ def test_reasoning_quotes_what_stands_there_and_ends_with_the_answer() -> None:
     assert read_place_question('Who lives here?', (), place) == (NOT_TOLD, 'unknown')
 
 
+def test_what_came_in_time_is_read_line_by_line() -> None:
+    place = read_place(
+        f'{TEXT.splitlines()[0]}\nThings: bin 1; cup 1; sofa 1.\n- cup: came 2nd; reached 4th.\n'
+        '- bin: came 5th; reached 6th.\n- sofa: came 9th; not reached.\nSeen:\n'
+    )
+    assert place
+    order = ('sofa, cup, bin', 'cup, bin, sofa')
+    assert read_place_question('Put these in the order in which they were first seen: sofa, cup, '
+        'bin.', order, place) == (
+        'cup came 2nd; bin came 5th; sofa came 9th; So cup, bin, sofa.',
+        'cup, bin, sofa',
+    )  # fmt: skip
+    assert read_place_question(
+        'What was first seen later than the cup?', ('sofa, bin',), place
+    ) == (
+        'cup 1; cup came 2nd; later bin came 5th; sofa came 9th; So sofa, bin.',
+        'sofa, bin',
+    )
+    next_question = 'What do you pass next after you pass the cup?'
+    assert read_place_question(next_question, ('sofa', 'bin'), place) == (
+        'cup 1; cup reached 4th; next bin reached 6th. So bin.',
+        'bin',
+    )
+
+
 def test_an_oracle_solves_rows_from_the_text_of_their_prompts_alone(rows: list[Row]) -> None:
     wrong = []
     for row in rows:

@@ -7,6 +7,9 @@ from random import Random
 from string import Formatter
 from typing import TYPE_CHECKING
 
+from embodied_r_ros.questions.coverage import Coverage
+from embodied_r_ros.questions.derive import QuestionsConfig
+from embodied_r_ros.questions.map_wordings import MAP_WORDINGS
 from embodied_r_ros.questions.row import read_rows, write_rows
 from embodied_r_ros.questions.wordings import FOREIGN, WORDINGS
 from embodied_r_ros.reasoning.completions import UNKNOWN
@@ -17,6 +20,9 @@ pytest.importorskip('torch')
 pytest.importorskip('trl')
 
 from test.training.test_sft import turning_row
+from training.data.map_oracle import kind_and_words
+from training.data.place_words import MORE_MAP_WORDINGS
+from training.data.random_maps import rows_of_random_maps
 from training.data.reword import (
     chosen,
     in_other_words,
@@ -28,6 +34,7 @@ from training.data.reword import (
 from training.data.traces import read_row
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from embodied_r_ros.questions.row import Row
@@ -56,6 +63,41 @@ def test_more_wordings_are_not_like_those_held_out(kind: str) -> None:
     more = set.union(*map(all_of, MORE_WORDINGS[kind]))
     alike = max(SequenceMatcher(None, text.split(), held_out).ratio() for text in more)
     assert alike < 0.65
+
+
+@pytest.mark.parametrize('kind', sorted(MAP_WORDINGS))
+def test_more_wordings_about_a_place_are_new_and_not_like_those_held_out(kind: str) -> None:
+    *known, held_out = MAP_WORDINGS[kind]
+    more = set.union(*map(all_of, MORE_MAP_WORDINGS[kind]))
+    assert not more & {*known, held_out}
+    assert {frozenset(names_in(text)) for text in more} <= set(
+        map(frozenset, map(names_in, MAP_WORDINGS[kind]))
+    )
+
+    def likeness(texts: Iterable[str]) -> float:
+        split = held_out.split()
+        return max(SequenceMatcher(None, text.split(), split).ratio() for text in texts)
+
+    assert likeness(more) < max(0.65, likeness(known) + 0.05)
+
+
+def test_questions_about_a_place_in_other_words_have_the_same_answer() -> None:
+    config = QuestionsConfig(seed=7, moments=1, test_share=0, maps=True)
+    rows = list(rows_of_random_maps(3, config, Coverage()))
+    others = [reworded(row, Random(seed)) for seed, row in enumerate(rows)]
+    changed = [
+        (row, other)
+        for row, other in zip(rows, others, strict=True)
+        if row.question != other.question
+    ]
+    assert len(changed) > 0.8 * len(rows)
+    memory = MemoryConfig(450)
+    for row, other in changed:
+        assert kind_and_words(other.question) == kind_and_words(row.question)
+        trace, as_it_was = read_row(other, memory), read_row(row, memory)
+        assert trace
+        assert as_it_was
+        assert trace.answer == as_it_was.answer
 
 
 def test_foreign_questions_are_not_those_held_out_and_stay_unknown() -> None:

@@ -43,6 +43,8 @@ from embodied_r_ros.types.landmarks import LandmarkStatus
 from embodied_r_ros.types.things import other_names, plural
 from embodied_r_ros.types.units import NS_PER_S
 
+from training.data.place_words import MORE_MAP_WORDINGS, more_pattern
+
 if TYPE_CHECKING:
     from embodied_r_ros.types.geometry import Position
     from embodied_r_ros.types.landmarks import Landmark, PathPoint, SceneMap
@@ -380,9 +382,16 @@ _SOLVERS: dict[str, _Solver] = {
 @cache
 def _patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
     """Kinds and their wordings, the wordiest first: what is left open takes in the least."""
-    wordings = [(kind, text) for kind in _SOLVERS for text in MAP_WORDINGS[kind]]
-    wordings.sort(key=lambda each: -len(re.sub(r'\{\w+\}', '', each[1])))
-    return tuple((kind, wording_pattern(text)) for kind, text in wordings)
+    wordings = [
+        *((kind, text, wording_pattern(text)) for kind in _SOLVERS for text in MAP_WORDINGS[kind]),
+        *(
+            (kind, text, more_pattern(text))
+            for kind in _SOLVERS
+            for text in MORE_MAP_WORDINGS[kind]
+        ),
+    ]
+    wordings.sort(key=lambda each: -len(re.sub(r'\{\w+\}|\|[^]|]*|[][]', '', each[1])))
+    return tuple((kind, pattern) for kind, _, pattern in wordings)
 
 
 def kind_and_words(question: str) -> tuple[str, dict[str, str]] | None:

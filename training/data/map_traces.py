@@ -237,14 +237,10 @@ def _came(page: _Page, name: str) -> int:
 
 def _order(page: _Page, words: _Words, options: _Options) -> str:
     del options
-    names = words['options'].split(', ')
-    came = {name: _came(page, name) for name in names}
-    # A name stands behind its place too: so it is found by the place.
-    page.say(' '.join(f'{name} came {ordinal(came[name])} {name};' for name in names))
-    order = sorted(names, key=came.__getitem__)
-    page.say(
-        'In order: ' + '; '.join(f'came {ordinal(came[name])} {name}' for name in order) + '.'
-    )
+    came = {name: _came(page, name) for name in words['options'].split(', ')}
+    # The lines of the text stand in this order: who goes through them needs not sort.
+    order = sorted(came, key=came.__getitem__)
+    page.say(' '.join(f'{name} came {ordinal(came[name])};' for name in order))
     return ', '.join(order)
 
 
@@ -292,18 +288,17 @@ def _next(page: _Page, words: _Words, options: _Options) -> str:
     item = words['item']
     page.count(item)
     after = _reached(page, item)
+    page.say(f'{item} {_reach_text(after)};')
     if not after:
         msg = f'{item} not reached'
         raise _NotKnown(msg)
-    places = {name: _reached(page, name) for name in _as_told(page, options)}
-    page.say(f'{item} {_reach_text(after)};')
-    page.say(' '.join(f'{name} {_reach_text(place)} {name};' for name, place in places.items()))
+    places = {name: _reached(page, name) for name in options}
     later = [name for name, place in places.items() if place > after]
     if not later:
         msg = 'nothing after it'
         raise _NotKnown(msg)
     name = min(later, key=places.__getitem__)
-    page.say(f'next {_reach_text(places[name])} {name}.')
+    page.say(f'next {name} {_reach_text(places[name])}.')
     return name
 
 
@@ -312,13 +307,11 @@ def _later(page: _Page, words: _Words, options: _Options) -> str:
     page.count(item)
     after = _came(page, item)
     page.say(f'{item} came {ordinal(after)};')
-    later = set()
-    for name in _as_told(page, [name for option in options for name in option.split(', ')]):
-        came = _came(page, name)
-        later |= {name} if came > after else set()
-        page.say(f'{name} came {ordinal(came)} {"later" if came > after else "before"};')
+    came = {name: _came(page, name) for option in options for name in option.split(', ')}
+    later = [name for name in sorted(came, key=came.__getitem__) if came[name] > after]
+    page.say('later ' + ' '.join(f'{name} came {ordinal(came[name])};' for name in later))
     for option in options:
-        if later.issuperset(option.split(', ')):
+        if set(later).issuperset(option.split(', ')):
             return option
     msg = 'nothing after it'
     raise _NotKnown(msg)

@@ -15,6 +15,8 @@ from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.questions.row import read_rows, write_rows
 from embodied_r_ros.questions.wordings import FOREIGN, WORDINGS
 
+from training.data.map_oracle import kind_and_words
+from training.data.place_words import MORE_MAP_WORDINGS, OPENERS
 from training.run.command import run_command
 
 if TYPE_CHECKING:
@@ -202,6 +204,8 @@ MORE_FOREIGN: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 def reworded(row: Row, rng: Random) -> Row:
     """The same row in words for training; as it is where its words are of no known kind."""
+    if row.has_map:
+        return _reworded_place(row, rng)
     opener = rng.choice(_OPENERS)
     if row.question in {question for question, _ in FOREIGN[False]}:
         pattern, options = rng.choice(MORE_FOREIGN)
@@ -214,6 +218,24 @@ def reworded(row: Row, rng: Random) -> Row:
                 return replace(row, question=text.format(**match.groupdict()))
     new_question = reworded_task(row.question, rng)
     return row if new_question == row.question else replace(row, question=new_question)
+
+
+def _reworded_place(row: Row, rng: Random) -> Row:
+    kind_words = kind_and_words(row.question)
+    if kind_words is None:
+        return row
+    kind, words = kind_words
+    wordings = [w for w in MORE_MAP_WORDINGS[kind] if _slots(w) == set(words)]
+    if not wordings:
+        return row
+    text = chosen(rng.choice(wordings), rng).format(**words)
+    question = rng.choice(OPENERS) + text
+    # Names may hold words of questions: what would be read otherwise is left as it is.
+    return replace(row, question=question) if kind_and_words(question) == kind_words else row
+
+
+def _slots(wording: str) -> set[str]:
+    return set(re.findall(r'\{(\w+)\}', wording))
 
 
 def in_other_words(rows: Iterable[Row], share: float, seed: int = 0) -> Iterator[Row]:

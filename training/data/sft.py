@@ -156,10 +156,10 @@ def examples(arguments: SftArguments, split: str, seed: int) -> Iterator[dict[st
         draw = rng.random()
         for row in _drawn(rows, weights, rng):
             own = elsewhere and row.question_type in PATH_KINDS
-            is_reworded = rng.random() < arguments.reworded_share and not row.has_map
+            is_reworded = rng.random() < arguments.reworded_share
             worded = reworded(row, rng) if is_reworded else row
             is_renamed = row.has_map and rng.random() < arguments.renamed_share
-            row = worded = renamed(row, rng) if is_renamed else worded
+            row = worded = renamed(worded, rng) if is_renamed else worded
             worded = retold(worded, Random(draw)) if own else worded
             worded = degraded(worded, Random(draw)) if cut_down else worded
             trace = read_row(worded, config)
