@@ -18,7 +18,7 @@ import torch
 from transformers import set_seed
 from trl import SFTConfig, SFTTrainer
 
-from training.data.batches import SceneCollator, scenes_together
+from training.data.batches import lengths_together, SceneCollator, scenes_together
 from training.data.sft import examples, SftArguments
 from training.data.vision import image_dataset
 from training.run.command import run_recipe
@@ -35,7 +35,11 @@ from training.tiny.start import start_of
 def dataset(
     arguments: SftArguments, split: str, seed: int, limit: int = 0, at_once: int = 0
 ) -> Dataset:
-    """The examples of a split as a dataset; with `at_once`, those of a scene in one batch."""
+    """The examples of a split as a dataset.
+
+    With `at_once`, those of a scene are in one batch, or where there are exercises, which are of
+    none, those of like length.
+    """
     rows = list(examples(arguments, split, seed))
     scenes = [row.pop('scene') for row in rows]
     if split == 'train':
@@ -46,7 +50,13 @@ def dataset(
             msg = f'{", ".join(arguments.rows)}: no training rows that fit'
             raise InputError(msg)
     if at_once:
-        rows = [rows[index] for index in scenes_together(rows, scenes, at_once, seed)]
+        has_exercises = len(rows) > len(scenes)
+        order = (
+            lengths_together(rows, at_once, seed)
+            if has_exercises
+            else scenes_together(rows, scenes, at_once, seed)
+        )
+        rows = [rows[index] for index in order]
     return image_dataset(rows[:limit] if limit else rows)
 
 
@@ -76,6 +86,16 @@ def keeps_scenes(arguments: SftArguments) -> bool:
     return not any(exercises)
 
 
+def ordered_at_once(arguments: SftArguments, config: SFTConfig) -> int:
+    """The size of the batches that rows are ordered for here; 0: the trainer draws them.
+
+    The trainer would group by length too, but let all long batches of fifty come first.
+    """
+    is_ordered = keeps_scenes(arguments) or config.train_sampling_strategy == 'group_by_length'
+    is_ordered = is_ordered and shares_prefixes(arguments, config)
+    return config.per_device_train_batch_size if is_ordered else 0
+
+
 def adapter_of(arguments: SftArguments) -> LoraConfig | None:
     """The adapter that is trained; None: all weights are."""
     if not arguments.lora_rank:
@@ -98,8 +118,7 @@ def train(arguments: SftArguments, config: SFTConfig) -> None:
     checkpoint = checkpoint_of(config.output_dir, manifest, is_main=config.should_save)
     set_seed(config.seed)
     shared = shares_prefixes(arguments, config)
-    by_scene = shared and keeps_scenes(arguments)
-    at_once = config.per_device_train_batch_size if by_scene else 0
+    at_once = ordered_at_once(arguments, config)
     rows = dataset(arguments, 'train', config.seed, at_once=at_once)
     validation = dataset(arguments, 'validation', config.seed, arguments.max_eval_rows)
     sys.stderr.write(f'sft: {len(rows)} training and {len(validation)} validation rows\n')
@@ -111,8 +130,9 @@ def train(arguments: SftArguments, config: SFTConfig) -> None:
     else:
         rows, validation = fit_examples(rows, reader), fit_examples(validation, reader)
     collator = None
-    if by_scene:
-        config.train_sampling_strategy = 'sequential'  # scenes stay together
+    if at_once:
+        config.train_sampling_strategy = 'sequential'  # as they stand
+    if at_once and keeps_scenes(arguments):
         collator = SceneCollator(reader.pad_token_id, pad_to_multiple_of=config.pad_to_multiple_of)
     trainer = SFTTrainer(
         model=model,

@@ -80,14 +80,19 @@ def test_smoke_recipe_trains_saves_and_is_evaluated(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ('recall', 'checkpointing', 'shared', 'by_scene'),
-    [(0, False, True, True), (0, True, False, False), (10, False, True, False)],
+    ('recall', 'checkpointing', 'strategy', 'shared'),
+    [
+        (0, False, 'random', True),
+        (0, True, 'random', False),
+        (10, False, 'random', True),
+        (10, False, 'group_by_length', True),
+    ],
 )
 def test_prefixes_are_shared_where_that_changes_nothing_else(
     recall: int,
     checkpointing: bool,
+    strategy: str,
     shared: bool,
-    by_scene: bool,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -102,9 +107,11 @@ def test_prefixes_are_shared_where_that_changes_nothing_else(
     config = SFTConfig(
         str(tmp_path / 'out'), use_cpu=True, bf16=False, gradient_checkpointing=checkpointing
     )
+    config.train_sampling_strategy = strategy
     sft.train(arguments, config)
     assert bool(begun) == shared
-    assert (trained[0].train_sampling_strategy == 'sequential') == by_scene
+    is_ordered = shared and (not recall or strategy == 'group_by_length')
+    assert (trained[0].train_sampling_strategy == 'sequential') == is_ordered
 
 
 def test_an_adapter_does_not_take_new_tokens(tmp_path: Path) -> None:
