@@ -49,11 +49,6 @@ def vector_of(rotation: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.array((scale * x, scale * y, scale * z))
 
 
-def angle_of(rotation: NDArray[np.float64]) -> float:
-    """Angle of a rotation [rad]."""
-    return math.acos(float(np.clip((np.trace(rotation) - 1.0) / 2.0, -1.0, 1.0)))
-
-
 def median(values: NDArray[Any]) -> float:
     """Median of all values, at least one, none of them NaN."""
     flat = values.ravel()
