@@ -13,7 +13,8 @@ import pytest
 pytest.importorskip('torch')
 pytest.importorskip('trl')
 
-from accelerate.commands.config.config_args import ClusterConfig
+from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+from accelerate.utils.launch import prepare_multi_gpu_env
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.resources import shared_path
 from embodied_r_ros.questions.row import Row, write_rows
@@ -30,6 +31,7 @@ from test.training.test_sft import turning_row
 if TYPE_CHECKING:
     from collections.abc import Sequence
     import subprocess
+from training import grpo
 from training.data.batches import grouped_by_length
 from training.data.grpo import (
     evenly_drawn,
@@ -40,6 +42,7 @@ from training.data.grpo import (
 from training.data.sft import examples, SftArguments
 from training.eval.grading import grade
 from training.grpo import equal_groups, parse_stages, Stage, stage_at, trainer_of
+from training.judge import models as judges
 from training.rollouts import sample
 from training.run.manifest import newest_checkpoint
 from training.run.monitor import RULES
@@ -286,11 +289,47 @@ def test_gpu_recipe_runs_with_a_small_model_of_its_architecture(folder: Path, na
     assert adapter == (name == 'qwen2.5-3b-lora')
 
 
-def test_accelerate_reads_how_eight_gpus_are_shared_out() -> None:
-    file = ROOT / 'training' / 'configs' / 'accelerate-deepspeed.yaml'
-    config = ClusterConfig.from_yaml_file(str(file))
-    assert (config.distributed_type, config.num_processes) == ('DEEPSPEED', 6)
-    assert config.deepspeed_config['zero_stage'] == 3
+@pytest.mark.parametrize('machines', [1, 2])
+@pytest.mark.parametrize('kind', ['deepspeed', 'fsdp2'])
+def test_accelerate_launches_with_the_files_that_share_out_weights(
+    kind: str, machines: int
+) -> None:
+    name = f'accelerate-{kind}' + ('' if machines == 1 else f'-{machines}nodes')
+    words = ['--config_file', str(ROOT / 'training' / 'configs' / f'{name}.yaml')]
+    words += ['--main_process_ip', 'head', '--machine_rank', str(machines - 1)]
+    args, *_ = _validate_launch_command(
+        launch_command_parser().parse_args([*words, '-m', 'training.grpo'])
+    )
+    assert (args.num_machines, args.num_processes) == (machines, 6 if machines == 1 else 16)
+    assert args.machine_rank == machines - 1
+    if kind == 'deepspeed':
+        assert (args.use_deepspeed, args.zero_stage) == (True, 3)
+        if machines > 1:  # else it wants pdsh and a file of hosts
+            assert args.deepspeed_multinode_launcher == 'standard'
+        return
+    environment = prepare_multi_gpu_env(args)
+    assert (args.use_fsdp, environment['FSDP_VERSION']) == (True, '2')
+    assert environment['FSDP_STATE_DICT_TYPE'] == 'FULL_STATE_DICT'
+    assert environment['FSDP_CPU_RAM_EFFICIENT_LOADING'] == 'false'
+
+
+@pytest.mark.parametrize('sharing', ['is_deepspeed_zero3_enabled', 'is_fsdp_enabled'])
+def test_folder_judge_whose_weights_would_be_shared_out_is_one_line(
+    sharing: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(judges, sharing, lambda: True)
+    words = ['--config', str(ROOT / 'training/configs/smoke.yaml'), '--judge', 'models/judge']
+    monkeypatch.setattr(grpo, 'trainer_of', None)
+    words += ['--output_dir', str(tmp_path)]
+    monkeypatch.setattr('sys.argv', ['training.grpo', *words])
+    assert grpo.main() == 2
+    lines = [line for line in capsys.readouterr().err.splitlines() if 'Warning' not in line]
+    assert lines[-1].startswith('training.grpo: error: judge models/judge is a folder, and ')
+    assert lines[-1].endswith('vllm serve models/judge, and name its URL')
+    assert judges.load_judge(['http://127.0.0.1:9'])  # at a server nothing is shared out
 
 
 def test_two_processes_train_one_model(folder: Path) -> None:

@@ -14,6 +14,7 @@ from embodied_r_ros.common.resources import shared_path
 from embodied_r_ros.reasoning.completions import option_letter
 from embodied_r_ros.types.answers import Sampling
 import torch
+from transformers.integrations import is_deepspeed_zero3_enabled, is_fsdp_enabled
 
 from training.eval.generation import load_model, model_identity
 from training.judge.cases import judge_messages, Panel, said_text
@@ -149,9 +150,17 @@ def load_judge(names: Sequence[str]) -> Judge:
     """A judge from folders and URLs; several vote.
 
     Raises:
-        InputError: A folder has no model.
+        InputError: A folder has no model, or its weights would be shared out among processes.
         ModelError: A model cannot be used as a judge.
     """
+    folders = [name for name in names if not is_url(name)]
+    if folders and (is_deepspeed_zero3_enabled() or is_fsdp_enabled()):
+        msg = (
+            f'judge {folders[0]} is a folder, and the processes of this run share out the weights '
+            'of every model that they load (DeepSpeed ZeRO-3, or FSDP with '
+            f'cpu_ram_efficient_loading): vllm serve {folders[0]}, and name its URL'
+        )
+        raise InputError(msg)
     judges: list[Any] = [
         ServerJudge(name) if is_url(name) else FolderJudge(model_folder(name)) for name in names
     ]
