@@ -194,6 +194,10 @@ def trainer_of(
         raise InputError(msg)
     folder = model_folder(arguments.model)
     processor = load_processor(folder, arguments.min_pixels) if arguments.images else tokenizer
+    if arguments.images:
+        # TRL pads prompts on the left, but has the processor say which tokens are of images:
+        # padded on the right, as many processors are saved, positions would be those of others.
+        processor.tokenizer.padding_side = 'left'
     weight = arguments.workspace_weight
     schedule = RewardSchedule(parse_stages(arguments.stages), [weight] if weight else ())
     inside = [workspace_reward(load_robot(arguments.robot))] if weight else []

@@ -18,6 +18,7 @@ from embodied_r_ros.reasoning.prompts import shown_image
 from embodied_r_ros.reasoning.question import Question, ReasonerConfig, ShownImage
 from embodied_r_ros.reasoning.reasoner import Reasoner
 from embodied_r_ros.scene.memory import MemoryConfig
+import numpy as np
 import pytest
 
 pytest.importorskip('torch')
@@ -25,6 +26,7 @@ pytest.importorskip('trl')
 
 from safetensors.torch import load_file
 import torch
+from transformers import AutoProcessor, Qwen2VLForConditionalGeneration
 from trl import GRPOConfig, GRPOTrainer, SFTConfig, TrlParser
 import yaml
 
@@ -268,8 +270,6 @@ def test_a_small_vision_language_model_is_trained_on_images(
 
     def stills(path: Path, min_pixels: int) -> Any:
         """Its processor is code of the test's own."""
-        from transformers import AutoProcessor
-
         assert min_pixels == 262144
         return AutoProcessor.from_pretrained(path, trust_remote_code=True)
 
@@ -297,3 +297,88 @@ def test_a_small_vision_language_model_is_trained_on_images(
     assert all(image[0].size == (320, 240) for images in seen for image in images)
     weights = load_file(tmp_path / 'out' / 'model.safetensors')
     assert all(torch.isfinite(value).all() for value in weights.values())
+
+
+SIZES_PX = ((84, 84), (56, 112), (140, 56))  # heights and widths
+
+
+class Probabilities:
+    """Log probabilities of tokens, when they are drawn and when they are trained on."""
+
+    def __init__(self, pad: int, end: int) -> None:
+        self.sampled: dict[tuple[int, ...], list[float]] = {}  # by the tokens of both
+        self.trained: dict[tuple[int, ...], list[float]] = {}
+        self.sizes: list[set[tuple[int, ...]]] = []  # of the images of a generation
+        self._pad, self._end = pad, end
+
+    def watch(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        generate = Qwen2VLForConditionalGeneration.generate
+        score = GRPOTrainer._get_per_token_logps_and_entropies
+
+        def generated(model: Any, **given: Any) -> Any:
+            done = generate(model, **given, return_dict_in_generate=True, output_logits=True)
+            self._sample(given, done)
+            return done.sequences
+
+        def scored(trainer: Any, model: Any, ids: Any, mask: Any, keep: int, **more: Any) -> Any:
+            found = score(trainer, model, ids, mask, keep, **more)
+            for tokens, used, values in zip(ids, mask.bool(), found[0].detach(), strict=True):
+                prompt, completion = tokens[:-keep][used[:-keep]], tokens[-keep:][used[-keep:]]
+                key = (*prompt.tolist(), -1, *completion.tolist())
+                self.trained[key] = values[used[-keep:]].tolist()
+            return found
+
+        monkeypatch.setattr(Qwen2VLForConditionalGeneration, 'generate', generated)
+        monkeypatch.setattr(GRPOTrainer, '_get_per_token_logps_and_entropies', scored)
+
+    def _sample(self, given: Any, done: Any) -> None:
+        drawn = done.sequences[:, given['input_ids'].shape[1] :]
+        likely = torch.stack(done.logits, 1).log_softmax(-1).gather(-1, drawn[..., None])[..., 0]
+        self.sizes.append({tuple(grid) for grid in given['image_grid_thw'].tolist()})
+        for prompt, tokens, values in zip(given['input_ids'], drawn, likely, strict=True):
+            count = next((i + 1 for i, t in enumerate(tokens) if t == self._end), len(tokens))
+            key = (*prompt[prompt != self._pad].tolist(), -1, *tokens[:count].tolist())
+            self.sampled[key] = values[:count].tolist()
+
+
+def test_what_is_sampled_with_images_of_many_sizes_is_what_is_trained_on(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each token is as likely in the loss as when it was drawn: no prompt has another image.
+
+    The trainer reads prompts, images and completions again, in other batches and another order.
+    """
+    noise = np.random.default_rng(0)
+    for number, file in enumerate(sorted((folder / 'images').rglob('*.jpg'))):
+        copy = tmp_path / file.relative_to(folder)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shape = (*SIZES_PX[number % len(SIZES_PX)], 3)
+        cv2.imwrite(str(copy), noise.integers(0, 255, shape, dtype=np.uint8))
+    save_vision_language_model(tmp_path / 'model')
+    processor = AutoProcessor.from_pretrained(tmp_path / 'model', trust_remote_code=True)
+    monkeypatch.setattr(grpo, 'load_processor', lambda *_: processor)
+    arguments, config = arguments_of(
+        folder, '--model', str(tmp_path / 'model'), '--output_dir', str(tmp_path / 'out'),
+        '--images', str(tmp_path / 'images'), '--use_vllm', 'false', '--max_steps', '2',
+        '--model_init_kwargs', '{}', '--gradient_checkpointing', 'false', '--save_strategy', 'no',
+        '--per_device_train_batch_size', '6', '--gradient_accumulation_steps', '2',
+        '--steps_per_generation', '2', '--num_generations', '2', '--max_completion_length', '12',
+        '--eval_strategy', 'no', '--report_to', 'none', '--log_completions', 'false',
+        '--lora_rank', '0', '--threads', '1', '--learning_rate', '1e-2', '--top_p', '1.0',
+        '--mask_truncated_completions', 'false', '--beta', '0', '--delta', '10',
+    )  # fmt: skip
+    seen = Probabilities(processor.tokenizer.pad_token_id, processor.tokenizer.eos_token_id)
+    seen.watch(monkeypatch)
+
+    def likes_e(completions: Any, **_: Any) -> list[float]:
+        return [said[0]['content'].count('e') for said in completions]
+
+    trainer = grpo.trainer_of(arguments, config, [format_reward, likes_e])
+    before = [weight.clone() for weight in trainer.model.parameters()]
+    trainer.train()
+    assert any(not a.equal(b) for a, b in zip(before, trainer.model.parameters(), strict=True))
+    assert [len(grids) for grids in seen.sizes] == [3, 3]  # both steps had all sizes in one batch
+    assert len(seen.sampled) > 12  # of 24, some of which may be equal
+    assert seen.sampled.keys() == seen.trained.keys()
+    for key, values in seen.sampled.items():
+        assert seen.trained[key] == pytest.approx(values, abs=5e-6)
