@@ -95,7 +95,7 @@ def bags(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for seed in range(COUNT):
         record(folder / f'drive_{seed:02}', seed)
     cut = folder / 'cut'
-    shutil.copytree(record(folder.with_name('whole'), 99), cut)
+    shutil.copytree(record(tmp_path_factory.mktemp('cut') / 'whole', 99), cut)
     (file,) = cut.glob('*.mcap')
     os.truncate(file, file.stat().st_size // 2)
     return folder

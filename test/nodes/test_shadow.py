@@ -68,7 +68,7 @@ def test_shadow_is_recorded_with_what_it_stands_beside(
     graph.matched('/episode_mark')
     operator.start()
     wait_for(lambda: asker.node._memory.episode_id, 'the mark of the episode')
-    asker.see('New: red tall object 30° right.')
+    asker.see('New: red tall object 30° right.', age_s=0.0)  # in the episode, not before it
     status, result = asker.ask()
     assert (status, result.answer.text) == (GoalStatus.STATUS_SUCCEEDED, 'right')
     own = said.wait(1)[0]

@@ -91,7 +91,7 @@ def test_positions_inside_the_workspace_are_rewarded() -> None:
         'solution': ['A'] * 5,
     }
     completions = [[{'role': 'assistant', 'content': said(answer)}] for answer in answers]
-    assert reward(completions, **columns) == [1.0, 0.0, 0.0, None, None]
+    assert reward(completions, **columns) == [1.0, 0.0, 0.0, 0.0, 0.0]
     with pytest.raises(InputError, match="robot 'mine' has no workspace"):
         workspace_reward(Robot('mine'))
 

@@ -140,6 +140,7 @@ def test_answers_alone_have_no_reasoning(rows: Path) -> None:
 
 def test_further_rewards_keep_their_weight_in_every_stage() -> None:
     class Trainer:
+        reward_funcs = (None,) * 4  # three, and that of the workspace
         reward_weights: Any = None
 
     class State:
