@@ -383,8 +383,17 @@ def selection_rows(overlap: dict[str, Any], real: dict[str, Any]) -> list[tuple[
             limit = max(theirs['mean_absolute_error'] / 2, _SURE_ERROR)
             errors_of = (_error_text(theirs), _error_text(ours), f'{limit:.3f}')
             rows.append((who, f'overlap error, {source}', *errors_of))
-            rows.append((who, f'wrong, {source}', _wrong_text(theirs), _wrong_text(ours), ''))
+            most = _most_wrong(theirs, source, references)
+            rows.append((who, f'wrong, {source}', _wrong_text(theirs), _wrong_text(ours), most))
     return rows
+
+
+def _most_wrong(theirs: dict[str, float], source: str, references: str) -> str:
+    """The limit of wrong decisions: half of theirs, on recordings as many as theirs; or none."""
+    share = theirs['wrong_decisions']
+    if source == 'rendered':
+        return percent(share / 2, 1)
+    return percent(share, 1) if references == 'own' else ''
 
 
 def _error_text(figures: dict[str, float]) -> str:

@@ -274,9 +274,9 @@ def test_a_few_prompts_are_learned(tmp_path: Path) -> None:
         for log in state['log_history']
         if 'rewards/accuracy_reward/mean' in log
     ]
-    assert right[0] < 0.6
+    assert right[0] < 0.2
     # Three steps in a row: which of them depends on the rounding of the processor.
-    assert max(map(sum, zip(right, right[1:], right[2:]))) / 3 > right[0] + 0.3  # noqa: B905
+    assert max(map(sum, zip(right, right[1:], right[2:]))) / 3 > 3 * right[0]  # noqa: B905
 
 
 @pytest.mark.parametrize('name', ['qwen2.5-3b-lora', 'qwen2.5-3b-8gpu'])
