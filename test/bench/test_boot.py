@@ -26,11 +26,11 @@ from embodied_r_ros.common.service import ServiceManager, Watchdog
 names = ('HOME', 'PATH', 'EMBODIED_R_TEST', 'PYTEST_CURRENT_TEST', 'SOURCED')
 with open({out!r}, 'w') as file:
     json.dump([sys.argv[1:], {{name: os.environ.get(name) for name in names}}], file)
+over = threading.Event()
+signal.signal(signal.SIGINT, lambda *_: over.set())
 manager = ServiceManager(os.environ)
 manager.tell('READY=1')
 Watchdog(manager, [], 0.0).beat(0.0)
-over = threading.Event()
-signal.signal(signal.SIGINT, lambda *_: over.set())
 over.wait(30)
 """
 
