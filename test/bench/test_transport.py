@@ -107,7 +107,9 @@ def test_a_bench_that_is_told_to_end_puts_the_limit_back(limit: Path) -> None:
         'import embodied_r_ros.nodes.transport as settings; from bench import transport\n'
         'settings.SOCKET_LIMIT = transport.SOCKET_LIMIT = Path(sys.argv[1])\n'
         'with transport.socket_limit_of(212992):\n'
-        "    print('lowered', flush=True); time.sleep(600)\n"
+        "    print('lowered', flush=True)\n"
+        # Short sleeps: a signal just before a sleep begins does not interrupt it.
+        '    for _ in range(6000): time.sleep(0.1)\n'
     )
     command = [sys.executable, '-c', code, str(limit)]
     root = Path(__file__).parents[2]
