@@ -101,5 +101,9 @@ def test_a_page_without_a_place_stays_as_it_is(tmp_path: Path) -> None:
     assert page.read_text() == '# Rows\n'
 
 
-def test_without_the_option_nothing_is_written() -> None:
+def test_without_the_option_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     write_tables(Namespace(markdown=None), {NAMES: ROWS})
+    assert list(tmp_path.iterdir()) == []

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,12 +76,16 @@ def test_a_token_is_in_no_log_no_bag_no_diagnostics_and_no_answer(
     bag = graph.call(StartEpisode, '/start_episode', StartEpisode.Request(scene_id='lab')).bag_path
     graph.matched('/answer')
     seen = graph.publisher(SemanticDelta, '/semantic_delta', readers=2)
+    wait_for(lambda: node._memory.episode_id, 'the mark of the episode')  # it forgets deltas
+
+    def is_remembered() -> bool:
+        now = replace(delta(), stamp_ns=node.now_ns(), episode_id='')
+        seen.publish(delta_to_msg(ROS_MESSAGES, now))
+        return bool(node._memory.deltas())
+
     # A recorder that an earlier test killed counts as a reader until its lease ends, so that the
     # reasoner may not have been found yet.
-    wait_for(
-        lambda: seen.publish(delta_to_msg(ROS_MESSAGES, delta())) or node._memory.deltas(),
-        'the delta',
-    )
+    wait_for(is_remembered, 'the delta')
     goal = Ask.Goal(question='Where is the red object?', options=['left', 'right'])
     results = []
     for script in (WELL, ECHO):
