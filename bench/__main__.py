@@ -14,7 +14,7 @@ import sys
 
 from embodied_r_ros.common.errors import InputError
 
-from bench.report import add_markdown_option
+from training.eval.document_tables import add_markdown_option
 
 # Name -> what it measures. A bench is a module with add_arguments(parser) and main(args) -> int.
 BENCHES = {

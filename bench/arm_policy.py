@@ -28,8 +28,8 @@ from embodied_r_ros.types.answers import AnswerKind
 from scipy.stats import binomtest
 from tqdm import tqdm
 
-from bench.report import BenchTable, write_tables
 from training.data.arm_trials import led, oracle
+from training.eval.document_tables import DocumentTable, write_tables
 
 if TYPE_CHECKING:
     import argparse
@@ -51,7 +51,7 @@ _LEADS = {
     'random': 'random',
     'nearest': 'nearest',
 }
-SUCCESS = BenchTable('arm_policy', 'success', ('', *_LEADS.values()))
+SUCCESS = DocumentTable('bench arm_policy', 'success', ('', *_LEADS.values()))
 TABLES = (SUCCESS,)
 
 

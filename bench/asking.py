@@ -29,7 +29,8 @@ from embodied_r_ros.types.deltas import DeltaKind
 from embodied_r_ros.types.deltas import SemanticDelta as Delta
 import numpy as np
 
-from bench.report import BenchTable, Budget, print_budgets, write_tables
+from bench.report import Budget, print_budgets
+from training.eval.document_tables import DocumentTable, write_tables
 
 if TYPE_CHECKING:
     import argparse
@@ -62,7 +63,7 @@ class Figures:
     answer_p50_s: float
 
 
-TIMES = BenchTable('asking', 'times', ('', 'p50', 'p99'))
+TIMES = DocumentTable('bench asking', 'times', ('', 'p50', 'p99'))
 TABLES = (TIMES,)
 
 

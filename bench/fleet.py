@@ -33,7 +33,8 @@ from embodied_r_ros.episodes.fleet import StageReport
 from embodied_r_ros.episodes.fleet_ray import FleetConfig, run_fleet
 from embodied_r_ros.episodes.manifest import find_recordings, FleetRecording
 
-from bench.report import BenchTable, Budget, now_mb, print_budgets, write_tables
+from bench.report import Budget, now_mb, print_budgets
+from training.eval.document_tables import DocumentTable, write_tables
 
 if TYPE_CHECKING:
     import argparse
@@ -72,8 +73,8 @@ class SimulationFigures:
     memory_mb: tuple[float, ...]  # of the driver, at tenths of the recordings
 
 
-TIMES = BenchTable(
-    'fleet',
+TIMES = DocumentTable(
+    'bench fleet',
     'times',
     (
         'at once', 'plain `collect`', '`--ray local`', 'of it start and end',

@@ -28,8 +28,9 @@ from embodied_r_ros.sim.runs import IndoorConfig
 from embodied_r_ros.types.answers import Sampling
 import numpy as np
 
-from bench.report import BenchTable, Budget, percent, print_budgets, write_tables
+from bench.report import Budget, print_budgets
 from training.data.traces import read_row
+from training.eval.document_tables import DocumentTable, percent, write_tables
 from training.eval.generation import generate
 from training.eval.grading import grade
 from training.evaluate import drawn, majority_baseline
@@ -88,8 +89,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--json', type=Path, help='write the figures to this file')
 
 
-LENGTHS = BenchTable(
-    'history',
+LENGTHS = DocumentTable(
+    'bench history',
     'lengths',
     (
         'deltas', 'rows', 'oracle right', 'oracle says unknown', 'best constant', 'model right',

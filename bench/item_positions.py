@@ -25,7 +25,7 @@ from embodied_r_ros.types.vocabulary import Detection
 import numpy as np
 
 from bench.real_sequences import read_sequence
-from bench.report import BenchTable, percent
+from training.eval.document_tables import DocumentTable, percent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -271,8 +271,8 @@ def measure(folder: Path) -> dict[str, dict[str, dict[str, float]]]:
     return figures
 
 
-POSITIONS = BenchTable(
-    'perception',
+POSITIONS = DocumentTable(
+    'bench perception',
     'positions',
     ('', 'placed by', 'items, of these placed', 'error, median', 'p90'),
 )

@@ -35,7 +35,8 @@ from bench.baselines import OfficialExtractor
 from bench.real_sequences import find_sequences, read_sequence, TrueOverlap
 from bench.real_sequences import true_overlap as true_real_overlap
 from bench.rendered_paths import PATHS, render_path, true_overlap
-from bench.report import BenchTable, Budget, percent, print_budgets, write_tables
+from bench.report import Budget, print_budgets
+from training.eval.document_tables import DocumentTable, percent, write_tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -357,9 +358,11 @@ def _real_budgets(real: dict[str, Any]) -> list[Budget]:
     ]
 
 
-SELECTION = BenchTable('keyframes', 'selection', ('references', '', 'published', 'ours', 'limit'))
-TIMES = BenchTable(
-    'keyframes',
+SELECTION = DocumentTable(
+    'bench keyframes', 'selection', ('references', '', 'published', 'ours', 'limit')
+)
+TIMES = DocumentTable(
+    'bench keyframes',
     'times',
     (
         'processor time per image, mean', 'published', 'choosing keyframes',

@@ -31,7 +31,8 @@ import numpy as np
 import rclpy
 from sensor_msgs.msg import CompressedImage, Image
 
-from bench.report import BenchTable, Budget, percent, print_budgets, write_tables
+from bench.report import Budget, print_budgets
+from training.eval.document_tables import DocumentTable, percent, write_tables
 
 if TYPE_CHECKING:
     import argparse
@@ -81,8 +82,8 @@ class Figures:
         return self.sent - self.arrived
 
 
-IMAGES = BenchTable(
-    'live',
+IMAGES = DocumentTable(
+    'bench live',
     'images',
     ('sent', 'arrived', 'evaluated', 'image stamp to `keyframe`, p50', 'p99', 'share of a core'),
 )

@@ -28,8 +28,9 @@ from embodied_r_ros.sim.runs import IndoorConfig
 from tqdm import tqdm
 
 from bench.perception import keyframes_with_truth
-from bench.report import BenchTable, Budget, print_budgets, write_tables
+from bench.report import Budget, print_budgets
 from training.data.map_oracle import solve_from_map
+from training.eval.document_tables import DocumentTable, write_tables
 
 if TYPE_CHECKING:
     import argparse
@@ -92,7 +93,7 @@ def measure(rooms: int, duration_s: float, slack_m: float) -> dict[str, Tally]:
     return dict(tallies)
 
 
-KINDS = BenchTable('map_teacher', 'kinds', ('kind', 'solutions', 'wrong'))
+KINDS = DocumentTable('bench map_teacher', 'kinds', ('kind', 'solutions', 'wrong'))
 TABLES = (KINDS,)
 _OFTEN = 0.1  # a kind with a smaller share of wrong ones is among `all others`
 

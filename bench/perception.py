@@ -34,7 +34,7 @@ from tqdm import tqdm
 
 from bench import item_positions, real_words
 from bench.baselines import orb_motion
-from bench.report import BenchTable, percent, write_tables
+from training.eval.document_tables import DocumentTable, percent, write_tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -251,7 +251,7 @@ _NAMES = {
     'assumed': 'camera assumed (70°)',
     BASELINE: BASELINE,
 }
-ROOMS = BenchTable('perception', 'rooms', ('', *_NAMES.values()))
+ROOMS = DocumentTable('bench perception', 'rooms', ('', *_NAMES.values()))
 TABLES = (ROOMS, item_positions.POSITIONS, real_words.WORDS)
 
 

@@ -21,7 +21,7 @@ from embodied_r_ros.perception.pipeline import (
 from embodied_r_ros.types.deltas import CANNOT_TELL
 from tqdm import tqdm
 
-from bench.report import BenchTable, percent
+from training.eval.document_tables import DocumentTable, percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -83,8 +83,8 @@ def _share(truths: list[bool]) -> float:
     return sum(truths) / len(truths) if truths else math.nan
 
 
-WORDS = BenchTable(
-    'perception',
+WORDS = DocumentTable(
+    'bench perception',
     'words',
     (
         'recording', 'perceiver', 'deltas', 'cannot tell the motion', 'no thing',

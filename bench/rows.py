@@ -24,7 +24,8 @@ from embodied_r_ros.cli.main import main as embodied_r
 from embodied_r_ros.sim.indoor.episodes import generate
 from embodied_r_ros.sim.runs import IndoorConfig
 
-from bench.report import BenchTable, Budget, peak_mb, print_budgets, write_tables
+from bench.report import Budget, peak_mb, print_budgets
+from training.eval.document_tables import DocumentTable, write_tables
 
 if TYPE_CHECKING:
     import argparse
@@ -48,7 +49,9 @@ class Figures:
     peak_mb: float
 
 
-ROWS = BenchTable('rows', 'rows', ('deltas', 'bags', 'rows', 'times real time', 'peak memory'))
+ROWS = DocumentTable(
+    'bench rows', 'rows', ('deltas', 'bags', 'rows', 'times real time', 'peak memory')
+)
 TABLES = (ROWS,)
 
 

@@ -52,7 +52,7 @@ from tqdm import tqdm
 from bench.item_positions import cabinet_scene, keyframe_of
 from bench.perception import keyframes_with_truth
 from bench.real_sequences import find_sequences, read_sequence, write_bag
-from bench.report import BenchTable, percent, write_tables
+from training.eval.document_tables import DocumentTable, percent, write_tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -379,8 +379,8 @@ def map_real(
         embodied_r(arguments)
 
 
-ROOMS = BenchTable('scene', 'rooms', ('', 'true deltas', 'perceived', 'baseline'))
-CABINET = BenchTable('scene', 'cabinet', ('placed by', 'off the middle of the cabinet'))
+ROOMS = DocumentTable('bench scene', 'rooms', ('', 'true deltas', 'perceived', 'baseline'))
+CABINET = DocumentTable('bench scene', 'cabinet', ('placed by', 'off the middle of the cabinet'))
 TABLES = (ROOMS, CABINET)
 
 
@@ -452,9 +452,9 @@ def main(args: argparse.Namespace) -> int:
     return 0 if is_flat else 1
 
 
-def _tables(figures: dict[str, Any]) -> dict[BenchTable, Sequence[Sequence[str]]]:
+def _tables(figures: dict[str, Any]) -> dict[DocumentTable, Sequence[Sequence[str]]]:
     """The tables of what was measured."""
-    tables: dict[BenchTable, Sequence[Sequence[str]]] = {}
+    tables: dict[DocumentTable, Sequence[Sequence[str]]] = {}
     if 'rooms' in figures:
         tables[ROOMS] = room_rows(figures['rooms'])
     if 'cabinet' in figures:

@@ -15,7 +15,8 @@ import tempfile
 from typing import TYPE_CHECKING
 
 from bench import training
-from bench.report import BenchTable, Budget, print_budgets, write_tables
+from bench.report import Budget, print_budgets
+from training.eval.document_tables import DocumentTable, write_tables
 
 if TYPE_CHECKING:
     import argparse
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 _LIMIT = 0.6  # of the baseline's time
 
 
-STEPS = BenchTable('sharing', 'steps', ('median of a step', 'plain', '`share_prefixes`', 'ratio'))
+STEPS = DocumentTable(
+    'bench sharing', 'steps', ('median of a step', 'plain', '`share_prefixes`', 'ratio')
+)
 TABLES = (STEPS,)
 _COMPUTED = ('generation', 'forward', 'backward, optimizer', 'step')
 

@@ -32,8 +32,9 @@ import numpy as np
 from transformers import PrinterCallback, TrainerCallback
 from trl import GRPOConfig, TrlParser
 
-from bench.report import BenchTable, Budget, percent, print_budgets, write_tables
+from bench.report import Budget, print_budgets
 from training.data.grpo import GrpoArguments
+from training.eval.document_tables import DocumentTable, percent, write_tables
 from training.grpo import trainer_of
 from training.judge.models import load_judge
 from training.run.rewards import three_rewards
@@ -109,8 +110,8 @@ class StepTimer(TrainerCallback):  # type: ignore[misc]
         self.steps.append({**self._parts, _REST: rest_s, _STEP: whole_s})
 
 
-PARTS = BenchTable(
-    'training', 'parts', ('median of a step', 'constant reward', 'three rewards', 'share')
+PARTS = DocumentTable(
+    'bench training', 'parts', ('median of a step', 'constant reward', 'three rewards', 'share')
 )
 TABLES = (PARTS,)
 

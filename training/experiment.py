@@ -15,6 +15,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.files import write_whole
 
+from training.eval.document_tables import add_markdown_option, write_cells
 from training.experiments import keyframes, models, perception
 from training.experiments.config import (
     ExperimentConfig,
@@ -43,6 +44,7 @@ def _run(args: argparse.Namespace) -> int:
     write_whole(out / 'report.json', json.dumps(report, indent=2) + '\n', makes_folder=True)
     write_whole(out / 'report.html', kind.page(report), makes_folder=True)
     sys.stdout.write(f'{kind.text(report)}\n{out / "report.html"}\n')
+    write_cells(args, kind.tables(report))
     return 0
 
 
@@ -50,6 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run an experiment, write its report, and print it in short."""
     parser = argparse.ArgumentParser(prog='training.experiment', description=__doc__)
     parser.add_argument('--config', required=True, type=Path, metavar='FILE')
+    add_markdown_option(parser)
     return run_command(parser, _run, arguments)
 
 

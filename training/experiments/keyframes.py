@@ -12,6 +12,7 @@ from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.scene.memory import question_terms, scene_text
 from tqdm import tqdm
 
+from training.eval.document_tables import difference_cell, DocumentTable, rate_cell
 from training.eval.report_page import html_page, interval_text, rate_text, ReportSection
 from training.evaluate import drawn, evaluate, opened_cache
 from training.experiments.figures import (
@@ -134,6 +135,31 @@ def text(report: dict[str, Any]) -> str:
 
 def _rates_text(figures: Mapping[str, Any]) -> str:
     return rate_text(figures['accuracy']) + interval_text(figures['interval_95'])
+
+
+POLICIES = DocumentTable(
+    'training.experiment',
+    'policies',
+    ('images', 'per recording', 'choose + perceive', 'oracle', 'model', 'against the first'),
+)
+
+
+def tables(report: dict[str, Any]) -> dict[DocumentTable, list[tuple[str, ...]]]:
+    """What each choice of images costs and how much it tells, as a table of a document."""
+    first = next(iter(report['policies']))
+    return {
+        POLICIES: [
+            (
+                name,
+                f'{one["frames"]:.1f}',
+                f'{one["choosing_s"]:.2f} s + {one["perceiving_s"]:.2f} s',
+                rate_cell(one['reader']),
+                rate_cell(one),
+                '' if name == first else difference_cell(one['against_first']),
+            )
+            for name, one in report['policies'].items()
+        ]
+    }
 
 
 def page(report: dict[str, Any]) -> str:

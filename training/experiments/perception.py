@@ -18,6 +18,7 @@ from embodied_r_ros.questions.row import read_rows
 from embodied_r_ros.types.deltas import row_deltas
 from tqdm import tqdm
 
+from training.eval.document_tables import DocumentTable, rate_cell
 from training.eval.report_page import (
     gain_text,
     html_page,
@@ -163,6 +164,24 @@ def _left_out(report: Mapping[str, Any]) -> list[str]:
             'moments: each text has its own keyframes (give worlds instead of rows)'
         )
     return lines
+
+
+TEXTS = DocumentTable('training.experiment', 'texts', ('text', 'oracle', 'model'))
+IN_DOCUMENTS = {
+    'true': 'ground-truth deltas',
+    'classical': 'perceived, with odometry',
+    'images alone': 'perceived, images alone',
+}
+
+
+def tables(report: dict[str, Any]) -> dict[DocumentTable, list[tuple[str, ...]]]:
+    """How often oracle and model are right, as a table of a document."""
+    return {
+        TEXTS: [
+            (IN_DOCUMENTS.get(name, name), *(rate_cell(one[who]) for who in ('reader', 'model')))
+            for name, one in report['texts'].items()
+        ]
+    }
 
 
 def page(report: dict[str, Any]) -> str:

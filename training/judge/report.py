@@ -18,6 +18,12 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.files import write_whole
 
+from training.eval.document_tables import (
+    add_markdown_option,
+    DocumentTable,
+    percent,
+    write_tables,
+)
 from training.judge.data import KINDS
 from training.judge.models import load_judge
 from training.judge.train import split_samples
@@ -74,6 +80,28 @@ def table(report: dict[str, Any]) -> str:
     return '\n'.join([*lines, line('all', report)])
 
 
+ERRORS = DocumentTable(
+    'training.judge.report',
+    'errors',
+    (
+        'reasoning', 'agreement', 'false accept', 'false reject', 'held-out: agreement',
+        'false accept', 'false reject',
+    ),
+)  # fmt: skip
+
+
+def document_rows(report: dict[str, Any]) -> list[tuple[str, ...]]:
+    """The lines of ERRORS: rates by kind of reasoning, in known and in held-out wordings."""
+
+    def cells(figures: dict[str, Any]) -> list[str]:
+        rates = [figures[key] for key in ('agreement', 'false_accept', 'false_reject')]
+        return [percent(rate, 1) for rate in rates]
+
+    both = list(report.values())
+    kinds = [(kind, *(c for one in both for c in cells(one['by_kind'][kind]))) for kind in KINDS]
+    return [*kinds, ('all', *(cell for one in both for cell in cells(one)))]
+
+
 def _run(args: argparse.Namespace) -> int:
     judge = load_judge(args.judge)
     report = {}
@@ -84,6 +112,7 @@ def _run(args: argparse.Namespace) -> int:
         write_whole(args.json, json.dumps(report, indent=2) + '\n', makes_folder=True)
     for name, figures in report.items():
         sys.stdout.write(f'{name}, {figures["n"]} samples\n{table(figures)}\n')
+    write_tables(args, {ERRORS: document_rows(report)})
     return 0
 
 
@@ -96,6 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument('--limit', type=int, default=3000, help='samples of each wording, at most')
     parser.add_argument('--seed', type=int, default=0)
     parser.add_argument('--json', type=Path, metavar='FILE', help='write the report here too')
+    add_markdown_option(parser)
     return run_command(parser, _run, arguments)
 
 
