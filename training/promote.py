@@ -11,10 +11,9 @@ from __future__ import annotations
 import argparse
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
-import getpass
+from datetime import datetime, timezone
 import hashlib
 import json
-import os
 from pathlib import Path
 import subprocess
 import sys
@@ -27,13 +26,14 @@ from embodied_r_ros.chat.protocol import ChatRequest
 from embodied_r_ros.chat.settings import model_digest
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.files import write_whole
-from embodied_r_ros.common.resources import code_version
+from embodied_r_ros.common.resources import code_version, user_name
 from embodied_r_ros.common.settings import config_from_mapping, setting, setting_infos, Settings
 from embodied_r_ros.episodes.frozen import frozen_of_rows
 from embodied_r_ros.reasoning.question import ReasonerConfig
 from embodied_r_ros.serving.profiles import load_profile
-from embodied_r_ros.serving.promotion import in_force, promote, roll_back, slot_folder
+from embodied_r_ros.serving.promotion import in_force, is_store, Signature, slot_folder
 from embodied_r_ros.serving.servers import served_model
+from embodied_r_ros.serving.store import promote_in, roll_back_in, slot_here
 from embodied_r_ros.types.answers import Sampling
 import numpy as np
 
@@ -366,7 +366,7 @@ def examined(
     text = '\n'.join(row.to_json() for row in rows)
     record = {
         'date': args.date or _revision_date(),
-        'signed_off_by': args.by or _user(),
+        'signed_off_by': args.by or user_name(),
         'code': code_version(),
         'rows': {
             'file': str(args.rows),
@@ -385,7 +385,7 @@ def examined(
     return record, all(check.passed for check in checks)
 
 
-def decide(args: argparse.Namespace, slot: Path) -> int:
+def decide(args: argparse.Namespace, slot: str) -> int:
     """Promote the candidate, or refuse it; returns the exit code.
 
     Raises:
@@ -411,10 +411,10 @@ def decide(args: argparse.Namespace, slot: Path) -> int:
             served = merged(incumbent, Path(folder) / 'incumbent')
         record, passed = examined(incumbent, candidate, served, rows, shadowed, args)
         if passed:
-            promoted = promote(slot, candidate, record)
-            _say(f'promoted: {promoted.folder} ({slot / "manifest.json"})')
+            promoted = promote_in(slot, candidate, record, _signature(args))
+            _say(f'promoted: {promoted.folder} ({slot}/manifest.json)')
             return 0
-    refusal = slot / 'refusals' / f'{digest.removeprefix("sha256:")[:12]}.json'
+    refusal = slot_folder(slot) / 'refusals' / f'{digest.removeprefix("sha256:")[:12]}.json'
     text = json.dumps({'candidate': args.candidate, 'digest': digest, **record}, indent=2)
     write_whole(refusal, text + '\n', makes_folder=True)
     _say(f'refused: {refusal}')
@@ -436,8 +436,8 @@ def _reasoner_config(args: argparse.Namespace) -> ReasonerConfig:
     return replace(reasoner, token_budget=args.token_budget or reasoner.token_budget)
 
 
-def slot_of(profile: str, named: str) -> Path:
-    """The slot that is named, or the one that the profile's reasoner follows.
+def slot_of(profile: str, named: str) -> str:
+    """Path or URL of the slot that is named, or of the one that the profile's reasoner follows.
 
     Raises:
         InputError: The profile follows none.
@@ -447,16 +447,16 @@ def slot_of(profile: str, named: str) -> Path:
     if not name:
         msg = f'the reasoner of profile {profile} follows no slot: give --slot'
         raise InputError(msg)
-    return slot_folder(name)
+    return name if is_store(name) else str(slot_folder(name))
 
 
-def serving_model(profile: str, slot: Path) -> Path:
+def serving_model(profile: str, slot: str) -> Path:
     """What serves now: what is in force in the slot, or the profile's own model.
 
     Raises:
         InputError: The profile has no model on this machine.
     """
-    if serving := in_force(slot):
+    if serving := in_force(slot_here(slot)):
         return serving.folder
     server = load_profile(profile).servers.get('reasoner')
     if server is None or not server.is_path():
@@ -466,12 +466,10 @@ def serving_model(profile: str, slot: Path) -> Path:
     return model_folder(server.model_argument())
 
 
-def _user() -> str:
-    """Name of the user who runs this; of one without a name, as in containers, the number."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError, ImportError):
-        return f'uid {os.getuid()}'
+def _signature(args: argparse.Namespace) -> Signature:
+    """Who changes what is in force, now."""
+    date = datetime.now(timezone.utc).isoformat(timespec='seconds')
+    return Signature(args.by or user_name(), date, args.why)
 
 
 def _revision_date() -> str:
@@ -499,7 +497,7 @@ def _parser() -> argparse.ArgumentParser:
         help='whose reasoner is replaced, and as whose nodes ask (default: %(default)s)',
     )
     add('--against', metavar='DIR', help="incumbent; default: what serves, else the profile's own")
-    add('--slot', default='', help="name or path of the slot; default: the profile's")
+    add('--slot', default='', help="name, path or URL of the slot; default: the profile's")
     add('--split', default='test', help='rows held out from training (default: %(default)s)')
     add('--limit', type=int, default=0, help='so many rows, drawn by the seed; 0: all')
     add('--seed', type=int, default=0)
@@ -511,6 +509,7 @@ def _parser() -> argparse.ArgumentParser:
         '--as-adapter', action='store_true', help='do not merge an adapter: vLLM takes it as it is'
     )
     add('--by', default='', metavar='NAME', help='who signs it off; default: the user who runs it')
+    add('--why', default='', metavar='TEXT', help='for the history of the slot')
     add('--date', default='', help="for the record; default: the revision's")
     add(
         '--after-shadow',
@@ -538,7 +537,7 @@ def _run(args: argparse.Namespace) -> int:
         raise InputError(msg)
     slot = slot_of(args.profile, args.slot)
     if args.rollback:
-        back = roll_back(slot)
+        back = roll_back_in(slot, _signature(args))
         _say(f'in force: {back.folder if back else "the model of the profile"}')
         return 0
     return decide(args, slot)

@@ -267,11 +267,14 @@ class LatestModels:
             self._models[model.rung] = model
             return True
 
-    def name(self, rung: Rung) -> str:
-        """Name of the model on a rung."""
+    def values(self, rung: Rung) -> dict[str, str]:
+        """Name, digest and adapter of the model on a rung, as far as they are known."""
         with self._lock:
             model = self._models.get(rung)
-        return model.name if model else f'{rung.name.lower()}, not heard yet'
+        if not model:
+            return {'model': f'{rung.name.lower()}, not heard yet'}
+        values = {'model': model.name, 'model_digest': model.digest, 'adapter': model.adapter}
+        return {name: value for name, value in values.items() if value}
 
     def record(self) -> list[dict[str, Any]]:
         """The models for the record, best first."""

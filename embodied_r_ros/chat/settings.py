@@ -195,7 +195,7 @@ def refuse_pickles(path: Path) -> None:
 
 
 # Weights, configuration, tokenizer, chat template. A card or a log does not change an answer.
-_PATTERNS = ('*.safetensors', '*.json', '*.jinja', 'merges.txt', 'vocab.txt', '*.model')
+MODEL_PATTERNS = ('*.safetensors', '*.json', '*.jinja', 'merges.txt', 'vocab.txt', '*.model')
 _PIECE = 8 * 1024 * 1024
 # (path, size, time of change [ns]) -> sum; weights are read once per process.
 _sums: dict[tuple[str, int, int], str] = {}
@@ -228,7 +228,7 @@ def model_digest(*folders: Path, check: Callable[[], object] = lambda: None) -> 
 
 def model_files(folder: Path) -> list[Path]:
     """The files of a model folder that decide its answers."""
-    return sorted({path for pattern in _PATTERNS for path in folder.glob(pattern)})
+    return sorted({path for pattern in MODEL_PATTERNS for path in folder.glob(pattern)})
 
 
 def file_sum(path: Path, check: Callable[[], object] = lambda: None) -> str:

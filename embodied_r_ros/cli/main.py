@@ -35,7 +35,7 @@ VERBS: dict[str, str] = {
     'keyframes': 'list the images of a recording that are worth looking at',
     'keypoints': 'list where the arm of a demonstration comes to, and why that counts',
     'map': 'say what is where in a recording, and draw it from above',
-    'models': 'fetch model files that others publish, such as a detector',
+    'models': 'fetch model files; publish promoted models to many robots, and take them back',
     'perceive': 'say how the camera of a recording moved, and what changed in view',
     'questions': 'derive questions with solutions from bags',
     'replay': 'ask the questions of a recording again, of other models',

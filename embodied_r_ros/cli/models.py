@@ -1,18 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`embodied-r models ACTION`: model files that others publish, such as detectors."""
+"""`embodied-r models ACTION`: files that others publish, and slots of promoted models."""
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
+import json
 import sys
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.cli.arguments import some_path, some_text
+from embodied_r_ros.common.resources import user_name
 from embodied_r_ros.serving import model_files
 from embodied_r_ros.serving.model_files import fetch, model_file, model_folder
+from embodied_r_ros.serving.promotion import history, Signature
+from embodied_r_ros.serving.store import publish, records_here, roll_back_in
 from tqdm import tqdm
 
 if TYPE_CHECKING:
     import argparse
+
+    from embodied_r_ros.serving.promotion import Promoted
 
 _MB = 1e6
 
@@ -28,10 +35,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add('name', metavar='NAME', help=f'which one: {", ".join(model_files.MODEL_FILES)}')
     add('--to', type=some_path, metavar='DIR', help='folder (default: in ~/.local/share)')
     add('--url', type=some_text, help='a mirror of the file; its SHA-256 must be the same')
+    summary = 'bring what is in force in a slot into force in another, such as one of many robots'
+    action = _slot_action(actions, 'publish', summary)
+    action.add_argument('store', metavar='STORE', type=some_text, help='slot that it goes to')
+    _slot_action(actions, 'rollback', 'bring the model from before into force again')
+    _slot_action(actions, 'history', 'who promoted and took back, when and why', is_signed=False)
+
+
+def _slot_action(
+    actions: Any, name: str, summary: str, *, is_signed: bool = True
+) -> argparse.ArgumentParser:
+    action: argparse.ArgumentParser = actions.add_parser(name, help=summary, description=summary)
+    action.add_argument('slot', metavar='SLOT', type=some_text, help='its name, path or URL')
+    if is_signed:
+        action.add_argument('--why', default='', metavar='TEXT', help='for the history')
+        action.add_argument('--by', default='', metavar='NAME', help='default: who runs this')
+    return action
 
 
 def main(args: argparse.Namespace) -> int:
-    """Do the action; paths and the list go to stdout."""
+    """Do the action; paths, lists and what is in force then go to stdout."""
+    if args.action in {'publish', 'rollback'}:
+        date = datetime.now(timezone.utc).isoformat(timespec='seconds')
+        signature = Signature(args.by or user_name(), date, args.why)
+        if args.action == 'publish':
+            promoted: Promoted | None = publish(args.slot, args.store, signature)
+        else:
+            promoted = roll_back_in(args.slot, signature)
+        print(promoted.digest if promoted else "the profile's own model")
+        return 0
+    if args.action == 'history':
+        for event in history(records_here(args.slot)):
+            print(json.dumps(event))
+        return 0
     if args.action == 'list':
         for name, entry in model_files.MODEL_FILES.items():
             path = model_folder() / entry.file_name

@@ -10,7 +10,7 @@ import shlex
 import sys
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.cli.arguments import some_path
+from embodied_r_ros.cli.arguments import some_path, some_text
 from embodied_r_ros.common.service import ServiceManager
 from embodied_r_ros.serving.profiles import load_profile, profile_names, ROLES
 from embodied_r_ros.serving.servers import ModelServers
@@ -26,6 +26,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add('--list', action='store_true', help='list the shipped profiles and end')
     add('--only', choices=ROLES, default='', help='start the server of this role only')
     add('--host', default='', help='address to listen at (default: as the profile says)')
+    add(
+        '--follow',
+        type=some_text,
+        metavar='STORE',
+        help='serve what is promoted there: a folder or URL that many robots follow '
+        '(default: the slot of the profile)',
+    )
     add('--allow-remote', action='store_true', help='let other machines reach the servers')
     add('--log-dir', type=some_path, help='folder of the logs (default: in ~/.local/state)')
     add('--dry-run', action='store_true', help='check everything and print the command lines')
@@ -37,7 +44,7 @@ def main(args: argparse.Namespace) -> int:
         for name in profile_names():
             print(f'{name:12} {load_profile(name).description}')
         return 0
-    profile = load_profile(args.profile).served(args.only, args.host)
+    profile = load_profile(args.profile).served(args.only, args.host, args.follow or '')
     servers = ModelServers(profile, args.log_dir, allow_remote=args.allow_remote, say=_say)
     if args.dry_run:
         for command in servers.commands.values():

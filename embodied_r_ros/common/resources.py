@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from functools import cache
+import getpass
 from importlib.metadata import PackageNotFoundError, version
 import json
 import os
@@ -72,6 +73,14 @@ def data_folder(name: str) -> Path:
 
 
 _GIT_TIMEOUT_S = 5.0
+
+
+def user_name() -> str:
+    """Name of the user who runs this; of one without a name, as in containers, the number."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        return f'uid {os.getuid()}'
 
 
 @cache

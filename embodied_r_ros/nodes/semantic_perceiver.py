@@ -228,7 +228,7 @@ class SemanticPerceiver(ManagedNode):
         stats = self._worker.stats()
         fallback = self._perceiver if isinstance(self._perceiver, FallbackPerceiver) else None
         values: dict[str, Any] = {
-            'model': self._models.name(fallback.rung if fallback else Rung.PRIMARY),
+            **self._models.values(fallback.rung if fallback else Rung.PRIMARY),
             'keyframes': stats.submitted,
             'deltas': stats.published,
             'delta_age_s': self._deltas.age_s(),

@@ -292,7 +292,7 @@ class SpatialReasoner(ManagedNode):
     def report(self) -> Health:
         """Say how the answering goes."""
         values = {
-            'model': self._models.name(self._fallback.order()[0].rung),
+            **self._models.values(self._fallback.order()[0].rung),
             'deltas': len(self._memory.deltas()),
             'deltas_received': self._delta_meter.count,
             'delta_age_s': self._delta_meter.age_s(),

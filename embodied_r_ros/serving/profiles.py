@@ -19,7 +19,7 @@ from embodied_r_ros.common.settings import config_from_mapping, read_yaml, setti
 from embodied_r_ros.perception.vlm import VlmConfig
 from embodied_r_ros.perception.worker import WorkerConfig
 from embodied_r_ros.reasoning.question import ReasonerConfig
-from embodied_r_ros.serving.promotion import in_force, manifest_stamp, slot_folder
+from embodied_r_ros.serving.promotion import in_force, is_store, manifest_stamp, slot_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,7 +50,12 @@ class ServerConfig(Settings):
     )
     threads: int = setting(0, 'threads to compute with; 0: as it chooses', between=(0, 1024))
     promoted: str = setting(
-        '', 'slot whose promoted model is served instead of `model`, a name or a path; empty: none'
+        '',
+        'slot whose promoted model is served instead of `model`: a name, a path, or a URL that '
+        'many robots follow; empty: none',
+    )
+    follow_period_s: float = setting(
+        10.0, 'time from one look at a slot at a URL to the next [s]', between=(0.1, 86_400)
     )
 
     def __post_init__(self) -> None:
@@ -164,11 +169,17 @@ class Profile:
             if server.promoted
         }
 
-    def served(self, only: str = '', host: str = '') -> Profile:
-        """The profile with the server of one role only, or with all listening at another host.
+    def served(self, only: str = '', host: str = '', follow: str = '') -> Profile:
+        """The profile with the server of one role only, all at another host, or another slot.
+
+        Args:
+            only: The role; empty: all.
+            host: Address to listen at; empty: as the profile says.
+            follow: Slot to follow, a path or URL, of which a mirror is kept; empty: as the profile
+                says.
 
         Raises:
-            ConfigError: It has no server of that role.
+            ConfigError: It has no server of that role, or not one that follows a slot.
         """
         servers = {r: server for r, server in self.servers.items() if only in {'', r}}
         if not servers:
@@ -176,6 +187,16 @@ class Profile:
             raise ConfigError(msg)
         if host:
             servers = {role: replace(server, host=host) for role, server in servers.items()}
+        if follow:
+            follow = follow if is_store(follow) else Path(follow).expanduser().resolve().as_uri()
+            followers = [role for role, server in servers.items() if server.promoted]
+            if len(followers) != 1:
+                msg = (
+                    f'profile {self.name} has {len(followers)} servers that follow a slot: '
+                    'give `promoted` to one, or name its role by --only'
+                )
+                raise ConfigError(msg)
+            servers[followers[0]] = replace(servers[followers[0]], promoted=follow)
         return replace(self, servers=servers)
 
 

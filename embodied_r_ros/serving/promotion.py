@@ -1,21 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which model was promoted to serve: a slot is a folder with manifests, one of them in force."""
+"""Which model was promoted to serve: a slot is a folder with manifests, one of them in force.
+
+    models/NAME-DIGEST/     copies of models and adapters
+    manifests/0001.json     what is known of each, by its number
+    history/0001.json       who promoted or took back, when and why; nothing in it changes
+    manifest.json           the manifest in force, written last; number 0: none is
+
+A slot at a URL has the same files (see `serving.store`).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+import hashlib
 import json
 from pathlib import Path
 import shutil
 import tempfile
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.chat.settings import model_digest, model_files
+from embodied_r_ros.chat.settings import file_sum, model_digest, model_files
 from embodied_r_ros.common.errors import ConfigError
+from embodied_r_ros.common.files import write_whole
 from embodied_r_ros.common.resources import data_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 
 def put_in_place(folder: Path, target: Path) -> None:
@@ -49,9 +59,19 @@ def _aside(target: Path) -> Path:
     return target.with_name(f'.{target.name}.old')
 
 
-_IN_FORCE = 'manifest.json'
-_CARD = 'README.md'
-_ROLL_BACK = 'take another by `python -m training.promote --rollback`'
+IN_FORCE, MODELS, MANIFESTS, HISTORY = 'manifest.json', 'models', 'manifests', 'history'
+CARD = 'README.md'
+_MIRRORS = 'mirrors'
+_ROLL_BACK = 'take another by `embodied-r models rollback`'
+
+
+@dataclass(frozen=True)
+class Signature:
+    """Who changes what is in force, when and why."""
+
+    by: str = ''
+    date: str = ''
+    why: str = ''
 
 
 @dataclass(frozen=True)
@@ -70,11 +90,19 @@ class Promoted:
         return not (self.folder / 'config.json').exists()
 
 
-def slot_folder(slot: str) -> Path:
-    """Folder of a slot that is given by its name or by its path.
+def is_store(slot: str) -> bool:
+    """Tell whether a slot is given by a URL: it lies elsewhere, and is mirrored here."""
+    return '://' in slot
 
-    Named slots lie where the XDG base directory specification has data.
+
+def slot_folder(slot: str) -> Path:
+    """Folder of a slot that is given by its name or path; of one at a URL, that of its mirror.
+
+    Named slots and mirrors lie where the XDG base directory specification has data.
     """
+    if is_store(slot):
+        digest = hashlib.sha256(slot.rstrip('/').encode()).hexdigest()
+        return data_folder(_MIRRORS) / f'{Path(slot).name}-{digest[:12]}'
     if '/' in slot:
         return Path(slot).expanduser()
     return data_folder('promoted') / slot
@@ -86,65 +114,112 @@ def in_force(slot: Path) -> Promoted | None:
     Raises:
         ConfigError: The manifest cannot be read, or its model is not there as it was promoted.
     """
-    path = slot / _IN_FORCE
-    if not path.exists():
+    if not in_force_number(slot):
         return None
-    promoted = _read(slot, path)
+    promoted = read_manifest(slot, slot / IN_FORCE)
+    see_whole(promoted)
+    return promoted
+
+
+def see_whole(promoted: Promoted) -> None:
+    """See that a model is here as it was promoted.
+
+    Raises:
+        ConfigError: It is not.
+    """
     digest = model_digest(promoted.folder)
     if digest != promoted.digest:
         msg = f'{promoted.folder} is not what was promoted ({digest}): {_ROLL_BACK}'
         raise ConfigError(msg)
-    return promoted
 
 
-def promote(slot: Path, model: Path, record: Mapping[str, Any]) -> Promoted:
+def promote(
+    slot: Path, model: Path, record: Mapping[str, Any], signature: Signature | None = None
+) -> Promoted:
     """Copy a model into a slot and bring it into force.
 
     Args:
         slot: Folder of the slot.
         model: Folder of the model or adapter.
         record: What is known of it, for the manifest.
+        signature: Who promotes it, when and why, for the history.
 
     Raises:
-        ConfigError: The folder holds no weights, or the slot cannot be written.
+        InputError: The folder holds no weights, or the slot cannot be written.
     """
     try:
         digest = model_digest(model)
         folder = _copy(slot, model, digest)
         before = in_force_number(slot)
-        number = max((int(path.stem) for path in _manifests(slot)), default=0) + 1
+        number = last_number(slot / MANIFESTS) + 1
         own = {'number': number, 'previous': before, 'model': folder.name, 'digest': digest}
-        manifest = json.dumps({**own, **record}, indent=2) + '\n'
-        (slot / 'manifests').mkdir(exist_ok=True)
-        _write(slot / 'manifests' / f'{number:04}.json', manifest)
-        _write(slot / _IN_FORCE, manifest)
+        own['files'] = {
+            path.name: {'size': path.stat().st_size, 'sha256': file_sum(path)}
+            for path in _files_to_copy(folder)
+        }
+        manifest = json.dumps({**own, **record, **own}, indent=2) + '\n'
+        _note(slot, 'promote', own, signature)
+        path = slot / MANIFESTS / f'{number:04}.json'
+        write_whole(path, manifest, makes_folder=True)
+        write_whole(slot / IN_FORCE, manifest)
     except OSError as error:
         msg = f'slot {slot} cannot be written: {error.strerror}'
         raise ConfigError(msg) from None
-    return _read(slot, slot / _IN_FORCE)
+    return read_manifest(slot, slot / IN_FORCE)
 
 
-def roll_back(slot: Path) -> Promoted | None:
+def roll_back(
+    slot: Path,
+    signature: Signature | None = None,
+    see: Callable[[Promoted], None] = see_whole,
+) -> Promoted | None:
     """Bring the manifest into force that was before; None: the profile's own model serves again.
 
+    Args:
+        slot: Folder of the slot.
+        signature: Who takes back, when and why, for the history.
+        see: Raises a ConfigError where the model from before is not there.
+
     Raises:
-        ConfigError: Nothing is promoted, or the slot cannot be read or written.
+        InputError: Nothing is promoted, or the slot cannot be read or written; what was in force
+            is in force still.
     """
-    number = in_force_number(slot)
-    if not number:
+    if not in_force_number(slot):
         msg = f'nothing is promoted in {slot}: there is nothing to take back'
         raise ConfigError(msg)
-    previous = _read(slot, slot / _IN_FORCE).previous
+    previous = read_manifest(slot, slot / IN_FORCE).previous
+    manifest = json.dumps(_NOTHING) + '\n'
+    before = None
     try:
-        if not previous:
-            (slot / _IN_FORCE).unlink()
-            return None
-        before = slot / 'manifests' / f'{previous:04}.json'
-        _write(slot / _IN_FORCE, before.read_text())
+        if previous:
+            path = slot / MANIFESTS / f'{previous:04}.json'
+            manifest = path.read_text(encoding='utf-8')
+            see(before := read_manifest(slot, path))
+        _note(slot, 'rollback', before.record if before else _NOTHING, signature)
+        write_whole(slot / IN_FORCE, manifest)
     except OSError as error:
         msg = f'manifest {previous} of {slot} cannot be taken: {error}'
         raise ConfigError(msg) from None
-    return in_force(slot)
+    return before
+
+
+_NOTHING: Mapping[str, Any] = {'number': 0, 'previous': 0, 'model': '', 'digest': ''}
+
+
+def history(slot: Path) -> list[dict[str, Any]]:
+    """What was promoted and taken back, the oldest first.
+
+    Raises:
+        ConfigError: An entry cannot be read.
+    """
+    entries = []
+    for path in sorted(_numbered(slot / HISTORY)):
+        try:
+            entries.append(dict(json.loads(path.read_text(encoding='utf-8'))))
+        except (OSError, ValueError, TypeError) as error:
+            msg = f'{path} is no entry of a history ({error!r})'
+            raise ConfigError(msg) from None
+    return entries
 
 
 def in_force_number(slot: Path) -> int:
@@ -153,45 +228,104 @@ def in_force_number(slot: Path) -> int:
     Raises:
         ConfigError: It cannot be read.
     """
-    path = slot / _IN_FORCE
-    return _read(slot, path).number if path.exists() else 0
+    path = slot / IN_FORCE
+    return read_manifest(slot, path).number if path.exists() else 0
+
+
+def last_number(folder: Path) -> int:
+    """Number of the newest file in a folder of manifests, or of the history; 0: there is none."""
+    return max((int(path.stem) for path in _numbered(folder)), default=0)
 
 
 def manifest_stamp(slot: Path) -> tuple[int, int] | None:
     """Something that is another after every change of what is in force; None: nothing is."""
     try:
-        stat = (slot / _IN_FORCE).stat()
+        stat = (slot / IN_FORCE).stat()
     except OSError:
         return None
     return stat.st_ino, stat.st_mtime_ns
 
 
-def _read(slot: Path, path: Path) -> Promoted:
+def read_manifest(slot: Path, path: Path) -> Promoted:
+    """Read a manifest of a slot.
+
+    Raises:
+        ConfigError: It cannot be read, or names a model outside of the slot.
+    """
     try:
-        record = json.loads(path.read_text())
-        folder = slot / 'models' / str(record['model'])
-        number, previous = int(record['number']), int(record['previous'])
-        return Promoted(number, previous, folder.absolute(), str(record['digest']), record)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return manifest_of(slot, path.read_bytes())
+    except (OSError, ValueError) as error:
         msg = f'{path} is no manifest ({error!r}): remove it, or promote anew'
+        raise ConfigError(msg) from None
+
+
+def manifest_of(slot: Path, text: bytes) -> Promoted:
+    """Read the text of a manifest of a slot.
+
+    Raises:
+        ValueError: It is none, or names a model outside of the slot.
+    """
+    record = json.loads(text)
+    try:
+        name, digest = str(record['model']), str(record['digest'])
+        number, previous = int(record['number']), int(record['previous'])
+    except (KeyError, TypeError) as error:
+        raise ValueError(repr(error)) from None
+    if number and not is_plain_name(name):
+        msg = f'model is {name!r}: expected a name without a folder'
+        raise ValueError(msg)
+    return Promoted(number, previous, (slot / MODELS / name).absolute(), digest, record)
+
+
+def is_plain_name(name: str) -> bool:
+    """Tell whether a name stays in its folder, and is none of the hidden ones."""
+    return name.isprintable() and not name.startswith('.') and Path(name).name == name
+
+
+def _note(
+    slot: Path, action: str, manifest: Mapping[str, Any], signature: Signature | None
+) -> None:
+    """Add an entry to the history.
+
+    Raises:
+        ConfigError: Another process promotes or takes back at the same time.
+        OSError: It cannot be written.
+    """
+    event = last_number(slot / HISTORY) + 1
+    entry = {'event': event, 'action': action}
+    entry |= {name: manifest[name] for name in ('number', 'model', 'digest')}
+    entry |= asdict(signature or Signature())
+    path = slot / HISTORY / f'{event:04}.json'
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with path.open('x', encoding='utf-8') as file:
+            file.write(json.dumps(entry, indent=2) + '\n')
+    except FileExistsError:
+        msg = f'{slot} is changed by another process: try again'
         raise ConfigError(msg) from None
 
 
 def _copy(slot: Path, model: Path, digest: str) -> Path:
     """The model's copy; made beside its place and renamed, so that no half of one is there."""
-    name = f'{model.resolve().name}-{digest.removeprefix("sha256:")[:12]}'
-    folder = slot / 'models' / name
+    end = f'-{digest.removeprefix("sha256:")[:12]}'
+    name = model.resolve().name.removesuffix(end) + end  # of another slot it has one already
+    folder = slot / MODELS / name
     if folder.exists() and _is_whole(folder, digest):
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix='.') as unfinished:
         copy = Path(unfinished) / name
         copy.mkdir()
-        card = model / _CARD
-        for path in (*model_files(model), *([card] if card.exists() else [])):
+        for path in _files_to_copy(model):
             shutil.copyfile(path, copy / path.name)
         put_in_place(copy, folder)
     return folder
+
+
+def _files_to_copy(model: Path) -> list[Path]:
+    """What decides a model's answers, and its card."""
+    card = model / CARD
+    return [*model_files(model), *([card] if card.exists() else [])]
 
 
 def _is_whole(folder: Path, digest: str) -> bool:
@@ -202,11 +336,5 @@ def _is_whole(folder: Path, digest: str) -> bool:
         return False
 
 
-def _manifests(slot: Path) -> list[Path]:
-    return [path for path in (slot / 'manifests').glob('*.json') if path.stem.isdecimal()]
-
-
-def _write(path: Path, text: str) -> None:
-    unfinished = path.with_name(path.name + '.tmp')
-    unfinished.write_text(text, encoding='utf-8')
-    unfinished.replace(path)
+def _numbered(folder: Path) -> list[Path]:
+    return [path for path in folder.glob('*.json') if path.stem.isdecimal()]

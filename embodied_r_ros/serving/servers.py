@@ -25,9 +25,11 @@ from embodied_r_ros.chat.settings import (
 )
 from embodied_r_ros.common.errors import ConfigError, ModelError
 from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.serving.follower import StoreFollower
 from embodied_r_ros.serving.profiles import ADAPTERS, load_profile, Profile
-from embodied_r_ros.serving.promotion import in_force, slot_folder
+from embodied_r_ros.serving.promotion import in_force, is_store, slot_folder
 from embodied_r_ros.serving.server_process import ModelProcess
+from embodied_r_ros.serving.store import ModelStore
 import httpx
 
 if TYPE_CHECKING:
@@ -123,6 +125,11 @@ class ModelServers:
         self._log_dir = log_dir or default_log_dir()
         self._say = say
         self._token = token_from_environment(_TOKEN_VARIABLE)
+        self._followers = [
+            StoreFollower(ModelStore(config.promoted), config.follow_period_s, say)
+            for config in profile.servers.values()
+            if is_store(config.promoted)
+        ]
         self._stamps = profile.promotions()
         self._configs = {role: with_free_port(c).in_force() for role, c in profile.servers.items()}
         for role, config in self._configs.items():
@@ -199,7 +206,9 @@ class ModelServers:
                 self._say(f'{role}: goes on as before, because {error}')
 
     def close(self) -> None:
-        """End all servers, politely first; waits until they are gone."""
+        """End all servers, politely first; waits until they are gone. Stores are left alone."""
+        for follower in self._followers:
+            follower.close()
         self._end(self.running)
         self.running.clear()
 

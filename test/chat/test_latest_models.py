@@ -12,8 +12,8 @@ SMALL = ModelInfo('small', rung=Rung.LOCAL)
 
 def test_models_that_speak_later_are_known_then() -> None:
     known = LatestModels('reasoner', [SMALL])
-    assert known.name(Rung.LOCAL) == 'small'
-    assert known.name(Rung.PRIMARY) == 'primary, not heard yet'
+    assert known.values(Rung.LOCAL) == {'model': 'small'}
+    assert known.values(Rung.PRIMARY) == {'model': 'primary, not heard yet'}
     assert known.note(LARGE)
     assert not known.note(LARGE)
     assert known.record() == [

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-from dataclasses import replace
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 import json
 from pathlib import Path
 import sys
+import time
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.chat.client import HttpChatClient
@@ -13,8 +15,15 @@ from embodied_r_ros.common.errors import ConfigError
 from embodied_r_ros.reasoning.question import Question, ReasonerConfig
 from embodied_r_ros.reasoning.reasoner import Reasoner
 from embodied_r_ros.serving.profiles import load_profile, profile_from_mapping
-from embodied_r_ros.serving.promotion import in_force, promote, roll_back, slot_folder
+from embodied_r_ros.serving.promotion import (
+    in_force,
+    promote,
+    roll_back,
+    Signature,
+    slot_folder,
+)
 from embodied_r_ros.serving.servers import ModelServers
+from embodied_r_ros.serving.store import promote_in, roll_back_in
 from embodied_r_ros.types.deltas import DeltaKind, SemanticDelta
 import httpx
 import pytest
@@ -24,6 +33,11 @@ from test.chat_server import ChatServer, Script
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from embodied_r_ros.serving.profiles import Profile
+    from embodied_r_ros.serving.promotion import Promoted
+    from embodied_r_ros.types.deltas import ModelInfo
+
+PATIENCE_S = 60.0
 # Says which model it serves; one called 'broken' does not start.
 SERVER = """
 import http.server, json, sys
@@ -179,18 +193,22 @@ def served_digest(url: str) -> str:
     return model_digest(Path(listed['data'][0]['id']))
 
 
+def answering(reasoner: Reasoner) -> ModelInfo:
+    """The model that answers a question."""
+    delta = SemanticDelta(5, DeltaKind.FIRST, change='A door.')
+    question = Question('Where is the door?')
+    return reasoner.answer(question, [delta], answer_id='a', now_ns=lambda: 5).model
+
+
 def test_answer_names_the_model_that_spoke_and_not_the_one_before(
     models: tuple[Path, Path],
 ) -> None:
     said = Script(('<think>It is.</think><answer>here</answer>',))
-    delta = SemanticDelta(5, DeltaKind.FIRST, change='A door.')
     with ChatServer(said, name=str(models[0])) as server:
         reasoner = Reasoner(HttpChatClient(ChatConfig(url=server.url)), ReasonerConfig())
 
         def digest() -> str:
-            question = Question('Where is the door?')
-            answer = reasoner.answer(question, [delta], answer_id='a', now_ns=lambda: 5)
-            return answer.model.digest
+            return answering(reasoner).digest
 
         assert digest() == model_digest(models[0])
         # Another server behind the same address, without a failure in between.
@@ -230,19 +248,52 @@ http.server.HTTPServer((host, port), Handler).serve_forever()
 """
 
 
+@dataclass(frozen=True)
+class _Fleet:
+    """Robots that follow one store."""
+
+    robots: list[ModelServers]
+    said: list[str]
+
+    def answers_by(self, promoted: Promoted, base: Path) -> bool:
+        """Wait until every robot answers by an adapter, loaded under a name of its version."""
+        digest = promoted.digest.removeprefix('sha256:')
+        wanted = {(f'promoted-{digest[:12]}', model_digest(base, promoted.folder))}
+        clients = [HttpChatClient(servers.clients()['reasoner']) for servers in self.robots]
+        reasoners = [Reasoner(client, ReasonerConfig()) for client in clients]
+        until, versions = time.monotonic() + PATIENCE_S, set[tuple[str, str]]()
+        while versions != wanted and time.monotonic() < until:
+            for servers in self.robots:
+                servers.follow()
+            infos = [answering(reasoner) for reasoner in reasoners]
+            versions = {(info.adapter, info.digest) for info in infos}
+        return versions == wanted
+
+    def says(self, words: str, since: int) -> bool:
+        """Wait until every robot says something."""
+        until, count = time.monotonic() + PATIENCE_S, 0
+        while count < len(self.robots) and time.monotonic() < until:
+            time.sleep(0.05)
+            count = sum(words in line for line in self.said[since:])
+        return count == len(self.robots)
+
+
 class TestAdapters:
     @pytest.fixture
     def base(self, tmp_path: Path) -> Path:
         return model(tmp_path / 'base', 'base')
 
-    @pytest.fixture
-    def serving(self, tmp_path: Path, base: Path) -> Iterator[tuple[Any, ...]]:
+    def profile(self, tmp_path: Path, base: Path, slot: str) -> Profile:
         (tmp_path / 'server.py').write_text(ADAPTERS)
         command = [sys.executable, str(tmp_path / 'server.py'), '{host}', '{port}', '{model}']
         entry = {'model': str(base), 'command': [*command, '--enable-lora'], 'port': 0}
-        entry['promoted'] = str(tmp_path / 'slot')
-        profile = profile_from_mapping('test', {'servers': {'reasoner': entry}})
+        entry |= {'promoted': slot, 'follow_period_s': 0.1}
+        return profile_from_mapping('test', {'servers': {'reasoner': entry}})
+
+    @pytest.fixture
+    def serving(self, tmp_path: Path, base: Path) -> Iterator[tuple[Any, ...]]:
         said: list[str] = []
+        profile = self.profile(tmp_path, base, str(tmp_path / 'slot'))
         with ModelServers(profile, tmp_path, say=said.append) as servers:
             yield servers, said
 
@@ -256,14 +307,10 @@ class TestAdapters:
     ) -> None:
         servers, _ = serving
         process, slot = servers.running[0].pid, tmp_path / 'slot'
-        client = HttpChatClient(servers.clients()['reasoner'])
-        reasoner = Reasoner(client, ReasonerConfig())
-        delta = SemanticDelta(5, DeltaKind.FIRST, change='A door.')
+        reasoner = Reasoner(HttpChatClient(servers.clients()['reasoner']), ReasonerConfig())
 
         def digest() -> str:
-            question = Question('Where is the door?')
-            answer = reasoner.answer(question, [delta], answer_id='a', now_ns=lambda: 5)
-            return answer.model.digest
+            return answering(reasoner).digest
 
         assert digest() == model_digest(base)
         for name in ('first', 'second'):
@@ -277,6 +324,40 @@ class TestAdapters:
         servers.follow()
         assert digest() == model_digest(base)
         assert servers.running[0].pid == process
+
+    @pytest.fixture
+    def fleet(
+        self, tmp_path: Path, base: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> Iterator[_Fleet]:
+        """Two robots that mount one store at two places, so that each has a mirror of its own."""
+        monkeypatch.setenv('XDG_DATA_HOME', str(tmp_path / 'data'))
+        (tmp_path / 'store').mkdir()
+        said: list[str] = []
+        with ExitStack() as stack:
+            robots = []
+            for name in ('a', 'b'):
+                (tmp_path / name).symlink_to(tmp_path / 'store')
+                profile = self.profile(tmp_path, base, (tmp_path / name).as_uri())
+                logs = tmp_path / f'log-{name}'
+                robots.append(stack.enter_context(ModelServers(profile, logs, say=said.append)))
+            yield _Fleet(robots, said)
+
+    def test_reach_all_robots_and_are_taken_back_from_all(
+        self, fleet: _Fleet, tmp_path: Path, base: Path
+    ) -> None:
+        here, there = ((tmp_path / name).as_uri() for name in ('a', 'b'))
+        first = promote_in(here, self.adapter(tmp_path / 'first'), {}, Signature())
+        assert fleet.answers_by(first, base)
+        second = promote_in(there, self.adapter(tmp_path / 'second'), {}, Signature())
+        assert fleet.answers_by(second, base)
+        (tmp_path / 'store').rename(tmp_path / 'away')
+        before = len(fleet.said)
+        assert fleet.says('not there', before)
+        assert fleet.answers_by(second, base)
+        (tmp_path / 'away').rename(tmp_path / 'store')
+        back = roll_back_in(here, Signature('ann', '2026-11-26', 'it fears stairs'))
+        assert back == replace(first, folder=back.folder) if back else False
+        assert fleet.answers_by(first, base)
 
     def test_that_are_refused_leave_what_was(
         self, serving: tuple[ModelServers, list[str]], tmp_path: Path

@@ -16,6 +16,7 @@ from embodied_r_ros.chat.settings import model_digest
 from embodied_r_ros.episodes.frozen import freeze
 from embodied_r_ros.questions.row import write_rows
 from embodied_r_ros.scene.memory import MemoryConfig
+from embodied_r_ros.serving.promotion import history
 from embodied_r_ros.types.answers import Sampling
 
 from test.tiny_models import save_language_model
@@ -74,9 +75,12 @@ def test_candidate_that_passes_is_signed_off_and_taken_back(
     assert record['rows']['frozen'] == {'name': 'week47', 'digest': frozen.digest()}
     assert all(check['passed'] for check in record['checks'])
     back = ['--rollback', '--slot', str(tmp_path / 'slot')]
-    assert promote.main(back) == 0
-    assert not (tmp_path / 'slot' / 'manifest.json').exists()
+    assert promote.main([*back, '--by', 'bob', '--why', 'it turns in circles']) == 0
+    assert manifest(tmp_path)['number'] == 0
     assert promote.main(back) == 2
+    events = [(e['action'], e['number'], e['by'], e['why']) for e in history(tmp_path / 'slot')]
+    assert events == [('promote', 1, 'ann', ''), ('rollback', 0, 'bob', 'it turns in circles')]
+    assert all(e['date'] for e in history(tmp_path / 'slot'))
 
 
 def test_who_promotes_signs_where_nobody_is_named(

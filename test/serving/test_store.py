@@ -1,0 +1,319 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.cli.main import main
+from embodied_r_ros.common.errors import ConfigError, InputError
+from embodied_r_ros.serving.follower import StoreFollower
+from embodied_r_ros.serving.profiles import load_profile
+from embodied_r_ros.serving.promotion import history, in_force, promote, Signature, slot_folder
+from embodied_r_ros.serving.store import (
+    ModelStore,
+    promote_in,
+    publish,
+    records_here,
+    roll_back_in,
+    StoreError,
+)
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+ANN = Signature('ann', '2026-11-26T12:00:00+00:00', 'it knows stairs')
+BOB = Signature('bob', '2026-11-27T08:00:00+00:00', 'it fears stairs')
+
+
+def adapter(folder: Path, weights: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / 'adapter_model.safetensors').write_text(weights)
+    (folder / 'adapter_config.json').write_text('{"r": 8}')
+    (folder / 'README.md').write_text(f'# {weights}')
+    (folder / 'training_args.bin').write_bytes(b'a pickle')
+    return folder
+
+
+@pytest.fixture
+def adapters(tmp_path: Path) -> tuple[Path, Path]:
+    return adapter(tmp_path / 'first', 'first'), adapter(tmp_path / 'second', 'second')
+
+
+@pytest.fixture(params=['folder', 'objects'])
+def url(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
+    """A store in a folder, and one of objects."""
+    monkeypatch.setenv('XDG_DATA_HOME', str(tmp_path / 'data'))
+    if request.param == 'folder':
+        yield (tmp_path / 'mounted' / 'slot').as_uri()
+        return
+    files = pytest.importorskip('fsspec').filesystem('memory')
+    yield 'memory://bucket/slot'
+    files.rm('/bucket', recursive=True)
+
+
+def robots(url: str, tmp_path: Path) -> tuple[ModelStore, ModelStore]:
+    return ModelStore(url, tmp_path / 'robot-1'), ModelStore(url, tmp_path / 'robot-2')
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob('*')
+        if path.is_file() and path.name != '.lock'
+    }
+
+
+def damage(url: str, name: str, data: bytes | None) -> None:
+    """Put other bytes into a file of a store; None removes it."""
+    from fsspec.core import url_to_fs
+
+    files, root = url_to_fs(url)
+    (path,) = files.glob(f'{root}/{name}')
+    if data is None:
+        files.rm(path)
+    else:
+        files.pipe_file(path, data)
+
+
+def test_robots_have_the_bytes_that_a_promotion_writes(
+    url: str, tmp_path: Path, adapters: tuple[Path, Path]
+) -> None:
+    record = {'accuracy': 0.7, 'signed_off_by': 'ann'}
+    promoted = promote_in(url, adapters[0], record, ANN)
+    promote(tmp_path / 'local', adapters[0], record, ANN)
+    for robot in robots(url, tmp_path):
+        assert robot.pull()
+        assert not robot.pull()
+        there = in_force(robot.mirror)
+        assert there
+        assert there.digest == promoted.digest
+        assert there.is_adapter
+        local = contents(tmp_path / 'local')
+        assert local.pop('history/0001.json')
+        assert contents(robot.mirror) == local
+        assert not any(name.endswith('.bin') for name in local)
+
+
+def test_one_rollback_is_for_all_robots_and_is_remembered(
+    url: str, tmp_path: Path, adapters: tuple[Path, Path]
+) -> None:
+    first = promote_in(url, adapters[0], {}, ANN)
+    promote_in(url, adapters[1], {}, ANN)
+    fleet = robots(url, tmp_path)
+    assert [robot.pull() for robot in fleet] == [True, True]
+    # From a machine that has no model of it.
+    shutil.rmtree(slot_folder(url))
+    back = roll_back_in(url, BOB)
+    assert back
+    assert back.digest == first.digest
+    for robot in fleet:
+        assert robot.pull()
+        there = in_force(robot.mirror)
+        assert there
+        assert (there.number, there.digest) == (1, first.digest)
+    assert roll_back_in(url, BOB) is None
+    for robot in fleet:
+        assert robot.pull()
+        assert in_force(robot.mirror) is None
+    with pytest.raises(ConfigError, match='nothing to take back'):
+        roll_back_in(url, BOB)
+    events = [(e['action'], e['number'], e['by'], e['why']) for e in history(records_here(url))]
+    assert events == [
+        ('promote', 1, 'ann', ANN.why),
+        ('promote', 2, 'ann', ANN.why),
+        ('rollback', 1, 'bob', BOB.why),
+        ('rollback', 0, 'bob', BOB.why),
+    ]
+
+
+@pytest.mark.parametrize(
+    ('name', 'data', 'message'),
+    [
+        ('models/second-*/adapter_model.safetensors', b'half of', 'is damaged'),
+        ('models/second-*/adapter_model.safetensors', b'secomd', 'is damaged'),
+        ('models/second-*/adapter_model.safetensors', None, 'is incomplete'),
+        ('manifest.json', b'{"number": 2, "prev', 'is no manifest, or half of one'),
+        ('manifest.json', None, 'is incomplete'),
+    ],
+)
+def test_what_is_not_whole_leaves_the_last_good_version(
+    url: str,
+    tmp_path: Path,
+    adapters: tuple[Path, Path],
+    name: str,
+    data: bytes | None,
+    message: str,
+) -> None:
+    first = promote_in(url, adapters[0], {}, ANN)
+    robot, _ = robots(url, tmp_path)
+    robot.pull()
+    before = contents(robot.mirror)
+    promote_in(url, adapters[1], {}, ANN)
+    damage(url, name, data)
+    with pytest.raises(StoreError, match=message):
+        robot.pull()
+    assert contents(robot.mirror) == before
+    assert in_force(robot.mirror) == in_force(robot.mirror)
+    assert roll_back_in(url, BOB) if 'models' in name else True
+    if 'models' in name:
+        robot.pull()
+        there = in_force(robot.mirror)
+        assert there
+        assert there.digest == first.digest
+
+
+@pytest.mark.parametrize(
+    ('change', 'message'),
+    [
+        ({'model': '../../elsewhere'}, 'is no manifest'),
+        ({'files': {'../x.safetensors': {'size': 1, 'sha256': ''}}}, "has a file '../x.safete"),
+        ({'files': {'weights.bin': {'size': 1, 'sha256': ''}}}, "has a file 'weights.bin'"),
+        ({'files': {'.x.json': {'size': 1, 'sha256': ''}}}, "has a file '.x.json'"),
+        ({'files': {}}, 'expected .*safetensors'),
+        ({'files': ['model.safetensors']}, 'does not list its files'),
+        ({'digest': 'sha256:0'}, 'has sha256:0 in force, and its files are'),
+    ],
+)
+def test_a_manifest_can_only_bring_weights_into_the_mirror(
+    tmp_path: Path, adapters: tuple[Path, Path], change: dict[str, object], message: str
+) -> None:
+    url = (tmp_path / 'store').as_uri()
+    promote(tmp_path / 'store', adapters[0], {})
+    path = tmp_path / 'store' / 'manifest.json'
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    robot, _ = robots(url, tmp_path)
+    with pytest.raises(InputError, match=message):
+        robot.pull()
+    assert not any(name.startswith('models/') for name in contents(robot.mirror))
+
+
+def test_two_who_promote_at_once_are_not_mixed(
+    url: str, tmp_path: Path, adapters: tuple[Path, Path]
+) -> None:
+    promote_in(url, adapters[0], {}, ANN)
+    late = ModelStore(url, tmp_path / 'late')
+
+    def promote_late() -> None:
+        with late.changed() as mirror:
+            promote_in(url, adapters[1], {}, ANN)
+            promote(mirror, adapters[0], {}, BOB)
+
+    with pytest.raises(StoreError, match='changed by another process meanwhile: try again'):
+        promote_late()
+    robot, _ = robots(url, tmp_path)
+    robot.pull()
+    there = in_force(robot.mirror)
+    assert there
+    assert there.number == 2
+    assert [e['by'] for e in history(records_here(url))] == ['ann', 'ann']
+
+
+def test_a_store_that_is_not_mounted_is_not_begun_anew(
+    tmp_path: Path, adapters: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv('XDG_DATA_HOME', str(tmp_path / 'data'))
+    url = (tmp_path / 'mounted' / 'slot').as_uri()
+    promote_in(url, adapters[0], {}, ANN)
+    (tmp_path / 'mounted').rename(tmp_path / 'away')
+    with pytest.raises(StoreError, match='is empty, and it was not: see that it is mounted'):
+        promote_in(url, adapters[1], {}, ANN)
+    assert not (tmp_path / 'mounted').exists()
+
+
+def test_a_mirror_keeps_what_it_may_need_and_no_more(
+    url: str, tmp_path: Path, adapters: tuple[Path, Path]
+) -> None:
+    robot, _ = robots(url, tmp_path)
+    for number in range(4):
+        promote_in(url, adapter(tmp_path / f'n{number}', str(number)), {}, ANN)
+        robot.pull()
+    (robot.mirror / 'models' / '.part-killed').mkdir()
+    promote_in(url, adapters[0], {}, ANN)
+    robot.pull()
+    names = sorted(path.name.rpartition('-')[0] for path in (robot.mirror / 'models').iterdir())
+    assert names == ['first', 'n3']
+
+
+class TestFollower:
+    def test_goes_on_with_the_last_good_version_and_says_so_once(
+        self, tmp_path: Path, adapters: tuple[Path, Path]
+    ) -> None:
+        url, lines = (tmp_path / 'mounted').as_uri(), list[str]()
+        promote_in_folder = tmp_path / 'mounted'
+        promoted = promote(promote_in_folder, adapters[0], {})
+        follower = StoreFollower(ModelStore(url, tmp_path / 'robot'), 3600.0, lines.append)
+        follower.close()
+        name = promoted.folder.name
+        assert lines == [f'{url}: version 1, {name} is in force']
+        (tmp_path / 'mounted').rename(tmp_path / 'away')
+        follower.look()
+        follower.look()
+        assert 'is incomplete, or not there' in lines[1]
+        assert lines[1].endswith(f'goes on with version 1, {name}')
+        assert follower.problem
+        (tmp_path / 'away').rename(tmp_path / 'mounted')
+        follower.look()
+        assert lines[2:] == [f'{url} can be read again']
+        assert not follower.problem
+
+    def test_of_a_store_that_never_answered_leaves_the_profiles_own_model(
+        self, tmp_path: Path
+    ) -> None:
+        lines: list[str] = []
+        store = ModelStore((tmp_path / 'nowhere').as_uri(), tmp_path / 'robot')
+        StoreFollower(store, 3600.0, lines.append).close()
+        assert lines[0].endswith("goes on with the profile's own model")
+
+
+class TestCommands:
+    def test_publish_take_back_and_tell(
+        self,
+        url: str,
+        tmp_path: Path,
+        adapters: tuple[Path, Path],
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        slot = tmp_path / 'slot'
+        promoted = promote(slot, adapters[0], {'accuracy': 0.7})
+        words = ['models', 'publish', str(slot), url, '--by', 'ann', '--why', 'a week of trial']
+        assert main(words) == 0
+        assert capsys.readouterr().out == f'{promoted.digest}\n'
+        robot, _ = robots(url, tmp_path)
+        robot.pull()
+        there = in_force(robot.mirror)
+        assert there
+        assert there.record['accuracy'] == 0.7
+        assert there.folder.name == promoted.folder.name
+        assert main(['models', 'rollback', url, '--by', 'bob']) == 0
+        assert capsys.readouterr().out == "the profile's own model\n"
+        assert main(['models', 'history', url]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert [json.loads(line)['why'] for line in lines] == ['a week of trial', '']
+        assert main(['models', 'rollback', url]) == 2
+        assert main(['models', 'publish', str(tmp_path / 'none'), url]) == 2
+        assert 'there is nothing to publish' in capsys.readouterr().err
+
+    def test_url_of_an_unknown_kind_is_bad_input(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(['models', 'history', 'nonsense://bucket/slot']) == 2
+        assert 'nonsense://bucket/slot' in capsys.readouterr().err
+
+    def test_serve_follows_instead_of_the_profiles_slot(self, tmp_path: Path) -> None:
+        profile = load_profile('embedded').served(follow=str(tmp_path / 'slot'))
+        server = profile.servers['reasoner']
+        assert server.promoted == (tmp_path / 'slot').as_uri()
+        with pytest.raises(ConfigError, match='has 0 servers that follow a slot'):
+            load_profile('gpu-24gb').served('perceiver', follow='s3://bucket/slot')
+
+
+def test_publish_from_a_store_to_another(
+    tmp_path: Path, adapters: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv('XDG_DATA_HOME', str(tmp_path / 'data'))
+    trial, all_robots = ((tmp_path / name).as_uri() for name in ('trial', 'all'))
+    promoted = promote_in(trial, adapters[0], {}, ANN)
+    assert publish(trial, all_robots, BOB).digest == promoted.digest
