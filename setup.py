@@ -60,7 +60,8 @@ extras = {
     'view': ['rerun-sdk>=0.39'],
     'review': ['starlette', 'uvicorn', 'jinja2>=3.0'],
     'bt': ['py_trees'],
-    'mcp': ['mcp'],
+    # `embodied-r mcp`: the server for assistants.
+    'mcp': ['mcp>=2'],
     # `embodied-r demos import`: joints to poses by a URDF, and datasets of LeRobot.
     'demos': ['yourdfpy', 'pyarrow', 'av'],
     # colcon runs pytest for a package that asks for it here.

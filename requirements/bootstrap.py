@@ -71,7 +71,7 @@ def extras() -> list[str]:
 
     The viewer of Rerun needs NumPy 2, which the system of a sourced ROS may not have.
     """
-    names = ['bt', 'demos', 'detector', 'dev', 'fleet', 'review', 'sim', 'test']
+    names = ['bt', 'demos', 'detector', 'dev', 'fleet', 'mcp', 'review', 'sim', 'test']
     names += [] if SOURCED_ROS else ['view']
     return names + (['serve', 'train'] if WITH_TORCH else [])
 

@@ -29,7 +29,7 @@ CORE_LIBRARIES = {
 }  # fmt: skip
 # Optional extras: imported in functions that say what to install.
 EXTRA_LIBRARIES = {
-    'yourdfpy', 'pyarrow', 'av', 'onnxruntime', 'starlette', 'uvicorn', 'fsspec', 'ray',
+    'yourdfpy', 'pyarrow', 'av', 'onnxruntime', 'starlette', 'uvicorn', 'fsspec', 'ray', 'mcp',
 }  # fmt: skip
 SIM_LIBRARIES = {'mujoco', 'metaworld', 'gymnasium'}
 MODEL_LIBRARIES = {

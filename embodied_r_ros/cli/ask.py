@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`embodied-r ask SOURCE QUESTION`: one answer about a recording, with its reasoning."""
+"""`embodied-r ask SOURCE QUESTION`: one answer about a recording, or about each of many."""
 
 from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.bags.sources import find_bags
 from embodied_r_ros.cli.arguments import some_count, some_path, some_text
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.resources import shared_path
@@ -17,18 +18,35 @@ from embodied_r_ros.episodes.offline import (
     see,
     with_landmarks,
 )
+from embodied_r_ros.episodes.recall import recall
+from embodied_r_ros.episodes.recall_query import read_query
+from embodied_r_ros.episodes.recall_report import (
+    answer_line,
+    ask_each,
+    recall_lines,
+    recall_to_json,
+    write_keyframes,
+)
 from embodied_r_ros.reasoning.question import Phase, Question, question_problem, ReasonerConfig
 from embodied_r_ros.serving.servers import served_model
 from tqdm import tqdm
 
 if TYPE_CHECKING:
     import argparse
+    from pathlib import Path
+
+    from embodied_r_ros.episodes.recall_query import RecallQuery
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb."""
     add = parser.add_argument
-    add('source', type=some_path, metavar='SOURCE', help='video, images, bag, or MAP.json')
+    add(
+        'source',
+        type=some_path,
+        metavar='SOURCE',
+        help='video, images, bag, or MAP.json; with --episodes, a folder of recordings',
+    )
     add('question', metavar='QUESTION', help='what to ask')
     add('-o', '--option', action='append', default=[], help='an option; repeat, at least twice')
     add(
@@ -36,6 +54,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=some_text,
         metavar='DIR_OR_URL',
         help='folder with a model, or URL of a model server; URL#MODEL names one of several',
+    )
+    add(
+        '--episodes',
+        action='store_true',
+        help='look in all recordings of the folder for what the question names, without a model; '
+        'with --model, ask it about each of them too',
+    )
+    add(
+        '--out',
+        type=some_path,
+        metavar='DIR',
+        help='with --episodes, folder for the keyframes that show it',
     )
     add('--topic', help='image topic of a bag, where it has several')
     add('--rate', type=float, metavar='HZ', help='images per second of a folder, default 10')
@@ -61,6 +91,11 @@ def main(args: argparse.Namespace) -> int:
     if problem:
         raise InputError(problem)
     question = Question(args.question, tuple(args.option))
+    if args.episodes:
+        return _ask_recordings(args, question)
+    if args.out:
+        msg = '--out is for the keyframes that --episodes finds: give it too, or leave --out out'
+        raise InputError(msg)
     config = ReasonerConfig(temperature=args.temperature, max_tokens=args.max_tokens)
     model = args.model or str(shared_path('models', 'nano'))
     check_source(args.source, args.topic, args.rate)
@@ -78,6 +113,45 @@ def main(args: argparse.Namespace) -> int:
     values = answer_to_json(answer)
     print(json.dumps(values, ensure_ascii=False) if args.json else values['answer'])
     return 0
+
+
+def _ask_recordings(args: argparse.Namespace, question: Question) -> int:
+    """Answer from all recordings of a folder; 1: none has an answer."""
+    if args.topic or args.rate is not None or (args.option and not args.model):
+        msg = '--episodes reads what was recorded: --topic and --rate do not go with it, and '
+        msg += 'options are for a model (--model)'
+        raise InputError(msg)
+    bags = find_bags([args.source])
+    try:
+        values, lines, is_found = _look(args, read_query(question.text), bags)
+    except InputError:
+        if not args.model:
+            raise
+        values, lines, is_found = {}, [], False
+    if args.model:
+        config = ReasonerConfig(temperature=args.temperature, max_tokens=args.max_tokens)
+        with served_model(args.model, _say) as chat:
+            bar = tqdm(bags, unit=' recordings', disable=None)
+            answers = list(ask_each(bar, question, chat, config, with_map=args.map))
+        is_found = is_found or any(answer.text for answer in answers)
+        values['answers'] = [vars(answer) for answer in answers]
+        lines += [answer_line(answer) for answer in answers]
+    print(json.dumps(values, ensure_ascii=False) if args.json else '\n'.join(lines))
+    return 0 if is_found else 1
+
+
+def _look(
+    args: argparse.Namespace, query: RecallQuery, bags: list[Path]
+) -> tuple[dict[str, Any], list[str], bool]:
+    """What recordings show, as JSON values and lines, and whether any does."""
+    found = recall(query, tqdm(bags, unit=' recordings', disable=None))
+    values, lines = recall_to_json(found), recall_lines(found)
+    if args.out:
+        values['pictures'] = write_keyframes(args.out, found, bags)
+        lines.append(f'{len(values["pictures"])} keyframes are in {args.out}')
+    for one in found.problems:
+        _say(f'embodied-r: note: {one.name} is left out: {one.problem}')
+    return values, lines, bool(found.recordings)
 
 
 def _say(line: str) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _COMPLETING = '_ARGCOMPLETE'  # set by the shell's completion
 
 VERBS: dict[str, str] = {
-    'ask': 'answer one question about a recording',
+    'ask': 'answer one question about a recording, or find what many of them show',
     'collect': 'make episodes of camera bags: keyframes and deltas, several bags at a time',
     'demo': 'show the main job on a recording: real nodes, real answers',
     'demos': 'make bags of datasets of demonstrations',
@@ -35,6 +35,7 @@ VERBS: dict[str, str] = {
     'keyframes': 'list the images of a recording that are worth looking at',
     'keypoints': 'list where the arm of a demonstration comes to, and why that counts',
     'map': 'say what is where in a recording, and draw it from above',
+    'mcp': 'let assistants ask recordings: a read-only server of the Model Context Protocol',
     'models': 'fetch model files; publish promoted models to many robots, and take them back',
     'perceive': 'say how the camera of a recording moved, and what changed in view',
     'questions': 'derive questions with solutions from bags',

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 import logging
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.bags.messages import IMAGE_TYPES
-from embodied_r_ros.bags.own_messages import delta_from_msg, mark_from_msg
+from embodied_r_ros.bags.messages import IMAGE_TYPES, stamp_ns_from_msg
+from embodied_r_ros.bags.own_messages import delta_from_msg, keyframe_from_msg, mark_from_msg
 from embodied_r_ros.bags.poses import camera_poses, NO_POSES
-from embodied_r_ros.bags.reader import open_bag, read_values, topics_of_type
-from embodied_r_ros.common.errors import BagError, InputError
+from embodied_r_ros.bags.reader import open_bag, read_messages, read_values, topics_of_type
+from embodied_r_ros.common.errors import BagError, ImageError, InputError
 from embodied_r_ros.episodes.answers import AnswerLog, read_answer_log, with_labels
 from embodied_r_ros.episodes.arm import ground_truth_deltas_of_arm, has_arm, read_arm_episode
 from embodied_r_ros.episodes.labels import labels_path, read_labels
@@ -20,12 +20,13 @@ from embodied_r_ros.types.episodes import EpisodeEvent, EpisodeOutcome, LabelLay
 from embodied_r_ros.types.layout import Layout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from pathlib import Path
 
     from embodied_r_ros.arm.demonstration import ArmEpisode
     from embodied_r_ros.arm.robot import Robot
     from embodied_r_ros.bags.reader import BagReader
+    from embodied_r_ros.keyframes.selector import Keyframe
     from embodied_r_ros.types.deltas import SemanticDelta
     from embodied_r_ros.types.episodes import EpisodeMark
     from embodied_r_ros.types.geometry import Pose
@@ -34,6 +35,7 @@ _LOG = logging.getLogger(__name__)
 DELTA_SOURCES = ('recorded', 'true', 'classical', 'vlm')
 GROUND_TRUTH_DELTAS = '/truth/semantic_delta'
 TRUE_LAYOUT = '/truth/layout'
+_KEYFRAME = 'embodied_r_msgs/msg/Keyframe'
 _DELTA = 'embodied_r_msgs/msg/SemanticDelta'
 _MARK = 'embodied_r_msgs/msg/EpisodeMark'
 
@@ -163,6 +165,37 @@ def read_answers(path: Path) -> AnswerLog:
     with open_bag(path) as reader:
         deltas = _read(reader, _delta_topics(reader)[0], delta_from_msg)
         return with_labels(read_answer_log(reader, tuple(deltas)), layer)
+
+
+def keyframe_topics(reader: BagReader) -> list[str]:
+    """Topics of keyframes that a robot chose; else of those of its simulation."""
+    topics = topics_of_type(reader, _KEYFRAME)
+    return [topic for topic in topics if '/truth/' not in topic] or topics
+
+
+def read_keyframes(
+    path: Path, wanted: Collection[tuple[str, int]] | None = None, topic: str | None = None
+) -> Iterator[Keyframe]:
+    """Recorded keyframes, in the order of their receipt; those with a damaged image are left out.
+
+    Args:
+        path: The recording.
+        wanted: Cameras and stamps [ns] of those to be read; None: all.
+        topic: Theirs; None: those of all cameras.
+
+    Raises:
+        BagError: It is not a readable bag.
+    """
+    with open_bag(path) as reader:
+        topics = keyframe_topics(reader) if topic is None else [topic]
+        for _, _, msg in read_messages(reader, topics):
+            at = msg.camera, stamp_ns_from_msg(msg.header.stamp)
+            if wanted is not None and at not in wanted:
+                continue
+            try:
+                yield keyframe_from_msg(msg)
+            except ImageError as error:
+                _LOG.warning('keyframe %d of %s is left out: %s', msg.id, path, error)
 
 
 def has_deltas(reader: BagReader) -> bool:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     import threading
 
     from embodied_r_ros.chat.settings import ChatConfig
+    from embodied_r_ros.episodes.episode import Episode
     from embodied_r_ros.episodes.manifest import FleetRecording
     from embodied_r_ros.keyframes.selector import Keyframe
     from embodied_r_ros.perception.perceiver import Perceiver
@@ -257,6 +258,19 @@ class MapStage:
         file = self.out / f'{stem}-{recording.id[:_ID_DIGITS]}.json'
         write_scene_map(file, landmarks.scene_map())
         return StageReport(file.name, landmarks.counts['deltas'])
+
+
+def map_of_episode(episode: Episode) -> SceneMap | None:
+    """The recorded map of an episode, else that of its deltas and poses; None: neither."""
+    if episode.log.maps:
+        return episode.log.maps[-1]
+    if not episode.deltas:
+        return None
+    landmarks = LandmarkMap()
+    for number, delta in enumerate(episode.deltas):
+        pose = delta.pose or (episode.poses[number] if episode.poses else None)
+        landmarks.add(delta, CameraView(pose))
+    return landmarks.scene_map()
 
 
 def map_of_recorded(path: Path, config: MapConfig | None = None) -> LandmarkMap:

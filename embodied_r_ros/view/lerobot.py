@@ -24,12 +24,12 @@ from embodied_r_ros.bags.poses import pose_source, poses_at
 from embodied_r_ros.bags.reader import open_bag, read_messages
 from embodied_r_ros.common.errors import ConfigError, EmbodiedRError, InputError
 from embodied_r_ros.common.files import write_whole
-from embodied_r_ros.episodes.episode import read_as_recorded, read_marks
+from embodied_r_ros.episodes.episode import keyframe_topics, read_as_recorded, read_marks
 from embodied_r_ros.questions.proofs import recorded_questions
 from embodied_r_ros.reasoning.completions import option_letter
 from embodied_r_ros.types.geometry import Pose
 from embodied_r_ros.types.units import NS_PER_S
-from embodied_r_ros.view.review.film import film_topics, keyframe_topics
+from embodied_r_ros.view.review.film import film_topics
 import numpy as np
 
 if TYPE_CHECKING:

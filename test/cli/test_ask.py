@@ -189,3 +189,24 @@ def test_bad_input_is_one_line_and_exit_code_2(
 
 def test_sample_is_where_the_demo_looks_for_it() -> None:
     assert (shared_path('samples', 'indoor', 'episode_00000') / 'metadata.yaml').exists()
+
+
+def test_recordings_are_asked_without_and_with_a_model(
+    server: ChatServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, label in (('one', 'couch'), ('two', 'chair')):
+        item = Item(label, bearing_rad=0.0, elevation_rad=0.0, distance_m=2.0)
+        delta = SemanticDelta(5, DeltaKind.FIRST, change=f'In view: {label}.', items=(item,))
+        with BagWriter(tmp_path / name) as bag:
+            bag.add_topic('/semantic_delta', 'embodied_r_msgs/msg/SemanticDelta')
+            bag.write('/semantic_delta', delta_to_msg(BagMessageFactory(), delta), 5)
+    assert main(['ask', '--episodes', str(tmp_path), 'Which recordings show a sofa?']) == 0
+    assert capsys.readouterr().out.startswith('1 of 2 recordings shows a sofa.\none: 1 of 1')
+    assert main(['ask', '--episodes', str(tmp_path), 'A bus?', '--json']) == 1
+    assert json.loads(capsys.readouterr().out)['recordings'] == []
+    assert not server.requests
+    asked = ['ask', '--episodes', str(tmp_path), 'Where?', '-o', 'left', '-o', 'right']
+    assert main([*asked, '--model', server.url]) == 0
+    assert capsys.readouterr().out == 'one: right\ntwo: right\n'
+    assert 'chair' in server.requests[-1].text
+    assert main([*asked, '--rate', '2']) == 2

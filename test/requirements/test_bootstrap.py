@@ -72,8 +72,8 @@ def test_wheels_of_ros_are_installed_where_none_is_sourced(bootstrap: Any) -> No
     ]
 
 
-# Extras of features that no test uses, or that want a GPU.
-UNUSED = {'gpu', 'mcp'}
+# Extras that want a GPU.
+UNUSED = {'gpu'}
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from embodied_r_ros.bags.messages import encoded_image_from_msg, IMAGE_TYPES, st
 from embodied_r_ros.bags.own_messages import keyframe_from_msg
 from embodied_r_ros.bags.reader import open_bag, read_messages, topics_of_type
 from embodied_r_ros.common.errors import EmbodiedRError, ImageError
+from embodied_r_ros.episodes.episode import keyframe_topics
 from embodied_r_ros.types.images import decode_image, encode_image, image_format
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 MOST_SHOTS = 1500  # of a camera: of more images, every second, third, … is shown
 _SIDE_PX, _QUALITY = 960, 85
-_KEYFRAME = 'embodied_r_msgs/msg/Keyframe'
 _COMPRESSED = '/compressed'
 _POSTERS, _POSTER_PX = 6, 240
 
@@ -152,12 +152,6 @@ def film_topics(reader: BagReader) -> list[str]:
         if reader.topics[topic].msgcount and not shows_depth(reader, topic)
     ]
     return [topic for topic in topics if topic + _COMPRESSED not in topics]
-
-
-def keyframe_topics(reader: BagReader) -> list[str]:
-    """Topics of keyframes that a robot chose; else of those of its simulation."""
-    topics = topics_of_type(reader, _KEYFRAME)
-    return [topic for topic in topics if '/truth/' not in topic] or topics
 
 
 def _every(reader: BagReader, topic: str) -> int:

@@ -14,13 +14,12 @@ from embodied_r_ros.common.errors import EmbodiedRError
 from embodied_r_ros.episodes.episode import episode_id_of, read_answers, read_as_recorded
 from embodied_r_ros.episodes.label_check import LabelScope, LabelTarget, scope_of
 from embodied_r_ros.episodes.labels import answer_in_words
+from embodied_r_ros.episodes.offline import map_of_episode
 from embodied_r_ros.questions.indoor import Moment
 from embodied_r_ros.questions.map_rows import layout_map
 from embodied_r_ros.questions.proofs import solution_of_place
 from embodied_r_ros.questions.row import read_rows
 from embodied_r_ros.reasoning.completions import is_same_text, number_in
-from embodied_r_ros.scene.camera_track import CameraView
-from embodied_r_ros.scene.landmark_map import LandmarkMap
 from embodied_r_ros.types.deltas import Rung
 
 if TYPE_CHECKING:
@@ -324,16 +323,7 @@ def _rivals(question: ReviewQuestion, others: Iterable[ReviewQuestion]) -> list[
 
 def _map_of(episode: Episode) -> SceneMap | None:
     """The recorded map, else the true one, else the one that deltas and poses give."""
-    if episode.log.maps:
-        return episode.log.maps[-1]
-    if not episode.deltas:
-        return None
-    poses = episode.poses
-    moment = Moment(episode.deltas, poses, episode.layout)
-    if episode.layout:
-        true = layout_map(moment)
-        return getattr(true, 'scene', None)
-    landmarks = LandmarkMap()
-    for number, delta in enumerate(episode.deltas):
-        landmarks.add(delta, CameraView(delta.pose or (poses[number] if poses else None)))
-    return landmarks.scene_map()
+    if episode.layout and episode.deltas and not episode.log.maps:
+        moment = Moment(episode.deltas, episode.poses, episode.layout)
+        return getattr(layout_map(moment), 'scene', None)
+    return map_of_episode(episode)

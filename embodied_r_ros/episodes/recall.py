@@ -1,0 +1,475 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recall over recordings: where something was seen, when, near what, and by which keyframes.
+
+No model is asked. What was perceived counts (items of deltas, with the map that they give), else
+the words of deltas, else recorded answers and labels of people; each hit says which. Recordings
+are read one at a time, and a few hits are kept of each: memory does not grow with their number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import cached_property
+import math
+import re
+from typing import TYPE_CHECKING
+
+from embodied_r_ros.common.errors import EmbodiedRError
+from embodied_r_ros.common.untrusted import as_data
+from embodied_r_ros.episodes.episode import Episode, read_as_recorded
+from embodied_r_ros.episodes.offline import map_of_episode
+from embodied_r_ros.episodes.recall_query import Order, Relation
+from embodied_r_ros.scene.map_relations import gap_m
+from embodied_r_ros.types.answers import Answer, AnswerKind, Freshness
+from embodied_r_ros.types.deltas import change_text, DeltaKind, direction_text, Item, ItemStatus
+from embodied_r_ros.types.episodes import LabelVerdict
+from embodied_r_ros.types.geometry import vector_of_direction
+from embodied_r_ros.types.landmarks import SceneMap
+from embodied_r_ros.types.units import NS_PER_S
+import numpy as np
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from embodied_r_ros.episodes.recall_query import RecallQuery, WantedPlace, WantedThing
+    from embodied_r_ros.types.deltas import SemanticDelta
+    from embodied_r_ros.types.geometry import Pose, Position
+    from embodied_r_ros.types.landmarks import Landmark
+
+NEAR_M = 1.5  # between things that count as near each other
+_NEAR_RAD, _NEAR_SHARE = math.radians(15.0), 0.1  # likewise where no distance is known
+_PLACE_NS, _PLACE_M = 5 * NS_PER_S, 4.0  # from a thing to what tells of its place
+_MOST_NEAR = 3  # things that a hit names beside its own
+_GONE = re.compile(r'\bGone: [^.]*\.')
+_WORDS = 200  # characters of a text that a hit quotes
+
+
+class Ground(Enum):
+    """What a hit rests on, the surest first."""
+
+    ITEM = 'perceived'
+    WORDS = 'words of the perceiver'
+    LABEL = 'label of a person'
+    ANSWER = 'recorded answer'
+
+
+@dataclass(frozen=True)
+class RecallHit:
+    """A moment of a recording that shows what is looked for."""
+
+    camera: str
+    keyframe_id: int
+    stamp_ns: int
+    offset_s: float  # from the first keyframe
+    label: str  # as perceived; of words, what was looked for
+    ground: Ground
+    direction: str = ''  # in words, from the camera
+    distance_m: float | None = None
+    box: tuple[float, float, float, float] | None = None  # shares of the view
+    position: Position | None = None  # in `frame_id` [m]
+    frame_id: str = ''
+    near: tuple[tuple[str, float], ...] = ()  # what is near it, with its gap [m], nearest first
+    place: str = ''  # what tells of the place that is asked for
+    words: str = ''  # that were found
+    confidence: float | None = None  # of the perceiver, 0..1; None: it did not say
+    prominence: float = 0.0  # how well the keyframe shows it, 0..1
+
+
+@dataclass(frozen=True)
+class RecordingRecall:
+    """What recall found in one recording."""
+
+    name: str
+    hits: tuple[RecallHit, ...] = ()  # the chosen ones, in the order of time
+    count: int = 0  # keyframes with a hit
+    first_ns: int = 0
+    last_ns: int = 0
+    keyframes: int = 0  # that were perceived
+    failed: int = 0  # that could not be
+    scene_id: str = ''
+    problem: str = ''  # why nothing could be looked for
+
+
+@dataclass(frozen=True)
+class Recall:
+    """What recall found in many recordings."""
+
+    query: RecallQuery
+    recordings: tuple[RecordingRecall, ...]  # that answer the question
+    searched: int  # recordings that could be
+    problems: tuple[RecordingRecall, ...]  # those that could not
+
+    @property
+    def newest(self) -> RecordingRecall | None:
+        """The recording with the last sight; None: none has one."""
+        return max(self.recordings, key=lambda one: one.last_ns, default=None)
+
+
+def recall(
+    query: RecallQuery, bags: Iterable[Path], most_hits: int = 3, read: Reader | None = None
+) -> Recall:
+    """Look for something in recordings.
+
+    Args:
+        query: What is looked for.
+        bags: The recordings.
+        most_hits: Hits that are kept of each.
+        read: Reads a recording; None: from its file.
+    """
+    kept, problems, searched = [], [], 0
+    for bag in bags:
+        one = recall_in(query, bag, most_hits, read)
+        if one.problem:
+            problems.append(one)
+            continue
+        searched += 1
+        if bool(one.count) is not query.is_without:
+            kept.append(one)
+    if query.order is Order.LAST:
+        kept.sort(key=lambda one: -one.last_ns)
+    elif query.order is Order.FIRST:
+        kept.sort(key=lambda one: one.first_ns)
+    return Recall(query, tuple(kept), searched, tuple(problems))
+
+
+# Reads what was recorded of an episode; None: nothing was perceived.
+Reader = Callable[['Path'], 'Episode | None']
+
+
+def recall_in(
+    query: RecallQuery, bag: Path, most_hits: int = 3, read: Reader | None = None
+) -> RecordingRecall:
+    """Look for something in one recording; a damaged one says so in `problem`."""
+    name = recording_name(bag)
+    episode, problem = read_safely(bag, read)
+    if episode is None:
+        return RecordingRecall(name, problem=problem)
+    failed = sum(delta.kind is DeltaKind.FAILED for delta in episode.deltas)
+    perceived = len(episode.deltas) - failed
+    if not perceived:
+        why = f'none of its {failed} keyframes could be perceived'
+        return RecordingRecall(name, problem=why)
+    search = _Search(query, episode)
+    by_moment = {(hit.camera, hit.stamp_ns): hit for hit in reversed(search.hits())}
+    hits = sorted(by_moment.values(), key=lambda hit: hit.stamp_ns)
+    return RecordingRecall(
+        name,
+        tuple(search.with_surroundings(hit) for hit in _chosen(hits, query.order, most_hits)),
+        len(hits),
+        hits[0].stamp_ns if hits else 0,
+        hits[-1].stamp_ns if hits else 0,
+        perceived,
+        failed,
+        episode.scene_id,
+    )
+
+
+def recording_name(bag: Path) -> str:
+    """What a recording is called: '.' has no name of its own."""
+    return bag.name or bag.resolve().name
+
+
+def read_safely(bag: Path, read: Reader | None = None) -> tuple[Episode | None, str]:
+    """An episode, or why there is none: a damaged recording must not end the others."""
+    try:
+        episode = (read or read_as_recorded)(bag)
+    except (EmbodiedRError, OSError, ValueError, ArithmeticError, LookupError) as error:
+        return None, as_data(' '.join(str(error).split()))
+    why = 'it was not perceived: `embodied-r collect` makes an episode of it'
+    return episode, '' if episode else why
+
+
+def _chosen(hits: Sequence[RecallHit], order: Order, most: int) -> list[RecallHit]:
+    """The first or last hits, or those that show it best; in the order of time."""
+    if order is Order.FIRST:
+        return list(hits[:most])
+    if order is Order.LAST:
+        return list(hits[-most:])
+    best = sorted(hits, key=lambda hit: (list(Ground).index(hit.ground), -hit.prominence))
+    return sorted(best[:most], key=lambda hit: hit.stamp_ns)
+
+
+@dataclass(frozen=True)
+class _Spot:
+    """An item of a keyframe, and where it is."""
+
+    item: Item
+    position: Position | None  # in the frame of the poses [m]
+
+
+class _Search:
+    """One recording that is searched."""
+
+    def __init__(self, query: RecallQuery, episode: Episode) -> None:
+        self._query, self._episode = query, episode
+        self._deltas = episode.deltas
+        self._begin_ns = min(delta.stamp_ns for delta in episode.deltas)
+        poses: Sequence[Pose | None] = episode.poses or [None] * len(episode.deltas)
+        self._poses = [
+            delta.pose or pose for delta, pose in zip(episode.deltas, poses, strict=True)
+        ]
+
+    def hits(self) -> list[RecallHit]:
+        """All moments that show what is looked for, by their grounds."""
+        query = self._query
+        if query.relation is Relation.ALL and len(query.things) > 1:
+            each = [self._of([thing]) for thing in query.things]
+            return [hit for hits in each for hit in hits] if all(each) else []
+        if query.relation is Relation.NEAR and len(query.things) > 1:
+            return self._of([query.things[0]], query.things[1:])
+        return self._of(query.things)
+
+    def _of(
+        self, things: Sequence[WantedThing], near: Sequence[WantedThing] = ()
+    ) -> list[RecallHit]:
+        """Moments that show any of some things, near all of others."""
+        hits = [*self._perceived(things, near), *self._in_words(things, near)]
+        return [*hits, *self._in_answers(things, near), *self._in_labels(things, near)]
+
+    def _perceived(
+        self, things: Sequence[WantedThing], near: Sequence[WantedThing]
+    ) -> Iterator[RecallHit]:
+        for number, spots in enumerate(self._spots):
+            fitting = [s for s in spots if not things or any(t.fits(s.item.label) for t in things)]
+            for spot in sorted(fitting, key=lambda spot: -_prominence(spot.item)):
+                if not all(self._is_near(number, spot, thing) for thing in near):
+                    continue
+                place = self._place_of(number, spot)
+                if place is not None:
+                    yield self._hit(number, spot, place)
+                    break
+
+    def _hit(self, number: int, spot: _Spot, place: str) -> RecallHit:
+        item, delta, pose = spot.item, self._deltas[number], self._poses[number]
+        return RecallHit(
+            delta.camera,
+            delta.to_id,
+            delta.stamp_ns,
+            (delta.stamp_ns - self._begin_ns) / NS_PER_S,
+            item.label,
+            Ground.ITEM,
+            direction_text(item.bearing_rad, item.elevation_rad),
+            item.distance_m if math.isfinite(item.distance_m) else None,
+            item.box,
+            spot.position,
+            pose.frame_id if spot.position and pose else '',
+            place=place,
+            confidence=item.confidence if math.isfinite(item.confidence) else None,
+            prominence=_prominence(item),
+        )
+
+    def _in_words(
+        self, things: Sequence[WantedThing], near: Sequence[WantedThing]
+    ) -> Iterator[RecallHit]:
+        """Moments whose text names what no item of theirs is."""
+        for number, delta in enumerate(self._deltas):
+            text = _free_text(delta)
+            if _names(text, things, near) and (things or self._names_place(text)):
+                place = self._place_of(number, None)
+                if place is not None:
+                    yield self._worded(delta, Ground.WORDS, text, place)
+
+    def _in_answers(
+        self, things: Sequence[WantedThing], near: Sequence[WantedThing]
+    ) -> Iterator[RecallHit]:
+        log = self._episode.log
+        for answer in log.answers:
+            label = log.labels.get(answer.id)
+            is_right = label is None or label.verdict is LabelVerdict.RIGHT
+            if answer.id in log.disputed or not _says(answer) or not is_right:
+                continue
+            words = f'{answer.question} {answer.text}'
+            hit = self._said(answer.observation_stamp_ns, answer.text, words, things, near)
+            if hit:
+                yield replace(hit, ground=Ground.ANSWER)
+
+    def _in_labels(
+        self, things: Sequence[WantedThing], near: Sequence[WantedThing]
+    ) -> Iterator[RecallHit]:
+        """What people corrected, and what they wrote themselves."""
+        log, layer = self._episode.log, self._episode.labels
+        said = [
+            (answer.observation_stamp_ns, answer.question, log.labels[answer.id].correction)
+            for answer in log.answers
+            if answer.id in log.labels and log.labels[answer.id].verdict is LabelVerdict.CORRECTED
+        ]
+        said += [
+            (label.question.stamp_ns, label.question.text, label.after)
+            for label in layer.questions().values()
+            if label.question and label.after
+        ]
+        for stamp_ns, question, solution in said:
+            hit = self._said(stamp_ns, solution, f'{question} {solution}', things, near)
+            if hit:
+                yield hit
+
+    def _said(
+        self,
+        stamp_ns: int,
+        solution: str,
+        words: str,
+        things: Sequence[WantedThing],
+        near: Sequence[WantedThing],
+    ) -> RecallHit | None:
+        """A hit of what was said about a moment; None: it says nothing of what is looked for."""
+        known = sum(delta.stamp_ns <= stamp_ns for delta in self._deltas)
+        if not known or not _names(solution, things, ()) or not _names(words, (), near):
+            return None
+        if not things and not self._names_place(words):
+            return None
+        place = self._place_of(known - 1, None, words)
+        if place is None:
+            return None
+        return self._worded(self._deltas[known - 1], Ground.LABEL, words, place)
+
+    def _worded(self, delta: SemanticDelta, ground: Ground, text: str, place: str) -> RecallHit:
+        words = as_data(text)[:_WORDS]
+        name = ' or '.join(thing.name for thing in self._query.things)
+        offset_s = (delta.stamp_ns - self._begin_ns) / NS_PER_S
+        at = delta.camera, delta.to_id, delta.stamp_ns, offset_s
+        return RecallHit(*at, name, ground, place=place, words=words)
+
+    @cached_property
+    def _spots(self) -> list[list[_Spot]]:
+        return [
+            [
+                _Spot(item, _placed(item, pose))
+                for item in delta.items
+                if item.status is not ItemStatus.LEFT
+            ]
+            for delta, pose in zip(self._deltas, self._poses, strict=True)
+        ]
+
+    @cached_property
+    def _map(self) -> SceneMap:
+        """The map of the recording, which is made where a question needs it."""
+        try:
+            return map_of_episode(self._episode) or SceneMap()
+        except (EmbodiedRError, ValueError, LookupError):
+            return SceneMap()
+
+    def _is_near(self, number: int, spot: _Spot, thing: WantedThing) -> bool:
+        """Whether a thing is near an item: in its keyframe, else in the map."""
+        delta, spots = self._deltas[number], self._spots[number]
+        others = [other for other in spots if other is not spot and thing.fits(other.item.label)]
+        if any(_are_near(spot, other) for other in others):
+            return True
+        own = self._landmark_of(spot.item.label, delta, spot.position)
+        at = spot.position or (own.position if own else None)
+        return at is not None and any(
+            thing.fits(one.label) and one is not own and math.dist(one.position, at) <= NEAR_M
+            for one in self._map.landmarks
+        )
+
+    def _landmark_of(
+        self, label: str, at: SemanticDelta | RecallHit, position: Position | None
+    ) -> Landmark | None:
+        """The landmark that an item of a moment is; None: it is not told which."""
+        alike = [one for one in self._map.landmarks if one.label == label]
+        if position is not None:
+            near = [one for one in alike if math.dist(one.position, position) <= NEAR_M]
+            return min(near, key=lambda one: math.dist(one.position, position), default=None)
+        then = [one for one in alike if one.first_seen_ns <= at.stamp_ns <= one.last_seen_ns]
+        return then[0] if len(then) == 1 else None
+
+    def _names_place(self, text: str) -> bool:
+        place = self._query.place
+        return place is None or place.is_in(text) or self._is_scene(place)
+
+    def _is_scene(self, place: WantedPlace) -> bool:
+        return place.is_in(self._episode.scene_id.replace('_', ' '))
+
+    def _place_of(self, number: int, spot: _Spot | None, words: str = '') -> str | None:
+        """What tells that a moment is in the place that is asked for; None: nothing does."""
+        place, delta = self._query.place, self._deltas[number]
+        if place is None:
+            return ''
+        if self._is_scene(place):
+            return f'scene {as_data(self._episode.scene_id)}'
+        looks = [
+            look.text
+            for answer in self._episode.log.answers
+            for look in answer.focus
+            if look.stamp_ns == delta.stamp_ns
+        ]
+        if any(place.is_in(text) for text in (delta.change, words, *looks)):
+            return 'words'
+        told = [
+            other.item.label
+            for at, others in zip(self._deltas, self._spots, strict=True)
+            if abs(at.stamp_ns - delta.stamp_ns) <= _PLACE_NS
+            for other in others
+            if place.is_told_by(other.item.label) and _may_be_at(spot, other)
+        ]
+        return ', '.join(map(as_data, dict.fromkeys(told))) or None
+
+    def with_surroundings(self, hit: RecallHit) -> RecallHit:
+        """A hit with what lies near it, by the map."""
+        own = self._landmark_of(hit.label, hit, hit.position)
+        at = hit.position or (own.position if own else None)
+        if at is None:
+            return hit
+        others = [one for one in self._map.landmarks if one is not own]
+        far = {one.id: gap_m(one, own) if own else math.dist(one.position, at) for one in others}
+        near = sorted((far[one.id], one.label) for one in others if far[one.id] <= 2 * NEAR_M)
+        neighbours = tuple((label, far_m) for far_m, label in near[:_MOST_NEAR])
+        frame_id = hit.frame_id or self._map.frame_id
+        return replace(hit, position=at, frame_id=frame_id, near=neighbours)
+
+
+def _free_text(delta: SemanticDelta) -> str:
+    """What a perceiver wrote beside its items, without what is gone."""
+    derived = change_text(delta.items) if delta.items else ''
+    return _GONE.sub('', delta.change.replace(derived, '') if derived else delta.change)
+
+
+def _says(answer: Answer) -> bool:
+    return answer.freshness is not Freshness.REFUSED and answer.kind is not AnswerKind.UNKNOWN
+
+
+def _names(text: str, things: Sequence[WantedThing], near: Sequence[WantedThing]) -> bool:
+    is_any = not things or any(thing.is_in(text) for thing in things)
+    return is_any and all(thing.is_in(text) for thing in near)
+
+
+def _placed(item: Item, pose: Pose | None) -> Position | None:
+    """The place of an item in the frame of the poses; None: it is not known."""
+    if pose is None or item.position is None:
+        return None
+    ray = vector_of_direction(item.bearing_rad, item.elevation_rad)
+    x, y, z = np.asarray(pose.position) + item.distance_m * (pose.rotation() @ ray)
+    return float(x), float(y), float(z)
+
+
+def _are_near(one: _Spot, other: _Spot) -> bool:
+    """Whether two items of a keyframe are near each other: by their places, else in the view."""
+    a, b = one.item.position, other.item.position
+    if a and b:
+        return math.dist(a, b) <= NEAR_M
+    if one.item.box and other.item.box:
+        return _box_gap(one.item.box, other.item.box) <= _NEAR_SHARE
+    apart = abs(one.item.bearing_rad - other.item.bearing_rad)
+    return apart <= _NEAR_RAD  # NaN: not known, which is not near
+
+
+def _box_gap(a: Sequence[float], b: Sequence[float]) -> float:
+    """Distance between two boxes, as a share of the view; 0 where they touch."""
+    across = max(0.0, a[0] - b[2], b[0] - a[2])
+    return math.hypot(across, max(0.0, a[1] - b[3], b[1] - a[3]))
+
+
+def _may_be_at(spot: _Spot | None, other: _Spot) -> bool:
+    """Whether two things may be in one place: they are near, or it is not known how far apart."""
+    if spot is None or spot.position is None or other.position is None:
+        return True
+    return math.dist(spot.position, other.position) <= _PLACE_M
+
+
+def _prominence(item: Item) -> float:
+    """How well a keyframe shows an item: large, in the middle, and sure."""
+    size = item.size_rad if math.isfinite(item.size_rad) else 0.1
+    off = abs(item.bearing_rad) if math.isfinite(item.bearing_rad) else 0.3
+    sure = item.confidence if math.isfinite(item.confidence) else 0.5
+    return min(1.0, size) * sure / (1.0 + off)

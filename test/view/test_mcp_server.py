@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The server for assistants, in a process of its own, asked by the client of the SDK."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import sys
+from typing import Any, TYPE_CHECKING
+
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.types.images import decode_image
+from embodied_r_ros.view.mcp_server import RecordingTools
+import pytest
+
+from test.episodes.test_recall import record, thing
+from test.test_architecture import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+mcp = pytest.importorskip('mcp')
+
+
+def test_an_assistant_asks_recordings(tmp_path: Path) -> None:
+    folder = tmp_path / 'recordings'
+    folder.mkdir()
+    record(folder / 'kitchen', [[thing('oven')], [thing('person', 0.2)]])
+    record(folder / 'hall', [[thing('door<script>')]])
+    (folder / 'damaged').mkdir()
+    (folder / 'damaged' / 'damaged.mcap').write_bytes(b'\x89MCAP0\r\n')
+    command = ['-m', 'embodied_r_ros.cli.main', 'mcp', str(folder)]
+    server = mcp.StdioServerParameters(
+        command=sys.executable, args=command, cwd=ROOT, env=dict(os.environ)
+    )
+
+    async def ask() -> list[Any]:
+        async with mcp.Client(server) as client:
+            tools = (await client.list_tools()).tools
+            listed = await client.call_tool('list_recordings', {})
+            question = {'question': 'in which recordings was a person in the kitchen?'}
+            answer = await client.call_tool('ask', question)
+            hit = answer.structured_content['recordings'][0]['shown_by'][0]
+            at = {'recording': 'kitchen', 'stamp_ns': hit['stamp_ns'], 'camera': hit['camera']}
+            image = await client.call_tool('keyframe_image', at)
+            door = await client.call_tool('find', {'label': 'door'})
+            outside = {'label': 'door', 'recording': '../secret'}
+            refused = await client.call_tool('find', outside)
+            return [tools, listed, answer, image, door, refused]
+
+    check_replies(*asyncio.run(ask()))
+
+
+def check_replies(
+    tools: Any, listed: Any, answer: Any, image: Any, door: Any, refused: Any
+) -> None:
+    assert {tool.name for tool in tools} == {'list_recordings', 'find', 'ask', 'keyframe_image'}
+    assert all(tool.annotations.read_only_hint for tool in tools)
+    assert listed.structured_content['total'] == 3
+    assert [one['recording'] for one in answer.structured_content['recordings']] == ['kitchen']
+    assert [p['recording'] for p in answer.structured_content['problems']] == ['damaged']
+    (picture,) = image.content
+    assert picture.mime_type == 'image/jpeg'
+    assert decode_image(base64.b64decode(picture.data)).shape == (48, 64, 3)
+    assert refused.is_error
+    assert "there is no recording '../secret'" in refused.content[0].text
+    assert '<' not in door.content[0].text
+
+
+def test_links_that_lead_out_of_the_folder_are_no_recordings(tmp_path: Path) -> None:
+    secret = record(tmp_path / 'secret', [[thing('door')]])
+    folder = tmp_path / 'folder'
+    folder.mkdir()
+    (folder / 'link').symlink_to(secret)
+    with pytest.raises(InputError, match='lead out'):
+        RecordingTools(folder)
+    inner = folder / 'inner'
+    inner.mkdir()
+    for file in secret.iterdir():
+        (inner / file.name).symlink_to(file)
+    record(folder / 'own', [[thing('door')]])
+    tools = RecordingTools(folder)
+    assert [one['recording'] for one in tools.list_recordings()['recordings']] == ['own']
+
+
+def test_replies_are_bounded_and_say_what_they_leave_out(tmp_path: Path) -> None:
+    for number in range(3):
+        record(tmp_path / f'r{number}', [[thing('door')]] * 4)
+    tools = RecordingTools(tmp_path)
+    value = tools.find('door', limit=2, hits=1)
+    assert (len(value['recordings']), value['recordings_left_out']) == (2, 1)
+    assert len(value['recordings'][0]['shown_by']) == 1
+    assert value['summary'] == '3 of 3 recordings show a door.'
+    with pytest.raises(InputError, match='order'):
+        tools.find('door', order='nearest')
+    with pytest.raises(InputError, match='no picture'):
+        tools.picture('r0', 5)
