@@ -93,7 +93,7 @@ class RecordingRecall:
 
 
 @dataclass(frozen=True)
-class Recall:
+class RecallResult:
     """What recall found in many recordings."""
 
     query: RecallQuery
@@ -109,7 +109,7 @@ class Recall:
 
 def recall(
     query: RecallQuery, bags: Iterable[Path], most_hits: int = 3, read: Reader | None = None
-) -> Recall:
+) -> RecallResult:
     """Look for something in recordings.
 
     Args:
@@ -131,7 +131,7 @@ def recall(
         kept.sort(key=lambda one: -one.last_ns)
     elif query.order is Order.FIRST:
         kept.sort(key=lambda one: one.first_ns)
-    return Recall(query, tuple(kept), searched, tuple(problems))
+    return RecallResult(query, tuple(kept), searched, tuple(problems))
 
 
 # Reads what was recorded of an episode; None: nothing was perceived.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from embodied_r_ros.chat.settings import ChatConfig
-    from embodied_r_ros.episodes.recall import Recall, RecallHit, RecordingRecall
+    from embodied_r_ros.episodes.recall import RecallHit, RecallResult, RecordingRecall
     from embodied_r_ros.reasoning.question import Question, ReasonerConfig
 
 _CLOCK_IS_SET_NS = 10**18  # 2001
@@ -61,7 +61,7 @@ def keyframe_pictures(
     return pictures
 
 
-def write_keyframes(out: Path, found: Recall, bags: Iterable[Path]) -> list[str]:
+def write_keyframes(out: Path, found: RecallResult, bags: Iterable[Path]) -> list[str]:
     """Write the keyframes that show what was found as pictures; returns their paths.
 
     Raises:
@@ -145,7 +145,7 @@ def answer_line(answer: RecordingAnswer) -> str:
     return f'{answer.recording}: {as_data(said)}'
 
 
-def recall_to_json(found: Recall) -> dict[str, Any]:
+def recall_to_json(found: RecallResult) -> dict[str, Any]:
     """Plain JSON values of what was found; texts of recordings are data, on one line each."""
     query = found.query
     return {
@@ -192,7 +192,7 @@ def _hit_to_json(hit: RecallHit) -> dict[str, Any]:
     }
 
 
-def recall_lines(found: Recall) -> list[str]:
+def recall_lines(found: RecallResult) -> list[str]:
     """What was found, for people."""
     query, count = found.query, len(found.recordings)
     verb = 'shows' if count == 1 else 'show'
