@@ -94,19 +94,9 @@ def describe_arm(
 
 
 _NEXT = 'Which position should the end effector go to next?'
-GRIPPER_NEXT = 'Is the gripper open or closed at the next position of the end effector?'
-GRIPPER_OPTIONS = ('open', 'closed')
-ROTATION_NEXT = (
-    'How is the gripper turned about the vertical at the next position of the end effector, '
-    'compared with now, as seen from above?'
-)
 _TURN_DEG = 45  # between turns that can be named
 TURNS_DEG = tuple(range(0, 360, _TURN_DEG))  # counterclockwise
-DONE_NOW = 'Is it done now?'
-DONE_OPTIONS = ('yes', 'no')
-PROGRESS_NOW = 'How far is it now?'
 PROGRESS_STEPS = (0.0, 0.25, 0.5, 0.75, 1.0)
-PROGRESS_OPTIONS = tuple(f'{step:.0%}'.replace('%', ' percent') for step in PROGRESS_STEPS)
 # From the best to the worst.
 _FRESHNESS = (Freshness.FRESH, Freshness.DEGRADED, Freshness.STALE, Freshness.REFUSED)
 
@@ -145,23 +135,6 @@ def keypoint_question(
     return Question(text, tuple(options))
 
 
-def gripper_question(
-    task: str, frame_id: str, robot: RobotMetadata | None = None, state: Position | None = None
-) -> Question:
-    """Ask whether the gripper is open or closed at the next keypoint, as rows do.
-
-    Args:
-        task: The task, in words.
-        frame_id: Frame of all positions.
-        robot: The robot to describe; None: no robot.
-        state: Where the end effector is [m]; None: not stated.
-
-    Raises:
-        InputError: As for `keypoint_question`.
-    """
-    return Question(task_text(task, GRIPPER_NEXT, frame_id, robot, state), GRIPPER_OPTIONS)
-
-
 def turn_text(turn_deg: int) -> str:
     """A turn of TURNS_DEG in words."""
     if turn_deg in (0, 180):
@@ -170,41 +143,47 @@ def turn_text(turn_deg: int) -> str:
     return f'{min(turn_deg, 360 - turn_deg)} degrees {side}'
 
 
-def rotation_question(
-    task: str, frame_id: str, robot: RobotMetadata | None = None, state: Position | None = None
-) -> Question:
-    """Ask how the gripper is turned about the vertical at the next keypoint, as rows do.
+@dataclass(frozen=True)
+class ArmQuestion:
+    """A question about a task whose options are always the same."""
 
-    Args:
-        task: The task, in words.
-        frame_id: Frame of all positions.
-        robot: The robot to describe; None: no robot.
-        state: Where the end effector is [m]; None: not stated.
+    text: str
+    options: tuple[str, ...]
 
-    Raises:
-        InputError: As for `keypoint_question`.
-    """
-    text = task_text(task, ROTATION_NEXT, frame_id, robot, state)
-    return Question(text, tuple(map(turn_text, TURNS_DEG)))
+    def of_task(
+        self,
+        task: str,
+        frame_id: str,
+        robot: RobotMetadata | None = None,
+        state: Position | None = None,
+    ) -> Question:
+        """Ask it about a task, as rows do.
+
+        Args:
+            task: The task, in words.
+            frame_id: Frame of all positions.
+            robot: The robot to describe; None: no robot.
+            state: Where the end effector is [m]; None: not stated.
+
+        Raises:
+            InputError: As for `keypoint_question`.
+        """
+        return Question(task_text(task, self.text, frame_id, robot, state), self.options)
 
 
-def check_questions(
-    task: str, frame_id: str, robot: RobotMetadata | None = None, state: Position | None = None
-) -> tuple[Question, Question]:
-    """Ask whether a task is done, and how far it is, as rows do.
-
-    Args:
-        task: The task, in words.
-        frame_id: Frame of all positions.
-        robot: The robot to describe; None: no robot.
-        state: Where the end effector is [m]; None: not stated.
-
-    Raises:
-        InputError: As for `keypoint_question`.
-    """
-    done = task_text(task, DONE_NOW, frame_id, robot, state)
-    progress = task_text(task, PROGRESS_NOW, frame_id, robot, state)
-    return Question(done, DONE_OPTIONS), Question(progress, PROGRESS_OPTIONS)
+GRIPPER_NEXT = ArmQuestion(
+    'Is the gripper open or closed at the next position of the end effector?', ('open', 'closed')
+)
+ROTATION_NEXT = ArmQuestion(
+    'How is the gripper turned about the vertical at the next position of the end effector, '
+    'compared with now, as seen from above?',
+    tuple(map(turn_text, TURNS_DEG)),
+)
+DONE_NOW = ArmQuestion('Is it done now?', ('yes', 'no'))
+PROGRESS_NOW = ArmQuestion(
+    'How far is it now?',
+    tuple(f'{step:.0%}'.replace('%', ' percent') for step in PROGRESS_STEPS),
+)
 
 
 def task_text(
@@ -283,7 +262,7 @@ def proposal_of(
 
 
 def with_gripper(proposal: KeypointProposal, answer: Answer) -> KeypointProposal:
-    """The proposal with the answer to `gripper_question`; nothing, where it is unknown.
+    """The proposal with the answer to GRIPPER_NEXT; nothing, where it is unknown.
 
     It is as sure, and as fresh, as the less sure and less fresh one of both answers.
     """
@@ -295,7 +274,7 @@ def with_gripper(proposal: KeypointProposal, answer: Answer) -> KeypointProposal
 def with_rotation(
     proposal: KeypointProposal, answer: Answer, orientation: Orientation
 ) -> KeypointProposal:
-    """The proposal with the answer to `rotation_question`; nothing, where it is unknown.
+    """The proposal with the answer to ROTATION_NEXT; nothing, where it is unknown.
 
     It is as sure, and as fresh, as the less sure and less fresh one of both answers.
 

@@ -12,12 +12,13 @@ from embodied_r_msgs.action import PredictKeypoint
 from embodied_r_ros.arm.candidates import propose_candidates
 from embodied_r_ros.arm.proposal import (
     ArmDescription,
-    check_questions,
     describe_arm,
-    gripper_question,
+    DONE_NOW,
+    GRIPPER_NEXT,
     keypoint_question,
+    PROGRESS_NOW,
     proposal_of,
-    rotation_question,
+    ROTATION_NEXT,
     with_gripper,
     with_rotation,
 )
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from embodied_r_ros.arm.candidates import Candidate
+    from embodied_r_ros.arm.proposal import ArmQuestion
     from embodied_r_ros.reasoning.question import Question
     from embodied_r_ros.types.answers import Answer
     from embodied_r_ros.types.deltas import SemanticDelta
@@ -247,8 +249,8 @@ class Arm:
         state = self._described_state(goal.frame_id, now_ns, description, shown)
         text_parts = description.frame(goal.frame_id), description.metadata, state
 
-        def more(ask: Callable[..., Question]) -> Question:
-            asked = ask(goal.task, *text_parts)
+        def more(other: ArmQuestion) -> Question:
+            asked = other.of_task(goal.task, *text_parts)
             return replace(question, text=asked.text, options=asked.options)
 
         return KeypointRequest(
@@ -256,8 +258,8 @@ class Arm:
             goal.frame_id,
             tuple(vector_from_msg(point) for point in goal.candidates),
             question,
-            more(gripper_question) if parts.gripper else None,
-            more(rotation_question) if parts.rotation else None,
+            more(GRIPPER_NEXT) if parts.gripper else None,
+            more(ROTATION_NEXT) if parts.rotation else None,
             self._orientation(goal.frame_id, now_ns, shown) if parts.rotation else None,
         )
 
@@ -282,7 +284,8 @@ class Arm:
         description = self._describe(self.frame_id, seen_ns)
         state = self._described_state(self.frame_id, now_ns, description, shown)
         frame_id = description.frame(self.frame_id)
-        done, progress = check_questions(task, frame_id, description.metadata, state)
+        text_parts = task, frame_id, description.metadata, state
+        done, progress = (each.of_task(*text_parts) for each in (DONE_NOW, PROGRESS_NOW))
         done = replace(done, view=description.view, shown=shown, standing=True)
         return done, replace(done, text=progress.text, options=progress.options)
 

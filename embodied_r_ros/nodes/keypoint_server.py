@@ -18,7 +18,7 @@ from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 from embodied_r_msgs.action import PredictKeypoint
 from embodied_r_msgs.msg import Keyframe, KeypointProposal
 from embodied_r_msgs.srv import PredictKeypointOnce
-from embodied_r_ros.arm.proposal import DONE_OPTIONS, PROGRESS_STEPS
+from embodied_r_ros.arm.proposal import DONE_NOW, PROGRESS_STEPS
 from embodied_r_ros.arm.task import ArmTaskConfig, StandingTask
 from embodied_r_ros.bags.messages import stamp_ns_from_msg, vector_from_msg
 from embodied_r_ros.common.errors import ConfigError, InputError
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 _LOOK_S = 0.1
 _LEAST_S = 0.05  # for the second question
 _EVER_NS = 2**63 - 1
-_DONE, _NOT_DONE = DONE_OPTIONS
+_DONE, _NOT_DONE = DONE_NOW.options
 _ENDED = {Termination.CANCELLED, Termination.DEACTIVATED}
 
 

@@ -17,11 +17,9 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.arm.candidates import propose_candidates
 from embodied_r_ros.arm.proposal import (
     DONE_NOW,
-    DONE_OPTIONS,
     GRIPPER_NEXT,
     keypoint_question,
     PROGRESS_NOW,
-    PROGRESS_OPTIONS,
     PROGRESS_STEPS,
     ROTATION_NEXT,
     task_text,
@@ -185,7 +183,7 @@ def gripper(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | Unsolved:
     if moment.keypoint.closed is None:
         return Unsolved('the state of the gripper is not known')
     options = ['closed', 'open'] if moment.keypoint.closed else ['open', 'closed']
-    return _draft(_text(moment, GRIPPER_NEXT, robot), options, {})
+    return _draft(_text(moment, GRIPPER_NEXT.text, robot), options, {})
 
 
 def yaw(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | Unsolved:
@@ -200,14 +198,16 @@ def yaw(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | Unsolved:
     degrees = math.degrees(wrapped(2 * math.atan2(turn[2], turn[3])))
     turns = sorted(TURNS_DEG, key=lambda turn_deg: abs((turn_deg - degrees + 180) % 360 - 180))
     truth = {'yaw_deg': round(degrees, 1)}
-    return _draft(_text(moment, ROTATION_NEXT, robot), [turn_text(each) for each in turns], truth)
+    return _draft(
+        _text(moment, ROTATION_NEXT.text, robot), [turn_text(each) for each in turns], truth
+    )
 
 
 def success(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | Unsolved:
     """Whether the task is done: it is at the end of a demonstration."""
     del rng
-    options = DONE_OPTIONS if moment.is_end else DONE_OPTIONS[::-1]
-    return _draft(_text(moment, DONE_NOW, robot), options, {})
+    options = DONE_NOW.options[:: 1 if moment.is_end else -1]
+    return _draft(_text(moment, DONE_NOW.text, robot), options, {})
 
 
 def progress(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | Unsolved:
@@ -221,8 +221,8 @@ def progress(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | Unsolved:
     by_nearness = sorted(
         range(len(PROGRESS_STEPS)), key=lambda each: abs(PROGRESS_STEPS[each] - share)
     )
-    options = [PROGRESS_OPTIONS[each] for each in by_nearness]
-    return _draft(_text(moment, PROGRESS_NOW, robot), options, {'progress': round(share, 3)})
+    options = [PROGRESS_NOW.options[each] for each in by_nearness]
+    return _draft(_text(moment, PROGRESS_NOW.text, robot), options, {'progress': round(share, 3)})
 
 
 def quaternion(moment: ArmMoment, robot: Robot, rng: Random) -> Draft | Unsolved:

@@ -6,10 +6,10 @@ import math
 from typing import Any
 
 from embodied_r_ros.arm.proposal import (
-    gripper_question,
+    GRIPPER_NEXT,
     keypoint_question,
     proposal_of,
-    rotation_question,
+    ROTATION_NEXT,
     with_gripper,
     with_rotation,
 )
@@ -121,7 +121,7 @@ def gripper_answer(**changes: Any) -> Answer:
 
 def test_the_gripper_is_part_of_the_proposal() -> None:
     proposal = with_gripper(proposal_of(ANSWER, 'pick', 'table', CANDIDATES), gripper_answer())
-    assert gripper_question('pick', 'table').options == ('open', 'closed')
+    assert GRIPPER_NEXT.of_task('pick', 'table').options == ('open', 'closed')
     assert proposal.gripper is Gripper.CLOSED
     assert (proposal.id, proposal.think) == ('run-4', 'it is nearer')
     assert proposal.confidence == 0.75
@@ -147,7 +147,7 @@ def test_a_gripper_that_is_not_known_is_not_proposed() -> None:
 def test_a_turn_about_the_vertical_turns_the_end_effector_as_it_is(
     index: int, yaw_deg: float
 ) -> None:
-    question = rotation_question('pick', 'table')
+    question = ROTATION_NEXT.of_task('pick', 'table')
     assert question.options[1] == '45 degrees counterclockwise'
     assert question.options[7] == '45 degrees clockwise'
     down = (1.0, 0.0, 0.0, 0.0)  # the gripper points down

@@ -76,7 +76,7 @@ def test_the_newest_image_is_shown_and_nothing_is_told(graph: Graph, server: Cha
     assert stamp_ns_from_msg(response.proposal.observation_stamp) == stamp_ns
     first, second = server.requests
     assert first.text.startswith('Seen:\n(the image shows it)\nQuestion: The task is: Pick it up.')
-    assert GRIPPER_NEXT in second.text
+    assert GRIPPER_NEXT.text in second.text
     for request in (first, second):
         [data] = request.images
         seen = decode_image(data).astype(int)

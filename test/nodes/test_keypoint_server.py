@@ -51,7 +51,7 @@ def says(letter: str) -> Script:
 
 def of_block(request: RecordedRequest) -> Script:
     """Goes above the block; grips."""
-    if GRIPPER_NEXT in request.text:
+    if GRIPPER_NEXT.text in request.text:
         return says('B')
     lines = request.text.splitlines()
     return says(next(line[0] for line in lines if line[1:2] == '.' and '0.154)' in line))
@@ -176,7 +176,7 @@ def test_the_gripper_is_asked_for_after_the_position(graph: Graph, server: ChatS
 
 def test_a_gripper_that_is_not_known_is_not_proposed(graph: Graph, server: ChatServer) -> None:
     server.default = lambda request: (
-        says('unknown') if GRIPPER_NEXT in request.text else of_block(request)
+        says('unknown') if GRIPPER_NEXT.text in request.text else of_block(request)
     )
     bench = Bench(graph, server, arm__gripper=True)
     bench.see(BLOCK)
@@ -187,7 +187,7 @@ def test_a_gripper_that_is_not_known_is_not_proposed(graph: Graph, server: ChatS
 
 def test_a_gripper_without_an_answer_is_no_keypoint(graph: Graph, server: ChatServer) -> None:
     server.default = lambda request: (
-        Script(status=500) if GRIPPER_NEXT in request.text else of_block(request)
+        Script(status=500) if GRIPPER_NEXT.text in request.text else of_block(request)
     )
     bench = Bench(graph, server, arm__gripper=True)
     bench.see(BLOCK)
@@ -200,7 +200,9 @@ def test_a_gripper_without_an_answer_is_no_keypoint(graph: Graph, server: ChatSe
 
 def test_cancelling_ends_the_question_of_the_gripper_too(graph: Graph, server: ChatServer) -> None:
     hanging = Script(('<think>', 'Well'), hang_after=1)
-    server.default = lambda request: hanging if GRIPPER_NEXT in request.text else of_block(request)
+    server.default = lambda request: (
+        hanging if GRIPPER_NEXT.text in request.text else of_block(request)
+    )
     bench = Bench(graph, server, arm__gripper=True)
     bench.see(BLOCK)
     bench.stand(HOME)
@@ -305,9 +307,9 @@ def test_after_each_keypoint_it_is_asked_whether_the_task_is_done(
     how_far = says('C')
     server.default = lambda request: (
         says(next(done))
-        if DONE_NOW in request.text
+        if DONE_NOW.text in request.text
         else how_far
-        if PROGRESS_NOW in request.text
+        if PROGRESS_NOW.text in request.text
         else of_block(request)
     )
     bench = Bench(graph, server, **CHECKED)
@@ -336,7 +338,7 @@ def test_a_check_without_an_answer_is_unknown_and_the_task_goes_on(
     graph: Graph, server: ChatServer
 ) -> None:
     server.default = lambda request: (
-        Script(status=500) if DONE_NOW in request.text else of_block(request)
+        Script(status=500) if DONE_NOW.text in request.text else of_block(request)
     )
     bench = Bench(graph, server, **CHECKED)
     checks = graph.inbox(DiagnosticStatus, '/task_check')
@@ -359,9 +361,9 @@ def test_the_rotation_is_proposed_where_rows_of_it_were_made(
     file.write_text(yaml.safe_dump(own))
     server.default = lambda request: (
         says('C')
-        if ROTATION_NEXT in request.text
+        if ROTATION_NEXT.text in request.text
         else says('B')
-        if GRIPPER_NEXT in request.text
+        if GRIPPER_NEXT.text in request.text
         else of_block(request)
     )
     bench = Bench(graph, server, arm__robot=str(file), arm__rotation=True, arm__gripper=True)
@@ -374,7 +376,7 @@ def test_the_rotation_is_proposed_where_rows_of_it_were_made(
     turn = proposal.pose.pose.orientation
     assert (turn.z, turn.w) == (pytest.approx(0.5**0.5), pytest.approx(0.5**0.5))
     asked = [request.text for request in server.requests]
-    assert [GRIPPER_NEXT in text for text in asked] == [False, True, False]
+    assert [GRIPPER_NEXT.text in text for text in asked] == [False, True, False]
     assert 'H. 45 degrees clockwise' in asked[2]
 
 

@@ -10,9 +10,10 @@ import math
 
 from embodied_r_ros.arm.demonstration import arm_episode, ArmEpisode
 from embodied_r_ros.arm.proposal import (
-    check_questions,
+    DONE_NOW,
     keypoint_question,
-    rotation_question,
+    PROGRESS_NOW,
+    ROTATION_NEXT,
     TURNS_DEG,
 )
 from embodied_r_ros.arm.task_frame import Movement
@@ -190,7 +191,7 @@ def test_every_turn_is_an_option_of_a_row_and_of_the_live_question() -> None:
     assert rows
     for row in rows:
         x, y, z = row.state
-        live = rotation_question(TASK, 'table_center', ROBOT.metadata, (x, y, z))
+        live = ROTATION_NEXT.of_task(TASK, 'table_center', ROBOT.metadata, (x, y, z))
         assert row.question == live.text
         assert set(row.options) == set(live.options)
         nearest = TURNS_DEG[live.options.index(row.solution_text())]
@@ -206,7 +207,8 @@ def test_whether_it_is_done_and_how_far_is_asked_at_the_end_and_once_before() ->
     assert len(rows) == len(found) == 4
     for row in rows:
         x, y, z = row.state
-        questions = check_questions(TASK, 'table_center', ROBOT.metadata, (x, y, z))
+        parts = TASK, 'table_center', ROBOT.metadata, (x, y, z)
+        questions = DONE_NOW.of_task(*parts), PROGRESS_NOW.of_task(*parts)
         live = questions[row.question_type == 'progress']
         assert (row.question, set(row.options)) == (live.text, set(live.options))
     assert found['success', True].solution_text() == 'yes'

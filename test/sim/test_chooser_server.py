@@ -11,7 +11,7 @@ if find_spec('metaworld') is None:
     pytest.skip('Meta-World is not installed', allow_module_level=True)
 pytest.importorskip('embodied_r_ros.sim.indoor.world')
 
-from embodied_r_ros.arm.proposal import gripper_question, keypoint_question
+from embodied_r_ros.arm.proposal import GRIPPER_NEXT, keypoint_question
 from embodied_r_ros.arm.robot import load_robot
 from embodied_r_ros.chat.client import HttpChatClient
 from embodied_r_ros.reasoning.question import Question, ReasonerConfig
@@ -38,7 +38,7 @@ def asked(server: ChooserServer, question: Question) -> tuple[AnswerKind, int]:
 def test_position_and_gripper_are_those_of_the_chooser() -> None:
     position = keypoint_question('pick', 'table_center', PLACES, (), ROBOT, (0.0, 0.0, 0.16))
     labelled = keypoint_question('pick', 'table_center', PLACES, ('a', 'b', 'c'))
-    gripper = gripper_question('pick', 'table_center', ROBOT, (0.0, 0.0, 0.16))
+    gripper = GRIPPER_NEXT.of_task('pick', 'table_center', ROBOT, (0.0, 0.0, 0.16))
     with ChooserServer('oracle') as server, SimulatedArm(draw_scene('pick', 1, 0), None) as arm:
         assert asked(server, position)[0] is AnswerKind.UNKNOWN  # nobody chooses yet
         server.serve(OracleChooser(WAY), arm)

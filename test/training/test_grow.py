@@ -13,9 +13,14 @@ pytest.importorskip('transformers')
 import torch
 from transformers import AutoModelForCausalLM
 
-from training.tiny.grow import add_words, deepened, frequent_words
+from training.tiny.grow import (
+    add_number_tokens,
+    add_words,
+    deepened,
+    frequent_words,
+    number_groups,
+)
 from training.tiny.model import build_model, NanoSize, train_tokenizer
-from training.tiny.number_tokens import add_number_tokens, number_groups
 
 if TYPE_CHECKING:
     from pathlib import Path

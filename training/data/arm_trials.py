@@ -15,20 +15,19 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from random import Random
 import sys
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.arm.proposal import gripper_question, keypoint_question
+from embodied_r_ros.arm.proposal import GRIPPER_NEXT, keypoint_question
 from embodied_r_ros.arm.robot import load_robot
 from embodied_r_ros.arm.table import table_view
 from embodied_r_ros.arm.trial import Trial, TrialConfig
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.questions.derive import QuestionsConfig
-from embodied_r_ros.questions.row import Row, write_rows
+from embodied_r_ros.questions.row import QuestionWithSolution, RowBuilder, write_rows
 from embodied_r_ros.questions.splits import split_of
 from embodied_r_ros.reasoning.completions import option_letter
 from embodied_r_ros.sim.arm.trials import Chooser, Chosen, ClassicalSight, play, TrialPlan
 from embodied_r_ros.sim.runs import SimArmConfig
-from embodied_r_ros.types.deltas import row_deltas
 from tqdm import tqdm
 
 from training.data.arm_reader import position_in, state_in
@@ -36,9 +35,10 @@ from training.data.arm_traces import ARM_READERS
 from training.run.command import run_command
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from embodied_r_ros.arm.robot import Robot
+    from embodied_r_ros.questions.row import Row
     from embodied_r_ros.reasoning.question import Question
     from embodied_r_ros.sim.arm.trials import Choice
     from embodied_r_ros.types.deltas import SemanticDelta
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 _CLOSED = 'closed'
 _USUAL = TrialConfig()
 _KINDS = ('waypoint', 'gripper')
+_SOURCE = 'careful reader'
+_NOWHERE = RowBuilder('', '', 'train')  # of a question that becomes no row
 _TASKS = ('pick', 'place', 'push', 'stack')  # whose rules the oracle knows
 
 
@@ -72,7 +74,7 @@ class TextChooser(Chooser):
         metadata = self._robot.metadata
         context = self._task, metadata.frame_id
         where = keypoint_question(*context, view.candidates, (), metadata, view.tool)
-        grip = gripper_question(*context, metadata, view.tool)
+        grip = GRIPPER_NEXT.of_task(*context, metadata, view.tool)
         index = self._answer('waypoint', where, view)
         return Chosen(index, grip.options[self._answer('gripper', grip, view)] == _CLOSED)
 
@@ -85,38 +87,38 @@ class TextChooser(Chooser):
         return index
 
 
-def asked_row(kind: str, question: Question, deltas: Sequence[SemanticDelta]) -> Row:
-    """What is asked of what was seen, as a row without a solution and of no episode."""
+def _row_of(
+    builder: RowBuilder,
+    name: str,
+    kind: str,
+    question: Question,
+    deltas: Sequence[SemanticDelta],
+    solution: str,
+    **fields: Any,
+) -> Row:
     look = question.view.describe(deltas) if question.view else None
-    return Row(
-        id='',
-        episode_id='',
-        scene_id='',
-        split='train',
-        source='',
-        camera=deltas[-1].camera,
-        question_type=kind,
-        question=question.text,
-        answer_kind='choice',
-        options=question.options,
-        solution='',
-        deltas=row_deltas(deltas),
-        focus=(asdict(look),) if look else (),
-    )
+    asked = QuestionWithSolution(kind, question.text, question.options, solution, _SOURCE)
+    focus = (asdict(look),) if look else ()
+    return builder.row(name, asked, deltas, camera=deltas[-1].camera, focus=focus, **fields)
 
 
 def oracle(kind: str, question: Question, deltas: Sequence[SemanticDelta]) -> int | None:
     """What follows from the text by the rules that a text policy is taught."""
-    trace = ARM_READERS[kind](asked_row(kind, question, deltas))
+    trace = ARM_READERS[kind](_row_of(_NOWHERE, kind, kind, question, deltas, ''))
     return question.options.index(trace[1]) if trace else None
 
 
 @dataclass
 class Noted:
-    """An answerer whose questions and answers are kept."""
+    """An answerer of a trial whose questions and answers are kept as rows.
+
+    For each step the position is asked, then the gripper there.
+    """
 
     answerer: Answerer
-    turns: list[tuple[Row, int]] = field(default_factory=list)  # and the index of the option
+    builder: RowBuilder
+    robot: Robot
+    rows: list[Row] = field(default_factory=list)
 
     def __call__(
         self, kind: str, question: Question, deltas: Sequence[SemanticDelta]
@@ -124,7 +126,22 @@ class Noted:
         """Answer, and keep what was asked and said."""
         index = self.answerer(kind, question, deltas)
         if index is not None:
-            self.turns.append((asked_row(kind, question, deltas), index))
+            step, place = divmod(len(self.rows), len(_KINDS))
+            keypoint = self.rows[-1].keypoint if place else position_in(question.options[index])
+            row = _row_of(
+                self.builder,
+                f'{step}/{kind}',
+                kind,
+                question,
+                deltas,
+                option_letter(index),
+                meta={'robot': self.robot.name, 'state_index': step},
+                state=state_in(question.text) or (),
+                keypoint=keypoint or (),
+                frame_id=self.robot.metadata.frame_id,
+                deadband_m=self.robot.questions.deadband_m,
+            )
+            self.rows.append(row)
         return index
 
 
@@ -180,34 +197,10 @@ def trial_rows(plan: TrialPlan, robot: Robot, slips: float, wait_s: float = 0.0)
         slips: Share of the choices that are made by lot.
         wait_s: How long answers take at most, by lot for each trial [s]; 0: no time at all.
     """
-    noted = Noted(oracle)
-    config = TrialConfig(wait_s=Random(f'wait:{plan.id}').uniform(0.0, wait_s))
-    is_success = led(plan, robot, noted, slips, config).is_success
-    return list(_with_answers(noted.turns, plan, robot)) if is_success else []
-
-
-def _with_answers(
-    turns: Sequence[tuple[Row, int]], plan: TrialPlan, robot: Robot
-) -> Iterator[Row]:
-    """Rows of what was asked: for each step the position, then the gripper there."""
     split = split_of(plan.id, QuestionsConfig(test_share=0.0))
-    for number, (row, index) in enumerate(turns):
-        step, place = divmod(number, len(_KINDS))
-        where, best = turns[number - place]
-        yield replace(
-            row,
-            id=f'{plan.id}/{step}/{row.question_type}',
-            episode_id=plan.id,
-            scene_id=plan.id,
-            split=split,
-            source='careful reader',
-            solution=option_letter(index),
-            meta={'deltas': 'classical', 'robot': robot.name, 'state_index': step},
-            state=state_in(row.question) or (),
-            keypoint=position_in(where.options[best]) or (),
-            frame_id=robot.metadata.frame_id,
-            deadband_m=robot.questions.deadband_m,
-        )
+    noted = Noted(oracle, RowBuilder(plan.id, plan.id, split, '', 'classical'), robot)
+    config = TrialConfig(wait_s=Random(f'wait:{plan.id}').uniform(0.0, wait_s))
+    return noted.rows if led(plan, robot, noted, slips, config).is_success else []
 
 
 def _run(args: argparse.Namespace) -> int:

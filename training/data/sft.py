@@ -52,7 +52,7 @@ class SftArguments(AskingArguments):
     )
     number_tokens: bool = field(
         default=False,
-        metadata={'help': 'each number of the text about a place is one token (number_tokens.py)'},
+        metadata={'help': 'each number of the text about a place is one token (grow.py)'},
     )
     hidden_size: int = field(default=192, metadata={'help': 'from scratch: width'})
     layers: int = field(default=6, metadata={'help': 'from scratch: depth'})

@@ -12,9 +12,8 @@ from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
 from training.data.vision import load_processor
 from training.run.models import is_vision_model, SAFELY
-from training.tiny.grow import add_words, deepened, frequent_words
+from training.tiny.grow import add_number_tokens, add_words, deepened, frequent_words
 from training.tiny.model import build_model, load_tokenizer, NanoSize, train_tokenizer
-from training.tiny.number_tokens import add_number_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -67,7 +67,7 @@ class ChooserServer:
     def complete(self, prompt: str) -> str:
         """The completion of a prompt."""
         with self._lock:
-            if GRIPPER_NEXT in prompt:
+            if GRIPPER_NEXT.text in prompt:
                 return _answer('B' if self._closed else 'A')
             candidates = tuple(_position(match[1]) for match in _OPTION.finditer(prompt))
             if self._chooser is None or not candidates:
