@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.common.errors import ConfigError, EmbodiedRError, InputError
+from embodied_r_ros.common.errors import ConfigError, InputError
 from embodied_r_ros.episodes.import_episode import (
     check_columns,
     check_source_image,
@@ -22,7 +22,7 @@ from embodied_r_ros.episodes.import_lerobot_metadata import (
     LeRobotMetadata,
     short_text,
 )
-from embodied_r_ros.episodes.import_parquet import ParquetFile
+from embodied_r_ros.episodes.import_parquet import ParquetFile, readable
 import numpy as np
 
 if TYPE_CHECKING:
@@ -122,14 +122,11 @@ class VideoFrames:
     @contextmanager
     def _readable(self, where: str = '') -> Iterator[None]:
         try:
-            yield
-        except EmbodiedRError:
-            raise
-        except Exception as error:  # whatever a damaged file makes of the library
-            text = ' '.join(str(error).split()) or type(error).__name__
+            with readable(f'{self.path}{where} cannot be read as a video'):
+                yield
+        except InputError:
             self._next_tick = np.inf  # the decoder is of no use any more
-            msg = f'{self.path}{where} cannot be read as a video: {text}'
-            raise InputError(msg) from None
+            raise
 
 
 class LeRobotDataset:

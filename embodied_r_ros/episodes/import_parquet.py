@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
 from typing import Any, TYPE_CHECKING
 
@@ -18,6 +18,23 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _BATCH_ROWS = 64  # of images at a time
+
+
+@contextmanager
+def readable(what: str) -> Iterator[None]:
+    """Whatever a damaged file makes of a library becomes one line: what cannot be done, and why.
+
+    Raises:
+        InputError: The library failed.
+    """
+    try:
+        yield
+    except EmbodiedRError:
+        raise
+    except Exception as error:
+        text = ' '.join(str(error).split()) or type(error).__name__
+        msg = f'{what}: {text}'
+        raise InputError(msg) from None
 
 
 class ParquetFile:
@@ -107,16 +124,8 @@ class ParquetFile:
             msg = f'{self.path} has no column {name!r}: it has {known}'
             raise InputError(msg)
 
-    @contextmanager
-    def _readable(self) -> Iterator[None]:
-        try:
-            yield
-        except EmbodiedRError:
-            raise
-        except Exception as error:  # whatever a damaged file makes of the library
-            text = ' '.join(str(error).split()) or type(error).__name__
-            msg = f'{self.path} cannot be read: {text}'
-            raise InputError(msg) from None
+    def _readable(self) -> AbstractContextManager[None]:
+        return readable(f'{self.path} cannot be read')
 
 
 class _Cells:
