@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.questions.indoor import Draft, Moment, Unsolved
 from embodied_r_ros.questions.map_kinds import MapMoment, VSI_KINDS
-from embodied_r_ros.questions.map_wordings import UNKNOWN_PROPERTIES
 from embodied_r_ros.questions.path_kinds import ACTIONS, CHANGES, PATH_KINDS, POSITIONS
 from embodied_r_ros.questions.people_kinds import PEOPLE_KINDS, places_to_choose, TURNS
 from embodied_r_ros.questions.row import QuestionWithSolution, RowBuilder
 from embodied_r_ros.questions.splits import split_of
-from embodied_r_ros.questions.wordings import wording
+from embodied_r_ros.questions.wordings import UNKNOWN_PROPERTIES, wording
 from embodied_r_ros.reasoning.completions import UNKNOWN
 from embodied_r_ros.scene.camera_track import CameraView
 from embodied_r_ros.scene.landmark_map import LandmarkMap

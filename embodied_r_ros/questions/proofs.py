@@ -28,9 +28,8 @@ from embodied_r_ros.questions.map_rows import (
     perceived_map,
     UNKNOWN_KINDS,
 )
-from embodied_r_ros.questions.map_wordings import MAP_WORDINGS
 from embodied_r_ros.questions.path_kinds import clear_quarter
-from embodied_r_ros.questions.wordings import MOTION_KINDS, WORDINGS
+from embodied_r_ros.questions.wordings import MAP_WORDINGS, MOTION_KINDS, WORDINGS
 from embodied_r_ros.reasoning.completions import UNKNOWN
 from embodied_r_ros.types.episodes import Verdict
 

@@ -13,7 +13,7 @@ import re
 from embodied_r_ros.questions.indoor import Draft, Unsolved
 from embodied_r_ros.questions.map_kinds import MapMoment
 from embodied_r_ros.questions.map_rows import MAP_KINDS, UNKNOWN_KINDS
-from embodied_r_ros.questions.map_wordings import MAP_WORDINGS, wording_pattern
+from embodied_r_ros.questions.wordings import MAP_WORDINGS, wording_pattern
 from embodied_r_ros.reasoning.completions import UNKNOWN
 from embodied_r_ros.scene.map_relations import gap_m, route_turns, turn_word
 from embodied_r_ros.types.landmarks import Landmark, LandmarkStatus, PathPoint, SceneMap

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig
-from embodied_r_ros.questions.map_wordings import MAP_WORDINGS
 from embodied_r_ros.questions.row import read_rows, write_rows
-from embodied_r_ros.questions.wordings import FOREIGN, WORDINGS
+from embodied_r_ros.questions.wordings import FOREIGN, MAP_WORDINGS, WORDINGS
 from embodied_r_ros.reasoning.completions import UNKNOWN
 from embodied_r_ros.scene.memory import MemoryConfig
 import pytest

@@ -13,7 +13,6 @@ import math
 import re
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.questions.map_wordings import MAP_WORDINGS, wording_pattern
 from embodied_r_ros.questions.path_kinds import (
     ACTIONS,
     ARRIVED,
@@ -24,6 +23,7 @@ from embodied_r_ros.questions.path_kinds import (
     START_END,
 )
 from embodied_r_ros.questions.people_kinds import PRESENCE, TURNS
+from embodied_r_ros.questions.wordings import MAP_WORDINGS, wording_pattern
 from embodied_r_ros.reasoning.completions import UNKNOWN
 from embodied_r_ros.scene.map_relations import (
     bearing_deg,

@@ -8,7 +8,7 @@ from itertools import chain
 import re
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.questions.map_wordings import MAP_WORDINGS
+from embodied_r_ros.questions.wordings import MAP_WORDINGS
 from embodied_r_ros.types.things import named_things, plural
 
 from training.tiny.place_exercises import made_up_name
