@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 import json
 import sys
 from typing import Any, TYPE_CHECKING
@@ -15,6 +16,9 @@ from embodied_r_ros.episodes.offline import (
     answer_to_json,
     ask_about,
     check_source,
+    is_scene_map,
+    newest_image,
+    RecordingScene,
     see,
     with_landmarks,
 )
@@ -27,15 +31,19 @@ from embodied_r_ros.episodes.recall_report import (
     recall_to_json,
     write_keyframes,
 )
+from embodied_r_ros.reasoning.image_targets import asked_kind
 from embodied_r_ros.reasoning.question import Phase, Question, question_problem, ReasonerConfig
 from embodied_r_ros.serving.servers import served_model
+from embodied_r_ros.view.sheet import write_place_picture
 from tqdm import tqdm
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterable
     from pathlib import Path
 
     from embodied_r_ros.episodes.recall_query import RecallQuery
+    from embodied_r_ros.types.images import StampedImage
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,6 +82,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action='store_true',
         help='let the prompt hold the landmark map of SOURCE too, for a model that knows maps',
     )
+    add(
+        '--show-image',
+        action='store_true',
+        help='show the model the last image of SOURCE, in place of the scene in words',
+    )
+    add(
+        '--picture',
+        type=some_path,
+        metavar='PNG',
+        help='of a question with --show-image for a point or a box: the image with the answer',
+    )
     add('--temperature', type=float, default=0.0, help='0, the default: greedy')
     add(
         '--max-tokens',
@@ -91,6 +110,7 @@ def main(args: argparse.Namespace) -> int:
     if problem:
         raise InputError(problem)
     question = Question(args.question, tuple(args.option))
+    _check_image(args)
     if args.episodes:
         return _ask_recordings(args, question)
     if args.out:
@@ -100,19 +120,31 @@ def main(args: argparse.Namespace) -> int:
     model = args.model or str(shared_path('models', 'nano'))
     check_source(args.source, args.topic, args.rate)
     with served_model(model, _say) as chat:
-        scene = see(
-            args.source,
-            args.topic,
-            args.rate,
-            lambda images, length: tqdm(images, total=length, unit=' images', disable=None),
-        )
+        if args.show_image:
+            scene = RecordingScene(())
+            shown = newest_image(args.source, args.topic, args.rate, _with_progress)
+            question = replace(question, shown=shown)
+        else:
+            scene = see(args.source, args.topic, args.rate, _with_progress)
         if args.map:
             scene = with_landmarks(scene)
         answer = ask_about(scene, question, chat, config, _hear)
     print(file=sys.stderr)
+    if args.picture and question.shown:
+        write_place_picture(args.picture, question.shown.image, answer.text)
     values = answer_to_json(answer)
     print(json.dumps(values, ensure_ascii=False) if args.json else values['answer'])
     return 0
+
+
+def _check_image(args: argparse.Namespace) -> None:
+    """Refuse what does not go with an image that is shown."""
+    if args.show_image and (args.map or args.episodes or is_scene_map(args.source)):
+        msg = '--show-image shows one image: leave --map, --episodes and MAP.json out'
+        raise InputError(msg)
+    if args.picture and not (args.show_image and asked_kind(args.question, args.option)):
+        msg = '--picture needs --show-image and a question for a point or a box: "Point at …"'
+        raise InputError(msg)
 
 
 def _ask_recordings(args: argparse.Namespace, question: Question) -> int:
@@ -152,6 +184,10 @@ def _look(
     for one in found.problems:
         _say(f'embodied-r: note: {one.name} is left out: {one.problem}')
     return values, lines, bool(found.recordings)
+
+
+def _with_progress(images: Iterable[StampedImage], length: int | None) -> Iterable[StampedImage]:
+    return tqdm(images, total=length, unit=' images', disable=None)
 
 
 def _say(line: str) -> None:

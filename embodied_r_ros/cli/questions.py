@@ -93,6 +93,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         'files are asked that always',
     )
     parser.add_argument(
+        '--places',
+        action='store_true',
+        help='ask also for points and boxes of items in the images, of models that are shown them',
+    )
+    parser.add_argument(
         '--map-slack',
         type=float,
         default=QuestionsConfig.map_slack_m,
@@ -128,6 +133,7 @@ def main(args: argparse.Namespace) -> int:
         test_share=args.test_share,
         even_answers=args.even_answers,
         maps=args.maps,
+        places=args.places,
         map_slack_m=args.map_slack,
         apart_from=tuple(map(str, args.apart_from)),
         robot=load_robot(args.robot) if args.robot else None,

@@ -25,9 +25,12 @@ from embodied_r_ros.perception.pipeline import (
     perceive_keyframes,
 )
 from embodied_r_ros.reasoning.completions import option_letter
+from embodied_r_ros.reasoning.prompts import shown_image
+from embodied_r_ros.reasoning.question import ShownImage
 from embodied_r_ros.reasoning.reasoner import Reasoner
 from embodied_r_ros.scene.camera_track import CameraView
 from embodied_r_ros.scene.landmark_map import LandmarkMap, write_scene_map
+from embodied_r_ros.types.images import encode_image
 from embodied_r_ros.types.landmarks import newest_stamp_ns, read_scene_map
 
 if TYPE_CHECKING:
@@ -110,6 +113,22 @@ def see(
         return RecordingScene(tuple(perceive_keyframes(keyframes, perceiver)), look)
 
 
+def newest_image(
+    path: Path, topic: str | None, rate_hz: float | None, progress: Progress
+) -> ShownImage:
+    """The last image of a recording, as prompts show it.
+
+    Raises:
+        SourceError: It cannot be read as a stream of images.
+        BagError: The bag is damaged.
+    """
+    with open_source(path, topic, rate_hz) as source:
+        for image in progress(source, source.length):
+            newest = image
+    encoded = newest.encoded or encode_image(newest.image)
+    return ShownImage(shown_image(encoded), newest.stamp_ns, newest.frame_id)
+
+
 def with_landmarks(scene: RecordingScene) -> RecordingScene:
     """The same, with the map that its deltas give, by the poses that they carry."""
     if scene.scene_map is not None:
@@ -182,6 +201,8 @@ def ask_about(
     except ModelError as error:
         raise InputError(str(error)) from None
     newest_ns = max((delta.stamp_ns for delta in scene.deltas), default=0)
+    if question.shown:
+        newest_ns = question.shown.stamp_ns
     question = replace(question, scene_map=scene.scene_map)
     if scene.scene_map:
         newest_ns = newest_ns or newest_stamp_ns(scene.scene_map)

@@ -127,7 +127,7 @@ def _ask(replay: Replay, client: HttpChatClient, deadline_s: float) -> Replay:
 def _read(answer: Answer) -> Answer:
     completion = parse_completion(answer.completion)
     answer = replace(answer, think=completion.think)
-    read = read_answer(completion, answer.options)
+    read = read_answer(completion, answer.options, answer.prompt)
     if read is None:
         return answer
     kind, index, text = read

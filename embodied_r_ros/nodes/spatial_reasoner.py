@@ -31,7 +31,7 @@ from embodied_r_ros.common.errors import CancelledError, InputError
 from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.diagnostics import fallback_health, Health, Meter
-from embodied_r_ros.nodes.keypoint_request import Arm, ArmConfig
+from embodied_r_ros.nodes.keypoint_request import Arm, ArmConfig, NoImageError
 from embodied_r_ros.nodes.keypoint_server import KeypointServer
 from embodied_r_ros.nodes.node_base import ManagedNode, seconds
 from embodied_r_ros.nodes.pipeline import ModelWatch, PipelineConfig, PipelineWatch, RecorderWatch
@@ -45,6 +45,7 @@ from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
 from embodied_r_ros.nodes.run import run
 from embodied_r_ros.nodes.scene_mapper import SceneMapper, SceneMapperConfig
 from embodied_r_ros.nodes.shadow import ShadowOfReasoner
+from embodied_r_ros.reasoning.image_targets import asked_kind
 from embodied_r_ros.reasoning.question import Question, ReasonerConfig, RefusalCode
 from embodied_r_ros.reasoning.queue import Outcome, QuestionQueue, QueueConfig, Termination
 from embodied_r_ros.reasoning.reasoner import chat_fallback, models_at_start, Reasoner
@@ -401,6 +402,14 @@ class SpatialReasoner(ManagedNode):
             deliver(Outcome.refused(bad, '', RefusalCode.BAD_QUESTION, str(error)))
             return None
         question = Question(goal.question, tuple(goal.options), *limits, int(goal.seed))
+        config = self.parameters.config(ReasonerConfig)
+        if config.show_image and asked_kind(question.text, question.options):
+            try:
+                question = replace(question, shown=self._arm.newest_image())
+            except NoImageError as error:
+                code = RefusalCode.NO_OBSERVATION
+                deliver(Outcome.refused(question, '', code, str(error)))
+                return None
         return self.put(question, deliver, listener)
 
     def _publish(self, outcome: Outcome, question: Question) -> None:

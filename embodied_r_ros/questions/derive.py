@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict, dataclass, replace
+import json
 import math
 from random import Random
 from typing import TYPE_CHECKING
@@ -23,10 +25,13 @@ from embodied_r_ros.questions.map_rows import (
 )
 from embodied_r_ros.questions.row import builder_of, QuestionWithSolution
 from embodied_r_ros.questions.splits import split_of
+from embodied_r_ros.questions.wordings import IMAGE_WORDINGS, wording
+from embodied_r_ros.reasoning.image_targets import with_form
+from embodied_r_ros.types.deltas import ItemStatus
 from embodied_r_ros.types.episodes import EpisodeOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from embodied_r_ros.arm.demonstration import ArmEpisode
     from embodied_r_ros.episodes.episode import Episode
@@ -34,6 +39,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.questions.indoor import Draft
     from embodied_r_ros.questions.map_kinds import MapMoment
     from embodied_r_ros.questions.row import Row, RowBuilder
+    from embodied_r_ros.types.deltas import Item
     from embodied_r_ros.types.geometry import Pose
 
 _MIN_DELTAS = 3  # with fewer, there is nothing to add up
@@ -56,6 +62,9 @@ class QuestionsConfig(Settings):
     )
     even_answers: bool = setting(
         False, 'leave out rows whose answer has come more often than their other options'
+    )
+    places: bool = setting(
+        False, 'ask also for points and boxes of items, of models that are shown the image'
     )
     maps: bool = setting(False, 'ask also what a scene map answers, of what was seen so far')
     map_slack_m: float = setting(
@@ -156,6 +165,60 @@ def _row(
         moment.deltas,
         meta={'truth': draft.truth, 'held_out_wording': held_out},
     )
+
+
+_LEAST_SIDE = 20  # of a box, in thousandths: smaller things are hard to hit
+_NO_BOXES = 'no item with a box and a label of its own'
+
+
+def rows_of_images(episode: Episode, config: QuestionsConfig, coverage: Coverage) -> Iterator[Row]:
+    """Derive rows that ask for places in images: points at items, and boxes around them.
+
+    What proves them are the boxes of the perceiver; `training.data.vision` saves the images.
+
+    Args:
+        episode: The episode.
+        config: How many.
+        coverage: Counts what had no solution.
+    """
+    split = split_of(episode.scene_id, config)
+    rng = Random(f'{config.seed}:{episode.id}:places')
+    counts = rng.sample(range(1, len(episode.deltas) + 1), len(episode.deltas))
+    boxes = {count: _boxes_of(episode.deltas[count - 1].items) for count in counts}
+    with_boxes = [count for count in counts if boxes[count]][: config.moments]
+    if not with_boxes:
+        coverage.unsolved.update((kind, _NO_BOXES) for kind in IMAGE_WORDINGS)
+    for count in with_boxes:
+        deltas = episode.deltas[:count]
+        for kind in IMAGE_WORDINGS:
+            label, edges = rng.choice(sorted(boxes[count].items()))
+            held_out = split == 'test' and rng.random() < 0.5
+            text = with_form(wording(kind, rng, held_out, item=label))
+            key = 'inside' if kind == 'point_at' else 'bbox_2d'
+            solution = json.dumps({key: edges})
+            question = QuestionWithSolution(kind, text, (), solution, 'items')
+            meta = {
+                'truth': {'item': label},
+                'stamp_ns': deltas[-1].stamp_ns,
+                'held_out_wording': held_out,
+            }
+            name = f'{count}/{kind}/{question.digest}'
+            yield builder_of(episode, split).row(name, question, deltas, meta=meta)
+
+
+def _boxes_of(items: Sequence[Item]) -> dict[str, list[int]]:
+    """Boxes in thousandths, by labels that one item alone has."""
+    labels = Counter(item.label for item in items)
+    boxes = {
+        item.label: [round(1000 * edge) for edge in item.box]
+        for item in items
+        if item.box and labels[item.label] == 1 and item.status is not ItemStatus.LEFT
+    }
+    return {
+        label: box
+        for label, box in boxes.items()
+        if min(box[2] - box[0], box[3] - box[1]) >= _LEAST_SIDE
+    }
 
 
 EVERY_KIND = 'every robot kind'

@@ -19,7 +19,7 @@ from embodied_r_ros.episodes.episode import read_episode
 from embodied_r_ros.episodes.fleet import StageReport
 from embodied_r_ros.episodes.inspect import bag_digest, labels_sha256, why_unfit
 from embodied_r_ros.questions.coverage import BagNote, Coverage
-from embodied_r_ros.questions.derive import rows_of_arm, rows_of_episode
+from embodied_r_ros.questions.derive import rows_of_arm, rows_of_episode, rows_of_images
 from embodied_r_ros.questions.logged import (
     rows_of_answers,
     rows_of_written,
@@ -168,6 +168,8 @@ def _rows_of(episode: Episode, config: QuestionsConfig, coverage: Coverage) -> I
     derived = [*rows_of_episode(episode, config, coverage)]
     if episode.arm:
         derived += rows_of_arm(episode.arm, episode, config, coverage)
+    if config.places:
+        derived += rows_of_images(episode, config, coverage)
     yield from with_solutions_of_people(derived, episode, coverage)
     yield from rows_of_answers(episode, split, coverage)
     yield from rows_of_written(episode, split, coverage)

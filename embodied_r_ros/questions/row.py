@@ -18,6 +18,7 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.arm.task_frame import Movement
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.reasoning.completions import is_unknown, number_in, option_letter, UNKNOWN
+from embodied_r_ros.reasoning.image_targets import BOX, FORMS, ImageTarget, POINT
 from embodied_r_ros.reasoning.prompts import build_prompt
 from embodied_r_ros.reasoning.question import question_problem
 from embodied_r_ros.types.answers import FocusText
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.reasoning.prompts import Prompt
     from embodied_r_ros.scene.memory import MemoryConfig
 
-ANSWER_KINDS = ('choice', 'number', 'text')
+ANSWER_KINDS = ('choice', 'number', 'text', POINT, BOX)
 MOVEMENT = 'movement'  # type of questions whose solution are words for a way
 SPLITS = ('train', 'validation', 'test')
 _TEXTS = (
@@ -45,6 +46,7 @@ _ROBOT_FIELDS = ('state', 'keypoint', 'frame_id', 'deadband_m')
 _MAP_FIELDS = ('landmarks', 'pose', 'path', 'room_area_m2')
 _OPTIONAL = {'focus', 'meta', *_ROBOT_FIELDS, *_MAP_FIELDS}
 _FAR_M = 1e6  # no arm gets there
+_BOX_FORM = '{"bbox_2d": [left, top, right, bottom]}'
 _FOCUS_FIELDS = {'keyframe_id': int, 'stamp_ns': int, 'text': str, 'camera': str}
 
 
@@ -62,7 +64,8 @@ class Row:
     question: str
     answer_kind: str  # one of ANSWER_KINDS
     options: tuple[str, ...]  # empty: a free question
-    solution: str  # letter for a choice, number or text otherwise, or 'unknown'
+    # Letter for a choice, number or text otherwise, where in the image (`ImageTarget`), 'unknown'.
+    solution: str
     deltas: tuple[dict[str, Any], ...]  # as `row_deltas` writes them
     focus: tuple[dict[str, Any], ...] = ()  # fields of FocusText
     meta: dict[str, Any] = field(default_factory=dict)
@@ -186,10 +189,11 @@ class Row:
         )
 
     def solution_text(self) -> str:
-        """The solution as text: of a choice, the option's own text."""
+        """The solution as text: of a choice the option's own, of a place in the image that."""
         if self.answer_kind == 'choice' and self.solution != UNKNOWN:
             return self.options[ord(self.solution) - ord('A')]
-        return self.solution
+        target = ImageTarget.of(self.solution)
+        return target.text() if target else self.solution
 
 
 @dataclass(frozen=True)
@@ -277,6 +281,8 @@ def builder_of(episode: Episode, split: str) -> RowBuilder:
 def _answer_kind(options: Sequence[str], solution: str) -> str:
     if options:
         return 'choice'
+    if target := ImageTarget.of(solution):
+        return target.kind
     return 'text' if number_in(solution) is None else 'number'
 
 
@@ -305,6 +311,11 @@ def _solution_problem(row: Row) -> str:
     is_number = is_unknown(row.solution) or number_in(row.solution) is not None
     if row.answer_kind == 'number' and not is_number:
         return f'solution is {row.solution!r}, expected a number or {UNKNOWN}'
+    if row.answer_kind in FORMS and not is_unknown(row.solution):
+        target = ImageTarget.of(row.solution)
+        if row.options or target is None or target.kind != row.answer_kind:
+            forms = '{"inside": …} or {"point_2d": …}' if row.answer_kind == POINT else _BOX_FORM
+            return f'solution is {row.solution!r}, expected {forms} without options, or {UNKNOWN}'
     return _movement_problem(row) if row.question_type == MOVEMENT and row.frame_id else ''
 
 

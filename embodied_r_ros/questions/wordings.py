@@ -85,6 +85,22 @@ WORDINGS: dict[str, tuple[str, ...]] = {
     ),
 }
 
+# Of questions about places in the newest image, for models that are shown it.
+IMAGE_WORDINGS: dict[str, tuple[str, ...]] = {
+    'point_at': (
+        'Point at the {item}.',
+        'Please point at the {item}.',
+        'Could you point to the {item}?',
+        'Can you point at the {item} that you see?',
+    ),
+    'box_around': (
+        'Draw a box around the {item}.',
+        'Please draw a bounding box around the {item}.',
+        'Give me the box of the {item}.',
+        'Could you put a box around the {item}?',
+    ),
+}
+
 # Kinds that the camera's poses alone prove, and that are worded without names of items.
 MOTION_KINDS = ('net_turn', 'net_displacement', 'height_change', 'revisit')
 
@@ -424,7 +440,7 @@ UNKNOWN_PROPERTIES: dict[bool, tuple[tuple[str, tuple[str, ...]], ...]] = {
 
 def wording(kind: str, rng: Random, held_out: bool, **words: str) -> str:
     """Word a question of a kind, filling in names such as `item`."""
-    *common, rare = (WORDINGS if kind in WORDINGS else MAP_WORDINGS)[kind]
+    *common, rare = {**WORDINGS, **IMAGE_WORDINGS}.get(kind) or MAP_WORDINGS[kind]
     return (rare if held_out else rng.choice(common)).format(**words)
 
 

@@ -9,6 +9,7 @@ import re
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.untrusted import as_data
+from embodied_r_ros.reasoning.image_targets import kind_of_prompt, place_text
 from embodied_r_ros.reasoning.quantities import quantity_in, unwrap
 from embodied_r_ros.types.answers import AnswerKind
 
@@ -172,9 +173,12 @@ def number_in(answer: str) -> float | None:
 
 
 def read_answer(
-    completion: Completion, options: Sequence[str]
+    completion: Completion, options: Sequence[str], prompt: str = ''
 ) -> tuple[AnswerKind, int, str] | None:
-    """Kind, option index (-1: none) and text of an answer; None where it cannot be read."""
+    """Kind, option index (-1: none) and text of an answer; None where it cannot be read.
+
+    Where the question of the prompt wants a point or a box, nothing else is an answer.
+    """
     answer = completion.answer
     if answer is None or not completion.well_formed:
         return None
@@ -184,10 +188,12 @@ def read_answer(
             return AnswerKind.CHOICE, index, options[index]
     if is_unknown(answer):
         return AnswerKind.UNKNOWN, -1, ''
-    if options:
+    place = kind_of_prompt(prompt)
+    text = place_text(place, answer) if place else answer
+    if options or text is None:
         return None
-    kind = AnswerKind.TEXT if number_in(answer) is None else AnswerKind.NUMBER
-    return kind, -1, answer
+    is_number = not place and number_in(text) is not None
+    return AnswerKind.NUMBER if is_number else AnswerKind.TEXT, -1, text
 
 
 _ANSWER_TAG = '<answer>'

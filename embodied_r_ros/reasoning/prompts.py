@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.chat.protocol import ChatMessage
 from embodied_r_ros.common.untrusted import as_data
 from embodied_r_ros.reasoning.completions import option_letter
+from embodied_r_ros.reasoning.image_targets import with_form
 from embodied_r_ros.scene.map_text import map_text, MapText
 from embodied_r_ros.scene.memory import (
     estimate_tokens,
@@ -82,11 +83,12 @@ def image_prompt(question: str, options: Sequence[str], image: EncodedImage) -> 
     """Build the prompt of a question for a model that is shown what was seen.
 
     Args:
-        question: The question, as it came.
+        question: The question, as it came; one for a point or a box gets the form of its answer.
         options: The options, as they came; empty for a free question.
         image: The image, as `shown_image` makes it.
     """
-    user = '\n'.join(['Seen:', IMAGE_SHOWN, *_question_lines(question, options)])
+    asked = with_form(question, options)
+    user = '\n'.join(['Seen:', IMAGE_SHOWN, *_question_lines(asked, options)])
     return Prompt(SYSTEM, user, SceneText(''), (image,))
 
 

@@ -64,8 +64,8 @@ class ReasonerConfig(Settings):
     )
     show_image: bool = setting(
         False,
-        'show keypoint questions the newest keyframe, and tell nothing of what was perceived: '
-        'for a policy that was trained with images',
+        'show keypoint questions, and those for a point or a box, the newest keyframe, and tell '
+        'nothing of what was perceived: for a model that reads images',
         read_only=True,
     )
 

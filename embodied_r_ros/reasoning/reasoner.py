@@ -401,7 +401,7 @@ class Reasoner:
     def _read(self, draft: Answer, generation: _Generation, freshness: Freshness) -> Answer:
         completion = parse_completion(generation.text)
         draft = replace(draft, think=completion.think)
-        read = read_answer(completion, draft.options)
+        read = read_answer(completion, draft.options, draft.prompt)
         if read is None:
             limit = draft.sampling.max_tokens
             message = ending_problem(generation.text, generation.ending, limit) or (

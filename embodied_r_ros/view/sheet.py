@@ -10,6 +10,7 @@ from unicodedata import combining, normalize
 
 import cv2
 from embodied_r_ros.common.files import write_whole
+from embodied_r_ros.reasoning.image_targets import read_box, read_points
 from embodied_r_ros.types.deltas import ItemStatus
 from embodied_r_ros.types.images import shrink
 import numpy as np
@@ -21,10 +22,12 @@ if TYPE_CHECKING:
     from embodied_r_ros.keyframes.selector import Keyframe
     from embodied_r_ros.types.answers import Answer
     from embodied_r_ros.types.deltas import Item, SemanticDelta
+    from embodied_r_ros.types.images import EncodedImage
     from numpy.typing import NDArray
 
 _FONT = cv2.FONT_HERSHEY_SIMPLEX
 INK, PAPER = (40, 40, 40), (255, 255, 255)
+_MARK = (40, 40, 220)
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,26 @@ def write_sheet(path: Path, parts: Sequence[NDArray[np.uint8]]) -> None:
     """
     _, data = cv2.imencode('.png', np.vstack(parts))
     write_whole(path, data.tobytes())
+
+
+def write_place_picture(path: Path, image: EncodedImage, answer: str) -> None:
+    """Write an image with the points or the box that an answer to a question about it names.
+
+    Raises:
+        ImageError: The image cannot be decoded.
+        InputError: The file cannot be written.
+    """
+    picture = image.decode().copy()
+    height, width = picture.shape[:2]
+    box = read_box(answer)
+    corners = [(box[0], box[1]), (box[2], box[3])] if box else read_points(answer)
+    pixels = [(round(x * (width - 1) / 1000), round(y * (height - 1) / 1000)) for x, y in corners]
+    for colour, thickness in ((PAPER, 4), (_MARK, 2)):
+        if box:
+            cv2.rectangle(picture, pixels[0], pixels[1], colour, thickness)
+        for pixel in [] if box else pixels:
+            cv2.drawMarker(picture, pixel, colour, cv2.MARKER_CROSS, 20, thickness)
+    write_sheet(path, [picture])
 
 
 class Sheet:

@@ -59,6 +59,42 @@ def test_answer_about_images_comes_with_its_reasoning(
     assert value['think'] in err
 
 
+def test_point_is_asked_of_the_last_image_and_drawn(
+    server: ChatServer, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.default = Script(('<think>There.</think><answer>{"point_2d": [500, 250]}</answer>',))
+    picture = folder / 'drawn' / 'place.png'
+    command = ['ask', str(folder), 'Point at it.', '--model', server.url, '--show-image']
+    picture.parent.mkdir()
+    assert main([*command, '--picture', str(picture)]) == 0
+    assert capsys.readouterr().out == '(500, 250)\n'
+    assert len(server.requests[-1].images) == 1
+    last, drawn = (cv2.imread(str(path)) for path in (folder / '1.png', picture))
+    assert last is not None
+    assert drawn is not None
+    changed = np.argwhere(np.abs(last.astype(int) - drawn).max(axis=2) > 60)
+    assert np.abs(changed.mean(axis=0) - (60, 160)).max() < 2
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'message'),
+    [
+        (['--picture', 'x.png'], '--picture needs --show-image and a question for a point'),
+        (['--show-image', '--picture', 'x.png'], '--picture needs --show-image and a question'),
+        (['--show-image', '--map'], '--show-image shows one image: leave'),
+    ],
+)
+def test_images_that_cannot_be_shown_are_one_line(
+    server: ChatServer,
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    message: str,
+) -> None:
+    assert ask(server, folder, *arguments) == 2
+    assert message in capsys.readouterr().err
+
+
 def test_recorded_deltas_are_read_and_not_perceived_again(
     server: ChatServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

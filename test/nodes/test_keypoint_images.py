@@ -8,12 +8,13 @@ from typing import Any, TYPE_CHECKING
 import cv2
 from embodied_r_msgs.action import Ask
 from embodied_r_msgs.msg import Answer, EpisodeMark, Keyframe
-from embodied_r_msgs.srv import PredictKeypointOnce
+from embodied_r_msgs.srv import AskOnce, PredictKeypointOnce
 from embodied_r_ros.arm.proposal import GRIPPER_NEXT
 from embodied_r_ros.bags.messages import stamp_ns_from_msg, stamp_to_msg
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.keyframe_extractor import KeyframeExtractorNode
 from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
+from embodied_r_ros.reasoning.image_targets import FORMS, POINT
 from embodied_r_ros.reasoning.prompts import SHOWN_PIXELS
 from embodied_r_ros.types.images import decode_image
 from geometry_msgs.msg import Point
@@ -105,6 +106,28 @@ def test_a_large_image_is_shown_smaller(graph: Graph, server: ChatServer) -> Non
     assert eyes.ask().error_code == 0
     height, width = decode_image(server.requests[0].images[0]).shape[:2]
     assert 0.9 * SHOWN_PIXELS < height * width <= SHOWN_PIXELS
+
+
+def test_a_question_for_a_point_shows_the_newest_image(graph: Graph, server: ChatServer) -> None:
+    eyes = Eyes(graph, server, arm__robot='')
+
+    def ask(question: str) -> Any:
+        return graph.call(AskOnce, '/ask_once', AskOnce.Request(question=question))
+
+    blind = ask('Point at the block.')
+    assert blind.error_code == Ask.Result.ERROR_NO_OBSERVATION
+    assert blind.error_msg.startswith('no image came yet')
+    stamp_ns = eyes.show(view(1))
+    server.default = Script(('<think>There.</think><answer>{"point_2d": [3, 4]}</answer>',))
+    response = ask('Point at the block.')
+    assert (response.error_code, response.answer.text) == (0, '(3, 4)')
+    assert stamp_ns_from_msg(response.answer.observation_stamp) == stamp_ns
+    assert server.requests[-1].images
+    assert server.requests[-1].text.endswith(f'Question: Point at the block. {FORMS[POINT]}')
+    server.default = Script(('<think>There.</think><answer>(3, 4000)</answer>',))
+    assert ask('Point at the block.').error_code == Ask.Result.ERROR_FORMAT
+    # Other questions are answered from what was perceived, which is nothing.
+    assert ask('Where is the block?').error_code == Ask.Result.ERROR_NO_OBSERVATION
 
 
 def test_without_a_camera_one_error_says_so(graph: Graph, server: ChatServer) -> None:

@@ -89,6 +89,15 @@ def test_prompt_of_a_row_holds_scene_focus_and_options() -> None:
 def test_solution_as_text() -> None:
     assert ROW.solution_text() == 'right'
     assert replace(ROW, solution='unknown').solution_text() == 'unknown'
+    places = {
+        '{"inside": [0, 0, 20, 40]}': '(10, 20)',
+        '{"bbox_2d": [1, 2, 3, 4]}': '(1, 2, 3, 4)',
+    }
+    for solution, text in places.items():
+        row = RowBuilder('e', 's', 'test').row(
+            'q', QuestionWithSolution('place', 'Point at it.', (), solution, 'items'), ()
+        )
+        assert Row.from_json(row.to_json()).solution_text() == text
 
 
 @pytest.mark.parametrize(
@@ -106,6 +115,15 @@ def test_solution_as_text() -> None:
             {'answer_kind': 'number', 'options': [], 'solution': 'abc'},
             "solution is 'abc', expected a number or unknown",
         ),
+        (
+            {'answer_kind': 'point', 'options': [], 'solution': '(3, 4)'},
+            r'solution is .* expected \{"inside": …\} or \{"point_2d": …\} without options',
+        ),
+        (
+            {'answer_kind': 'box', 'options': [], 'solution': '{"inside": [1, 2, 3, 4]}'},
+            r'solution is .* expected \{"bbox_2d": \[left, top',
+        ),
+        ({'answer_kind': 'box', 'solution': '{"bbox_2d": [1, 2, 3, 4]}'}, 'without options'),
         ({'options': [1, 2]}, 'option 1 is no text'),
         ({'deltas': [7]}, 'delta 7 is no object'),
         ({'focus': [{'x': 1}]}, r"focus \{'x': 1\} is not readable: expected keyframe_id"),

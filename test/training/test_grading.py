@@ -2,17 +2,31 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from embodied_r_ros.questions.row import Row
 import pytest
 
-from training.eval.grading import grade, relative_accuracy
+from training.eval.grading import (
+    best_constant,
+    consistencies,
+    grade,
+    graded,
+    relative_accuracy,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from training.judge.cases import JudgeCase
 
 CHOICE = Row(
     'r', 'e', 's', 'test', 'layout', 'c', 'kind', 'Q?', 'choice', ('left', 'right'), 'B', ()
 )  # fmt: skip
 NUMBER = replace(CHOICE, answer_kind='number', options=(), solution='4')
 TEXT = replace(CHOICE, answer_kind='text', options=(), solution='a chair')
+POINT = replace(TEXT, answer_kind='point', solution='{"inside": [100, 100, 200, 200]}')
+BOX = replace(TEXT, answer_kind='box', solution='{"bbox_2d": [100, 100, 200, 200]}')
 
 
 def said(answer: str) -> str:
@@ -35,10 +49,18 @@ def said(answer: str) -> str:
         (NUMBER, 'many', 0.0, 'many'),
         (TEXT, 'a chair', 1.0, 'a chair'),
         (TEXT, 'a seat', None, 'a seat'),
+        (POINT, '{"point_2d": [150, 150]}', 1.0, '(150, 150)'),
+        (POINT, '(150, 250)', 0.5, '(150, 250)'),
+        (POINT, 'unknown', 0.0, 'unknown'),
+        (POINT, '(150, 1500)', None, None),
+        (POINT, 'on the cup', None, None),
+        (BOX, '[100, 100, 200, 150]', 0.5, '(100, 100, 200, 150)'),
+        (BOX, '(150, 150)', None, None),
+        (replace(POINT, solution='unknown'), 'unknown', 1.0, 'unknown'),
     ],
 )
 def test_grade_by_kind_of_answer(
-    row: Row, answer: str, accuracy: float | None, named: str
+    row: Row, answer: str, accuracy: float | None, named: str | None
 ) -> None:
     result = grade(row, said(answer))
     assert (result.format, result.accuracy, result.answer) == (True, accuracy, named)
@@ -95,3 +117,24 @@ def test_number_is_graded_with_its_unit(
 ) -> None:
     row = replace(NUMBER, question=question, solution=solution)
     assert grade(row, said(answer)).accuracy == pytest.approx(accuracy)
+
+
+class Yes:
+    """A fake judge that is led to the last candidate."""
+
+    def conclusions(self, cases: Sequence[JudgeCase]) -> list[str]:
+        return [case.candidates()[-1] for case in cases]
+
+
+def test_places_are_graded_without_a_judge() -> None:
+    texts = [said('(150, 150)'), said('(0, 1500)'), said('(150, 250)')]
+    rows = [POINT] * 3
+    assert [g.accuracy for g in graded(rows, texts, Yes())] == [1.0, None, 0.5]
+    assert consistencies(rows, texts, Yes())[1] is None
+
+
+def test_best_constant_place_is_one_of_the_solutions() -> None:
+    others = replace(POINT, solution='{"inside": [100, 100, 220, 220]}')
+    far = replace(POINT, solution='{"inside": [800, 800, 900, 900]}')
+    assert best_constant([POINT, others, far]) == pytest.approx(2 / 3)
+    assert best_constant([BOX, replace(BOX, solution='unknown')]) == 0.5

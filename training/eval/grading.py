@@ -17,6 +17,7 @@ from embodied_r_ros.reasoning.completions import (
     parse_completion,
     UNKNOWN,
 )
+from embodied_r_ros.reasoning.image_targets import ImageTarget, place_text
 from embodied_r_ros.reasoning.quantities import compared_values, quantity_in, unit_in
 
 from training.data.arm_reader import position_in
@@ -63,14 +64,24 @@ class Grade:
 def grade(question: SolvedQuestion, text: str) -> Grade:
     """Grade a completion without a judge.
 
-    A choice is right or wrong; a number gets its mean relative accuracy, a position its nearness;
-    a free text that is not the solution to the letter needs a judge and stays None.
+    A choice is right or wrong; a number gets its mean relative accuracy, a position its nearness,
+    a place in an image what `ImageTarget.score` says; a free text that is not the solution to the
+    letter needs a judge and stays None.
     """
     completion = parse_completion(text)
-    if completion.answer is None:
+    answer = _gradable(question, completion)
+    if answer is None:
         return Grade(completion.well_formed, None, None)
-    answer = named_answer(question, completion.answer)
+    answer = named_answer(question, answer)
     return Grade(completion.well_formed, _accuracy(question, answer), answer)
+
+
+def _gradable(question: SolvedQuestion, completion: Completion) -> str | None:
+    """The answer of a completion; None: there is none, or none in the image that it is about."""
+    target, answer = ImageTarget.of(question.solution), completion.answer
+    if target is None or answer is None or is_unknown(answer):
+        return answer
+    return place_text(target.kind, answer)
 
 
 def graded(
@@ -122,7 +133,7 @@ def consistencies(
     cases: dict[int, tuple[JudgeCase, str]] = {}
     for index, (question, text) in enumerate(zip(questions, texts, strict=True)):
         completion = parse_completion(text)
-        if completion.answer is not None:
+        if _gradable(question, completion) is not None:
             verdicts[index] = 0.0
             if completion.think:
                 cases[index] = _case(question, completion)
@@ -165,7 +176,10 @@ def _with_texts_judged(
 def is_free_text(question: SolvedQuestion) -> bool:
     """Tell whether an answer that is not the solution to the letter needs a judge."""
     is_compared = (
-        question.options or question.solution == UNKNOWN or position_in(question.solution)
+        question.options
+        or question.solution == UNKNOWN
+        or position_in(question.solution)
+        or ImageTarget.of(question.solution)
     )
     return not is_compared and number_in(question.solution) is None
 
@@ -175,9 +189,14 @@ def _accuracy(question: SolvedQuestion, answer: str) -> float | None:
         return 1.0
     if UNKNOWN in (answer, question.solution) or question.options:
         return 0.0
-    place = position_in(question.solution)
-    if place:
+    if target := ImageTarget.of(question.solution):
+        return target.score(answer)
+    if place := position_in(question.solution):
         return position_accuracy(position_in(answer), place)
+    return _value_accuracy(question, answer)
+
+
+def _value_accuracy(question: SolvedQuestion, answer: str) -> float | None:
     if number_in(question.solution) is not None:
         return number_accuracy(question, answer)
     return 1.0 if is_same_text(answer, question.solution) else None
@@ -235,4 +254,12 @@ def best_constant(rows: Sequence[Row]) -> float:
     for value in values[::step]:
         right = sum(number_accuracy(row, value) for row in numbers if row.solution != UNKNOWN)
         best = max(best, right / len(rows))
-    return best
+    return max(best, _best_place(rows) / len(rows))
+
+
+def _best_place(rows: Sequence[Row]) -> float:
+    """Sum of the scores of the best constant place in the image, of those that are right once."""
+    targets = [t for row in rows if (t := ImageTarget.of(row.solution))]
+    texts = sorted({target.text() for target in targets})[:: max(1, len(targets) // _MOST_NUMBERS)]
+    sums = [sum(target.score(text) or 0.0 for target in targets) for text in texts]
+    return max(sums, default=0.0)

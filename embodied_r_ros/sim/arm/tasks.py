@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 HOME: Vector = (0.0, 0.0, 0.16)  # where the tool starts
 BLOCK_HALF_M = 0.02
-HANDLE_LIFT_M = 0.09  # of the drawer's handle over the table
+HANDLE_LIFT_M = 0.13  # of the middle of the drawer's handle over the table
 COLOURS: dict[str, tuple[float, float, float]] = {
     'red': (0.85, 0.1, 0.1),
     'green': (0.1, 0.65, 0.2),
@@ -29,6 +29,7 @@ COLOURS: dict[str, tuple[float, float, float]] = {
 _ABOVE_M = 0.14
 _GRASP_M = 0.014  # tool over the table when it holds a block
 _PUSH_GAP_M = 0.045  # from the middle of a block to the tool that pushes it
+_ABOVE_HANDLE_M = 0.08
 _DRAWER_WAY_M = 0.17
 _NEAR_M = 0.03
 
@@ -202,9 +203,9 @@ def _draw_drawer(rng: np.random.Generator) -> ArmScene:
 
 def _plan_drawer(scene: ArmScene) -> tuple[Waypoint, ...]:
     x, y, z = scene.thing('drawer').position
-    handle, pulled_handle = (x, y, z - 0.03), (x - _DRAWER_WAY_M, y, z - 0.03)
-    plan = _Plan().go(handle, up_m=_ABOVE_M).go(handle).grip(closed=True).go(pulled_handle)
-    return tuple(plan.grip(closed=False).go(pulled_handle, up_m=_ABOVE_M).waypoints)
+    handle, pulled_handle = (x, y, z - 0.015), (x - _DRAWER_WAY_M, y, z - 0.015)
+    plan = _Plan().go(handle, up_m=_ABOVE_HANDLE_M).go(handle).grip(closed=True).go(pulled_handle)
+    return tuple(plan.grip(closed=False).go(pulled_handle, up_m=_ABOVE_HANDLE_M).waypoints)
 
 
 def _is_open(scene: ArmScene, places: Mapping[str, Vector]) -> bool:

@@ -8,7 +8,7 @@ import math
 from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.sim.arm.tasks import BLOCK_HALF_M, COLOURS, HOME
+from embodied_r_ros.sim.arm.tasks import BLOCK_HALF_M, COLOURS, HANDLE_LIFT_M, HOME
 from embodied_r_ros.types.geometry import (
     BODY_FROM_OPTICAL,
     Pose,
@@ -36,6 +36,9 @@ _ARM = ('right_', 'hand', 'head', 'screen', 'rightclaw', 'leftclaw', 'rightpad',
 _DAMPING = 3.0  # of joints [Nms/rad]; with Meta-World's 10 they creep on when the hand is there
 _BLOCK_KG = 0.2
 _DRAWER_BEHIND_M = 0.17  # from the handle to the body of the drawer
+_HANDLE_M = [0.03, 0.01, 0.03]  # half of the handle, in the world
+_HANDLE_PLACE = [0.0, -0.16, HANDLE_LIFT_M - 0.09]  # on the drawer, which is 0.09 m high
+_HANDLE_COLOUR = 'yellow'
 
 
 def to_world(point: Vector) -> NDArray[np.float64]:
@@ -146,8 +149,14 @@ def _add_mat(spec: Any, thing: TaskThing) -> None:
 
 def _set_drawer(spec: Any, thing: TaskThing) -> None:
     x, y, _ = thing.position
-    body = next(body for body in spec.bodies if body.name == 'drawer')
-    body.pos = to_world((x + _DRAWER_BEHIND_M, y, 0.0))
+    bodies = {body.name: body for body in spec.bodies}
+    bodies['drawer'].pos = to_world((x + _DRAWER_BEHIND_M, y, 0.0))
+    # Meta-World's handle is out of sight, behind the case: this one stands on it, and is seen.
+    geom = bodies['drawer_link'].add_geom()
+    geom.type, geom.size, geom.pos = mujoco.mjtGeom.mjGEOM_BOX, _HANDLE_M, _HANDLE_PLACE
+    geom.friction, geom.condim = [1.0, 0.1, 0.002], 4
+    geom.contype = geom.conaffinity = 1
+    geom.rgba, geom.mass = [*COLOURS[_HANDLE_COLOUR], 1.0], 0.05
 
 
 _ADDERS = {'block': _set_block, 'support': _add_support, 'mat': _add_mat, 'drawer': _set_drawer}
