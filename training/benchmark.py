@@ -22,6 +22,8 @@ from embodied_r_ros.types.answers import Sampling
 
 from training.eval.benchmarks.multiple_choice import EGOSCHEMA, ERQA, MVBENCH, URBAN_VIDEO_BENCH
 from training.eval.benchmarks.openeqa import OPENEQA
+from training.eval.benchmarks.planning import averages, EMBODIEDBENCH, VLABENCH
+from training.eval.benchmarks.pointing import ROBOSPATIAL, WHERE2PLACE
 from training.eval.benchmarks.predictions import (
     ask,
     AskedQuestions,
@@ -41,6 +43,7 @@ from training.eval.benchmarks.scores import (
     Scorer,
     summary,
 )
+from training.eval.benchmarks.spatialrgpt import SPATIALRGPT
 from training.eval.benchmarks.vsi_bench import VSI_BENCH
 from training.eval.generation import model_identity
 from training.eval.report_page import interval_text
@@ -57,7 +60,19 @@ if TYPE_CHECKING:
 
 BENCHMARKS = {
     benchmark.name: benchmark
-    for benchmark in (VSI_BENCH, URBAN_VIDEO_BENCH, OPENEQA, EGOSCHEMA, MVBENCH, ERQA)
+    for benchmark in (
+        VSI_BENCH,
+        URBAN_VIDEO_BENCH,
+        OPENEQA,
+        EGOSCHEMA,
+        MVBENCH,
+        ERQA,
+        WHERE2PLACE,
+        ROBOSPATIAL,
+        SPATIALRGPT,
+        VLABENCH,
+        EMBODIEDBENCH,
+    )
 }
 
 
@@ -81,6 +96,7 @@ def table(report: dict[str, Any]) -> str:
         for name, values in columns.items()
         if values['interval_95']
     ]
+    lines += [f'mean {name}: {value:.3g}' for name, value in report.get('averages', {}).items()]
     lines.append(f'questions: {report["n"]} of {report["rows"]}')
     return '\n'.join(lines)
 
@@ -101,7 +117,7 @@ def _parser() -> argparse.ArgumentParser:
     source.add_argument(
         '--predictions', type=Path, metavar='FILE.jsonl', help='score lines of id, prediction'
     )
-    add('--judge', metavar='DIR_OR_URL', help='model that marks the answers to openeqa')
+    add('--judge', metavar='DIR_OR_URL', help='model that marks answers, where the rule has one')
     add('--limit', type=int, default=0, help='so many questions, drawn by the seed; 0: all')
     add('--seed', type=int, default=0)
     add('--token-budget', type=int, default=MemoryConfig.token_budget)
@@ -120,8 +136,12 @@ def _parser() -> argparse.ArgumentParser:
 def _check(args: argparse.Namespace) -> None:
     """Refuse arguments that do not go together, before any work is done."""
     source = '--videos' if args.videos else '--maps' if args.maps else ''
-    has_images, is_judged = args.name == ERQA.name, args.name == OPENEQA.name
+    benchmark = BENCHMARKS[args.name]
+    has_images, is_judged = benchmark.has_images, benchmark.judged is not None
     problems = {
+        f'{args.name} has what was done in its files: leave --model and --predictions out': (
+            benchmark.recorded and (args.model or args.predictions or source)
+        ),
         'predictions are scored without a model: leave --model out': args.predictions
         and args.model,
         f'{args.name} brings its images with it: leave {source} out': has_images and source,
@@ -191,7 +211,7 @@ def _scenes(
         return perceive_videos(questions, args.videos, cache)
     if args.maps:
         return read_maps(questions, args.maps)
-    if args.name == ERQA.name:
+    if BENCHMARKS[args.name].has_images:
         return dict.fromkeys((question.id for question in questions), NOTHING_KNOWN), {}
     return None
 
@@ -203,7 +223,9 @@ def _report(args: argparse.Namespace) -> dict[str, Any]:
     questions = drawn(published, args.limit, args.seed)
     known = [question for question in questions if question.truth is not None]
     replies = Replies()
-    if args.predictions:
+    if benchmark.recorded:
+        replies = Replies({question.id: benchmark.recorded(question) for question in known})
+    elif args.predictions:
         replies = _given_replies(args, {question.id for question in published})
     elif args.model:
         replies = _asked_replies(args, questions, cache)
@@ -221,7 +243,8 @@ def _report(args: argparse.Namespace) -> dict[str, Any]:
         if args.export:
             write_export(benchmark.name, args.export, questions, replies.texts)
     head = {'benchmark': benchmark.name, 'rows': len(questions), **replies.about}
-    return {**head, **scored, 'baselines': blind}
+    more = {'averages': averages(known)} if benchmark.recorded else {}
+    return {**head, **scored, **more, 'baselines': blind}
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -3,9 +3,6 @@
 
 from __future__ import annotations
 
-import ast
-import base64
-import binascii
 import json
 import re
 import string
@@ -17,6 +14,8 @@ from training.eval.benchmarks.questions import (
     Benchmark,
     BenchmarkQuestion,
     different_truths,
+    image_bytes,
+    listed,
     read_records,
     text_field,
     texts_field,
@@ -220,7 +219,7 @@ def _mvbench_question(record: Record, row: int, file: Path) -> BenchmarkQuestion
     stem = file.stem if _mvbench_task(file.stem) in _MV_FOLDERS else file.parent.name
     task = str(record.get('task_type') or _mvbench_task(stem))
     video = text_field(record, 'video', row)
-    candidates = texts_field({'candidates': _listed(record.get('candidates'))}, 'candidates', row)
+    candidates = texts_field({'candidates': listed(record.get('candidates'))}, 'candidates', row)
     answer = record.get('answer')
     places = [index for index, text in enumerate(candidates) if text == answer]
     if not places or len(candidates) > len(string.ascii_uppercase):
@@ -255,16 +254,6 @@ def _are_times(span: tuple[Any, ...]) -> bool:
         return False
 
 
-def _listed(value: Any) -> Any:
-    """A list; one that stands in a cell of a table is read."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return ast.literal_eval(value)
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
-        return value
-
-
 # ERQA: `data/erqa.tfrecord` of embodiedreasoning/ERQA, or a table; scored as its eval_harness.py.
 def erqa_score(question: BenchmarkQuestion, prediction: str) -> float:
     """1 where the prediction is the letter, dots, spaces around it and case aside."""
@@ -291,7 +280,7 @@ def read_erqa(path: Path) -> list[BenchmarkQuestion]:
                 scene=name,
                 wording=text_field(record, 'question', row),
                 truth=text_field(record, 'answer', row),
-                images=_image_bytes(images, row),
+                images=image_bytes(images, row),
                 record=record,
             )
         )
@@ -310,29 +299,9 @@ def _single(value: Any) -> Any:
     return value
 
 
-def _image_bytes(value: Any, row: int) -> tuple[bytes, ...]:
-    """Images as bytes: as they are, as {'bytes': …}, or in base64, alone or in a list."""
-    if isinstance(value, str) and value.lstrip().startswith('['):
-        value = _listed(value)
-    values = value if isinstance(value, (list, tuple)) else [] if value is None else [value]
-    images = []
-    for item in values:
-        data = item.get('bytes') if isinstance(item, dict) else item
-        if isinstance(data, str):
-            try:
-                data = base64.b64decode(data, validate=True)
-            except (binascii.Error, ValueError):
-                data = None
-        if not isinstance(data, bytes):
-            msg = f'row {row}: an image is {str(item)[:40]!r}, expected bytes, or text in base64'
-            raise InputError(msg)
-        images.append(data)
-    return tuple(images)
-
-
 URBAN_VIDEO_BENCH = Benchmark(
     'urbanvideo-bench', read_urban_video, urban_video_score, different_truths
 )
 EGOSCHEMA = Benchmark('egoschema', read_egoschema, _egoschema_score, different_truths)
 MVBENCH = Benchmark('mvbench', read_mvbench, mvbench_score, different_truths)
-ERQA = Benchmark('erqa', read_erqa, erqa_score, different_truths)
+ERQA = Benchmark('erqa', read_erqa, erqa_score, different_truths, has_images=True)

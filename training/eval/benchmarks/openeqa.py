@@ -134,6 +134,16 @@ def judge_marks(
     return [read_mark(reply) for reply in generate(judge, prompts, JUDGE_SAMPLING, cache=cache)]
 
 
+def _judged(
+    judge: str,
+    questions: Sequence[BenchmarkQuestion],
+    predictions: Sequence[str],
+    cache: ReplyCache | None,
+) -> list[float | None]:
+    marks = judge_marks(judge, questions, predictions, cache)
+    return [None if mark is None else mark_score(mark) for mark in marks]
+
+
 def read_openeqa(path: Path) -> list[BenchmarkQuestion]:
     """Read the questions.
 
@@ -164,4 +174,4 @@ def _unjudged(question: BenchmarkQuestion, prediction: str) -> float | None:
     return None
 
 
-OPENEQA = Benchmark('openeqa', read_openeqa, _unjudged, different_truths)
+OPENEQA = Benchmark('openeqa', read_openeqa, _unjudged, different_truths, judged=_judged)

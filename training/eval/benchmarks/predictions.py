@@ -351,9 +351,10 @@ def check_export(benchmark: str, path: Path) -> None:
     Raises:
         InputError: So it is.
     """
-    suffix, _ = _EXPORTS[benchmark]
-    if path.suffix not in {suffix, _LINES}:
-        msg = f'{path}: predictions of {benchmark} are exported to a file {suffix} or {_LINES}'
+    suffixes = [_EXPORTS[benchmark][0]] if benchmark in _EXPORTS else []
+    if path.suffix not in {*suffixes, _LINES}:
+        names = ' or '.join([*suffixes, _LINES])
+        msg = f'{path}: predictions of {benchmark} are exported to a file {names}'
         raise InputError(msg)
 
 

@@ -6,6 +6,9 @@ Their files are read as plain records: parquet, JSON, JSON lines, CSV, TSV, TFRe
 
 from __future__ import annotations
 
+import ast
+import base64
+import binascii
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 import csv
@@ -25,7 +28,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from embodied_r_ros.chat.cache import ReplyCache
+
 Record = Mapping[str, Any]
+JudgedScores = Callable[
+    [str, Sequence['BenchmarkQuestion'], Sequence[str], 'ReplyCache | None'], 'list[float | None]'
+]
 
 _CRC_BYTES = 4
 
@@ -52,6 +60,7 @@ class BenchmarkQuestion:
     other_truths: tuple[str, ...] | None = None  # that are right as well; None: none are given
     video: VideoPart | None = None
     images: tuple[bytes, ...] = ()  # encoded, in order
+    mask: bytes = b''  # encoded, bright where a point should be; empty: none
     record: Record = field(default_factory=dict)  # as published, without images
 
     def plain_question(self) -> str:
@@ -72,6 +81,11 @@ class Benchmark:
     # Types that are averaged into one, by its name.
     merged_types: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     is_mean_of_types: bool = False  # overall is the mean over types, otherwise over questions
+    has_images: bool = False  # they come with the rows
+    # Scores by a judge (folder or URL), who is asked about what the rule alone leaves out.
+    judged: JudgedScores | None = None
+    # What was done, where rows are of what a program did before; None: they are questions.
+    recorded: Callable[[BenchmarkQuestion], str] | None = None
 
 
 def different_truths(questions: Sequence[BenchmarkQuestion]) -> list[str]:
@@ -107,6 +121,58 @@ def texts_field(record: Record, name: str, row: int) -> tuple[str, ...]:
         msg = f'row {row}: {name} is {value!r}, expected a list of texts'
         raise InputError(msg)
     return tuple(value)
+
+
+def listed(value: Any) -> Any:
+    """A list; one that stands in a cell of a table is read."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return ast.literal_eval(value)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return value
+
+
+def image_bytes(value: Any, row: int) -> tuple[bytes, ...]:
+    """Images as bytes: as they are, as {'bytes': …}, or in base64, alone or in a list.
+
+    Raises:
+        InputError: One is something else.
+    """
+    if isinstance(value, str) and value.lstrip().startswith('['):
+        value = listed(value)
+    values = value if isinstance(value, (list, tuple)) else [] if value is None else [value]
+    images = []
+    for item in values:
+        data = item.get('bytes') if isinstance(item, dict) else item
+        if isinstance(data, str):
+            try:
+                data = base64.b64decode(data, validate=True)
+            except (binascii.Error, ValueError):
+                data = None
+        if not isinstance(data, bytes):
+            msg = f'row {row}: an image is {str(item)[:40]!r}, expected bytes, or text in base64'
+            raise InputError(msg)
+        images.append(data)
+    return tuple(images)
+
+
+def picture_bytes(value: Any, folder: Path, row: int) -> bytes:
+    """A picture that comes with a row, or whose file is named there, below a folder.
+
+    Raises:
+        InputError: There is none.
+    """
+    if not isinstance(value, str):
+        if images := image_bytes(value, row):
+            return images[0]
+        value = ''
+    path: Path = folder / value
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        msg = f'row {row}: the image {path} cannot be read: {error.strerror}'
+        raise InputError(msg) from None
 
 
 def without_doubles(questions: list[BenchmarkQuestion], path: Path) -> list[BenchmarkQuestion]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TYPE_CHECKING
 
-from training.eval.benchmarks.openeqa import judge_marks, mark_score, OPENEQA
+from training.eval.benchmarks.openeqa import mark_score
 from training.eval.benchmarks.questions import different_truths
 from training.eval.statistics import bootstrap_interval, interval_over_groups
 
@@ -179,12 +179,9 @@ class Scorer:
         Raises:
             ModelError: The judge fails.
         """
-        if self.benchmark is not OPENEQA:
-            return [self.benchmark.score(q, t) for q, t in zip(questions, texts, strict=True)]
-        if self.judge is None:
-            return [None] * len(questions)
-        marks = judge_marks(self.judge, questions, texts, self.cache)
-        return [None if mark is None else mark_score(mark) for mark in marks]
+        if self.judge is not None and self.benchmark.judged:
+            return self.benchmark.judged(self.judge, questions, texts, self.cache)
+        return [self.benchmark.score(q, t) for q, t in zip(questions, texts, strict=True)]
 
     def score_predictions(
         self,
@@ -213,10 +210,10 @@ def baselines(scorer: Scorer, questions: Sequence[BenchmarkQuestion]) -> dict[st
     """Blind baselines that need no model but a judge where there is one; empty: it is missing."""
     benchmark = scorer.benchmark
     kinds: dict[str, Constants] = {'most_frequent': most_frequent_truth}
-    if benchmark is not OPENEQA:
-        kinds = {'best_constant': benchmark.constants, **kinds}
-    elif scorer.judge is None:
+    if benchmark.recorded or (benchmark.judged and scorer.judge is None):
         kinds = {}
+    elif not benchmark.judged:
+        kinds = {'best_constant': benchmark.constants, **kinds}
     return {
         name: constant_baseline(benchmark, questions, constants, scorer.score)
         for name, constants in kinds.items()
