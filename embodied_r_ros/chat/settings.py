@@ -170,8 +170,8 @@ _PICKLES = ('.bin', '.pt', '.pth', '.ckpt', '.pkl', '.pickle')
 
 
 def holds_weights(folder: Path) -> bool:
-    """Tell whether a folder holds weights as safetensors."""
-    return any(folder.glob('*.safetensors'))
+    """Tell whether a folder holds weights as safetensors, or is itself a file of GGUF."""
+    return any(folder.glob('*.safetensors')) or (folder.suffix == '.gguf' and folder.is_file())
 
 
 def refuse_pickles(path: Path) -> None:
@@ -205,7 +205,8 @@ def model_digest(*folders: Path, check: Callable[[], object] = lambda: None) -> 
     """Digest of a model: SHA-256 over the names and SHA-256 sums of the files in its folders.
 
     Args:
-        folders: Folder of the model in the layout of Hugging Face, then of its adapter.
+        folders: Folder of the model in the layout of Hugging Face, or its GGUF file; then the
+            folder of its adapter.
         check: Called before every 8 MiB; what it raises ends the work, and files that were read
             are not read again next time.
 
@@ -227,7 +228,9 @@ def model_digest(*folders: Path, check: Callable[[], object] = lambda: None) -> 
 
 
 def model_files(folder: Path) -> list[Path]:
-    """The files of a model folder that decide its answers."""
+    """The files of a model folder that decide its answers; a GGUF file is the only one."""
+    if folder.is_file():
+        return [folder]
     return sorted({path for pattern in MODEL_PATTERNS for path in folder.glob(pattern)})
 
 

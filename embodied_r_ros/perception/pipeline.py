@@ -7,8 +7,10 @@ the length of a recording.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import chain, islice, pairwise
 import math
+from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.sources import open_source
@@ -25,7 +27,6 @@ from embodied_r_ros.types.deltas import Rung
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from pathlib import Path
 
     from embodied_r_ros.chat.settings import ChatConfig
     from embodied_r_ros.keyframes.selector import Keyframe, KeyframeConfig
@@ -49,10 +50,21 @@ def detector_perceiver(
 ) -> DetectorPerceiver:
     """The classical perceiver, with names by a detector.
 
+    A process that perceives one recording after the other loads the detector once.
+
     Raises:
         ConfigError: The detector cannot be loaded.
     """
-    return DetectorPerceiver(Detector(detector), config)
+    path = Path(detector.model).expanduser()
+    changed_ns = path.stat().st_mtime_ns if path.is_file() else 0
+    return DetectorPerceiver(_loaded(detector, changed_ns), config)
+
+
+@lru_cache(maxsize=1)
+def _loaded(detector: DetectorConfig, changed_ns: int) -> Detector:
+    """The detector in a file as it is since that time [ns]; it remembers nothing of images."""
+    del changed_ns
+    return Detector(detector)
 
 
 def vlm_perceiver(

@@ -6,6 +6,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.util import find_spec
 import os
 from pathlib import Path
 import re
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.serving.profiles import ServerConfig
     from embodied_r_ros.serving.promotion import Promoted
 
+LLAMA = 'llama-server'
 RUNTIME_UPDATES = 'VLLM_ALLOW_RUNTIME_LORA_UPDATING'
 _TIMEOUT_S = 120.0  # a large adapter is read from the disk
 
@@ -277,7 +279,8 @@ class ModelServers:
         self._say(f'{role}: starting {config.model} on port {config.port}, log in {log}')
         environment = dict(os.environ)
         if config.threads:
-            environment.setdefault('OMP_NUM_THREADS', str(config.threads))
+            for variable in ('OMP_NUM_THREADS', 'LLAMA_ARG_THREADS'):
+                environment.setdefault(variable, str(config.threads))
         # What lies here is complete; looking for more on the network only costs time.
         if config.is_path():
             environment.setdefault('HF_HUB_OFFLINE', '1')
@@ -357,6 +360,8 @@ def _program(command: tuple[str, ...]) -> tuple[str, ...]:
     here = str(Path(sys.executable).parent)
     path = os.pathsep.join([here, os.environ.get('PATH', '')])
     program = shutil.which(command[0], path=path)
+    if program is None and command[0] == LLAMA and find_spec('xllamacpp'):
+        return (sys.executable, '-m', 'embodied_r_ros.serving.llama_server', *command[1:])
     if program is None:
         msg = f'{command[0]} is not installed: {install_remedy(command[0])}'
         raise ConfigError(msg)
@@ -367,7 +372,8 @@ def install_remedy(program: str) -> str:
     """What installs the program of a server that is missing."""
     if program == 'transformers':
         return f'pip install -r {shared_path("requirements", "robot.txt")}'
-    return 'install it, or put its folder on PATH'
+    package = ': llama.cpp, or pip install xllamacpp' if program == LLAMA else ''
+    return f'install it, or put its folder on PATH{package}'
 
 
 def missing_requirements(package: str, extra: str) -> list[str]:

@@ -37,6 +37,9 @@ from embodied_r_ros.types.images import encode_image
 import numpy as np
 import pytest
 
+from test.chat_server import ChatServer
+from test.cli.test_perceive import scene_reply
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -155,6 +158,105 @@ def test_episodes_are_the_same_with_and_without_ray(
     assert capsys.readouterr().out == ''
     assert main([*command, '--images', 'none']) == 2
     assert 'with other settings' in capsys.readouterr().err
+
+
+def test_actors_ask_a_model_server_what_the_plain_command_asks(
+    two_workers: Any, bags: Path, tmp_path: Path
+) -> None:
+    with ChatServer(scene_reply, models=[{'id': 'scripted'}]) as server:
+        profile = tmp_path / 'far.yaml'
+        profile.write_text(f'clients: {{perceiver: {{url: "{server.url}", model: scripted}}}}')
+        command = ['collect', *(str(bags / f'drive_0{n}') for n in range(3))]
+        command += ['--perceiver', 'vlm', '--profile', str(profile)]
+        assert main([*command, '--out', str(tmp_path / 'plain')]) == 0
+        assert main([*command, '--out', str(tmp_path / 'out'), *ON_RAY]) == 0
+    assert files_of(tmp_path / 'out') == files_of(tmp_path / 'plain')
+    episode = next((tmp_path / 'out').glob('drive_00-*'))
+    assert {delta.model.name for delta in read_episode(episode).deltas} == {'scripted'}
+    for status in read_status(tmp_path / 'out' / 'fleet'):
+        assert status.calls >= status.keyframes > 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_recordings_and_models_in_an_object_store(bags: Path, tmp_path: Path) -> None:
+    """Ray reads recordings from S3, and a promotion is published there and taken back."""
+    pytest.importorskip('s3fs')
+    server = pytest.importorskip('moto.server').ThreadedMotoServer('127.0.0.1', 0)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        done = subprocess.run(
+            [sys.executable, '-c', IN_A_BUCKET, str(bags / 'drive_00'), str(tmp_path)],
+            env=os.environ
+            | {
+                'AWS_ENDPOINT_URL': f'http://{host}:{port}',
+                'AWS_ACCESS_KEY_ID': 'any',
+                'AWS_SECRET_ACCESS_KEY': 'any',
+                'XDG_DATA_HOME': str(tmp_path / 'data'),
+            },
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=500,
+        )
+    finally:
+        server.stop()
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert main(['collect', str(bags / 'drive_00'), '--out', str(tmp_path / 'plain')]) == 0
+    assert files_of(tmp_path / 'out') == files_of(tmp_path / 'plain')
+
+
+IN_A_BUCKET = """
+import sys
+from pathlib import Path
+import s3fs
+from embodied_r_ros.cli.main import main
+from embodied_r_ros.serving.promotion import in_force, promote
+from embodied_r_ros.serving.store import ModelStore
+bag, scratch = Path(sys.argv[1]), Path(sys.argv[2])
+files = s3fs.S3FileSystem()
+files.mkdir('bucket')
+files.put(str(bag), f'bucket/bags/{bag.name}', recursive=True)
+words = ['collect', 's3://bucket/bags', '--out', str(scratch / 'out')]
+assert main([*words, '--ray', 'local', '--actors', '1']) == 0
+adapter = scratch / 'adapter'
+adapter.mkdir()
+(adapter / 'adapter_model.safetensors').write_bytes(b'weights')
+(adapter / 'adapter_config.json').write_text('{}')
+promoted = promote(scratch / 'slot', adapter, {})
+url = 's3://bucket/slot'
+assert main(['models', 'publish', str(scratch / 'slot'), url, '--why', 'trial']) == 0
+robot = ModelStore(url, scratch / 'robot')
+assert robot.pull() and not robot.pull()
+assert in_force(robot.mirror).digest == promoted.digest
+assert main(['models', 'rollback', url]) == 0
+assert robot.pull()
+assert in_force(robot.mirror) is None
+assert main(['models', 'history', url]) == 0
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_actors_get_shares_of_a_gpu(bags: Path, tmp_path: Path) -> None:
+    """Ray is told of a GPU, whether or not there is one: each actor is given a half of it."""
+    code = f"""
+import sys
+from embodied_r_ros.cli.main import main
+import ray
+ray.init(num_cpus=2, num_gpus=1, include_dashboard=False)
+words = ['collect', {str(bags / 'drive_00')!r}, {str(bags / 'drive_01')!r}, '--out', sys.argv[1]]
+sys.exit(main([*words, '--ray', 'local', '--actors', '2', '--gpus', '0.5']))
+"""
+    command = [sys.executable, '-c', code, str(tmp_path / 'out')]
+    environment = os.environ | {'PYTHONPATH': str(ROOT), 'RAY_USAGE_STATS_ENABLED': '0'}
+    environment |= {'RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER': '0'}
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=500, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count('drive_0') >= 2
 
 
 def test_maps_are_the_same_with_and_without_ray(

@@ -4,6 +4,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 import math
+import os
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.errors import ModelError
@@ -11,7 +12,11 @@ from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.perception.detector import Detector, DetectorConfig
 from embodied_r_ros.perception.detector_perceiver import DetectorPerceiver
 from embodied_r_ros.perception.items import items_between, ItemView
-from embodied_r_ros.perception.pipeline import keyframes_of, perceive_keyframes
+from embodied_r_ros.perception.pipeline import (
+    detector_perceiver,
+    keyframes_of,
+    perceive_keyframes,
+)
 from embodied_r_ros.types.deltas import (
     DeltaKind,
     ItemStatus,
@@ -261,3 +266,13 @@ def test_a_network_that_fails_gives_a_failed_delta() -> None:
     assert (delta.kind, delta.error) == (DeltaKind.FAILED, 'the detector failed: out of memory')
     with pytest.raises(ModelError, match='out of memory'):
         perceiver.check(1.0)
+
+
+def test_recordings_of_one_process_share_a_detector(tmp_path: Path) -> None:
+    path = red_detector(tmp_path / 'red.onnx')
+    config = DetectorConfig(str(path))
+    first, second = detector_perceiver(config), detector_perceiver(config)
+    assert first is not second
+    assert first._detector is second._detector
+    os.utime(path, ns=(1, 1))
+    assert detector_perceiver(config)._detector is not first._detector

