@@ -13,22 +13,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 import math
+from pathlib import Path
 import re
+import shutil
 import sys
 from typing import Any, TYPE_CHECKING
 
+from accelerate.utils import is_peft_model
 from embodied_r_ros.arm.robot import load_robot
+from embodied_r_ros.chat.settings import model_digest
 from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.serving.servers import swap_adapters
 from peft import LoraConfig
 import torch
 from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
+from trl.generation.vllm_client import VLLMClient
+from trl.generation.vllm_generation import VLLMGeneration
 
 from training.data.grpo import GrpoArguments, training_prompts, validation_prompts
 from training.data.vision import load_processor
 from training.judge.models import judge_of
 from training.run.command import run_recipe
-from training.run.manifest import checkpoint_of, manifest_of
+from training.run.manifest import checkpoint_of, manifest_in, manifest_of
 from training.run.models import model_folder, SAFELY
 from training.run.monitor import Monitor, ZERO_VARIANCE
 from training.run.rewards import checked, three_rewards, workspace_reward
@@ -118,6 +125,52 @@ class RewardSchedule(TrainerCallback):  # type: ignore[misc]
             )
 
 
+class AdapterRollouts(VLLMGeneration):  # type: ignore[misc]
+    """Rollouts of a `vllm serve --enable-lora`, which takes the adapter of each step.
+
+    It is loaded as robots load theirs, under a name of its own: what the server keeps of the one
+    before is not taken for its own. TRL's modes merge the adapter and send all weights instead.
+    """
+
+    def __init__(self, folder: Path, **more: Any) -> None:
+        """Give the folder of adapters, which the server sees too; the rest is TRL's."""
+        self._folder = folder.absolute()
+        self._loaded = ''
+        super().__init__(mode='server', **more)
+
+    def _init_vllm(self) -> None:
+        if self._dist.is_fsdp or self._dist.is_zero3:
+            msg = 'adapter_server takes an adapter that each process has whole: not ZeRO-3 or FSDP'
+            raise InputError(msg)
+        if self.accelerator.is_main_process:
+            timeout_s = self.server_timeout
+            try:
+                self.vllm_client = VLLMClient(self.server_base_url, connection_timeout=timeout_s)
+            except (ImportError, ConnectionError) as error:  # TRL wants vLLM here as well
+                msg = f'adapter_server {self.server_base_url} cannot be asked: {error}'
+                raise InputError(msg) from None
+        self.accelerator.wait_for_everyone()
+
+    def sync_weights(self) -> None:
+        """Have the server load the adapter as it is now, and sample with it from now on.
+
+        Raises:
+            ModelError: The server does not take it.
+        """
+        if self.accelerator.is_main_process:
+            new = self._folder / 'new'
+            self.model.save_pretrained(new, selected_adapters=['default'])
+            name = f'policy-{model_digest(new).removeprefix("sha256:")[:12]}'
+            if name != self._loaded:
+                shutil.rmtree(self._folder / name, ignore_errors=True)
+                new.rename(self._folder / name)
+                swap_adapters(self.server_base_url, self._loaded, name, self._folder / name)
+                if self._loaded:
+                    shutil.rmtree(self._folder / self._loaded)
+                self.vllm_client.model = self._loaded = name
+        self.accelerator.wait_for_everyone()
+
+
 class GroupTrainer(GRPOTrainer):  # type: ignore[misc]
     """Counts the groups whose rewards are equal, and leaves them out of the loss where wanted.
 
@@ -132,6 +185,36 @@ class GroupTrainer(GRPOTrainer):  # type: ignore[misc]
         self.groups = self.equal_groups = 0  # of this process's run, those of a resumed one anew
         self._drops = drops_equal
         self._equal = torch.zeros(0, dtype=torch.bool)  # for each completion of all processes
+
+    def sample_at(self, url: str) -> None:
+        """Have a vLLM server do the rollouts, with the adapter that is trained.
+
+        Raises:
+            InputError: There is none, or the server cannot be asked.
+        """
+        sees = hasattr(self.processing_class, 'tokenizer')
+        if self.args.use_vllm or sees or not is_peft_model(self.model):
+            msg = (
+                f'adapter_server {url} takes a LoRA adapter of a language model: give lora_rank '
+                'and use_vllm: false, and no images'
+            )
+            raise InputError(msg)
+        self.use_vllm, self._last_loaded_step = True, -1
+        self.vllm_generation = AdapterRollouts(
+            Path(self.args.output_dir, 'adapters'),
+            model=self.model,
+            accelerator=self.accelerator,
+            processing_class=self.processing_class,
+            server_base_url=url,
+            server_timeout=self.args.vllm_server_timeout,
+            repetition_penalty=self.repetition_penalty,
+            temperature=self.temperature,
+            top_p=self.top_p,
+            top_k=self.top_k,
+            min_p=self.min_p,
+            max_completion_length=self.max_completion_length,
+            generation_kwargs=self.args.generation_kwargs,
+        )
 
     def _calculate_rewards(self, inputs: Any, *rest: Any) -> torch.Tensor:
         rewards: torch.Tensor = super()._calculate_rewards(inputs, *rest)
@@ -226,6 +309,40 @@ def trainer_of(
     return trainer
 
 
+_STEP = 'completions_per_step'
+
+
+def keep_step(config: GRPOConfig) -> None:
+    """Have a run that goes on with another number of processes take steps as large as before.
+
+    Else it would be in another stage, and at other prompts.
+
+    Raises:
+        InputError: The completions of a step cannot be shared out evenly.
+    """
+    at_once = config.per_device_train_batch_size * config.world_size
+    before = int(manifest_in(Path(config.output_dir)).get(_STEP, 0))
+    accumulated = config.gradient_accumulation_steps
+    if before in {0, at_once * accumulated}:
+        return
+    generations = config.steps_per_generation * before / (at_once * accumulated)
+    if before % at_once or generations % 1:
+        msg = (
+            f'{config.output_dir} has {before} completions in a step, which {config.world_size} '
+            f'processes with {config.per_device_train_batch_size} each cannot share out: give '
+            'another per_device_train_batch_size'
+        )
+        raise InputError(msg)
+    config.gradient_accumulation_steps = before // at_once
+    config.steps_per_generation = int(generations)
+    config.generation_batch_size = at_once * config.steps_per_generation
+    if config.should_save:
+        sys.stderr.write(
+            f'grpo: gradient_accumulation_steps is {before // at_once}, not {accumulated}: a step '
+            f'has {before} completions, as when this run began\n'
+        )
+
+
 def train(arguments: GrpoArguments, config: GRPOConfig) -> None:
     """Train, and save model and tokenizer in the output folder.
 
@@ -238,9 +355,14 @@ def train(arguments: GrpoArguments, config: GRPOConfig) -> None:
     if judge is None and any(stage.weights[2] for stage in parse_stages(arguments.stages)):
         msg = 'consistency counts in a stage, and judge is none: name a judge, or give it weight 0'
         raise InputError(msg)
+    keep_step(config)
+    at_once = config.per_device_train_batch_size * config.world_size
     manifest = manifest_of(vars(arguments), config.seed)
+    manifest[_STEP] = at_once * config.gradient_accumulation_steps
     checkpoint = checkpoint_of(config.output_dir, manifest, is_main=config.should_save)
     trainer = trainer_of(arguments, config, three_rewards(judge))
+    if arguments.adapter_server:
+        trainer.sample_at(arguments.adapter_server.rstrip('/'))
     trainer.train(resume_from_checkpoint=checkpoint)
     if trainer.is_world_process_zero():
         fate = 'dropped' if arguments.drop_zero_variance else 'kept'

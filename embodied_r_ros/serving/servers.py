@@ -34,7 +34,7 @@ from embodied_r_ros.serving.store import ModelStore
 import httpx
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from embodied_r_ros.serving.profiles import ServerConfig
     from embodied_r_ros.serving.promotion import Promoted
@@ -69,30 +69,47 @@ class Adapter:
             name = ADAPTERS + promoted.digest.removeprefix('sha256:')[:12]
         if name == self._loaded:
             return False
-        if promoted and name:
-            if not self._config.takes_adapters():
-                msg = (
-                    f'{self._config.command[0]} takes no adapters: give --enable-lora to its '
-                    'command, or promote a merged one'
-                )
-                raise ConfigError(msg)
-            self._post('load', {'lora_name': name, 'lora_path': str(promoted.folder)})
-        before, self._loaded = self._loaded, name
-        if before:
-            self._post('unload', {'lora_name': before})
+        if promoted and name and not self._config.takes_adapters():
+            msg = (
+                f'{self._config.command[0]} takes no adapters: give --enable-lora to its '
+                'command, or promote a merged one'
+            )
+            raise ConfigError(msg)
+        url, folder = self._config.client().base_url(), promoted.folder if promoted else None
+        swap_adapters(url, self._loaded, name, folder, self._headers)
+        self._loaded = name
         return True
 
-    def _post(self, what: str, body: dict[str, str]) -> None:
-        url = f'{self._config.client().base_url()}/v1/{what}_lora_adapter'
+
+def swap_adapters(
+    url: str, old: str, new: str, folder: Path | None, headers: Mapping[str, str] | None = None
+) -> None:
+    """Have a server load a LoRA adapter under a name, then drop the one before.
+
+    Names are those of contents: one that is loaded already is the same.
+
+    Args:
+        url: The server's.
+        old: Name of the adapter to drop; empty: none.
+        new: Name of the adapter to load; empty: none.
+        folder: Where the server finds it.
+        headers: Of the requests.
+
+    Raises:
+        ModelError: The server does not answer, or refuses.
+    """
+    requests = [('load', {'lora_name': new, 'lora_path': str(folder)})] if new else []
+    for what, body in [*requests, *([('unload', {'lora_name': old})] if old else [])]:
+        address = f'{url}/v1/{what}_lora_adapter'
         try:
             reply = httpx.post(
-                url, json=body, headers=self._headers, timeout=_TIMEOUT_S, trust_env=False
+                address, json=body, headers=headers, timeout=_TIMEOUT_S, trust_env=False
             )
         except httpx.HTTPError as error:
-            msg = f'{url} does not answer: {error}'
+            msg = f'{address} does not answer: {error}'
             raise ModelError(msg) from error
-        if reply.status_code != httpx.codes.OK:
-            msg = f'{url} failed with status {reply.status_code}: {error_detail(reply.text)}'
+        if reply.status_code != httpx.codes.OK and 'already been loaded' not in reply.text:
+            msg = f'{address} failed with status {reply.status_code}: {error_detail(reply.text)}'
             raise ModelError(msg)
 
 

@@ -10,9 +10,11 @@ import multiprocessing
 import os
 from pathlib import Path
 import runpy
+import socket
 import subprocess
 import sys
 import tempfile
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,42 +26,53 @@ _FORKS.set_forkserver_preload(['peft', 'trl.trainer.grpo_trainer', 'trl.trainer.
 
 
 def run_training(
-    command: str, words: Sequence[str], launcher: Sequence[str] = (), timeout_s: float = 280.0
+    command: str, words: Sequence[str], processes: int = 1, timeout_s: float = 280.0
 ) -> subprocess.CompletedProcess[str]:
     """Run `python -m training.COMMAND` with its words from the root of the project.
 
     Args:
         command: Such as `sft`.
         words: Of its command line.
-        launcher: What Python runs it with, such as `-m accelerate.commands.launch`; then the
-            process is not a fork.
-        timeout_s: After which it is ended.
+        processes: That train together, in the environment that `torchrun` gives them.
+        timeout_s: After which they are ended.
 
     Returns:
-        Exit code and what it wrote.
+        Exit code and what the first process wrote, or another that failed.
 
     Raises:
-        TimeoutExpired: It had not ended by then.
+        TimeoutExpired: They had not ended by then.
     """
-    if launcher:
-        whole = [sys.executable, *launcher, '-m', f'training.{command}', *words]
-        return subprocess.run(
-            whole, cwd=ROOT, capture_output=True, text=True, timeout=timeout_s, check=False
-        )
     whole = [f'training.{command}', *words]
-    with tempfile.TemporaryDirectory() as folder:
-        texts = [Path(folder, name) for name in ('out', 'err')]
-        # A fork finds no module of the tests: the standard library has a package of their name.
-        job = {'JOB': (whole, texts, dict(os.environ))}
-        process = _FORKS.Process(target=runpy.run_path, args=(__file__, job, 'fork'))
-        process.start()
-        process.join(timeout_s)
-        if process.exitcode is None:
+    with tempfile.TemporaryDirectory() as folder, socket.create_server(('127.0.0.1', 0)) as free:
+        port = free.getsockname()[1]
+        forks = []
+        for rank in range(processes):
+            texts = [Path(folder, f'{name}{rank}') for name in ('out', 'err')]
+            environment = {**os.environ, **(_rank(rank, processes, port) if processes > 1 else {})}
+            job = {'JOB': (whole, texts, environment)}
+            # It finds no module of the tests: the standard library has a package of their name.
+            process = _FORKS.Process(target=runpy.run_path, args=(__file__, job, 'fork'))
+            forks.append((process, texts))
+        free.close()
+        for process, _ in forks:
+            process.start()
+        end = time.monotonic() + timeout_s
+        for process, _ in forks:
+            process.join(end - time.monotonic())
+        late = [process for process, _ in forks if process.exitcode is None]
+        for process in late:
             process.kill()
             process.join()
+        if late:
             raise subprocess.TimeoutExpired(whole, timeout_s)
+        process, texts = max(forks, key=lambda fork: bool(fork[0].exitcode))
         out, err = (text.read_text() for text in texts)
-    return subprocess.CompletedProcess(whole, process.exitcode, out, err)
+    return subprocess.CompletedProcess(whole, process.exitcode or 0, out, err)
+
+
+def _rank(rank: int, processes: int, port: int) -> dict[str, str]:
+    names = {'RANK': rank, 'LOCAL_RANK': rank, 'WORLD_SIZE': processes, 'MASTER_PORT': port}
+    return {'MASTER_ADDR': '127.0.0.1', **{name: str(value) for name, value in names.items()}}
 
 
 def _run(whole: Sequence[str], texts: Sequence[Path], environment: Mapping[str, str]) -> None:

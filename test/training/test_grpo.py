@@ -4,8 +4,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 import json
+import os
 from pathlib import Path
 from random import Random
+import shutil
+import subprocess
 from typing import Any, TYPE_CHECKING
 
 import pytest
@@ -15,10 +18,13 @@ pytest.importorskip('trl')
 
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.utils.launch import prepare_multi_gpu_env
+from embodied_r_ros.chat.settings import model_digest
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.resources import shared_path
 from embodied_r_ros.questions.row import Row, write_rows
 from embodied_r_ros.scene.memory import MemoryConfig
+from embodied_r_ros.serving.profiles import profile_from_mapping
+from embodied_r_ros.serving.servers import ModelServers, RUNTIME_UPDATES
 from embodied_r_ros.types.answers import Sampling
 from safetensors.torch import save_file
 import torch
@@ -30,7 +36,6 @@ from test.training.test_sft import turning_row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    import subprocess
 from training import grpo
 from training.data.batches import grouped_by_length
 from training.data.grpo import (
@@ -63,11 +68,12 @@ ON_A_CPU = (
 
 
 def run_grpo(
-    folder: Path, *more: str, config: str = 'smoke', launcher: Sequence[str] = ()
+    folder: Path, *more: str, config: str = 'smoke', processes: int = 1
 ) -> subprocess.CompletedProcess[str]:
     words = ['--config', f'training/configs/{config}.yaml', '--model', 'models/nano']
     words += ['--rows', str(folder / 'rows.jsonl'), '--output_dir', str(folder / 'out'), *more]
-    return run_training('grpo', words, launcher)
+    words += ['--ddp_backend', 'gloo'] if processes > 1 else []
+    return run_training('grpo', words, processes)
 
 
 @pytest.fixture
@@ -185,6 +191,92 @@ def test_groups_of_zero_variance_are_left_out_of_the_loss_and_counted(tmp_path: 
     assert held[False]['num_items_in_batch'] == held[False]['completion_mask'].sum()
 
 
+def test_a_server_samples_with_the_adapter_of_each_step_under_a_name_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_rows(tmp_path / 'rows.jsonl', [turning_row(i, 'train') for i in range(4)])
+    sampled, swaps = [], []
+
+    class FakeServer:
+        model = 'base'
+
+        def __init__(self, *_: Any, **__: Any) -> None: ...
+
+        def generate(self, prompts: list[list[int]], n: int, **_: Any) -> dict[str, Any]:
+            sampled.append(self.model)
+            tokens = [[5 + i] * 3 for i in range(len(prompts) * n)]
+            logprobs = [[[-1.0]] * 3] * len(tokens)
+            return {'prompt_ids': prompts, 'completion_ids': tokens, 'logprobs': logprobs}
+
+    def swap(url: str, old: str, new: str, folder: Path) -> None:
+        assert model_digest(folder).startswith('sha256:' + new.removeprefix('policy-'))
+        swaps.append((url, old, new))
+
+    monkeypatch.setattr(grpo, 'VLLMClient', FakeServer)
+    monkeypatch.setattr(grpo, 'swap_adapters', swap)
+    arguments = GrpoArguments(
+        [str(tmp_path / 'rows.jsonl')], str(shared_path('models', 'nano')), ['none'],
+        ['1 x 1:1:0'], lora_rank=2, threads=1,
+    )  # fmt: skip
+    config = GRPOConfig(
+        str(tmp_path / 'out'), use_cpu=True, bf16=False, report_to='none', max_steps=2,
+        per_device_train_batch_size=4, num_generations=4, max_completion_length=3,
+        gradient_checkpointing=False, save_strategy='no', learning_rate=0.1,
+    )  # fmt: skip
+
+    def odd(completions: Any, **_: Any) -> list[float]:
+        return [i % 2 for i in range(len(completions))]
+
+    trainer = trainer_of(arguments, config, [format_reward, odd])
+    trainer.sample_at('http://here')
+    trainer.train()
+    [first, second] = sampled
+    assert swaps == [('http://here', '', first), ('http://here', first, second)]
+    assert first != second
+    assert [path.name for path in (tmp_path / 'out' / 'adapters').iterdir()] == [second]
+    arguments.lora_rank = 0
+    with pytest.raises(InputError, match='give lora_rank'):
+        trainer_of(arguments, config, [format_reward]).sample_at('http://here')
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_vllm_server_samples_what_the_trainer_would(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two steps, the second with an adapter that has learned: with the first it would differ."""
+    python = os.environ.get('EMBODIED_R_VLLM', '')
+    whole = [python, '-c', 'import trl, peft, rosbags']
+    if not python or subprocess.run(whole, check=False).returncode:
+        pytest.skip('EMBODIED_R_VLLM names no Python with vLLM and TRL')
+    monkeypatch.setenv(RUNTIME_UPDATES, 'True')
+    monkeypatch.setenv('VLLM_CPU_KVCACHE_SPACE', '1')
+    model = str(shared_path('models', 'nano'))
+    command = [python, '-m', 'vllm.entrypoints.openai.api_server', '--model={model}']
+    command += ['--host={host}', '--port={port}', '--dtype=float32', '--max-model-len=2048']
+    command += ['--enforce-eager', '--enable-lora', '--max-lora-rank=32', '--max-num-seqs=8']
+    command += ['--max-num-batched-tokens=2048', '--logprobs-mode=processed_logprobs']
+    server = {'model': model, 'command': command, 'port': 0, 'start_timeout_s': 900.0}
+    words = ['--config', 'training/configs/qwen2.5-3b-lora.yaml', '--model', model, *ON_A_CPU]
+    words += ['--rows', str(folder / 'rows.jsonl'), '--output_dir', str(folder / 'out')]
+    words += ['--judge', 'none', '--stages', '1 x 0:1:0', '--max_steps', '2', '--save_steps', '2']
+    words += ['--num_generations', '8', '--temperature', '1.5', '--max_completion_length', '128']
+    words += ['--learning_rate', '0.02', '--warmup_steps', '0', '--logging_steps', '1']
+    profile = profile_from_mapping('nano', {'servers': {'reasoner': server}})
+    with ModelServers(profile, folder) as servers:
+        url = servers.clients()['reasoner'].base_url()
+        done = subprocess.run(
+            [python, '-m', 'training.grpo', *words, '--adapter_server', url],
+            cwd=ROOT, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    history = json.loads((folder / 'out' / 'checkpoint-2' / 'trainer_state.json').read_text())
+    steps = [log for log in history['log_history'] if 'grad_norm' in log]
+    assert [log['grad_norm'] > 0 for log in steps] == [True, True]
+    apart = [log['sampling/sampling_logp_difference/max'] for log in steps]
+    assert max(apart) < 1e-3
+
+
 def test_all_kinds_are_asked_equally_often_and_no_row_of_them_is_left_out() -> None:
     kinds = ['often'] * 18 + ['seldom'] * 5 + ['once']
     order = evenly_drawn(kinds, 3, Random(0))
@@ -279,14 +371,42 @@ def test_a_few_prompts_are_learned(tmp_path: Path) -> None:
     assert max(map(sum, zip(right, right[1:], right[2:]))) / 3 > 3 * right[0]  # noqa: B905
 
 
-@pytest.mark.parametrize('name', ['qwen2.5-3b-lora', 'qwen2.5-3b-8gpu'])
-def test_gpu_recipe_runs_with_a_small_model_of_its_architecture(folder: Path, name: str) -> None:
+def tokens_of_last_prompts(state: dict[str, Any], completions: int) -> int:
+    before, last = (log for log in state['log_history'] if 'num_tokens' in log)
+    written = completions * last['completions/mean_length']
+    return round(float(last['num_tokens'] - before['num_tokens'] - written))
+
+
+@pytest.mark.parametrize(
+    ('name', 'processes', 'others'), [('qwen2.5-3b-lora', 2, 1), ('qwen2.5-3b-8gpu', 1, 2)]
+)
+def test_gpu_recipe_goes_on_with_another_number_of_processes(
+    folder: Path, name: str, processes: int, others: int
+) -> None:
+    """With a small model of its architecture: in the same stage, at the same prompts."""
     save_language_model(folder / 'model')
     more = ['--model', str(folder / 'model'), '--judge', str(folder / 'model'), *ON_A_CPU]
-    done = run_grpo(folder, *more, config=name)
+    more += ['--max_steps', '2', '--stages', '1 x 7:3:0', '1 x 1:7:2', '--save_steps', '1']
+    more += ['--logging_steps', '1']
+    done = run_grpo(folder, *more, config=name, processes=processes)
     assert done.returncode == 0, done.stderr[-3000:]
-    adapter = (folder / 'out' / 'adapter_model.safetensors').exists()
-    assert adapter == (name == 'qwen2.5-3b-lora')
+    weights = 'adapter_model' if name == 'qwen2.5-3b-lora' else 'model'
+    state = folder / 'out' / 'checkpoint-2' / 'trainer_state.json'
+    uninterrupted = json.loads(state.read_text())
+    (folder / 'out' / f'{weights}.safetensors').unlink()
+    shutil.rmtree(state.parent)  # as if it had been ended after one step
+
+    done = run_grpo(folder, *more, config=name, processes=others)
+    assert done.returncode == 0, done.stderr[-3000:]
+    accumulated = 2 * processes // others
+    assert f'gradient_accumulation_steps is {accumulated}, not 2: a step has' in done.stderr
+    assert 'step 1: stage 2 of 2' in done.stderr
+    assert 'step 0: stage' not in done.stderr
+    assert (folder / 'out' / f'{weights}.safetensors').exists()
+    resumed = json.loads(state.read_text())
+    assert resumed['epoch'] == uninterrupted['epoch']
+    tokens = [tokens_of_last_prompts(each, 8 * processes) for each in (resumed, uninterrupted)]
+    assert tokens[0] == tokens[1] > 0
 
 
 @pytest.mark.parametrize('machines', [1, 2])
@@ -330,13 +450,6 @@ def test_folder_judge_whose_weights_would_be_shared_out_is_one_line(
     assert lines[-1].startswith('training.grpo: error: judge models/judge is a folder, and ')
     assert lines[-1].endswith('vllm serve models/judge, and name its URL')
     assert judges.load_judge(['http://127.0.0.1:9'])  # at a server nothing is shared out
-
-
-def test_two_processes_train_one_model(folder: Path) -> None:
-    launcher = ['-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', '2']
-    done = run_grpo(folder, '--ddp_backend', 'gloo', '--max_steps', '1', launcher=launcher)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert (folder / 'out' / 'model.safetensors').exists()
 
 
 def test_prompts_whose_completions_are_of_like_length_are_asked_together() -> None:

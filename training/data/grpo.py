@@ -60,6 +60,13 @@ class GrpoArguments(AskingArguments):
     max_rows: int = field(default=0, metadata={'help': 'training rows at most; 0: all'})
     max_eval_rows: int = field(default=128, metadata={'help': 'validation rows'})
     lora_rank: int = field(default=0, metadata={'help': 'rank of a LoRA adapter; 0: all weights'})
+    adapter_server: str = field(
+        default='',
+        metadata={
+            'help': 'URL of a `vllm serve --enable-lora` that samples: it takes the adapter of '
+            'each step; empty: as use_vllm says'
+        },
+    )
     share_prefixes: bool = field(
         default=True, metadata={'help': 'read the prompt of a group once (shared_prefix.py)'}
     )

@@ -66,7 +66,7 @@ _FORMER_FILE = 'begun.yaml'  # of release 0.1
 _SEED = 42  # of a trainer that is told none
 # What of a recipe's own settings does not decide what is learned from the first step on; the model
 # is known by its weights. How long it learns, and how it logs and saves, may change as well.
-_FREE = ('model', 'judge', 'max_eval_rows', 'max_eval_samples', 'threads')
+_FREE = ('model', 'judge', 'max_eval_rows', 'max_eval_samples', 'threads', 'adapter_server')
 
 
 def manifest_of(settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
@@ -93,12 +93,15 @@ def _frozen_text(file: str) -> str:
     return ', '.join(frozen_of_rows(Path(file)).values()) if file else ''
 
 
+def manifest_in(folder: Path) -> dict[str, Any]:
+    """The manifest that is kept in a folder; empty: none is, or none that can be taken."""
+    recorded = read_yaml(folder / _FILE) if _file_of(folder).exists() else {}
+    return recorded if isinstance(recorded, dict) else {}
+
+
 def frozen_sets_of(folder: Path) -> list[str]:
     """Frozen sets that a run learned from, each as its name and digest; none are known: empty."""
-    if not _file_of(folder).exists():
-        return []
-    recorded = read_yaml(folder / _FILE)
-    sets = recorded.items() if isinstance(recorded, dict) else ()
+    sets = manifest_in(folder).items()
     return list(dict.fromkeys(str(v) for name, v in sets if str(name).startswith('frozen set of')))
 
 
