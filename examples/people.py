@@ -17,47 +17,54 @@ import json
 from pathlib import Path
 from random import Random
 import shlex
+import shutil
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.message_types import BagMessageFactory
 from embodied_r_ros.bags.own_messages import answer_to_msg, delta_to_msg, mark_to_msg
 from embodied_r_ros.bags.writer import BagWriter
 from embodied_r_ros.chat.settings import model_digest
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
+from embodied_r_ros.common.files import write_whole
+from embodied_r_ros.common.settings import config_from_mapping
 from embodied_r_ros.episodes.label_check import append_label, read_scope
-from embodied_r_ros.episodes.labels import answer_in_words, label_id
+from embodied_r_ros.episodes.labels import label_id
 from embodied_r_ros.questions.row import read_rows
-from embodied_r_ros.reasoning.completions import parse_completion, read_answer
+from embodied_r_ros.reasoning.completions import parse_completion, read_answer, UNKNOWN
 from embodied_r_ros.reasoning.prompts import REASON_PROMPT_VERSION
-from embodied_r_ros.scene.memory import MemoryConfig
+from embodied_r_ros.reasoning.question import ReasonerConfig
+from embodied_r_ros.serving.profiles import load_profile
 from embodied_r_ros.types.answers import Answer, AnswerKind, Freshness, SHADOW_ANSWER, shadow_id
 from embodied_r_ros.types.deltas import ModelInfo
 from embodied_r_ros.types.episodes import EpisodeEvent, EpisodeMark, Label, LabelKind
 
 from examples.children import ran, ROOT
+from training.data.samples import read_samples
 from training.eval.statistics import interval_over_runs, paired_test
+from training.run.models import model_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from embodied_r_ros.questions.row import Row
+    from embodied_r_ros.scene.memory import MemoryConfig
 
 Words = tuple[object, ...]
 _FACTORY = BagMessageFactory()
-_MEMORY = MemoryConfig()
-_STEP_S = 7200.0
-_MAX_TOKENS = 512  # as the embedded profile answers
+_STRING = 'std_msgs/msg/String'
+_PROFILE = 'embedded'
+_START = ROOT / 'runs' / 'starts' / 'nano-sft'
+_STEP_S = 14_400.0
 _WHO = 'reviewer'
 _ANSWER_NS = 1_000_000_000  # that an answer is said to have taken: nothing is timed here
-_SHOWN = ('training.promote',)
 
 
-def answer_of(row: Row, completion: str, model: ModelInfo) -> Answer:
+def answer_of(row: Row, completion: str, model: ModelInfo, memory: MemoryConfig) -> Answer:
     """What a model said to the question of a row, as the reasoner publishes it."""
-    prompt = row.prompt(_MEMORY)
+    prompt = row.prompt(memory)
     deltas, scene = row.semantic_deltas(), prompt.scene
     read = read_answer(parse_completion(completion), row.options)
     kind, index, text = read or (AnswerKind.UNKNOWN, -1, '')
@@ -84,7 +91,10 @@ def answer_of(row: Row, completion: str, model: ModelInfo) -> Answer:
 
 
 def write_recordings(
-    folder: Path, rows: Sequence[Row], spoken: Sequence[tuple[ModelInfo, Mapping[str, str]]]
+    folder: Path,
+    rows: Sequence[Row],
+    spoken: Sequence[tuple[ModelInfo, Mapping[str, str]]],
+    memory: MemoryConfig,
 ) -> None:
     """Write a recording per episode, as the recorder would have.
 
@@ -92,6 +102,7 @@ def write_recordings(
         folder: For the recordings.
         rows: The questions; the longest deltas of an episode are its own.
         spoken: The model that serves and what it said, by row; then the candidate, if any.
+        memory: How much of a scene they were told.
     """
     by_episode: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
@@ -106,13 +117,17 @@ def write_recordings(
                 ('semantic_delta', 'SemanticDelta'),
             ):
                 bag.add_topic(f'/{topic}', f'embodied_r_msgs/msg/{kind}')
+            parameters = {'parameters': {'reasoner.token_budget': memory.token_budget}}
+            bag.add_topic('/provenance', _STRING)
+            note = _FACTORY.make(_STRING, data=json.dumps(parameters))
+            bag.write('/provenance', note, begin_ns)
             bag.write('/episode_mark', mark_to_msg(_FACTORY, mark), begin_ns)
             for delta in deltas:
                 bag.write('/semantic_delta', delta_to_msg(_FACTORY, delta), delta.stamp_ns)
             for topic, (model, said) in zip(('answer', SHADOW_ANSWER), spoken, strict=False):
                 bag.add_topic(f'/{topic}', 'embodied_r_msgs/msg/Answer')
                 for row in own:
-                    answer = answer_of(row, said[row.id], model)
+                    answer = answer_of(row, said[row.id], model, memory)
                     name = shadow_id(row.id) if topic == SHADOW_ANSWER else row.id
                     msg = answer_to_msg(_FACTORY, replace(answer, id=name))
                     bag.write(f'/{topic}', msg, answer.observation_stamp_ns or begin_ns)
@@ -140,8 +155,9 @@ class Reviewer:
         scopes = {name: read_scope(folder / name) for name in {row.episode_id for row in rows}}
         for row in rows:
             after = row.options[indices[row.id]]
-            answer = answer_of(row, said[row.id], ModelInfo())
-            kind = LabelKind.RIGHT if answer_in_words(answer) == after else LabelKind.CORRECT
+            read = read_answer(parse_completion(said[row.id]), row.options)
+            before = read and (UNKNOWN if read[0] is AnswerKind.UNKNOWN else read[2])
+            kind = LabelKind.RIGHT if before == after else LabelKind.CORRECT
             label = Label(label_id(_WHO, row.id), row.id, kind, _WHO, 1, after=after)
             append_label(folder / row.episode_id, label, scopes[row.episode_id])
 
@@ -156,110 +172,128 @@ class People:
     """The steps, each in the folders that the ones before it left."""
 
     def __init__(self, args: argparse.Namespace) -> None:
-        """Take the command line; the output folder is empty."""
+        """Take the command line."""
         self.args, self.out = args, args.out.resolve()
-        self.start = args.model.resolve()
+        self.start = model_folder(str(args.model)).resolve()
         self._begin = time.monotonic()
-        self._count = 0
+        reasoner = config_from_mapping(ReasonerConfig, load_profile(_PROFILE).reasoner)
+        self.memory = reasoner.memory()
+        self.limits: Words = ('--max-tokens', reasoner.max_tokens)
+        self.limits += ('--token-budget', reasoner.token_budget)
 
-    def step(self, *words: object, well: Sequence[int] = (0,)) -> int:
-        """Run one command of the project; returns its exit code."""
+    def step(self, name: str, *words: object, well: Sequence[int] = (0,)) -> int:
+        """Run one command of the project, unless it has ended well; returns its exit code.
+
+        Raises:
+            InputError: There was another command of that name.
+            EmbodiedRError: It fails.
+        """
         texts = [str(word) for word in words]
-        self._count += 1
-        log = self.out / 'logs' / f'{self._count:02}-{texts[0]}.log'
-        sys.stderr.write(f'{time.monotonic() - self._begin:6.0f} s  $ {shlex.join(texts)}\n')
+        log = self.out / 'logs' / f'{name}.log'
+        ended = log.with_suffix('.json')
+        if ended.exists():
+            before, code = json.loads(ended.read_text())
+            if before != texts:
+                msg = f'{self.out} has {name} of other settings: name another --out, or delete it'
+                raise InputError(msg)
+            return int(code)
+        begin = time.monotonic()
+        sys.stderr.write(f'{begin - self._begin:6.0f} s  $ {shlex.join(texts)}\n')
         code = ran(texts, log, _STEP_S, well)
-        if texts[0] in _SHOWN:
-            sys.stderr.write(log.with_suffix('.out').read_text())
+        write_whole(ended, json.dumps([texts, code]))
         return code
 
-    def rows(self, name: str, rooms: int, seed: int, split: str) -> list[Row]:
-        """Questions with options about simulated rooms, all in one split."""
+    def rows(self, name: str, rooms: int, moments: int, seed: int, split: str) -> list[Row]:
+        """Questions with options about rooms that a camera alone saw, all in one split."""
         folder, rows = self.out / name, self.out / f'{name}.jsonl'
-        words: Words = ('--episodes', rooms, '--seed', seed, '--no-images', '--out', folder)
-        self.step('embodied-r', 'sim', 'indoor', *words)
-        share = 1 if split == 'test' else 0
-        words = ('--deltas', 'true', '--moments', self.args.moments, '--test-share', share)
-        self.step('embodied-r', 'questions', folder, *words, '--out', rows)
-        return [row for row in read_rows(rows) if row.options and len(row.solution) == 1]
+        if not (self.out / 'logs' / f'{name}-rooms.json').exists():
+            shutil.rmtree(folder, ignore_errors=True)  # cut off
+        words: Words = ('--kinds', 'common', '--episodes', rooms, '--seed', seed)
+        self.step(f'{name}-rooms', 'embodied-r', 'sim', 'indoor', *words, '--out', folder)
+        words = ('--deltas', 'classical', '--no-odometry', '--moments', moments)
+        words += ('--test-share', int(split == 'test'))
+        self.step(f'{name}-rows', 'embodied-r', 'questions', folder, *words, '--out', rows)
+        rows_read = [row for row in read_rows(rows) if row.split == split]
+        return [row for row in rows_read if row.options and len(row.solution) == 1]
 
-    def completions(self, model: Path, name: str, split: str) -> dict[str, str]:
-        """What a model says to the rows of a file, greedily, by row."""
-        out = self.out / f'{name}-{model.name}.said.jsonl'
+    def samples(self, model: Path, name: str, split: str) -> dict[str, dict[str, Any]]:
+        """What a model says to the rows of a file as the robot asks it, by row."""
+        what = f'{name}-{model.parent.name}-{model.name}'
+        out = self.out / f'{what}.said.jsonl'
         words: Words = ('--model', model, '--rows', self.out / f'{name}.jsonl', '--out', out)
         words += ('--split', split, '--count', 1, '--temperature', 0, '--judge', 'none')
-        words += ('--max-tokens', _MAX_TOKENS)
-        self.step('training.rollouts', *words)
-        samples = map(json.loads, out.read_text().splitlines())
-        return {sample['id']: sample['completions'][0] for sample in samples}
+        words += ('--cache', self.out / 'cache')
+        self.step(what, 'training.rollouts', *words, *self.limits)
+        return read_samples(out)
 
-    def candidate(self, name: str, bags: Path, seed: int) -> Path:
-        """What `training.improve` makes of labelled recordings."""
-        frozen, out = self.out / f'{name}.frozen.json', self.out / name
-        self.step('embodied-r', 'episodes', 'freeze', name, bags, '--out', frozen)
-        words: Words = ('--frozen', frozen, '--out', out, '--model', self.start, '--seed', seed)
+    def candidate(self, name: str, asked: Sequence[Row], said: Mapping[str, str]) -> Path:
+        """What `training.improve` makes of recordings that a reviewer has labelled."""
+        bags, frozen, out = (self.out / f'{name}{end}' for end in ('-bags', '.frozen.json', ''))
+        kind, seed = name.split('-')
+        if not frozen.exists():
+            shutil.rmtree(bags, ignore_errors=True)
+            serving = ModelInfo(self.start.name, model_digest(self.start))
+            write_recordings(bags, asked, [(serving, said)], self.memory)
+            Reviewer(self.args.right, int(seed), kind == 'shuffled').label(bags, asked, said)
+        words: Words = ('embodied-r', 'episodes', 'freeze', name, bags, '--out', frozen)
+        self.step(f'{name}-freeze', *words)
+        words = ('--frozen', frozen, '--out', out, '--model', self.start, '--seed', seed)
         words += ('--steps', self.args.steps, '--limit', self.args.limit, '--no-promote')
-        for option in ('recipe', 'control'):
-            if value := getattr(self.args, option):
-                words += (f'--{option}', value)
-        self.step('training.improve', *words)
+        words += ('--recipe', self.args.recipe, '--control', self.args.control)
+        words += ('--judge', 'none', '--slot', self.out / 'slot', '--cache', self.out / 'cache')
+        self.step(f'{name}-improve', 'training.improve', *words, '--fork')
         candidate: Path = next(out.glob('candidate-*'))
         return candidate
 
-    def right(self, model: Path) -> dict[str, float]:
-        """Which rows of the rooms that nobody labelled a model answers rightly, 0 or 1 by row."""
-        report = self.out / f'{model.parent.name}-{model.name}.json'
-        words: Words = ('--model', model, '--rows', self.out / 'unseen.jsonl', '--json', report)
-        self.step('training.evaluate', *words, '--judge', 'none', '--cache', self.out / 'cache')
-        outcomes = json.loads(report.read_text())['outcomes']
-        return {outcome['id']: outcome['accuracy'] or 0.0 for outcome in outcomes}
-
     def run(self) -> int:
         """Go round; returns whether the gate let the first candidate through (0) or not (1)."""
-        asked = self.rows('asked', self.args.rooms, 60_300, 'train')
-        unseen = self.rows('unseen', self.args.test_rooms, 60_400, 'test')
-        asked = [row for row in asked if row.split == 'train']
-        serving = ModelInfo(self.start.name, model_digest(self.start))
-        said = self.completions(self.start, 'asked', 'train')
-        before = self.right(self.start)
-        scenes = {row.id: row.scene_id for row in read_rows(self.out / 'unseen.jsonl')}
-        candidates, lines = [], []
-        for kind in ('labels', 'shuffled'):
-            gains = []
-            for seed in range(self.args.seeds):
-                bags = self.out / f'{kind}-{seed}-bags'
-                write_recordings(bags, asked, [(serving, said)])
-                Reviewer(self.args.right, seed, kind == 'shuffled').label(bags, asked, said)
-                candidates.append(self.candidate(f'{kind}-{seed}', bags, seed))
-                after = self.right(candidates[-1])
-                gains.append([after[one] - before[one] for one in scenes])
-            lines.append(gain_line(kind, gains, list(scenes.values())))
-        base = sum(before.values()) / len(before)
-        sys.stdout.write('\n'.join([f'start     {base:.1%} of {len(before)}', *lines]) + '\n')
-        return self.promote(unseen, serving, candidates[0])
+        args = self.args
+        asked = self.rows('asked', args.rooms, args.moments, 60_300, 'train')
+        unseen = self.rows('unseen', args.test_rooms, args.test_moments, 60_400, 'test')
+        said = _first(self.samples(self.start, 'asked', 'train'))
+        before = _right(self.samples(self.start, 'unseen', 'test'), unseen)
+        scenes = [row.scene_id for row in unseen]
+        gains: dict[str, list[list[float]]] = {'labels': [], 'shuffled': []}
+        for seed in range(args.seeds):
+            for kind, own in gains.items():
+                candidate = self.candidate(f'{kind}-{seed}', asked, said)
+                after = _right(self.samples(candidate, 'unseen', 'test'), unseen)
+                own.append([b - a for a, b in zip(before, after, strict=True)])
+            differences = [
+                [a - b for a, b in zip(*pair, strict=True)]
+                for pair in zip(gains['labels'], gains['shuffled'], strict=True)
+            ]
+            lines = [f'start       {sum(before) / len(before):.1%} of {len(before)}']
+            lines += [gain_line(kind, own, scenes) for kind, own in gains.items()]
+            lines += [gain_line('difference', differences, scenes)]
+            write_whole(self.out / 'gains.txt', '\n'.join(lines) + '\n')
+        sys.stdout.write((self.out / 'gains.txt').read_text())
+        return self.promote(unseen, next((self.out / 'labels-0').glob('candidate-*')))
 
-    def promote(self, rows: Sequence[Row], serving: ModelInfo, candidate: Path) -> int:
+    def promote(self, rows: Sequence[Row], candidate: Path) -> int:
         """Let a candidate stand in the shadow, label what both said, and let the gate decide."""
-        rows = [row for row in rows if row.split == 'test']
-        said = self.completions(self.start, 'unseen', 'test')
-        beside = self.completions(candidate, 'unseen', 'test')
-        bags = self.out / 'shadow-bags'
-        shadow = ModelInfo(candidate.name, model_digest(candidate))
-        write_recordings(bags, rows, [(serving, said), (shadow, beside)])
-        Reviewer(self.args.right, 0).label(bags, rows, said)
+        bags, spoken = self.out / 'shadow-bags', []
+        for model in (self.start, candidate):
+            said = _first(self.samples(model, 'unseen', 'test'))
+            spoken.append((ModelInfo(model.name, model_digest(model)), said))
+        shutil.rmtree(bags, ignore_errors=True)
+        write_recordings(bags, rows, spoken, self.memory)
+        Reviewer(self.args.right, 0).label(bags, rows, spoken[0][1])
         words: Words = ('--rows', self.out / 'unseen.jsonl', '--against', self.start)
-        words += (
-            '--judge',
-            'none',
-            '--slot',
-            self.out / 'slot',
-            '--after-shadow',
-            bags,
-            '--latency-rows',
-            0,
-        )
-        words += ('--by', 'examples.people', '--cache', self.out / 'cache')
-        return self.step('training.promote', candidate, *words, well=(0, 1))
+        words += ('--judge', 'none', '--slot', self.out / 'slot', '--latency-rows', 0)
+        words += ('--after-shadow', bags, '--cache', self.out / 'cache')
+        words += ('--by', 'examples.people')
+        code = self.step('promote', 'training.promote', candidate, *words, well=(0, 1))
+        sys.stdout.write((self.out / 'logs' / 'promote.out').read_text())
+        return code
+
+
+def _first(samples: Mapping[str, dict[str, Any]]) -> dict[str, str]:
+    return {name: sample['completions'][0] for name, sample in samples.items()}
+
+
+def _right(samples: Mapping[str, dict[str, Any]], rows: Sequence[Row]) -> list[float]:
+    return [float(samples[row.id]['right'][0]) for row in rows]
 
 
 def gain_line(kind: str, gains: Sequence[Sequence[float]], scenes: Sequence[str]) -> str:
@@ -271,7 +305,7 @@ def gain_line(kind: str, gains: Sequence[Sequence[float]], scenes: Sequence[str]
         paired = paired_test(gains[0], scenes)
         low, high = (paired and paired.interval_95) or (-1.0, 1.0)
     seeds = ', '.join(f'{gain:+.1%}' for gain in each)
-    return f'{kind:<9} {sum(each) / len(each):+.1%} ({low:+.1%} to {high:+.1%}; seeds: {seeds})'
+    return f'{kind:<11} {sum(each) / len(each):+.1%} ({low:+.1%} to {high:+.1%}; seeds: {seeds})'
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -279,29 +313,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     parser = argparse.ArgumentParser(prog='examples.people', description=__doc__)
     add = parser.add_argument
-    add('--out', type=Path, default=Path('out/people'), help='new or empty (%(default)s)')
-    add('--model', type=Path, default=ROOT / 'models' / 'nano', help='the start')
-    add('--rooms', type=int, default=60, help='rooms that are asked about (%(default)s)')
-    add('--test-rooms', type=int, default=60, help='rooms that nobody labels (%(default)s)')
-    add('--moments', type=int, default=3, help='as of questions (%(default)s)')
+    add('--out', type=Path, default=Path('out/people'), help='(%(default)s)')
+    add('--model', type=Path, default=_START, help='the start (%(default)s)')
+    add('--rooms', type=int, default=30, help='rooms that are asked about (%(default)s)')
+    add('--moments', type=int, default=4, help='of each, as of questions (%(default)s)')
+    add('--test-rooms', type=int, default=30, help='rooms that nobody labels (%(default)s)')
+    add('--test-moments', type=int, default=3, help='of each (%(default)s)')
     add('--right', type=float, default=0.9, help='how often the reviewer is right (%(default)s)')
     add('--seeds', type=int, default=3)
-    add('--steps', type=int, default=40, help='as of training.improve (%(default)s)')
-    add('--limit', type=int, default=1600, help='as of training.improve (%(default)s)')
-    add('--recipe', default='', help='as of training.improve')
-    add('--control', default='', help='as of training.improve')
+    add('--steps', type=int, default=12, help='as of training.improve (%(default)s)')
+    add('--limit', type=int, default=400, help='as of training.improve (%(default)s)')
+    add('--recipe', default='training/configs/people-grpo.yaml', help='(%(default)s)')
+    add('--control', default='training/configs/people-control.yaml', help='(%(default)s)')
     args = parser.parse_args(arguments)
     try:
-        if args.out.exists() and (not args.out.is_dir() or any(args.out.iterdir())):
-            msg = f'{args.out} is not an empty folder: remove it, or choose another'
-            raise InputError(msg)
-        (args.out / 'logs').mkdir(parents=True)
+        (args.out / 'logs').mkdir(parents=True, exist_ok=True)
         return People(args).run()
     except EmbodiedRError as error:
         sys.stderr.write(f'examples.people: error: {error}\n')
         return 2 if isinstance(error, InputError) else 1
     except KeyboardInterrupt:
-        sys.stderr.write('examples.people: interrupted\n')
+        sys.stderr.write('examples.people: interrupted: the same command goes on\n')
         return 130
 
 

@@ -36,7 +36,7 @@ from tqdm import tqdm
 from training.eval.generation import model_identity
 from training.judge.models import add_judge_option
 from training.promote import serving_model, slot_of
-from training.run.command import run_command
+from training.run.command import forked, run_command
 from training.run.manifest import begin_or_go_on
 from training.run.models import is_adapter, is_complete, model_folder
 
@@ -107,7 +107,7 @@ class Improvement:
         self.budget = ('--token-budget', reasoner.token_budget)
         self.asks_maps = reasoner.use_map
         self.rows, self.samples = self.out / 'rows.jsonl', self.out / 'samples.jsonl'
-        self.cache = ('--cache', self.out / 'cache')
+        self.cache = ('--cache', args.cache.resolve() if args.cache else self.out / 'cache')
         self.judge = self.args.judge or ['models/judge']
         self.candidates = [TrainedCandidate(name, self.out / name) for name in ('grpo', 'control')]
 
@@ -173,7 +173,7 @@ class Improvement:
     def train(self) -> None:
         """Sample the start, then train both candidates, where they are not there yet."""
         words: Words = ('--model', self.start, '--rows', self.rows, '--out', self.samples)
-        words += (*self.budget, *self._judged())
+        words += (*self.budget, *self._judged(), *self.cache)
         words += ('--count', _SAMPLES, '--limit', self.args.limit, '--max-tokens', 320)
         self.step('training.rollouts', *words)
         common: Words = ('--rows', self.rows, '--samples', self.samples, '--model', self.start)
@@ -239,8 +239,12 @@ class Improvement:
         texts = [str(word) for word in words]
         self.say(f'$ {shlex.join(texts)}')
         module = 'embodied_r_ros.cli.main' if texts[0] == 'embodied-r' else texts[0]
-        command = tied([sys.executable, '-m', module, *texts[1:]])
-        code = subprocess.run(command, cwd=_ROOT, stdin=subprocess.DEVNULL, check=False).returncode
+        if self.args.fork:
+            code = forked(module, texts[1:], _ROOT)
+        else:
+            command = tied([sys.executable, '-m', module, *texts[1:]])
+            quiet = subprocess.DEVNULL
+            code = subprocess.run(command, cwd=_ROOT, stdin=quiet, check=False).returncode
         if code not in well:
             msg = f'{texts[0]} ended with code {code}: what it said stands above'
             raise EmbodiedRError(msg)
@@ -271,6 +275,10 @@ def _parser() -> argparse.ArgumentParser:
     add('--recipe', default=str(_CONFIGS / 'nano.yaml'), metavar='FILE', help='of training.grpo')
     add('--control', default=str(_CONFIGS / 'nano-control.yaml'), metavar='FILE', help='of sft')
     add('--latency-rows', type=int, default=20, help='as of promote; 0: do not time')
+    text = 'of what models said before, which other runs may share; default: one of its own'
+    add('--cache', type=Path, metavar='DIR', help=text)
+    text = 'steps are forks of this process, which share what it has imported: for short runs'
+    add('--fork', action='store_true', help=text)
     add('--no-promote', action='store_true', help='stop before the gate')
     add_judge_option(parser)
     return parser

@@ -33,13 +33,14 @@ from training.data.samples import (
 from training.data.selection import rows_of_split
 from training.eval.generation import generate
 from training.eval.grading import graded, is_free_text
-from training.evaluate import drawn
+from training.evaluate import drawn, opened_cache
 from training.judge.models import add_judge_option, judge_identity, judge_of
 from training.run.command import run_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from embodied_r_ros.chat.cache import ReplyCache
     from embodied_r_ros.questions.row import Row
 
     from training.judge.cases import Judge
@@ -47,17 +48,19 @@ if TYPE_CHECKING:
 _AT_ONCE = 64  # rows per call of the model, after which what was sampled is kept
 
 
-def sample(
+def sample(  # noqa: PLR0913, PLR0917
     model: str,
     rows: Sequence[Row],
     count: int,
     sampling: Sampling,
     memory: MemoryConfig,
     judge: Judge | None = None,
+    cache: ReplyCache | None = None,
 ) -> Iterable[dict[str, Any]]:
     """Sample and grade completions of rows, in their order.
 
-    Without a judge a free text is right where it is the solution to the letter.
+    Without a judge a free text is right where it is the solution to the letter. What the model
+    said before is taken from the cache, and graded all the same.
 
     Yields:
         For each row `id`, `prompt_sha256`, `solution`, its `pass_rate`, `completions`, and for
@@ -72,7 +75,7 @@ def sample(
         prompts = [row.prompt(memory) for row in some]
         # Each time with a seed of its own: equal prompts of one call are completed once.
         tries = [
-            generate(model, prompts, replace(sampling, seed=sampling.seed + number))
+            generate(model, prompts, replace(sampling, seed=sampling.seed + number), cache=cache)
             for number in range(count)
         ]
         # Of all tries together: a judge takes many cases at once.
@@ -116,7 +119,8 @@ def _add_samples(args: argparse.Namespace) -> None:
     # Completions of a batch wait for the longest: alike questions over alike histories.
     rows.sort(key=lambda row: (row.question_type, len(row.deltas)))
     judge = judge_of(args.judge) if any(row.id in texts for row in rows) else None
-    new_samples = sample(args.model, rows, args.count, sampling, memory, judge)
+    cache = opened_cache(args.cache)
+    new_samples = sample(args.model, rows, args.count, sampling, memory, judge, cache)
     with _appended(args.out) as out:
         for value in tqdm(new_samples, total=len(rows), unit=' rows', disable=None):
             line = {**value, 'origin': origin.of(value['id'])}
@@ -165,6 +169,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument('--seed', type=int, default=0)
     parser.add_argument('--max-tokens', type=int, default=Sampling.max_tokens)
     parser.add_argument('--token-budget', type=int, default=MemoryConfig.token_budget)
+    text = 'folder of what models said before, which is graded anew; none: ask anew'
+    parser.add_argument('--cache', default='none', metavar='DIR', help=f'{text} (%(default)s)')
     add_judge_option(parser, 'free texts are right to the letter alone')
     return run_command(parser, _run, arguments)
 

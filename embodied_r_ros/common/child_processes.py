@@ -117,11 +117,16 @@ class ChildProcess:
         return [line for line in lines if line]
 
 
+def tie_to_parent() -> None:
+    """Have this process ended when its parent ends."""
+    if sys.platform.startswith('linux'):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
 def main() -> None:
     """Tie, then become the program; returns only where the parent is already gone."""
     parent, program, *arguments = sys.argv[1:]
-    if sys.platform.startswith('linux'):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    tie_to_parent()
     # The parent may have ended before the tie was made.
     if os.getppid() == int(parent):
         os.execvp(program, [program, *arguments])

@@ -15,13 +15,13 @@ from embodied_r_ros.questions.collect import rows_of_bags
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig
 from embodied_r_ros.questions.row import write_rows
+from embodied_r_ros.scene.memory import MemoryConfig
 from embodied_r_ros.types.deltas import ModelInfo
 import pytest
 
 pytest.importorskip('torch')
 
 from examples import people
-from examples.children import ROOT
 from examples.people import gain_line, main, Reviewer, write_recordings
 from training import improve, promote
 from training.eval.shadow import read_shadowed, shadow_report
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.questions.row import Row
 
 SAMPLE = Path(__file__).parents[2] / 'samples' / 'indoor' / 'episode_00000'
+MEMORY = MemoryConfig(450)
 SERVING, CANDIDATE = ModelInfo('nano', 'sha256:s'), ModelInfo('better', 'sha256:c')
 
 
@@ -50,7 +51,7 @@ def true(rows: list[Row]) -> dict[str, str]:
 
 def labelled(tmp_path: Path, rows: list[Row], reviewer: Reviewer) -> dict[str, str]:
     """Solutions of the rows that a reviewer's labels give, by question."""
-    write_recordings(tmp_path / 'bags', rows, [(SERVING, said(rows))])
+    write_recordings(tmp_path / 'bags', rows, [(SERVING, said(rows))], MEMORY)
     reviewer.label(tmp_path / 'bags', rows, said(rows))
     bags = sorted((tmp_path / 'bags').iterdir())
     found = [*rows_of_bags(bags, None, QuestionsConfig(), Coverage())]
@@ -78,7 +79,8 @@ def test_shuffled_labels_are_the_same_ones_of_other_questions(
 
 
 def test_both_models_stand_in_the_shadow_recordings(tmp_path: Path, asked: list[Row]) -> None:
-    write_recordings(tmp_path, asked, [(SERVING, said(asked)), (CANDIDATE, true(asked))])
+    spoken = [(SERVING, said(asked)), (CANDIDATE, true(asked))]
+    write_recordings(tmp_path, asked, spoken, MEMORY)
     Reviewer(1.0, 0).label(tmp_path, asked, said(asked))
     report = shadow_report(read_shadowed([tmp_path]), SERVING.digest, CANDIDATE.digest)
     assert (report['solved'], report['dropped'], report['failed']) == (len(asked), 0, 0)
@@ -89,16 +91,8 @@ def test_both_models_stand_in_the_shadow_recordings(tmp_path: Path, asked: list[
 def test_gain_is_told_with_its_interval() -> None:
     scenes = ['a', 'a', 'b', 'b']
     assert gain_line('labels', [[1.0] * 4, [0.0] * 4], scenes) == (
-        'labels    +50.0% (+0.0% to +100.0%; seeds: +100.0%, +0.0%)'
+        'labels      +50.0% (+0.0% to +100.0%; seeds: +100.0%, +0.0%)'
     )
-
-
-def test_example_is_not_run_over_what_is_there(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / 'mine.txt').write_text('mine')
-    assert main(['--out', str(tmp_path)]) == 2
-    assert 'is not an empty folder' in capsys.readouterr().err
 
 
 class Commands:
@@ -118,43 +112,63 @@ class Commands:
         elif words[:3] == ['embodied-r', 'episodes', 'freeze']:
             assert embodied_r(words[1:]) == 0
         elif words[0] == 'training.rollouts':
-            lines = [{'id': id_, 'completions': [text]} for id_, text in said(self.rows).items()]
+            good = Path(given['--model']).parent.name.startswith('labels')
+            texts = true(self.rows) if good else said(self.rows)
+            lines = [
+                {'id': name, 'completions': [text], 'right': [good]}
+                for name, text in texts.items()
+            ]
             Path(given['--out']).write_text('\n'.join(map(json.dumps, lines)))
         elif words[0] == 'training.improve':
             improve._parser().parse_args(words[1:])
             folder = Path(given['--out']) / 'candidate-control'
             folder.mkdir(parents=True)
             (folder / 'model.safetensors').write_text(given['--out'])
-        elif words[0] == 'training.evaluate':
-            good = float(Path(given['--model']).parent.name.startswith('labels'))
-            outcomes = [{'id': row.id, 'accuracy': good} for row in self.rows]
-            Path(given['--json']).write_text(json.dumps({'outcomes': outcomes}))
         elif words[0] == 'training.promote':
             promote._parser().parse_args(words[1:])
         return int(max(well))
 
 
+@pytest.fixture
+def start(tmp_path: Path) -> Path:
+    """A folder that passes for a model."""
+    (tmp_path / 'start').mkdir()
+    for name in ('config.json', 'model.safetensors', 'tokenizer.json'):
+        (tmp_path / 'start' / name).write_text('{}')
+    return tmp_path / 'start'
+
+
 def test_circle_goes_from_labels_to_the_gate(
     tmp_path: Path,
+    start: Path,
     asked: list[Row],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    commands = Commands(asked)
+    commands, out = Commands(asked), tmp_path / 'out'
     monkeypatch.setattr(people, 'ran', commands)
-    assert main(['--out', str(tmp_path / 'out'), '--seeds', '2', '--steps', '3']) == 1
+    given = ['--out', str(out), '--model', str(start), '--seeds', '2', '--steps', '3']
+    assert main(given) == 1
     assert [words[0] for words in commands.words if words[0] != 'embodied-r'] == [
-        'training.rollouts', 'training.evaluate', *['training.improve', 'training.evaluate'] * 4,
-        'training.rollouts', 'training.rollouts', 'training.promote',
+        *['training.rollouts'] * 2, *['training.improve', 'training.rollouts'] * 4,
+        'training.promote',
     ]  # fmt: skip
-    out = capsys.readouterr().out.splitlines()[-3:]
-    assert out[0] == f'start     0.0% of {len(asked)}'
-    assert out[1].startswith('labels    +100.0%')
-    assert out[2].startswith('shuffled  +0.0%')
+    lines = capsys.readouterr().out.splitlines()[-4:]
+    assert lines[0] == f'start       0.0% of {len(asked)}'
+    assert [line[:18] for line in lines[1:]] == [
+        'labels      +100.0%'[:18], 'shuffled    +0.0% '[:18], 'difference  +100.0%'[:18],
+    ]  # fmt: skip
     gate = commands.words[-1]
     bags = gate[gate.index('--after-shadow') + 1]
-    candidate = tmp_path / 'out' / 'labels-0' / 'candidate-control'
+    candidate = out / 'labels-0' / 'candidate-control'
     assert gate[1] == str(candidate)
-    start = model_digest(ROOT / 'models' / 'nano')
-    report = shadow_report(read_shadowed([Path(bags)]), start, model_digest(candidate))
+    report = shadow_report(
+        read_shadowed([Path(bags)]), model_digest(start), model_digest(candidate)
+    )
     assert report['solved'] == len(asked)
+    # The same command goes on where it was ended; another one is refused.
+    monkeypatch.setattr(people, 'ran', again := Commands(asked))
+    assert main(given) == 1
+    assert not again.words
+    assert main([*given[:-1], '4']) == 2
+    assert 'labels-0-improve of other settings' in capsys.readouterr().err

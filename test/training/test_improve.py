@@ -15,6 +15,7 @@ pytest.importorskip('peft')
 
 from embodied_r_ros.bags.sources import find_bags
 from embodied_r_ros.cli.main import main as embodied_r
+from embodied_r_ros.common.errors import EmbodiedRError
 from embodied_r_ros.episodes.frozen import freeze, frozen_of_rows
 from embodied_r_ros.episodes.labels import labels_path
 from embodied_r_ros.questions.row import write_rows
@@ -22,6 +23,7 @@ from embodied_r_ros.questions.row import write_rows
 from test.training.test_evaluate import ROWS
 from training import improve
 from training.improve import Improvement
+from training.run import command
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -129,6 +131,22 @@ def test_new_labels_are_not_gone_on_without(
     assert run(tmp_path, monkeypatch, again) == 2
     assert ', labels sha256:' in capsys.readouterr().err
     assert not again.words
+
+
+def test_steps_may_be_forks_that_share_what_was_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, '_SLOW_TO_IMPORT', ())
+    given = [str(tmp_path), '--out', str(tmp_path / 'out'), '--slot', str(tmp_path / 's')]
+    args = improve._parser().parse_args([*given, '--fork', '--cache', str(tmp_path / 'said')])
+    improvement = Improvement(args)
+    assert improvement.cache == ('--cache', (tmp_path / 'said').resolve())
+    (tmp_path / 'good.json').write_text('{"a": 1}')
+    assert improvement.step('json.tool', '--compact', tmp_path / 'good.json') == 0
+    assert capfd.readouterr().out == '{"a":1}\n'
+    (tmp_path / 'bad.json').write_text('{')
+    with pytest.raises(EmbodiedRError, match=r'json.tool ended with code 1'):
+        improvement.step('json.tool', tmp_path / 'bad.json')
 
 
 def test_frozen_set_goes_with_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

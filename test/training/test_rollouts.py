@@ -19,6 +19,7 @@ from test.tiny_models import save_language_model
 from test.training.test_sft import turning_row
 from training import rollouts
 from training.data.samples import PassRateBand, read_samples, taught
+from training.eval import generation
 from training.judge.cases import NONE_OF_THESE
 
 if TYPE_CHECKING:
@@ -289,3 +290,20 @@ def test_samples_that_teach_nothing_are_bad_input(
     path.write_text(json.dumps(value) + '\n' if right else '')
     with pytest.raises(InputError, match=r'jsonl holds nothing that teaches: [01] sampled'):
         taught(path, anchors)
+
+
+def test_what_was_said_before_is_graded_anew(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words += ['--cache', str(tmp_path / 'cache')]
+    assert rollouts.main(words) == 0
+    before = lines(tmp_path)
+    (tmp_path / 'rows.jsonl').unlink()
+    rows = [replace(turning_row(i, 'train'), solution='D') for i in range(3)]
+    write_rows(tmp_path / 'rows.jsonl', rows)
+    words[words.index('--out') + 1] = str(tmp_path / 'again.jsonl')
+    monkeypatch.setattr(generation, '_from_folder', lambda *_: pytest.fail('asked again'))
+    assert rollouts.main(words) == 0
+    again = [json.loads(line) for line in (tmp_path / 'again.jsonl').read_text().splitlines()]
+    assert [line['completions'] for line in again] == [line['completions'] for line in before]
+    assert {line['solution'] for line in again} == {'D'}
