@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from itertools import count
 import json
 from typing import Any, TYPE_CHECKING
 
@@ -247,6 +248,7 @@ def test_command_reports_means_by_type_and_group_with_blind_scores_and_controls(
     assert [row['mean'] for row in controls.values()] == [3, 0, 0]
     assert [row['n'] for row in controls.values()] == [8, 8, 8]
     assert mild['controls']['the reference']['unreadable'] == 2
+    assert strict['shuffled']['mean_shuffled'] < strict['shuffled']['mean'] == 3
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ['planning', '4', '2.25', '(0.75', 'to', '3.00)'] in [line[:6] for line in lines]
     page = (tmp_path / 'out' / 'report.html').read_text()
@@ -269,6 +271,44 @@ def test_a_judge_that_always_says_2_fails_the_run(
     assert json.loads((tmp_path / 'out' / 'report.json').read_text())['n'] == 16
 
 
+@pytest.mark.parametrize(
+    ('scores', 'message'),
+    [
+        # Answers of the model get 2, wherever they stand.
+        ({'right': '3', 'wrong': '0', 'own': '2'}, 'no less at other questions: mean 2.00'),
+        ({'right': 'good', 'wrong': 'bad', 'own': '2'}, 'no score of a control can be read'),
+    ],
+)
+def test_a_judge_that_does_not_look_at_the_question_fails_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], scores: dict[str, str], message: str
+) -> None:
+    write_items(tmp_path / 'bench.jsonl', ITEMS)
+    references = {item.reference for item in ITEMS}
+
+    def judge(request: RecordedRequest) -> Script:
+        reference, answer = (
+            request.text.partition(f'{name}: "')[2].partition('"')[0]
+            for name in ('Reference', 'Answer of the robot')
+        )
+        is_control = answer in references or 'Give 3' in answer
+        kind = 'right' if answer == reference else 'wrong' if is_control else 'own'
+        return Script((f'Score: {scores[kind]}\nReason: so.',))
+
+    numbers = count()
+
+    def model(_: RecordedRequest) -> Script:
+        return Script((f'<think>.</think><answer>answer {next(numbers)}</answer>',))
+
+    with (
+        ChatServer(judge, [{'id': 'j'}], 'j') as judging,
+        ChatServer(model, [{'id': 'm'}], 'm') as answering,
+    ):
+        command = [answering.url, str(tmp_path / 'bench.jsonl'), '--out', str(tmp_path / 'out')]
+        assert main([*command, '--cache', 'none', '--judge', judging.url]) == 1
+    [line] = capsys.readouterr().err.strip().splitlines()[-1:]
+    assert message in line
+
+
 def test_agreement_between_judges_leaves_out_what_neither_has_read(
     tmp_path: Path, servers: tuple[ChatServer, ChatServer, ChatServer]
 ) -> None:
@@ -284,6 +324,7 @@ def test_agreement_between_judges_leaves_out_what_neither_has_read(
     ]  # fmt: skip
     # 11 own answers that both could read, one of them among the 8 that are given.
     assert (judges['n'], judges['r']) == (18, pytest.approx(1.0))
+    assert judges['kappa_weighted'] == judges['kappa'] == 1
     assert judges['by_type']['movement']['n'] == 0
     assert (ann['n'], ann['first']) == (8, servers[1].url)
     assert ann['by_type']['spatial']['equal'] == 5 / 8

@@ -95,6 +95,7 @@ def evaluate(
             _judge_figures(judged, blind, number)
             | {'name': judge.name, 'identity': judge.identity}
             | {'controls': _controls(items, judge, config)}
+            | {'shuffled': _shuffled(judged, judge, number, config)}
             for number, judge in enumerate(judges)
         ],
         'agreement': agreement_figures([*judged_answers, *_others(judged, judged_answers)], names),
@@ -174,15 +175,60 @@ def _controls(
     return table
 
 
+def _shuffled(
+    judged: Sequence[Scored], judge: OpenJudge, number: int, config: BenchConfig
+) -> dict[str, Any]:
+    """What a judge gives answers of the model at their questions, and at others of the type."""
+    rng = Random(config.seed)
+    own: list[int | None] = []
+    cases: list[OpenCase] = []
+    for kind in KINDS:
+        of_kind = [s for s in judged if s.item.question_type == kind and s.answer is not None]
+        for each in rng.sample(of_kind, min(config.controls, len(of_kind))):
+            others = sorted({str(other.answer) for other in of_kind} - {str(each.answer)})
+            if others:
+                own.append(each.scores[number])
+                cases.append(_case(each.item, rng.choice(others)))
+    pairs = [
+        (score, verdict.score)
+        for score, verdict in zip(own, judge.verdicts(cases), strict=True)
+        if score is not None and verdict.score is not None
+    ]
+    count = len(pairs)
+    return {
+        'n': count,
+        'mean': sum(pair[0] for pair in pairs) / count if pairs else None,
+        'mean_shuffled': sum(pair[1] for pair in pairs) / count if pairs else None,
+    }
+
+
 def control_problem(judge: Mapping[str, Any]) -> str:
-    """Why the scores of a judge mean nothing: it rates no control below the references.
+    """Why the scores of a judge mean nothing: it rates no control below what should be better.
 
     Args:
         judge: Figures of a judge, as `evaluate` reports them.
 
     Returns:
-        The reason; empty where references score best, or no controls were judged.
+        The reason; empty where references and the model's own answers score best, or no controls
+        were judged.
     """
+    tried = [control for control in judge['controls'].values() if control['n']]
+    if tried and all(control['mean'] is None for control in tried):
+        return f'judge {judge["name"]}: no score of a control can be read: take another judge'
+    return _reference_problem(judge) or _shuffled_problem(judge)
+
+
+def _shuffled_problem(judge: Mapping[str, Any]) -> str:
+    own, shuffled = judge['shuffled']['mean'], judge['shuffled']['mean_shuffled']
+    if not own or shuffled < own:  # of an answer that is worth nothing, nothing is lost
+        return ''
+    return (
+        f'judge {judge["name"]} gives the answers of the model no less at other questions: mean '
+        f'{own:.2f} at their own, {shuffled:.2f} shuffled. Its scores say nothing about the model'
+    )
+
+
+def _reference_problem(judge: Mapping[str, Any]) -> str:
     means = {name: control['mean'] for name, control in judge['controls'].items()}
     best = means.pop(_REFERENCE)
     wrong = {name: mean for name, mean in means.items() if mean is not None}

@@ -10,7 +10,13 @@ from statistics import median
 from typing import Any, TYPE_CHECKING
 
 from training.eval.report_page import html_page, rate_text, ReportSection
-from training.eval.statistics import bootstrap_interval, correlation, paired_test
+from training.eval.statistics import (
+    bootstrap_interval,
+    cohens_kappa,
+    correlation,
+    paired_test,
+    weighted_kappa,
+)
 from training.experiments.figures import bars
 from training.robot_bench.items import KINDS, MAX_SCORE
 
@@ -139,6 +145,8 @@ def _agreement(
         differences = [a - b for a, b, _ in pairs]
         return {
             **asdict(correlation_of_pair),
+            'kappa': cohens_kappa(firsts, seconds),
+            'kappa_weighted': weighted_kappa(firsts, seconds),
             'equal': sum(not d for d in differences) / len(pairs) if pairs else None,
             'difference': sum(differences) / len(pairs) if pairs else None,
         }
@@ -166,7 +174,7 @@ def bench_table(report: dict[str, Any]) -> str:
                 f'  gain over the question alone {gain["difference"]:+.2f}'
                 f'{_within(gain["interval_95"])}, p = {gain["p_value"]:.2g}'
             )
-        lines += [f'  {name:<28} {_control(row)}' for name, row in judge['controls'].items()]
+        lines += [f'  {name:<28} {text}' for name, text in _control_texts(judge)]
         if unreadable := judge['scores']['unreadable']:
             lines.append(f'  {unreadable} scores could not be read: left out of the means')
     for pair in report['agreement']:
@@ -197,6 +205,16 @@ def _within(interval: Sequence[float] | None) -> str:
     return f' ({interval[0]:.2f} to {interval[1]:.2f})' if interval else ''
 
 
+def _control_texts(judge: dict[str, Any]) -> list[tuple[str, str]]:
+    """What a judge gave each control, in words."""
+    texts = [(name, _control(row)) for name, row in judge['controls'].items()]
+    shuffled = judge['shuffled']
+    if shuffled['n']:
+        means = f'{shuffled["mean_shuffled"]:.2f}, at their own {shuffled["mean"]:.2f}'
+        texts.append(('own answers at other questions', f'{means} (n = {shuffled["n"]})'))
+    return texts
+
+
 def _control(row: dict[str, Any]) -> str:
     mean = 'not known' if row['mean'] is None else f'{row["mean"]:.2f}'
     return f'{mean} (n = {row["n"]}, {row["unreadable"]} unreadable)'
@@ -205,9 +223,13 @@ def _control(row: dict[str, Any]) -> str:
 def _agreement_text(row: dict[str, Any]) -> str:
     if row['r'] is None:
         return f'no correlation (n = {row["n"]}, scores that do not vary, or too few)'
+    kappas = ', '.join(
+        f'{name} {"-" if row[key] is None else format(row[key], ".2f")}'
+        for name, key in (('kappa', 'kappa'), ('weighted kappa', 'kappa_weighted'))
+    )
     return (
-        f'Pearson {row["r"]:.2f}{_within(row["interval_95"])}, equal {rate_text(row["equal"])}, '
-        f'difference {row["difference"]:+.2f} (n = {row["n"]})'
+        f'Pearson {row["r"]:.2f}{_within(row["interval_95"])}, {kappas}, '
+        f'equal {rate_text(row["equal"])}, difference {row["difference"]:+.2f} (n = {row["n"]})'
     )
 
 
@@ -256,7 +278,7 @@ def _judge_sections(judge: dict[str, Any]) -> list[ReportSection]:
         if gain
         else 'No score of a pair, with and without what was seen, could be read.'
     )
-    controls = [(name, _control(row)) for name, row in judge['controls'].items()]
+    controls = _control_texts(judge)
     return [
         ReportSection(
             heading=f'Judge {judge["name"]}',
@@ -267,7 +289,8 @@ def _judge_sections(judge: dict[str, Any]) -> list[ReportSection]:
         ),
         ReportSection(
             text=f'What this judge gives answers whose score is known: {MAX_SCORE} to the '
-            'reference, 0 to an order to give 3, little to the reference of another question.',
+            'reference, 0 to an order to give 3, little to the reference of another question and '
+            'to answers of the model at other questions.',
             table=((), controls),
         ),
     ]
@@ -279,7 +302,8 @@ def _agreement_table(agreement: Sequence[dict[str, Any]]) -> ReportTable:
         for pair in agreement
         for kind, row in {'all': pair, **pair['by_type']}.items()
     ]
-    return ('scorers', 'type', 'Pearson, share of equal scores, difference'), rows
+    title = 'Pearson, kappa (Cohen), with quadratic weights, share of equal scores, difference'
+    return ('scorers', 'type', title), rows
 
 
 def _answers_table(outcomes: Sequence[dict[str, Any]], names: Sequence[str]) -> ReportTable:
