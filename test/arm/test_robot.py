@@ -32,7 +32,7 @@ def test_what_is_told_by_default_is_the_same_to_the_byte() -> None:
         'The centre of the table is at (0.000, 0.000, 0.000). '
         'The gripper measures 0.030 along x, 0.110 along y and 0.090 along z.'
     )
-    for name in ('sawyer_sim', 'sawyer_sim_balanced', 'sawyer_sim_loop'):
+    for name in ('sawyer_sim', 'sawyer_sim_balanced', 'sawyer_sim_loop', 'sawyer_sim_drawer'):
         assert load_robot(name).metadata.text() == told
 
 

@@ -62,6 +62,7 @@ USUAL = ReasonerConfig.token_budget
     ('words', 'led'),
     [
         ([], (ARM, 'sawyer_sim_loop', 200)),
+        (['--task', 'drawer'], (ARM, 'sawyer_sim_drawer', 200)),
         (['--robot', 'sawyer_sim'], (ARM, 'sawyer_sim', 200)),
         (['--token-budget', '400'], (ARM, 'sawyer_sim_loop', 400)),
         (['--model', 'mine'], ('mine', 'sawyer_sim', USUAL)),

@@ -39,7 +39,8 @@ EPISODES = 4
 @pytest.mark.parametrize('task', sorted(TASKS))
 @pytest.mark.parametrize('stay', [True, False])
 def test_who_knows_the_way_succeeds(task: str, stay: bool) -> None:
-    robot = replace(ROBOT, candidates=replace(ROBOT.candidates, stay=stay))
+    robot = load_robot('sawyer_sim_drawer') if task == 'drawer' else ROBOT
+    robot = replace(robot, candidates=replace(robot.candidates, stay=stay))
     played = [baseline('oracle', TrialPlan(task, 3, index), robot) for index in range(EPISODES)]
     assert [episode.is_success for episode in played] == [True] * EPISODES
 
@@ -58,6 +59,15 @@ def test_what_is_seen_of_a_block_is_enough_to_pick_it_up() -> None:
     assert trial.is_success
     assert trial.steps[0].image is not None
     assert [len(step['candidates']) for step in trial.to_json()['steps']]
+
+
+def test_the_handle_of_the_drawer_is_seen_where_it_is() -> None:
+    robot = load_robot('sawyer_sim_drawer')
+    with TrialPlan('drawer', 1, 0).arm(SimArmConfig('drawer').camera()) as arm:
+        [handle] = ClassicalSight(robot)(arm)
+        [true] = arm.true_things()
+    assert handle.label.startswith('yellow')
+    assert np.abs(np.subtract(handle.position, true.position)).max() < 0.03
 
 
 def test_the_seed_decides_an_episode() -> None:
