@@ -66,6 +66,7 @@ def main(arguments: list[str] | None = None) -> int:
     params.model.path = str(path)
     params.model_alias = {args.alias or str(path)}
     params.hostnames, params.port, params.ui = [args.host], args.port, False
+    params.cors_origins = 'http://localhost'  # pages of other sites are not to ask it
     params.n_ctx, params.n_parallel = args.ctx_size, args.parallel
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = args.threads
     if token := os.environ.get('LLAMA_API_KEY'):
