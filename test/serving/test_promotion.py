@@ -11,7 +11,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.chat.client import HttpChatClient
 from embodied_r_ros.chat.settings import ChatConfig, model_digest
-from embodied_r_ros.common.errors import ConfigError
+from embodied_r_ros.common.errors import ConfigError, ModelError
 from embodied_r_ros.reasoning.question import Question, ReasonerConfig
 from embodied_r_ros.reasoning.reasoner import Reasoner
 from embodied_r_ros.serving.profiles import load_profile, profile_from_mapping
@@ -22,7 +22,7 @@ from embodied_r_ros.serving.promotion import (
     Signature,
     slot_folder,
 )
-from embodied_r_ros.serving.servers import ModelServers
+from embodied_r_ros.serving.servers import ModelServers, swap_adapters
 from embodied_r_ros.serving.store import promote_in, roll_back_in
 from embodied_r_ros.types.deltas import DeltaKind, SemanticDelta
 import httpx
@@ -227,6 +227,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.reply({'data': [{'id': 'base', 'root': base}, *loaded]})
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers['Content-Length'])))
+        if self.path == '/v1/load_lora_adapter' and body['lora_name'] in adapters:
+            return self.reply({'message': 'The lora adapter x has already been loaded.'}, 400)
         if self.path == '/v1/load_lora_adapter' and 'broken' not in body['lora_path']:
             adapters[body['lora_name']] = body['lora_path']
         elif self.path == '/v1/unload_lora_adapter':
@@ -358,6 +360,16 @@ class TestAdapters:
         back = roll_back_in(here, Signature('ann', '2026-11-26', 'it fears stairs'))
         assert back == replace(first, folder=back.folder) if back else False
         assert fleet.answers_by(first, base)
+
+    def test_that_are_loaded_already_are_taken(
+        self, serving: tuple[ModelServers, list[str]], tmp_path: Path
+    ) -> None:
+        """As after a training that was killed: names are those of contents."""
+        url = serving[0].clients()['reasoner'].base_url()
+        for _ in range(2):
+            swap_adapters(url, '', 'same', tmp_path)
+        with pytest.raises(ModelError, match='status 400: no such rank'):
+            swap_adapters(url, '', 'other', tmp_path / 'broken')
 
     def test_that_are_refused_leave_what_was(
         self, serving: tuple[ModelServers, list[str]], tmp_path: Path
