@@ -19,7 +19,7 @@ import tempfile
 import threading
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.common.meter import METER
 from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.episodes.fleet import FleetLog, RecordingStatus, work_on
@@ -200,9 +200,8 @@ def connected(config: FleetConfig) -> Iterator[Any]:
     environment = {'env_vars': {'PYTHONPATH': _python_path()}}
     try:
         _start(ray, address=config.address, runtime_env=environment)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        why = ' '.join(str(error).split())
-        msg = f'no Ray cluster at {config.address}: {why}'
+    except EmbodiedRError as error:
+        msg = f'no Ray cluster at {config.address}: {error}'
         raise InputError(msg) from None
     try:
         yield ray
@@ -216,6 +215,7 @@ def _local_cluster(ray: Any, config: FleetConfig) -> Iterator[None]:
 
     Raises:
         InputError: Others could reach it.
+        EmbodiedRError: It does not start.
     """
     cores = config.actors or os.cpu_count() or 1
     before = os.environ.get('PYTHONPATH')
@@ -245,10 +245,18 @@ def _local_cluster(ray: Any, config: FleetConfig) -> Iterator[None]:
 
 
 def _start(ray: Any, **options: Any) -> None:
-    """Start or join Ray, quietly; a signal to end means what it meant before."""
+    """Start or join Ray, quietly; a signal to end means what it meant before.
+
+    Raises:
+        EmbodiedRError: It does not work, with what Ray says.
+    """
     is_main = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGTERM)
-    ray.init(logging_level=logging.CRITICAL, log_to_driver=False, **options)
+    try:
+        ray.init(logging_level=logging.CRITICAL, log_to_driver=False, **options)
+    except Exception as error:  # also plain ones, such as after a long wait
+        msg = f'Ray does not start: {" ".join(str(error).split())}'
+        raise EmbodiedRError(msg) from None
     if is_main:
         signal.signal(signal.SIGTERM, handler)
 

@@ -25,7 +25,7 @@ from embodied_r_ros.bags.messages import (
 )
 from embodied_r_ros.bags.writer import BagWriter
 from embodied_r_ros.cli.main import main
-from embodied_r_ros.common.errors import BagError
+from embodied_r_ros.common.errors import BagError, EmbodiedRError
 from embodied_r_ros.episodes.collect import collect_episode, CollectConfig
 from embodied_r_ros.episodes.episode import read_episode
 from embodied_r_ros.episodes.fleet import FleetLog, read_status, StageReport
@@ -446,3 +446,18 @@ def test_what_does_not_go_together_is_refused(
     assert error.startswith('embodied-r: error: ')
     assert message in error
     assert error.count('\n') == 1
+
+
+def test_a_ray_that_does_not_start_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    def time_out(**_: Any) -> None:
+        msg = 'The current node timed out\n during startup.'
+        raise Exception(msg)  # noqa: TRY002 - as Ray does
+
+    monkeypatch.setattr(ray, 'is_initialized', lambda: False)
+    monkeypatch.setattr(ray, 'init', time_out)
+    line = 'Ray does not start: The current node timed out during startup.'
+    for address in ('local', '10.0.0.5:6379'):
+        with pytest.raises(EmbodiedRError, match=line), connected(FleetConfig(address=address)):
+            pass
