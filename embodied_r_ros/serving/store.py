@@ -245,7 +245,7 @@ class ModelStore:
             here.mkdir(exist_ok=True)
             with self._talking():
                 there = {name for name in self._files.names(folder) if _is_record(name)}
-            if here_before and not there:
+            if folder == MANIFESTS and here_before and not there:
                 msg = (
                     f'{self.url} is empty, and it was not: see that it is mounted; where it is '
                     f'to begin anew, remove {self.mirror}'
