@@ -256,11 +256,11 @@ def test_a_vllm_server_samples_what_the_trainer_would(
     command += ['--host={host}', '--port={port}', '--dtype=float32', '--max-model-len=2048']
     command += ['--enforce-eager', '--enable-lora', '--max-lora-rank=32', '--max-num-seqs=8']
     command += ['--max-num-batched-tokens=2048', '--logprobs-mode=processed_logprobs']
-    server = {'model': model, 'command': command, 'port': 0, 'start_timeout_s': 900.0}
+    server = {'model': model, 'command': command, 'port': 0, 'start_timeout_s': 1500.0}
     words = ['--config', 'training/configs/qwen2.5-3b-lora.yaml', '--model', model, *ON_A_CPU]
     words += ['--rows', str(folder / 'rows.jsonl'), '--output_dir', str(folder / 'out')]
-    words += ['--judge', 'none', '--stages', '1 x 0:1:0', '--max_steps', '2', '--save_steps', '2']
-    words += ['--num_generations', '8', '--temperature', '1.5', '--max_completion_length', '128']
+    words += ['--judge', 'none', '--stages', '1 x 1:1:0', '--max_steps', '2', '--save_steps', '2']
+    words += ['--num_generations', '8', '--temperature', '1.5', '--max_completion_length', '96']
     words += ['--learning_rate', '0.02', '--warmup_steps', '0', '--logging_steps', '1']
     profile = profile_from_mapping('nano', {'servers': {'reasoner': server}})
     with ModelServers(profile, folder) as servers:
@@ -275,6 +275,7 @@ def test_a_vllm_server_samples_what_the_trainer_would(
     assert [log['grad_norm'] > 0 for log in steps] == [True, True]
     apart = [log['sampling/sampling_logp_difference/max'] for log in steps]
     assert max(apart) < 1e-3
+    assert steps[1]['kl'] > 10 * max(apart)  # it is not the start's any more
 
 
 def test_all_kinds_are_asked_equally_often_and_no_row_of_them_is_left_out() -> None:
