@@ -99,6 +99,16 @@ def test_rewards_of_one_completion(
     assert consistency_reward(LastWord())(**asked) == [consistency]
 
 
+def test_places_in_the_image_are_rewarded_by_distance_and_overlap() -> None:
+    answers = ['(150, 150)', '{"point_2d": [150, 250]}', '(150, 5000)', 'unknown', 'left of it']
+    texts = [said('There.', answer) for answer in answers]
+    asked = columns(*texts, solution='{"inside": [100, 100, 200, 200]}', options=())
+    assert accuracy_reward(None)(**asked) == [1, 0.5, 0, 0, 0]
+    boxes = [said('There.', '(100, 100, 200, 150)'), said('There.', '(150, 150)')]
+    asked = columns(*boxes, solution='{"bbox_2d": [100, 100, 200, 200]}', options=())
+    assert accuracy_reward(None)(**asked) == [0.5, 0]
+
+
 def test_only_right_answers_are_judged() -> None:
     judge = LastWord()
     wrong, right = said('So right.', 'B'), said('So left.', 'A')
