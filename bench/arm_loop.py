@@ -16,7 +16,7 @@ from embodied_r_ros.arm.robot import load_robot
 from embodied_r_ros.arm.trial import success_rate
 from embodied_r_ros.sim.arm.tasks import TASKS
 from embodied_r_ros.sim.arm.trials import baseline, TrialPlan
-from embodied_r_ros.sim.runs import SimArmConfig
+from embodied_r_ros.sim.runs import ROBOTS_OF_TASKS, SimArmConfig
 from tqdm import tqdm
 
 from bench.report import Budget, print_budgets
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 CHOOSERS = ('oracle', 'random', 'nearest')
 SIGHTS = ('known', 'seen')
+_ROBOT = 'sawyer_sim'
 _LEAST = 0.9  # of the oracle, where things are known
 
 
@@ -39,7 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add('--seed', type=int, default=41000, help='of the scenes (%(default)s)')
     add('--task', choices=sorted(TASKS), help='one task only')
     add('--sight', choices=SIGHTS, help='things known, or seen, only')
-    add('--robot', default='sawyer_sim', help='robot with its candidates (%(default)s)')
+    help_text = f'robot with its candidates ({_ROBOT}; {ROBOTS_OF_TASKS["drawer"]} for the drawer)'
+    add('--robot', help=help_text)
     add('--json', type=Path, metavar='FILE', help='write the figures here too')
 
 
@@ -47,11 +49,11 @@ def main(args: argparse.Namespace) -> int:
     """Measure, print, and tell whether the budget is met."""
     tasks = [args.task] if args.task else list(TASKS)
     sights = [args.sight] if args.sight else list(SIGHTS)
-    robot = load_robot(args.robot)
     print('sight  task    trials  oracle  random  nearest')
     figures = []
     for sight in sights:
         for task in tasks:
+            robot = load_robot(args.robot or ROBOTS_OF_TASKS.get(task, _ROBOT))
             row = measured(task, sight, args.seed, args.episodes, robot)
             figures.append(row)
             rates = '{oracle:7.2f} {random:7.2f} {nearest:8.2f}'.format(**row)

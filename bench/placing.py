@@ -23,7 +23,7 @@ from embodied_r_ros.episodes.arm import keyframes_of_arm, read_arm_episode
 from embodied_r_ros.perception.pipeline import classical_perceiver, perceive_path
 from embodied_r_ros.sim.arm.demonstrations import generate
 from embodied_r_ros.sim.arm.tasks import TASKS
-from embodied_r_ros.sim.runs import SimArmConfig
+from embodied_r_ros.sim.runs import ROBOTS_OF_TASKS, SimArmConfig
 from embodied_r_ros.types.deltas import ItemStatus
 import numpy as np
 
@@ -99,7 +99,7 @@ def _budgets(blocks: Sequence[dict[str, Any]]) -> list[Budget]:
 
 
 def _looks(bag: Path, task: str) -> list[PlacedLook]:
-    robot = load_robot('sawyer_sim')
+    robot = load_robot(ROBOTS_OF_TASKS.get(task, 'sawyer_sim'))
     with open_bag(bag) as reader:
         [text] = read_values(reader, [TRUTH_TOPIC], lambda msg: str(msg.data))
         shown = read_arm_episode(reader, robot)

@@ -18,7 +18,7 @@ from embodied_r_ros.reasoning.question import ReasonerConfig
 from embodied_r_ros.serving.profiles import load_profile
 from embodied_r_ros.serving.servers import served_model
 from embodied_r_ros.sim import require_arm, require_simulator
-from embodied_r_ros.sim.runs import IndoorConfig, SimArmConfig
+from embodied_r_ros.sim.runs import IndoorConfig, ROBOTS_OF_TASKS, SimArmConfig
 from tqdm import tqdm
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ Made = TypeVar('Made')
 # The default policy of the arm in a closed loop, and the robot on whose rows it learned.
 _ARM_PROFILE, _ARM_ROBOT = 'embedded-arm', 'sawyer_sim_loop'
 _ROBOT = 'sawyer_sim'  # of anybody else
-_ROBOTS_OF_TASKS = {'drawer': 'sawyer_sim_drawer'}  # whose things are higher
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -95,7 +94,7 @@ def _add_loop(arm: argparse.ArgumentParser) -> None:
     who.add_argument('--chooser', choices=('oracle', 'random', 'nearest'), help=help_text)
     help_text = (
         f'of config/robots, or a YAML file; {_ROBOT}, where nobody is named {_ARM_ROBOT}, and '
-        f'{_ROBOTS_OF_TASKS["drawer"]} for the drawer'
+        f'{ROBOTS_OF_TASKS["drawer"]} for the drawer'
     )
     add('--robot', type=some_text, metavar='ROBOT', help=help_text)
     help_text = 'how fast time passes, at most, in wall time, 1'
@@ -197,7 +196,7 @@ def _leader(args: argparse.Namespace) -> tuple[str, str, int]:
         profile = load_profile(_ARM_PROFILE)
         model = profile.servers['reasoner'].model_argument()
         robot, reasoner = _ARM_ROBOT, dict(profile.reasoner)
-    robot = _ROBOTS_OF_TASKS.get(args.task, robot)
+    robot = ROBOTS_OF_TASKS.get(args.task, robot)
     if args.token_budget is not None:
         reasoner['token_budget'] = args.token_budget
     return model, args.robot or robot, ReasonerConfig(**reasoner).token_budget

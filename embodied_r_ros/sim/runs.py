@@ -52,6 +52,10 @@ class IndoorConfig(Settings):
         return Intrinsics.from_fov(self.width_px, self.height_px, HORIZONTAL_FOV_RAD)
 
 
+# Files of robots for tasks whose things are higher than blocks.
+ROBOTS_OF_TASKS = {'drawer': 'sawyer_sim_drawer'}
+
+
 @dataclass(frozen=True)
 class SimArmConfig(Settings):
     """What demonstrations of the arm are like. Motion and truth depend on it and on the seed."""

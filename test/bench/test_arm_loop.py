@@ -28,6 +28,12 @@ def test_ceiling_and_floor_are_told(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert (row['oracle'], row['random'], row['nearest']) == (1.0, 0.0, 0.0)
 
 
+def test_a_drawer_is_led_to_by_the_file_of_its_robot(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ['arm_loop', '--episodes', '1', '--task', 'drawer', '--seed', '44000']
+    assert main([*words, '--sight', 'known']) == 0
+    assert 'PASS  oracle, drawer, things known' in capsys.readouterr().out
+
+
 def test_a_ceiling_that_is_too_low_fails(tmp_path: Path) -> None:
     robot = tmp_path / 'blind.yaml'
     robot.write_text(
