@@ -39,7 +39,7 @@ VERBS: dict[str, str] = {
     'models': 'fetch model files; publish promoted models to many robots, and take them back',
     'perceive': 'say how the camera of a recording moved, and what changed in view',
     'questions': 'derive questions with solutions from bags',
-    'replay': 'ask the questions of a recording again, of other models',
+    'replay': 'ask the questions of a recording again: other models, or another perceiver',
     'review': 'label answers of recordings in the browser',
     'serve': 'start the model servers of a profile',
     'sim': 'write recordings of simulated worlds, with the truth beside them',

@@ -1,65 +1,131 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`embodied-r replay BAG`: what other models say to the questions of a recording."""
+"""`embodied-r replay BAG`: a recording with other models, or another perceiver."""
 
 from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.cli.arguments import some_path, some_seconds, some_text
+from embodied_r_ros.cli.perceiver import add_perceiver_arguments, perceiver_of
+from embodied_r_ros.cli.review import add_page_arguments, serve_page
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.episodes.episode import read_answers
+from embodied_r_ros.common.files import write_whole
+from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.episodes.episode import episode_id_of, read_answers
 from embodied_r_ros.episodes.replay import (
     ask_again,
     never_answered,
     prepare_replays,
+    replay_report,
     replay_table,
-    replay_to_json,
 )
+from embodied_r_ros.episodes.replay_deltas import OtherScene, pairs_table, perceive_again
 from embodied_r_ros.serving.servers import served_model
 from tqdm import tqdm
 
 if TYPE_CHECKING:
     import argparse
 
+    from embodied_r_ros.episodes.replay import Replay
+
+_NONE = 'none'
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb."""
     add = parser.add_argument
-    add('bag', type=some_path, metavar='BAG', help='bag with recorded answers')
+    add('bag', type=some_path, metavar='BAG', help='a recording with answers, or keyframes')
     add(
         '--model',
         type=some_text,
         action='append',
-        required=True,
         metavar='DIR_OR_URL',
         help='folder with a model, or URL of a model server (URL#MODEL: one of its models); '
-        'repeat to compare several',
+        'repeat to compare several; with --perceiver, default: the shipped one, and none: do '
+        'not ask',
     )
     add('--deadline', type=some_seconds, default=120.0, metavar='S', help='time per answer [s]')
-    add('--json', action='store_true', help='print one JSON object per question')
+    add('--json', action='store_true', help='print one JSON object per keyframe and question')
+    add('--out', type=some_path, metavar='FILE.json', help='write the whole report there too')
+    add(
+        '--review',
+        action='store_true',
+        help='show it on the page of `embodied-r review`, beside what was recorded',
+    )
+    add_page_arguments(parser)
+    add_perceiver_arguments(parser, 'as it was recorded')
 
 
 def main(args: argparse.Namespace) -> int:
-    """Ask every recorded question again, and print what changed; 1: a model failed them all."""
-    replays = prepare_replays(read_answers(args.bag))
-    if not replays:
+    """Replay a recording, and print what changed; 1: a model failed all questions."""
+    _check(args)
+    log = read_answers(args.bag)
+    scene = _other_scene(args)
+    replays = prepare_replays(log, scene)
+    if not replays and not scene:
         msg = f'{args.bag} holds no answer that a model was asked for: record with the reasoner'
         raise InputError(msg)
-    for model in args.model:
+    replays, models = _asked_again(args, replays)
+    report = replay_report(
+        args.bag.resolve().name, episode_id_of(args.bag), replays, models, scene
+    )
+    if args.out:
+        write_whole(args.out, json.dumps(report, ensure_ascii=False) + '\n')
+    if args.json:
+        for value in (*report['keyframes'], *report['questions']):
+            print(json.dumps(value, ensure_ascii=False))
+    else:
+        tables = [pairs_table(scene.pairs)] if scene else []
+        tables += [replay_table(replays, models)] if models else []
+        print('\n\n'.join(tables))
+    failures = never_answered(replays, models)
+    for failure in failures:
+        _say(f'embodied-r: failed: {failure}')
+    if args.review:
+        serve_page(args, args.bag, replays=[report])
+    return 1 if failures else 0
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Refuse arguments that do not go together, before anything is read."""
+    if args.out and not args.out.parent.is_dir():
+        msg = f'cannot write {args.out}: there is no folder {args.out.parent}'
+        raise InputError(msg)
+    if not args.model and args.perceiver in {None, 'recorded'}:
+        msg = 'nothing differs from what was recorded: give --model, or --perceiver'
+        raise InputError(msg)
+    if args.model and _NONE in args.model and args.perceiver in {None, 'recorded'}:
+        msg = '--model none goes with --perceiver alone'
+        raise InputError(msg)
+
+
+def _other_scene(args: argparse.Namespace) -> OtherScene | None:
+    """What another perceiver says; None: none is named."""
+    if args.perceiver in {None, 'recorded'}:
+        if any((args.url, args.profile, args.detector, args.classes, args.threshold is not None)):
+            perceiver_of(args)  # says with which perceiver they go
+        return None
+    perceiver = perceiver_of(args)
+
+    def progress(keyframes: Any) -> Any:
+        return tqdm(keyframes, unit=' keyframes', disable=None)
+
+    return OtherScene(args.bag, perceiver, perceive_again(args.bag, perceiver, progress))
+
+
+def _asked_again(
+    args: argparse.Namespace, replays: list[Replay]
+) -> tuple[list[Replay], list[str]]:
+    """The questions with the answers of each model, and the names of those."""
+    models = args.model or [str(shared_path('models', 'nano'))]
+    models = [model for model in models if model != _NONE] if replays else []
+    for model in models:
         with served_model(model, _say) as chat:
             bar = tqdm(replays, unit=' questions', disable=None)
             replays = ask_again(bar, chat, args.deadline)
-    if args.json:
-        for replay in replays:
-            print(json.dumps(replay_to_json(replay), ensure_ascii=False))
-    else:
-        print(replay_table(replays, args.model))
-    failures = never_answered(replays, args.model)
-    for failure in failures:
-        _say(f'embodied-r: failed: {failure}')
-    return 1 if failures else 0
+    return replays, models
 
 
 def _say(line: str) -> None:

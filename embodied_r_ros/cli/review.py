@@ -13,6 +13,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.cli.arguments import some_path, some_text
 from embodied_r_ros.episodes.offline import ask_about, RecordingScene
+from embodied_r_ros.episodes.replay import read_report
 from embodied_r_ros.reasoning.question import ReasonerConfig
 from embodied_r_ros.serving.servers import served_model
 from embodied_r_ros.view.review.library import Library
@@ -23,12 +24,14 @@ from embodied_r_ros.view.review.server import listen, make_app, serve_app
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
+    from pathlib import Path
 
     from embodied_r_ros.chat.settings import ChatConfig
     from embodied_r_ros.reasoning.question import Question
     from embodied_r_ros.types.answers import Answer
     from embodied_r_ros.types.deltas import SemanticDelta
     from embodied_r_ros.view.review.pages import Asker
+    from embodied_r_ros.view.review.recording import RowQuestion
 
 _PORT = 8350
 
@@ -37,19 +40,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb."""
     add = parser.add_argument
     add('dir', type=some_path, metavar='DIR', help='a recording, or a folder of recordings')
-    add('--port', type=int, default=_PORT, help='default: %(default)s; 0: any that is free')
-    add(
-        '--host',
-        default='127.0.0.1',
-        type=some_text,
-        help='address on which to listen (default: this machine alone); any other needs the token '
-        'that is printed',
-    )
+    add_page_arguments(parser)
     add(
         '--rows',
         type=some_path,
         metavar='ROWS.jsonl',
         help='questions with solutions, to be reviewed too, and to compare answers with',
+    )
+    add(
+        '--replay',
+        type=some_path,
+        action='append',
+        default=[],
+        metavar='FILE.json',
+        help='a report of `embodied-r replay --out`, to be shown beside its recording; repeat for '
+        'several recordings',
     )
     add(
         '--model',
@@ -63,18 +68,43 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Serve the page until it is interrupted; its address goes to stdout."""
+    """Serve the page of a folder until it is interrupted."""
     rows = rows_by_episode(args.rows) if args.rows else None
+    reports = [read_report(path) for path in args.replay]
+    with served_model(args.model, _say) if args.model else nullcontext() as chat:
+        serve_page(args, args.dir, rows, _asker(chat) if chat else None, reports, args.who)
+    return 0
+
+
+def add_page_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare where the page is served."""
+    add = parser.add_argument
+    add('--port', type=int, default=_PORT, help='default: %(default)s; 0: any that is free')
+    add(
+        '--host',
+        default='127.0.0.1',
+        type=some_text,
+        help='address on which the page listens (default: this machine alone); any other needs '
+        'the token that is printed',
+    )
+
+
+def serve_page(
+    args: argparse.Namespace,
+    folder: Path,
+    rows: dict[str, list[RowQuestion]] | None = None,
+    ask: Asker | None = None,
+    replays: Sequence[dict[str, Any]] = (),
+    who: str = '',
+) -> None:
+    """Serve the page until it is interrupted; its address goes to stdout."""
     token = '' if _is_loopback(args.host) else secrets.token_urlsafe(24)
-    with (
-        listen(args.host, args.port) as listening,
-        served_model(args.model, _say) if args.model else nullcontext() as chat,
-    ):
-        library = Library(args.dir, rows)
+    with listen(args.host, args.port) as listening:
+        library = Library(folder, rows, replays)
         try:
-            service = ReviewService(library, time.time_ns, _asker(chat) if chat else None)
-            title = args.dir.resolve().name
-            app = make_app(service, title, args.who or _user(), host=args.host, token=token)
+            service = ReviewService(library, time.time_ns, ask)
+            title = folder.resolve().name
+            app = make_app(service, title, who or _user(), host=args.host, token=token)
             port = listening.getsockname()[1]
             name = f'[{args.host}]' if ':' in args.host else args.host
             print(f'http://{name}:{port}/' + (f'?token={token}' if token else ''), flush=True)
@@ -83,7 +113,6 @@ def main(args: argparse.Namespace) -> int:
                 serve_app(app, listening)
         finally:
             library.close()
-    return 0
 
 
 def _asker(chat: ChatConfig) -> Asker:

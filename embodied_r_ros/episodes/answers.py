@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from embodied_r_ros.bags.reader import BagReader
-    from embodied_r_ros.types.answers import Answer
+    from embodied_r_ros.types.answers import Answer, FocusText
     from embodied_r_ros.types.episodes import LabelLayer
     from embodied_r_ros.types.images import EncodedImage
     from embodied_r_ros.types.landmarks import SceneMap
@@ -283,6 +283,17 @@ def _inputs(
     read = [SemanticDelta.from_row(delta) for delta in row_deltas(deltas)]
     parts = answer.question, answer.options, read, answer.focus, memory, scene_map
     return Inputs(deltas, memory, build_prompt(*parts), scene_map)
+
+
+def with_other_scene(
+    answer: Answer,
+    inputs: Inputs,
+    deltas: Sequence[SemanticDelta],
+    focus: tuple[FocusText, ...],
+    scene_map: SceneMap | None,
+) -> Inputs:
+    """What the same question would have been built from, had other things been perceived."""
+    return _inputs(replace(answer, focus=focus), tuple(deltas), inputs.memory, scene_map)
 
 
 def _unlikeness(answer: Answer, inputs: Inputs) -> tuple[bool, bool]:

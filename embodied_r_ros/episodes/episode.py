@@ -198,6 +198,16 @@ def read_keyframes(
                 _LOG.warning('keyframe %d of %s is left out: %s', msg.id, path, error)
 
 
+def read_recorded_deltas(path: Path) -> list[SemanticDelta]:
+    """Deltas that were recorded live, in the order of their receipt.
+
+    Raises:
+        BagError: It is not a readable bag.
+    """
+    with open_bag(path) as reader:
+        return _read(reader, _delta_topics(reader)[0], delta_from_msg)
+
+
 def has_deltas(reader: BagReader) -> bool:
     """Tell whether a bag has deltas that were recorded live."""
     return bool(_delta_topics(reader)[0])

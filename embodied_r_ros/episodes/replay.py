@@ -2,19 +2,21 @@
 """Counterfactual replay: what other models say to the questions of a recording.
 
 Every question is put again from the inputs that were recorded with its answer, so that only the
-model differs.
+model differs; or from what another perceiver makes of the recorded keyframes.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum
+import json
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.chat.client import HttpChatClient
 from embodied_r_ros.chat.protocol import ChatRequest, ending_problem
 from embodied_r_ros.common.errors import InputError, ModelError
-from embodied_r_ros.episodes.answers import find_inputs, Inputs
+from embodied_r_ros.episodes.answers import find_inputs, Inputs, with_other_scene
+from embodied_r_ros.episodes.replay_deltas import pair_to_json
 from embodied_r_ros.reasoning.completions import (
     choice_index,
     is_unknown,
@@ -27,13 +29,16 @@ from embodied_r_ros.types.episodes import LabelVerdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from embodied_r_ros.chat.settings import ChatConfig
     from embodied_r_ros.episodes.answers import AnswerLog
+    from embodied_r_ros.episodes.replay_deltas import OtherScene
     from embodied_r_ros.reasoning.prompts import Prompt
     from embodied_r_ros.types.episodes import AnswerLabel
 
 _INFO_S = 60.0
+REPORT_VERSION = 1
 _NO_FORMAT, _REFUSED, _FAILED, _UNKNOWN = '(no format)', '(refused)', '(failed)', 'unknown'
 
 
@@ -42,6 +47,7 @@ class PromptSource(Enum):
 
     SAME = 'same'  # built anew, and the same as the recorded one
     AS_RECORDED = 'as recorded'  # building it anew gives another one: the recorded text was sent
+    OTHER_DELTAS = 'other deltas'  # built of what another perceiver says
     CHANGED = 'changed'  # the system message is another one today, so no prompt can be the same
 
 
@@ -57,16 +63,36 @@ class Replay:
     errors: tuple[str, ...] = ()  # likewise; empty: there is an answer
 
 
-def prepare_replays(log: AnswerLog) -> list[Replay]:
-    """The recorded questions that went to a model, with their prompts."""
+def prepare_replays(log: AnswerLog, scene: OtherScene | None = None) -> list[Replay]:
+    """The recorded questions that went to a model, with their prompts.
+
+    Args:
+        log: The answers of a recording.
+        scene: What another perceiver says; None: the prompts are the recorded ones.
+    """
     replays = []
+    maps = scene.maps(log.answers) if scene else {}
+    looks = scene.looks(log.answers) if scene else {}
     for answer in log.answers:
         inputs = find_inputs(answer, log)
         prompt = inputs.prompt if isinstance(inputs, Inputs) else inputs.instead
-        if prompt:
-            source = _source(answer, prompt, is_built=isinstance(inputs, Inputs))
-            replays.append(Replay(answer, log.labels.get(answer.id), prompt, source))
+        if not prompt:
+            continue
+        source = _source(answer, prompt, is_built=isinstance(inputs, Inputs))
+        if scene and not prompt.images:
+            known = inputs if isinstance(inputs, Inputs) else _until_then(answer, log, prompt)
+            deltas, focus = scene.deltas(known.deltas), looks.get(answer.id, ())
+            other = with_other_scene(answer, known, deltas, focus, maps.get(answer.id))
+            prompt, source = other.prompt, PromptSource.OTHER_DELTAS
+        replays.append(Replay(answer, log.labels.get(answer.id), prompt, source))
     return replays
+
+
+def _until_then(answer: Answer, log: AnswerLog, prompt: Prompt) -> Inputs:
+    """All deltas until the newest observation of an answer, where its own cannot be told."""
+    until_ns = answer.observation_stamp_ns
+    deltas = tuple(d for d in log.deltas if not until_ns or d.stamp_ns <= until_ns)
+    return Inputs(deltas, log.memories[0], prompt)
 
 
 def _source(answer: Answer, prompt: Prompt, *, is_built: bool) -> PromptSource:
@@ -230,6 +256,10 @@ def replay_table(replays: list[Replay], models: list[str]) -> str:
     return '\n'.join([*lines, *_summary(replays, models)])
 
 
+def _is_other_scene(replays: list[Replay]) -> bool:
+    return any(replay.source is PromptSource.OTHER_DELTAS for replay in replays)
+
+
 def _summary(replays: list[Replay], models: list[str]) -> list[str]:
     lines = [f'{len(replays)} questions']
     for index, model in enumerate(models):
@@ -238,6 +268,14 @@ def _summary(replays: list[Replay], models: list[str]) -> list[str]:
         lines.append(
             f'{model}: {changed} answers changed' + (f', {failed} failed' if failed else '')
         )
+    others = {replay.recorded.model.name for replay in replays}
+    for index, model in enumerate(models):
+        now = {replay.answers[index].model.name for replay in replays} - {''}
+        if _is_other_scene(replays) and now and not now & others:
+            lines.append(
+                f'{model} is not the model of the recording ({", ".join(sorted(others))}): what '
+                'that changes by itself, a replay without --perceiver shows'
+            )
     labelled = [replay for replay in replays if truth(replay) is not None]
     if labelled:
         right = [sum(outcome(r.recorded) == truth(r) for r in labelled)]
@@ -246,8 +284,55 @@ def _summary(replays: list[Replay], models: list[str]) -> list[str]:
         lines.append(f'of {len(labelled)} with a label, right are: {of} (recorded, then each)')
     for source, what in (
         (PromptSource.AS_RECORDED, 'cannot be rebuilt: the recorded text was asked'),
+        (PromptSource.OTHER_DELTAS, 'is built of what the other perceiver says'),
         (PromptSource.CHANGED, 'is another one today: recorded with another system message'),
     ):
         count = sum(replay.source is source for replay in replays)
         lines += [f'the prompt of {count} {what}'] if count else []
     return lines
+
+
+def replay_report(
+    name: str,
+    episode_id: str,
+    replays: list[Replay],
+    models: list[str],
+    scene: OtherScene | None,
+) -> dict[str, Any]:
+    """The whole replay of a recording, as plain JSON values.
+
+    Args:
+        name: Of the recording.
+        episode_id: Of its episode.
+        replays: The questions, asked again.
+        models: As they were named.
+        scene: What another perceiver says; None: it was not replayed.
+    """
+    pairs = scene.pairs if scene else ()
+    perceiver = pairs[0].replayed.model if pairs else None
+    return {
+        'version': REPORT_VERSION,
+        'recording': name,
+        'episode_id': episode_id,
+        'perceiver': {'name': perceiver.name, 'digest': perceiver.digest} if perceiver else None,
+        'models': models,
+        'keyframes': [pair_to_json(pair) for pair in pairs],
+        'questions': [replay_to_json(replay) for replay in replays],
+    }
+
+
+def read_report(path: Path) -> dict[str, Any]:
+    """Read what `replay --out` wrote.
+
+    Raises:
+        InputError: It is none.
+    """
+    try:
+        report = json.loads(path.read_text(encoding='utf-8'))
+    except (OSError, ValueError, RecursionError) as error:
+        msg = f'{path} is no report of `embodied-r replay --out`: {error}'
+        raise InputError(msg) from None
+    if not isinstance(report, dict) or report.get('version') != REPORT_VERSION:
+        msg = f'{path} is no report of `embodied-r replay --out` of version {REPORT_VERSION}'
+        raise InputError(msg)
+    return report

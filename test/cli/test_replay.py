@@ -6,9 +6,15 @@ import json
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.message_types import BagMessageFactory
-from embodied_r_ros.bags.own_messages import answer_to_msg, delta_to_msg, label_to_msg
+from embodied_r_ros.bags.own_messages import (
+    answer_to_msg,
+    delta_to_msg,
+    keyframe_to_msg,
+    label_to_msg,
+)
 from embodied_r_ros.bags.writer import BagWriter
 from embodied_r_ros.cli.main import main
+from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.reasoning.prompts import build_prompt
 from embodied_r_ros.scene.memory import MemoryConfig
 from embodied_r_ros.types.answers import Answer, AnswerKind, FocusText, Freshness, Sampling
@@ -17,6 +23,7 @@ from embodied_r_ros.types.episodes import AnswerLabel, LabelVerdict
 import pytest
 
 from test.chat_server import ChatServer, Script
+from test.view.review.recordings import picture
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -73,6 +80,7 @@ def write_bag(
             ('semantic_delta', 'SemanticDelta'),
             ('answer', 'Answer'),
             ('answer_label', 'AnswerLabel'),
+            ('keyframe', 'Keyframe'),
         ):
             bag.add_topic(f'/{topic}', f'embodied_r_msgs/msg/{kind}')
         bag.add_topic('/provenance', 'std_msgs/msg/String')
@@ -83,6 +91,8 @@ def write_bag(
                 bag.write('/semantic_delta', delta_to_msg(factory, event), stamp_ns)
             elif isinstance(event, Answer):
                 bag.write('/answer', answer_to_msg(factory, event), stamp_ns)
+            elif isinstance(event, Keyframe):
+                bag.write('/keyframe', keyframe_to_msg(factory, event), stamp_ns)
             elif isinstance(event, AnswerLabel):
                 bag.write('/answer_label', label_to_msg(factory, event), stamp_ns)
     return path
@@ -245,3 +255,48 @@ def test_recording_without_answers_is_bad_input(
     bag = write_bag(tmp_path / 'bag', [*DELTAS[:1], *([never_asked] if refused else [])])
     assert main(['replay', str(bag), '--model', 'http://127.0.0.1:9']) == 2
     assert 'holds no answer that a model was asked for' in capsys.readouterr().err
+
+
+def with_pictures(path: Path) -> Path:
+    """A recording of grey pictures in which a perceiver saw red objects, and an answer."""
+    keyframes = [
+        Keyframe(d.to_id, d.stamp_ns, picture(20 * d.to_id), KeyframeReason.LOW_OVERLAP, 0)
+        for d in DELTAS
+    ]
+    events = [event for pair in zip(keyframes, DELTAS, strict=True) for event in pair]
+    return write_bag(path, [*events, answered(1, DELTAS)])
+
+
+def test_another_perceiver_changes_deltas_and_answers(
+    servers: tuple[ChatServer, ChatServer], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bag, out = with_pictures(tmp_path / 'bag'), tmp_path / 'report.json'
+    swapped = ['replay', str(bag), '--perceiver', 'classical', '--out', str(out)]
+    assert main([*swapped, '--model', servers[1].url, '--json']) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line['keyframe'] for line in lines[:8]] == list(range(8))
+    assert lines[1]['recorded']['action'] == 'turned left 1°'
+    assert lines[1]['replayed']['items'] == []
+    (question,) = lines[8:]
+    assert (question['prompt'], question['changed']) == ('other deltas', True)
+    assert 'cannot tell' in servers[1].requests[-1].text
+    assert 'red' not in servers[1].requests[-1].text
+    report = json.loads(out.read_text())
+    assert [*report['keyframes'], *report['questions']] == lines
+    assert report['perceiver']['name'] == 'classical'
+
+
+def test_another_perceiver_is_compared_without_a_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bag = with_pictures(tmp_path / 'bag')
+    swapped = ['replay', str(bag), '--perceiver', 'classical']
+    assert main([*swapped, '--model', 'none']) == 0
+    assert '8 keyframes differ' in capsys.readouterr().out
+    assert main([*swapped, '--out', str(tmp_path / 'no' / 'r.json')]) == 2
+    assert main(['replay', str(bag)]) == 2
+    assert main(['replay', str(bag), '--model', 'none']) == 2
+    assert main(['replay', str(bag), '--model', 'x', '--detector', 'x.onnx']) == 2
+    errors = capsys.readouterr().err.splitlines()
+    assert all(line.startswith('embodied-r: error: ') for line in errors)
+    assert len(errors) == 4

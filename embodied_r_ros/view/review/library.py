@@ -11,17 +11,17 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 import threading
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.sources import find_bags
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.episodes.labels import labels_path, read_labels
 from embodied_r_ros.types.episodes import LabelLayer, Verdict
 from embodied_r_ros.view.review.film import Film, posters
-from embodied_r_ros.view.review.recording import read_recording, written_question
+from embodied_r_ros.view.review.recording import Beside, read_recording, written_question
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from embodied_r_ros.types.episodes import Label
@@ -35,6 +35,7 @@ MOST_OPEN = 4  # recordings that are held with their films
 LOW_CONFIDENCE = 0.6
 FILTERS = {
     'all': 'all questions',
+    'replayed': 'answered otherwise in a replay',
     'disagreement': 'disagreement: with another model, or with what is proven',
     'low': f'low confidence (below {LOW_CONFIDENCE:.0%}), stale or refused',
     'unlabelled': 'not labelled by me',
@@ -50,13 +51,20 @@ class Mark:
     answer: str | None
     is_disputed: bool
     is_unsure: bool
+    is_replayed_otherwise: bool = False
 
     @classmethod
     def of(cls, question: ReviewQuestion) -> Mark:
         """Take it from a question."""
         is_unsure = question.confidence is not None and question.confidence < LOW_CONFIDENCE
         is_unsure = is_unsure or question.freshness not in {'', 'FRESH'}
-        return cls(question.id, question.answer, question.is_disputed, is_unsure)
+        return cls(
+            question.id,
+            question.answer,
+            question.is_disputed,
+            is_unsure,
+            question.is_replayed_otherwise,
+        )
 
     def is_in(self, name: str, people: dict[str, Label], who: str) -> bool:
         """Whether a filter lets the question through.
@@ -66,6 +74,8 @@ class Mark:
             people: The newest label of each person on the question.
             who: The reviewer.
         """
+        if name == 'replayed':
+            return self.is_replayed_otherwise
         if name == 'disagreement':
             return self.is_disputed
         if name == 'low':
@@ -99,13 +109,24 @@ class OpenRecording:
 class Library:
     """The recordings of a folder."""
 
-    def __init__(self, root: Path, rows: dict[str, list[RowQuestion]] | None = None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        rows: dict[str, list[RowQuestion]] | None = None,
+        replays: Sequence[dict[str, Any]] = (),
+    ) -> None:
         """List the recordings, and begin to read about them.
+
+        Args:
+            root: A recording, or a folder of recordings.
+            rows: Questions with solutions, by episode.
+            replays: Reports of `embodied-r replay`; of one episode, the last counts.
 
         Raises:
             BagError: There are none.
         """
-        self._rows = rows or {}
+        replays_by_episode = {report['episode_id']: report for report in replays}
+        self._beside = Beside(rows or {}, replays_by_episode)
         # Links of one name each may lead to recordings of one name; '.' has none of its own.
         self._bags = {bag.name or bag.resolve().name: bag for bag in find_bags([root])}
         self._cards = {key: Card(key) for key in self._bags}
@@ -192,7 +213,7 @@ class Library:
             if key in self._open:
                 self._open.move_to_end(key)
                 return self._open[key]
-            recording = read_recording(bag, self._rows)
+            recording = read_recording(bag, self._beside)
             self._open[key] = opened = OpenRecording(recording, Film(bag))
             while len(self._open) > MOST_OPEN:
                 self._open.popitem(last=False)[1].film.close()
@@ -209,7 +230,9 @@ class Library:
             written_question(label, recording.deltas)
             for label in self.layer(key).questions().values()
         ]
-        return sorted([*recording.questions, *written], key=lambda q: (q.stamp_ns, q.id))
+        every = [*recording.questions, *written]
+        # What a replay changed comes first.
+        return sorted(every, key=lambda q: (not q.is_replayed_otherwise, q.stamp_ns, q.id))
 
     def close(self) -> None:
         """End the reading, and let go of all films."""
@@ -222,7 +245,7 @@ class Library:
 
     def _index(self) -> None:
         while (key := self._next()) is not None and not self._is_closed.is_set():
-            card = _card(key, self._bags[key], self._rows)
+            card = _card(key, self._bags[key], self._beside)
             with self._lock:
                 self._cards[key] = card
 
@@ -236,9 +259,9 @@ class Library:
             return next((key for key, card in self._cards.items() if not card.is_read), None)
 
 
-def _card(key: str, bag: Path, rows: dict[str, list[RowQuestion]]) -> Card:
+def _card(key: str, bag: Path, beside: Beside) -> Card:
     try:
-        recording = read_recording(bag, rows)
+        recording = read_recording(bag, beside)
         card = Card(
             key,
             is_read=True,

@@ -123,6 +123,7 @@ class ReviewService:
             'deltas': [_delta(delta, recording.begin_ns) for delta in recording.deltas],
             'map': _map(recording.scene_map, recording.begin_ns),
             'film': _film(opened.film, recording.begin_ns),
+            'replay': _replay(recording),
             **self.questions(query),
         }
 
@@ -310,6 +311,36 @@ def _delta(delta: SemanticDelta, begin_ns: int) -> dict[str, Any]:
         'error': delta.error,
         'model': delta.model.name,
     }
+
+
+def _replay(recording: ReviewRecording) -> dict[str, Any] | None:
+    """What another perceiver says of each keyframe, those that differ most first."""
+    report = recording.replay
+    if report is None or report['perceiver'] is None:
+        return None
+    places = {(d.camera, d.stamp_ns): n for n, d in enumerate(recording.deltas)}
+    moments = [
+        {
+            'camera': entry['camera'],
+            'keyframe': entry['keyframe'],
+            't': (entry['stamp_ns'] - recording.begin_ns) / 1e9,
+            'position': places.get((entry['camera'], entry['stamp_ns'])),
+            'differences': entry['differences'],
+            'added': entry['added'],
+            'gone': entry['gone'],
+            'renamed': entry['renamed'],
+            'action_differs': entry['action_differs'],
+            **{side: _side(entry[side]) for side in ('recorded', 'replayed')},
+        }
+        for entry in report['keyframes']
+    ]
+    moments.sort(key=lambda moment: (-moment['differences'], moment['t']))
+    return {'perceiver': report['perceiver']['name'], 'moments': moments}
+
+
+def _side(delta: dict[str, Any] | None) -> dict[str, str] | None:
+    names = ('action', 'change', 'error')
+    return {name: str(delta[name]) for name in names} if delta else None
 
 
 def _map(scene: SceneMap | None, begin_ns: int) -> dict[str, Any] | None:

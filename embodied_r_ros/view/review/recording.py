@@ -7,7 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 import math
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.reader import open_bag
 from embodied_r_ros.common.errors import EmbodiedRError
@@ -62,6 +62,25 @@ class Opinion:
 
 
 @dataclass(frozen=True)
+class ReplayedAnswer:
+    """What came of a question in a replay."""
+
+    by: str  # model, and perceiver where that was another one
+    answer: str  # in words
+    think: str = ''
+    error: str = ''  # why there is no answer
+    is_other: bool = False  # than the recorded one
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What lies beside recordings, by the id of their episode."""
+
+    rows: dict[str, list[RowQuestion]] = field(default_factory=dict)
+    replays: dict[str, dict[str, Any]] = field(default_factory=dict)  # reports of `replay`
+
+
+@dataclass(frozen=True)
 class ReviewQuestion:
     """A question with its answer, as a person reviews it."""
 
@@ -84,6 +103,12 @@ class ReviewQuestion:
     author: str = ''  # of a written question
     first_number: int = 1  # of the first delta, as the reasoning names them ("[5]")
     prompt: str = ''  # as it was sent
+    replayed: tuple[ReplayedAnswer, ...] = ()
+
+    @property
+    def is_replayed_otherwise(self) -> bool:
+        """Whether a replay gave another answer."""
+        return any(one.is_other for one in self.replayed)
 
     @property
     def is_disputed(self) -> bool:
@@ -136,6 +161,7 @@ class ReviewRecording:
     questions: tuple[ReviewQuestion, ...]
     episode: Episode | None = None  # None: it has no deltas
     targets: dict[str, LabelTarget] = field(default_factory=dict)
+    replay: dict[str, Any] | None = None  # the report of its replay
 
     @property
     def deltas(self) -> tuple[SemanticDelta, ...]:
@@ -165,12 +191,12 @@ class ReviewRecording:
         return tuple(delta for delta in self.deltas if delta.stamp_ns <= stamp_ns)
 
 
-def read_recording(bag: Path, rows: dict[str, list[RowQuestion]] | None = None) -> ReviewRecording:
+def read_recording(bag: Path, beside: Beside | None = None) -> ReviewRecording:
     """Read what the page shows of a recording.
 
     Args:
         bag: The recording.
-        rows: Questions with solutions, by episode.
+        beside: Rows and reports of replays.
 
     Raises:
         BagError: It is not a readable bag.
@@ -183,7 +209,8 @@ def read_recording(bag: Path, rows: dict[str, list[RowQuestion]] | None = None) 
         times = [reader.start_time, reader.end_time]
     deltas = episode.deltas if episode else ()
     scope = scope_of(log.answers, [*times, *(delta.stamp_ns for delta in deltas)])
-    own_rows = (rows or {}).get(episode_id, [])
+    beside = beside or Beside()
+    own_rows, replay = beside.rows.get(episode_id, []), beside.replays.get(episode_id)
     questions = _with_rivals(
         [
             _with_rows(_of_answer(answer, log, episode, deltas, scope.begin_ns), own_rows)
@@ -192,11 +219,32 @@ def read_recording(bag: Path, rows: dict[str, list[RowQuestion]] | None = None) 
     )
     used = {row.id for q in questions for row in own_rows if _is_about(row, q)}
     questions += [_of_row(row, deltas) for row in own_rows if row.id not in used]
+    questions = [_with_replay(question, replay) for question in questions] if replay else questions
     targets = {q.id: LabelTarget(q.options, q.answer) for q in questions}
     questions.sort(key=lambda question: (question.stamp_ns, question.id))
     return ReviewRecording(
-        bag, episode_id, scope.begin_ns, scope.end_ns, tuple(questions), episode, targets
+        bag, episode_id, scope.begin_ns, scope.end_ns, tuple(questions), episode, targets, replay
     )
+
+
+def _with_replay(question: ReviewQuestion, replay: dict[str, Any]) -> ReviewQuestion:
+    """A question with what a replay answered to it, which are opinions too."""
+    perceiver = replay['perceiver']
+    by = f', replayed with {perceiver["name"]}' if perceiver else ', replayed'
+    replayed = tuple(
+        ReplayedAnswer(
+            one['model'] + by,
+            one['answer'],
+            one['think'] or one['completion'],
+            one['error'],
+            not one['error'] and one['answer'] != entry['recorded']['answer'],
+        )
+        for entry in replay['questions']
+        if entry['id'] == question.id
+        for one in entry['replayed']
+    )
+    opinions = tuple(Opinion(one.answer, one.by) for one in replayed if not one.error)
+    return replace(question, replayed=replayed, opinions=(*question.opinions, *opinions))
 
 
 def written_question(label: Label, deltas: Sequence[SemanticDelta]) -> ReviewQuestion:

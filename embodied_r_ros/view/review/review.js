@@ -181,7 +181,9 @@ async function open(key, { question, t, hit }) {
   );
   byId('time').max = value.duration_s.toFixed(3);
   drawMap();
+  document.body.classList.toggle('with-replay', Boolean(value.replay || value.questions.some(q => q.replayed.length)));
   takeFilm(value.film);
+  showMoments();
   takeQuestions(value);
   const first = state.questions.find(q => q.id === question)
     || state.questions.find(q => q.is_hit && (!hit || !mine(q))) || state.questions.find(q => q.is_hit)
@@ -325,22 +327,30 @@ function drawMap() {
   const way = map.path.map(point => mapScale(point.position).map(value => value.toFixed(1)).join(',')).join(' ');
   parts.push(draw('polyline', { points: way, fill: 'none', stroke: '#b5bec8', 'stroke-width': 2 }));
   parts.push(draw('polyline', { id: 'walked', points: '', fill: 'none', stroke: '#1d4f8c', 'stroke-width': 2 }));
-  const taken = [];
-  for (const one of map.landmarks) {
+  const shapes = map.landmarks.map(one => {
     const [x, y] = mapScale(one.position);
-    const group = draw('g', { 'data-from': one.from_t });
-    let half = [3, 3];
-    if (one.size) {
-      const [w, h] = one.size.map(value => Math.max(3, value / span));
-      half = [Math.min(w / 2, 40), Math.min(h / 2, 40)];
-      group.append(draw('rect', { x: x - w / 2, y: y - h / 2, width: w, height: h, fill: '#f2c79a', 'fill-opacity': 0.7, stroke: '#8a4b00' }));
-    } else group.append(draw('circle', { cx: x, cy: y, r: 3, fill: '#8a4b00' }));
+    const [w, h] = one.size ? one.size.map(value => Math.max(3, value / span)) : [6, 6];
     const text = one.label + (one.status === 'gone' ? ' (gone)' : '');
-    const place = labelPlace(x, y, half, text.length * 5.2, taken, width, height);
-    group.append(draw('text', { x: place.x, y: place.y, 'font-size': 10, fill: '#16202b', stroke: '#fff', 'stroke-width': 2.5, 'paint-order': 'stroke' }, text));
-    group.append(draw('title', {}, text));
+    const group = draw('g', { 'data-from': one.from_t }, draw('title', {}, text));
+    if (one.size) group.append(draw('rect', { x: x - w / 2, y: y - h / 2, width: w, height: h, fill: '#f2c79a', 'fill-opacity': 0.7, stroke: '#8a4b00' }));
+    else group.append(draw('circle', { cx: x, cy: y, r: 3, fill: '#8a4b00' }));
+    parts.push(group);
+    const half = [Math.min(w / 2, 40), Math.min(h / 2, 40)];
+    return { one, x, y, half, text, left: x - half[0], right: x + half[0], top: y - half[1], bottom: y + half[1] };
+  });
+  // Names stand above all shapes; one that has no room is left out, and shows under the pointer.
+  const names = [];
+  for (const shape of [...shapes].sort((a, b) => a.text.length - b.text.length)) {
+    const place = labelPlace(shape, textWidth(shape.text), shapes, names, width, height);
+    if (!place) continue;
+    names.push(place);
+    const group = draw('g', { 'data-from': shape.one.from_t });
+    if (place.isFar) group.append(draw('path', { d: `M${shape.x} ${shape.y}L${Math.min(place.right, Math.max(place.left, shape.x))} ${Math.min(place.bottom, Math.max(place.top, shape.y))}`, stroke: '#8a4b00', 'stroke-width': 0.6 }));
+    group.append(draw('text', { x: place.left, y: place.bottom - 2, 'font-size': 10, fill: '#16202b', stroke: '#fff', 'stroke-width': 2.5, 'paint-order': 'stroke' }, shape.text));
     parts.push(group);
   }
+  const unnamed = shapes.length - names.length;
+  if (unnamed) parts.push(draw('text', { x: width - 8, y: 242, 'font-size': 10, 'text-anchor': 'end', fill: '#55606c' }, `${unnamed} more under the pointer`));
   const metre = [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100].filter(value => value / span <= 90).pop() || 0.1;
   parts.push(draw('path', { d: `M10 242h${metre / span}`, stroke: '#16202b', 'stroke-width': 2 }));
   parts.push(draw('text', { x: 10, y: 238, 'font-size': 10, fill: '#16202b' }, `${metre} m`));
@@ -349,17 +359,30 @@ function drawMap() {
   byId('map').setAttribute('aria-label', `Map from above: ${map.landmarks.map(one => one.label).join(', ') || 'the way of the camera'}`);
 }
 
-function labelPlace(x, y, half, length, taken, width, height) {
-  const [right, left, above, below] = [half[0] + 3, -length - half[0] - 3, -half[1] - 4, half[1] + 11];
-  const tries = [[right, 3], [left, 3], [-length / 2, above], [-length / 2, below], [right, below], [left, below], [right, above], [left, above], [-length / 2, below + 12], [-length / 2, above - 12]];
-  const boxes = tries.map(([dx, dy]) => {
-    const left = Math.min(width - length - 2, Math.max(2, x + dx)), base = Math.min(height - 16, Math.max(10, y + dy));
-    const box = { x: left, y: base, left, right: left + length, top: base - 9, bottom: base + 2 };
-    box.cost = taken.filter(one => one.left < box.right && box.left < one.right && one.top < box.bottom && box.top < one.bottom).length;
-    return box;
-  });
-  const best = boxes.reduce((a, b) => (b.cost < a.cost ? b : a));
-  taken.push(best, { left: x - half[0], right: x + half[0], top: y - half[1], bottom: y + half[1] });
+const canvas = document.createElement('canvas').getContext('2d');
+
+function textWidth(text) {
+  canvas.font = `10px ${getComputedStyle(document.body).fontFamily}`;
+  return canvas.measureText(text).width + 2;
+}
+
+const overlap = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+
+/* Where the name of a shape stands: apart from all other names, and over few shapes; null: nowhere. */
+function labelPlace(shape, length, shapes, names, width, height) {
+  const { x, y, half } = shape;
+  let best = null;
+  for (const far of [0, 12, 26]) {
+    const [right, left, above, below] = [half[0] + 3 + far, -length - half[0] - 3 - far, -half[1] - 4 - far, half[1] + 11 + far];
+    for (const [dx, dy] of [[right, 3], [left, 3], [-length / 2, above], [-length / 2, below], [right, below], [left, below], [right, above], [left, above]]) {
+      const from = x + dx, base = y + dy;
+      if (from < 2 || from + length > width - 2 || base < 10 || base > height - 18) continue;
+      const box = { left: from, right: from + length, top: base - 9, bottom: base + 2, isFar: far > 0 };
+      if (names.some(one => overlap(one, box))) continue;
+      box.cost = far / 10 + shapes.filter(one => one !== shape && overlap(one, box)).length;
+      if (!best || box.cost < best.cost) best = box;
+    }
+  }
   return best;
 }
 
@@ -373,6 +396,34 @@ function showPose() {
   for (const group of byId('map').querySelectorAll('[data-from]')) {
     group.setAttribute('opacity', Number(group.dataset.from) <= state.t + 0.01 ? 1 : 0.25);
   }
+}
+
+/* What another perceiver says: recorded and replayed side by side, the most differences first. */
+function showMoments() {
+  const replay = state.rec.replay;
+  byId('replay').hidden = !replay;
+  if (!replay) return;
+  const differ = replay.moments.filter(one => one.differences).length;
+  byId('replay-title').textContent = `Keyframes, perceived again by ${replay.perceiver}: ${differ} of ${replay.moments.length} differ`;
+  byId('moments').replaceChildren(...replay.moments.map(one => make('li', { className: one.differences ? '' : 'same' },
+    deltaButton(one.camera, one.t, `keyframe ${one.keyframe}`, differences(one)), sides(one))));
+}
+
+function differences(one) {
+  const chips = [
+    ...one.added.map(text => make('em', { className: 'chip added' }, `+ ${text}`)),
+    ...one.gone.map(text => make('em', { className: 'chip gone' }, `− ${text}`)),
+    ...one.renamed.map(([before, after]) => make('em', { className: 'chip renamed' }, `${before} → ${after}`)),
+    ...(one.action_differs ? [make('em', { className: 'chip renamed' }, 'other motion')] : []),
+  ];
+  return make('span', { className: 'chips' }, ...(chips.length ? chips : [one.differences ? 'one of them failed' : 'the same']));
+}
+
+const wordsOf = delta => [delta.action, delta.change, delta.error].filter(Boolean).join('. ').replace('..', '.') || 'nothing';
+
+function sides(one) {
+  const column = (title, delta) => make('div', {}, make('small', {}, title), make('p', {}, delta ? wordsOf(delta) : 'was not perceived'));
+  return make('div', { className: 'columns' }, column('Recorded', one.recorded), column('Replayed', one.replayed));
 }
 
 /* Questions. */
@@ -432,21 +483,33 @@ function showQuestion() {
     row.append(make('form', { onsubmit: event => { event.preventDefault(); if (input.value.trim()) { label('correct', input.value.trim()); leaveInput(); } } }, input, make('button', {}, 'Correct')));
   }
   parts.push(row, facts(q, own));
-  if (q.think) parts.push(make('h3', {}, 'Reasoning'), make('p', { className: 'think' }, ...withLinks(q)));
+  if (q.replayed.length) parts.push(...replayedAnswers(q));
+  else if (q.think) parts.push(make('h3', {}, 'Reasoning'), make('p', { className: 'think' }, ...withLinks(q)));
   if (q.focus.length) {
     parts.push(make('h3', {}, 'Looked at again'), make('ol', { className: 'deltas' }, ...q.focus.map(look => make('li', {}, deltaButton(look.camera, look.t, `keyframe ${look.keyframe_id}`, look.text || 'nothing')))));
   }
   if (q.deltas.length) {
     parts.push(make('h3', {}, q.origin === 'row' ? 'Seen until then' : `Semantic deltas that it used (${q.deltas.length})`), make('ol', { className: 'deltas' }, ...q.deltas.map((position, n) => {
       const delta = state.rec.deltas[position];
+      const again = state.rec.replay?.moments.find(one => one.position === position);
+      const head = `[${n + q.first_number}] keyframe ${delta.id}`;
+      if (again) return make('li', { className: again.differences ? '' : 'same' }, deltaButton(delta.camera, delta.t, head, differences(again), position), sides(again));
       const text = [delta.action, delta.change, delta.error].filter(Boolean).join('. ').replace('..', '.');
-      return make('li', {}, deltaButton(delta.camera, delta.t, `[${n + q.first_number}] keyframe ${delta.id}`, text || delta.kind.toLowerCase().replace('_', ' '), position));
+      return make('li', {}, deltaButton(delta.camera, delta.t, head, text || delta.kind.toLowerCase().replace('_', ' '), position));
     })));
   }
   if (q.prompt) parts.push(make('details', {}, make('summary', {}, 'Prompt, as it was sent'), make('pre', {}, q.prompt)));
   box.replaceChildren(...parts);
   if (active) [...box.querySelectorAll('[data-name]')].find(node => node.dataset.name === active)?.focus();
   markDelta();
+}
+
+function replayedAnswers(q) {
+  const column = (title, answer, isOther, ...think) => make('div', {},
+    make('small', {}, title), make('p', { className: isOther ? 'other' : '' }, make('b', {}, answer)), make('p', { className: 'think' }, ...think));
+  return [make('h3', {}, 'Answers and reasoning'), make('div', { className: 'columns' },
+    column(`Recorded: ${q.model || 'no model'}`, q.answer ?? 'no answer', false, ...(q.think ? withLinks(q) : [])),
+    ...q.replayed.map(one => column(one.by, one.answer, one.is_other, one.error || one.think)))];
 }
 
 function button(name, text, key, action, isOff, isPressed) {
@@ -475,7 +538,7 @@ function facts(q, own) {
   if (own) add('My label', `${{ right: 'right', correct: 'corrected', wrong: 'wrong', unanswerable: 'unanswerable', question: 'solution' }[own.kind]}${own.after ? `: ${own.after}` : ''}, ${new Date(1000 * own.when_s).toLocaleString()}`);
   for (const one of q.labels) if (one.who !== state.who) add(one.who, `${one.kind}${one.after ? `: ${one.after}` : ''}`);
   add(q.origin === 'row' ? 'Solution' : 'Answer', q.answer ?? (q.origin === 'written' ? 'none yet' : 'refused: no answer'));
-  for (const opinion of q.opinions) add(opinion.by, `${opinion.solution} ${opinion.agrees ? '✓ the same' : '✗ another'}`);
+  for (const opinion of q.opinions) if (!q.replayed.some(one => one.by === opinion.by)) add(opinion.by, `${opinion.solution} ${opinion.agrees ? '✓ the same' : '✗ another'}`);
   if (q.confidence !== null) add('Confidence', `${(100 * q.confidence).toFixed(0)} %`);
   if (q.freshness) add('Freshness', make('span', { className: { FRESH: 'fresh', REFUSED: 'refused' }[q.freshness] || 'stale' }, q.freshness.toLowerCase()), q.age_s === null ? '' : `, observed ${seconds(q.age_s)} before`);
   if (q.model) add('Model', q.model, q.rung ? ` (${q.rung.toLowerCase()})` : '', q.digest ? make('span', { title: q.digest }, ` ${q.digest.slice(0, 19)}…`) : '');

@@ -4,13 +4,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.episodes.replay import PromptSource, Replay, replay_report
+from embodied_r_ros.episodes.replay_deltas import pair_to_json, ReplayedDelta
+from embodied_r_ros.reasoning.prompts import Prompt
+from embodied_r_ros.scene.camera_track import CameraView
+from embodied_r_ros.scene.memory import SceneText
 from embodied_r_ros.types.answers import Freshness, shadow_id
-from embodied_r_ros.types.deltas import ModelInfo
+from embodied_r_ros.types.deltas import Item, ModelInfo
+from embodied_r_ros.view.review.library import Library
+from embodied_r_ros.view.review.pages import ReviewService
 from embodied_r_ros.view.review.recording import Opinion, read_recording
 
-from test.questions.test_logged import answer, write_bag
+from test.questions.test_logged import answer, SEEN, write_bag
+from test.view.review.recordings import record
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,3 +40,40 @@ def test_a_candidate_in_the_shadow_that_answers_otherwise_is_a_disagreement(
     by = 'candidate, in the shadow'
     assert [q.opinions for q in found] == [(Opinion('left', by),), (Opinion('right', by),), ()]
     assert [question.is_disputed for question in found] == [False, True, False]
+
+
+def report_of(episode_id: str) -> dict[str, Any]:
+    """A report of `embodied-r replay` in which another perceiver and model say something else."""
+    pairs = [
+        ReplayedDelta(replace(delta, items=(Item('door'),) * number), delta, CameraView())
+        for number, delta in enumerate(SEEN)
+    ]
+    said = replace(answer('run-1'), text='right', option_index=1, model=ModelInfo('other'))
+    replay = Replay(
+        answer('run-1'), None, Prompt('', '', SceneText('')), PromptSource.OTHER_DELTAS
+    )
+    replay = replace(replay, answers=(said,), errors=('',))
+    report = replay_report('e1', episode_id, [replay], ['URL'], None)
+    keyframes = list(map(pair_to_json, pairs))
+    return {**report, 'perceiver': {'name': 'detector/x', 'digest': ''}, 'keyframes': keyframes}
+
+
+def test_a_replay_is_shown_beside_the_recording_differences_first(tmp_path: Path) -> None:
+    record(tmp_path / 'e1')
+    library = Library(tmp_path, replays=[report_of('e1'), report_of('another')])
+    try:
+        value = ReviewService(library, lambda: 0).recording({'e': 'e1', 'filter': 'replayed'})
+    finally:
+        library.close()
+    assert value['replay']['perceiver'] == 'detector/x'
+    moments = value['replay']['moments']
+    counts = [one['differences'] for one in moments]
+    assert counts == sorted(counts, reverse=True)
+    assert counts[0] > 0
+    assert [one['position'] for one in moments] == [*range(len(SEEN))][::-1]
+    assert moments[0]['recorded']['change'] == SEEN[-1].change
+    first = value['questions'][0]
+    assert (first['id'], first['is_hit'], first['is_disputed']) == ('run-1', True, True)
+    assert [one['answer'] for one in first['replayed']] == ['right']
+    assert first['replayed'][0]['by'] == 'other, replayed with detector/x'
+    assert not any(question['is_hit'] for question in value['questions'][1:])
