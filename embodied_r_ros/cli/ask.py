@@ -149,9 +149,10 @@ def _check_image(args: argparse.Namespace) -> None:
 
 def _ask_recordings(args: argparse.Namespace, question: Question) -> int:
     """Answer from all recordings of a folder; 1: none has an answer."""
-    if args.topic or args.rate is not None or (args.option and not args.model):
-        msg = '--episodes reads what was recorded: --topic and --rate do not go with it, and '
-        msg += 'options are for a model (--model)'
+    of_images = args.topic or args.rate is not None or args.show_image
+    if of_images or (args.option and not args.model):
+        msg = '--episodes reads what was recorded: --topic, --rate and --show-image do not go '
+        msg += 'with it, and options are for a model (--model)'
         raise InputError(msg)
     bags = find_bags([args.source])
     try:

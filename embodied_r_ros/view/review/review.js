@@ -416,7 +416,7 @@ function differences(one) {
     ...one.renamed.map(([before, after]) => make('em', { className: 'chip renamed' }, `${before} → ${after}`)),
     ...(one.action_differs ? [make('em', { className: 'chip renamed' }, 'other motion')] : []),
   ];
-  return make('span', { className: 'chips' }, ...(chips.length ? chips : [one.differences ? 'one of them failed' : 'the same']));
+  return make('span', { className: 'chips' }, ...(chips.length ? chips : [one.differences ? 'one of them failed' : 'the same things']));
 }
 
 const wordsOf = delta => [delta.action, delta.change, delta.error].filter(Boolean).join('. ').replace('..', '.') || 'nothing';
