@@ -529,6 +529,8 @@ function optionRow(q, own, option, n) {
 /* A map is what was perceived; poses and true layouts prove. */
 function tagOf(opinion) {
   if (opinion.by.endsWith('(map)')) return 'by the map';
+  if (opinion.by.endsWith(', in the shadow')) return 'in the shadow';
+  if (/, replayed( with .*)?$/.test(opinion.by)) return 'replayed';
   return opinion.by.startsWith('the recording') || opinion.by.startsWith('a row') ? 'proven' : opinion.by;
 }
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+import json
 import shutil
 import signal
 import socket
@@ -18,6 +19,7 @@ from embodied_r_ros.types.episodes import LabelKind
 import pytest
 
 from test.view.review.recordings import record
+from test.view.review.test_recording import report_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,7 +40,8 @@ WAIT_S = 60.0
 class Server:
     """`embodied-r review` in a process of its own, always at the same address."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self._arguments = arguments
         with socket.create_server(('127.0.0.1', 0)) as free:
             self.port = free.getsockname()[1]
         self.url = f'http://127.0.0.1:{self.port}'
@@ -48,7 +51,9 @@ class Server:
     def start(self) -> None:
         module = [sys.executable, '-m', 'embodied_r_ros.cli.main', 'review', str(self._folder)]
         self._process = subprocess.Popen(
-            [*module, '--port', str(self.port), '--who', 'ann'], stdout=subprocess.PIPE, text=True
+            [*module, *self._arguments, '--port', str(self.port), '--who', 'ann'],
+            stdout=subprocess.PIPE,
+            text=True,
         )
         assert self._process.stdout
         assert self._process.stdout.readline() == f'{self.url}/\n'
@@ -208,6 +213,7 @@ def test_a_server_that_is_killed_loses_nothing(site: Server, page: Page, tmp_pat
 def test_film_map_and_reasoning_are_at_one_time(page: Page) -> None:
     page.open('?e=e1&q=run-1&t=1.5')
     page.until(lambda: '1.5 / 7.0 s' in page.text('#clock'), 'the time of the address')
+    page.until(lambda: len(page.all('#film figcaption')) == 2, 'the film')
     captions = [caption.text for caption in page.all('#film figcaption')]
     assert captions == ['cam0/image · 1.5 s', 'cam1/image · 1.5 s']
     page.until(
@@ -263,3 +269,48 @@ def test_disagreements_first_and_only_with_the_keyboard(page: Page, tmp_path: Pa
         '!e.textContent.trim() && !e.labels?.length && !e.ariaLabel && e.offsetParent).length'
     )
     assert unnamed == 0
+
+
+def test_names_on_the_map_are_never_written_over_each_other(page: Page) -> None:
+    page.open('?e=e1')
+    names = page.driver.execute_script(
+        """
+        const shapes = Array.from({ length: 25 }, (_, n) => {
+          const x = 150 + 4 * (n % 5), y = 110 + 4 * Math.floor(n / 5), half = [3, 3];
+          return { x, y, half, left: x - 3, right: x + 3, top: y - 3, bottom: y + 3 };
+        });
+        const names = [];
+        for (const shape of shapes) {
+          const place = labelPlace(shape, textWidth('yellow blocky object'), shapes, names, 320, 250);
+          if (place) names.push(place);
+        }
+        return names;
+        """
+    )
+    assert 3 <= len(names) < 25
+    for number, one in enumerate(names):
+        for other in names[:number]:
+            is_beside = one['right'] <= other['left'] or other['right'] <= one['left']
+            assert is_beside or one['bottom'] <= other['top'] or other['bottom'] <= one['top']
+
+
+def test_a_replay_stands_beside_the_recording(tmp_path: Path) -> None:
+    record(tmp_path / 'lab' / 'e1', cameras=1)
+    report = tmp_path / 'report.json'
+    report.write_text(json.dumps(report_of('e1')))
+    server = Server(tmp_path / 'lab', '--replay', str(report))
+    server.start()
+    try:
+        with browser() as driver:
+            page = Page(driver, server.url)
+            page.open()
+            assert page.address().get('q', 'run-1') == 'run-1'  # what was answered otherwise
+            assert 'perceived again by detector/x' in page.text('#replay-title')
+            assert page.text('#moments li .chip.added') == '+ door'
+            columns = [column.text for column in page.all('#asked .columns small')[:2]]
+            assert columns == ['Recorded: old', 'other, replayed with detector/x']
+            page.click('#moments li button')
+            page.until(lambda: page.address().get('t') == '4.00', 'the moment that differs most')
+            assert page.errors() == []
+    finally:
+        server.close()
