@@ -281,7 +281,8 @@ def test_names_on_the_map_are_never_written_over_each_other(page: Page) -> None:
         });
         const names = [];
         for (const shape of shapes) {
-          const place = labelPlace(shape, textWidth('yellow blocky object'), shapes, names, 320, 250);
+          const width = textWidth('yellow blocky object');
+          const place = labelPlace(shape, width, shapes, names, 320, 250);
           if (place) names.push(place);
         }
         return names;
@@ -308,7 +309,7 @@ def test_a_replay_stands_beside_the_recording(tmp_path: Path) -> None:
             assert 'perceived again by detector/x' in page.text('#replay-title')
             assert page.text('#moments li .chip.added') == '+ door'
             columns = [column.text for column in page.all('#asked .columns small')[:2]]
-            assert columns == ['Recorded: old', 'other, replayed with detector/x']
+            assert columns == ['Recorded: nano', 'other, replayed with detector/x']
             page.click('#moments li button')
             page.until(lambda: page.address().get('t') == '4.00', 'the moment that differs most')
             assert page.errors() == []
