@@ -36,7 +36,7 @@ from training.data.vision import load_processor
 from training.judge.models import judge_of
 from training.run.command import run_recipe
 from training.run.manifest import checkpoint_of, manifest_in, manifest_of
-from training.run.models import model_folder, SAFELY
+from training.run.models import evaluated, model_folder, SAFELY
 from training.run.monitor import Monitor, ZERO_VARIANCE
 from training.run.rewards import checked, three_rewards, workspace_reward
 from training.tiny.model import load_tokenizer
@@ -296,7 +296,7 @@ def trainer_of(
         reward_funcs=[checked(reward) for reward in (*rewards, *inside)],
         args=config,
         train_dataset=prompts,
-        eval_dataset=validation_prompts(arguments, tokenizer),
+        eval_dataset=evaluated(validation_prompts(arguments, tokenizer), config, 'grpo'),
         processing_class=processor,
         peft_config=adapter if arguments.lora_rank else None,
         callbacks=[schedule, Monitor()],

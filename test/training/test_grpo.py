@@ -159,7 +159,9 @@ def test_groups_are_of_zero_variance_where_the_rewards_that_count_are_equal() ->
     assert equal_groups(rewards, torch.tensor([1.0, 0.0]), 2).tolist() == [True, True]
 
 
-def test_groups_of_zero_variance_are_left_out_of_the_loss_and_counted(tmp_path: Path) -> None:
+def test_groups_of_zero_variance_are_left_out_of_the_loss_and_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Each completion of one question is right, so that its group has nothing to learn by."""
     rows = [turning_row(i, 'train') for i in range(16)]
     write_rows(tmp_path / 'rows.jsonl', rows)
@@ -172,7 +174,7 @@ def test_groups_of_zero_variance_are_left_out_of_the_loss_and_counted(tmp_path: 
         config = GRPOConfig(
             str(tmp_path / str(drops)), use_cpu=True, bf16=False, report_to='none', max_steps=1,
             per_device_train_batch_size=8, num_generations=4, max_completion_length=8,
-            gradient_checkpointing=False, save_strategy='no',
+            gradient_checkpointing=False, save_strategy='no', eval_strategy='steps',
         )  # fmt: skip
 
         def first_is_easy(completions: Any, **_: Any) -> list[float]:
@@ -188,6 +190,7 @@ def test_groups_of_zero_variance_are_left_out_of_the_loss_and_counted(tmp_path: 
     assert held[True]['tool_mask'].any(dim=1).tolist() == [False] * 4 + [True] * 4
     mask = held[True]['completion_mask']
     assert held[True]['num_items_in_batch'] == mask[4:].sum()
+    assert 'grpo: no validation rows: nothing is evaluated meanwhile' in capsys.readouterr().err
     assert held[False]['num_items_in_batch'] == held[False]['completion_mask'].sum()
 
 

@@ -5,15 +5,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+import sys
+from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.chat.settings import holds_weights, refuse_pickles
 from embodied_r_ros.common.errors import InputError
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 from transformers.quantizers.auto import AutoHfQuantizer
+from transformers.trainer_utils import IntervalStrategy
 
 from training.tiny.model import load_tokenizer
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from transformers import TrainingArguments
 
 _ADAPTER = 'adapter_config.json'
 _GGUF = 'gguf'  # llama.cpp's, whose weights transformers reads from such a file alone
@@ -132,3 +138,13 @@ def merged(adapter: Path, target: Path) -> Path:
     whole.to(dtype).save_pretrained(target)
     load_tokenizer(base).save_pretrained(target)
     return target
+
+
+def evaluated(rows: Dataset | None, config: TrainingArguments, name: str) -> Dataset | None:
+    """What a run is evaluated on meanwhile; without rows it is not, and says so."""
+    if rows is not None and len(rows):
+        return rows
+    if config.eval_strategy != IntervalStrategy.NO:
+        config.eval_strategy = IntervalStrategy.NO
+        sys.stderr.write(f'{name}: no validation rows: nothing is evaluated meanwhile\n')
+    return None
