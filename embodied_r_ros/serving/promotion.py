@@ -269,7 +269,7 @@ def manifest_of(slot: Path, text: bytes) -> Promoted:
     try:
         name, digest = str(record['model']), str(record['digest'])
         number, previous = int(record['number']), int(record['previous'])
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, OverflowError) as error:
         raise ValueError(repr(error)) from None
     if number and not is_plain_name(name):
         msg = f'model is {name!r}: expected a name without a folder'
@@ -279,7 +279,8 @@ def manifest_of(slot: Path, text: bytes) -> Promoted:
 
 def is_plain_name(name: str) -> bool:
     """Tell whether a name stays in its folder, and is none of the hidden ones."""
-    return name.isprintable() and not name.startswith('.') and Path(name).name == name
+    is_visible = name.isprintable() and name[:1] not in {'', '.'}
+    return is_visible and Path(name).name == name
 
 
 def _note(

@@ -86,7 +86,8 @@ def swap_adapters(
 ) -> None:
     """Have a server load a LoRA adapter under a name, then drop the one before.
 
-    Names are those of contents: one that is loaded already is the same.
+    Names are those of contents: one that is loaded already is the same. One that the server no
+    longer has, as after a restart, need not be dropped.
 
     Args:
         url: The server's.
@@ -108,7 +109,10 @@ def swap_adapters(
         except httpx.HTTPError as error:
             msg = f'{address} does not answer: {error}'
             raise ModelError(msg) from error
-        if reply.status_code != httpx.codes.OK and 'already been loaded' not in reply.text:
+        is_gone = what == 'unload' and reply.status_code == httpx.codes.NOT_FOUND
+        if is_gone or (what == 'load' and 'already been loaded' in reply.text):
+            continue
+        if reply.status_code != httpx.codes.OK:
             msg = f'{address} failed with status {reply.status_code}: {error_detail(reply.text)}'
             raise ModelError(msg)
 

@@ -70,10 +70,8 @@ class ModelStore:
         """
         self.url = url
         self.mirror = mirror or slot_folder(url)
-        parts = urlsplit(url)
-        self._files: StoreFiles = (
-            FolderFiles(Path(unquote(parts.path))) if parts.scheme == 'file' else RemoteFiles(url)
-        )
+        folder = _folder_of(url)
+        self._files: StoreFiles = FolderFiles(folder) if folder else RemoteFiles(url)
 
     def pull(self) -> bool:
         """Have the mirror serve what is in force in the store; True: that is another version now.
@@ -291,6 +289,28 @@ class ModelStore:
         return True
 
 
+def _folder_of(url: str) -> Path | None:
+    """Folder that a URL names; None: it is of another kind.
+
+    Raises:
+        ConfigError: It cannot be used, or holds a password, which messages would show.
+    """
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        msg = f'{url!r} is no URL of a store ({error})'
+        raise ConfigError(msg) from None
+    if parts.password is not None:
+        msg = f'the URL of a store at {parts.hostname} holds a password: give it by the environment'
+        raise ConfigError(msg)
+    if parts.scheme != 'file':
+        return None
+    if parts.netloc not in {'', 'localhost'}:
+        msg = f'{url} names the host {parts.netloc!r}: expected file:///FOLDER, with three slashes'
+        raise ConfigError(msg)
+    return Path(unquote(parts.path))
+
+
 def _files_of(promoted: Promoted, url: str) -> dict[str, tuple[int, str]]:
     """Size and SHA-256 of the files of a version, by name.
 
@@ -303,7 +323,7 @@ def _files_of(promoted: Promoted, url: str) -> dict[str, tuple[int, str]]:
             str(name): (int(entry['size']), str(entry['sha256']))
             for name, entry in entries.items()
         }
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         msg = f'manifest {promoted.number} of {url} does not list its files ({error!r})'
         raise StoreError(msg) from None
     for name in files:

@@ -232,7 +232,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.path == '/v1/load_lora_adapter' and 'broken' not in body['lora_path']:
             adapters[body['lora_name']] = body['lora_path']
         elif self.path == '/v1/unload_lora_adapter':
-            del adapters[body['lora_name']]
+            if adapters.pop(body['lora_name'], None) is None:
+                return self.reply({'message': 'cannot be found'}, 404)
         elif self.path != '/v1/chat/completions':
             return self.reply({'message': 'no such rank'}, 400)
         text = '<think>It is.</think><answer>here</answer>'
@@ -326,6 +327,22 @@ class TestAdapters:
         servers.follow()
         assert digest() == model_digest(base)
         assert servers.running[0].pid == process
+
+    def test_that_the_server_has_dropped_itself_do_not_stop_the_next(
+        self, serving: tuple[ModelServers, list[str]], tmp_path: Path, base: Path
+    ) -> None:
+        servers, said = serving
+        reasoner = Reasoner(HttpChatClient(servers.clients()['reasoner']), ReasonerConfig())
+        first = promote(tmp_path / 'slot', self.adapter(tmp_path / 'first'), {})
+        servers.follow()
+        assert answering(reasoner).digest == model_digest(base, first.folder)
+        name = f'promoted-{first.digest.removeprefix("sha256:")[:12]}'
+        url = f'{servers.clients()["reasoner"].base_url()}/v1/unload_lora_adapter'
+        assert httpx.post(url, json={'lora_name': name}).status_code == 200
+        second = promote(tmp_path / 'slot', self.adapter(tmp_path / 'second'), {})
+        servers.follow()
+        assert 'took the adapter' in said[-1]
+        assert answering(reasoner).digest == model_digest(base, second.folder)
 
     @pytest.fixture
     def fleet(

@@ -158,7 +158,9 @@ def test_what_is_not_whole_leaves_the_last_good_version(
     with pytest.raises(StoreError, match=message):
         robot.pull()
     assert contents(robot.mirror) == before
-    assert in_force(robot.mirror) == in_force(robot.mirror)
+    there = in_force(robot.mirror)
+    assert there
+    assert there.digest == first.digest
     assert roll_back_in(url, BOB) if 'models' in name else True
     if 'models' in name:
         robot.pull()
@@ -171,6 +173,9 @@ def test_what_is_not_whole_leaves_the_last_good_version(
     ('change', 'message'),
     [
         ({'model': '../../elsewhere'}, 'is no manifest'),
+        ({'model': ''}, 'is no manifest'),
+        ({'number': float('inf')}, 'is no manifest'),
+        ({'files': {'model.safetensors': {'size': float('inf'), 'sha256': ''}}}, 'does not list'),
         ({'files': {'../x.safetensors': {'size': 1, 'sha256': ''}}}, "has a file '../x.safete"),
         ({'files': {'weights.bin': {'size': 1, 'sha256': ''}}}, "has a file 'weights.bin'"),
         ({'files': {'.x.json': {'size': 1, 'sha256': ''}}}, "has a file '.x.json'"),
@@ -298,9 +303,22 @@ class TestCommands:
         assert main(['models', 'publish', str(tmp_path / 'none'), url]) == 2
         assert 'there is nothing to publish' in capsys.readouterr().err
 
-    def test_url_of_an_unknown_kind_is_bad_input(self, capsys: pytest.CaptureFixture[str]) -> None:
-        assert main(['models', 'history', 'nonsense://bucket/slot']) == 2
-        assert 'nonsense://bucket/slot' in capsys.readouterr().err
+    @pytest.mark.parametrize(
+        ('url', 'message'),
+        [
+            ('nonsense://bucket/slot', 'nonsense://bucket/slot cannot be opened'),
+            ('file://mnt/slot', "names the host 'mnt': expected file:///FOLDER"),
+            ('file://[mnt/slot', 'is no URL of a store'),
+            ('sftp://ann:tiger@host/slot', 'store at host holds a password'),
+        ],
+    )
+    def test_url_that_cannot_be_used_is_bad_input(
+        self, url: str, message: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main(['models', 'history', url]) == 2
+        error = capsys.readouterr().err
+        assert message in error
+        assert 'tiger' not in error
 
     def test_serve_follows_instead_of_the_profiles_slot(self, tmp_path: Path) -> None:
         profile = load_profile('embedded').served(follow=str(tmp_path / 'slot'))
