@@ -11,6 +11,7 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.bags.sources import find_bags
 from embodied_r_ros.cli.arguments import some_count, some_path, some_text
 from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.files import make_empty_folder
 from embodied_r_ros.common.resources import shared_path
 from embodied_r_ros.episodes.offline import (
     answer_to_json,
@@ -150,17 +151,16 @@ def _check_image(args: argparse.Namespace) -> None:
 def _ask_recordings(args: argparse.Namespace, question: Question) -> int:
     """Answer from all recordings of a folder; 1: none has an answer."""
     of_images = args.topic or args.rate is not None or args.show_image
-    if of_images or (args.option and not args.model):
+    is_for_model = (args.option or args.map) and not args.model
+    if of_images or is_for_model:
         msg = '--episodes reads what was recorded: --topic, --rate and --show-image do not go '
-        msg += 'with it, and options are for a model (--model)'
+        msg += 'with it, and options and --map are for a model (--model)'
         raise InputError(msg)
     bags = find_bags([args.source])
-    try:
-        values, lines, is_found = _look(args, read_query(question.text), bags)
-    except InputError:
-        if not args.model:
-            raise
-        values, lines, is_found = {}, [], False
+    query = _query_of(args, question)
+    if args.out:
+        make_empty_folder(args.out)
+    values, lines, is_found = _look(args, query, bags) if query else ({}, [], False)
     if args.model:
         config = ReasonerConfig(temperature=args.temperature, max_tokens=args.max_tokens)
         with served_model(args.model, _say) as chat:
@@ -173,18 +173,28 @@ def _ask_recordings(args: argparse.Namespace, question: Question) -> int:
     return 0 if is_found else 1
 
 
+def _query_of(args: argparse.Namespace, question: Question) -> RecallQuery | None:
+    """What is looked for without a model; None: that is for the model alone."""
+    try:
+        return read_query(question.text)
+    except InputError:
+        if not args.model or args.out:
+            raise
+        return None
+
+
 def _look(
     args: argparse.Namespace, query: RecallQuery, bags: list[Path]
 ) -> tuple[dict[str, Any], list[str], bool]:
     """What recordings show, as JSON values and lines, and whether any does."""
-    found = recall(query, tqdm(bags, unit=' recordings', disable=None))
-    values, lines = recall_to_json(found), recall_lines(found)
+    result = recall(query, tqdm(bags, unit=' recordings', disable=None))
+    values, lines = recall_to_json(result), recall_lines(result)
     if args.out:
-        values['pictures'] = write_keyframes(args.out, found, bags)
+        values['pictures'] = write_keyframes(args.out, result, bags)
         lines.append(f'{len(values["pictures"])} keyframes are in {args.out}')
-    for one in found.problems:
+    for one in result.problems:
         _say(f'embodied-r: note: {one.name} is left out: {one.problem}')
-    return values, lines, bool(found.recordings)
+    return values, lines, bool(result.recordings)
 
 
 def _with_progress(images: Iterable[StampedImage], length: int | None) -> Iterable[StampedImage]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and folders for what is made."""
 
 from __future__ import annotations
 
@@ -39,3 +39,21 @@ def write_whole(path: Path, data: bytes | str, *, makes_folder: bool = False) ->
             unfinished.unlink(missing_ok=True)
         msg = f'cannot write {path}: {error.strerror}'
         raise InputError(msg) from None
+
+
+def make_empty_folder(folder: Path) -> None:
+    """Make a folder, or take one that is empty.
+
+    Raises:
+        InputError: It is a file, holds something, or cannot be made.
+    """
+    try:
+        is_taken = folder.exists() and not (folder.is_dir() and not any(folder.iterdir()))
+        if not is_taken:
+            folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        msg = f'cannot write to {folder}: {error.strerror}'
+        raise InputError(msg) from None
+    if is_taken:
+        msg = f'{folder} is not an empty folder: remove it, or choose another'
+        raise InputError(msg)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What recall found, for people and programs: lines, JSON, pictures; and a model's word on each.
+"""What recall result, for people and programs: lines, JSON, pictures; and a model's word on each.
 
 Texts of recordings are data: each stands on one line, without what could pass for a tag.
 """
@@ -11,8 +11,7 @@ from datetime import datetime, timezone
 import re
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.common.files import write_whole
+from embodied_r_ros.common.files import make_empty_folder, write_whole
 from embodied_r_ros.common.untrusted import as_data
 from embodied_r_ros.episodes.episode import read_keyframes
 from embodied_r_ros.episodes.offline import ask_about, map_of_episode, RecordingScene
@@ -61,24 +60,16 @@ def keyframe_pictures(
     return pictures
 
 
-def write_keyframes(out: Path, found: RecallResult, bags: Iterable[Path]) -> list[str]:
+def write_keyframes(out: Path, result: RecallResult, bags: Iterable[Path]) -> list[str]:
     """Write the keyframes that show what was found as pictures; returns their paths.
 
     Raises:
         InputError: The folder is not empty, or cannot be written.
     """
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        is_empty = not any(out.iterdir())
-    except OSError as error:
-        msg = f'cannot write to {out}: {error.strerror}'
-        raise InputError(msg) from None
-    if not is_empty:
-        msg = f'{out} is not empty: name another folder'
-        raise InputError(msg)
+    make_empty_folder(out)
     by_name = {recording_name(bag): bag for bag in bags}
     paths = []
-    for one in found.recordings:
+    for one in result.recordings:
         hits = {(hit.camera, hit.stamp_ns): hit for hit in one.hits}
         for at, data in keyframe_pictures(by_name[one.name], hits).items():
             camera = re.sub(r'[^\w-]+', '-', hits[at].camera) or 'camera'
@@ -145,17 +136,17 @@ def answer_line(answer: RecordingAnswer) -> str:
     return f'{answer.recording}: {as_data(said)}'
 
 
-def recall_to_json(found: RecallResult) -> dict[str, Any]:
+def recall_to_json(result: RecallResult) -> dict[str, Any]:
     """Plain JSON values of what was found; texts of recordings are data, on one line each."""
-    query = found.query
+    query = result.query
     return {
         'question': query.text,
         'looked_for': query.in_words(),
         'without': query.is_without,
         'unread': list(query.unread),
-        'searched': found.searched,
-        'recordings': [_recording_to_json(one) for one in found.recordings],
-        'problems': [{'recording': one.name, 'problem': one.problem} for one in found.problems],
+        'searched': result.searched,
+        'recordings': [_recording_to_json(one) for one in result.recordings],
+        'problems': [{'recording': one.name, 'problem': one.problem} for one in result.problems],
     }
 
 
@@ -192,24 +183,24 @@ def _hit_to_json(hit: RecallHit) -> dict[str, Any]:
     }
 
 
-def recall_lines(found: RecallResult) -> list[str]:
-    """What was found, for people."""
-    query, count = found.query, len(found.recordings)
+def recall_lines(result: RecallResult) -> list[str]:
+    """What was result, for people."""
+    query, count = result.query, len(result.recordings)
     verb = 'shows' if count == 1 else 'show'
     what = query.in_words()
-    readable = ' that can be searched' if found.problems else ''
+    readable = ' that can be searched' if result.problems else ''
     if query.is_without:
         what = f'no {what.removeprefix("a ").removeprefix("an ")}'
-    many = f'{count} of {found.searched} recordings{readable} {verb} {what}'
+    many = f'{count} of {result.searched} recordings{readable} {verb} {what}'
     if not count:
-        many = f'none of {found.searched} recordings{readable} shows {what}'
+        many = f'none of {result.searched} recordings{readable} shows {what}'
     lines = [many + '.']
     if query.unread:
         lines.append(f'not looked for: {", ".join(query.unread)}')
-    newest = found.newest
+    newest = result.newest
     if query.order is Order.LAST and newest and newest.hits:
         lines.append(f'last: {newest.name}, {_hit_line(newest.hits[-1])}')
-    for one in found.recordings:
+    for one in result.recordings:
         failed = f', {one.failed} more not perceived' if one.failed else ''
         scene = f' ({as_data(one.scene_id)})' if one.scene_id not in {'', one.name} else ''
         times = f', {_time_text(one.first_ns)} to {_time_text(one.last_ns)}' if one.count else ''

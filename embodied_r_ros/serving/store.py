@@ -301,7 +301,7 @@ def _folder_of(url: str) -> Path | None:
         msg = f'{url!r} is no URL of a store ({error})'
         raise ConfigError(msg) from None
     if parts.password is not None:
-        msg = f'the URL of a store at {parts.hostname} holds a password: give it by the environment'
+        msg = f'the URL of a store at {parts.hostname} has a password: leave it out'
         raise ConfigError(msg)
     if parts.scheme != 'file':
         return None

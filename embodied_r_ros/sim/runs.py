@@ -14,6 +14,7 @@ import signal
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
+from embodied_r_ros.common.files import make_empty_folder
 from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.types.geometry import Intrinsics
 
@@ -110,14 +111,7 @@ def prepare_run(seed: int, episodes: int, out: Path, workers: int = 1) -> None:
         if value < minimum:
             msg = f'{name} is {value}: expected {minimum} or more'
             raise InputError(msg)
-    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        msg = f'{out} is not an empty folder: remove it, or choose another'
-        raise InputError(msg)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        msg = f'cannot write to {out}: {error.strerror}'
-        raise InputError(msg) from None
+    make_empty_folder(out)
 
 
 def _tidy(bags: Iterator[Path], out: Path) -> Iterator[Path]:

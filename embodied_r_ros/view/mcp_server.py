@@ -101,12 +101,15 @@ class RecordingTools:
             limit: Recordings in the reply, up to 50.
             hits: Keyframes of each, up to 10.
         """
+        if not label.strip():
+            msg = "label is empty: expected a thing, such as 'red chair'"
+            raise InputError(msg)
         if order not in [each.value for each in Order]:
             msg = f'order is {order!r}: expected best, first or last'
             raise InputError(msg)
         words = f'{label} near {near}' if near else label
-        things = tuple(map(thing_of, filter(None, (label, near))))
-        relation = Relation.NEAR if near else Relation.ALL
+        things = tuple(map(thing_of, filter(str.strip, (label, near))))
+        relation = Relation.NEAR if near.strip() else Relation.ALL
         return self._recall(
             RecallQuery(words, things, relation, order=Order(order)), recording, limit, hits
         )
@@ -131,6 +134,9 @@ class RecordingTools:
         """
         if problem := question_problem(question, options or []):
             raise InputError(problem)
+        if options and self._chat is None:
+            msg = 'options are for a model: start the server with --model, or leave them out'
+            raise InputError(msg)
         try:
             value = self._recall(read_query(question), recording, limit, 3)
         except InputError:
@@ -138,13 +144,14 @@ class RecordingTools:
                 raise
             value = {'question': question}
         if self._chat:
-            bags = self._chosen(recording)[: _within(limit, _MOST_ITEMS)]
-            asked = Question(question, tuple(options or ()))
-            answers = ask_each(bags, asked, self._chat, ReasonerConfig(), with_map=False)
+            chosen = self._chosen(recording)
+            bags = chosen[: _within(limit, _MOST_ITEMS)]
+            whole = Question(question, tuple(options or ()))
             value['answers'] = [
                 {name: as_data(str(part)) for name, part in vars(answer).items()}
-                for answer in answers
+                for answer in ask_each(bags, whole, self._chat, ReasonerConfig())
             ]
+            value['answers_left_out'] = len(chosen) - len(bags)
         return value
 
     def picture(self, recording: str, stamp_ns: int, camera: str = 'camera') -> bytes:
@@ -164,9 +171,9 @@ class RecordingTools:
         return next(iter(pictures.values()))
 
     def _recall(self, query: RecallQuery, recording: str, limit: int, hits: int) -> dict[str, Any]:
-        found = recall(query, self._chosen(recording), _within(hits, _MOST_HITS), self._read)
-        value = recall_to_json(found)
-        value['summary'] = recall_lines(found)[0]
+        result = recall(query, self._chosen(recording), _within(hits, _MOST_HITS), self._read)
+        value = recall_to_json(result)
+        value['summary'] = recall_lines(result)[0]
         for name, most in (('recordings', limit), ('problems', _MOST_ITEMS)):
             count = len(value[name])
             value[name] = value[name][: _within(most, _MOST_ITEMS)]

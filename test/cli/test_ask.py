@@ -246,3 +246,20 @@ def test_recordings_are_asked_without_and_with_a_model(
     assert capsys.readouterr().out == 'one: right\ntwo: right\n'
     assert 'chair' in server.requests[-1].text
     assert main([*asked, '--rate', '2']) == 2
+    assert main(['ask', '--episodes', str(tmp_path), 'A sofa?', '--map']) == 2
+    assert 'options and --map are for a model' in capsys.readouterr().err
+
+
+def test_recordings_are_not_asked_where_their_pictures_have_no_place(
+    server: ChatServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    delta = SemanticDelta(5, DeltaKind.FIRST, change='A door.')
+    with BagWriter(tmp_path / 'bags' / 'bag') as bag:
+        bag.add_topic('/semantic_delta', 'embodied_r_msgs/msg/SemanticDelta')
+        bag.write('/semantic_delta', delta_to_msg(BagMessageFactory(), delta), 5)
+    words = ['ask', '--episodes', str(tmp_path / 'bags'), '--model', server.url, '--out']
+    assert main([*words, str(tmp_path / 'bags'), 'Is there a door?']) == 2
+    assert 'is not an empty folder' in capsys.readouterr().err
+    assert main([*words, str(tmp_path / 'new'), 'Where?']) == 2
+    assert 'names nothing that could be looked for' in capsys.readouterr().err
+    assert not server.requests

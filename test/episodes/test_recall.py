@@ -187,7 +187,7 @@ def test_last_sight_comes_first_with_its_keyframe(tmp_path: Path) -> None:
         'late-camera-2.jpg',
     ]
     assert (out / 'late-camera-2.jpg').read_bytes() == picture(22).data
-    with pytest.raises(InputError, match='not empty'):
+    with pytest.raises(InputError, match='not an empty folder'):
         write_keyframes(out, found, [early, late])
 
 

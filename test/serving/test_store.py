@@ -309,7 +309,7 @@ class TestCommands:
             ('nonsense://bucket/slot', 'nonsense://bucket/slot cannot be opened'),
             ('file://mnt/slot', "names the host 'mnt': expected file:///FOLDER"),
             ('file://[mnt/slot', 'is no URL of a store'),
-            ('sftp://ann:tiger@host/slot', 'store at host holds a password'),
+            ('sftp://ann:tiger@host/slot', 'store at host has a password'),
         ],
     )
     def test_url_that_cannot_be_used_is_bad_input(

@@ -9,21 +9,22 @@ import os
 import sys
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.types.images import decode_image
 from embodied_r_ros.view.mcp_server import RecordingTools
 import pytest
 
+from test.chat_server import ChatServer, Script
 from test.episodes.test_recall import record, thing
 from test.test_architecture import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-mcp = pytest.importorskip('mcp')
-
 
 def test_an_assistant_asks_recordings(tmp_path: Path) -> None:
+    mcp = pytest.importorskip('mcp')
     folder = tmp_path / 'recordings'
     folder.mkdir()
     record(folder / 'kitchen', [[thing('oven')], [thing('person', 0.2)]])
@@ -96,3 +97,20 @@ def test_replies_are_bounded_and_say_what_they_leave_out(tmp_path: Path) -> None
         tools.find('door', order='nearest')
     with pytest.raises(InputError, match='no picture'):
         tools.picture('r0', 5)
+    for label in ('', ' '):
+        with pytest.raises(InputError, match='label is empty'):
+            tools.find(label, near='chair')
+    assert tools.find('door', near=' ')['looked_for'] == 'a door'
+    with pytest.raises(InputError, match='options are for a model'):
+        tools.ask('where is the door?', ['left', 'right'])
+
+
+def test_a_model_is_asked_about_some_and_the_reply_says_how_many_not(tmp_path: Path) -> None:
+    for number in range(3):
+        record(tmp_path / f'r{number}', [[thing('door')]])
+    said = Script(('<think>There.</think><answer>right</answer>',))
+    with ChatServer(said) as server:
+        value = RecordingTools(tmp_path, ChatConfig(url=server.url)).ask('Where?', limit=2)
+    assert [one['recording'] for one in value['answers']] == ['r0', 'r1']
+    assert [one['text'] for one in value['answers']] == ['right'] * 2
+    assert value['answers_left_out'] == 1

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TYPE_CHECKING
 
 from embodied_r_ros.bags.sources import DepthSource, Playable, playable
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
+from embodied_r_ros.common.files import make_empty_folder
 from embodied_r_ros.common.resources import shared_path
 from embodied_r_ros.episodes.episode import read_layout
 from embodied_r_ros.nodes.demo.client import demo_client
@@ -244,12 +245,9 @@ def _workplace(out: Path) -> Iterator[Path]:
 
     It is removed in the end, and so is an output folder in which nothing was left.
     """
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        msg = f'{out} is not an empty folder: remove it, or choose another'
-        raise InputError(msg)
     is_new = not out.exists()
+    make_empty_folder(out)
     try:
-        out.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix='.unfinished-', dir=out.resolve()))
     except OSError as error:
         msg = f'cannot write to {out}: {error.strerror}'
