@@ -36,7 +36,7 @@ from tqdm import tqdm
 from training.eval.generation import model_identity
 from training.judge.models import add_judge_option
 from training.promote import serving_model, slot_of
-from training.run.command import forked, run_command
+from training.run.command import run_command, run_in_fork
 from training.run.manifest import begin_or_go_on
 from training.run.models import is_adapter, is_complete, model_folder
 
@@ -240,7 +240,7 @@ class Improvement:
         self.say(f'$ {shlex.join(texts)}')
         module = 'embodied_r_ros.cli.main' if texts[0] == 'embodied-r' else texts[0]
         if self.args.fork:
-            code = forked(module, texts[1:], _ROOT)
+            code = run_in_fork(module, texts[1:], _ROOT)
         else:
             command = tied([sys.executable, '-m', module, *texts[1:]])
             quiet = subprocess.DEVNULL

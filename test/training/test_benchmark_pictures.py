@@ -23,7 +23,7 @@ from training import benchmark
 from training.eval.benchmarks import pointing, spatialrgpt
 from training.eval.benchmarks.planning import EMBODIEDBENCH, VLABENCH
 from training.eval.benchmarks.pointing import ROBOSPATIAL, WHERE2PLACE
-from training.eval.benchmarks.questions import BenchmarkQuestion
+from training.eval.benchmarks.questions import BenchmarkQuestion, picture_bytes
 from training.eval.benchmarks.scores import Scorer
 from training.eval.benchmarks.spatialrgpt import SPATIALRGPT
 
@@ -47,6 +47,16 @@ def saved(path: Path, data: bytes) -> Path:
 
 def test_examples_in_docstrings_hold() -> None:
     assert doctest.testmod(pointing).failed == doctest.testmod(spatialrgpt).failed == 0
+
+
+@pytest.mark.parametrize('name', ['../secret.png', 'SECRET', 'a\0.png'])
+def test_rows_name_no_file_of_another_folder(tmp_path: Path, name: str) -> None:
+    secret = saved(tmp_path / 'secret.png', picture())
+    saved(tmp_path / 'rows' / 'images' / 'own.png', picture())
+    folder = tmp_path / 'rows' / 'images'
+    assert picture_bytes('own.png', folder, 0) == picture()
+    with pytest.raises(InputError, match=r'row 0: the image .* is not below'):
+        picture_bytes(name.replace('SECRET', str(secret)), folder, 0)
 
 
 FREE_SPACE = BenchmarkQuestion('0', 'w', '0', 'Where?', '', mask=picture(mask=True))

@@ -99,6 +99,16 @@ def test_a_run_writes_its_own_cells_and_leaves_the_others(tmp_path: Path) -> Non
     other = DocumentTable('bench rows', 'names', ('', 'c'))
     with pytest.raises(InputError, match=r'names -->: the table has no row of two with a co'):
         write_cells(args(page), {other: [('two', 4)]})
+    page.write_text(TEXT.replace('| two | | 25 % |', '| two | 25 % |'))
+    with pytest.raises(InputError, match=r"the line of 'two' has 2 cells, expected 3"):
+        write_cells(args(page), {column: [('two', '3 m', 4)]})
+    page.write_text(f'{NAMES.place()}\n{NAMES.end}\n')
+    write_cells(args(page), {NAMES: ROWS})
+    assert page.read_text() == f'{TEXT}\n'
+    page.write_bytes(b'\xff')
+    for unreadable in (page, tmp_path):
+        with pytest.raises(InputError, match='cannot be read'):
+            write_cells(args(unreadable), {NAMES: ROWS})
     new = tmp_path / 'new.md'
     write_cells(args(new), {other: [('two', 4)]})
     assert '| two | 4 |' in new.read_text()

@@ -83,7 +83,7 @@ def write_tables(
     page: Path | None = args.markdown
     if page is None:
         return
-    text = page.read_text(encoding='utf-8') if page.exists() else ''
+    text = _text_of(page) if page.exists() else ''
     for table, rows in tables.items():
         new = table.text(rows, args.variant)
         if not page.exists():
@@ -93,6 +93,14 @@ def write_tables(
         else:
             raise _no_place(page, table, args.variant)
     write_whole(page, text.rstrip() + '\n')
+
+
+def _text_of(page: Path) -> str:
+    try:
+        return page.read_text(encoding='utf-8')
+    except (OSError, ValueError) as error:
+        msg = f'{page} cannot be read: {error}'
+        raise InputError(msg) from None
 
 
 def _no_place(page: Path, table: DocumentTable, variant: str) -> InputError:
@@ -115,13 +123,16 @@ def write_cells(
     if page is None or not page.exists():
         write_tables(args, tables)
         return
-    text = page.read_text(encoding='utf-8')
-    found = False
+    text = _text_of(page)
+    has_place = False
     for table, rows in tables.items():
         place = table.found_in(text, args.variant)
         if place is None:
             continue
-        found = True
+        has_place = True
+        if not place['table'].strip():  # two comments alone
+            text = text[: place.start()] + table.text(rows, args.variant) + text[place.end() :]
+            continue
         cells = {
             (str(row[0]), column): str(cell)
             for row in rows
@@ -133,14 +144,17 @@ def write_cells(
             msg = f'{page}: {table.place(args.variant)}: {error}'
             raise InputError(msg) from None
         text = text[: place.start('table')] + new + text[place.end('table') :]
-    if not found:
+    if not has_place:
         raise _no_place(page, next(iter(tables)), args.variant)
     write_whole(page, text)
 
 
 def _filled(lines: Sequence[str], cells: Mapping[tuple[str, str], str]) -> str:
     """The lines of a table with the cells that are known."""
-    head, rows = _cells(lines[0]), [_cells(line) for line in lines[2:]]
+    head, *rows = [_cells(line) for line in (lines[0], *lines[2:])]
+    if odd := [row for row in rows if len(row) != len(head)]:
+        msg = f'the line of {odd[0][0]!r} has {len(odd[0])} cells, expected {len(head)}'
+        raise InputError(msg)
     if not any((row[0], column) in cells for row in rows for column in head[1:]):
         names = [sorted({name[side] for name in cells}) for side in (0, 1)]
         msg = f'the table has no row of {", ".join(names[0])} with a column {", ".join(names[1])}'

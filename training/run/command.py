@@ -54,7 +54,7 @@ def _ended(name: str, run: Callable[[], int]) -> int:
 _SLOW_TO_IMPORT = ('trl.trainer.grpo_trainer', 'trl.trainer.sft_trainer')
 
 
-def forked(module: str, arguments: Sequence[str], folder: Path) -> int:
+def run_in_fork(module: str, arguments: Sequence[str], folder: Path) -> int:
     """Run a module as a program, in a fork that shares what this process has imported.
 
     Args:

@@ -167,6 +167,9 @@ def picture_bytes(value: Any, folder: Path, row: int) -> bytes:
         if images := image_bytes(value, row):
             return images[0]
         value = ''
+    if value.startswith('/') or '..' in value.split('/') or not value.isprintable():
+        msg = f'row {row}: the image {value!r} is not below {folder}'
+        raise InputError(msg)
     path: Path = folder / value
     try:
         return path.read_bytes()
