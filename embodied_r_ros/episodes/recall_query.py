@@ -177,10 +177,6 @@ def read_query(question: str) -> RecallQuery:
         )
         raise InputError(msg)
     place = places[-1] if places else None
-    no = _WITHOUT.search(text)
-    if no and len(things) > 1 and no.start() > things[0].start:
-        msg = f'{question!r} asks for one thing without another: ask for each of them'
-        raise InputError(msg)
     wanted = tuple(dict.fromkeys(_wanted_thing(span) for span in things))
     used = ' '.join(text[span.start : span.end] for span in spans)
     unread = sorted(
@@ -188,6 +184,14 @@ def read_query(question: str) -> RecallQuery:
         for term in question_terms(text) - question_terms(used)
         if not any(words.fullmatch(term) for words in (_STOP, _NEAR, _WITHOUT, _OF_RECORDINGS))
     )
+    no = _WITHOUT.search(text)
+    if no and things and no.start() > things[0].start:
+        if len(things) > 1:
+            msg = f'{question!r} asks for one thing without another: ask for each of them'
+            raise InputError(msg)
+        if words := [term for term in unread if term in text[no.end() :]]:
+            msg = f'{question!r} says that a thing is not {words[0]!r}, which cannot be looked for'
+            raise InputError(msg)
     return RecallQuery(
         question,
         wanted,

@@ -21,6 +21,7 @@ import signal
 import sys
 
 _QUANTISATION = 'Q4_K_M'  # where the name says none, as llama.cpp has it
+_PROJECTOR = 'mmproj'  # what a model that reads images has beside its weights
 
 
 def gguf_of_hub(name: str) -> Path:
@@ -39,7 +40,8 @@ def gguf_of_hub(name: str) -> Path:
     kind = quantisation or _QUANTISATION
     patterns = [f'*{spelling}*.gguf' for spelling in (kind, kind.lower())]
     folder = Path(snapshot_download(repository, allow_patterns=patterns))
-    files = sorted(path for pattern in patterns for path in folder.glob(pattern))
+    paths = (path for pattern in patterns for path in folder.rglob(pattern))
+    files = sorted(path for path in paths if not path.name.startswith(_PROJECTOR))
     if not files:
         msg = f'{repository} has no GGUF file of {kind}'
         raise FileNotFoundError(msg)

@@ -393,8 +393,9 @@ def install_remedy(program: str) -> str:
     """What installs the program of a server that is missing."""
     if program == 'transformers':
         return f'pip install -r {shared_path("requirements", "robot.txt")}'
-    package = ': llama.cpp, or pip install xllamacpp' if program == LLAMA else ''
-    return f'install it, or put its folder on PATH{package}'
+    if program == LLAMA:
+        return 'install llama.cpp and put its folder on PATH, or pip install xllamacpp'
+    return 'install it, or put its folder on PATH'
 
 
 def missing_requirements(package: str, extra: str) -> list[str]:

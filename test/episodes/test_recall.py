@@ -101,7 +101,10 @@ def test_what_had_no_part_in_a_question_is_told() -> None:
     assert read_query('was a big red car parked here?').unread == ('big', 'here', 'parked')
 
 
-@pytest.mark.parametrize('question', ['what did you see?', 'a person without a hat', ''])
+@pytest.mark.parametrize(
+    'question',
+    ['what did you see?', 'a person without a hat', 'a chair that is not broken', ''],
+)
 def test_question_that_names_nothing_is_refused(question: str) -> None:
     with pytest.raises(InputError):
         read_query(question)
@@ -117,6 +120,7 @@ def test_things_are_found_by_their_other_names_and_groups(tmp_path: Path) -> Non
     assert names('a blue chair', one, other) == ['other']
     assert names('a red thing', one, other) == ['one']
     assert names('which recordings show no sofa', one, other) == ['other']
+    assert names('in which recordings is a sofa not visible?', one, other) == ['other']
     assert names('a sofa and a table', one, other) == []
     assert names('a sofa or a table', one, other) == ['one', 'other']
 

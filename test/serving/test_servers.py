@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+from types import ModuleType
 from typing import Any
 
 from embodied_r_ros.chat.settings import ChatConfig
@@ -18,6 +19,7 @@ from embodied_r_ros.cli.main import main
 from embodied_r_ros.common.errors import ConfigError, ModelError
 from embodied_r_ros.reasoning.prompts import SHOWN_PIXELS
 from embodied_r_ros.serving import servers
+from embodied_r_ros.serving.llama_server import gguf_of_hub
 from embodied_r_ros.serving.profiles import (
     load_profile,
     Profile,
@@ -207,6 +209,20 @@ class TestModelFolder:
         weights.write_bytes(b'')
         servers = ModelServers(profile(program, model=str(weights)))
         assert servers.commands['reasoner'][-1] == str(weights)
+
+    @pytest.mark.parametrize('weights', ['qwen-q8_0.gguf', 'Q8_0/Qwen-Q8_0-00001-of-00002.gguf'])
+    def test_of_the_hub_is_its_weights_and_not_its_projector(
+        self, weights: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name in (weights, 'mmproj-q8_0.gguf', weights.replace('00001-of', '00002-of')):
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).touch()
+        hub = ModuleType('huggingface_hub')
+        monkeypatch.setattr(hub, 'snapshot_download', lambda *_, **__: tmp_path, raising=False)
+        monkeypatch.setitem(sys.modules, 'huggingface_hub', hub)
+        assert gguf_of_hub('owner/name:Q8_0') == tmp_path / weights
+        with pytest.raises(FileNotFoundError, match='owner/name has no GGUF file of Q4_K_M'):
+            gguf_of_hub('owner/name')
 
     def test_given_as_a_url_needs_no_server(self) -> None:
         with served_model('http://127.0.0.1:8000') as config:
