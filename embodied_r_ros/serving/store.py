@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 import fcntl
 from fnmatch import fnmatch
 import hashlib
+import os
 from pathlib import Path
 import shutil
 import tempfile
@@ -83,7 +84,7 @@ class ModelStore:
         manifest, new = self._in_force_there()
         path = self.mirror / IN_FORCE
         before = path.read_bytes() if path.exists() else b''
-        if manifest == before and (not new.number or new.folder.exists()):
+        if manifest == before and (not new.number or _digest_of(new.folder) == new.digest):
             return False
         with self._alone() as scratch:
             if new.number:
@@ -213,6 +214,8 @@ class ModelStore:
                     count += len(piece)
                     if count > size:
                         break
+                file.flush()
+                os.fsync(file.fileno())  # or a power cut may leave it empty under its name
             if count != size or digest.hexdigest() != sha256:
                 msg = f'{self.url}/{source} is damaged: it is not what its manifest says'
                 raise StoreError(msg)

@@ -244,6 +244,20 @@ def test_a_mirror_keeps_what_it_may_need_and_no_more(
     assert names == ['first', 'n3']
 
 
+@pytest.mark.parametrize('data', [b'', None])
+def test_a_mirror_that_a_power_cut_has_damaged_is_brought_anew(
+    url: str, tmp_path: Path, adapters: tuple[Path, Path], data: bytes | None
+) -> None:
+    promoted = promote_in(url, adapters[0], {}, ANN)
+    robot, _ = robots(url, tmp_path)
+    robot.pull()
+    before = contents(robot.mirror)
+    weights = robot.mirror / 'models' / promoted.folder.name / 'adapter_model.safetensors'
+    weights.unlink() if data is None else weights.write_bytes(data)
+    assert not robot.pull()
+    assert contents(robot.mirror) == before
+
+
 class TestFollower:
     def test_goes_on_with_the_last_good_version_and_says_so_once(
         self, tmp_path: Path, adapters: tuple[Path, Path]
