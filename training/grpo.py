@@ -21,7 +21,7 @@ from typing import Any, TYPE_CHECKING
 
 from accelerate.utils import is_peft_model
 from embodied_r_ros.arm.robot import load_robot
-from embodied_r_ros.chat.settings import model_digest
+from embodied_r_ros.chat.settings import ChatConfig, model_digest
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.serving.servers import swap_adapters
 from peft import LoraConfig
@@ -190,7 +190,7 @@ class GroupTrainer(GRPOTrainer):  # type: ignore[misc]
         """Have a vLLM server do the rollouts, with the adapter that is trained.
 
         Raises:
-            InputError: There is none, or the server cannot be asked.
+            InputError: There is none, or the server cannot be asked, or its URL is none.
         """
         sees = hasattr(self.processing_class, 'tokenizer')
         if self.args.use_vllm or sees or not is_peft_model(self.model):
@@ -199,6 +199,7 @@ class GroupTrainer(GRPOTrainer):  # type: ignore[misc]
                 'and use_vllm: false, and no images'
             )
             raise InputError(msg)
+        url = ChatConfig(url=url).base_url()
         self.use_vllm, self._last_loaded_step = True, -1
         self.vllm_generation = AdapterRollouts(
             Path(self.args.output_dir, 'adapters'),
@@ -362,7 +363,7 @@ def train(arguments: GrpoArguments, config: GRPOConfig) -> None:
     checkpoint = checkpoint_of(config.output_dir, manifest, is_main=config.should_save)
     trainer = trainer_of(arguments, config, three_rewards(judge))
     if arguments.adapter_server:
-        trainer.sample_at(arguments.adapter_server.rstrip('/'))
+        trainer.sample_at(arguments.adapter_server)
     trainer.train(resume_from_checkpoint=checkpoint)
     if trainer.is_world_process_zero():
         fate = 'dropped' if arguments.drop_zero_variance else 'kept'

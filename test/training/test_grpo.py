@@ -231,7 +231,9 @@ def test_a_server_samples_with_the_adapter_of_each_step_under_a_name_of_its_own(
         return [i % 2 for i in range(len(completions))]
 
     trainer = trainer_of(arguments, config, [format_reward, odd])
-    trainer.sample_at('http://here')
+    with pytest.raises(InputError, match=r"url is 'here:8000': expected http\(s\)"):
+        trainer.sample_at('here:8000')
+    trainer.sample_at('http://here/v1/')
     trainer.train()
     [first, second] = sampled
     assert swaps == [('http://here', '', first), ('http://here', first, second)]
