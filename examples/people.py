@@ -327,7 +327,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add('--control', default='training/configs/people-control.yaml', help='(%(default)s)')
     args = parser.parse_args(arguments)
     try:
-        (args.out / 'logs').mkdir(parents=True, exist_ok=True)
+        try:
+            (args.out / 'logs').mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            msg = f'cannot write to {args.out}: {error.strerror}'
+            raise InputError(msg) from None
         return People(args).run()
     except EmbodiedRError as error:
         sys.stderr.write(f'examples.people: error: {error}\n')

@@ -88,6 +88,14 @@ def test_both_models_stand_in_the_shadow_recordings(tmp_path: Path, asked: list[
     assert report['difference'] == sum(row.solution != 'A' for row in asked) / len(asked)
 
 
+def test_file_in_place_of_the_folder_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / 'file').touch()
+    assert main(['--out', str(tmp_path / 'file')]) == 2
+    assert capsys.readouterr().err.startswith('examples.people: error: cannot write to')
+
+
 def test_gain_is_told_with_its_interval() -> None:
     scenes = ['a', 'a', 'b', 'b']
     assert gain_line('labels', [[1.0] * 4, [0.0] * 4], scenes) == (
