@@ -21,7 +21,8 @@ from embodied_r_ros.episodes.inspect import audit_bag, delete_episode, EpisodeSu
 from embodied_r_ros.episodes.label_check import check_labels, write_label_table
 from embodied_r_ros.episodes.labels import agreements
 from embodied_r_ros.view.foxglove import export_foxglove
-from embodied_r_ros.view.lerobot import dataset_folder, has_poses, LeRobotExport
+from embodied_r_ros.view.lerobot import dataset_folder, LeRobotExport
+from embodied_r_ros.view.recorded_frames import known_poses
 from tqdm import tqdm
 
 if TYPE_CHECKING:
@@ -268,7 +269,7 @@ def _export(args: argparse.Namespace) -> int:
     if args.format == 'foxglove':
         return _export_foxglove(bags, args.out)
     with dataset_folder(args.out) as folder:
-        dataset = LeRobotExport(folder, args.rate, all(map(has_poses, bags)))
+        dataset = LeRobotExport(folder, args.rate, known_poses(bags))
         results = [dataset.add(bag) for bag in tqdm(bags, unit=' recordings', disable=None)]
         for result in results:
             if result.left_out:

@@ -12,33 +12,38 @@ from collections import defaultdict
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
-from itertools import pairwise
 import json
 import shutil
 from typing import Any, TYPE_CHECKING
 
 import cv2
-from embodied_r_ros.bags.images import ImageDecoder
-from embodied_r_ros.bags.messages import stamp_ns_from_msg
-from embodied_r_ros.bags.poses import pose_source, poses_at
-from embodied_r_ros.bags.reader import open_bag, read_messages
+from embodied_r_ros.bags.reader import open_bag
 from embodied_r_ros.common.errors import ConfigError, EmbodiedRError, InputError
 from embodied_r_ros.common.files import write_whole
-from embodied_r_ros.episodes.episode import keyframe_topics, read_as_recorded, read_marks
+from embodied_r_ros.episodes.episode import read_as_recorded, read_marks
 from embodied_r_ros.questions.proofs import recorded_questions
-from embodied_r_ros.reasoning.completions import option_letter
-from embodied_r_ros.types.geometry import Pose
 from embodied_r_ros.types.units import NS_PER_S
-from embodied_r_ros.view.review.film import film_topics
+from embodied_r_ros.view.lerobot_language import (
+    EVENTS,
+    FrameLanguage,
+    language_column,
+    motion_rows,
+    PERSISTENT,
+)
+from embodied_r_ros.view.recorded_frames import (
+    cameras_of,
+    pictures_at,
+    robot_motion,
+    tracks_of,
+)
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from embodied_r_ros.bags.reader import BagReader
-    from embodied_r_ros.episodes.episode import Episode
-    from embodied_r_ros.questions.proofs import RecordedQuestion
+    from embodied_r_ros.view.recorded_frames import Camera, RobotMotion
     from numpy.typing import NDArray
 
 VERSION = 'v3.0'
@@ -46,9 +51,7 @@ _CHUNK = 1000  # files in a folder
 _DATA = 'data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet'
 _VIDEO = 'videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4'
 _EPISODES = 'meta/episodes/chunk-000/file-000.parquet'
-_STATE = 'observation.state'
-_STATE_NAMES = ('x', 'y', 'z', 'qx', 'qy', 'qz', 'qw')
-_EVENTS, _PERSISTENT = 'language_events', 'language_persistent'
+_STATE, _ACTION = 'observation.state', 'action'
 _NUMBERS = {
     'timestamp': 'float32',
     'frame_index': 'int64',
@@ -57,9 +60,7 @@ _NUMBERS = {
     'task_index': 'int64',
 }
 _SAMPLED = 20  # images of a camera and episode whose colours count in the statistics
-_NEVER_NULL = ('role', 'timestamp')
 _NO_TASK = 'say what the camera saw'
-_COMPRESSED = '/compressed'
 
 
 @dataclass(frozen=True)
@@ -99,39 +100,14 @@ class _Statistics:
         return {**figures, 'count': [self.count]}
 
 
-@dataclass(frozen=True)
-class _Camera:
-    """A camera of a recording."""
-
-    key: str  # the feature
-    topic: str
-    is_keyframes: bool  # its pictures are those of keyframes
-
-
-@dataclass
-class _Track:
-    """The pictures of a camera, of which each stays until the next one."""
-
-    first_ns: int = 0
-    last_ns: int = 0
-    frame_id: str = ''
-
-    def take(self, msg: Any, time_ns: int) -> int:
-        """Take a message; returns its stamp [ns]."""
-        stamp_ns = stamp_ns_from_msg(msg.header.stamp) or time_ns
-        self.first_ns = min(self.first_ns or stamp_ns, stamp_ns)
-        self.last_ns = max(self.last_ns, stamp_ns)
-        self.frame_id = self.frame_id or str(msg.header.frame_id)
-        return stamp_ns
-
-
 @dataclass
 class LeRobotExport:
     """A dataset that grows by one recording after the other."""
 
     out: Path
     fps: int
-    has_state: bool  # whether every recording has poses of its camera
+    poses: str  # whose pose every recording knows, as of `known_poses`
+    _names: dict[str, tuple[str, ...]] = field(default_factory=dict)  # of state and action
     _tasks: dict[str, int] = field(default_factory=dict)
     _sizes: dict[str, tuple[int, int]] = field(default_factory=dict)  # height, width by camera
     _rows: list[dict[str, Any]] = field(default_factory=list)  # of meta/episodes
@@ -158,25 +134,26 @@ class LeRobotExport:
     def _added(self, bag: Path) -> ExportedEpisode:
         episode = read_as_recorded(bag)
         with open_bag(bag) as reader:
-            cameras = _cameras(reader)
-            tracks = _tracks(reader, cameras)
+            cameras = cameras_of(reader)
+            tracks = tracks_of(reader, cameras)
             start_ns = max(track.first_ns for track in tracks.values())
             end_ns = max(track.last_ns for track in tracks.values())
             count = max(0, (end_ns - start_ns) * self.fps // NS_PER_S) + 1
             stamps = [start_ns + frame * NS_PER_S // self.fps for frame in range(count)]
             self._check_cameras(cameras)
-            states = _states(reader, stamps, tracks[cameras[0].key]) if self.has_state else None
+            motion = self._motion(reader, stamps, tracks[cameras[0].key].frame_id)
             sizes, colours = self._write_videos(reader, cameras, stamps)
             task = next((mark.task for mark in read_marks(reader) if mark.task), _NO_TASK)
         questions = recorded_questions(episode) if episode else []
-        language = _Language(stamps, [camera.key for camera in cameras], self.fps)
+        language = FrameLanguage(stamps, [camera.key for camera in cameras], self.fps)
         for question in questions:
             language.add_question(question)
-        persistent = _motions(episode, stamps, self.fps) if episode else []
+        persistent = motion_rows(episode, stamps, self.fps) if episode else []
         number = len(self._rows)
         columns = self._columns(number, count, self._tasks.setdefault(task, len(self._tasks)))
-        if states is not None:
-            columns[_STATE] = states
+        if motion:
+            columns |= {_STATE: motion.states, _ACTION: motion.actions}
+            self._names = {_STATE: motion.state_names, _ACTION: motion.action_names}
         self._sizes |= sizes
         figures = self._count(columns, colours)
         self._write_data(columns, language.events, persistent, number)
@@ -184,7 +161,7 @@ class LeRobotExport:
         self._frames += count
         return ExportedEpisode(bag.name, count, language.count)
 
-    def _check_cameras(self, cameras: Sequence[_Camera]) -> None:
+    def _check_cameras(self, cameras: Sequence[Camera]) -> None:
         """See that a recording has the cameras of those before it.
 
         Raises:
@@ -198,8 +175,27 @@ class LeRobotExport:
             )
             raise InputError(msg)
 
+    def _motion(
+        self, reader: BagReader, stamps: Sequence[int], frame_id: str
+    ) -> RobotMotion | None:
+        """Where the robot was and what it did; None: not every recording knows.
+
+        Raises:
+            InputError: It is not known of this one, or not as of those before it.
+        """
+        if not self.poses:
+            return None
+        motion = robot_motion(reader, self.poses, stamps, self.fps, frame_id)
+        if (before := self._names.get(_STATE, motion.state_names)) != motion.state_names:
+            msg = (
+                f'its state is {", ".join(motion.state_names)}, and that of the recordings before '
+                f'it {", ".join(before)}'
+            )
+            raise InputError(msg)
+        return motion
+
     def _write_videos(
-        self, reader: BagReader, cameras: Sequence[_Camera], stamps: Sequence[int]
+        self, reader: BagReader, cameras: Sequence[Camera], stamps: Sequence[int]
     ) -> tuple[dict[str, tuple[int, int]], dict[str, _Statistics]]:
         """Write a video of each camera; returns their heights and widths, and their colours.
 
@@ -210,7 +206,7 @@ class LeRobotExport:
         for camera in cameras:
             path = self.out / _place(_VIDEO, len(self._rows), video_key=camera.key)
             path.parent.mkdir(parents=True, exist_ok=True)
-            pictures = _pictures(reader, camera, stamps)
+            pictures = pictures_at(reader, camera, stamps)
             size, colours[camera.key] = _write_video(path, pictures, self.fps, len(stamps))
             if self._sizes.get(camera.key, size) != size:
                 height, width = self._sizes[camera.key]
@@ -266,13 +262,13 @@ class LeRobotExport:
         arrays: dict[str, Any] = {
             name: pa.array(values, pa.type_for_alias(_NUMBERS[name]))
             for name, values in columns.items()
-            if name != _STATE
+            if name in _NUMBERS
         }
-        if _STATE in columns:
-            kind = pa.list_(pa.float32(), len(_STATE_NAMES))
-            arrays[_STATE] = pa.array(list(columns[_STATE].astype(np.float32)), kind)
-        arrays[_PERSISTENT] = _language_column([persistent] * len(events), is_event=False)
-        arrays[_EVENTS] = _language_column(events, is_event=True)
+        for name in columns.keys() & self._names.keys():
+            kind = pa.list_(pa.float32(), len(self._names[name]))
+            arrays[name] = pa.array(list(columns[name].astype(np.float32)), kind)
+        arrays[PERSISTENT] = language_column([persistent] * len(events), is_event=False)
+        arrays[EVENTS] = language_column(events, is_event=True)
         _write_table(self.out / _place(_DATA, number), pa.table(arrays))
 
     def _episode_row(
@@ -280,7 +276,7 @@ class LeRobotExport:
         number: int,
         count: int,
         task: str,
-        cameras: Sequence[_Camera],
+        cameras: Sequence[Camera],
         figures: dict[str, dict[str, Any]],
     ) -> dict[str, Any]:
         """What meta/episodes says of an episode."""
@@ -341,10 +337,9 @@ class LeRobotExport:
                     'has_audio': False,
                 },
             }
-        if self.has_state:
-            names = list(_STATE_NAMES)
-            features[_STATE] = {'dtype': 'float32', 'shape': [len(names)], 'names': names}
-        for name in (_PERSISTENT, _EVENTS):
+        for name, parts in self._names.items():
+            features[name] = {'dtype': 'float32', 'shape': [len(parts)], 'names': list(parts)}
+        for name in (PERSISTENT, EVENTS):
             features[name] = {'dtype': 'language', 'shape': [1], 'names': None}
         return {
             'codebase_version': VERSION,
@@ -363,57 +358,6 @@ class LeRobotExport:
         }
 
 
-class _Language:
-    """Language rows of the frames of an episode, of which each camera has one pair on a frame."""
-
-    def __init__(self, stamps: Sequence[int], keys: Sequence[str], fps: int) -> None:
-        self.events: list[list[dict[str, Any]]] = [[] for _ in stamps]
-        self.count = 0
-        self._stamps, self._keys, self._fps = stamps, keys, fps
-
-    def add_question(self, question: RecordedQuestion) -> None:
-        """Put a question and its answer on the frame of its moment, or the next free one."""
-        named = f'observation.images.{_plain(question.camera)}'
-        key = named if named in self._keys else self._keys[0]
-        wanted = round((question.stamp_ns - self._stamps[0]) * self._fps / NS_PER_S)
-        wanted = min(max(wanted, 0), len(self._stamps) - 1)
-        order = [*range(wanted, len(self._stamps)), *reversed(range(wanted))]
-        free = (at for at in order if all(row['camera'] != key for row in self.events[at]))
-        frame = next(free, None)
-        if frame is None:  # more questions than frames
-            return
-        lines = [f'{option_letter(i)}. {text}' for i, text in enumerate(question.options)]
-        answer = {
-            'label': 'scene',
-            'attribute': 'answer',
-            'value': question.answer,
-            'source': question.source,
-        }
-        for role, content in (
-            ('user', '\n'.join([question.question, *lines])),
-            ('assistant', json.dumps(answer, ensure_ascii=False)),
-        ):
-            row = {'role': role, 'content': content, 'style': 'vqa', 'camera': key}
-            self.events[frame].append(row)
-        self.count += 1
-
-
-def _motions(episode: Episode, stamps: Sequence[int], fps: int) -> list[dict[str, Any]]:
-    """How the camera moved, as rows that hold from a frame until the next row."""
-    rows = {}
-    for before, delta in pairwise(episode.deltas):
-        frame = max(0, round((before.stamp_ns - stamps[0]) * fps / NS_PER_S))
-        if delta.action and frame < len(stamps):
-            rows[frame] = {
-                'role': 'assistant',
-                'content': delta.action,
-                'style': 'motion',
-                'timestamp': float(np.float32(frame / fps)),
-                'camera': None,
-            }
-    return list(rows.values())
-
-
 def _libraries() -> None:
     """See that the libraries are there.
 
@@ -426,96 +370,6 @@ def _libraries() -> None:
     except ImportError as error:
         msg = f'datasets of LeRobot need the libraries av and pyarrow: pip install {error.name}'
         raise ConfigError(msg) from None
-
-
-def has_poses(bag: Path) -> bool:
-    """Tell whether a recording has poses of its camera.
-
-    Raises:
-        BagError: It cannot be read.
-    """
-    with open_bag(bag) as reader:
-        return pose_source(reader) is not None
-
-
-def _plain(camera: str) -> str:
-    """Name of a camera as a part of a feature's name, in which no slash may be."""
-    return camera.strip('/').replace('/', '_').replace('.', '_') or 'camera'
-
-
-def _cameras(reader: BagReader) -> list[_Camera]:
-    """The cameras, by topics of images; without one, by those of keyframes.
-
-    Raises:
-        InputError: There are none.
-    """
-    images = film_topics(reader)
-    topics = images or [t for t in keyframe_topics(reader) if reader.topics[t].msgcount]
-    if not topics:
-        msg = 'it has neither images nor keyframes'
-        raise InputError(msg)
-    # Of '/front/image/compressed' and of '/front/keyframe' the camera is 'front'.
-    bases = [topic.removesuffix(_COMPRESSED) for topic in topics]
-    names = [_plain(base.rpartition('/')[0]) for base in bases]
-    if len(set(names)) < len(names):
-        names = [_plain(base) for base in bases]
-    return [
-        _Camera(f'observation.images.{name}', topic, not images)
-        for name, topic in zip(names, topics, strict=True)
-    ]
-
-
-def _tracks(reader: BagReader, cameras: Sequence[_Camera]) -> dict[str, _Track]:
-    """When each camera has pictures.
-
-    Raises:
-        InputError: One has none.
-    """
-    tracks = {camera.topic: _Track() for camera in cameras}
-    for topic, time_ns, msg in read_messages(reader, list(tracks)):
-        if not hasattr(msg, 'image') or len(msg.image.data):
-            tracks[topic].take(msg, time_ns)
-    for topic, track in tracks.items():
-        if not track.last_ns:
-            msg = f'{topic} has no pictures: it was recorded with images: none'
-            raise InputError(msg)
-    return {camera.key: tracks[camera.topic] for camera in cameras}
-
-
-def _pictures(
-    reader: BagReader, camera: _Camera, stamps: Sequence[int]
-) -> Iterator[NDArray[np.uint8]]:
-    """The picture of a camera at each stamp: the newest one until then, BGR (H, W, 3)."""
-    decoder = ImageDecoder(camera.topic)
-
-    def decode(msg: Any) -> NDArray[np.uint8]:
-        return decoder.decode(msg.image if camera.is_keyframes else msg)[0]
-
-    waiting, newest_ns = list(reversed(stamps)), 0
-    current: Callable[[], NDArray[np.uint8]] | None = None
-    for _, time_ns, msg in read_messages(reader, [camera.topic]):
-        stamp_ns = stamp_ns_from_msg(msg.header.stamp) or time_ns
-        if stamp_ns < newest_ns or (camera.is_keyframes and not len(msg.image.data)):
-            continue
-        while current and waiting and waiting[-1] < stamp_ns:
-            waiting.pop()
-            yield current()
-        newest_ns, current = stamp_ns, _once(decode, msg)
-    while current and waiting:
-        waiting.pop()
-        yield current()
-
-
-def _once(decode: Callable[[Any], NDArray[np.uint8]], msg: Any) -> Callable[[], NDArray[np.uint8]]:
-    """A picture that is decoded when it is first asked for, and not again."""
-    decoded: list[NDArray[np.uint8]] = []
-
-    def picture() -> NDArray[np.uint8]:
-        if not decoded:
-            decoded.append(decode(msg))
-        return decoded[0]
-
-    return picture
 
 
 def _write_video(
@@ -547,46 +401,10 @@ def _write_video(
     return size, colours
 
 
-def _states(reader: BagReader, stamps: Sequence[int], track: _Track) -> NDArray[np.float64]:
-    """The pose of the camera at each stamp, (N, 7); where it is not known, that before or after.
-
-    Raises:
-        InputError: It is never known.
-    """
-    source = pose_source(reader)
-    poses = poses_at(reader, source, [(at, track.frame_id) for at in stamps]) if source else {}
-    known = [poses.get((at, track.frame_id)) for at in stamps]
-    rows = [[*p.position, *p.orientation] if isinstance(p, Pose) else None for p in known]
-    places = [place for place, row in enumerate(rows) if row]
-    if not places:
-        msg = 'the pose of its camera is never known'
-        raise InputError(msg)
-    nearest = [max(0, int(np.searchsorted(places, at, 'right')) - 1) for at in range(len(rows))]
-    return np.array([rows[places[place]] for place in nearest], np.float64)
-
-
 def _place(template: str, number: int, **names: str) -> str:
     """Path of the file of an episode: each has its own."""
     chunk, file = divmod(number, _CHUNK)
     return template.format(chunk_index=chunk, file_index=file, **names)
-
-
-def _language_column(frames: Sequence[list[dict[str, Any]]], *, is_event: bool) -> Any:
-    """A language column as an Arrow array; no row calls a tool."""
-    import pyarrow as pa
-
-    rows = [row for frame in frames for row in frame]
-    kinds = {'role': pa.string(), 'content': pa.string(), 'style': pa.string()}
-    kinds |= {} if is_event else {'timestamp': pa.float32()}
-    kinds |= {'camera': pa.string()}
-    columns = [pa.array([row[name] for row in rows], kind) for name, kind in kinds.items()]
-    calls = pa.list_(pa.json_())
-    fields = [pa.field(name, kind, name not in _NEVER_NULL) for name, kind in kinds.items()]
-    structs = pa.StructArray.from_arrays(
-        [*columns, pa.nulls(len(rows), calls)], fields=[*fields, pa.field('tool_calls', calls)]
-    )
-    ends = np.cumsum([0, *map(len, frames)])
-    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), structs)
 
 
 def _task_table(tasks: Sequence[str]) -> Any:

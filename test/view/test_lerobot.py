@@ -17,6 +17,8 @@ from embodied_r_ros.types.images import encode_image, EncodedImage
 import numpy as np
 import pytest
 
+from test.arm.bags import SETUP, tool_at
+from test.arm.bags import write_bag as arm_bag
 from test.questions.test_logged import answer, label, SECOND_NS, write_bag
 
 if TYPE_CHECKING:
@@ -194,6 +196,68 @@ def test_poses_become_the_state_and_our_importer_reads_them(tmp_path: Path) -> N
     again = tmp_path / 'again'
     assert main(['demos', 'import', str(out), '--mapping', str(mapping), '--out', str(again)]) == 0
     assert [path.name for path in again.iterdir()] == ['episode_000000']
+
+
+def columns(dataset: Path, *names: str) -> list[np.ndarray[Any, Any]]:
+    """Values of columns of the first episode, whose shapes are those that the dataset tells."""
+    features = json.loads((dataset / 'meta/info.json').read_text())['features']
+    found = []
+    for name in names:
+        values = np.array([row[name] for row in rows(dataset, 0)])
+        assert (
+            values.shape[1:] == tuple(features[name]['shape']) == (len(features[name]['names']),)
+        )
+        found.append(values)
+    return found
+
+
+def test_action_of_a_camera_is_the_velocity_to_the_next_frame(tmp_path: Path) -> None:
+    out = tmp_path / 'out'
+    words = ['episodes', 'export', 'lerobot', str(SAMPLE), '--rate', '5', '--out', str(out)]
+    assert main(words) == 0
+    states, actions = columns(out, 'observation.state', 'action')
+    names = json.loads((out / 'meta/info.json').read_text())['features']['action']['names']
+    assert names == ['x.vel', 'y.vel', 'z.vel', 'yaw.vel']
+    assert np.abs(actions[:, 0]).max() > 0.1  # m/s, and turns:
+    assert np.abs(actions[:, 3]).max() > 0.1
+    # Going by the actions from the first pose leads along all poses.
+    place = states[0, :2].astype(float)
+    yaw = 2 * np.arctan2(states[0, 5], states[0, 6])
+    for state, (forward, left, _, turn) in zip(states, actions.astype(float), strict=True):
+        assert place == pytest.approx(state[:2], abs=0.01)
+        assert np.cos(yaw - 2 * np.arctan2(state[5], state[6])) > 0.999
+        along, across = np.array([np.cos(yaw), np.sin(yaw)]), np.array([-np.sin(yaw), np.cos(yaw)])
+        place += (forward * along + left * across) / 5
+        yaw += turn / 5
+    assert not actions[-1].any()
+
+
+def test_action_of_an_arm_is_its_next_state(tmp_path: Path) -> None:
+    arm_bag(tmp_path / 'arm')
+    out = tmp_path / 'out'
+    words = ['episodes', 'export', 'lerobot', str(tmp_path / 'arm'), '--out', str(out)]
+    assert main(words) == 0
+    states, actions = columns(out, 'observation.state', 'action')
+    assert states[0] == pytest.approx([*tool_at(0.0, 0.0), 0, 0, 0, 1, 1], abs=1e-6)
+    assert states[-1] == pytest.approx([*tool_at(0.1, -0.05), 0, 0, 0, 1, 0.25], abs=1e-6)
+    assert np.array_equal(actions[:-1], states[1:])
+    assert np.array_equal(actions[-1], states[-1])
+
+
+def test_without_poses_there_is_neither_state_nor_action(dataset: Path) -> None:
+    features = json.loads((dataset / 'meta/info.json').read_text())['features']
+    assert not {'observation.state', 'action'} & {*features, *rows(dataset, 0)[0]}
+
+
+def test_arm_whose_state_is_another_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arm_bag(tmp_path / 'a')
+    arm_bag(tmp_path / 'b', setup=replace(SETUP, gripper_joints=()))
+    out = str(tmp_path / 'out')
+    words = [str(tmp_path / 'a'), str(tmp_path / 'b'), '--out', out]
+    assert main(['episodes', 'export', 'lerobot', *words]) == 0
+    assert 'left out: b: its state is x, y, z, qx, qy, qz, qw, and' in capsys.readouterr().err
 
 
 def pair(folder: Path, spoil: Callable[[Path], Path]) -> tuple[Path, Path]:
