@@ -291,15 +291,15 @@ def shadow_checks(
             f'at most {config.shadow_max_dropped:.1%}',
         ),
     ]
-    times = zip(('p50', 'p95'), *report['latency_s'], strict=True)
     checks += [
         GateCheck(
-            f'shadow: latency {name}',
+            f'shadow: {what} {name}',
             second <= rates.max_latency_ratio * first,
             f'{second:.2f} s, {first:.2f} s before',
             f'at most {rates.max_latency_ratio:.2f} of the incumbent',
         )
-        for name, first, second in times
+        for what in ('latency', 'generation')
+        for name, first, second in zip(('p50', 'p95'), *report[f'{what}_s'], strict=True)
     ]
     return checks
 

@@ -319,6 +319,8 @@ def answer_to_msg(factory: MessageFactory, answer: Answer) -> Any:
         model=model_info_to_msg(factory, answer.model),
         time_to_first_token=duration_to_msg(factory, answer.time_to_first_token_ns),
         latency=duration_to_msg(factory, answer.latency_ns),
+        waited=duration_to_msg(factory, answer.waited_ns),
+        generation=duration_to_msg(factory, answer.generation_ns),
         standing=answer.standing,
     )
 
@@ -331,6 +333,16 @@ def _map_fields(msg: Any) -> dict[str, Any]:
         'map_revision': int(msg.map_revision),
         'landmark_ids': tuple(int(value) for value in msg.landmark_ids),
         'landmark_age_ns': stamp_ns_from_msg(msg.landmark_age),
+    }
+
+
+def _parts_of_latency(msg: Any) -> dict[str, Any]:
+    """What an answer says of its time; nothing in recordings of before."""
+    if not hasattr(msg, 'waited'):
+        return {}
+    return {
+        'waited_ns': stamp_ns_from_msg(msg.waited),
+        'generation_ns': stamp_ns_from_msg(msg.generation),
     }
 
 
@@ -448,6 +460,7 @@ def answer_from_msg(msg: Any) -> Answer:
         model=model_info_from_msg(msg.model),
         time_to_first_token_ns=stamp_ns_from_msg(msg.time_to_first_token),
         latency_ns=stamp_ns_from_msg(msg.latency),
+        **_parts_of_latency(msg),
         standing=bool(msg.standing),
         frame_id=msg.header.frame_id,
         episode_id=msg.episode_id,

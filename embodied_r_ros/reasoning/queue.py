@@ -248,7 +248,7 @@ class QuestionQueue:
             return Outcome(termination, refusal.answer, refusal.code, str(refusal))
         if self._has_forgotten(deltas):
             answer = replace(answer, freshness=Freshness.STALE)
-        return Outcome(Termination.COMPLETED, _with_wait(answer, waited_ns))
+        return Outcome(Termination.COMPLETED, answer.after_wait(waited_ns))
 
     def _has_forgotten(self, deltas: Sequence[SemanticDelta]) -> bool:
         """Tell whether the deltas were forgotten since: time jumped, or an episode began."""
@@ -262,15 +262,6 @@ class QuestionQueue:
                 ),
                 timeout_s,
             )
-
-
-def _with_wait(answer: Answer, waited_ns: int) -> Answer:
-    """The answer, with its times counted from the arrival of the question."""
-    return replace(
-        answer,
-        latency_ns=answer.latency_ns + waited_ns,
-        time_to_first_token_ns=answer.time_to_first_token_ns + waited_ns,
-    )
 
 
 def _no_answer(question: Question, answer_id: str) -> Answer:

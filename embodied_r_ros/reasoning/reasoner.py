@@ -77,6 +77,8 @@ _OF_A_MODEL = (
     'model',
     'time_to_first_token_ns',
     'latency_ns',
+    'waited_ns',
+    'generation_ns',
 )
 
 
@@ -84,9 +86,11 @@ _OF_A_MODEL = (
 class _Generation:
     """What came from the model so far."""
 
+    start_ns: int = 0  # when it was asked, in the monotonic clock
     text: str = ''
     tokens: list[TokenAlternatives] = field(default_factory=list)
     first_token_ns: int = 0
+    end_ns: int = 0
     ending: str = ''  # why it ended, where that is not as usual
 
 
@@ -269,7 +273,8 @@ class Reasoner:
             completion=generation.text,
             observation_age_ns=age_ns(draft.observation_stamp_ns, now_ns),
             time_to_first_token_ns=max(0, generation.first_token_ns - pending.start_ns),
-            latency_ns=time.monotonic_ns() - pending.start_ns,
+            latency_ns=generation.end_ns - pending.start_ns,
+            generation_ns=generation.end_ns - generation.start_ns,
         )
         max_age_s = pending.question.max_age_s or self._config.max_age_s
         freshness = freshness_of(draft, pending.deltas, now_ns, max_age_s)
@@ -388,6 +393,7 @@ class Reasoner:
         request = ChatRequest(pending.prompt.messages(), sampling, top_logprobs=top_logprobs)
         if pending.was_begun:
             pending.listener(Phase.QUEUED, '')
+        generation.start_ns = time.monotonic_ns()
         for chunk in step.model.stream(request, left_s(end / NS_PER_S), pending.cancel):
             pending.was_begun = True
             generation.first_token_ns = generation.first_token_ns or time.monotonic_ns()
@@ -397,6 +403,7 @@ class Reasoner:
             phase = Phase.ANSWER if '<answer>' in generation.text else Phase.THINK
             if chunk.text:
                 pending.listener(phase, chunk.text)
+        generation.end_ns = time.monotonic_ns()
 
     def _read(self, draft: Answer, generation: _Generation, freshness: Freshness) -> Answer:
         completion = parse_completion(generation.text)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, replace
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.errors import CancelledError
@@ -62,6 +63,15 @@ class ShadowStats:
     problem: str = ''  # why the newest one failed; empty: it did not
 
 
+@dataclass(frozen=True)
+class _OfferedAnswer:
+    """An answer whose question waits for the candidate."""
+
+    answer: Answer
+    image: EncodedImage | None
+    since_ns: int  # in the monotonic clock
+
+
 class Shadow:
     """Asks the candidate, one question after the other, in a thread of its own."""
 
@@ -87,7 +97,7 @@ class Shadow:
         self._is_idle = is_idle
         self._now_ns = now_ns
         self._deliver = deliver
-        self._waiting: deque[tuple[Answer, EncodedImage | None]] = deque()
+        self._waiting: deque[_OfferedAnswer] = deque()
         self._running: threading.Event | None = None  # ends the generation that runs
         self._stats = ShadowStats()
         self._is_closed = False
@@ -110,7 +120,7 @@ class Shadow:
             if len(self._waiting) >= self._config.in_line:
                 self._waiting.popleft()
                 self._count(dropped=1)
-            self._waiting.append((answer, image))
+            self._waiting.append(_OfferedAnswer(answer, image, time.monotonic_ns()))
             self._changed.notify_all()
 
     def give_way(self) -> None:
@@ -145,11 +155,11 @@ class Shadow:
             waiting = self._next(cancel)
             if waiting is None:
                 return
-            self._ask(*waiting, cancel)
+            self._ask(waiting, cancel)
             with self._changed:
                 self._running = None
 
-    def _next(self, cancel: threading.Event) -> tuple[Answer, EncodedImage | None] | None:
+    def _next(self, cancel: threading.Event) -> _OfferedAnswer | None:
         """The next question, once it has its turn; None: there are no more."""
         with self._changed:
             while not self._is_closed:
@@ -161,12 +171,14 @@ class Shadow:
                 self._changed.wait(_LOOK_S if self._waiting else None)
             return None
 
-    def _ask(self, answer: Answer, image: EncodedImage | None, cancel: threading.Event) -> None:
+    def _ask(self, offered: _OfferedAnswer, cancel: threading.Event) -> None:
+        answer, image = offered.answer, offered.image
         own_id, problem = shadow_id(answer.id), ''
+        waited_ns = time.monotonic_ns() - offered.since_ns
         try:
             own = self._reasoner.repeat(
                 answer, answer_id=own_id, now_ns=self._now_ns, image=image, cancel=cancel
-            )
+            ).after_wait(waited_ns)
         except CancelledError:
             with self._changed:
                 self._count(dropped=1)

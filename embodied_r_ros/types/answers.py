@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, TYPE_CHECKING
 
@@ -80,10 +80,23 @@ class Answer:
     freshness: Freshness = Freshness.REFUSED
     model: ModelInfo = field(default_factory=ModelInfo)
     time_to_first_token_ns: int = 0
-    latency_ns: int = 0
+    latency_ns: int = 0  # from the question's arrival; holds the next two
+    waited_ns: int = 0  # in line, until it was taken up
+    generation_ns: int = (
+        0  # from the request to the model until its reply was complete; 0: unknown
+    )
     standing: bool = False  # from the standing question
     frame_id: str = ''
     episode_id: str = ''
+
+    def after_wait(self, waited_ns: int) -> Answer:
+        """The answer, with its times counted from the arrival of the question in a line."""
+        return replace(
+            self,
+            latency_ns=self.latency_ns + waited_ns,
+            time_to_first_token_ns=self.time_to_first_token_ns + waited_ns,
+            waited_ns=self.waited_ns + waited_ns,
+        )
 
 
 # Topic of what a candidate answers beside the model that serves: recorded, never acted on.

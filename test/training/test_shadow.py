@@ -32,12 +32,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 OPTIONS = ('left', 'right')
+P50_P95 = ('p50', 'p95')
 SERVING, CANDIDATE = ModelInfo('serving', 'sha256:s'), ModelInfo('candidate', 'sha256:c')
 REFUSED = Answer('', '', AnswerKind.UNKNOWN, model=CANDIDATE)
 
 
-def said(model: ModelInfo, letter: str, latency_s: float = 1.0) -> Answer:
-    """An answer: a letter, or unknown."""
+def said(model: ModelInfo, letter: str, latency_s: float = 1.0, waited_s: float = 0.0) -> Answer:
+    """An answer: a letter, or unknown; of its time in hand the model takes nine tenths."""
     is_known = letter in 'AB'
     return Answer(
         'run-1',
@@ -49,7 +50,9 @@ def said(model: ModelInfo, letter: str, latency_s: float = 1.0) -> Answer:
         prompt_sha256='p',
         freshness=Freshness.FRESH,
         model=model,
-        latency_ns=round(latency_s * 1e9),
+        latency_ns=round((latency_s + waited_s) * 1e9),
+        waited_ns=round(waited_s * 1e9),
+        generation_ns=round(latency_s * 0.9e9),
     )
 
 
@@ -104,13 +107,37 @@ def test_better_candidate_passes_with_its_figures() -> None:
         (pairs_of('AA' * 40, 'B!BB' * 20), ['shadow: answered']),
         (pairs_of('AB' * 80, 'B---' * 40), ['shadow: dropped']),
         (pairs_of('BBBB' * 20, 'BBBU' * 20, 'B'), ['shadow: gain', 'shadow: unknown']),
-        (SLOWER, ['shadow: latency p50', 'shadow: latency p95']),
+        (
+            SLOWER,
+            [f'shadow: {what} {name}' for what in ('latency', 'generation') for name in P50_P95],
+        ),
     ],
 )
 def test_what_the_shadow_did_worse_is_named(
     pairs: tuple[ShadowPair, ...], names: list[str]
 ) -> None:
     assert failed(report(*pairs)) == names
+
+
+def test_waiting_counts_for_neither_model() -> None:
+    late = tuple(
+        replace(pair, given=said(SERVING, 'A', waited_s=7.0), shadow=said(CANDIDATE, 'B', 1.4))
+        for pair in BETTER
+    )
+    found = report(*late)
+    assert found['latency_s'] == [[1.0, 1.0], pytest.approx([1.4, 1.4])]
+    assert found['generation_s'] == [pytest.approx([0.9, 0.9]), pytest.approx([1.26, 1.26])]
+    assert found['waited_s'] == [[7.0, 7.0], [0.0, 0.0]]
+    assert failed(found) == []
+    slower = (replace(pair, shadow=said(CANDIDATE, 'B', 1.6)) for pair in late)
+    assert 'shadow: latency p50' in failed(report(*slower))
+
+
+def test_recordings_of_before_tell_no_generation() -> None:
+    before = (replace(pair, given=replace(pair.given, generation_ns=0)) for pair in SLOWER)
+    found = report(*before)
+    assert found['generation_s'] == [[0.0, 0.0]] * 2
+    assert failed(found) == ['shadow: latency p50', 'shadow: latency p95']
 
 
 def test_settings_decide_what_is_enough() -> None:

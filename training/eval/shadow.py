@@ -140,7 +140,12 @@ def shadow_report(
         'dropped': len(pairs) - len(both),
         'same': sum(_words(a) == _words(b) for a, b in timed),
         'unknown': [_share_unknown([pair[side] for pair in timed]) for side in (0, 1)],
-        'latency_s': [_quantiles([pair[side] for pair in timed]) for side in (0, 1)],
+        'latency_s': [_quantiles([_taken_up_ns(pair[side]) for pair in timed]) for side in (0, 1)],
+        'generation_s': [
+            _quantiles([pair[side].generation_ns for pair in timed if _is_timed(pair)])
+            for side in (0, 1)
+        ],
+        'waited_s': [_quantiles([pair[side].waited_ns for pair in timed]) for side in (0, 1)],
         **_accuracies(both, judge),
     }
 
@@ -218,7 +223,17 @@ def _share_unknown(answers: Sequence[Answer]) -> float:
     return sum(answer.kind is AnswerKind.UNKNOWN for answer in answers) / max(len(answers), 1)
 
 
-def _quantiles(answers: Sequence[Answer]) -> list[float]:
-    """Median and 95th percentile of the time to the whole answer [s]."""
-    times = [answer.latency_ns / NS_PER_S for answer in answers]
+def _taken_up_ns(answer: Answer) -> int:
+    """Time from where the question was taken up to the whole answer [ns]."""
+    return answer.latency_ns - answer.waited_ns
+
+
+def _is_timed(pair: tuple[Answer, Answer]) -> bool:
+    """Tell whether it is known of both how long the model took."""
+    return all(answer.generation_ns for answer in pair)
+
+
+def _quantiles(times_ns: Sequence[int]) -> list[float]:
+    """Median and 95th percentile of times, in seconds; zeros: there are none."""
+    times = [time / NS_PER_S for time in times_ns]
     return [float(value) for value in np.quantile(times, [0.5, 0.95])] if times else [0.0, 0.0]
