@@ -42,7 +42,7 @@ class Camera:
 
 
 @dataclass
-class CameraTrack:
+class PictureTrack:
     """The pictures of a camera, of which each stays until the next one."""
 
     first_ns: int = 0
@@ -189,13 +189,13 @@ def cameras_of(reader: BagReader) -> list[Camera]:
     ]
 
 
-def tracks_of(reader: BagReader, cameras: Sequence[Camera]) -> dict[str, CameraTrack]:
+def tracks_of(reader: BagReader, cameras: Sequence[Camera]) -> dict[str, PictureTrack]:
     """When each camera has pictures.
 
     Raises:
         InputError: One has none.
     """
-    tracks = {camera.topic: CameraTrack() for camera in cameras}
+    tracks = {camera.topic: PictureTrack() for camera in cameras}
     for topic, time_ns, msg in read_messages(reader, list(tracks)):
         if not hasattr(msg, 'image') or len(msg.image.data):
             tracks[topic].take(msg, time_ns)
