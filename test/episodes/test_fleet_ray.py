@@ -177,64 +177,17 @@ def test_actors_ask_a_model_server_what_the_plain_command_asks(
         assert status.calls >= status.keyframes > 0
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_recordings_and_models_in_an_object_store(bags: Path, tmp_path: Path) -> None:
-    """Ray reads recordings from S3, and a promotion is published there and taken back."""
-    pytest.importorskip('s3fs')
-    server = pytest.importorskip('moto.server').ThreadedMotoServer('127.0.0.1', 0)
-    server.start()
-    try:
-        host, port = server.get_host_and_port()
-        done = subprocess.run(
-            [sys.executable, '-c', IN_A_BUCKET, str(bags / 'drive_00'), str(tmp_path)],
-            env=os.environ
-            | {
-                'AWS_ENDPOINT_URL': f'http://{host}:{port}',
-                'AWS_ACCESS_KEY_ID': 'any',
-                'AWS_SECRET_ACCESS_KEY': 'any',
-                'XDG_DATA_HOME': str(tmp_path / 'data'),
-            },
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=500,
-        )
-    finally:
-        server.stop()
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert main(['collect', str(bags / 'drive_00'), '--out', str(tmp_path / 'plain')]) == 0
-    assert files_of(tmp_path / 'out') == files_of(tmp_path / 'plain')
-
-
-IN_A_BUCKET = """
-import sys
-from pathlib import Path
-import s3fs
-from embodied_r_ros.cli.main import main
-from embodied_r_ros.serving.promotion import in_force, promote
-from embodied_r_ros.serving.store import ModelStore
-bag, scratch = Path(sys.argv[1]), Path(sys.argv[2])
-files = s3fs.S3FileSystem()
-files.mkdir('bucket')
-files.put(str(bag), f'bucket/bags/{bag.name}', recursive=True)
-words = ['collect', 's3://bucket/bags', '--out', str(scratch / 'out')]
-assert main([*words, '--ray', 'local', '--actors', '1']) == 0
-adapter = scratch / 'adapter'
-adapter.mkdir()
-(adapter / 'adapter_model.safetensors').write_bytes(b'weights')
-(adapter / 'adapter_config.json').write_text('{}')
-promoted = promote(scratch / 'slot', adapter, {})
-url = 's3://bucket/slot'
-assert main(['models', 'publish', str(scratch / 'slot'), url, '--why', 'trial']) == 0
-robot = ModelStore(url, scratch / 'robot')
-assert robot.pull() and not robot.pull()
-assert in_force(robot.mirror).digest == promoted.digest
-assert main(['models', 'rollback', url]) == 0
-assert robot.pull()
-assert in_force(robot.mirror) is None
-assert main(['models', 'history', url]) == 0
-"""
+def test_actors_copy_recordings_from_urls(
+    two_workers: Any, bags: Path, episodes: tuple[Path, list[str]], tmp_path: Path
+) -> None:
+    names = [f'drive_0{number}' for number in range(3)]
+    (tmp_path / 'fleet.txt').write_text(''.join(f'{(bags / n).as_uri()}\n' for n in names))
+    command = ['collect', str(tmp_path / 'fleet.txt'), '--out', str(tmp_path / 'out'), *ON_RAY]
+    assert main(command) == 0
+    plain = files_of(episodes[0])
+    collected = files_of(tmp_path / 'out')
+    assert len(list((tmp_path / 'out').glob('drive_*'))) == len(names)
+    assert collected.items() <= plain.items()
 
 
 @pytest.mark.slow
