@@ -319,7 +319,7 @@ def answer_to_msg(factory: MessageFactory, answer: Answer) -> Any:
         model=model_info_to_msg(factory, answer.model),
         time_to_first_token=duration_to_msg(factory, answer.time_to_first_token_ns),
         latency=duration_to_msg(factory, answer.latency_ns),
-        waited=duration_to_msg(factory, answer.waited_ns),
+        wait=duration_to_msg(factory, answer.wait_ns),
         generation=duration_to_msg(factory, answer.generation_ns),
         standing=answer.standing,
     )
@@ -338,10 +338,10 @@ def _map_fields(msg: Any) -> dict[str, Any]:
 
 def _parts_of_latency(msg: Any) -> dict[str, Any]:
     """What an answer says of its time; nothing in recordings of before."""
-    if not hasattr(msg, 'waited'):
+    if not hasattr(msg, 'wait'):
         return {}
     return {
-        'waited_ns': stamp_ns_from_msg(msg.waited),
+        'wait_ns': stamp_ns_from_msg(msg.wait),
         'generation_ns': stamp_ns_from_msg(msg.generation),
     }
 

@@ -225,8 +225,8 @@ class QuestionQueue:
         self._await_turn(request, deadline_s)
         if request.cancelled.is_set():
             return request.ended()
-        waited_ns = time.monotonic_ns() - arrived_ns
-        left_s = deadline_s - waited_ns / NS_PER_S
+        wait_ns = time.monotonic_ns() - arrived_ns
+        left_s = deadline_s - wait_ns / NS_PER_S
         if left_s <= 0:
             text = f'still in line after {deadline_s:.1f} s: ask later, or raise deadline_s'
             return request.refused(RefusalCode.DEADLINE, text)
@@ -248,7 +248,7 @@ class QuestionQueue:
             return Outcome(termination, refusal.answer, refusal.code, str(refusal))
         if self._has_forgotten(deltas):
             answer = replace(answer, freshness=Freshness.STALE)
-        return Outcome(Termination.COMPLETED, answer.after_wait(waited_ns))
+        return Outcome(Termination.COMPLETED, answer.after_wait(wait_ns))
 
     def _has_forgotten(self, deltas: Sequence[SemanticDelta]) -> bool:
         """Tell whether the deltas were forgotten since: time jumped, or an episode began."""

@@ -77,7 +77,7 @@ _OF_A_MODEL = (
     'model',
     'time_to_first_token_ns',
     'latency_ns',
-    'waited_ns',
+    'wait_ns',
     'generation_ns',
 )
 

@@ -174,11 +174,11 @@ class Shadow:
     def _ask(self, offered: _OfferedAnswer, cancel: threading.Event) -> None:
         answer, image = offered.answer, offered.image
         own_id, problem = shadow_id(answer.id), ''
-        waited_ns = time.monotonic_ns() - offered.since_ns
+        wait_ns = time.monotonic_ns() - offered.since_ns
         try:
             own = self._reasoner.repeat(
                 answer, answer_id=own_id, now_ns=self._now_ns, image=image, cancel=cancel
-            ).after_wait(waited_ns)
+            ).after_wait(wait_ns)
         except CancelledError:
             with self._changed:
                 self._count(dropped=1)

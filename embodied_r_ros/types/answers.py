@@ -81,7 +81,7 @@ class Answer:
     model: ModelInfo = field(default_factory=ModelInfo)
     time_to_first_token_ns: int = 0
     latency_ns: int = 0  # from the question's arrival; holds the next two
-    waited_ns: int = 0  # in line, until it was taken up
+    wait_ns: int = 0  # in line, until it was taken up
     generation_ns: int = (
         0  # from the request to the model until its reply was complete; 0: unknown
     )
@@ -89,13 +89,13 @@ class Answer:
     frame_id: str = ''
     episode_id: str = ''
 
-    def after_wait(self, waited_ns: int) -> Answer:
+    def after_wait(self, wait_ns: int) -> Answer:
         """The answer, with its times counted from the arrival of the question in a line."""
         return replace(
             self,
-            latency_ns=self.latency_ns + waited_ns,
-            time_to_first_token_ns=self.time_to_first_token_ns + waited_ns,
-            waited_ns=self.waited_ns + waited_ns,
+            latency_ns=self.latency_ns + wait_ns,
+            time_to_first_token_ns=self.time_to_first_token_ns + wait_ns,
+            wait_ns=self.wait_ns + wait_ns,
         )
 
 

@@ -118,7 +118,7 @@ def answer() -> answers.Answer:
         model=MODEL,
         time_to_first_token_ns=100,
         latency_ns=2_000_000_001,
-        waited_ns=500_000_000,
+        wait_ns=500_000_000,
         generation_ns=1_200_000_003,
         standing=True,
         frame_id='front_optical',

@@ -94,7 +94,7 @@ def test_candidate_answers_the_very_prompt(watcher: Watcher, server: ChatServer)
     own = watcher.wait(1)[0]
     assert (own.id, own.text, own.option_index) == ('run-1-shadow', 'right', 1)
     assert (own.think, own.model.name) == ('It was right.', 'candidate')
-    assert own.latency_ns >= own.waited_ns + own.generation_ns > own.generation_ns > 0
+    assert own.latency_ns >= own.wait_ns + own.generation_ns > own.generation_ns > 0
     same = (
         'question',
         'options',

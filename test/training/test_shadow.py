@@ -51,7 +51,7 @@ def said(model: ModelInfo, letter: str, latency_s: float = 1.0, waited_s: float 
         freshness=Freshness.FRESH,
         model=model,
         latency_ns=round((latency_s + waited_s) * 1e9),
-        waited_ns=round(waited_s * 1e9),
+        wait_ns=round(waited_s * 1e9),
         generation_ns=round(latency_s * 0.9e9),
     )
 

@@ -145,7 +145,7 @@ def shadow_report(
             _quantiles([pair[side].generation_ns for pair in timed if _is_timed(pair)])
             for side in (0, 1)
         ],
-        'waited_s': [_quantiles([pair[side].waited_ns for pair in timed]) for side in (0, 1)],
+        'waited_s': [_quantiles([pair[side].wait_ns for pair in timed]) for side in (0, 1)],
         **_accuracies(both, judge),
     }
 
@@ -225,7 +225,7 @@ def _share_unknown(answers: Sequence[Answer]) -> float:
 
 def _taken_up_ns(answer: Answer) -> int:
     """Time from where the question was taken up to the whole answer [ns]."""
-    return answer.latency_ns - answer.waited_ns
+    return answer.latency_ns - answer.wait_ns
 
 
 def _is_timed(pair: tuple[Answer, Answer]) -> bool:
