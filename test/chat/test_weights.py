@@ -87,7 +87,9 @@ def test_what_a_trainer_leaves_beside_safetensors_is_no_weights(tmp_path: Path) 
 
 
 @pytest.mark.parametrize('name', profile_names())
-def test_models_that_are_fetched_by_name_are_read_as_safetensors(name: str) -> None:
+def test_models_that_are_fetched_by_name_are_read_as_safetensors_or_gguf(name: str) -> None:
     for server in load_profile(name).servers.values():
-        if not server.is_path():
+        if server.command[0] == 'llama-server':  # which reads nothing but GGUF
+            assert '-GGUF:' in server.model
+        elif not server.is_path():
             assert '--load-format=safetensors' in server.command
