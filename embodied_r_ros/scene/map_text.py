@@ -9,7 +9,7 @@ more is one more that a small reasoner may mistake.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, groupby
 import math
 import re
 from typing import TYPE_CHECKING
@@ -48,7 +48,8 @@ _TOPIC_WORDS = {
     'seen': r'seen|saw|see|sight|view|order|first|last|ago|when|longer|observ\w+|appear\w*|time',
     'reached': r'pass\w*|after|next|came?|come|reach\w*|route|tour|told|instruction|arriv\w+|went',
     'size': r'size|large\w*|big\w*|long|longest|length|width|height|tall\w*|extent|centi\w+',
-    'gap': r'near\w*|close\w*|distance|between|apart|gap|far|beside|next to|right at|touch\w*',
+    'gap': r'near\w*|close\w*|short\w*|distance|between|apart|gap|far|beside|next to|right at|'
+    r'touch\w*',
     'direction': r'fac(?:e|es|ing)|looks?|looking|left|ahead|turns?|towards?',
 }
 _TOPICS = {
@@ -101,9 +102,10 @@ def map_text(
     related = relevant[:_MOST_RELATED] if topics & _RELATIONS else []
     origins = _from_which(related, question, is_level='direction' not in topics)
     page.relate(origins, related, topics & _RELATIONS)
+    page.order(relevant, topics)
     is_stance = 'direction' in topics and len(origins) >= _STANCE
     facts = [name for name in _FACTS if name in topics and not is_stance]
-    page.describe(_in_time(relevant, topics, moment), facts)
+    page.describe(relevant, facts)
     page.lines.keep_to(round(_SPARE_SHARE * token_budget))
     if not is_robot_asked:
         page.lines.add(robot)
@@ -154,12 +156,6 @@ def _places(stamps_ns: dict[str, int]) -> dict[str, int]:
     """Places in the order of time; what is of the same time has the same place."""
     order = sorted(stamps_ns.values())
     return {label: 1 + order.index(stamp_ns) for label, stamp_ns in stamps_ns.items()}
-
-
-def _in_time(kinds: Sequence[_Kind], topics: Collection[str], moment: _Moment) -> list[_Kind]:
-    """Kinds in the order in which they came, or were reached, where a question asks for that."""
-    places = moment.came if 'seen' in topics else moment.reached if 'reached' in topics else {}
-    return sorted(kinds, key=lambda kind: places.get(kind.label, math.inf))
 
 
 def ordinal(number: int) -> str:
@@ -413,12 +409,18 @@ class _Page:
                 self._about.append(kind)
 
     def relate(
-        self, origins: Iterable[_Kind], kinds: Sequence[_Kind], topics: Collection[str]
+        self, origins: Sequence[_Kind], kinds: Sequence[_Kind], topics: Collection[str]
     ) -> None:
-        """Add a line of how things lie to each of some."""
+        """Add a line of how things lie to each of some; without any, how near they are."""
+        if 'gap' in topics and not origins:
+            self.lines.add(_from_robot(kinds, self._moment.path))
         for kind in origins:
             if self.lines.add(_relations(kind, kinds, topics)):
                 self._about.append(kind)
+
+    def order(self, kinds: Sequence[_Kind], topics: Collection[str]) -> None:
+        """Add a line of the order in time of several things, where it is asked for."""
+        self.lines.add(_in_time(kinds, topics, self._moment))
 
     def landmark_ids(self) -> tuple[int, ...]:
         """The landmarks about which a line tells, in the order of the lines."""
@@ -460,6 +462,30 @@ def _relations(kind: _Kind, kinds: Sequence[_Kind], topics: Collection[str]) -> 
         if len(words) > 1:
             entries.append(' '.join(words))
     return f'From {kind.name}: {"; ".join(entries)}.' if entries else ''
+
+
+def _in_time(kinds: Sequence[_Kind], topics: Collection[str], moment: _Moment) -> str:
+    """In which order several things came, or were reached; empty: that is not asked for."""
+    labels = [kind.label for kind in kinds if len(kinds) > 1]
+    for topic, places, name in (
+        ('seen', moment.came, 'First seen'),
+        ('reached', moment.reached, 'Reached'),
+    ):
+        order = sorted(places.keys() & labels, key=lambda label: (places[label], label))
+        if topic in topics and order:
+            groups = groupby(order, key=places.__getitem__)
+            texts = [', '.join(map(as_data, together)) for _, together in groups]
+            return f'{name} in this order: {"; ".join(texts)}.'
+    return ''
+
+
+def _from_robot(kinds: Sequence[_Kind], path: Sequence[PathPoint]) -> str:
+    """How far each of several things is from the robot; empty: that is not known."""
+    if len(kinds) < 2 or not path:
+        return ''
+    now = path[-1].position
+    entries = [f'{metres_text(kind.distance_m(now))} {kind.name}' for kind in kinds]
+    return f'From the robot: {"; ".join(entries)}.'
 
 
 def _stepped(degrees: float) -> int:

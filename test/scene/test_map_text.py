@@ -38,6 +38,7 @@ def test_places_sizes_times_and_relations_can_be_checked() -> None:
         # Between closest points: 2.0 - 0.5 - 0.25 m along x, 2.0 - 1.0 - 0.25 m along y.
         'From sofa: 1.5m chair.',
         'From chair: 1.5m sofa.',
+        'First seen in this order: sofa; chair.',
         '- sofa: 2.3m 120° to the right; start 2.1m; came 1st; seen 8.0 s to 2.0 s ago; '
         'not reached; 100 x 200 x 80 cm; at 2.0 0.0.',
         '- chair: nearest 1.1m ahead; start 2.1m; came 2nd; seen 6.0 s to 4.0 s ago; reached 1st.',
@@ -65,18 +66,34 @@ def test_what_is_asked_for_is_all_that_a_small_budget_holds(
 
 
 @pytest.mark.parametrize(
-    ('question', 'names'),
+    ('question', 'order'),
     [
-        ('In which order were the chair and the sofa first seen?', ['sofa', 'chair']),
-        ('Do you pass the sofa after the chair?', ['chair', 'sofa']),  # which was not reached
-        ('Where are the chair and the sofa?', ['chair', 'sofa']),
+        (
+            'In which order did the chair, the lamp and the sofa appear?',
+            'First seen: sofa; chair; lamp',
+        ),
+        ('Do you pass the sofa after the chair?', 'Reached: chair'),
+        ('When was the chair seen?', ''),
+        ('Where are the chair and the sofa?', ''),
     ],
 )
-def test_things_of_a_question_about_time_stand_in_its_order(
-    question: str, names: list[str]
-) -> None:
-    told = [line for line in lines(question, 200) if line.startswith('- ')]
-    assert [line[2:].partition(':')[0] for line in told][:2] == names
+def test_things_of_a_question_about_time_stand_in_its_order(question: str, order: str) -> None:
+    told = [line for line in lines(question, 200) if 'in this order' in line]
+    expected = f'{order.replace(":", " in this order:")}.'
+    assert told == ([expected] if order else [])
+
+
+def test_what_came_at_once_stands_together() -> None:
+    lamp = replace(LAMP, first_seen_ns=2 * S)
+    told = lines(
+        'When did the chair, the sofa and the lamp appear?', 300, SceneMap((*CHAIRS, SOFA, lamp))
+    )
+    assert 'First seen in this order: lamp, sofa; chair.' in told
+
+
+def test_where_only_options_name_things_they_are_seen_from_the_robot() -> None:
+    text = map_text(PLACE, 'Which is the nearest to you?', ('chair', 'couch'), 300).text
+    assert 'From the robot: 1.1m chair; 2.3m sofa.' in text.splitlines()
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,8 @@ Floor: 21.5 m².
 Robot: at 0.0 1.0, facing 90°; began 10.0 s ago; start 1.0m 180° to the left; \
 nearest to the start: sofa.
 From toy box: 1.5m chair at 180°; lamp at 40°; 0.4m bin.
+From the robot: 2.3m toy box; 1.1m chair.
+First seen in this order: toy box; chair, lamp.
 - toy box: 2.3m 120° to the right; start 2.1m; came 3rd; seen 8.0 s to 2.0 s ago; not reached; \
 10 x 20 x 8 cm.
 - chair: nearest 1.1m ahead; reached 12th.
@@ -54,8 +56,14 @@ def test_a_place_is_read_as_it_is_told() -> None:
             'toy box': ThingText(Bearing('2.3', -120), '2.1', '8.0', '2.0', 3, 0, '10 x 20 x 8'),
             'chair': ThingText(Bearing('1.1', 0), reached=12),
         },
-        {('toy box', 'chair'): '1.5', ('toy box', 'bin'): '0.4'},
+        {
+            ('toy box', 'chair'): '1.5',
+            ('toy box', 'bin'): '0.4',
+            ('the robot', 'toy box'): '2.3',
+            ('the robot', 'chair'): '1.1',
+        },
         {('toy box', 'chair'): 180, ('toy box', 'lamp'): 40},
+        ['toy box', 'chair', 'lamp'],
     )
     assert read_place(TEXT.partition('\n')[2]) is None
 
@@ -79,28 +87,37 @@ def test_reasoning_quotes_what_stands_there_and_ends_with_the_answer() -> None:
     assert read_place_question('Who lives here?', (), place) == (NOT_TOLD, 'unknown')
 
 
-def test_what_came_in_time_is_read_line_by_line() -> None:
+def test_what_came_in_time_is_copied_from_its_line() -> None:
     place = read_place(
-        f'{TEXT.splitlines()[0]}\nThings: bin 1; cup 1; sofa 1.\n- cup: came 2nd; reached 4th.\n'
-        '- bin: came 5th; reached 6th.\n- sofa: came 9th; not reached.\nSeen:\n'
+        f'{TEXT.splitlines()[0]}\nThings: bin 1; cup 1; sofa 1.\n'
+        'First seen in this order: cup; bin; sofa.\nReached in this order: cup; bin.\n'
+        'From the robot: 1.5m sofa; 0.7m cup.\nSeen:\n'
     )
     assert place
     order = ('sofa, cup, bin', 'cup, bin, sofa')
     assert read_place_question('Put these in the order in which they were first seen: sofa, cup, '
         'bin.', order, place) == (
-        'cup came 2nd; bin came 5th; sofa came 9th; So cup, bin, sofa.',
+        'First seen: cup; bin; sofa. So cup, bin, sofa.',
         'cup, bin, sofa',
     )  # fmt: skip
     assert read_place_question(
-        'What was first seen later than the cup?', ('sofa, bin',), place
+        'What was first seen later than the cup?', ('sofa, cup', 'sofa, bin'), place
     ) == (
-        'cup 1; cup came 2nd; later bin came 5th; sofa came 9th; So sofa, bin.',
+        'cup 1; after cup: bin; sofa. A. sofa yes; cup no; B. sofa yes; bin yes; So sofa, bin.',
         'sofa, bin',
     )
     next_question = 'What do you pass next after you pass the cup?'
     assert read_place_question(next_question, ('sofa', 'bin'), place) == (
-        'cup 1; cup reached 4th; next bin reached 6th. So bin.',
+        'cup 1; after cup: bin. So bin.',
         'bin',
+    )
+    late = read_place_question(next_question.replace('cup', 'bin'), ('sofa', 'cup'), place)
+    assert late == ('bin 1; nothing after bin, so unknown.', 'unknown')
+    assert read_place_question(
+        'What are you nearest to at the moment?', ('cup', 'sofa'), place
+    ) == (
+        'From the robot: 0.7m cup; 1.5m sofa; least 0.7m cup. So cup.',
+        'cup',
     )
 
 
@@ -120,7 +137,9 @@ def test_an_oracle_solves_rows_from_the_text_of_their_prompts_alone(rows: list[R
     assert set(MAP_KINDS) <= MAP_QUESTIONS
 
 
-def test_no_trace_names_a_letter_or_what_its_prompt_does_not(rows: list[Row]) -> None:
+def test_a_trace_answers_by_the_text_of_an_option_and_names_no_other_number(
+    rows: list[Row],
+) -> None:
     for row in rows:
         trace = read_row(row, BUDGET)
         assert trace

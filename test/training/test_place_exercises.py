@@ -46,9 +46,17 @@ def test_exercises_follow_from_what_they_tell() -> None:
             *others, least = map(float, re.findall(r'([\d.]+)m', line))
             assert least == min(others)
             assert line.partition('; least')[0] in told
-        for line in re.findall(r'In order: ([^.]+)', right):
-            places = [int(place) for place in re.findall(r'came (\d+)', line)]
-            assert places == sorted(places)
+        for name, later in re.findall(r'after ([^:]+): ([^.]+)', right):
+            order = f'{told.partition(": ")[2].strip().removesuffix(".")};'
+            assert f'{name}; {later};' in order
+        if lists := re.findall(r'^[A-D]\. (.+)$', told, re.MULTILINE):
+            there = told.partition('There: ')[2].partition('.')[0].split('; ')
+            good = right.partition('So ')[2].removesuffix('.')
+            assert good == next(each for each in lists if set(each.split(', ')) <= set(there))
+        for start, now, way in re.findall(r'start ([\d.]+)m, now ([\d.]+)m. So It (\w+)', right):
+            change = float(now) - float(start)
+            assert way in (('remains',) if abs(change) < 0.3 else ('increases', 'decreases'))
+            assert way != ('decreases' if change > 0 else 'increases')
     assert len(kinds) == 10
 
 

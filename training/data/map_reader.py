@@ -14,6 +14,7 @@ _BEARING = r'(?P<metres>[\d.]+)m (?:ahead|(?P<degrees>\d+)° to the (?P<hand>lef
 _WHERE = re.compile(rf'(?:nearest )?{_BEARING}')
 _START = re.compile(rf'start {_BEARING}')
 _PLACE = re.compile(r'(?P<order>came|reached) (?P<place>\d+)(?:st|nd|rd|th)')
+_ORDERS = {'First seen in this order': 'came', 'Reached in this order': 'reached'}
 _SEEN = re.compile(r'seen (?P<first>[\d.]+) s to (?P<last>[\d.]+) s ago')
 
 
@@ -54,6 +55,8 @@ class PlaceText:
     things: dict[str, ThingText] = field(default_factory=dict)
     gaps: dict[tuple[str, str], str] = field(default_factory=dict)  # [m]
     directions: dict[tuple[str, str], int] = field(default_factory=dict)  # 0 to 350 [degrees]
+    came: list[str] = field(default_factory=list)  # labels by first sight
+    reached: list[str] = field(default_factory=list)  # labels by when the way led there
 
 
 def read_place(user_message: str) -> PlaceText | None:
@@ -71,6 +74,8 @@ def read_place(user_message: str) -> PlaceText | None:
             place.area_m2 = content.removesuffix(' m²')
         elif name == 'Robot':
             _read_robot(place, parts)
+        elif name in _ORDERS:
+            setattr(place, _ORDERS[name], [each for part in parts for each in part.split(', ')])
         elif name.startswith('From '):
             _read_relations(place, name.removeprefix('From '), parts)
         else:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 import re
+from string import ascii_uppercase
 from typing import TYPE_CHECKING, TypeVar
 
 from embodied_r_ros.questions.path_kinds import (
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from training.data.map_reader import Bearing
 
 NOT_TOLD = f'Nothing of the place tells that, so {UNKNOWN}.'
+_ROBOT = 'the robot'
 _SAME_SHARE, _SAME_M = 0.1, 0.3  # times and distances that differ by less are the same
 
 _Known = TypeVar('_Known', str, 'Bearing')
@@ -226,22 +228,26 @@ def _area(page: _Page, words: _Words, options: _Options) -> str:
     return str(area)
 
 
-def _came(page: _Page, name: str) -> int:
-    """Place of a thing by first sight."""
-    place = page.thing(name).came
-    if not place:
-        msg = f'{name} not told'
-        raise _NotKnown(msg)
-    return place
-
-
 def _order(page: _Page, words: _Words, options: _Options) -> str:
     del options
-    came = {name: _came(page, name) for name in words['options'].split(', ')}
-    # The lines of the text stand in this order: who goes through them needs not sort.
-    order = sorted(came, key=came.__getitem__)
-    page.say(' '.join(f'{name} came {ordinal(came[name])};' for name in order))
+    # The text tells the order: who copies it needs not sort.
+    names = words['options'].split(', ')
+    order = [name for name in page.place.came if name in names]
+    if len(order) < len(names):
+        msg = 'order not told'
+        raise _NotKnown(msg)
+    page.say(f'First seen: {"; ".join(order)}.')
     return ', '.join(order)
+
+
+def _after(page: _Page, name: str, order: Sequence[str]) -> list[str]:
+    """What comes after a thing in an order; the thing is there."""
+    page.count(name)
+    later = order[order.index(name) + 1 :] if name in order else ()
+    if not later:
+        msg = f'nothing after {name}'
+        raise _NotKnown(msg)
+    return list(later)
 
 
 def _route(page: _Page, words: _Words, options: _Options) -> str:
@@ -285,36 +291,40 @@ def _reach_text(place: int) -> str:
 
 
 def _next(page: _Page, words: _Words, options: _Options) -> str:
-    item = words['item']
-    page.count(item)
-    after = _reached(page, item)
-    page.say(f'{item} {_reach_text(after)};')
-    if not after:
-        msg = f'{item} not reached'
-        raise _NotKnown(msg)
-    places = {name: _reached(page, name) for name in options}
-    later = [name for name, place in places.items() if place > after]
-    if not later:
-        msg = 'nothing after it'
-        raise _NotKnown(msg)
-    name = min(later, key=places.__getitem__)
-    page.say(f'next {name} {_reach_text(places[name])}.')
+    del options
+    name = _after(page, words['item'], page.place.reached)[0]
+    page.say(f'after {words["item"]}: {name}.')
     return name
 
 
 def _later(page: _Page, words: _Words, options: _Options) -> str:
-    item = words['item']
-    page.count(item)
-    after = _came(page, item)
-    page.say(f'{item} came {ordinal(after)};')
-    came = {name: _came(page, name) for option in options for name in option.split(', ')}
-    later = [name for name in sorted(came, key=came.__getitem__) if came[name] > after]
-    page.say('later ' + ' '.join(f'{name} came {ordinal(came[name])};' for name in later))
-    for option in options:
-        if set(later).issuperset(option.split(', ')):
+    later = _after(page, words['item'], page.place.came)
+    page.say(f'after {words["item"]}: {"; ".join(later)}.')
+    return _first_option(page, options, lambda name: 'yes' if name in later else '')
+
+
+def _first_option(page: _Page, options: _Options, told: Callable[[str], str]) -> str:
+    """The first option of which everything is told; says what of each is, until something is not.
+
+    Raises:
+        _NotKnown: There is none.
+    """
+    for letter, option in zip(ascii_uppercase, options, strict=False):
+        page.say(f'{letter}.')
+        for name in option.split(', '):
+            page.say(f'{name} {told(name) or "no"};')
+            if not told(name):
+                break
+        else:
             return option
-    msg = 'nothing after it'
+    msg = 'no such option'
     raise _NotKnown(msg)
+
+
+def change_word(start_m: float, now_m: float) -> str:
+    """How a distance changed, in the words of an answer."""
+    change = now_m - start_m
+    return CHANGES[2 if abs(change) < _SAME_M else int(change < 0)]
 
 
 def _change(page: _Page, words: _Words, options: _Options) -> str:
@@ -323,10 +333,8 @@ def _change(page: _Page, words: _Words, options: _Options) -> str:
     page.count(item)
     now = page.where(item).metres
     start = _known(page.thing(item).start_m, f'start to {item} not told')
-    change = float(now) - float(start)
-    answer = CHANGES[2 if abs(change) < _SAME_M else int(change < 0)]
     page.say(f'start {start}m, now {now}m.')
-    return answer
+    return change_word(float(start), float(now))
 
 
 def _longer(page: _Page, words: _Words, options: _Options) -> str:
@@ -388,15 +396,12 @@ def _progress(page: _Page, words: _Words, options: _Options) -> str:
 
 def _list_there(page: _Page, words: _Words, options: _Options) -> str:
     del words
-    there = set()
-    for name in dict.fromkeys(name for option in options for name in option.split(', ')):
-        page.say(f'{name} {page.number_text(name)};')
-        there |= {name} if page.number_text(name) != 'none' else set()
-    for option in options:
-        if there.issuperset(option.split(', ')):
-            return option
-    msg = 'no list of them'
-    raise _NotKnown(msg)
+
+    def told(name: str) -> str:
+        text = page.number_text(name)
+        return '' if text == 'none' else text
+
+    return _first_option(page, options, told)
 
 
 def _presence(page: _Page, words: _Words, options: _Options) -> str:
@@ -438,9 +443,9 @@ def _distance(page: _Page, words: _Words, options: _Options) -> str:
 
 def _nearest(page: _Page, words: _Words, options: _Options) -> str:
     del words
-    values = {name: page.where(name).metres for name in _as_told(page, options)}
-    page.say(' '.join(f'{name} {value}m {name};' for name, value in values.items()))
-    return _least(page, values)
+    gaps = {name: page.gap(_ROBOT, name) for name in _as_told(page, options)}
+    page.say('From the robot: ' + ' '.join(f'{gap}m {name};' for name, gap in gaps.items()))
+    return _least(page, gaps)
 
 
 def _back(page: _Page, words: _Words, options: _Options) -> str:

@@ -9,13 +9,14 @@ copy a name, not to know it.
 from __future__ import annotations
 
 from random import Random
+from string import ascii_uppercase
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.scene.map_relations import quadrant_of_turn, side_of_turn, turn_word
-from embodied_r_ros.scene.map_text import metres_text, ordinal
+from embodied_r_ros.scene.map_text import metres_text
 from embodied_r_ros.types.things import is_held_out_name, named_things
 
-from training.data.map_traces import turn_between, turn_sum
+from training.data.map_traces import change_word, turn_between, turn_sum
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +36,7 @@ _TURN_WORDS: dict[str, Callable[[float], str]] = {
 }
 _SUMS = (16, 32)  # of an exercise
 _LISTS = (2, 4)
-_MOST_M, _MOST_PLACES = 9.0, 40
+_MOST_M = 9.0
 _STEPS = range(0, 360, 10)
 
 
@@ -58,7 +59,7 @@ def some_names(count: int, rng: Random) -> list[str]:
 def place_exercises(count: int, seed: int) -> Iterator[dict[str, Any]]:
     """Conversations, each with several exercises of a kind about things."""
     rng = Random(f'places:{seed}')
-    return _exercises(count, (_stances, _stances, _least, _least, _order, _next, _counts), rng)
+    return _exercises(count, (_stances, _stances, _least, _least, _order, _options, _counts), rng)
 
 
 def sum_exercises(count: int, seed: int) -> Iterator[dict[str, Any]]:
@@ -90,7 +91,7 @@ def _turns(rng: Random) -> _Exercise:
 
 
 def _numbers(rng: Random) -> _Exercise:
-    """Distances of which one is the least, and places in order, likewise without names."""
+    """Distances of which one is the least, or that were others before, without names."""
     right = []
     for _ in range(rng.randint(*_SUMS) // 2):
         if rng.random() < 0.6:
@@ -98,10 +99,11 @@ def _numbers(rng: Random) -> _Exercise:
             parts, least = [*map(metres_text, metres)], metres_text(min(metres))
             end = f'least {least}. So {least.removesuffix("m")}.'
         else:
-            places = rng.sample(range(1, rng.randint(5, _MOST_PLACES)), rng.randint(2, 4))
-            parts = [f'came {ordinal(place)}' for place in places]
-            end = f'In order: {"; ".join(f"came {ordinal(place)}" for place in sorted(places))}.'
-        right.append(f'{"; ".join(parts)}; {end}')
+            start = round(_MOST_M * rng.random(), 1)
+            now = round(abs(start + rng.choice((rng.uniform(-0.25, 0.25), rng.gauss(0, 2)))), 1)
+            parts = [f'start {metres_text(start)}, now {metres_text(now)}. So']
+            end = change_word(start, now)
+        right.append(f'{"; ".join(parts)}; {end}' if 'least' in end else f'{parts[0]} {end}')
     return [], 'Numbers', right
 
 
@@ -150,49 +152,46 @@ def _least(rng: Random) -> _Exercise:
     return facts, question, [right[origin] for origin in origins]
 
 
-def _places(names: Sequence[str], rng: Random) -> dict[str, int]:
-    places = rng.sample(range(1, rng.randint(len(names) + 1, _MOST_PLACES)), len(names))
-    return dict(zip(names, places, strict=True))
-
-
 def _order(rng: Random) -> _Exercise:
-    """In which order things came."""
-    came = _places(some_names(rng.randint(4, 7), rng), rng)
-    facts = [f'- {name}: came {ordinal(place)}.' for name, place in came.items()]
-    requests, right = [], []
-    for _ in range(rng.randint(*_LISTS)):
-        some = rng.sample(list(came), rng.randint(2, 4))
-        order = sorted(some, key=came.__getitem__)
-        requests.append(', '.join(some))
-        right.append(
-            ' '.join(f'{name} came {ordinal(came[name])} {name};' for name in some)
-            + ' In order: '
-            + '; '.join(f'came {ordinal(came[name])} {name}' for name in order)
-            + f'. So {", ".join(order)}.'
-        )
-    return facts, f'In which order: {"; ".join(requests)}', right
+    """In which order things came, what came next after one, and what after it at all."""
+    names = some_names(rng.randint(4, 8), rng)
+    word = rng.choice(('First seen', 'Reached'))
+    requests, right = ['all'], [f'{word}: {"; ".join(names)}. So {", ".join(names)}.']
+    for place in rng.sample(range(len(names) - 1), 3):
+        name, later = names[place], names[place + 1 :]
+        if rng.random() < 0.5:
+            requests.append(f'next after {name}')
+            right.append(f'after {name}: {later[0]}. So {later[0]}.')
+        else:
+            requests.append(f'all after {name}')
+            right.append(f'after {name}: {"; ".join(later)}.')
+    return [f'{word} in this order: {"; ".join(names)}.'], f'Orders: {"; ".join(requests)}', right
 
 
-def _next(rng: Random) -> _Exercise:
-    """What was reached next after something."""
-    names = some_names(rng.randint(4, 6), rng)
-    reached = _places(names, rng)
-    away = set(rng.sample(names, rng.choice((0, 0, 1))))
-    texts = {
-        name: 'not reached' if name in away else f'reached {ordinal(reached[name])}'
-        for name in names
-    }
-    origins = rng.sample([name for name in names if name not in away], 2)
+def _options(rng: Random) -> _Exercise:
+    """Which of some lists names nothing but what is there."""
+    names = some_names(rng.randint(7, 12), rng)
+    there, away = names[: len(names) // 2], names[len(names) // 2 :]
+    length = rng.choice((2, 2, 3))
+    good = rng.sample(there, length)
+    lists = [good]
+    while len(lists) < rng.choice((3, 4)):
+        some = rng.sample(names, length)
+        lists += [some] if set(some) & set(away) else []
+    rng.shuffle(lists)
+    letters = ascii_uppercase[: len(lists)]
+    options = [f'{letter}. {", ".join(some)}' for letter, some in zip(letters, lists, strict=True)]
     right = []
-    for item in origins:
-        others = [name for name in names if name != item]
-        later = [e for e in others if e not in away and reached[e] > reached[item]]
-        after = min(later, key=reached.__getitem__, default='')
-        end = f'next {texts[after]} {after}.' if after else 'nothing after it.'
-        facts_text = ' '.join(f'{name} {texts[name]} {name};' for name in others)
-        right.append(f'{item} {texts[item]}; {facts_text} {end}')
-    lines = [f'- {name}: {texts[name]}.' for name in names]
-    return lines, 'Next after: ' + '; '.join(origins), right
+    for letter, some in zip(letters, lists, strict=True):
+        right.append(f'{letter}.')
+        most = next((place for place, name in enumerate(some) if name in away), length)
+        right += [f'{name} yes;' for name in some[:most]]
+        if some is good:
+            break
+        right.append(f'{some[most]} no;')
+    right.append(f'So {", ".join(good)}.')
+    there = rng.sample(there, len(there))
+    return [f'There: {"; ".join(there)}.', *options], 'Which list is there?', right
 
 
 def _counts(rng: Random) -> _Exercise:
