@@ -17,6 +17,7 @@ from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.questions.arm import arm_kinds, ArmMoment, check_kinds, has_state
 from embodied_r_ros.questions.indoor import KINDS, Moment, Unsolved
+from embodied_r_ros.questions.map_kinds import MapMoment
 from embodied_r_ros.questions.map_rows import (
     EVERY_MAP_KIND,
     layout_map,
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from embodied_r_ros.episodes.episode import Episode
     from embodied_r_ros.questions.coverage import Coverage
     from embodied_r_ros.questions.indoor import Draft
-    from embodied_r_ros.questions.map_kinds import MapMoment
     from embodied_r_ros.questions.row import Row, RowBuilder
     from embodied_r_ros.types.deltas import Item
     from embodied_r_ros.types.geometry import Pose
@@ -94,6 +94,7 @@ def rows_of_episode(
     for count, moment in enumerate(moments):
         if count >= config.moments and len(keys) >= config.min_rows:
             return
+        place = _place(moment, split, config)
         for kind, ask in KINDS.items():
             # Half of the test rows are worded as no training row is.
             held_out = split == 'test' and rng.random() < 0.5
@@ -107,14 +108,19 @@ def rows_of_episode(
             key = (row.question, len(moment.deltas))
             if key not in keys:
                 keys.add(key)
-                yield row
-        if config.maps:
-            place = (
-                layout_map(moment)
-                if moment.layout
-                else perceived_map(moment, split, config.map_slack_m)
-            )
+                # As live prompts have it: the map stands there whatever the question is.
+                yield row.with_map(place.scene) if isinstance(place, MapMoment) else row
+        if place:
             yield from _map_rows(builder, moment, place, config, coverage)
+
+
+def _place(moment: Moment, split: str, config: QuestionsConfig) -> MapMoment | Unsolved | None:
+    """What is known of the place; None: it is not asked for."""
+    if not config.maps:
+        return None
+    if moment.layout:
+        return layout_map(moment)
+    return perceived_map(moment, split, config.map_slack_m)
 
 
 def _map_rows(

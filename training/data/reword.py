@@ -12,6 +12,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.questions.map_rows import MAP_KINDS
 from embodied_r_ros.questions.row import read_rows, write_rows
 from embodied_r_ros.questions.wordings import FOREIGN, WORDINGS
 
@@ -204,7 +205,7 @@ MORE_FOREIGN: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 def reworded(row: Row, rng: Random) -> Row:
     """The same row in words for training; as it is where its words are of no known kind."""
-    if row.has_map:
+    if row.question_type in MAP_KINDS:
         return _reworded_place(row, rng)
     opener = rng.choice(_OPENERS)
     if row.question in {question for question, _ in FOREIGN[False]}:

@@ -10,6 +10,7 @@ from random import Random
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.questions.map_rows import MAP_KINDS
 from embodied_r_ros.reasoning.completions import parse_completion, UNKNOWN
 from embodied_r_ros.scene.memory import MemoryConfig
 
@@ -155,10 +156,15 @@ def examples(arguments: SftArguments, split: str, seed: int) -> Iterator[dict[st
         elsewhere = rng.random() < arguments.retold_share
         draw = rng.random()
         for row in _drawn(rows, weights, rng):
-            own = elsewhere and row.question_type in PATH_KINDS
+            is_path = row.question_type in PATH_KINDS
+            own = elsewhere and is_path and not row.has_map  # which would tell another path
+            # Beside a map there is less room for what was seen.
+            is_short = tight or (row.has_map and row.question_type not in MAP_KINDS)
             is_reworded = rng.random() < arguments.reworded_share
             worded = reworded(row, rng) if is_reworded else row
-            is_renamed = row.has_map and rng.random() < arguments.renamed_share
+            # Names in what was seen stay as they are.
+            is_map_alone = row.has_map and not row.deltas
+            is_renamed = is_map_alone and rng.random() < arguments.renamed_share
             row = worded = renamed(worded, rng) if is_renamed else worded
             worded = retold(worded, Random(draw)) if own else worded
             worded = degraded(worded, Random(draw)) if cut_down else worded
@@ -167,7 +173,7 @@ def examples(arguments: SftArguments, split: str, seed: int) -> Iterator[dict[st
                 trace = Trace('', row.solution_text())
             # What is cut away cannot be known any more; what is still told must be the solution,
             # but for another path, whose answer is what its text says.
-            right = {row.solution_text()} | ({UNKNOWN} if cut_down or tight else set())
+            right = {row.solution_text()} | ({UNKNOWN} if cut_down or is_short else set())
             if trace and (own or trace.answer in right or _is_near(row, trace)):
                 yield {
                     **_conversation(worded, config, arguments.images),
