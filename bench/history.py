@@ -21,6 +21,7 @@ from embodied_r_ros.common.resources import shared_path
 from embodied_r_ros.episodes.episode import read_episode
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig, rows_of_episode
+from embodied_r_ros.questions.map_rows import MAP_KINDS
 from embodied_r_ros.reasoning.completions import UNKNOWN
 from embodied_r_ros.scene.memory import estimate_tokens, MemoryConfig
 from embodied_r_ros.sim.indoor.episodes import generate as generate_rooms
@@ -154,7 +155,7 @@ def rows_after(episodes: Sequence[Episode], length: int, *, maps: bool = False) 
         if len(episode.deltas) >= length:
             start = replace(episode, deltas=episode.deltas[:length], poses=episode.poses[:length])
             rows += rows_of_episode(start, config, Coverage())
-    return [row for row in rows if row.has_map] if maps else rows
+    return [row for row in rows if row.question_type in MAP_KINDS] if maps else rows
 
 
 def measure(rows: Sequence[Row], length: int, model: str, memory: MemoryConfig) -> Figures:

@@ -98,6 +98,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='ask also for points and boxes of items in the images, of models that are shown them',
     )
     parser.add_argument(
+        '--own-maps',
+        action='store_true',
+        help='with --maps: rows carry the map that the deltas made, as live prompts do, also '
+        'where the true layout solves',
+    )
+    parser.add_argument(
         '--map-slack',
         type=float,
         default=QuestionsConfig.map_slack_m,
@@ -134,6 +140,7 @@ def main(args: argparse.Namespace) -> int:
         even_answers=args.even_answers,
         maps=args.maps,
         places=args.places,
+        own_maps=args.own_maps,
         map_slack_m=args.map_slack,
         apart_from=tuple(map(str, args.apart_from)),
         robot=load_robot(args.robot) if args.robot else None,

@@ -30,6 +30,7 @@ from embodied_r_ros.questions.wordings import IMAGE_WORDINGS, wording
 from embodied_r_ros.reasoning.image_targets import with_form
 from embodied_r_ros.types.deltas import ItemStatus
 from embodied_r_ros.types.episodes import EpisodeOutcome
+from embodied_r_ros.types.landmarks import SceneMap
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -67,6 +68,9 @@ class QuestionsConfig(Settings):
         False, 'ask also for points and boxes of items, of models that are shown the image'
     )
     maps: bool = setting(False, 'ask also what a scene map answers, of what was seen so far')
+    own_maps: bool = setting(
+        False, 'with maps: rows carry what their deltas made known, whatever the truth solves'
+    )
     map_slack_m: float = setting(
         0.3, 'how far places of a map that no truth proves may be off [m]', between=(0, 10)
     )
@@ -95,23 +99,31 @@ def rows_of_episode(
         if count >= config.moments and len(keys) >= config.min_rows:
             return
         place = _place(moment, split, config)
-        for kind, ask in KINDS.items():
-            # Half of the test rows are worded as no training row is.
-            held_out = split == 'test' and rng.random() < 0.5
-            draft = ask(moment, rng, held_out)
-            if isinstance(draft, Unsolved):
-                coverage.unsolved[kind, draft.reason] += 1
-                continue
-            row = _row(
-                builder, moment, QuestionWithSolution.of_draft(kind, draft, rng), draft, held_out
-            )
+        scene = _map_in_rows(moment, place, split, config)
+        for row in _scene_rows(builder, moment, rng, coverage):
             key = (row.question, len(moment.deltas))
             if key not in keys:
                 keys.add(key)
                 # As live prompts have it: the map stands there whatever the question is.
-                yield row.with_map(place.scene) if isinstance(place, MapMoment) else row
+                yield row.with_map(scene) if scene else row
         if place:
-            yield from _map_rows(builder, moment, place, config, coverage)
+            for row in _map_rows(builder, moment, place, config, coverage):
+                yield row.with_map(scene or SceneMap())
+
+
+def _scene_rows(
+    builder: RowBuilder, moment: Moment, rng: Random, coverage: Coverage
+) -> Iterator[Row]:
+    """Rows about what was seen up to a moment."""
+    for kind, ask in KINDS.items():
+        # Half of the test rows are worded as no training row is.
+        held_out = builder.split == 'test' and rng.random() < 0.5
+        draft = ask(moment, rng, held_out)
+        if isinstance(draft, Unsolved):
+            coverage.unsolved[kind, draft.reason] += 1
+            continue
+        question = QuestionWithSolution.of_draft(kind, draft, rng)
+        yield _row(builder, moment, question, draft, held_out)
 
 
 def _place(moment: Moment, split: str, config: QuestionsConfig) -> MapMoment | Unsolved | None:
@@ -123,6 +135,15 @@ def _place(moment: Moment, split: str, config: QuestionsConfig) -> MapMoment | U
     return perceived_map(moment, split, config.map_slack_m)
 
 
+def _map_in_rows(
+    moment: Moment, place: MapMoment | Unsolved | None, split: str, config: QuestionsConfig
+) -> SceneMap | None:
+    """What prompts tell of the place; None: nothing."""
+    if place and config.own_maps:
+        place = perceived_map(moment, split, config.map_slack_m)
+    return place.scene if isinstance(place, MapMoment) else None
+
+
 def _map_rows(
     builder: RowBuilder,
     moment: Moment,
@@ -130,7 +151,7 @@ def _map_rows(
     config: QuestionsConfig,
     coverage: Coverage,
 ) -> Iterator[Row]:
-    """Rows about the scene map of a moment."""
+    """Rows about the scene map of a moment, without it."""
     if isinstance(place, Unsolved):
         coverage.unsolved[EVERY_MAP_KIND, place.reason] += 1
         return
@@ -138,7 +159,7 @@ def _map_rows(
     rng = Random(f'{config.seed}:{builder.episode_id}:map:{len(moment.deltas)}')
     for kind, draft, held_out in map_drafts(place, builder.split, rng, coverage):
         question = QuestionWithSolution.of_draft(kind, draft, rng)
-        yield _row(builder, moment, question, draft, held_out).with_map(place.scene)
+        yield _row(builder, moment, question, draft, held_out)
 
 
 def _moments(episode: Episode, rng: Random) -> list[Moment]:

@@ -160,6 +160,19 @@ def test_recording_in_which_nothing_has_a_place_gives_no_rows_about_a_map() -> N
     assert coverage.unsolved['every map kind', reason] > 0
 
 
+def test_rows_may_carry_what_deltas_made_known_while_the_truth_solves() -> None:
+    true, own = (
+        list(rows_of_episode(episode(), QuestionsConfig(maps=True, own_maps=own), Coverage()))
+        for own in (False, True)
+    )
+    assert [(row.question, row.solution) for row in own] == [
+        (row.question, row.solution) for row in true
+    ]
+    # The deltas of this episode place nothing.
+    assert all(row.has_map for row in true)
+    assert not any(row.landmarks for row in own)
+
+
 def test_row_carries_the_map_and_gives_it_back() -> None:
     rows = list(rows_of_map(WALK.scene, 'flat', QuestionsConfig(), Coverage()))
     row = Row.from_json(rows[0].to_json())
