@@ -69,6 +69,10 @@ MORE_MAP_WORDINGS: dict[str, tuple[str, ...]] = {
         'In [what|which] order [have you seen|did you see] {options}?',
         'Starting with what was seen first, what is the order of {options}?',
         '[Bring|Put] {options} in the order of their [first sight|first appearance].',
+        'Of {options}: [what|which] [came|was noticed] first, and in what order the others?',
+        'Say of {options} what you [noticed|saw] first, [then|next] and at the end.',
+        '{options}: [which|what] was first in view, [what then|which next], which last?',
+        'First, then and last: how did {options} [appear|come into view]?',
     ),
     'route_planning': (
         'You [begin|set out] at the {start}, [facing|looking at] the {facing}, and go to the '
@@ -83,28 +87,38 @@ MORE_MAP_WORDINGS: dict[str, tuple[str, ...]] = {
     'start_end_position': (
         'What [was near|stood by] the start of your way, and what [is near|stands by] its end?',
         '[Between which things|From what to what] did your journey lead, from its start to now?',
+        'At which things [begins|starts] the way, and at which is its end?',
     ),
     'object_recall': (
         'What is [closest|nearest] to the {item}?',
         'Which [of them|thing] is near the {item}?',
         'The {item}: what is [next to|close to|near] it?',
         'What stands [at the least distance from|nearest to] the {item}?',
+        'What is [placed|put] right by the {item}?',
+        'What has the {item} [close to|near] it?',
     ),
     'sequence_recall': (
         'After [you reached|you came to|passing] the {item}, what [was next|did you pass]?',
         'Which [one|of these] came after the {item} on your [route|tour]?',
         'What was passed next after the {item}?',
+        'Once at the {item}, what did [the way|your way] come to next?',
+        'Which was the next thing that you reached once past the {item}?',
     ),
     'scene_recall': (
         'What [appeared|came into view|was noticed] after the first sight of the {item}?',
         '[When you had|After you had] seen the {item}, what did you see for the first time?',
         'Which [of these|things] were seen only after the {item}?',
         'The {item} was seen. What was seen [later|after that] for the first time?',
+        'What was new to [you|your view] once you had met the {item}?',
+        'Once you saw the {item}, what [else|more] came?',
     ),
     'proximity': (
         'Is the {item} [closer or farther|nearer or farther] now, compared with the start?',
         'From the start to now, how did the distance to the {item} [change|become]?',
         'How has your way changed the distance from you to the {item} since the start?',
+        'Did you [come|get] nearer to the {item} or go farther away since the start?',
+        'Has the {item} become nearer or farther [since the start|since you began]?',
+        'Is the distance to the {item} greater or smaller now than at the start?',
     ),
     'duration': (
         'Which time was longer: from the start to seeing the {a}, or from that to seeing the {b}?',
@@ -121,10 +135,12 @@ MORE_MAP_WORDINGS: dict[str, tuple[str, ...]] = {
         'What is [around|about] you [here|now|at the moment]?',
         'How are things placed around you [here|now|at present]?',
         '[Say|Tell] what surrounds you [here|now].',
+        'How does what you saw lie about you [now|at present]?',
     ),
     'progress_evaluation': (
         'You were told to go to {stops}. [What do you do|What is going on] now?',
         'The route is: go to {stops}. Which part of it do you do now?',
+        'Of the route to {stops}, what do you do [now|at the moment]?',
     ),
     'action_generation': (
         'What is your next [step|action] [to get to|to reach|on the way to] the {item} now?',
@@ -177,6 +193,9 @@ MORE_MAP_WORDINGS: dict[str, tuple[str, ...]] = {
         'Which of these is the least [distance away|far away] now?',
         'What do you have [nearest|closest] to you [now|at present]?',
         'Which one is nearest from where you are?',
+        'Which of these would you reach by the shortest way?',
+        'Where is the way shortest [now|from here]: to which of them?',
+        'To what would you have the [shortest|least long] way from here?',
     ),
     'count_things': (
         'How many {items} [did you notice|came into view|were seen] [so far|up to now|in all]?',
@@ -184,6 +203,17 @@ MORE_MAP_WORDINGS: dict[str, tuple[str, ...]] = {
         'In all, how many {items} [did you see|have been seen]?',
     ),
 }
+# What no map tells of a thing, as in `UNKNOWN_PROPERTIES`.
+MORE_PROPERTIES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ('Is the {item} [new|clean|heavy|cheap|soft|loud]?', ('yes', 'no')),
+    ('Who [bought|cleaned|made|moved] the {item}?', ('a guest', 'the tenant', 'nobody')),
+    ('When was the {item} [bought|built|cleaned]?', ('today', 'last year', 'long ago')),
+    ('How [expensive|useful|loud|soft] is the {item}?', ('very', 'a little', 'not at all')),
+    ('What is the {item} [worth|called|used for]?', ()),
+    ('Why is the {item} here?', ('to be used', 'by chance')),
+    ('Which [company|country|shop] has the {item} come from?', ('a large one', 'a small one')),
+    ('What [smell|taste|sound] has the {item}?', ()),
+)
 
 
 def more_pattern(wording: str) -> re.Pattern[str]:

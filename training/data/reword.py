@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.questions.map_rows import MAP_KINDS
 from embodied_r_ros.questions.row import read_rows, write_rows
-from embodied_r_ros.questions.wordings import FOREIGN, WORDINGS
+from embodied_r_ros.questions.wordings import FOREIGN, UNKNOWN_PROPERTIES, WORDINGS
 
 from training.data.map_oracle import kind_and_words
-from training.data.place_words import MORE_MAP_WORDINGS, OPENERS
+from training.data.place_words import MORE_MAP_WORDINGS, MORE_PROPERTIES, OPENERS
 from training.run.command import run_command
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ def reworded(row: Row, rng: Random) -> Row:
 def _reworded_place(row: Row, rng: Random) -> Row:
     kind_words = kind_and_words(row.question)
     if kind_words is None:
-        return row
+        return _other_property(row, rng)
     kind, words = kind_words
     wordings = [w for w in MORE_MAP_WORDINGS[kind] if _slots(w) == set(words)]
     if not wordings:
@@ -233,6 +233,15 @@ def _reworded_place(row: Row, rng: Random) -> Row:
     question = rng.choice(OPENERS) + text
     # Names may hold words of questions: what would be read otherwise is left as it is.
     return replace(row, question=question) if kind_and_words(question) == kind_words else row
+
+
+def _other_property(row: Row, rng: Random) -> Row:
+    for wording, _ in UNKNOWN_PROPERTIES[False]:
+        if match := re.fullmatch(wording_regex(wording), row.question):
+            pattern, options = rng.choice(MORE_PROPERTIES)
+            question = rng.choice(OPENERS) + chosen(pattern, rng).format(**match.groupdict())
+            return replace(row, question=question, options=options)
+    return row
 
 
 def _slots(wording: str) -> set[str]:
