@@ -180,7 +180,8 @@ def inputs_of(command: DocumentCommand) -> set[str]:
     """Files and folders of the repository, or of runs, that a command and its `--config` name."""
     given = {word.lstrip('-') for word in command.words if word.startswith('--')}
     settings = {k: v for k, v in settings_of(command).items() if k not in given}
-    words = set() if command.words[0] == 'git' else {*command.words[1:], *_texts(settings)}
+    reads = command.words[0] not in {'git', 'mkdir'}
+    words = {*command.words[1:], *_texts(settings)} if reads else set()
     paths = {word for word in words if re.fullmatch(r'[\w.-]+(?:/[\w.-]+)+', word)}
     ours = {path for path in paths if path.partition('/')[0] in _FOLDERS | {'runs', 'out'}}
     return ours - outputs_of(command)
