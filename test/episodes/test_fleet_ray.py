@@ -402,6 +402,8 @@ def test_what_does_not_go_together_is_refused(
 
 
 def test_a_ray_that_does_not_start_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Read when Ray is imported: other tests of this process need it on loopback alone.
+    monkeypatch.setenv('RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER', '0')
     import ray
 
     def time_out(**_: Any) -> None:
