@@ -242,8 +242,7 @@ class People:
         words += ('--recipe', self.args.recipe, '--control', self.args.control)
         words += ('--judge', 'none', '--slot', self.out / 'slot', '--cache', self.out / 'cache')
         self.step(f'{name}-improve', 'training.improve', *words, '--fork')
-        candidate: Path = next(out.glob('candidate-*'))
-        return candidate
+        return candidate_of(out)
 
     def run(self) -> int:
         """Go round; returns whether the gate let the first candidate through (0) or not (1)."""
@@ -268,7 +267,7 @@ class People:
             lines += [gain_line('difference', differences, scenes)]
             write_whole(self.out / 'gains.txt', '\n'.join(lines) + '\n')
         sys.stdout.write((self.out / 'gains.txt').read_text())
-        return self.promote(unseen, next((self.out / 'labels-0').glob('candidate-*')))
+        return self.promote(unseen, candidate_of(self.out / 'labels-0'))
 
     def promote(self, rows: Sequence[Row], candidate: Path) -> int:
         """Let a candidate stand in the shadow, label what both said, and let the gate decide."""
@@ -286,6 +285,11 @@ class People:
         code = self.step('promote', 'training.promote', candidate, *words, well=(0, 1))
         sys.stdout.write((self.out / 'logs' / 'promote.out').read_text())
         return code
+
+
+def candidate_of(out: Path) -> Path:
+    """The model that `training.improve` left in its folder, beside reports of it."""
+    return next(path for path in out.glob('candidate-*') if path.is_dir())
 
 
 def _first(samples: Mapping[str, dict[str, Any]]) -> dict[str, str]:

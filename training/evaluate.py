@@ -35,7 +35,13 @@ from training.eval.document_tables import (
 )
 from training.eval.execution import executed_consistency
 from training.eval.generation import generate, model_identity
-from training.eval.grading import best_constant, Grade, graded, graded_with_consistency
+from training.eval.grading import (
+    best_constant,
+    Grade,
+    graded,
+    graded_with_consistency,
+    oracle_grades,
+)
 from training.eval.report_page import interval_text, report_page
 from training.eval.statistics import bootstrap_interval
 from training.judge.models import add_judge_option, judge_of
@@ -230,11 +236,13 @@ def unknown_rates(rows: Sequence[Row], grades: Sequence[Grade]) -> dict[str, flo
 
 def table(report: dict[str, Any]) -> str:
     """The report as text."""
+    oracle = report.get('oracle')
     lines = [
         f'{"accuracy":<22} {report["accuracy"]:6.1%} {interval_text(report["interval_95"])}',
         f'{"rows":<22} {report["n"]:6}  (of {len(report["by_scene"])} scenes)',
         f'{"majority answer":<22} {report["majority_baseline"]:6.1%}',
         f'{"question only":<22} {report["question_only_accuracy"]:6.1%}',
+        *([f'{"oracle":<22} {_whole_rate(oracle):6.1%}'] if oracle else []),
         f'{"format":<22} {report["format"]:6.1%}',
         f'{"consistency, judged":<22} {_rate(report["consistency"])}',
         f'{"consistency, executed":<22} {_rate(report["execution"]["consistency"])}',
@@ -244,7 +252,8 @@ def table(report: dict[str, Any]) -> str:
     lines += [
         f'  {kind:<20} {entry["accuracy"]:6.1%}  (n = {entry["n"]},'
         f' question only {entry["question_only_accuracy"]:.1%},'
-        f' constant {entry["constant_accuracy"]:.1%})'
+        f' constant {entry["constant_accuracy"]:.1%}'
+        + (f', oracle {oracle[kind]["accuracy"]:.1%})' if oracle else ')')
         for kind, entry in report['by_type'].items()
     ]
     lines += [
@@ -280,6 +289,12 @@ def document_table(report: dict[str, Any], column: str) -> tuple[DocumentTable, 
     return DocumentTable('training.evaluate', 'figures', ('', column)), lines
 
 
+def _whole_rate(groups: dict[str, dict[str, Any]]) -> float:
+    """The accuracy over all groups."""
+    right = sum(entry['n'] * entry['accuracy'] for entry in groups.values())
+    return float(right / sum(entry['n'] for entry in groups.values()))
+
+
 def _rate(value: float | None) -> str:
     return f'{"-":>6}' if value is None else f'{value:6.1%}'
 
@@ -309,6 +324,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         '--images', type=Path, metavar='DIR', help='of training.data.vision: show them to a VLM'
+    )
+    parser.add_argument(
+        '--oracle', action='store_true', help='what a reader without mistakes makes of the prompts'
     )
     add_judge_option(parser)
     parser.add_argument('--json', type=Path, metavar='FILE', help='write the report here too')
@@ -342,6 +360,8 @@ def _run(args: argparse.Namespace) -> int:
     memory = MemoryConfig(token_budget=args.token_budget)
     judge, cache = judge_of(args.judge), opened_cache(args.cache)
     report = evaluate(args.model, rows, memory, sampling, cache, judge)
+    if args.oracle:
+        report['oracle'] = by_type(rows, oracle_grades(rows, memory))
     if args.json:
         write_whole(args.json, json.dumps(report, indent=2) + '\n', makes_folder=True)
     if args.html:

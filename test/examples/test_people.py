@@ -132,6 +132,7 @@ class Commands:
             folder = Path(given['--out']) / 'candidate-control'
             folder.mkdir(parents=True)
             (folder / 'model.safetensors').write_text(given['--out'])
+            (folder.parent / 'candidate-test.json').write_text('{}')  # its report
         elif words[0] == 'training.promote':
             promote._parser().parse_args(words[1:])
         return int(max(well))

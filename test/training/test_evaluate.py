@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 import json
+import re
 from typing import Any, TYPE_CHECKING
 
 import pytest
@@ -247,3 +248,32 @@ def test_cache_that_cannot_be_made_is_bad_input(
     words += ['--judge', 'none']
     assert evaluate.main([*words, '--cache', str(tmp_path / 'rows.jsonl')]) == 2
     assert 'the cache' in capsys.readouterr().err
+
+
+def test_oracle_stands_beside_the_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change = 'New: red tall object 10° left.'
+    scene = ({'stamp_ns': 0, 'action': '', 'change': change, 'items': []},)
+    rows = [
+        replace(
+            ROWS[0],
+            id=solution,
+            question_type='how_many',
+            question='How many red objects have you seen?',
+            options=('0', '1', '2', '3'),
+            solution=solution,
+            deltas=scene,
+        )
+        for solution in 'BC'
+    ]
+    write_rows(tmp_path / 'rows.jsonl', rows)
+    with ChatServer(reader, models=[{'id': 'm'}]) as server:
+        words = ['--model', server.url, '--rows', str(tmp_path / 'rows.jsonl')]
+        words += ['--judge', 'none', '--cache', 'none']
+        assert evaluate.main([*words, '--oracle']) == 0
+        text = capsys.readouterr().out
+        assert evaluate.main(words) == 0
+    assert re.search(r'^oracle +50\.0%$', text, re.MULTILINE)
+    assert 'oracle 50.0%)' in text
+    assert 'oracle' not in capsys.readouterr().out

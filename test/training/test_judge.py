@@ -14,11 +14,14 @@ pytest.importorskip('trl')
 
 from embodied_r_ros.common.errors import InputError, ModelError
 from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.questions.coverage import Coverage
+from embodied_r_ros.questions.derive import QuestionsConfig
 from embodied_r_ros.reasoning.completions import UNKNOWN
 
 from test.chat_server import ChatServer, Script
 from test.training.test_sft import turning_row
 from test.training.test_traces import DELTAS, row
+from training.data.random_maps import rows_of_random_maps
 from training.eval.generation import load_model
 from training.eval.grading import graded
 from training.judge.cases import judge_messages, JudgeCase, NONE_OF_THESE, Panel, without_letters
@@ -248,6 +251,22 @@ def test_samples_lead_to_one_of_their_candidates() -> None:
     held_out = list(samples(rows, Random(1), held_out=True))
     assert not any('my conclusion is' in sample.case.think for sample in made)
     assert any('my conclusion is' in sample.case.think for sample in held_out)
+
+
+def test_reasoning_about_a_place_leads_to_its_answer_or_speaks_of_another_thing() -> None:
+    config = QuestionsConfig(seed=3, moments=2, test_share=0.0, maps=True)
+    rows = list(rows_of_random_maps(2, config, Coverage()))
+    made = list(samples(rows, Random(1), held_out=False, talk_share=0.0, garble=True))
+    whole = [sample for sample in made if sample.kind == 'whole']
+    assert len(whole) == len(rows)
+    assert all(sample.conclusion == sample.answer for sample in whole)
+    renamed = [sample for sample in made if sample.kind == 'renamed']
+    assert len(renamed) > 10
+    things = {str(landmark['label']) for row in rows for landmark in row.landmarks}
+    for sample in renamed:
+        asked = {thing for thing in things if thing in sample.case.question}
+        assert any(thing not in sample.case.think for thing in asked)
+    assert not any('..' in sample.case.think for sample in made)
 
 
 def test_questions_are_garbled_but_for_what_they_are_about() -> None:

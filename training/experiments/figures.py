@@ -17,8 +17,6 @@ from embodied_r_ros.common.errors import InputError
 from matplotlib.figure import Figure
 
 from training.compare import compare
-from training.data.traces import read_row
-from training.eval.grading import graded
 from training.eval.report_page import interval_text, rate_text, svg_text
 from training.eval.statistics import bootstrap_interval, interval_over_runs, paired_test
 from training.evaluate import by_type
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from embodied_r_ros.questions.row import Row
-    from embodied_r_ros.scene.memory import MemoryConfig
     from matplotlib.axes import Axes
 
     from training.eval.grading import Grade
@@ -53,12 +50,6 @@ CHARTS = {
     'accuracy on validation rows': f'eval_{_ACCURACY}',
     'loss': 'loss',
 }
-
-
-def read_carefully(rows: Sequence[Row], memory: MemoryConfig) -> list[Grade]:
-    """Grades of an oracle of the prompts; where one tells him nothing, he is wrong."""
-    traces = [read_row(row, memory) for row in rows]
-    return graded(rows, [trace.completion() if trace else '' for trace in traces])
 
 
 def right_of(grades: Sequence[Grade]) -> list[float]:

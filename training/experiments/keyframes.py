@@ -13,6 +13,7 @@ from embodied_r_ros.scene.memory import question_terms, scene_text
 from tqdm import tqdm
 
 from training.eval.document_tables import difference_cell, DocumentTable, rate_cell
+from training.eval.grading import oracle_grades
 from training.eval.report_page import html_page, interval_text, rate_text, ReportSection
 from training.evaluate import drawn, evaluate, opened_cache
 from training.experiments.figures import (
@@ -21,7 +22,6 @@ from training.experiments.figures import (
     bars,
     difference_figures,
     points,
-    read_carefully,
 )
 from training.experiments.recordings import look_at, perceiver_of, questions_at_end, simulated
 from training.judge.models import judge_of
@@ -52,7 +52,7 @@ def run(config: KeyframesConfig) -> dict[str, Any]:
         report = evaluate(
             config.model, rows[name], config.memory(), config.sampling(), cache, judge
         )
-        read = read_carefully(rows[name], config.memory())
+        read = oracle_grades(rows[name], config.memory())
         right[name] = [outcome['accuracy'] or 0.0 for outcome in report['outcomes']]
         policies[name] = {
             **_cost(recordings[name]),

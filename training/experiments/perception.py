@@ -19,6 +19,7 @@ from embodied_r_ros.types.deltas import row_deltas
 from tqdm import tqdm
 
 from training.eval.document_tables import DocumentTable, rate_cell
+from training.eval.grading import oracle_grades
 from training.eval.report_page import (
     gain_text,
     html_page,
@@ -33,7 +34,6 @@ from training.experiments.figures import (
     bar_of,
     bars,
     difference_figures,
-    read_carefully,
     right_of,
 )
 from training.experiments.recordings import look_at, paired, perceiver_of, questions_at, simulated
@@ -65,7 +65,7 @@ def run(config: PerceptionConfig) -> dict[str, Any]:
     texts, scores = {}, {}
     for name, rows in rows_by_text.items():
         report = evaluate(config.model, rows, config.memory(), config.sampling(), cache, judge)
-        read = read_carefully(rows, config.memory())
+        read = oracle_grades(rows, config.memory())
         answered = [outcome['accuracy'] or 0.0 for outcome in report['outcomes']]
         scores[name] = {'model': answered, 'reader': right_of(read)}
         texts[name] = {

@@ -12,6 +12,7 @@ from embodied_r_ros.scene.memory import MemoryConfig
 from embodied_r_ros.types.vocabulary import COLOURS, SHAPES
 
 from training.data.degrade import degraded
+from training.data.map_traces import MAP_QUESTIONS
 from training.data.reword import reworded
 from training.data.traces import read_row
 from training.judge.cases import JudgeCase, NONE_OF_THESE
@@ -33,6 +34,8 @@ class Solved:
     think: str  # without its conclusion
     end: str  # the conclusion, as it is worded
     answer: str  # what it says
+    topic: str = ''  # the item, thing or colour that it is about; empty: none that no option names
+    others: tuple[str, ...] = ()  # what the topic may be taken for
 
 
 _THINGS = (
@@ -197,7 +200,8 @@ def samples(
         solved = [s for s in (_solve(worded, rng),) if s]
         solved += [small_talk(rng)] if rng.random() < talk_share else []
         for plain in solved:
-            garbled = garble and rng.random() < _GARBLED_SHARE
+            may_garble = garble and plain.kind not in MAP_QUESTIONS  # which name several things
+            garbled = may_garble and rng.random() < _GARBLED_SHARE
             one = (
                 replace(plain, question=garbled_question(plain.question, rng))
                 if garbled
@@ -215,14 +219,37 @@ def samples(
 def _solve(row: Row, rng: Random) -> Solved | None:
     degraded_row = degraded(row, rng) if rng.random() < _DEGRADED_SHARE else row
     trace = read_row(degraded_row, MemoryConfig())
-    match = _END.search(trace.think) if trace else None
-    if trace is None or match is None:
+    if trace is None:
+        return None
+    match = _END.search(trace.think)
+    # The answer of a question about a place may be a sentence, or have a point.
+    end = match[0] if match else f' So {trace.answer.removesuffix(".")}.'
+    if not trace.think.endswith(end):
         return None
     options = row.options or (trace.answer,)
+    topic = _topic(row.question)
+    topic, others = (topic, ()) if topic or not row.landmarks else _thing_topic(row)
+    think = trace.think.removesuffix(end)
     return Solved(
-        row.question_type, row.question, options, trace.think[: match.start()], match[0],
-        trace.answer,
-    )  # fmt: skip
+        row.question_type, row.question, options, think, end, trace.answer, topic, others
+    )
+
+
+def _thing_topic(row: Row) -> tuple[str, tuple[str, ...]]:
+    """The thing that a question about a place names and no option does, and all others."""
+    names = {str(landmark['label']) for landmark in row.landmarks}
+    unnamed = {name for name in names if not any(name in option for option in row.options)}
+    asked = sorted((name for name in unnamed if name in row.question), key=len)
+    if not asked:
+        return '', ()
+    return asked[-1], tuple(sorted(name for name in names if name not in row.question))
+
+
+def _other_numbers(answer: str) -> list[str]:
+    """Numbers that a free answer might have been."""
+    if '.' not in answer:
+        return [str(n) for n in range(6)]
+    return [f'{float(answer) * factor:.1f}' for factor in (0.5, 0.8, 1.3, 2.0)]
 
 
 def _wording(rng: Random, held_out: bool) -> str:
@@ -239,25 +266,29 @@ def _own(solved: Solved, rng: Random, held_out: bool, colours_renamed: int) -> I
     """What is made of a reasoning by itself."""
     reworded = _wording(rng, held_out) if held_out or rng.random() < 0.5 else None
     # Of a free question the answer is the only option: what else it might be is made up.
-    numbers = [str(n) for n in range(6)] if len(solved.options) == 1 else []
+    numbers = _other_numbers(solved.answer) if len(solved.options) == 1 else []
     others = [o for o in (*solved.options, UNKNOWN, *numbers) if o != solved.answer]
     other = rng.choice(others)
 
     def ending(answer: str) -> str:
-        return reworded.format(answer) if reworded else solved.end.replace(solved.answer, answer)
+        if reworded:
+            return reworded.format(answer.removesuffix('.'))
+        worded = solved.end.replace(solved.answer, answer)
+        return f'{worded.rstrip(".")}.'
 
-    whole = solved.think + ending(solved.answer)
+    think = solved.think.rstrip('.;') if reworded else solved.think
+    whole = think + ending(solved.answer)
     yield _sample(solved, whole, solved.answer, 'whole')
-    yield _sample(solved, solved.think + ending(other), other, 'flipped')
+    yield _sample(solved, think + ending(other), other, 'flipped')
     conclusion = rng.choice([solved.answer, other])
-    yield _sample(
-        solved, _wording(rng, held_out).format(conclusion).lstrip('.,;: '), conclusion, 'bare'
-    )
-    topic = _topic(solved.question)
+    bare = _wording(rng, held_out).format(conclusion.removesuffix('.')).lstrip('.,;: ')
+    yield _sample(solved, bare, conclusion, 'bare')
+    topic = solved.topic
     if topic and topic in whole:
-        is_colour = not topic.endswith('object')
+        is_colour = bool(_COLOUR.match(f'{topic}object'))
         for _ in range(colours_renamed if is_colour else 1):
-            renamed = whole.replace(topic, _another(topic, rng))
+            another = rng.choice(solved.others) if solved.others else _another(topic, rng)
+            renamed = whole.replace(topic, another)
             yield _sample(solved, renamed, NONE_OF_THESE, 'renamed')
     words = solved.think.split()
     if len(words) > 4 and rng.random() < _NOWHERE_SHARE:
@@ -273,8 +304,7 @@ def _sample(solved: Solved, think: str, conclusion: str, kind: str) -> Sample:
 
 def _swapped(solved: Solved, other: Solved) -> Sample | None:
     """A question under the reasoning of another; None where it might be its own."""
-    topic, others = _topic(solved.question), _topic(other.question)
-    elsewhere = topic and others and topic != others
+    elsewhere = solved.topic and other.topic and solved.topic != other.topic
     no_option = other.answer not in (*solved.options, UNKNOWN)
     if not elsewhere and not no_option:
         return None
