@@ -11,7 +11,7 @@ from bisect import bisect_right
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 import math
-from typing import Any, Protocol, TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.arm.task_frame import turned, turned_name, turned_orientation
 from embodied_r_ros.common.errors import InputError
@@ -152,38 +152,6 @@ class Keypoint:
 _SAME_PLACE_M = 0.02  # between two keypoints of which only the gripper differs
 
 
-class Samples(Protocol):
-    """What is read of the samples of a demonstration."""
-
-    @property
-    def stamps_ns(self) -> NDArray[Any]:
-        """In order of time. Shape (N,)."""
-
-    @property
-    def positions(self) -> NDArray[Any] | None:
-        """Of the end effector in the task frame [m]. Shape (N, 3). None: not known."""
-
-    @property
-    def task(self) -> str:
-        """In words."""
-
-    @property
-    def frame_id(self) -> str:
-        """The task frame."""
-
-
-class KeypointLike(Protocol):
-    """What is read of a keypoint."""
-
-    @property
-    def index(self) -> int:
-        """Of its sample."""
-
-    @property
-    def is_open(self) -> bool | None:
-        """The gripper; None: not known."""
-
-
 @dataclass(frozen=True)
 class ArmState:
     """An arm at one stamp."""
@@ -274,8 +242,8 @@ class ArmEpisode:
 
 
 def arm_episode(
-    samples: Samples,
-    keypoints: Sequence[KeypointLike],
+    samples: Demonstration,
+    keypoints: Sequence[Keypoint],
     orientations: Sequence[tuple[float, float, float, float]] = (),
     camera: tuple[Pose | None, Intrinsics | None] = (None, None),
     metadata: RobotMetadata | None = None,

@@ -526,9 +526,7 @@ class Playable:
 
 
 @contextmanager
-def as_bag(
-    source: Path, topic: str | None = None, depth: DepthSource | None = None
-) -> Iterator[Path]:
+def as_bag(source: Path, depth: DepthSource | None = None) -> Iterator[Path]:
     """A recording as a bag: itself where it is one, else a bag of its images for the time being.
 
     The depth of a folder becomes the topic `/depth`, in millimetres.
@@ -542,7 +540,7 @@ def as_bag(
         return
     with (
         tempfile.TemporaryDirectory(prefix='embodied-r-images-') as scratch,
-        open_source(source, topic, depth=depth) as images,
+        open_source(source, depth=depth) as images,
     ):
         yield _from_images(images, Path(scratch) / 'source').bag
 

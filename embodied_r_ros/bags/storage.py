@@ -157,7 +157,6 @@ _HEAD = struct.Struct('<BQ')
 _MESSAGE = struct.Struct('<HIQQ')  # channel, sequence, log time, publish time
 _CHUNK = struct.Struct('<QQQI')  # start and end time, uncompressed size, CRC
 _INDEX = struct.Struct('<HI')  # channel, bytes of the entries
-_FOOTER_BYTES = 20
 
 
 @dataclass
@@ -190,7 +189,6 @@ class McapFile:
         self._schemas: dict[int, SchemaRecord] = {0: SchemaRecord(0, b'', '', '')}
         self._channels: dict[int, ChannelRecord] = {}
         self._statistics: Statistics | None = None
-        self._profile = ''
         try:
             self._walk()
             self._check_sizes()
@@ -283,7 +281,7 @@ class McapFile:
             self._chunks.append(_Chunk(position, length, unpacked, crc, start, end))
         elif opcode == Opcode.MESSAGE_INDEX and self._chunks:
             self._take_index(self._file.read(length))
-        elif opcode in {Opcode.SCHEMA, Opcode.CHANNEL, Opcode.STATISTICS, Opcode.HEADER}:
+        elif opcode in {Opcode.SCHEMA, Opcode.CHANNEL, Opcode.STATISTICS}:
             self._take_record(opcode, self._file.read(length))
 
     def _take_index(self, body: bytes) -> None:

@@ -106,13 +106,11 @@ class TrackMap:
         self.points[slots] = (rays - self.pose.translation) @ self.pose.rotation
         return slots
 
-    def keep_view(self, *, as_reference: bool = False) -> None:
+    def keep_view(self) -> None:
         """Keep the newest view, and refine the map with it."""
         anchor = Anchor(self.pose, self.places.copy(), self.is_alive.copy())
         self.anchors = [*self.anchors, anchor][-_WINDOW:]
         self._refine()
-        if as_reference:
-            self.reference = anchor
 
     def is_new_view(self, moved: float) -> bool:
         """Whether the newest view shows something else than the last one that was kept.

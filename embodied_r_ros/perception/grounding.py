@@ -22,7 +22,7 @@ from embodied_r_ros.types.vocabulary import COLOUR_WORDS, Detection
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from embodied_r_ros.keyframes.selector import Keyframe
     from embodied_r_ros.perception.coloured_objects import ColouredObject
@@ -206,26 +206,24 @@ class GoldenResult:
         return not self.best and max(self.swapped.values()) >= _FITS
 
 
-def judge_golden(boxes: Mapping[str, Box], size: tuple[int, int] = GOLDEN_SIZE) -> GoldenResult:
+def judge_golden(boxes: Mapping[str, Box]) -> GoldenResult:
     """Compare boxes of the golden image with where its shapes are.
 
     Args:
         boxes: By label, as the model wrote them; one that is missing fits not at all.
-        size: Width and height of the picture as it was shown [px].
     """
     turned = {label: (box[1], box[0], box[3], box[2]) for label, box in boxes.items()}
     return GoldenResult(
-        {name: _mean_overlap(boxes, name, size) for name in BOX_CONVENTIONS},
-        {name: _mean_overlap(turned, name, size) for name in BOX_CONVENTIONS},
+        {name: _mean_overlap(boxes, name) for name in BOX_CONVENTIONS},
+        {name: _mean_overlap(turned, name) for name in BOX_CONVENTIONS},
     )
 
 
-def _mean_overlap(boxes: Mapping[str, Box], convention: str, size: tuple[int, int]) -> float:
-    overlaps: Sequence[float] = [
-        overlap_of(shares, truth)
-        for label, (_, box) in _GOLDEN_SHAPES.items()
-        for truth in [box_shares(box, 'pixels', GOLDEN_SIZE)]
-        for shares in [box_shares(boxes[label], convention, size) if label in boxes else None]
-        if shares and truth
-    ]
+def _mean_overlap(boxes: Mapping[str, Box], convention: str) -> float:
+    overlaps = []
+    for label, (_, box) in _GOLDEN_SHAPES.items():
+        truth = box_shares(box, 'pixels', GOLDEN_SIZE)
+        shares = box_shares(boxes[label], convention, GOLDEN_SIZE) if label in boxes else None
+        if shares and truth:
+            overlaps.append(overlap_of(shares, truth))
     return sum(overlaps) / len(_GOLDEN_SHAPES)

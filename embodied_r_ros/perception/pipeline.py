@@ -84,10 +84,10 @@ def vlm_perceiver(
 
 
 def keyframes_of(
-    images: Iterable[StampedImage], config: KeyframeConfig | None = None, camera: str = 'camera'
+    images: Iterable[StampedImage], config: KeyframeConfig | None = None
 ) -> Iterator[Keyframe]:
     """Choose the keyframes of a stream of images."""
-    extractor = KeyframeExtractor(config, camera)
+    extractor = KeyframeExtractor(config)
     for image in images:
         METER.add(IMAGES)
         _, keyframe = extractor.process(image)

@@ -368,17 +368,8 @@ def _has_left(record: LandmarkRecord, sight: Sight) -> bool:
     return shows is PlaceSight.EMPTY
 
 
-def save_map(folder: Path, landmarks: LandmarkMap) -> None:
-    """Write the state of a map, and its MAP.json, into a folder; each appears whole.
-
-    Raises:
-        InputError: They cannot be written.
-    """
-    write_map(folder, landmarks.to_json(), landmarks.scene_map())
-
-
 def write_map(folder: Path, state: dict[str, Any], scene_map: SceneMap) -> None:
-    """Write what `LandmarkMap.to_json` and `LandmarkMap.scene_map` gave, as `save_map` does.
+    """Write what `LandmarkMap.to_json` and `LandmarkMap.scene_map` gave; each file appears whole.
 
     Raises:
         InputError: They cannot be written.
@@ -405,7 +396,7 @@ def check_folder(folder: Path) -> None:
 
 
 def load_map(folder: Path, config: MapConfig | None = None) -> LandmarkMap:
-    """Read a map that `save_map` wrote, to go on with it. A folder without one gives an empty map.
+    """Read a map that `write_map` wrote, to go on with it; an empty one where there is none.
 
     A map whose poses are of odometry goes on only in the same run of that odometry: where the
     first pose is not where the last one was, it begins a new part.

@@ -129,9 +129,7 @@ def approaches(path: Sequence[PathPoint], to: Position) -> tuple[float, int]:
     return best
 
 
-def first_reach_ns(
-    path: Sequence[PathPoint], to: Position, reach_m: float = REACH_M
-) -> int | None:
+def first_reach_ns(path: Sequence[PathPoint], to: Position) -> int | None:
     """Stamp of the first point of a path within reach of a position [ns]; None: there is none."""
     for point in path:
         if level_m(point.position, to) <= REACH_M:

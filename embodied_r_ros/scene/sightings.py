@@ -237,7 +237,6 @@ class FusedPlace:
 _ROUNDS = 5
 _HUBER = 1.5  # deviations across from which on a sighting counts less
 _CAUCHY = 1.0  # the same of distances, which are more often quite wrong
-_START = 1.0
 _INDEPENDENT = 4  # sightings of one thing share their errors: more make it no surer
 
 

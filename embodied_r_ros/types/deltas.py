@@ -368,11 +368,6 @@ class NetMotion:
     unmeasured: tuple[str, ...] = ()  # moves and turns whose amount is not stated, in words
     unknown: int = 0  # actions that are unknown, or are not of the grammar
 
-    @property
-    def is_measured(self) -> bool:
-        """True where every move and turn is stated with its amount."""
-        return not self.unmeasured and not self.unknown
-
 
 def net_motion(actions: Iterable[str]) -> NetMotion:
     """Put actions together. Each one moves first and turns then, as `wording` writes them."""

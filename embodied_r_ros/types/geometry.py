@@ -197,12 +197,6 @@ def pixels_of_points(intrinsics: Intrinsics, points: NDArray[np.float64]) -> NDA
     return np.asarray(pixels, np.float64).reshape(-1, 2)
 
 
-def direction_of_pixel(intrinsics: Intrinsics, u: float, v: float) -> tuple[float, float]:
-    """Bearing and elevation [rad] of a pixel, seen from a camera without distortion."""
-    x, y = (u - intrinsics.cx) / intrinsics.fx, (v - intrinsics.cy) / intrinsics.fy
-    return direction_of_vector(BODY_FROM_OPTICAL @ np.array([x, y, 1.0]))
-
-
 def direction_of_vector(vector: NDArray[np.float64]) -> tuple[float, float]:
     """Bearing and elevation [rad] of a vector in body axes. Shape (3,)."""
     x, y, z = (float(value) for value in vector)

@@ -33,7 +33,7 @@ _PNG_END = b'IEND'
 
 _DEPTH_UNIT_M = 1e-3  # of the packed form, as of 16UC1 in REP 118
 _FARTHEST_DEPTH = np.iinfo(np.uint16).max
-MAX_PACKED_SIDE_PX = 640
+_PACKED_SIDE_PX = 640  # at most
 
 
 @dataclass(frozen=True)
@@ -281,13 +281,12 @@ class PackedDepth:
         return np.asarray(raw, np.float32) * np.float32(_DEPTH_UNIT_M)
 
 
-def pack_depth(metres: NDArray[np.float32], max_side_px: int = MAX_PACKED_SIDE_PX) -> PackedDepth:
+def pack_depth(metres: NDArray[np.float32]) -> PackedDepth:
     """Pack a depth image; a large one is thinned, since averages would blend near and far.
 
     Args:
         metres: Depth along the optical axis [m]; what is not finite or not positive is unknown.
             Shape (h, w).
-        max_side_px: Upper limit of width and height [px].
 
     Raises:
         ImageError: The array is no depth image.
@@ -295,7 +294,7 @@ def pack_depth(metres: NDArray[np.float32], max_side_px: int = MAX_PACKED_SIDE_P
     if metres.ndim != 2 or not metres.size:
         msg = f'an array of shape {metres.shape} is no depth image: expected (height, width)'
         raise ImageError(msg)
-    scale = max_side_px / max(metres.shape)
+    scale = _PACKED_SIDE_PX / max(metres.shape)
     if scale < 1:
         height, width = metres.shape
         size = (max(1, round(width * scale)), max(1, round(height * scale)))

@@ -28,7 +28,7 @@ SCALE_WORDS = {
 }
 
 
-MOST_PATH_POINTS = 40  # that rows carry and prompts are made from
+_MOST_PATH_POINTS = 40  # that rows carry and prompts are made from
 _LARGEST = 1e9  # number in a map: more is no place
 
 
@@ -177,8 +177,9 @@ class SceneMap:
         )
 
 
-def thinned(path: Sequence[PathPoint], count: int = MOST_PATH_POINTS) -> tuple[PathPoint, ...]:
-    """At most so many points of a path, evenly taken, its ends among them."""
+def thinned(path: Sequence[PathPoint]) -> tuple[PathPoint, ...]:
+    """Points of a path as rows carry them, evenly taken, its ends among them."""
+    count = _MOST_PATH_POINTS
     if len(path) <= count:
         return tuple(path)
     return tuple(path[round(i * (len(path) - 1) / (count - 1))] for i in range(count))

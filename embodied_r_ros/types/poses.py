@@ -14,7 +14,6 @@ from embodied_r_ros.types.geometry import (
     quaternion_from_matrix,
     rotation_from_ypr,
 )
-from embodied_r_ros.types.units import NS_PER_S
 import numpy as np
 
 if TYPE_CHECKING:
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 _DISORDER_NS = 1_000_000_000
 # Odometry slower than 1 Hz says too little of what happened in between.
 _MAX_GAP_NS = 1_000_000_000
+_OUTSIDE_NS = 100_000_000  # so far outside all poses the nearest one still counts
 
 
 def interpolate(earlier: Pose, later: Pose, share: float) -> Pose:
@@ -78,11 +78,10 @@ def composed(base: Pose, link: Pose) -> Pose:
 class PoseBuffer:
     """The newest poses of one body. Not thread-safe."""
 
-    def __init__(self, capacity: int = 500, max_extrapolation_s: float = 0.1) -> None:
-        """Take the number of poses to keep, and how far outside them one still counts [s]."""
+    def __init__(self, capacity: int = 500) -> None:
+        """Take the number of poses to keep."""
         self._stamps: deque[int] = deque(maxlen=capacity)
         self._poses: deque[Pose] = deque(maxlen=capacity)
-        self._outside_ns = round(max_extrapolation_s * NS_PER_S)
 
     def add(self, stamp_ns: int, pose: Pose) -> None:
         """Remember a pose, in the order of stamps.
@@ -133,7 +132,7 @@ class PoseBuffer:
             return self._poses[after]
         if after == 0 or after == len(self._stamps):
             nearest = min(after, len(self._stamps) - 1)
-            is_near = abs(self._stamps[nearest] - stamp_ns) <= self._outside_ns
+            is_near = abs(self._stamps[nearest] - stamp_ns) <= _OUTSIDE_NS
             return self._poses[nearest] if is_near else None
         t0, t1 = self._stamps[after - 1], self._stamps[after]
         if t1 - t0 > _MAX_GAP_NS:
@@ -160,6 +159,7 @@ def _slerp(
 # In this order: odom is continuous, map is not (REP 105). Robots put their name before it.
 FIXED_FRAMES = ('odom', 'map')
 _LINK = '_link'
+_TRANSFORMS = 1000  # that are kept of each pair of frames
 
 
 @dataclass(frozen=True)
@@ -172,9 +172,7 @@ class NoPose:
 class TransformTree:
     """The newest transforms of a robot. Not thread-safe."""
 
-    def __init__(self, capacity: int = 1000) -> None:
-        """Take how many transforms are kept of each pair of frames."""
-        self._capacity = capacity
+    def __init__(self) -> None:
         self._static: dict[str, Pose] = {}  # of a frame in its parent
         self._moving: dict[str, PoseBuffer] = {}
         self._parents: dict[str, str] = {}
@@ -187,7 +185,7 @@ class TransformTree:
             ValueError: The orientation is no rotation, or a number is not finite.
         """
         frame, pose = _bare(frame), _in_bare(pose)
-        buffer = self._moving.get(frame) or PoseBuffer(self._capacity)
+        buffer = self._moving.get(frame) or PoseBuffer(_TRANSFORMS)
         buffer.add(stamp_ns, pose)
         self._moving[frame] = buffer
         self._note_parent(frame, pose.frame_id)

@@ -162,7 +162,6 @@ animal floor: cat .5 .2 .3; dog .8 .3 .6; rabbit .35 .18 .25; parrot .3 .12 .3;
  hamster .12 .07 .07; goldfish .1 .04 .05; turtle .25 .2 .12; aquarium .8 .38 .45;
  birdcage .45 .4 .7
 """
-SUPPORTS = ('floor', 'wall', 'top', 'ceiling')
 _HELD_OUT_SHARE = 0.25
 # What VSI-Bench asks for: names that a robot will be asked for, so never held out.
 BENCHMARK_NAMES = frozenset(
@@ -195,7 +194,7 @@ class NamedThing:
     name: str
     size: Position  # typical length, width, height [m]
     group: str  # of things that are alike
-    support: str  # one of SUPPORTS
+    support: str  # floor, wall, top (on furniture) or ceiling
     synonym: str = ''  # another name of the same; empty: none
 
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import math
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.common.errors import InputError
 import numpy as np
 
 if TYPE_CHECKING:
@@ -62,19 +61,6 @@ COLOURS = (
 COLOUR_WORDS = {colour.name for colour in COLOURS} | {
     'orange', 'brown', 'black', 'white', 'grey', 'gray', 'beige', 'silver', 'golden', 'wooden',
 }  # fmt: skip
-
-
-def colour_named(name: str) -> Colour:
-    """Find a colour by its name.
-
-    Raises:
-        InputError: No colour has that name; the known ones are listed.
-    """
-    for colour in COLOURS:
-        if colour.name == name:
-            return colour
-    msg = f'no colour is called {name!r}: expected one of {", ".join(c.name for c in COLOURS)}'
-    raise InputError(msg)
 
 
 def hue_table() -> NDArray[np.int8]:

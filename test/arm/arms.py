@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 import math
 from typing import TYPE_CHECKING
 
 import cv2
 from embodied_r_ros.arm.demonstration import (
     arm_episode,
+    Demonstration,
     DemonstrationTruth,
+    Keypoint,
     TrueKeypoint,
     TrueThing,
     TRUTH_TOPIC,
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.arm.demonstration import ArmEpisode
     from embodied_r_ros.types.geometry import Position
-    from numpy.typing import NDArray
 
 STEP_NS = 50_000_000
 T0_NS = 1_700_000_000_000_000_000
@@ -58,20 +58,6 @@ KEYPOINTS: tuple[tuple[Position, bool], ...] = (
 )
 _LEG = 14  # samples
 _REST = 9  # samples
-
-
-@dataclass(frozen=True)
-class Samples:
-    stamps_ns: NDArray[np.int64]
-    positions: NDArray[np.float64]
-    task: str
-    frame_id: str
-
-
-@dataclass(frozen=True)
-class Found:
-    index: int
-    is_open: bool | None
 
 
 def camera(bearing_deg: float = 0.0, elevation_deg: float = 35.0) -> Pose:
@@ -99,13 +85,15 @@ def arm(
     positions = np.concatenate([[ends[0][0]], *legs])
     positions[:, 1] += shift_m
     stamps = T0_NS + STEP_NS * np.arange(len(positions))
-    found = [
-        Found(_LEG * number, not is_closed) for number, (_, is_closed) in enumerate(KEYPOINTS, 1)
+    keypoints = [
+        Keypoint(_LEG * number, 0, None, not is_closed, 'stop')
+        for number, (_, is_closed) in enumerate(KEYPOINTS, 1)
     ]
     turns = [
         (0.0, 0.0, math.sin(a), math.cos(a)) for a in np.linspace(0, math.pi / 4, len(stamps))
     ]
-    return arm_episode(Samples(stamps, positions, TASK, frame_id), found, turns, (at, None))
+    samples = Demonstration(stamps, positions, task=TASK, frame_id=frame_id)
+    return arm_episode(samples, keypoints, turns, (at, None))
 
 
 def episode(name: str, shown: ArmEpisode | None, *, scene: str = '', seen: int = 3) -> Episode:

@@ -7,8 +7,8 @@ from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 import math
+from typing import TYPE_CHECKING
 
-from embodied_r_ros.arm.demonstration import arm_episode, ArmEpisode
 from embodied_r_ros.arm.proposal import (
     DONE_NOW,
     keypoint_question,
@@ -26,11 +26,13 @@ from embodied_r_ros.reasoning.completions import choice_index
 from embodied_r_ros.reasoning.prompts import build_prompt
 from embodied_r_ros.scene.memory import MemoryConfig
 from embodied_r_ros.types.geometry import position_text
-import numpy as np
 import pytest
 
-from test.arm.arms import arm, episode, Found, KEYPOINTS, Samples, TASK
+from test.arm.arms import arm, episode, KEYPOINTS, TASK
 from test.questions.robot_rows import FACING, positions, ROBOT, rows_of
+
+if TYPE_CHECKING:
+    from embodied_r_ros.arm.demonstration import ArmEpisode
 
 
 def test_every_tenth_state_is_asked_about_in_three_ways() -> None:
@@ -167,9 +169,8 @@ def test_keypoints_that_are_no_rising_indices_are_refused(keypoints: tuple[int, 
 
 
 def test_stamps_that_stand_still_are_refused() -> None:
-    samples = Samples(np.zeros(3, np.int64), np.zeros((3, 3)), TASK, 'table_center')
     with pytest.raises(InputError, match='order of time'):
-        arm_episode(samples, [Found(2, None)])
+        replace(FACING, states=(FACING.states[0],) * 3, keypoints=(2,))
 
 
 def test_on_arrival_the_gripper_is_that_of_the_keypoint_before() -> None:

@@ -9,7 +9,7 @@ import math
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.scene.landmark_map import LandmarkMap, load_map, MapConfig, save_map
+from embodied_r_ros.scene.landmark_map import LandmarkMap, load_map, MapConfig, write_map
 from embodied_r_ros.types.deltas import (
     DeltaKind,
     Item,
@@ -335,7 +335,7 @@ def test_odometry_that_began_anew_after_a_reload_begins_a_part(
 ) -> None:
     landmarks = LandmarkMap()
     landmarks.add(*delta_of(0, camera_at(30, 0, frame='odom'), CHAIR))
-    save_map(tmp_path, landmarks)
+    write_map(tmp_path, landmarks.to_json(), landmarks.scene_map())
     again = load_map(tmp_path)
     # Ten minutes later any place is near enough for its speed.
     again.add(*delta_of(600, camera_at(x, 0, frame='odom'), CUP))
@@ -436,12 +436,12 @@ def test_the_same_deltas_give_the_same_map_and_so_after_a_reload(tmp_path: Path)
         for landmarks in (whole, again, saved):
             landmarks.add(delta, view)
         if number in {7, 30, 45}:
-            save_map(tmp_path / 'map', saved)
+            write_map(tmp_path / 'map', saved.to_json(), saved.scene_map())
             saved = load_map(tmp_path / 'map')
     assert json.dumps(whole.to_json()) == json.dumps(again.to_json())
     assert json.dumps(whole.to_json()) == json.dumps(saved.to_json())
     assert labels_of(whole) == ['chair', 'chair', 'red cup']
-    save_map(tmp_path / 'map', saved)
+    write_map(tmp_path / 'map', saved.to_json(), saved.scene_map())
     written = read_scene_map(tmp_path / 'map' / 'MAP.json')
     assert [one.id for one in written.landmarks] == [one.id for one in landmarks_of(whole)]
 

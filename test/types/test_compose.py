@@ -33,5 +33,4 @@ def test_actions_amount_to_one(actions: list[str], text: str) -> None:
 
 def test_what_is_not_measured_is_said() -> None:
     assert net_motion(['moved forward']).unmeasured == ('moved forward',)
-    assert not net_motion(['moved forward']).is_measured
     assert net_motion(['a long walk']).unknown == 1

@@ -5,12 +5,12 @@ import math
 
 from embodied_r_ros.types.geometry import (
     BODY_FROM_OPTICAL,
-    direction_of_pixel,
     direction_of_vector,
     Intrinsics,
     matrix_from_quaternion,
     Pose,
     quaternion_from_matrix,
+    rays_of_pixels,
     relative_motion,
     rotation_from_ypr,
     wrapped,
@@ -24,6 +24,11 @@ import pytest
 ANGLE = st.floats(-math.pi, math.pi)
 PITCH = st.floats(-1.5, 1.5)
 IDENTITY = (0.0, 0.0, 0.0, 1.0)
+
+
+def direction_of_pixel(camera: Intrinsics, u: float, v: float) -> tuple[float, float]:
+    """Bearing and elevation [rad] of a pixel."""
+    return direction_of_vector(rays_of_pixels(camera, np.array([[u, v]], np.float64))[0])
 
 
 @given(ANGLE, PITCH, ANGLE)
