@@ -21,8 +21,8 @@ from embodied_r_ros.cli.arguments import some_count
 from embodied_r_ros.common.resources import shared_path
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.demo.client import demo_client
-from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
 from embodied_r_ros.nodes.run import NodeProcesses
+from embodied_r_ros.nodes.topics import ROS_MESSAGES
 from embodied_r_ros.nodes.transport import transport_environment
 from embodied_r_ros.reasoning.question import Question
 from embodied_r_ros.serving.servers import served_model

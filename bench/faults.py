@@ -27,7 +27,7 @@ from embodied_r_ros.bags.own_messages import keyframe_to_msg
 from embodied_r_ros.keyframes import selector
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.demo.client import demo_client
-from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
+from embodied_r_ros.nodes.topics import ROS_MESSAGES
 from embodied_r_ros.nodes.transport import transport_environment
 from embodied_r_ros.reasoning.question import Question
 from embodied_r_ros.types.answers import Freshness

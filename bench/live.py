@@ -24,7 +24,7 @@ from embodied_r_msgs.msg import Keyframe
 from embodied_r_ros.bags.messages import stamp_ns_from_msg
 from embodied_r_ros.common.child_processes import tied
 from embodied_r_ros.nodes import topics
-from embodied_r_ros.nodes.ros_types import image_topic, IMAGE_TYPES
+from embodied_r_ros.nodes.topics import image_topic, IMAGE_TYPES
 from embodied_r_ros.nodes.transport import transport_environment
 from embodied_r_ros.types.images import encode_image
 import numpy as np

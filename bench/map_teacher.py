@@ -20,8 +20,8 @@ from embodied_r_ros.perception.classical import ClassicalPerceiver
 from embodied_r_ros.perception.pipeline import perceive_keyframes
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig
-from embodied_r_ros.questions.indoor import Moment, Unsolved
-from embodied_r_ros.questions.map_rows import layout_map, map_drafts, perceived_map
+from embodied_r_ros.questions.indoor import ask_kinds, Moment, Unsolved
+from embodied_r_ros.questions.map_rows import layout_map, MAP_KINDS, perceived_map
 from embodied_r_ros.reasoning.completions import number_in, UNKNOWN
 from embodied_r_ros.sim.indoor.episodes import draw_episode
 from embodied_r_ros.sim.runs import IndoorConfig
@@ -78,7 +78,7 @@ def measure(rooms: int, duration_s: float, slack_m: float) -> dict[str, Tally]:
         if isinstance(perceived, Unsolved) or isinstance(true, Unsolved):
             continue
         rng = Random(f'{_SEED}:{index}')
-        for kind, draft, _ in map_drafts(perceived, 'train', rng, Coverage()):
+        for kind, draft, _ in ask_kinds(MAP_KINDS, perceived, 'train', rng, Coverage()):
             if kind in _OF_THE_MAP:
                 continue
             solution = solve_from_map(draft.question, draft.options, true.scene)

@@ -22,7 +22,7 @@ from embodied_r_ros.bags.sources import find_bags
 from embodied_r_ros.cli.arguments import some_count
 from embodied_r_ros.common.errors import ConfigError
 from embodied_r_ros.common.resources import shared_path
-from embodied_r_ros.questions.collect import rows_of_bags
+from embodied_r_ros.questions.collect import rows_of, RowsRecipe
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig
 from embodied_r_ros.questions.row import write_rows
@@ -181,7 +181,9 @@ def make_rows(folder: Path, rooms: int, seed: int) -> Path:
     """Rows of simulated rooms, from their true deltas."""
     worlds, rows = folder / 'worlds', folder / 'rows.jsonl'
     list(generate(IndoorConfig(images=False), seed, rooms, worlds))
-    write_rows(rows, rows_of_bags(find_bags([worlds]), 'true', QuestionsConfig(), Coverage()))
+    write_rows(
+        rows, rows_of(find_bags([worlds]), RowsRecipe(QuestionsConfig(), 'true'), Coverage())
+    )
     return rows
 
 

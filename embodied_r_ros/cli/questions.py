@@ -24,10 +24,15 @@ from embodied_r_ros.episodes.frozen import unchanged_set
 from embodied_r_ros.episodes.manifest import find_recordings
 from embodied_r_ros.perception.classical import ClassicalConfig
 from embodied_r_ros.perception.pipeline import classical_perceiver, perceive_path, vlm_perceiver
-from embodied_r_ros.questions.collect import rows_of, rows_of_fleet
+from embodied_r_ros.questions.collect import (
+    MAP_SUFFIX,
+    rows_of,
+    rows_of_fleet,
+    RowsRecipe,
+    RowsStage,
+)
 from embodied_r_ros.questions.coverage import Coverage, manifest_path, write_manifest
 from embodied_r_ros.questions.derive import QuestionsConfig
-from embodied_r_ros.questions.part import MAP_SUFFIX, RowsRecipe, RowsStage
 from embodied_r_ros.questions.row import write_rows
 from embodied_r_ros.serving.profiles import load_profile
 from tqdm import tqdm

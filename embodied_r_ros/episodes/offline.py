@@ -6,16 +6,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 import math
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.bags.messages import IMAGE_TYPES, stamp_ns_from_msg
-from embodied_r_ros.bags.own_messages import keyframe_from_msg
-from embodied_r_ros.bags.reader import is_bag, open_bag, read_values, topics_of_type
+from embodied_r_ros.bags.messages import IMAGE_TYPES
+from embodied_r_ros.bags.reader import is_bag, open_bag, topics_of_type
 from embodied_r_ros.bags.sources import DepthSource, open_source
 from embodied_r_ros.chat.client import HttpChatClient
-from embodied_r_ros.common.errors import ImageError, InputError, ModelError
-from embodied_r_ros.episodes.episode import has_deltas, read_episode
+from embodied_r_ros.common.errors import InputError, ModelError
+from embodied_r_ros.episodes.episode import has_deltas, read_episode, read_keyframes
 from embodied_r_ros.episodes.fleet import StageReport
 from embodied_r_ros.keyframes.selector import KeyframeConfig
 from embodied_r_ros.perception.depth_range import depth_of
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from embodied_r_ros.keyframes.selector import Keyframe
     from embodied_r_ros.perception.perceiver import Perceiver
     from embodied_r_ros.reasoning.question import Listener, Look, Question, ReasonerConfig
-    from embodied_r_ros.scene.landmark_map import MapConfig
     from embodied_r_ros.types.answers import Answer, FocusText
     from embodied_r_ros.types.deltas import SemanticDelta
+    from embodied_r_ros.types.geometry import Pose
     from embodied_r_ros.types.images import StampedImage
     from embodied_r_ros.types.landmarks import SceneMap
 
@@ -133,10 +133,7 @@ def with_landmarks(scene: RecordingScene) -> RecordingScene:
     """The same, with the map that its deltas give, by the poses that they carry."""
     if scene.scene_map is not None:
         return scene
-    landmarks = LandmarkMap()
-    for delta in scene.deltas:
-        landmarks.add(delta, CameraView(delta.pose))
-    return replace(scene, scene_map=landmarks.scene_map())
+    return replace(scene, scene_map=map_of_deltas(scene.deltas))
 
 
 def is_scene_map(path: Path) -> bool:
@@ -287,22 +284,34 @@ def map_of_episode(episode: Episode) -> SceneMap | None:
         return episode.log.maps[-1]
     if not episode.deltas:
         return None
+    return map_of_deltas(episode.deltas, episode.poses)
+
+
+def map_of_deltas(deltas: Sequence[SemanticDelta], poses: Sequence[Pose] = ()) -> SceneMap:
+    """The map of deltas by the poses that they carry, else by others.
+
+    Args:
+        deltas: The deltas, oldest first.
+        poses: Of the camera link at each delta; empty: not known.
+    """
     landmarks = LandmarkMap()
-    for number, delta in enumerate(episode.deltas):
-        pose = delta.pose or (episode.poses[number] if episode.poses else None)
-        landmarks.add(delta, CameraView(pose))
+    for delta, pose in zip_longest(deltas, poses):
+        landmarks.add(delta, CameraView(delta.pose or pose))
     return landmarks.scene_map()
 
 
-def map_of_recorded(path: Path, config: MapConfig | None = None) -> LandmarkMap:
+def map_of_recorded(path: Path) -> LandmarkMap:
     """The map by the deltas that were recorded, with the poses of their keyframes.
 
     Raises:
         BagError: The bag is damaged, or has no recorded deltas.
     """
     episode = read_episode(path, 'recorded')
-    views = _recorded_views(path)
-    landmarks = LandmarkMap(config)
+    views = {
+        (keyframe.camera, keyframe.stamp_ns): CameraView(keyframe.pose, keyframe.intrinsics)
+        for keyframe in read_keyframes(path)
+    }
+    landmarks = LandmarkMap()
     for number, delta in enumerate(episode.deltas):
         view = views.get((delta.camera, delta.stamp_ns), CameraView())
         if view.pose is None and episode.poses:
@@ -311,28 +320,10 @@ def map_of_recorded(path: Path, config: MapConfig | None = None) -> LandmarkMap:
     return landmarks
 
 
-def _recorded_views(path: Path) -> dict[tuple[str, int], CameraView]:
-    """Pose and lens of each keyframe of a bag, by camera and stamp."""
-    with open_bag(path) as reader:
-        kinds = topics_of_type(reader, _KEYFRAME)
-        topics = [topic for topic in kinds if '/truth/' not in topic]
-        return {at: view for at, view in read_values(reader, topics, _view_from_msg) if view}
-
-
-def _view_from_msg(msg: Any) -> tuple[tuple[str, int], CameraView | None]:
-    at = msg.camera, stamp_ns_from_msg(msg.header.stamp)
-    try:
-        keyframe = keyframe_from_msg(msg)
-    except ImageError:
-        return at, None
-    return at, CameraView(keyframe.pose, keyframe.intrinsics)
-
-
 def map_of_images(
     images: Iterable[StampedImage],
     perceiver: Perceiver,
     keyframing: KeyframeConfig | None = None,
-    config: MapConfig | None = None,
     *,
     use_poses: bool = True,
 ) -> LandmarkMap:
@@ -342,20 +333,13 @@ def map_of_images(
         images: Of one camera, in order, with poses and depth where there are some.
         perceiver: Who perceives.
         keyframing: When an image becomes a keyframe.
-        config: Of the map.
         use_poses: False: the motion comes from the images alone.
     """
-    return map_of_keyframes(
-        keyframes_of(images, keyframing), perceiver, config, use_poses=use_poses
-    )
+    return map_of_keyframes(keyframes_of(images, keyframing), perceiver, use_poses=use_poses)
 
 
 def map_of_keyframes(
-    keyframes: Iterable[Keyframe],
-    perceiver: Perceiver,
-    config: MapConfig | None = None,
-    *,
-    use_poses: bool = True,
+    keyframes: Iterable[Keyframe], perceiver: Perceiver, *, use_poses: bool = True
 ) -> LandmarkMap:
     """The map of the keyframes of one camera."""
     views: dict[int, CameraView] = {}
@@ -366,7 +350,7 @@ def map_of_keyframes(
             views[keyframe.id] = CameraView(pose, keyframe.intrinsics, depth_of(keyframe.depth))
             yield keyframe
 
-    landmarks = LandmarkMap(config)
+    landmarks = LandmarkMap()
     for delta in perceive_keyframes(with_views(), perceiver):
         landmarks.add(delta, views.pop(delta.to_id, None))
     return landmarks

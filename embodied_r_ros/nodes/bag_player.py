@@ -19,8 +19,8 @@ from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.diagnostics import Health, Level
 from embodied_r_ros.nodes.node_base import ManagedNode
-from embodied_r_ros.nodes.ros_types import message_class
 from embodied_r_ros.nodes.run import run
+from embodied_r_ros.nodes.topics import installed_class
 from embodied_r_ros.types.units import NS_PER_S
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rosbags.interfaces import QosDurability
@@ -107,9 +107,8 @@ class BagPlayer(ManagedNode):
     def _announce(self, connections: Sequence[Connection]) -> list[tuple[str, Publisher]]:
         outputs = []
         for connection in connections:
-            try:
-                kind = message_class(connection.msgtype)
-            except (ImportError, AttributeError):
+            kind = installed_class(connection.msgtype)
+            if kind is None:
                 self.get_logger().warning(
                     f'{connection.topic} is not played: {connection.msgtype} is not installed'
                 )

@@ -21,7 +21,7 @@ from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.diagnostics import Meter
 from embodied_r_ros.nodes.frames import Frames
-from embodied_r_ros.nodes.ros_types import message_class
+from embodied_r_ros.nodes.topics import installed_class
 from embodied_r_ros.types.poses import (
     camera_link,
     composed,
@@ -133,14 +133,8 @@ class OwnTransforms:
         self._wait = BoundedWait(self._changed)
         self._now_ns = now_ns
 
-    def listen(self, node: ManagedNode) -> None:
-        """Listen while a node is active.
-
-        Raises:
-            ImportError: tf2_msgs is not installed.
-            AttributeError: It has no such type.
-        """
-        kind = message_class(_TRANSFORMS)
+    def listen(self, node: ManagedNode, kind: type[Any]) -> None:
+        """Listen to messages of the type of transforms while a node is active."""
         node.subscribe(kind, '/tf_static', self.take_static, topics.LATCHED_OF_MANY)
         node.subscribe(kind, '/tf', self.take, topics.TRANSFORMS)
 
@@ -215,11 +209,11 @@ def listen_to_transforms(node: ManagedNode) -> Transforms | None:
     frames = Frames(node)
     if frames.is_known:
         return Tf2Transforms(frames)
-    transforms = OwnTransforms(node.now_ns)
-    try:
-        transforms.listen(node)
-    except (ImportError, AttributeError):
+    kind = installed_class(_TRANSFORMS)
+    if kind is None:
         return None
+    transforms = OwnTransforms(node.now_ns)
+    transforms.listen(node, kind)
     return transforms
 
 
@@ -229,16 +223,13 @@ def check_pose_source(config: PoseConfig) -> None:
     Raises:
         ConfigError: They are asked for.
     """
-    if config.pose_source != 'tf' or find_spec('tf2_ros'):
-        return
-    try:
-        message_class(_TRANSFORMS)
-    except (ImportError, AttributeError):
+    is_readable = find_spec('tf2_ros') or installed_class(_TRANSFORMS)
+    if config.pose_source == 'tf' and not is_readable:
         msg = (
             "pose_source is 'tf', and neither tf2_ros nor tf2_msgs is installed: install one, or "
             'use odom'
         )
-        raise ConfigError(msg) from None
+        raise ConfigError(msg)
 
 
 class LivePoses:

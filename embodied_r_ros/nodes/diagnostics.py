@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node's report of its own health: one task per node on `/diagnostics`, once a second."""
+"""A node's report of its own health: one task per node on `/diagnostics`, once a second.
+
+It tells of the node's neighbours in the graph too: whether its topics have them, and their QoS
+fits.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +16,25 @@ from typing import Any, TYPE_CHECKING
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rclpy.clock import Clock, ClockType
+from rclpy.qos import qos_check_compatible, QoSCompatibility
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from embodied_r_ros.types.deltas import Rung
     from rclpy.node import Node
+    from rclpy.qos import QoSProfile
+    from rclpy.topic_endpoint_info import TopicEndpointInfo
+
 
 # Runs also where no ROS clock does.
 STEADY = Clock(clock_type=ClockType.STEADY_TIME)
 _PERIOD_S = 1.0
+# Discovery takes so long, on a busy machine.
+_DISCOVERY_S = 5.0
+_LOOK_S = 0.5  # a look takes a millisecond or two
+# Every node has them, whatever listens.
+_OF_ROS = {'/rosout', '/parameter_events'}
 
 
 class Level(IntEnum):
@@ -147,3 +160,79 @@ def _health_of(report: Callable[[], Health | None]) -> Health | None:
 
 def _text(value: Any) -> str:
     return f'{value:.2f}' if isinstance(value, float) else str(value)
+
+
+class Neighbours:
+    """Looks at the other ends of a node's topics, as the graph lists them now."""
+
+    def __init__(self, node: Node) -> None:
+        """Look for the neighbours of a node."""
+        self._node = node
+        self._senders: dict[str, str] = {}  # what publishes a needed topic, by its full name
+        self._since = time.monotonic()
+        self._look_at = 0.0  # when to look at the QoS again
+        self._qos: dict[str, str] = {}  # mismatches by topic
+
+    def need(self, topic: str, sender: str) -> None:
+        """Need a publisher of a topic from now on.
+
+        Args:
+            topic: Full name.
+            sender: What publishes it, in words.
+        """
+        self._senders[topic] = sender
+        self._since = time.monotonic()
+
+    def release(self, topic: str) -> None:
+        """Need no publisher of a topic any more."""
+        self._senders.pop(topic, None)
+
+    def health(self) -> list[Health]:
+        """What is wrong with the neighbours; empty: nothing."""
+        problems = [*self._missing()]
+        if time.monotonic() >= self._look_at:
+            self._qos = dict(sorted(self._mismatches()))
+            self._look_at = time.monotonic() + _LOOK_S
+        if self._qos:
+            text = f'incompatible QoS on {", ".join(self._qos)}'
+            values = {f'qos of {topic}': why for topic, why in self._qos.items()}
+            problems.insert(0, Health(Level.WARN, text, values))
+        return problems
+
+    def _missing(self) -> Iterator[Health]:
+        if time.monotonic() - self._since < _DISCOVERY_S:
+            return
+        for topic, sender in self._senders.items():
+            if not self._node.count_publishers(topic):
+                yield Health(Level.WARN, f'no publisher of {topic}: start {sender}')
+
+    def _mismatches(self) -> Iterator[tuple[str, str]]:
+        """Topics on which the node and a neighbour never meet, with the reason."""
+        node = self._node
+        for topic in {each.topic_name for each in list(node.subscriptions)} - _OF_ROS:
+            own = [e for e in node.get_subscriptions_info_by_topic(topic) if self._is_own(e)]
+            for other in node.get_publishers_info_by_topic(topic) if own else ():
+                if why := _mismatch(other.qos_profile, own[0].qos_profile):
+                    yield topic, f'publisher {_name(other)}: {why}'
+        for topic in {each.topic_name for each in list(node.publishers)} - _OF_ROS:
+            own = [e for e in node.get_publishers_info_by_topic(topic) if self._is_own(e)]
+            for other in node.get_subscriptions_info_by_topic(topic) if own else ():
+                if why := _mismatch(own[0].qos_profile, other.qos_profile):
+                    yield topic, f'subscription of {_name(other)}: {why}'
+
+    def _is_own(self, endpoint: TopicEndpointInfo) -> bool:
+        # The graph lists durations as they are in force; those of a profile may be left open.
+        place = self._node.get_name(), self._node.get_namespace()
+        return (endpoint.node_name, endpoint.node_namespace) == place
+
+
+def _mismatch(offer: QoSProfile, request: QoSProfile) -> str:
+    """Why a publisher does not serve a subscription; empty: it does."""
+    compatibility, reason = qos_check_compatible(offer, request)
+    if compatibility != QoSCompatibility.ERROR:
+        return ''
+    return '; '.join(part.removeprefix('ERROR: ') for part in reason.split(';') if part)
+
+
+def _name(endpoint: TopicEndpointInfo) -> str:
+    return f'{endpoint.node_namespace.rstrip("/")}/{endpoint.node_name}'

@@ -393,7 +393,7 @@ def _topics(node: Node, executor: SingleThreadedExecutor, wanted_topic: str) -> 
 def _listen(node: Node, executor: SingleThreadedExecutor, topic: str, kind: str) -> list[_Image]:
     """The images that come, in order."""
     from embodied_r_ros.nodes import topics
-    from embodied_r_ros.nodes.ros_types import message_class
+    from embodied_r_ros.nodes.topics import message_class
 
     images: list[_Image] = []
 

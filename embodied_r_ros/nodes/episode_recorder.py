@@ -36,14 +36,16 @@ from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.diagnostics import Health, Level
 from embodied_r_ros.nodes.labelling import Labelling, Recovering
 from embodied_r_ros.nodes.node_base import ManagedNode
-from embodied_r_ros.nodes.ros_types import image_topic, message_class, ROS_MESSAGES
 from embodied_r_ros.nodes.run import run
 from embodied_r_ros.nodes.topics import (
     ANSWER,
+    image_topic,
     KEYFRAME,
+    message_class,
     recorded_topics,
     RecordedTopic,
     RecorderConfig,
+    ROS_MESSAGES,
     TASK_CHECK,
     topic_values,
 )

@@ -12,7 +12,7 @@ from embodied_r_ros.bags.messages import pose_stamped_to_msg, stamp_ns_from_msg,
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.settings import parse_yaml
 from embodied_r_ros.nodes import topics
-from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
+from embodied_r_ros.nodes.topics import ROS_MESSAGES
 from embodied_r_ros.types.poses import NoPose
 from geometry_msgs.msg import PoseStamped
 import numpy as np

@@ -37,7 +37,7 @@ from embodied_r_ros.common.errors import ImageError, InputError
 from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.nodes.node_base import seconds
 from embodied_r_ros.nodes.question_server import fill_ending
-from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
+from embodied_r_ros.nodes.topics import ROS_MESSAGES
 from embodied_r_ros.reasoning.prompts import shown_image
 from embodied_r_ros.reasoning.question import RefusalCode, ShownImage
 from embodied_r_ros.reasoning.queue import Outcome, Termination
@@ -228,9 +228,7 @@ class Arm:
                 not known, or words for axes do not hold for the camera.
             ConfigError: Candidates cannot be sampled with the file of the robot.
         """
-        shown = self.newest_image() if parts.image else None
-        seen_ns = shown.stamp_ns if shown else deltas[-1].stamp_ns if deltas else 0
-        description = self._describe(goal.frame_id, seen_ns)
+        shown, description = self._sight(goal.frame_id, deltas, show_image=parts.image)
         if not goal.candidates:
             sampled = self._sample(goal.frame_id, now_ns, deltas, seed, description)
             goal = PredictKeypoint.Goal(
@@ -245,8 +243,8 @@ class Arm:
             )
             if self._robot and self._robot.candidates.labels:
                 goal.candidate_labels = [each.label for each in sampled]
-        question = replace(self._question(goal, now_ns, description, shown), shown=shown)
         state = self._described_state(goal.frame_id, now_ns, description, shown)
+        question = replace(_question_of(goal, description, state), shown=shown)
         text_parts = description.frame(goal.frame_id), description.metadata, state
 
         def more(other: ArmQuestion) -> Question:
@@ -279,9 +277,7 @@ class Arm:
             InputError: Where the arm is is not known, or words for axes do not hold for the
                 camera.
         """
-        shown = self.newest_image() if show_image else None
-        seen_ns = shown.stamp_ns if shown else deltas[-1].stamp_ns if deltas else 0
-        description = self._describe(self.frame_id, seen_ns)
+        shown, description = self._sight(self.frame_id, deltas, show_image=show_image)
         state = self._described_state(self.frame_id, now_ns, description, shown)
         frame_id = description.frame(self.frame_id)
         text_parts = task, frame_id, description.metadata, state
@@ -289,38 +285,13 @@ class Arm:
         done = replace(done, view=description.view, shown=shown, standing=True)
         return done, replace(done, text=progress.text, options=progress.options)
 
-    def question_of(self, goal: Any, now_ns: int, seen_ns: int = 0) -> Question:
-        """Make the question that a goal or request with candidates means.
-
-        Args:
-            goal: Task, frame and candidates.
-            now_ns: The time now [ns].
-            seen_ns: Stamp of the newest image that was perceived [ns]; 0: none was.
-
-        Raises:
-            InputError: It contradicts itself, where the arm is is not known, or words for axes do
-                not hold for the camera.
-        """
-        return self._question(goal, now_ns, self._describe(goal.frame_id, seen_ns))
-
-    def _question(
-        self,
-        goal: Any,
-        now_ns: int,
-        description: ArmDescription,
-        shown: ShownImage | None = None,
-    ) -> Question:
-        candidates = [
-            description.to_description_frame(vector_from_msg(point)) for point in goal.candidates
-        ]
-        state = self._described_state(goal.frame_id, now_ns, description, shown)
-        frame_id, labels = description.frame(goal.frame_id), goal.candidate_labels
-        question = keypoint_question(
-            goal.task, frame_id, candidates, labels, description.metadata, state
-        )
-        max_age_s = seconds(goal.max_age_s, 'max_age_s')
-        deadline_s = seconds(goal.deadline_s, 'deadline_s')
-        return replace(question, max_age_s=max_age_s, deadline_s=deadline_s, view=description.view)
+    def _sight(
+        self, frame_id: str, deltas: Sequence[SemanticDelta], *, show_image: bool
+    ) -> tuple[ShownImage | None, ArmDescription]:
+        """The newest image, where it is shown, and the arm as it was then or in the last delta."""
+        shown = self.newest_image() if show_image else None
+        seen_ns = shown.stamp_ns if shown else deltas[-1].stamp_ns if deltas else 0
+        return shown, self._describe(frame_id, seen_ns)
 
     def _sample(
         self,
@@ -372,7 +343,7 @@ class Arm:
         frame_id: str,
         now_ns: int,
         description: ArmDescription,
-        shown: ShownImage | None = None,
+        shown: ShownImage | None,
     ) -> Position | None:
         """Where the end effector is, in the description frame [m]; None: not stated.
 
@@ -427,6 +398,20 @@ class Arm:
             msg = f'current_pose is in frame {header.frame_id!r}, the candidates in {frame_id!r}'
             raise InputError(msg)
         return vector_from_msg(self._pose.pose.position)
+
+
+def _question_of(goal: Any, description: ArmDescription, state: Position | None) -> Question:
+    """The question that a goal with candidates means; the state is in the description frame."""
+    candidates = [
+        description.to_description_frame(vector_from_msg(point)) for point in goal.candidates
+    ]
+    frame_id, labels = description.frame(goal.frame_id), goal.candidate_labels
+    question = keypoint_question(
+        goal.task, frame_id, candidates, labels, description.metadata, state
+    )
+    max_age_s = seconds(goal.max_age_s, 'max_age_s')
+    deadline_s = seconds(goal.deadline_s, 'deadline_s')
+    return replace(question, max_age_s=max_age_s, deadline_s=deadline_s, view=description.view)
 
 
 # Not at a place, so that it is not mistaken for one.

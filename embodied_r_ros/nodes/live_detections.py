@@ -15,8 +15,7 @@ from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.camera_poses import BoundedWait
 from embodied_r_ros.nodes.diagnostics import Meter
-from embodied_r_ros.nodes.ros_types import message_class
-from embodied_r_ros.nodes.topics import camera_topic
+from embodied_r_ros.nodes.topics import camera_topic, installed_class
 from embodied_r_ros.types.units import NS_PER_S
 from sensor_msgs.msg import CameraInfo
 
@@ -80,11 +79,11 @@ class LiveDetections:
         self.received = Meter()
         self.unmatched = 0  # keyframes without boxes of their stamp
         self._numbers = CLASS_NUMBERS[config.numbers]
-        try:
-            self._kind = message_class(DETECTIONS_2D)
-        except (ImportError, AttributeError):
+        kind = installed_class(DETECTIONS_2D)
+        if kind is None:
             msg = 'detections.listen is true, and vision_msgs is not installed: install it'
-            raise ConfigError(msg) from None
+            raise ConfigError(msg)
+        self._kind = kind
         self._changed = threading.Condition()
         self._wait = BoundedWait(self._changed)
         self._waiting: deque[_Boxes] = deque(maxlen=_KEPT)

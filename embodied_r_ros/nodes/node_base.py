@@ -22,10 +22,10 @@ from embodied_r_ros.nodes.diagnostics import (
     Health,
     Level,
     Meter,
+    Neighbours,
     STEADY,
     worst_health,
 )
-from embodied_r_ros.nodes.neighbours import Neighbours
 from embodied_r_ros.nodes.parameters import Parameters
 from rclpy.clock import JumpThreshold
 from rclpy.duration import Duration

@@ -24,7 +24,7 @@ from embodied_r_msgs.srv import SetStandingQuestion
 from embodied_r_ros.bags.messages import duration_to_msg
 from embodied_r_ros.common.errors import ConfigError
 from embodied_r_ros.common.settings import setting, Settings
-from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
+from embodied_r_ros.nodes.topics import ROS_MESSAGES
 from embodied_r_ros.nodes.worker import deferred
 from embodied_r_ros.reasoning.question import Question, question_problem, RefusalCode
 from embodied_r_ros.reasoning.queue import Outcome, Termination

@@ -25,7 +25,7 @@ from embodied_r_ros.bags.vision_messages import (
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.nodes import topics
-from embodied_r_ros.nodes.ros_types import message_class, ROS_MESSAGES
+from embodied_r_ros.nodes.topics import installed_class, ROS_MESSAGES
 from embodied_r_ros.scene.camera_track import CameraView
 from embodied_r_ros.scene.landmark_map import (
     check_folder,
@@ -96,11 +96,8 @@ class SceneMapper:
         self._publisher = node.publisher(LandmarkArray, 'landmarks', topics.LATCHED_REVISIONS)
         self._outputs: dict[str, Any] = {}
         for kind, topic in _OUTPUTS.items():
-            try:
-                message = message_class(kind)
-            except (ImportError, AttributeError):
-                continue
-            self._outputs[kind] = node.publisher(message, topic, topics.LATCHED)
+            if message := installed_class(kind):
+                self._outputs[kind] = node.publisher(message, topic, topics.LATCHED)
         node.serve(Recall, 'recall', self._recall)
         if len(self._map):
             self._renew()

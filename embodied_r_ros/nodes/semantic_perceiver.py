@@ -32,14 +32,18 @@ from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.common.errors import ConfigError, EmbodiedRError, ImageError, InputError
 from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.nodes import topics
-from embodied_r_ros.nodes.diagnostics import fallback_health, Health, Level, Meter
+from embodied_r_ros.nodes.diagnostics import (
+    fallback_health,
+    Health,
+    Level,
+    Meter,
+    PatientPublisher,
+)
 from embodied_r_ros.nodes.live_detections import DetectionsConfig, LiveDetections
-from embodied_r_ros.nodes.neighbours import PatientPublisher
 from embodied_r_ros.nodes.node_base import ManagedNode, seconds
 from embodied_r_ros.nodes.pipeline import ModelWatch, PipelineConfig, PipelineWatch
-from embodied_r_ros.nodes.ros_types import message_class, ROS_MESSAGES
 from embodied_r_ros.nodes.run import run
-from embodied_r_ros.nodes.topics import camera_topic
+from embodied_r_ros.nodes.topics import camera_topic, installed_class, ROS_MESSAGES
 from embodied_r_ros.nodes.worker import deferred
 from embodied_r_ros.perception.classical import ClassicalConfig, ClassicalPerceiver
 from embodied_r_ros.perception.detector import Detector, DetectorConfig
@@ -78,11 +82,8 @@ class ItemExport:
         picture = node.publisher(CompressedImage, topic, topics.RESULT)
         self._outputs: dict[str, Any] = {_PICTURE: picture}
         for kind, topic in ((DETECTIONS_3D, 'items'), (MARKERS, 'items/markers')):
-            try:
-                message = message_class(kind)
-            except (ImportError, AttributeError):
-                continue
-            self._outputs[kind] = node.publisher(message, topic, topics.RESULT)
+            if message := installed_class(kind):
+                self._outputs[kind] = node.publisher(message, topic, topics.RESULT)
         self._shown: defaultdict[str, int] = defaultdict(int)  # markers by camera
         self._lock = threading.Lock()
 

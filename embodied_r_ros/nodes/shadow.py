@@ -11,7 +11,7 @@ from embodied_r_ros.bags.own_messages import answer_to_msg
 from embodied_r_ros.chat.client import HttpChatClient
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.diagnostics import Health, Level
-from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
+from embodied_r_ros.nodes.topics import ROS_MESSAGES
 from embodied_r_ros.reasoning.reasoner import Reasoner
 from embodied_r_ros.reasoning.shadow import Shadow, ShadowConfig
 from embodied_r_ros.serving.profiles import stand_in_server

@@ -41,10 +41,10 @@ from embodied_r_ros.nodes.question_server import (
     StandingConfig,
     StandingQuestion,
 )
-from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
 from embodied_r_ros.nodes.run import run
 from embodied_r_ros.nodes.scene_mapper import SceneMapper, SceneMapperConfig
 from embodied_r_ros.nodes.shadow import ShadowOfReasoner
+from embodied_r_ros.nodes.topics import ROS_MESSAGES
 from embodied_r_ros.reasoning.image_targets import asked_kind
 from embodied_r_ros.reasoning.question import Question, ReasonerConfig, RefusalCode
 from embodied_r_ros.reasoning.queue import Outcome, QuestionQueue, QueueConfig, Termination

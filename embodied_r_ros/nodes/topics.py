@@ -1,28 +1,141 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Topics: quality of service, names with several cameras, and those an episode records."""
+"""Topics: message classes by name, images in messages, quality of service, and patient publishers.
+
+Also names with several cameras, and the topics that an episode records.
+"""
 
 from __future__ import annotations
 
+from array import array
+from collections import deque
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+import threading
+import time
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.bags.images import check_raw_image, ImageDecoder
+from embodied_r_ros.bags.messages import stamp_ns_from_msg
 from embodied_r_ros.bags.writer import LATCHED_QOS, RELIABLE_QOS, SENSOR_DATA_QOS
+from embodied_r_ros.common.errors import ImageError
 from embodied_r_ros.common.settings import setting, Settings
-from embodied_r_ros.nodes.ros_types import message_class
 from embodied_r_ros.types.answers import SHADOW_ANSWER
+from embodied_r_ros.types.images import StampedImage
+import numpy as np
 from rclpy.qos import DurabilityPolicy, HistoryPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.qos_overriding_options import QoSOverridingOptions
+from sensor_msgs.msg import CompressedImage, Image
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     from embodied_r_ros.bags.audit import AuditReport
+    from embodied_r_ros.nodes.node_base import ManagedNode
+    from numpy.typing import NDArray
+    from rclpy.publisher import Publisher
     from rosbags.interfaces import Qos
 
 try:
     from rclpy.event_handler import SubscriptionEventCallbacks
 except ImportError:  # Humble
     from rclpy.qos_event import SubscriptionEventCallbacks
+
+
+@cache
+def message_class(type_name: str) -> type[Any]:
+    """Class of a type such as 'sensor_msgs/msg/Image'.
+
+    Raises:
+        ImportError: The package that defines it is not installed.
+        AttributeError: The package has no such type.
+    """
+    package, kind, name = type_name.split('/')
+    message: type[Any] = getattr(import_module(f'{package}.{kind}'), name)
+    return message
+
+
+def installed_class(type_name: str) -> type[Any] | None:
+    """The same; None: it is not installed."""
+    try:
+        return message_class(type_name)
+    except (ImportError, AttributeError):
+        return None
+
+
+class RosMessageFactory:
+    """Makes messages of the rclpy family."""
+
+    def make(self, type_name: str, **fields: Any) -> Any:
+        """Make a message."""
+        return message_class(type_name)(**fields)
+
+    def array(self, dtype: str, values: Any) -> Any:
+        """Make the value of a primitive array field."""
+        # rclpy checks every element of a list of bytes, and takes an array as it is.
+        if dtype == 'uint8':
+            return array('B', bytes(values))
+        return [float(value) if 'float' in dtype else int(value) for value in values]
+
+
+ROS_MESSAGES = RosMessageFactory()
+try:
+    from cv_bridge import CvBridge
+
+    BRIDGE: Any = CvBridge()
+except Exception:
+    BRIDGE = None
+IMAGE_TYPES = {'raw': Image, 'compressed': CompressedImage}
+
+
+def image_topic(base: str, transport: str) -> str:
+    """Topic of an image transport under a resolved base name, as image_transport names it."""
+    return base if transport in {'', 'raw'} else f'{base}/{transport}'
+
+
+def stamped_image(msg: Any, index: int, decoder: ImageDecoder | None = None) -> StampedImage:
+    """Image of a raw or compressed message, with its header's stamp and frame.
+
+    Args:
+        msg: The message.
+        index: Position of the image in its stream.
+        decoder: Of the stream, as offline; None: the image stands alone.
+
+    Raises:
+        ImageError: The encoding is not known, or the bytes are no image.
+    """
+    decoder = decoder or ImageDecoder('')
+    plain = _bridge_image(msg)
+    image, encoded = (plain, None) if plain is not None else decoder.decode(msg)
+    return StampedImage(
+        index=index,
+        stamp_ns=stamp_ns_from_msg(msg.header.stamp),
+        image=image,
+        frame_id=msg.header.frame_id,
+        encoded=encoded,
+    )
+
+
+# What cv_bridge converts like this package; the rest it refuses, or brings to 8 bits otherwise.
+_BRIDGE_ENCODINGS = {'bgr8', 'rgb8', 'bgra8', 'rgba8', 'mono8'}
+
+
+def _bridge_image(msg: Any) -> NDArray[np.uint8] | None:
+    """Image of a plain raw message by cv_bridge, where that is installed; else None.
+
+    Raises:
+        ImageError: The size does not fit the bytes.
+    """
+    if BRIDGE is None or getattr(msg, 'encoding', '') not in _BRIDGE_ENCODINGS:
+        return None
+    check_raw_image(msg)
+    try:
+        return np.asarray(BRIDGE.imgmsg_to_cv2(msg, 'bgr8'), np.uint8)
+    except Exception as error:
+        text = f'cv_bridge cannot convert a {msg.encoding} image: {error}'
+        raise ImageError(text) from None
+
+
 # Input from sensors: matches every publisher. A short queue rides out a busy moment; which image
 # is worth its time is decided behind it.
 SENSOR = QoSProfile(
@@ -197,9 +310,7 @@ def _compressed_topic(name: str) -> RecordedTopic:
 
 def _transforms() -> list[RecordedTopic]:
     kind = 'tf2_msgs/msg/TFMessage'
-    try:
-        message_class(kind)
-    except (ImportError, AttributeError):
+    if not installed_class(kind):
         return []
     return [
         RecordedTopic('/tf', kind, TRANSFORMS),
@@ -215,3 +326,47 @@ def topic_values(audit: AuditReport) -> dict[str, str]:
         for entry in audit.topics
         if entry.messages
     }
+
+
+_READER_WAIT_S = 2.0
+_MATCH_S = 0.25  # so long after a reader was found, it has found the publisher as well
+_WATCH_S = 0.05
+_MAX_HELD = 10
+
+
+class PatientPublisher:
+    """A publisher whose first messages wait until a reader was found, a short while at most.
+
+    What is published before two ends know each other reaches no one. A robot that stands still
+    has no second keyframe to make up for the first one.
+    """
+
+    def __init__(self, node: ManagedNode, publisher: Publisher) -> None:
+        """Wait for a reader of a publisher, from now on, while the node is active."""
+        self._publisher = publisher
+        self._lock = threading.Lock()
+        self._held: deque[Any] = deque()
+        self._is_patient = True
+        self._end_s = time.monotonic() + _READER_WAIT_S
+        self._timer = node.every(_WATCH_S, self._watch)
+
+    def publish(self, msg: Any) -> None:
+        """Publish a message, or keep it until a reader was found. From any thread."""
+        with self._lock:
+            self._held.append(msg)
+            if not self._is_patient or len(self._held) > _MAX_HELD:
+                self._release()
+
+    def _watch(self) -> None:
+        now_s = time.monotonic()
+        if self._publisher.get_subscription_count():
+            self._end_s = min(self._end_s, now_s + _MATCH_S)
+        if now_s >= self._end_s:
+            with self._lock:
+                self._is_patient = False
+                self._release()
+            self._timer.cancel()
+
+    def _release(self) -> None:
+        while self._held:
+            self._publisher.publish(self._held.popleft())

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 import json
 import math
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.files import write_whole
 from embodied_r_ros.common.resources import code_version
 from embodied_r_ros.episodes.inspect import file_sha256
 
@@ -180,16 +180,7 @@ def write_manifest(
         **({'frozen': dict(frozen)} if frozen else {}),
         'bags': [asdict(bag) for bag in coverage.bags],
     }
-    unfinished = path.with_name(path.name + '.tmp')
-    try:
-        unfinished.write_text(json.dumps(content, indent=1, ensure_ascii=False) + '\n', 'utf-8')
-        unfinished.replace(path)
-    except OSError as error:
-        msg = f'cannot write {path}: {error.strerror}'
-        raise InputError(msg) from None
-    finally:
-        with suppress(OSError):
-            unfinished.unlink(missing_ok=True)
+    write_whole(path, json.dumps(content, indent=1, ensure_ascii=False) + '\n')
     return path
 
 

@@ -16,12 +16,12 @@ from embodied_r_ros.arm.task_frame import quarters_facing
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.questions.arm import arm_kinds, ArmMoment, check_kinds, has_state
-from embodied_r_ros.questions.indoor import KINDS, Moment, Unsolved
+from embodied_r_ros.questions.indoor import ask_kinds, KINDS, Moment, Unsolved
 from embodied_r_ros.questions.map_kinds import MapMoment
 from embodied_r_ros.questions.map_rows import (
     EVERY_MAP_KIND,
     layout_map,
-    map_drafts,
+    MAP_KINDS,
     perceived_map,
 )
 from embodied_r_ros.questions.row import builder_of, QuestionWithSolution
@@ -33,7 +33,7 @@ from embodied_r_ros.types.episodes import EpisodeOutcome
 from embodied_r_ros.types.landmarks import SceneMap
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from embodied_r_ros.arm.demonstration import ArmEpisode
     from embodied_r_ros.episodes.episode import Episode
@@ -100,7 +100,8 @@ def rows_of_episode(
             return
         place = _place(moment, split, config)
         scene = _map_in_rows(moment, place, split, config)
-        for row in _scene_rows(builder, moment, rng, coverage):
+        drafts = ask_kinds(KINDS, moment, split, rng, coverage)
+        for row in _rows_of_drafts(builder, moment, drafts, rng):
             key = (row.question, len(moment.deltas))
             if key not in keys:
                 keys.add(key)
@@ -109,21 +110,6 @@ def rows_of_episode(
         if place:
             for row in _map_rows(builder, moment, place, config, coverage):
                 yield row.with_map(scene or SceneMap())
-
-
-def _scene_rows(
-    builder: RowBuilder, moment: Moment, rng: Random, coverage: Coverage
-) -> Iterator[Row]:
-    """Rows about what was seen up to a moment."""
-    for kind, ask in KINDS.items():
-        # Half of the test rows are worded as no training row is.
-        held_out = builder.split == 'test' and rng.random() < 0.5
-        draft = ask(moment, rng, held_out)
-        if isinstance(draft, Unsolved):
-            coverage.unsolved[kind, draft.reason] += 1
-            continue
-        question = QuestionWithSolution.of_draft(kind, draft, rng)
-        yield _row(builder, moment, question, draft, held_out)
 
 
 def _place(moment: Moment, split: str, config: QuestionsConfig) -> MapMoment | Unsolved | None:
@@ -157,9 +143,8 @@ def _map_rows(
         return
     # Of its own, so that the other rows are the same with and without these.
     rng = Random(f'{config.seed}:{builder.episode_id}:map:{len(moment.deltas)}')
-    for kind, draft, held_out in map_drafts(place, builder.split, rng, coverage):
-        question = QuestionWithSolution.of_draft(kind, draft, rng)
-        yield _row(builder, moment, question, draft, held_out)
+    drafts = ask_kinds(MAP_KINDS, place, builder.split, rng, coverage)
+    yield from _rows_of_drafts(builder, moment, drafts, rng)
 
 
 def _moments(episode: Episode, rng: Random) -> list[Moment]:
@@ -179,19 +164,18 @@ def _moments(episode: Episode, rng: Random) -> list[Moment]:
     ]
 
 
-def _row(
-    builder: RowBuilder,
-    moment: Moment,
-    question: QuestionWithSolution,
-    draft: Draft,
-    held_out: bool,
-) -> Row:
-    return builder.row(
-        f'{len(moment.deltas)}/{question.kind}/{question.digest}',
-        question,
-        moment.deltas,
-        meta={'truth': draft.truth, 'held_out_wording': held_out},
-    )
+def _rows_of_drafts(
+    builder: RowBuilder, moment: Moment, drafts: Iterable[tuple[str, Draft, bool]], rng: Random
+) -> Iterator[Row]:
+    """Rows about what was seen up to a moment."""
+    for kind, draft, held_out in drafts:
+        question = QuestionWithSolution.of_draft(kind, draft, rng)
+        yield builder.row(
+            f'{len(moment.deltas)}/{kind}/{question.digest}',
+            question,
+            moment.deltas,
+            meta={'truth': draft.truth, 'held_out_wording': held_out},
+        )
 
 
 _LEAST_SIDE = 20  # of a box, in thousandths: smaller things are hard to hit

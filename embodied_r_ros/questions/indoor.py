@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 import math
 from random import Random
-from typing import Any, TYPE_CHECKING
+from typing import Any, TYPE_CHECKING, TypeVar
 
 from embodied_r_ros.questions.wordings import FACINGS, FOREIGN, HEIGHTS, PLACES, RETURNS, wording
 from embodied_r_ros.reasoning.completions import UNKNOWN
@@ -16,10 +16,14 @@ from embodied_r_ros.types.geometry import wrapped, yaw_pitch_roll
 from embodied_r_ros.types.vocabulary import COLOURS, item_label, SHAPES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from embodied_r_ros.questions.coverage import Coverage
     from embodied_r_ros.types.deltas import SemanticDelta
     from embodied_r_ros.types.geometry import Pose
     from embodied_r_ros.types.layout import ImageTruth, Layout, LayoutObject
 
+Known = TypeVar('Known')  # a moment, or what is known of a place then
 # An object that moved less than this still is where it was seen [m].
 _SAME_PLACE_M = 0.3
 
@@ -364,3 +368,28 @@ KINDS: dict[str, Kind] = {
     'unanswerable': unanswerable,
     'revisit': revisit,
 }
+
+
+def ask_kinds(
+    kinds: Mapping[str, Callable[[Known, Random, bool], Draft | Unsolved]],
+    moment: Known,
+    split: str,
+    rng: Random,
+    coverage: Coverage,
+) -> Iterator[tuple[str, Draft, bool]]:
+    """Ask every kind at a moment: the kind, the question, and whether its wording is held out.
+
+    Args:
+        kinds: The kinds, of a moment or of what is known of a place then.
+        moment: The moment.
+        split: Half of the questions of the split test are worded as no training row is.
+        rng: Where chance comes from.
+        coverage: Counts what has no solution.
+    """
+    for kind, ask in kinds.items():
+        held_out = split == 'test' and rng.random() < 0.5
+        draft = ask(moment, rng, held_out)
+        if isinstance(draft, Unsolved):
+            coverage.unsolved[kind, draft.reason] += 1
+        else:
+            yield kind, draft, held_out

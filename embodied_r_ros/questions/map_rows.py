@@ -8,12 +8,12 @@ worded as those that it answers, so that a wording alone never says which is the
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import zip_longest
 import math
 from random import Random
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.questions.indoor import Draft, Moment, Unsolved
+from embodied_r_ros.episodes.offline import map_of_deltas
+from embodied_r_ros.questions.indoor import ask_kinds, Draft, Moment, Unsolved
 from embodied_r_ros.questions.map_kinds import MapMoment, VSI_KINDS
 from embodied_r_ros.questions.path_kinds import ACTIONS, CHANGES, PATH_KINDS, POSITIONS
 from embodied_r_ros.questions.people_kinds import PEOPLE_KINDS, places_to_choose, TURNS
@@ -21,8 +21,6 @@ from embodied_r_ros.questions.row import QuestionWithSolution, RowBuilder
 from embodied_r_ros.questions.splits import split_of
 from embodied_r_ros.questions.wordings import UNKNOWN_PROPERTIES, wording
 from embodied_r_ros.reasoning.completions import UNKNOWN
-from embodied_r_ros.scene.camera_track import CameraView
-from embodied_r_ros.scene.landmark_map import LandmarkMap
 from embodied_r_ros.types.geometry import wrapped
 from embodied_r_ros.types.landmarks import Landmark, PathPoint, SceneMap, thinned
 from embodied_r_ros.types.things import is_held_out_name, named_things
@@ -195,10 +193,7 @@ def perceived_map(moment: Moment, split: str, slack_m: float) -> MapMoment | Uns
         split: As in `moment_of_map`.
         slack_m: How far places may be off.
     """
-    landmarks = LandmarkMap()
-    for delta, pose in zip_longest(moment.deltas, moment.poses):
-        landmarks.add(delta, CameraView(delta.pose or pose))
-    scene = landmarks.scene_map()
+    scene = map_of_deltas(moment.deltas, moment.poses)
     if not scene.landmarks:
         return Unsolved('no true layout, and nothing of what was seen has a place')
     return moment_of_map(scene, split, slack_m)
@@ -241,20 +236,6 @@ def as_in_rows(scene: SceneMap) -> SceneMap:
     return SceneMap.from_json(replace(scene, path=thinned(scene.path)).to_json())
 
 
-def map_drafts(
-    moment: MapMoment, split: str, rng: Random, coverage: Coverage
-) -> Iterator[tuple[str, Draft, bool]]:
-    """Ask every kind of a map: the kind, the question, and whether its wording is held out."""
-    for kind, ask in MAP_KINDS.items():
-        # Half of the test rows are worded as no training row is.
-        held_out = split == 'test' and rng.random() < 0.5
-        draft = ask(moment, rng, held_out)
-        if isinstance(draft, Unsolved):
-            coverage.unsolved[kind, draft.reason] += 1
-        else:
-            yield kind, draft, held_out
-
-
 def names_for(split: str) -> tuple[str, ...]:
     """Names that questions of a split may ask for; held-out ones are for the split test alone."""
     return tuple(name for name in named_things() if split == 'test' or not is_held_out_name(name))
@@ -283,7 +264,8 @@ def rows_of_map_moment(
     questions: set[str] = set()
     for number in range(config.moments):
         rng = Random(f'{config.seed}:{name}:map:{number}')
-        for kind, draft, held_out in map_drafts(moment, builder.split, rng, coverage):
+        drafts = ask_kinds(MAP_KINDS, moment, builder.split, rng, coverage)
+        for kind, draft, held_out in drafts:
             question = QuestionWithSolution.of_draft(kind, draft, rng)
             row = builder.row(
                 f'{number}/{kind}/{question.digest}',

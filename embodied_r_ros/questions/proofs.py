@@ -1,26 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a recording proves of a question in one of our wordings: by poses, true layout, or its map.
+"""The questions of a recording, asked live or written by people: what proves their solutions.
 
-A solution is found by asking the kinds of that wording, until one asks the very same.
+People prove a solution; so does what a bag proves of the camera's motion, and of the place, where
+the question is worded like one of ours: the kinds of that wording are asked until one asks the
+very same. A row of an answer is made only if its prompt is the one that was answered, to the
+letter.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from random import Random
 import re
 from typing import TYPE_CHECKING
 
+from embodied_r_ros.common.untrusted import as_data
+from embodied_r_ros.episodes.answers import find_inputs, Lost
 from embodied_r_ros.episodes.labels import answer_in_words
 from embodied_r_ros.questions.indoor import Draft, KINDS, Moment, Unsolved
-from embodied_r_ros.questions.logged import (
-    as_proof,
-    DISPUTED,
-    Proof,
-    proof_of_label,
-    solution_of_recording,
-)
 from embodied_r_ros.questions.map_rows import (
     layout_map,
     MAP_KINDS,
@@ -29,23 +27,242 @@ from embodied_r_ros.questions.map_rows import (
     UNKNOWN_KINDS,
 )
 from embodied_r_ros.questions.path_kinds import clear_quarter
+from embodied_r_ros.questions.row import builder_of, QuestionWithSolution
 from embodied_r_ros.questions.wordings import MAP_WORDINGS, MOTION_KINDS, WORDINGS
-from embodied_r_ros.reasoning.completions import UNKNOWN
-from embodied_r_ros.types.episodes import Verdict
+from embodied_r_ros.reasoning.completions import (
+    choice_index,
+    is_unknown,
+    option_letter,
+    UNKNOWN,
+)
+from embodied_r_ros.reasoning.prompts import REASON_PROMPT_VERSION, shows_image
+from embodied_r_ros.types.episodes import LabelVerdict, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from embodied_r_ros.episodes.answers import Inputs
     from embodied_r_ros.episodes.episode import Episode
+    from embodied_r_ros.questions.coverage import Coverage
     from embodied_r_ros.questions.map_kinds import MapMoment
+    from embodied_r_ros.questions.row import Row
     from embodied_r_ros.types.answers import Answer
+    from embodied_r_ros.types.episodes import AnswerLabel, Label
+    from embodied_r_ros.types.landmarks import SceneMap
 
+_ASKED = 'asked'  # type of questions that are not worded like ours
+_DISPUTED = 'people differ about its answer'
 _TRIES = 60  # of a kind, which chooses by itself what it asks about
 _SPLIT = 'test'  # all names may be asked for
 _SLACK_M = 0.3  # how far places of a map that no truth proves may be off
 _COUNTS = ('object_counting', 'count_things', 'how_many')  # whose numbers are exact
 _DIRECTION = 'item_direction'
 _UNPROVEN = 'nothing proves it'
+
+
+@dataclass(frozen=True)
+class Proof:
+    """A solution, and what proves it."""
+
+    solution: str  # letter for a choice, number or text otherwise, or 'unknown'
+    source: str
+
+
+def rows_of_answers(episode: Episode, split: str, coverage: Coverage) -> Iterator[Row]:
+    """Make a row of each answer that something proves; the others are counted in `coverage`."""
+    for answer in episode.log.answers:
+        kind = _kind_of_question(answer.question)
+        row = _row_of(episode, answer, kind, split)
+        if isinstance(row, Unsolved):
+            coverage.unsolved[kind, row.reason] += 1
+        else:
+            yield row
+
+
+def _kind_of_question(question: str) -> str:
+    """Kind of motion question that is worded so; _ASKED: none."""
+    return next((kind for kind in MOTION_KINDS if question in WORDINGS[kind]), _ASKED)
+
+
+def _row_of(episode: Episode, answer: Answer, kind: str, split: str) -> Row | Unsolved:
+    if why_not := _why_no_prompt(episode, answer):
+        return Unsolved(why_not)
+    inputs = find_inputs(answer, episode.log)
+    if isinstance(inputs, Lost):
+        return Unsolved(inputs.reason)
+    proof = _proof_of_people(episode, answer) or _proof_of_poses(episode, inputs, answer, kind)
+    if isinstance(proof, Proof):
+        return _row(episode, answer, inputs, kind, split, proof)
+    return proof
+
+
+def _solution_by_motion(episode: Episode, answer: Answer) -> tuple[str, str] | None:
+    """What the recording itself proves of a question that was answered live.
+
+    Returns:
+        The solution in words, and its source; None: nothing is proven.
+    """
+    kind = _kind_of_question(answer.question)
+    if kind == _ASKED or _why_no_prompt(episode, answer):
+        return None
+    inputs = find_inputs(answer, episode.log)
+    proof = None if isinstance(inputs, Lost) else _proof_of_poses(episode, inputs, answer, kind)
+    if not isinstance(proof, Proof):
+        return None
+    return answer.options[ord(proof.solution) - ord('A')], proof.source
+
+
+def _why_no_prompt(episode: Episode, answer: Answer) -> str:
+    """Why the prompt of an answer is not built; empty: it may be."""
+    if episode.delta_source != 'recorded':
+        return f'answers go with recorded deltas, not with {episode.delta_source} ones'
+    if answer.prompt_sha256 and answer.model.prompt_version != REASON_PROMPT_VERSION:
+        return f'its prompt is not of version {REASON_PROMPT_VERSION}'
+    if shows_image(answer.prompt):
+        return 'it was answered from an image, which rows of answers do not hold'
+    return ''
+
+
+def _proof_of_people(episode: Episode, answer: Answer) -> Proof | Unsolved | None:
+    """What people prove of an answer, who may differ; None: nobody labelled it."""
+    if answer.id in episode.log.disputed:
+        return Unsolved(_DISPUTED)
+    label = episode.log.labels.get(answer.id)
+    return _proof_of_label(answer, label) if label else None
+
+
+def _proof_of_label(answer: Answer, label: AnswerLabel) -> Proof | Unsolved:
+    """The solution that an operator gave."""
+    if label.verdict is LabelVerdict.WRONG:
+        return Unsolved('labelled wrong, without the right answer')
+    if label.verdict is LabelVerdict.RIGHT:
+        right = answer_in_words(answer)
+        if right is None:
+            return Unsolved('labelled right, but there was no answer')
+        return _as_proof(right, answer.options)
+    return _as_proof(label.correction.strip(), answer.options)
+
+
+def _as_proof(right: str, options: Sequence[str]) -> Proof | Unsolved:
+    """A right answer as a row has it."""
+    if is_unknown(right):
+        return Proof(UNKNOWN, 'label')
+    if not options:
+        return Proof(right, 'label')
+    index = choice_index(right, options)
+    if index is None:
+        return Unsolved('the correction is none of the options')
+    return Proof(option_letter(index), 'label')
+
+
+def _proof_of_poses(
+    episode: Episode, inputs: Inputs, answer: Answer, kind: str
+) -> Proof | Unsolved:
+    """The solution that the camera's poses prove."""
+    if kind == _ASKED:
+        return Unsolved('never labelled, and nothing else proves it')
+    poses_by_stamp = {d.stamp_ns: p for d, p in zip(episode.deltas, episode.poses, strict=False)}
+    poses = tuple(
+        poses_by_stamp[d.stamp_ns] for d in inputs.deltas if d.stamp_ns in poses_by_stamp
+    )
+    moment = Moment(inputs.deltas, poses, episode.layout, episode.no_poses, episode.pose_source)
+    draft = KINDS[kind](moment, Random(0), False)
+    if isinstance(draft, Unsolved):
+        return Unsolved(f'never labelled, and {draft.reason}')
+    options = [as_data(option).strip() for option in answer.options]
+    if set(options) != set(draft.options):
+        return Unsolved('never labelled, and its options are not the usual ones')
+    return Proof(option_letter(options.index(draft.solution)), draft.source)
+
+
+def _row(
+    episode: Episode, answer: Answer, inputs: Inputs, kind: str, split: str, proof: Proof
+) -> Row:
+    label = episode.log.labels.get(answer.id)
+    row = builder_of(episode, split).row(
+        answer.id,
+        QuestionWithSolution(kind, answer.question, answer.options, proof.solution, proof.source),
+        inputs.deltas,
+        camera=inputs.deltas[-1].camera if inputs.deltas else episode.camera,
+        focus=tuple(asdict(look) for look in answer.focus),
+        meta={
+            'answer_id': answer.id,
+            'answered': answer.text or UNKNOWN,
+            'model': answer.model.name,
+            'prompt_sha256': answer.prompt_sha256,
+            'token_budget': inputs.memory.token_budget,
+            **({'labelled_by': label.operator_name} if label else {}),
+        },
+    )
+    return row.with_map(inputs.scene_map) if inputs.scene_map else row
+
+
+def rows_of_written(episode: Episode, split: str, coverage: Coverage) -> Iterator[Row]:
+    """Make a row of each question that people wrote and solved; others are counted."""
+    by_question = episode.labels.by_question()
+    for name, written in episode.labels.questions().items():
+        labels = by_question.get(name, {})
+        row = _row_of_written(episode, written, labels, split)
+        if isinstance(row, Unsolved):
+            kind = _kind_of_question(written.question.text) if written.question else _ASKED
+            coverage.unsolved[kind, row.reason] += 1
+        else:
+            yield row
+
+
+def _row_of_written(
+    episode: Episode, written: Label, labels: dict[str, Label], split: str
+) -> Row | Unsolved:
+    question = written.question
+    if not question or not labels:
+        return Unsolved('a written question without a solution')
+    verdict = Verdict.of(labels, written.before)
+    if verdict.solution is None:
+        reason = _DISPUTED if verdict.is_disputed else 'labelled wrong, without the right answer'
+        return Unsolved(reason)
+    deltas = tuple(delta for delta in episode.deltas if delta.stamp_ns <= question.stamp_ns)
+    if not deltas:
+        return Unsolved('a written question before the first delta')
+    proof = _as_proof(verdict.solution, question.options)
+    if isinstance(proof, Unsolved):
+        return proof
+    kind = _kind_of_question(question.text)
+    row = builder_of(episode, split).row(
+        written.question_id,
+        QuestionWithSolution(kind, question.text, question.options, proof.solution, proof.source),
+        deltas,
+        camera=deltas[-1].camera,
+        meta={'labelled_by': ', '.join(verdict.people), 'stamp_ns': question.stamp_ns},
+    )
+    scene = _map_at(episode, question.stamp_ns)
+    return row.with_map(scene) if scene else row
+
+
+def _map_at(episode: Episode, stamp_ns: int) -> SceneMap | None:
+    """The newest recorded map of what was known at a time; None: there is none."""
+    known = [
+        scene for scene in episode.log.maps if scene.path and scene.path[-1].stamp_ns <= stamp_ns
+    ]
+    return known[-1] if known else None
+
+
+def with_solutions_of_people(
+    rows: Iterable[Row], episode: Episode, coverage: Coverage
+) -> Iterator[Row]:
+    """Rows whose solution people labelled get theirs; those that are disputed are left out."""
+    by_question = episode.labels.by_question()
+    for row in rows:
+        if row.id not in by_question:
+            yield row
+            continue
+        verdict = Verdict.of(by_question[row.id], row.solution_text())
+        solved = Unsolved(_DISPUTED if verdict.is_disputed else 'its solution is labelled wrong')
+        proof = _as_proof(verdict.solution, row.options) if verdict.solution else solved
+        if isinstance(proof, Unsolved):
+            coverage.left_out[row.question_type, proof.reason] += 1
+            continue
+        meta = {**row.meta, 'labelled_by': ', '.join(verdict.people)}
+        yield replace(row, solution=proof.solution, source=proof.source, meta=meta)
 
 
 @dataclass(frozen=True)
@@ -65,7 +282,7 @@ def solution_of_place(episode: Episode, answer: Answer) -> tuple[str, str] | Non
         The solution in words, and its source ('odometry', 'tf', 'layout' or 'map'); None: nothing
         is proven.
     """
-    if solution := solution_of_recording(episode, answer):
+    if solution := _solution_by_motion(episode, answer):
         return solution
     wordings = [one for one in _wordings() if one.pattern.fullmatch(answer.question)]
     moment = _moment_of(episode, answer) if wordings else None
@@ -121,24 +338,17 @@ def _drafts(
     wording: _Wording, moment: Moment, place: MapMoment | Unsolved, question: str
 ) -> Iterator[Draft]:
     """What a kind asks at a moment, again and again."""
-    if wording.kind in KINDS and moment.layout:
-        drafts = (
-            KINDS[wording.kind](moment, Random(number), wording.is_held_out)
-            for number in range(_TRIES)
-        )
+    kind, held_out = wording.kind, wording.is_held_out
+    drafts: Iterable[Draft | Unsolved] = ()
+    if kind in KINDS and moment.layout:
+        drafts = (KINDS[kind](moment, rng, held_out) for rng in map(Random, range(_TRIES)))
     elif isinstance(place, Unsolved):
-        return
-    elif wording.kind == _DIRECTION:
-        yield from _directions(place, question)
-        return
-    elif wording.kind in MAP_KINDS:
-        drafts = (
-            MAP_KINDS[wording.kind](place, Random(number), wording.is_held_out)
-            for number in range(_TRIES)
-        )
-    else:
-        return
-    yield from (draft for draft in drafts if isinstance(draft, Draft))
+        pass
+    elif kind == _DIRECTION:
+        drafts = _directions(place, question)
+    elif kind in MAP_KINDS:
+        drafts = (MAP_KINDS[kind](place, rng, held_out) for rng in map(Random, range(_TRIES)))
+    return (draft for draft in drafts if isinstance(draft, Draft))
 
 
 def _directions(place: MapMoment, question: str) -> Iterator[Draft]:
@@ -176,14 +386,12 @@ class RecordedQuestion:
 
 def solution_of_answer(episode: Episode, answer: Answer) -> Proof | Unsolved:
     """The solution that people gave, else the one that the recording proves."""
-    if answer.id in episode.log.disputed:
-        return Unsolved(DISPUTED)
-    if label := episode.log.labels.get(answer.id):
-        return proof_of_label(answer, label)
+    if proof := _proof_of_people(episode, answer):
+        return proof
     words, source = solution_of_place(episode, answer) or ('', '')
     if not words:
         return Unsolved(_UNPROVEN)
-    proof = as_proof(words, answer.options)
+    proof = _as_proof(words, answer.options)
     return proof if isinstance(proof, Unsolved) else Proof(proof.solution, source)
 
 

@@ -11,7 +11,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.chat.settings import model_digest
 from embodied_r_ros.cli.main import main as embodied_r
-from embodied_r_ros.questions.collect import rows_of_bags
+from embodied_r_ros.questions.collect import rows_of, RowsRecipe
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig
 from embodied_r_ros.questions.row import write_rows
@@ -37,7 +37,7 @@ SERVING, CANDIDATE = ModelInfo('nano', 'sha256:s'), ModelInfo('better', 'sha256:
 @pytest.fixture(scope='module')
 def asked() -> list[Row]:
     """Questions about a simulated room, whose answers are known."""
-    rows = rows_of_bags([SAMPLE], 'true', QuestionsConfig(moments=2), Coverage())
+    rows = rows_of([SAMPLE], RowsRecipe(QuestionsConfig(moments=2), 'true'), Coverage())
     return [row for row in rows if row.options and len(row.solution) == 1]
 
 
@@ -54,7 +54,7 @@ def labelled(tmp_path: Path, rows: list[Row], reviewer: Reviewer) -> dict[str, s
     write_recordings(tmp_path / 'bags', rows, [(SERVING, said(rows))], MEMORY)
     reviewer.label(tmp_path / 'bags', rows, said(rows))
     bags = sorted((tmp_path / 'bags').iterdir())
-    found = [*rows_of_bags(bags, None, QuestionsConfig(), Coverage())]
+    found = [*rows_of(bags, RowsRecipe(QuestionsConfig()), Coverage())]
     found = [row for row in found if row.source != 'foreign']  # questions of another kind
     assert {row.source for row in found} == {'label'}
     return {str(row.meta['answer_id']): row.solution for row in found}

@@ -11,7 +11,7 @@ from embodied_r_ros.bags.depth import depth_to_msg
 from embodied_r_ros.nodes import keyframe_extractor, topics
 from embodied_r_ros.nodes.camera_poses import BoundedWait
 from embodied_r_ros.nodes.keyframe_extractor import KeyframeExtractorNode
-from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
+from embodied_r_ros.nodes.topics import ROS_MESSAGES
 from embodied_r_ros.types.geometry import Intrinsics
 from embodied_r_ros.types.images import pack_depth
 import numpy as np

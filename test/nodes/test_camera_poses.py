@@ -14,7 +14,7 @@ from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.camera_poses import LivePoses, OwnTransforms
 from embodied_r_ros.nodes.frames import Frames
 from embodied_r_ros.nodes.keyframe_extractor import KeyframeExtractorNode
-from embodied_r_ros.nodes.ros_types import message_class, ROS_MESSAGES
+from embodied_r_ros.nodes.topics import message_class, ROS_MESSAGES
 from embodied_r_ros.types.geometry import Pose, yaw_pitch_roll
 from embodied_r_ros.types.poses import NoPose
 import pytest

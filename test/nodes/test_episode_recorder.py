@@ -19,7 +19,7 @@ from embodied_r_ros.episodes.record import DiskForecast
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.diagnostics import Level
 from embodied_r_ros.nodes.episode_recorder import EpisodeRecorder
-from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
+from embodied_r_ros.nodes.topics import ROS_MESSAGES
 from embodied_r_ros.types.episodes import LabelKind
 from mcap.reader import make_reader
 from nav_msgs.msg import Odometry

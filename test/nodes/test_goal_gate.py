@@ -10,7 +10,7 @@ from embodied_r_msgs.msg import KeypointProposal
 from embodied_r_ros.bags.messages import stamp_to_msg
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.goal_gate import GoalGate
-from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
+from embodied_r_ros.nodes.topics import ROS_MESSAGES
 from geometry_msgs.msg import Point, PoseStamped
 import pytest
 

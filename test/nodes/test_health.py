@@ -10,13 +10,13 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from embodied_r_msgs.action import Ask
 from embodied_r_msgs.msg import EpisodeMark, Keyframe, SemanticDelta
 from embodied_r_ros.bags.messages import stamp_to_msg
-from embodied_r_ros.nodes import neighbours, pipeline, topics
+from embodied_r_ros.nodes import diagnostics, pipeline, topics
 from embodied_r_ros.nodes.keyframe_extractor import KeyframeExtractorNode
 from embodied_r_ros.nodes.pipeline import PipelineConfig
 from embodied_r_ros.nodes.proposal_gate import ProposalGate
-from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
 from embodied_r_ros.nodes.semantic_perceiver import SemanticPerceiver
 from embodied_r_ros.nodes.spatial_reasoner import SpatialReasoner
+from embodied_r_ros.nodes.topics import ROS_MESSAGES
 import numpy as np
 import pytest
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
@@ -40,7 +40,7 @@ LATE_S = 60.0  # on a busy machine
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Discovery in a test is quick, and a model server near."""
-    monkeypatch.setattr(neighbours, '_DISCOVERY_S', 1.0)
+    monkeypatch.setattr(diagnostics, '_DISCOVERY_S', 1.0)
     monkeypatch.setattr(pipeline, '_MODELS_S', 0.2)
     monkeypatch.setattr(pipeline, '_REPLY_S', 0.5)
 

@@ -8,7 +8,7 @@ from typing import Any, TYPE_CHECKING
 
 import cv2
 from embodied_r_ros.common.errors import ImageError
-from embodied_r_ros.nodes import ros_types
+from embodied_r_ros.nodes import topics
 import numpy as np
 import pytest
 from sensor_msgs.msg import CompressedImage, Image
@@ -34,15 +34,15 @@ def raw(encoding: str, pixels: NDArray[Any]) -> Image:
 def bridge(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run a test with cv_bridge, where it is installed, and without it."""
     if request.param == 'without cv_bridge':
-        monkeypatch.setattr(ros_types, 'BRIDGE', None)
-    elif ros_types.BRIDGE is None:
+        monkeypatch.setattr(topics, 'BRIDGE', None)
+    elif topics.BRIDGE is None:
         pytest.skip('cv_bridge is not installed, or not for this NumPy')
 
 
 @pytest.mark.usefixtures('bridge')
 @pytest.mark.parametrize('encoding', PICTURES)
 def test_raw_image_arrives_as_bgr(encoding: str) -> None:
-    image = ros_types.stamped_image(raw(encoding, PICTURES[encoding]), index=4)
+    image = topics.stamped_image(raw(encoding, PICTURES[encoding]), index=4)
     grey = cv2.cvtColor(GREY, cv2.COLOR_GRAY2BGR)
     np.testing.assert_array_equal(image.image, grey if encoding == 'mono8' else BGR)
     assert (image.index, image.stamp_ns, image.frame_id) == (4, 3_000_000_005, 'front_optical')
@@ -52,14 +52,14 @@ def test_raw_image_arrives_as_bgr(encoding: str) -> None:
 @pytest.mark.parametrize('encoding', ['16UC1', '32FC1', 'nonsense'])
 def test_wrong_encoding_is_an_image_error(encoding: str) -> None:
     with pytest.raises(ImageError, match=f"encoding '{encoding}'"):
-        ros_types.stamped_image(raw(encoding, BGR), 0)
+        topics.stamped_image(raw(encoding, BGR), 0)
 
 
 @pytest.mark.parametrize('suffix', ['.jpg', '.png'])
 def test_compressed_image_is_decoded(suffix: str) -> None:
     data = cv2.imencode(suffix, BGR)[1].tobytes()
     msg = CompressedImage(format='rgb8; jpeg compressed bgr8', data=array('B', data))
-    image = ros_types.stamped_image(msg, 0)
+    image = topics.stamped_image(msg, 0)
     assert np.abs(image.image.astype(int) - BGR).mean() < 4
     assert (image.encoded is not None) == (suffix == '.jpg')
     assert image.encoded is None or image.encoded.data == data
@@ -67,9 +67,9 @@ def test_compressed_image_is_decoded(suffix: str) -> None:
 
 def test_compressed_image_that_is_none_is_an_image_error() -> None:
     with pytest.raises(ImageError, match='not a JPEG, PNG'):
-        ros_types.stamped_image(CompressedImage(format='jpeg', data=array('B', b'nonsense')), 0)
+        topics.stamped_image(CompressedImage(format='jpeg', data=array('B', b'nonsense')), 0)
 
 
 def test_topic_of_a_transport() -> None:
-    assert ros_types.image_topic('/front/image', 'raw') == '/front/image'
-    assert ros_types.image_topic('/front/image', 'compressed') == '/front/image/compressed'
+    assert topics.image_topic('/front/image', 'raw') == '/front/image'
+    assert topics.image_topic('/front/image', 'compressed') == '/front/image/compressed'

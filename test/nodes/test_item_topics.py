@@ -12,8 +12,8 @@ from embodied_r_ros.bags.messages import camera_info_to_msg, header_to_msg
 from embodied_r_ros.bags.own_messages import delta_from_msg, keyframe_to_msg
 from embodied_r_ros.nodes import live_detections, topics
 from embodied_r_ros.nodes.live_detections import DetectionsConfig, LiveDetections
-from embodied_r_ros.nodes.ros_types import message_class, ROS_MESSAGES
 from embodied_r_ros.nodes.semantic_perceiver import SemanticPerceiver
+from embodied_r_ros.nodes.topics import message_class, ROS_MESSAGES
 from embodied_r_ros.types.deltas import ScaleSource
 from embodied_r_ros.types.geometry import Intrinsics
 from embodied_r_ros.types.images import decode_image, encode_image, pack_depth
@@ -72,7 +72,7 @@ def boxes(stamp_ns: int, label: str = 'cup', frame: str = 'front_optical') -> An
 @pytest.fixture
 def live(monkeypatch: pytest.MonkeyPatch) -> LiveDetections:
     """What hears boxes, wherever vision_msgs is not installed too."""
-    monkeypatch.setattr(live_detections, 'message_class', lambda name: Header)
+    monkeypatch.setattr(live_detections, 'installed_class', lambda name: Header)
     return LiveDetections(DetectionsConfig(listen=True))
 
 

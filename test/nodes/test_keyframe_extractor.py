@@ -14,8 +14,7 @@ from embodied_r_ros.bags import messages, own_messages
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.camera_poses import OwnTransforms
 from embodied_r_ros.nodes.keyframe_extractor import KeyframeExtractorNode
-from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
-from embodied_r_ros.nodes.topics import robot_remappings
+from embodied_r_ros.nodes.topics import robot_remappings, ROS_MESSAGES
 from embodied_r_ros.types.geometry import Intrinsics, Pose, yaw_pitch_roll
 from embodied_r_ros.types.images import EncodedImage
 from nav_msgs.msg import Odometry

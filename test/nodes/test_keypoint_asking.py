@@ -14,12 +14,12 @@ from embodied_r_ros.bags.messages import camera_info_to_msg
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.resources import shared_path
 from embodied_r_ros.nodes.keypoint_request import Arm, ArmConfig, RequestParts
-from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
+from embodied_r_ros.nodes.topics import ROS_MESSAGES
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig, rows_of_arm
 from embodied_r_ros.reasoning.prompts import build_prompt
 from embodied_r_ros.scene.memory import MemoryConfig
-from embodied_r_ros.types.deltas import Item
+from embodied_r_ros.types.deltas import DeltaKind, Item, SemanticDelta
 from embodied_r_ros.types.geometry import (
     BODY_FROM_OPTICAL,
     direction_of_vector,
@@ -35,8 +35,10 @@ import yaml
 from test.arm.arms import arm, camera, episode, TASK
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
+    from embodied_r_ros.reasoning.question import Question
     from embodied_r_ros.types.geometry import Pose
 
 NOW_NS = 50_000_000_000
@@ -62,6 +64,15 @@ def goal(candidates: list[tuple[float, ...]], frame_id: str = 'table_center') ->
     return PredictKeypoint.Goal(task=TASK, frame_id=frame_id, candidates=points)
 
 
+NOW = (SemanticDelta(NOW_NS, DeltaKind.FIRST, 0),)  # seen now
+
+
+def question_of(
+    live: Arm, msg: Any, now_ns: int = NOW_NS, deltas: Sequence[SemanticDelta] = ()
+) -> Question:
+    return live.request_of(msg, now_ns, deltas, 'seed').question
+
+
 def test_the_prompt_of_the_action_is_that_of_the_row() -> None:
     shown = arm(at=camera())
     robot = load_robot('sawyer_sim')
@@ -72,7 +83,7 @@ def test_the_prompt_of_the_action_is_that_of_the_row() -> None:
     for row in rows:
         options = [tuple(map(float, option[1:-1].split(', '))) for option in row.options]
         live.take_pose(pose(row.state))
-        question = live.question_of(goal(options), NOW_NS)
+        question = question_of(live, goal(options))
         prompt = build_prompt(
             question.text, question.options, row.semantic_deltas(), (), MemoryConfig()
         )
@@ -106,7 +117,7 @@ def test_what_is_told_of_the_table_is_what_the_row_tells(tmp_path: Path) -> None
         for state in shown.states:
             if state.stamp_ns <= row.meta['stamp_ns']:
                 live.take_pose(pose(state.position, stamp_ns=state.stamp_ns))
-        question = live.question_of(goal(options), row.meta['stamp_ns'], heard[-1].stamp_ns)
+        question = question_of(live, goal(options), row.meta['stamp_ns'], heard)
         assert question.view
         look = question.view.describe(heard)
         assert look
@@ -128,10 +139,10 @@ def test_a_camera_that_tf_knows_is_asked_of_tf(tmp_path: Path) -> None:
     live = Arm(ArmConfig(robot='sawyer_sim', camera='front', camera_frame='eye'), pose_in)
     live.take_pose(pose((0.0, 0.0, 0.1)))
     two = goal([(0.1, 0.0, 0.2), (0.0, 0.0, 0.0)])
-    view = live.question_of(two, NOW_NS, NOW_NS).view
+    view = question_of(live, two, deltas=NOW).view
     assert isinstance(view, TableView)
     assert (view.camera, view.name, view.tool) == (camera(), 'front', (0.0, 0.0, 0.1))
-    assert live.question_of(two, NOW_NS).view is None
+    assert question_of(live, two).view is None
     assert asked[0] == ('eye', 'table_center', 0)
 
 
@@ -155,16 +166,16 @@ def seen_from(bearing_deg: float, allowed: str, folder: Path) -> Arm:
 def test_the_camera_of_a_shipped_robot_faces_it(robot: str) -> None:
     live = Arm(ArmConfig(robot=robot))
     live.take_pose(pose((0.0, 0.0, 0.1)))
-    assert live.question_of(goal(TWO), NOW_NS, NOW_NS).view
+    assert question_of(live, goal(TWO), deltas=NOW).view
 
 
 def test_words_that_do_not_hold_for_the_camera_are_not_asked_with(tmp_path: Path) -> None:
     for bearing_deg, why in ((180.0, 'stands 180 degrees round'), (45.0, '45 degrees aside')):
         with pytest.raises(InputError, match=why):
-            seen_from(bearing_deg, 'facing', tmp_path).question_of(goal(TWO), NOW_NS)
-    assert seen_from(20.0, 'facing', tmp_path).question_of(goal(TWO), NOW_NS).view
+            question_of(seen_from(bearing_deg, 'facing', tmp_path), goal(TWO))
+    assert question_of(seen_from(20.0, 'facing', tmp_path), goal(TWO)).view
     with pytest.raises(InputError, match=r'no words .*45 degrees aside.*`camera: declared`'):
-        seen_from(45.0, 'any', tmp_path).question_of(goal(TWO), NOW_NS)
+        question_of(seen_from(45.0, 'any', tmp_path), goal(TWO))
     with pytest.raises(InputError, match='`camera: any`'):
         seen_from(-90.0, 'facing', tmp_path).request_of(goal([]), NOW_NS, (), 'seed')
 
@@ -173,20 +184,20 @@ def test_a_camera_that_tf_knows_behind_the_robot_is_refused() -> None:
     live = Arm(ArmConfig(robot='sawyer_sim', camera_frame='eye'), lambda *_: camera(180.0))
     live.take_pose(pose((0.0, 0.0, 0.1)))
     with pytest.raises(InputError, match='does not face the robot'):
-        live.question_of(goal(TWO), NOW_NS)
+        question_of(live, goal(TWO))
     live.pose_in = lambda *_: NoPose('gone')
-    assert live.question_of(goal(TWO), NOW_NS).view is None  # nothing can be checked
+    assert question_of(live, goal(TWO)).view is None  # nothing can be checked
 
 
 def test_a_reference_point_outside_the_image_is_refused_as_it_is_of_rows(tmp_path: Path) -> None:
     live = seen_from(0.0, 'facing', tmp_path)
     wide = Intrinsics(640, 480, 500.0, 500.0, 320.0, 240.0)
     live.take_camera_info(camera_info_to_msg(ROS_MESSAGES, 5, 'eye', wide))
-    assert live.question_of(goal(TWO), NOW_NS).view
+    assert question_of(live, goal(TWO)).view
     narrow = replace(wide, cx=-900.0)
     live.take_camera_info(camera_info_to_msg(ROS_MESSAGES, 5, 'eye', narrow))
     with pytest.raises(InputError, match='the reference point is not in the image'):
-        live.question_of(goal(TWO), NOW_NS)
+        question_of(live, goal(TWO))
     shown = replace(arm(at=camera(0.0)), intrinsics=narrow)
     coverage = Coverage()
     config = QuestionsConfig(robot=load_robot(str(tmp_path / 'mine.yaml')))
@@ -195,8 +206,8 @@ def test_a_reference_point_outside_the_image_is_refused_as_it_is_of_rows(tmp_pat
 
 
 def test_a_camera_that_is_declared_to_face_the_robot_is_not_checked(tmp_path: Path) -> None:
-    behind = seen_from(180.0, 'declared', tmp_path).question_of(goal(TWO), NOW_NS)
-    ahead = seen_from(0.0, 'facing', tmp_path).question_of(goal(TWO), NOW_NS)
+    behind = question_of(seen_from(180.0, 'declared', tmp_path), goal(TWO))
+    ahead = question_of(seen_from(0.0, 'facing', tmp_path), goal(TWO))
     assert behind.view
     assert (behind.text, behind.options) == (ahead.text, ahead.options)
 
@@ -221,7 +232,7 @@ def test_behind_the_robot_it_is_asked_in_a_turned_frame_as_rows_are(tmp_path: Pa
     )
     state = shown.states[row.meta['state_index']].position
     live.take_pose(pose(state))
-    assert live.question_of(goal(TWO), NOW_NS).text == row.question
+    assert question_of(live, goal(TWO)).text == row.question
 
 
 def test_candidates_sampled_in_a_turned_frame_are_given_in_the_task_frame(tmp_path: Path) -> None:
@@ -239,7 +250,7 @@ def test_candidates_sampled_in_a_turned_frame_are_given_in_the_task_frame(tmp_pa
 
 
 def test_without_a_robot_nothing_is_told_of_one() -> None:
-    question = Arm(ArmConfig()).question_of(goal([(0.1, 0.0, 0.2), (0.0, 0.0, 0.0)]), NOW_NS)
+    question = question_of(Arm(ArmConfig()), goal([(0.1, 0.0, 0.2), (0.0, 0.0, 0.0)]))
     assert 'The end effector is at' not in question.text
     assert 'gripper' not in question.text
 
@@ -262,4 +273,4 @@ def test_an_arm_that_is_not_known_to_be_anywhere_is_refused(
     if msg:
         live.take_pose(msg)
     with pytest.raises(InputError, match=why):
-        live.question_of(goal([(0.1, 0.0, 0.2), (0.0, 0.0, 0.0)], frame_id), NOW_NS)
+        question_of(live, goal([(0.1, 0.0, 0.2), (0.0, 0.0, 0.0)], frame_id))

@@ -13,7 +13,7 @@ from embodied_r_ros.arm.proposal import GRIPPER_NEXT
 from embodied_r_ros.bags.messages import stamp_ns_from_msg, stamp_to_msg
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.keyframe_extractor import KeyframeExtractorNode
-from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
+from embodied_r_ros.nodes.topics import ROS_MESSAGES
 from embodied_r_ros.reasoning.image_targets import FORMS, POINT
 from embodied_r_ros.reasoning.prompts import SHOWN_PIXELS
 from embodied_r_ros.types.images import decode_image

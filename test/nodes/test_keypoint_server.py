@@ -18,8 +18,8 @@ from embodied_r_ros.bags.messages import stamp_to_msg
 from embodied_r_ros.bags.own_messages import delta_to_msg
 from embodied_r_ros.common.resources import shared_path
 from embodied_r_ros.nodes import topics
-from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
 from embodied_r_ros.nodes.spatial_reasoner import SpatialReasoner
+from embodied_r_ros.nodes.topics import ROS_MESSAGES
 from embodied_r_ros.types.deltas import DeltaKind, Item, ItemStatus
 from embodied_r_ros.types.deltas import SemanticDelta as Delta
 from embodied_r_ros.types.geometry import BODY_FROM_OPTICAL, direction_of_vector

@@ -14,7 +14,7 @@ from embodied_r_msgs.srv import StopEpisode
 from embodied_r_ros.bags.own_messages import answer_to_msg
 from embodied_r_ros.episodes.inspect import audit_bag
 from embodied_r_ros.nodes import topics
-from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
+from embodied_r_ros.nodes.topics import ROS_MESSAGES
 import pytest
 from sensor_msgs.msg import Image
 

@@ -14,9 +14,9 @@ from embodied_r_ros.nodes.episode_recorder import EpisodeRecorder
 from embodied_r_ros.nodes.goal_gate import GoalGate
 from embodied_r_ros.nodes.keyframe_extractor import KeyframeExtractorNode
 from embodied_r_ros.nodes.proposal_gate import ProposalGate
-from embodied_r_ros.nodes.ros_types import message_class
 from embodied_r_ros.nodes.semantic_perceiver import SemanticPerceiver
 from embodied_r_ros.nodes.spatial_reasoner import SpatialReasoner
+from embodied_r_ros.nodes.topics import message_class
 import pytest
 from rclpy.qos import DurabilityPolicy
 import yaml

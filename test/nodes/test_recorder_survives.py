@@ -19,7 +19,7 @@ from embodied_r_msgs.srv import LabelAnswer
 from embodied_r_ros.bags.own_messages import answer_to_msg, delta_to_msg, keyframe_to_msg
 from embodied_r_ros.episodes.inspect import audit_bag
 from embodied_r_ros.nodes import topics
-from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
+from embodied_r_ros.nodes.topics import ROS_MESSAGES
 from mcap.reader import make_reader
 from mcap.writer import Writer
 from nav_msgs.msg import Odometry

@@ -14,8 +14,8 @@ from embodied_r_msgs.msg import LandmarkArray, SemanticDelta
 from embodied_r_msgs.srv import Recall, ResetMemory
 from embodied_r_ros.bags.own_messages import delta_to_msg
 from embodied_r_ros.nodes import topics
-from embodied_r_ros.nodes.ros_types import message_class, ROS_MESSAGES
 from embodied_r_ros.nodes.scene_mapper import find_landmarks
+from embodied_r_ros.nodes.topics import message_class, ROS_MESSAGES
 from embodied_r_ros.scene.landmark_map import LandmarkMap
 from embodied_r_ros.types import deltas
 from embodied_r_ros.types.deltas import DeltaKind, Item, ScaleSource

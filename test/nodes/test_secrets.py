@@ -15,8 +15,8 @@ from embodied_r_ros.bags.own_messages import delta_to_msg
 from embodied_r_ros.bags.reader import open_bag
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.episode_recorder import EpisodeRecorder
-from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
 from embodied_r_ros.nodes.spatial_reasoner import SpatialReasoner
+from embodied_r_ros.nodes.topics import ROS_MESSAGES
 import pytest
 from rcl_interfaces.msg import Log
 from rcl_interfaces.srv import GetParameters, ListParameters

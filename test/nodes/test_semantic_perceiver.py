@@ -12,8 +12,8 @@ from diagnostic_msgs.msg import DiagnosticArray
 from embodied_r_msgs.msg import Keyframe, ModelInfo, SemanticDelta
 from embodied_r_msgs.srv import Focus
 from embodied_r_ros.bags.own_messages import keyframe_to_msg
-from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
 from embodied_r_ros.nodes.semantic_perceiver import SemanticPerceiver
+from embodied_r_ros.nodes.topics import ROS_MESSAGES
 from embodied_r_ros.serving.model_files import MODEL_FILES, model_folder
 from embodied_r_ros.types import deltas
 from embodied_r_ros.types.answers import FocusText

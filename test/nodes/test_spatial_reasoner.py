@@ -20,8 +20,8 @@ from embodied_r_msgs.srv import (
 from embodied_r_ros.bags.messages import stamp_to_msg
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.keypoint_request import KeypointOutcome
-from embodied_r_ros.nodes.ros_types import ROS_MESSAGES
 from embodied_r_ros.nodes.spatial_reasoner import SpatialReasoner
+from embodied_r_ros.nodes.topics import ROS_MESSAGES
 from embodied_r_ros.reasoning.question import ReasonerConfig, RefusalCode
 from embodied_r_ros.reasoning.queue import Termination
 from geometry_msgs.msg import Point

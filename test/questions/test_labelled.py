@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.episodes.episode import read_answers
 from embodied_r_ros.episodes.label_check import append_label, read_scope
 from embodied_r_ros.episodes.labels import append_with, LABELS
-from embodied_r_ros.questions.collect import rows_of_bags
+from embodied_r_ros.questions.collect import rows_of, RowsRecipe
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig
 from embodied_r_ros.types.episodes import (
@@ -43,7 +43,7 @@ def label(bag: Path, *labels: Label) -> None:
 
 
 def labelled(bag: Path, coverage: Coverage | None = None) -> list[Row]:
-    rows = rows_of_bags([bag], None, QuestionsConfig(), coverage or Coverage())
+    rows = rows_of([bag], RowsRecipe(QuestionsConfig()), coverage or Coverage())
     return [row for row in rows if 'labelled_by' in row.meta]
 
 
@@ -93,7 +93,7 @@ def test_a_written_question_without_a_solution_is_counted(bag: Path) -> None:
 
 def test_a_derived_row_gets_the_solution_of_people(bag: Path) -> None:
     row = next(
-        row for row in rows_of_bags([bag], None, QuestionsConfig(), Coverage()) if row.options
+        row for row in rows_of([bag], RowsRecipe(QuestionsConfig()), Coverage()) if row.options
     )
     other = next(option for option in row.options if option != row.solution_text())
     append_with(bag, lambda layer: correct(other, question=row.id))
@@ -107,11 +107,11 @@ def test_a_derived_row_gets_the_solution_of_people(bag: Path) -> None:
 
 def test_the_manifest_names_the_labels(bag: Path) -> None:
     coverage = Coverage()
-    list(rows_of_bags([bag], None, QuestionsConfig(), coverage))
+    list(rows_of([bag], RowsRecipe(QuestionsConfig()), coverage))
     before = coverage.bags[0]
     label(bag, correct('ahead'))
     coverage = Coverage()
-    list(rows_of_bags([bag], None, QuestionsConfig(), coverage))
+    list(rows_of([bag], RowsRecipe(QuestionsConfig()), coverage))
     after = coverage.bags[0]
     assert (before.labels, len(after.labels)) == ('', 64)
     assert after.sha256 == before.sha256  # the recording is the same

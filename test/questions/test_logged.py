@@ -17,7 +17,7 @@ from embodied_r_ros.bags.own_messages import (
 )
 from embodied_r_ros.bags.writer import BagWriter
 from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason
-from embodied_r_ros.questions.collect import rows_of_bags
+from embodied_r_ros.questions.collect import rows_of, RowsRecipe
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig
 from embodied_r_ros.questions.wordings import PLACES, WORDINGS
@@ -137,7 +137,7 @@ def write_bag(
 
 
 def logged_rows(bag: Path, coverage: Coverage | None = None) -> list[Row]:
-    rows = rows_of_bags([bag], None, QuestionsConfig(), coverage or Coverage())
+    rows = rows_of([bag], RowsRecipe(QuestionsConfig()), coverage or Coverage())
     return [row for row in rows if 'answer_id' in row.meta]
 
 
@@ -244,7 +244,7 @@ def test_poses_prove_what_nobody_labelled(tmp_path: Path) -> None:
 def test_answers_do_not_go_with_deltas_that_were_not_read(tmp_path: Path) -> None:
     bag = write_bag(tmp_path / 'e1', [answer()], [label(LabelVerdict.RIGHT)])
     coverage = Coverage()
-    rows = rows_of_bags([bag], 'classical', QuestionsConfig(), coverage, lambda path: SEEN)
+    rows = rows_of([bag], RowsRecipe(QuestionsConfig(), 'classical', lambda path: SEEN), coverage)
     assert not any(row.source == 'label' for row in rows)
     reason = 'answers go with recorded deltas, not with classical ones'
     assert coverage.unsolved['asked', reason] == 1

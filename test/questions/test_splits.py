@@ -14,7 +14,7 @@ from embodied_r_ros.bags.own_messages import delta_to_msg, keyframe_to_msg, mark
 from embodied_r_ros.bags.writer import BagWriter
 from embodied_r_ros.cli.main import main
 from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason
-from embodied_r_ros.questions.collect import rows_of_bags
+from embodied_r_ros.questions.collect import rows_of, RowsRecipe
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig
 from embodied_r_ros.questions.row import read_rows
@@ -71,10 +71,10 @@ def write_bag(
     return path
 
 
-def rows_of(*bags: Path) -> tuple[set[str], Coverage]:
+def episodes_in_rows(*bags: Path) -> tuple[set[str], Coverage]:
     """Episodes that have rows, and the coverage."""
     coverage = Coverage()
-    rows = list(rows_of_bags(bags, None, CONFIG, coverage))
+    rows = list(rows_of(bags, RowsRecipe(CONFIG), coverage))
     assert coverage.splits.total() == coverage.rows.total() == len(rows)
     return {row.episode_id for row in rows}, coverage
 
@@ -87,7 +87,7 @@ def test_the_same_scene_under_two_names_is_in_one_split_only(tmp_path: Path) -> 
         write_bag(tmp_path / 'other', IN_TEST[2], first_m=50),
         write_bag(tmp_path / 'same split', IN_TRAIN[1], t0_ns=7 * S),
     ]
-    episodes, coverage = rows_of(*bags)
+    episodes, coverage = episodes_in_rows(*bags)
     assert episodes == {'a', 'other', 'same split'}
     reason = f'shows what scene {IN_TRAIN[0]!r} of another split shows'
     assert coverage.left_out['every kind', reason] == 2
@@ -121,7 +121,7 @@ def test_places_without_anything_to_see_are_not_taken_for_one(tmp_path: Path) ->
         write_bag(tmp_path / 'a', IN_TRAIN[0], empty=True),
         write_bag(tmp_path / 'b', IN_TEST[0], empty=True, count=8),
     ]
-    _, coverage = rows_of(*bags)
+    _, coverage = episodes_in_rows(*bags)
     assert not coverage.bags[1].left_out
 
 
@@ -129,7 +129,7 @@ def test_a_copy_of_a_bag_is_left_out(tmp_path: Path) -> None:
     bag = write_bag(tmp_path / 'a', IN_TRAIN[0])
     copy = tmp_path / 'copy'
     shutil.copytree(bag, copy)
-    _, coverage = rows_of(bag, copy)
+    _, coverage = episodes_in_rows(bag, copy)
     assert coverage.left_out['every kind', f'a copy of bag {bag}'] == 1
     assert coverage.bags[0].sha256 == coverage.bags[1].sha256
 
@@ -140,7 +140,7 @@ def test_the_same_question_about_the_same_deltas_is_in_one_split_only(tmp_path: 
         for index, name in enumerate((*IN_TRAIN[:4], *IN_TEST[:4]), 1)
     ]
     coverage = Coverage()
-    rows = list(rows_of_bags(bags, None, CONFIG, coverage))
+    rows = list(rows_of(bags, RowsRecipe(CONFIG), coverage))
     asked = [(row.question, frozenset(row.options), row.split) for row in rows]
     both = {(q, o) for q, o, split in asked if split == 'train'} & {
         (q, o) for q, o, split in asked if split == 'test'
@@ -154,7 +154,7 @@ def test_the_same_question_about_the_same_deltas_is_in_one_split_only(tmp_path: 
 
 def test_guard_keeps_apart_what_differs_in_the_question_only(tmp_path: Path) -> None:
     bag = write_bag(tmp_path / 'a', IN_TRAIN[0])
-    row = next(iter(rows_of_bags([bag], None, CONFIG, Coverage())))
+    row = next(iter(rows_of([bag], RowsRecipe(CONFIG), Coverage())))
     guard = SplitGuard()
     later = [{**delta, 'stamp_ns': delta['stamp_ns'] + S} for delta in row.deltas]
     assert guard.clash_of(row) == ''

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from array import array
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 import tempfile
@@ -27,8 +27,8 @@ from embodied_r_ros.common.errors import EmbodiedRError
 from embodied_r_ros.episodes.demonstrations import CAMERA_FRAME
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.demo.client import demo_client
-from embodied_r_ros.nodes.ros_types import message_class, ROS_MESSAGES
 from embodied_r_ros.nodes.run import NodeProcesses, own_environment
+from embodied_r_ros.nodes.topics import installed_class, ROS_MESSAGES
 from embodied_r_ros.types.episodes import EpisodeEvent, EpisodeOutcome
 from embodied_r_ros.types.episodes import EpisodeMark as Mark
 from embodied_r_ros.types.units import NS_PER_S
@@ -76,10 +76,8 @@ class ArmStage:
         self._joints = publish(JointState, 'joint_states', topics.SENSOR)
         self._pose = publish(PoseStamped, 'current_pose', topics.SENSOR)
         self._marks = publish(EpisodeMark, 'episode_mark', topics.LATCHED)
-        self._frames: Any = None
-        with suppress(ImportError):  # tf2_msgs is not everywhere
-            kind = message_class('tf2_msgs/msg/TFMessage')
-            self._frames = publish(kind, '/tf', topics.TRANSFORMS)
+        kind = installed_class('tf2_msgs/msg/TFMessage')  # which is not everywhere
+        self._frames: Any = publish(kind, '/tf', topics.TRANSFORMS) if kind else None
         subscribe = node.create_subscription
         self._proposals: list[KeypointProposal] = []
         self._refusals: list[str] = []

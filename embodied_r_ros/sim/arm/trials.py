@@ -18,6 +18,7 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.arm.candidates import propose_candidates
 from embodied_r_ros.arm.table import seen_things, table_view
 from embodied_r_ros.arm.trial import success_rate, Trial, TrialConfig, TrialStep
+from embodied_r_ros.common.files import write_whole
 from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.perception.classical import ClassicalPerceiver
 from embodied_r_ros.sim.arm.robot import draw_scene, SimulatedArm
@@ -369,6 +370,4 @@ def finish(run: ClosedLoopRun, trials: list[Trial]) -> dict[str, Any]:
 def write_report(run: ClosedLoopRun, report: dict[str, Any], trials: list[Trial]) -> None:
     """Write the rates and every step of every trial as `report.json`."""
     content = {**report, 'trials': [trial.to_json() for trial in trials]}
-    unfinished = run.out / '.report.json'
-    unfinished.write_text(json.dumps(content, indent=2) + '\n', encoding='utf-8')
-    unfinished.replace(run.out / 'report.json')
+    write_whole(run.out / 'report.json', json.dumps(content, indent=2) + '\n')

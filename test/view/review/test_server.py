@@ -14,7 +14,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.episodes.labels import LABELS, read_labels
-from embodied_r_ros.questions.collect import rows_of_bags
+from embodied_r_ros.questions.collect import rows_of, RowsRecipe
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig
 from embodied_r_ros.questions.row import write_rows
@@ -287,14 +287,14 @@ def test_a_model_answers_on_the_spot(lab: Path, visit: Callable[..., Reviewer]) 
 
 
 def test_rows_are_reviewed_too(lab: Path, tmp_path: Path, visit: Callable[..., Reviewer]) -> None:
-    rows = list(rows_of_bags([lab / 'e1'], None, QuestionsConfig(), Coverage()))
+    rows = list(rows_of([lab / 'e1'], RowsRecipe(QuestionsConfig()), Coverage()))
     write_rows(tmp_path / 'rows.jsonl', rows)
     reviewer = visit(lab, rows_by_episode(tmp_path / 'rows.jsonl'))
     shown = reviewer.get('/api/questions', e='e1')['questions']
     own = next(q for q in shown if q['origin'] == 'row' and q['options'])
     other = next(option for option in own['options'] if option != own['answer'])
     reviewer.label('l1', own['id'], 'correct', after=other)
-    after = rows_of_bags([lab / 'e1'], None, QuestionsConfig(), Coverage())
+    after = rows_of([lab / 'e1'], RowsRecipe(QuestionsConfig()), Coverage())
     assert next(row for row in after if row.id == own['id']).solution_text() == other
 
 
