@@ -19,7 +19,7 @@ from embodied_r_ros.arm.demonstration import DemonstrationTruth, TRUTH_TOPIC
 from embodied_r_ros.arm.robot import load_robot
 from embodied_r_ros.arm.table import place, table_view
 from embodied_r_ros.bags.reader import open_bag, read_values
-from embodied_r_ros.episodes.arm import keyframes_of_arm, read_arm_episode
+from embodied_r_ros.episodes.episode import keyframes_of_arm, read_arm_episode
 from embodied_r_ros.perception.pipeline import classical_perceiver, perceive_path
 from embodied_r_ros.sim.arm.demonstrations import generate
 from embodied_r_ros.sim.arm.tasks import TASKS

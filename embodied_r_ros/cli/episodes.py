@@ -22,7 +22,7 @@ from embodied_r_ros.episodes.label_check import check_labels, write_label_table
 from embodied_r_ros.episodes.labels import agreements
 from embodied_r_ros.view.foxglove import export_foxglove
 from embodied_r_ros.view.lerobot import dataset_folder, LeRobotExport
-from embodied_r_ros.view.recorded_frames import known_poses
+from embodied_r_ros.view.lerobot_frames import known_poses
 from tqdm import tqdm
 
 if TYPE_CHECKING:

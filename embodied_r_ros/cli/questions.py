@@ -18,8 +18,7 @@ from embodied_r_ros.cli.fleet import (
     work_on_fleet,
 )
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.episodes.arm import keyframes_of_arm
-from embodied_r_ros.episodes.episode import DELTA_SOURCES
+from embodied_r_ros.episodes.episode import DELTA_SOURCES, keyframes_of_arm
 from embodied_r_ros.episodes.frozen import unchanged_set
 from embodied_r_ros.episodes.manifest import find_recordings
 from embodied_r_ros.perception.classical import ClassicalConfig

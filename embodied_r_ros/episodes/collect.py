@@ -38,7 +38,7 @@ from embodied_r_ros.common.errors import BagError, ConfigError, ImageError
 from embodied_r_ros.common.resources import code_version
 from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.episodes.episode import has_deltas
-from embodied_r_ros.episodes.record import BagTopic
+from embodied_r_ros.episodes.record import BagTopic, cdr
 from embodied_r_ros.perception.detector import DetectorConfig
 from embodied_r_ros.perception.pipeline import (
     classical_perceiver,
@@ -127,7 +127,7 @@ class Copies:
         compressed = encoded_image_to_msg(
             BagMessageFactory(), stamp_ns, msg.header.frame_id, image
         )
-        return bytes(embodied_typestore().serialize_cdr(compressed, _COMPRESSED))
+        return cdr(compressed, _COMPRESSED)
 
 
 def _qos_to_offer(topic: str, kind: str) -> Qos:
@@ -272,11 +272,11 @@ class _Events:
         yield (
             self._start.stamp_ns,
             '/episode_mark',
-            _cdr(mark_to_msg(_FACTORY, self._start), _MARK),
+            cdr(mark_to_msg(_FACTORY, self._start), _MARK),
         )
         for text in notes:
             note = _FACTORY.make(_STRING, data=text)
-            yield self._start.stamp_ns, '/provenance', _cdr(note, _STRING)
+            yield self._start.stamp_ns, '/provenance', cdr(note, _STRING)
 
     def perceived_messages(self) -> Iterator[tuple[int, str, bytes]]:
         """Each keyframe and its delta, at the time at which their image was received.
@@ -293,8 +293,8 @@ class _Events:
             self.keyframes += 1
             self.failed += delta.kind is DeltaKind.FAILED
             time_ns = keyframe.stamp_ns + late_ns
-            yield time_ns, '/keyframe', _cdr(keyframe_to_msg(_FACTORY, keyframe), _KEYFRAME)
-            yield time_ns, '/semantic_delta', _cdr(delta_to_msg(_FACTORY, delta), _DELTA)
+            yield time_ns, '/keyframe', cdr(keyframe_to_msg(_FACTORY, keyframe), _KEYFRAME)
+            yield time_ns, '/semantic_delta', cdr(delta_to_msg(_FACTORY, delta), _DELTA)
         if self.failed == self.keyframes:
             why = f'all {self.keyframes} keyframes' if self.keyframes else 'there are no images'
             msg = f'bag {self._reader.path}: nothing could be perceived ({why})'
@@ -303,7 +303,7 @@ class _Events:
     def end(self) -> tuple[int, str, bytes]:
         """The mark of the end."""
         stop = replace(self._start, stamp_ns=self._reader.end_time, event=EpisodeEvent.STOP)
-        return stop.stamp_ns, '/episode_mark', _cdr(mark_to_msg(_FACTORY, stop), _MARK)
+        return stop.stamp_ns, '/episode_mark', cdr(mark_to_msg(_FACTORY, stop), _MARK)
 
     def _holding(self) -> Iterator[Keyframe]:
         images = bag_images(self._reader, self._topic, self._depth.topic, self._depth.config)
@@ -342,7 +342,3 @@ def _notes(bag: Path, config: CollectConfig, digest: BagDigest, info: ModelInfo)
         'models': [{'role': 'perceiver', 'name': info.name, 'digest': info.digest}],
     }
     return {'embodied-r collect': json.dumps(record, sort_keys=True)}
-
-
-def _cdr(msg: Any, type_name: str) -> bytes:
-    return bytes(embodied_typestore().serialize_cdr(msg, type_name))

@@ -303,6 +303,12 @@ def check_source_image(data: bytes, where: str) -> None:
         raise InputError(msg)
 
 
+def short_text(value: Any) -> str:
+    """A value in a message, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= 60 else f'{text[:60]}…'
+
+
 def decode_source_image(data: bytes, where: str) -> NDArray[np.uint8]:
     """An image of a dataset, BGR (H, W, 3).
 

@@ -13,6 +13,7 @@ from embodied_r_ros.episodes.import_episode import (
     check_columns,
     check_source_image,
     decode_source_image,
+    short_text,
     SourceEpisode,
     SourcePlace,
 )
@@ -20,7 +21,6 @@ from embodied_r_ros.episodes.import_lerobot_metadata import (
     EPISODE_COLUMN,
     file_inside,
     LeRobotMetadata,
-    short_text,
 )
 from embodied_r_ros.episodes.import_parquet import ParquetFile, readable
 import numpy as np

@@ -12,6 +12,7 @@ import re
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.episodes.import_episode import short_text
 from embodied_r_ros.episodes.import_parquet import ParquetFile
 
 if TYPE_CHECKING:
@@ -303,9 +304,3 @@ def _json(text: str, where: str) -> dict[str, Any]:
         msg = f'{where} is {short_text(value)}, not what LeRobot writes: expected names and values'
         raise InputError(msg)
     return value
-
-
-def short_text(value: Any) -> str:
-    """A value in a message, cut where it is long."""
-    text = repr(value)
-    return text if len(text) <= 60 else f'{text[:60]}…'

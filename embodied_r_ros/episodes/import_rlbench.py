@@ -18,6 +18,7 @@ from embodied_r_ros.episodes.import_episode import (
     check_columns,
     check_source_image,
     decode_source_image,
+    short_text,
     SourceEpisode,
     SourcePlace,
 )
@@ -228,6 +229,5 @@ def _row(cells: Any, where: str) -> NDArray[np.float64]:
             return array.astype(np.float64)
     except (ValueError, TypeError, OverflowError, RecursionError):
         pass
-    text = repr(cells)
-    msg = f'{where} is {text[:60]}{"…" if len(text) > 60 else ""}: expected numbers'
+    msg = f'{where} is {short_text(cells)}: expected numbers'
     raise InputError(msg)

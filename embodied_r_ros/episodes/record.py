@@ -184,7 +184,7 @@ class EpisodeWriter:
     def label(self, label: AnswerLabel) -> bool:
         """Record a label on an answer; False where recording has ended."""
         msg = label_to_msg(BagMessageFactory(), label)
-        return self._write_own(self._own.label, _cdr(msg, _LABEL), label.stamp_ns)
+        return self._write_own(self._own.label, cdr(msg, _LABEL), label.stamp_ns)
 
     def when_safe(self, tell: Callable[[bool], None]) -> None:
         """Tell from another thread whether all that was recorded until now is on the disk."""
@@ -214,7 +214,7 @@ class EpisodeWriter:
 
     def _mark(self, mark: EpisodeMark) -> None:
         msg = mark_to_msg(BagMessageFactory(), mark)
-        self._write_own(self._own.mark, _cdr(msg, _MARK), mark.stamp_ns)
+        self._write_own(self._own.mark, cdr(msg, _MARK), mark.stamp_ns)
 
     def _write_own(self, topic: str, data: bytes, stamp_ns: int) -> bool:
         is_in = self._recording.write(topic, data, stamp_ns, is_urgent=True)
@@ -235,5 +235,6 @@ class EpisodeWriter:
         return self._audit.report(now_ns, is_over=is_over)
 
 
-def _cdr(msg: Any, type_name: str) -> bytes:
+def cdr(msg: Any, type_name: str) -> bytes:
+    """A message of bags as it is written, serialised."""
     return bytes(embodied_typestore().serialize_cdr(msg, type_name))

@@ -153,7 +153,7 @@ def _plot(
 
 
 def _put(page: NDArray[np.uint8], text: str, at: tuple[int, int], colour: tuple[int, ...]) -> None:
-    cv2.putText(page, text, at, cv2.FONT_HERSHEY_SIMPLEX, 0.42, colour, 1, cv2.LINE_AA)
+    cv2.putText(page, text, at, _FONT, 0.42, colour, 1, cv2.LINE_AA)
 
 
 def _card_lines(keypoint: Keypoint, number: int, start_ns: int) -> list[Line]:

@@ -15,13 +15,12 @@ import os
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.mcap import LIBRARY
-from embodied_r_ros.bags.own_messages import keyframe_from_msg
 from embodied_r_ros.bags.reader import open_bag, read_messages
-from embodied_r_ros.common.errors import EmbodiedRError, InputError
+from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.episodes.episode import keyframe_topics, read_as_recorded
 from embodied_r_ros.questions.proofs import recorded_questions
 from embodied_r_ros.types.units import NS_PER_S
-from embodied_r_ros.view.review.film import jpeg_of_keyframe
+from embodied_r_ros.view.review.film import jpeg_of_keyframe, read_keyframe
 from mcap.writer import Writer
 import numpy as np
 
@@ -166,12 +165,9 @@ def _write_keyframes(
     count = 0
     with open_bag(bag) as reader:
         for _, _, msg in read_messages(reader, keyframe_topics(reader)):
-            try:
-                keyframe = keyframe_from_msg(msg)
-            except (EmbodiedRError, ValueError, ArithmeticError):
-                continue
-            picture = jpeg_of_keyframe(keyframe) if keyframe.image.data else b''
-            if not picture:
+            keyframe = read_keyframe(msg)
+            picture = jpeg_of_keyframe(keyframe) if keyframe and keyframe.image.data else b''
+            if not keyframe or not picture:
                 continue
             at, count = keyframe.stamp_ns, count + 1
             topic = f'/embodied_r/{keyframe.camera.strip("/") or "camera"}/keyframe'

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recordings as a dataset of LeRobot, v3.0, with questions and answers in its language columns.
 
-Layout and columns: https://huggingface.co/docs/lerobot/lerobot-dataset-v3. Language columns:
-https://huggingface.co/docs/lerobot/language_and_recipes. A question and its answer are a pair of
-rows of style `vqa` on one frame, and how the camera moved is a row of style `motion`.
+Layout and columns: https://huggingface.co/docs/lerobot/lerobot-dataset-v3.
 """
 
 from __future__ import annotations
@@ -23,15 +21,13 @@ from embodied_r_ros.common.files import write_whole
 from embodied_r_ros.episodes.episode import read_as_recorded, read_marks
 from embodied_r_ros.questions.proofs import recorded_questions
 from embodied_r_ros.types.units import NS_PER_S
-from embodied_r_ros.view.lerobot_language import (
+from embodied_r_ros.view.lerobot_frames import (
+    cameras_of,
     EVENTS,
     FrameLanguage,
     language_column,
     motion_rows,
     PERSISTENT,
-)
-from embodied_r_ros.view.recorded_frames import (
-    cameras_of,
     pictures_at,
     robot_motion,
     tracks_of,
@@ -43,7 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from embodied_r_ros.bags.reader import BagReader
-    from embodied_r_ros.view.recorded_frames import Camera, RobotMotion
+    from embodied_r_ros.view.lerobot_frames import Camera, RobotMotion
     from numpy.typing import NDArray
 
 VERSION = 'v3.0'

@@ -127,12 +127,9 @@ def _text_views(make: Any, contents: Shown) -> tuple[list[Any], list[int]]:
         lanes = make.StateTimelineView(
             origin='/', contents=list(STATES), name='freshness and models'
         )
-        views.append((make.Tabs(lanes, _ages(make)) if contents.has_answers else lanes, 3))
+        ages = make.TimeSeriesView(origin='age_s', name='age of the newest observation [s]')
+        views.append((make.Tabs(lanes, ages) if contents.has_answers else lanes, 3))
     return [view for view, _ in views], [share for _, share in views]
-
-
-def _ages(make: Any) -> Any:
-    return make.TimeSeriesView(origin='age_s', name='age of the newest observation [s]')
 
 
 _KEYFRAME = 'embodied_r_msgs/msg/Keyframe'

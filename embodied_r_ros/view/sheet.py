@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _FONT = cv2.FONT_HERSHEY_SIMPLEX
 INK, PAPER = (40, 40, 40), (255, 255, 255)
 _MARK = (40, 40, 220)
+_COLUMNS = 4  # of cards
 
 
 @dataclass(frozen=True)
@@ -138,10 +139,10 @@ def write_place_picture(path: Path, image: EncodedImage, answer: str) -> None:
 class Sheet:
     """A page of one width: paragraphs and rows of cards, one below the other."""
 
-    def __init__(self, card_px: int, margin_px: int, columns: int = 4) -> None:
-        """Say how wide a card and a margin are [px], and how many cards stand side by side."""
-        self.card_px, self.margin_px, self.columns = card_px, margin_px, columns
-        self.width_px = columns * (card_px + margin_px) + margin_px
+    def __init__(self, card_px: int, margin_px: int) -> None:
+        """Say how wide a card and a margin are [px]; four cards stand side by side."""
+        self.card_px, self.margin_px = card_px, margin_px
+        self.width_px = _COLUMNS * (card_px + margin_px) + margin_px
         self._parts: list[NDArray[np.uint8]] = []
 
     def add(self, picture: NDArray[np.uint8]) -> None:
@@ -154,8 +155,8 @@ class Sheet:
 
     def add_cards(self, cards: Sequence[NDArray[np.uint8]]) -> None:
         """Add cards in rows. Shape of each (H, card_px, 3)."""
-        for first in range(0, len(cards), self.columns):
-            row = cards[first : first + self.columns]
+        for first in range(0, len(cards), _COLUMNS):
+            row = cards[first : first + _COLUMNS]
             height = max(card.shape[0] for card in row)
             block = np.full((height, self.width_px - 2 * self.margin_px, 3), PAPER, np.uint8)
             for column, card in enumerate(row):

@@ -11,7 +11,7 @@ from embodied_r_ros.arm.robot import load_robot
 from embodied_r_ros.arm.task_frame import Movement
 from embodied_r_ros.bags.reader import open_bag
 from embodied_r_ros.cli.main import main
-from embodied_r_ros.episodes.arm import has_arm, read_arm_episode
+from embodied_r_ros.episodes.episode import has_arm, read_arm_episode
 from embodied_r_ros.questions.derive import QuestionsConfig
 from embodied_r_ros.questions.row import read_rows
 from embodied_r_ros.questions.splits import split_of

@@ -11,8 +11,8 @@ from typing import Any
 import cv2
 from embodied_r_ros.bags.reader import open_bag
 from embodied_r_ros.cli.main import main
-from embodied_r_ros.episodes.arm import read_arm_episode
 from embodied_r_ros.episodes.demonstrations import read_demonstration
+from embodied_r_ros.episodes.episode import read_arm_episode
 from embodied_r_ros.questions.row import read_rows
 import numpy as np
 import pytest

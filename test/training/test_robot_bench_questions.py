@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.arm.demonstration import ArmState, TrueThing
 from embodied_r_ros.arm.robot import Robot, RobotQuestionsConfig
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.episodes.arm import keyframes_of_arm
-from embodied_r_ros.episodes.episode import read_episode
+from embodied_r_ros.episodes.episode import keyframes_of_arm, read_episode
 from embodied_r_ros.perception.pipeline import classical_perceiver, perceive_path
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig, rows_of_arm

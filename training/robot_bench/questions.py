@@ -23,8 +23,7 @@ from embodied_r_ros.arm.task_frame import axis_view
 from embodied_r_ros.bags.reader import open_bag, read_values
 from embodied_r_ros.bags.sources import find_bags
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.episodes.arm import keyframes_of_arm
-from embodied_r_ros.episodes.episode import read_episode
+from embodied_r_ros.episodes.episode import keyframes_of_arm, read_episode
 from embodied_r_ros.perception.pipeline import classical_perceiver, perceive_path
 from embodied_r_ros.types.deltas import row_deltas
 from tqdm import tqdm

@@ -214,7 +214,6 @@ class LoopSettings:
     robot_file: str  # name in config/robots, or path
     robot: Robot
     trial: TrialConfig = field(default_factory=TrialConfig)
-    min_confidence: float = 0.0  # of the gate; 0: any, an unknown one too
     speed: float = 1.0  # how fast time passes, at most
     token_budget: int = 1200  # of the scene in a prompt
     show_image: bool = False  # the policy was trained with images
@@ -302,7 +301,7 @@ def _parameters(settings: LoopSettings, server: ChatConfig) -> dict[str, dict[st
         'workspace_min': list(low),
         'workspace_max': list(high),
         'max_step_m': 1.0,
-        'min_confidence': settings.min_confidence,
+        'min_confidence': 0.0,  # any, an unknown one too
         'max_rate_hz': _GATE_HZ,
     }
     return {

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 # In the order in which they are wanted; the others stand in where one has no solution.
 _WANTED = ('item_direction', 'net_turn', 'first_sight', 'height_change', 'how_many', 'nearest')
+_QUESTIONS = 3
 _ATTEMPTS = 20
 _MOST_THINGS = 3
 # Questions that suit any recording.
@@ -57,30 +58,26 @@ class DemoQuestion:
     truth: str = ''  # text of the true answer; empty: not known
 
 
-def questions_about(
-    deltas: Sequence[SemanticDelta], layout: Layout | None, count: int = 3, seed: int = 0
-) -> list[DemoQuestion]:
+def questions_about(deltas: Sequence[SemanticDelta], layout: Layout | None) -> list[DemoQuestion]:
     """Questions about the deltas, the same ones for the same recording.
 
     Args:
         deltas: The deltas, oldest first.
         layout: The ground truth; None: unknown, and so is the truth of the questions.
-        count: How many to ask.
-        seed: Of wording, options and choice of items.
     """
     if layout is None:
         questions = [*_questions_about_things(deltas)]
         questions += [Question(WORDINGS[kind][0], options) for kind, options in _ANYWHERE.items()]
-        return [DemoQuestion(question) for question in questions[:count]]
+        return [DemoQuestion(question) for question in questions[:_QUESTIONS]]
     moment = _moment(deltas, layout)
-    rng = Random(seed)
+    rng = Random(0)
     demo_questions: list[DemoQuestion] = []
     for kind in _WANTED:
         drafts = (KINDS[kind](moment, rng, False) for _ in range(_ATTEMPTS))
         solvable = [draft for draft in drafts if isinstance(draft, Draft) and draft.options]
         # What is out of view has to be remembered: that is the more interesting question.
         solvable.sort(key=lambda draft: draft.truth.get('in_view', False))
-        if solvable and len(demo_questions) < count:
+        if solvable and len(demo_questions) < _QUESTIONS:
             options = list(solvable[0].options)
             rng.shuffle(options)
             question = Question(solvable[0].question, tuple(options))

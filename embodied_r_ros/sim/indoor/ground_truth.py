@@ -236,20 +236,17 @@ class Truth:
     deltas: tuple[SemanticDelta, ...]  # one for each keyframe
 
 
-def true_episode(
-    scenario: Scenario, config: IndoorConfig, keyframing: KeyframeConfig | None = None
-) -> Truth:
+def true_episode(scenario: Scenario, config: IndoorConfig) -> Truth:
     """Find out what is true of a scenario.
 
     Args:
         scenario: What happens.
         config: The camera.
-        keyframing: When an image becomes a keyframe; None: as anywhere else.
     """
     world = World(scenario.room)
     camera = config.camera()
     layout = _layout(scenario, world, camera)
-    keyframes = _keyframes(scenario, world, camera, keyframing or KeyframeConfig())
+    keyframes = _keyframes(scenario, world, camera, KeyframeConfig())
     deltas = ground_truth_deltas(layout, [keyframe.stamp_ns for keyframe in keyframes])
     return Truth(layout, tuple(keyframes), tuple(deltas))
 

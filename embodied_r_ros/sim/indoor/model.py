@@ -141,10 +141,10 @@ def _is_file(text: str) -> bool:
         return False
 
 
-def scrambled(text: str, seed: int = 0) -> str:
+def scrambled(text: str) -> str:
     """The same characters in an order that means nothing: a sign that looks alike."""
     characters = list(text)
-    Random(f'{seed}:{text}').shuffle(characters)
+    Random(f'0:{text}').shuffle(characters)
     return ''.join(characters)
 
 

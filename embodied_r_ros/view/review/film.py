@@ -123,7 +123,7 @@ class Film:
                     data = _jpeg(msg, decoders[topic])
                     self._add(topic.removesuffix(_COMPRESSED).lstrip('/'), stamp_ns, data)
                 counts[topic] += 1
-            elif keyframe := _keyframe(msg):
+            elif keyframe := read_keyframe(msg):
                 self._take(keyframe, with_picture=not images)
 
     def _take(self, keyframe: Keyframe, *, with_picture: bool) -> None:
@@ -175,7 +175,8 @@ def _jpeg(msg: Any, decoder: ImageDecoder) -> bytes:
         return b''
 
 
-def _keyframe(msg: Any) -> Keyframe | None:
+def read_keyframe(msg: Any) -> Keyframe | None:
+    """The keyframe of a message; None: it is damaged."""
     try:
         return keyframe_from_msg(msg)
     except (EmbodiedRError, ValueError, ArithmeticError):
@@ -211,7 +212,7 @@ def posters(bag: Path) -> list[bytes]:
                 if len(chosen) > 2 * _POSTERS:
                     chosen, stride = chosen[::2], 2 * stride
                 count += 1
-            keyframes = [keyframe for msg in chosen if (keyframe := _keyframe(msg))]
+            keyframes = [keyframe for msg in chosen if (keyframe := read_keyframe(msg))]
             if small := [_small(jpeg_of_keyframe(one)) for one in _evenly(keyframes)]:
                 return [data for data in small if data]
         for topic in film_topics(reader)[:1]:

@@ -29,22 +29,12 @@ if TYPE_CHECKING:
     from embodied_r_ros.episodes.answers import AnswerLog
     from embodied_r_ros.episodes.episode import Episode
     from embodied_r_ros.questions.row import Row
-    from embodied_r_ros.types.answers import Answer
+    from embodied_r_ros.types.answers import Answer, FocusText
     from embodied_r_ros.types.deltas import SemanticDelta
     from embodied_r_ros.types.episodes import Label
     from embodied_r_ros.types.landmarks import SceneMap
 
 _SAME_MOMENT_NS = 2_000_000_000  # within which two models count as asked at once
-
-
-@dataclass(frozen=True)
-class FocusNote:
-    """What a second look at a keyframe gave."""
-
-    keyframe_id: int
-    camera: str
-    stamp_ns: int
-    text: str
 
 
 @dataclass(frozen=True)
@@ -98,7 +88,7 @@ class ReviewQuestion:
     digest: str = ''
     rung: str = ''
     deltas: tuple[int, ...] = ()  # positions of those in the prompt, among the recording's
-    focus: tuple[FocusNote, ...] = ()
+    focus: tuple[FocusText, ...] = ()  # what second looks at keyframes gave
     opinions: tuple[Opinion, ...] = ()  # what the recording proves, and other models
     author: str = ''  # of a written question
     first_number: int = 1  # of the first delta, as the reasoning names them ("[5]")
@@ -295,10 +285,7 @@ def _of_answer(
         answer.model.digest,
         '' if answer.model.rung is Rung.UNSET else answer.model.rung.name,
         _positions(answer.delta_ids, at, deltas),
-        tuple(
-            FocusNote(look.keyframe_id, look.camera, look.stamp_ns, look.text)
-            for look in answer.focus
-        ),
+        answer.focus,
         tuple(opinions),
         first_number=1 + answer.deltas_omitted,
         prompt=answer.prompt,
