@@ -1,19 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Types of arguments that several verbs have."""
+"""What several verbs share: types of arguments, lines for people, progress over images."""
 
 from __future__ import annotations
 
 from argparse import ArgumentTypeError
 import math
 from pathlib import Path
+import sys
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.bags.depth import DepthConfig
 from embodied_r_ros.bags.sources import DepthSource
 from embodied_r_ros.common.errors import ConfigError, InputError
+from tqdm import tqdm
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
+    from collections.abc import Iterable
+
+    from embodied_r_ros.types.images import StampedImage
 
 
 def some_text(text: str) -> str:
@@ -63,6 +68,28 @@ def some_seconds(text: str) -> float:
         msg = f'{text!r} is not a time: give seconds, such as 2.5'
         raise ArgumentTypeError(msg)
     return value
+
+
+def say(line: str) -> None:
+    """Print a line for people, who may wait for it."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def image_progress(images: Iterable[StampedImage], length: int | None) -> Iterable[StampedImage]:
+    """Show progress over images, of which so many are expected; None: unknown."""
+    # disable=None: no bar where stderr is not a terminal.
+    return tqdm(images, total=length, unit=' images', disable=None)
+
+
+def check_folder_of(file: Path | None) -> None:
+    """See that a file that is to be written has a folder; None: nothing is written.
+
+    Raises:
+        InputError: It has none.
+    """
+    if file and not file.parent.is_dir():
+        msg = f'cannot write {file}: there is no folder {file.parent}'
+        raise InputError(msg)
 
 
 def add_depth_arguments(parser: ArgumentParser) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import sys
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.cli.arguments import add_depth_arguments, depth_source, some_path
+from embodied_r_ros.cli.arguments import add_depth_arguments, depth_source, say, some_path
 from embodied_r_ros.common.errors import ConfigError, InputError
 from embodied_r_ros.common.resources import shared_path
 from embodied_r_ros.reasoning.question import Question, question_problem
@@ -63,11 +63,11 @@ def main(args: argparse.Namespace) -> int:
     request = DemoRequest(
         source, args.out, questions, args.topic, depth_source(args), _perceiver(args)
     )
-    report = run_demo(request, Audience(_say, _hear))
+    report = run_demo(request, Audience(say, _hear))
     right = [entry['right'] for entry in report['questions'] if entry['right'] is not None]
     score = f', {sum(right)} of {len(right)} right' if right else ''
-    _say(f'done: {len(report["questions"])} questions{score}; see {args.out}/contact_sheet.png')
-    _say(f'label the answers in the browser: {_command()} review {args.out}/bag')
+    say(f'done: {len(report["questions"])} questions{score}; see {args.out}/contact_sheet.png')
+    say(f'label the answers in the browser: {_command()} review {args.out}/bag')
     return 0
 
 
@@ -104,10 +104,6 @@ def _perceiver(args: argparse.Namespace) -> dict[str, Any]:
     if args.detector:
         return {'perceiver': 'detector', 'detector': {'model': str(args.detector)}}
     return {'perceiver': 'auto' if args.source else 'classical'}
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 def _hear(text: str) -> None:

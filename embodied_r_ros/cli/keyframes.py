@@ -7,10 +7,14 @@ import json
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.bags.sources import open_source
-from embodied_r_ros.cli.arguments import add_depth_arguments, depth_source, some_path
+from embodied_r_ros.cli.arguments import (
+    add_depth_arguments,
+    depth_source,
+    image_progress,
+    some_path,
+)
 from embodied_r_ros.keyframes.budget import evaluate_images
 from embodied_r_ros.keyframes.selector import KeyframeConfig
-from tqdm import tqdm
 
 if TYPE_CHECKING:
     import argparse
@@ -66,8 +70,7 @@ def main(args: argparse.Namespace) -> int:
     )
     with open_source(args.source, args.topic, args.rate, depth_source(args)) as source:
         heading = '' if args.json else _HEADING
-        # disable=None: no bar where stderr is not a terminal.
-        images = tqdm(source, total=source.length, unit=' images', disable=None)
+        images = image_progress(source, source.length)
         keyframes_only = not args.all_frames
         for evaluation in evaluate_images(
             images, config, budget=args.budget, keyframes_only=keyframes_only

@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.bags.sources import find_sources
-from embodied_r_ros.cli.arguments import depth_source, some_path
+from embodied_r_ros.cli.arguments import check_folder_of, depth_source, image_progress, some_path
 from embodied_r_ros.cli.fleet import (
     add_fleet_arguments,
     fleet_config,
@@ -27,14 +27,11 @@ from embodied_r_ros.episodes.offline import MapRecipe, MapStage
 from embodied_r_ros.keyframes.selector import KeyframeConfig
 from embodied_r_ros.scene.landmark_map import write_scene_map
 from embodied_r_ros.view.map_picture import write_map_picture
-from tqdm import tqdm
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable
 
     from embodied_r_ros.episodes.fleet_ray import FleetConfig
-    from embodied_r_ros.types.images import StampedImage
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,11 +56,9 @@ def main(args: argparse.Namespace) -> int:
     if fleet := fleet_config(args):
         return _map_fleet(args, fleet)
     (source,) = local_paths([args.source])
-    for file in (args.out, args.picture):
-        if file and not file.parent.is_dir():
-            msg = f'cannot write {file}: there is no folder {file.parent}'
-            raise InputError(msg)
-    landmarks = _recipe(args).map_of(source, _progress)
+    check_folder_of(args.out)
+    check_folder_of(args.picture)
+    landmarks = _recipe(args).map_of(source, image_progress)
     scene_map = landmarks.scene_map()
     write_scene_map(args.out, scene_map)
     if args.picture:
@@ -94,7 +89,3 @@ def _recipe(args: argparse.Namespace) -> MapRecipe:
         KeyframeConfig(max_interval_s=args.max_interval),
         use_poses=not args.no_odometry,
     )
-
-
-def _progress(images: Iterable[StampedImage], length: int | None) -> Iterable[StampedImage]:
-    return tqdm(images, total=length, unit=' images', disable=None)

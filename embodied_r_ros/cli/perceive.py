@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.bags.sources import open_source
-from embodied_r_ros.cli.arguments import depth_source, some_path
+from embodied_r_ros.cli.arguments import check_folder_of, depth_source, image_progress, some_path
 from embodied_r_ros.cli.perceiver import (
     add_perceiver_arguments,
     add_source_arguments,
@@ -27,7 +27,6 @@ from embodied_r_ros.perception.pipeline import (
 )
 from embodied_r_ros.types.deltas import DeltaKind
 from embodied_r_ros.view.sheet import KeyframeSample
-from tqdm import tqdm
 
 if TYPE_CHECKING:
     import argparse
@@ -54,9 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Perceive a source; 1: not one keyframe could be perceived."""
     path = Path(args.source)
-    if args.picture and not args.picture.parent.is_dir():
-        msg = f'cannot write {args.picture}: there is no folder {args.picture.parent}'
-        raise InputError(msg)
+    check_folder_of(args.picture)
     if args.perceiver == 'recorded' or (not args.perceiver and recorded_alone(path)):
         if args.picture:
             msg = '--picture draws what is perceived anew: give --perceiver classical too'
@@ -66,8 +63,7 @@ def main(args: argparse.Namespace) -> int:
     keyframing = KeyframeConfig(max_interval_s=args.max_interval)
     perceiver = perceiver_of(args)
     with open_source(args.source, args.topic, args.rate, depth_source(args)) as source:
-        # disable=None: no bar where stderr is not a terminal.
-        images = tqdm(source, total=source.length, unit=' images', disable=None)
+        images = image_progress(source, source.length)
         sample = KeyframeSample()
         keyframes = sample.keep(keyframes_of(images, keyframing))
         deltas = sample.note(perceive_keyframes(keyframes, perceiver))

@@ -4,10 +4,9 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.cli.arguments import some_path, some_seconds, some_text
+from embodied_r_ros.cli.arguments import check_folder_of, say, some_path, some_seconds, some_text
 from embodied_r_ros.cli.perceiver import add_perceiver_arguments, perceiver_of
 from embodied_r_ros.cli.review import add_page_arguments, serve_page
 from embodied_r_ros.common.errors import InputError
@@ -82,7 +81,7 @@ def main(args: argparse.Namespace) -> int:
         print('\n\n'.join(tables))
     failures = never_answered(replays, models)
     for failure in failures:
-        _say(f'embodied-r: failed: {failure}')
+        say(f'embodied-r: failed: {failure}')
     if args.review:
         serve_page(args, args.bag, replays=[report])
     return 1 if failures else 0
@@ -90,9 +89,7 @@ def main(args: argparse.Namespace) -> int:
 
 def _check(args: argparse.Namespace) -> None:
     """Refuse arguments that do not go together, before anything is read."""
-    if args.out and not args.out.parent.is_dir():
-        msg = f'cannot write {args.out}: there is no folder {args.out.parent}'
-        raise InputError(msg)
+    check_folder_of(args.out)
     if not args.model and args.perceiver in {None, 'recorded'}:
         msg = 'nothing differs from what was recorded: give --model, or --perceiver'
         raise InputError(msg)
@@ -122,11 +119,7 @@ def _asked_again(
     models = args.model or [str(shared_path('models', 'nano'))]
     models = [model for model in models if model != _NONE] if replays else []
     for model in models:
-        with served_model(model, _say) as chat:
+        with served_model(model, say) as chat:
             bar = tqdm(replays, unit=' questions', disable=None)
             replays = ask_again(bar, chat, args.deadline)
     return replays, models
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

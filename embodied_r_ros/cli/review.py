@@ -7,11 +7,10 @@ from contextlib import nullcontext, suppress
 import getpass
 from ipaddress import ip_address
 import secrets
-import sys
 import time
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.cli.arguments import some_path, some_text
+from embodied_r_ros.cli.arguments import say, some_path, some_text
 from embodied_r_ros.episodes.offline import ask_about, RecordingScene
 from embodied_r_ros.episodes.replay import read_report
 from embodied_r_ros.reasoning.question import ReasonerConfig
@@ -71,7 +70,7 @@ def main(args: argparse.Namespace) -> int:
     """Serve the page of a folder until it is interrupted."""
     rows = rows_by_episode(args.rows) if args.rows else None
     reports = [read_report(path) for path in args.replay]
-    with served_model(args.model, _say) if args.model else nullcontext() as chat:
+    with served_model(args.model, say) if args.model else nullcontext() as chat:
         serve_page(args, args.dir, rows, _asker(chat) if chat else None, reports, args.who)
     return 0
 
@@ -108,7 +107,7 @@ def serve_page(
             port = listening.getsockname()[1]
             name = f'[{args.host}]' if ':' in args.host else args.host
             print(f'http://{name}:{port}/' + (f'?token={token}' if token else ''), flush=True)
-            _say(f'{len(library)} recordings; Ctrl-C ends it')
+            say(f'{len(library)} recordings; Ctrl-C ends it')
             with suppress(KeyboardInterrupt):
                 serve_app(app, listening)
         finally:
@@ -138,7 +137,3 @@ def _user() -> str:
         return getpass.getuser()
     except (OSError, KeyError):
         return ''
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

@@ -7,10 +7,9 @@ from contextlib import suppress
 import json
 import os
 import shlex
-import sys
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.cli.arguments import some_path, some_text
+from embodied_r_ros.cli.arguments import say, some_path, some_text
 from embodied_r_ros.common.service import ServiceManager
 from embodied_r_ros.serving.profiles import load_profile, profile_names, ROLES
 from embodied_r_ros.serving.servers import ModelServers
@@ -45,7 +44,7 @@ def main(args: argparse.Namespace) -> int:
             print(f'{name:12} {load_profile(name).description}')
         return 0
     profile = load_profile(args.profile).served(args.only, args.host, args.follow or '')
-    servers = ModelServers(profile, args.log_dir, allow_remote=args.allow_remote, say=_say)
+    servers = ModelServers(profile, args.log_dir, allow_remote=args.allow_remote, say=say)
     if args.dry_run:
         for command in servers.commands.values():
             print(shlex.join(command))
@@ -58,7 +57,3 @@ def main(args: argparse.Namespace) -> int:
         ServiceManager(os.environ).tell('READY=1', f'STATUS=serving {profile.name}')
         servers.wait()
     return 0
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

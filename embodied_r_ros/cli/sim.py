@@ -11,7 +11,7 @@ import sys
 from typing import Any, TYPE_CHECKING, TypeVar
 
 from embodied_r_ros.arm.robot import load_robot
-from embodied_r_ros.cli.arguments import some_path, some_text
+from embodied_r_ros.cli.arguments import say, some_path, some_text
 from embodied_r_ros.common.errors import ConfigError, InputError
 from embodied_r_ros.common.settings import setting_infos
 from embodied_r_ros.reasoning.question import ReasonerConfig
@@ -180,8 +180,8 @@ def _closed_loop(args: argparse.Namespace, config: SimArmConfig) -> int:
     )
     with ExitStack() as stack:
         server = stack.enter_context(ChooserServer(who)) if args.chooser else None
-        chat = server.chat if server else stack.enter_context(served_model(model, _say))
-        loop = stack.enter_context(closed_loop(settings, chat, _say))
+        chat = server.chat if server else stack.enter_context(served_model(model, say))
+        loop = stack.enter_context(closed_loop(settings, chat, say))
         trials = _watch(lead(run, loop.play, server), run.episodes)
     report = finish(run, trials)
     print(json.dumps(report) if args.json else _in_words(report))
@@ -206,10 +206,6 @@ def _in_words(report: dict[str, Any]) -> str:
     names = 'success_rate', 'oracle', 'random_baseline', 'nearest_baseline'
     rates = ', '.join(f'{name} {report[name]:.2f}' for name in names)
     return f'{report["task"]}, {report["episodes"]} episodes: {rates}'
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 def _watch(results: Iterator[Made], episodes: int) -> list[Made]:
