@@ -14,7 +14,7 @@ import json
 import math
 import re
 import shutil
-from typing import Any, Protocol, TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.reader import open_bag, read_values
 from embodied_r_ros.bags.writer import BagLock
@@ -30,10 +30,9 @@ import numpy as np
 import yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from embodied_r_ros.episodes.import_episode import SourceEpisode
 
 _ORIGIN = ('imported', 'mapping', 'numbers')  # by which a bag is known again
 _IMAGES = ('image', 'video')
@@ -44,32 +43,6 @@ _HEADER = """\
 # unit (m, mm, rad or deg). docs/demonstrations.md has all keys.
 # {columns}
 """
-
-
-class SourceDataset(Protocol):
-    """Episodes of a dataset."""
-
-    @property
-    def names(self) -> Sequence[str]:
-        """Those that are there, in the order in which reading them is quick."""
-
-    @property
-    def absent(self) -> tuple[str, ...]:
-        """Those that are listed, and whose files are not there."""
-
-    @property
-    def decoded(self) -> int:
-        """Frames of videos that were decoded so far."""
-
-    def notes(self) -> Iterator[str]:
-        """What else is left out, a line each, once each episode was read."""
-
-    def read(self, name: str) -> SourceEpisode:
-        """Read an episode.
-
-        Raises:
-            InputError: It cannot be read.
-        """
 
 
 @dataclass(frozen=True)
@@ -112,7 +85,7 @@ class DatasetImport:
         self._out = out
         self._skips_damaged = skips_damaged
         self._stack = ExitStack()
-        self.dataset: SourceDataset
+        self.dataset: LeRobotDataset | RlbenchDataset
         if (root / 'meta').is_dir():
             self.dataset = self._stack.enter_context(LeRobotDataset(root, self._mapping))
         else:

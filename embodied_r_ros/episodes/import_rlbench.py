@@ -22,6 +22,7 @@ from embodied_r_ros.episodes.import_episode import (
     SourceEpisode,
     SourcePlace,
 )
+from embodied_r_ros.episodes.import_parquet import readable
 import numpy as np
 
 if TYPE_CHECKING:
@@ -180,12 +181,8 @@ def read_arrays(folder: Path) -> tuple[Path, dict[str, Any]]:
                 f'joint_velocities with np.savez as {arrays}'
             )
         raise InputError(msg)
-    try:
+    with readable(f'{file} cannot be read'):
         content = _content(file)
-    except Exception as error:  # whatever a damaged file makes of the libraries
-        cause = ' '.join(str(error).split()) or type(error).__name__
-        msg = f'{file} cannot be read: {cause}'
-        raise InputError(msg) from None
     is_table = isinstance(content, dict) and content
     for name, rows in content.items() if is_table else [('', None)]:
         if not isinstance(rows, list) and not getattr(rows, 'shape', ()):

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 import math
 import threading
 import time
-from typing import Any, Protocol, TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.messages import pose_from_msg, stamp_ns_from_msg, transform_from_msg
 from embodied_r_ros.common.errors import ConfigError, ImageError
@@ -106,25 +106,11 @@ class BoundedWait:
         return ready
 
 
-class Transforms(Protocol):
-    """What is known of the frames of a robot. For use from several threads."""
-
-    def has(self, frame: str) -> bool:
-        """Tell whether transforms speak of a frame."""
-
-    def camera_in(self, fixed: str, frame: str, stamp_ns: int, wait_s: float) -> Pose | NoPose:
-        """Pose of the camera link in another frame at a stamp, which may be waited for.
-
-        Args:
-            fixed: That frame; empty: odom, else map.
-            frame: Frame of the camera's images.
-            stamp_ns: Stamp of an image.
-            wait_s: Longest wait [s].
-        """
-
-
 class OwnTransforms:
-    """Transforms from `/tf` and `/tf_static`, in the tree that also reads them from bags."""
+    """Transforms from `/tf` and `/tf_static`, in the tree that also reads them from bags.
+
+    For use from several threads.
+    """
 
     def __init__(self, now_ns: Callable[[], int]) -> None:
         """Take the clock, for what has no stamp."""
@@ -163,7 +149,14 @@ class OwnTransforms:
             return self._tree.has(frame)
 
     def camera_in(self, fixed: str, frame: str, stamp_ns: int, wait_s: float) -> Pose | NoPose:
-        """Pose of the camera link in another frame at a stamp, which may be waited for."""
+        """Pose of the camera link in another frame at a stamp, which may be waited for.
+
+        Args:
+            fixed: That frame; empty: odom, else map.
+            frame: Frame of the camera's images.
+            stamp_ns: Stamp of an image.
+            wait_s: Longest wait [s].
+        """
         tree = self._tree
 
         def is_ready() -> bool:
@@ -194,7 +187,7 @@ class Tf2Transforms:
         return self._frames.has(frame)
 
     def camera_in(self, fixed: str, frame: str, stamp_ns: int, wait_s: float) -> Pose | NoPose:
-        """Pose of the camera link in another frame at a stamp, which may be waited for."""
+        """The same (see `OwnTransforms.camera_in`)."""
         if not self.has(frame):
             return NoPose(f'no transforms speak of {frame}')
         candidates = (fixed,) if fixed else FIXED_FRAMES
@@ -204,7 +197,7 @@ class Tf2Transforms:
         return pose if isinstance(pose, NoPose) else camera_link(pose, frame)
 
 
-def listen_to_transforms(node: ManagedNode) -> Transforms | None:
+def listen_to_transforms(node: ManagedNode) -> OwnTransforms | Tf2Transforms | None:
     """Hear transforms while the node is active; None: neither tf2_ros nor tf2_msgs is there."""
     frames = Frames(node)
     if frames.is_known:

@@ -119,7 +119,13 @@ def fetch(
     part = Path(name)
     try:
         with os.fdopen(handle, 'wb') as file:
-            _see_sum(entry, url, _written(_pieces(entry, url), file.write, progress))
+            digest, count = hashlib.sha256(), 0
+            for piece in _pieces(entry, url):
+                file.write(piece)
+                digest.update(piece)
+                count += len(piece)
+                progress(len(piece))
+        _see_sum(entry, url, digest.hexdigest(), count)
         part.chmod(0o644)
         part.replace(target)
     except OSError as error:
@@ -157,31 +163,16 @@ def _pieces(entry: ModelFile, url: str) -> Iterator[bytes]:
 _ELSEWHERE = 'try again, name a mirror with --url, or get the file elsewhere and give its path'
 
 
-def _written(
-    pieces: Iterator[bytes],
-    write: Callable[[bytes], object],
-    progress: Callable[[int], object],
-) -> Iterator[bytes]:
-    for piece in pieces:
-        write(piece)
-        progress(len(piece))
-        yield piece
-
-
-def _see_sum(entry: ModelFile, url: str, pieces: Iterator[bytes]) -> None:
-    """See that these are the bytes of the file.
+def _see_sum(entry: ModelFile, url: str, digest: str, count: int) -> None:
+    """See that so many bytes with this sum are those of the file.
 
     Raises:
         ModelError: They are not.
     """
-    digest, count = hashlib.sha256(), 0
-    for piece in pieces:
-        digest.update(piece)
-        count += len(piece)
-    if digest.hexdigest() != entry.sha256:
+    if digest != entry.sha256:
         size = f'more than {entry.size}' if count > entry.size else str(count)
         msg = (
             f'{url} is another file than {entry.file_name}: {size} bytes with sha256 '
-            f'{digest.hexdigest()[:16]}…, expected {entry.size} bytes with {entry.sha256[:16]}…'
+            f'{digest[:16]}…, expected {entry.size} bytes with {entry.sha256[:16]}…'
         )
         raise ModelError(msg)

@@ -81,11 +81,14 @@ class _Statistics:
 
     def add(self, values: NDArray[np.float64]) -> None:
         """Take values, shape (N, D)."""
-        self.count += len(values)
-        self.total = self.total + values.sum(axis=0)
-        self.squares = self.squares + (values**2).sum(axis=0)
-        self.low = np.minimum(self.low, values.min(axis=0))
-        self.high = np.maximum(self.high, values.max(axis=0))
+        sums = values.sum(axis=0), (values**2).sum(axis=0)
+        self.add_all(_Statistics(len(values), *sums, values.min(axis=0), values.max(axis=0)))
+
+    def add_all(self, other: _Statistics) -> None:
+        """Take what another one has."""
+        self.count += other.count
+        self.total, self.squares = self.total + other.total, self.squares + other.squares
+        self.low, self.high = np.minimum(self.low, other.low), np.maximum(self.high, other.high)
 
     def figures(self, shape: tuple[int, ...]) -> dict[str, Any]:
         """What LeRobot keeps, each in the shape of the feature."""
@@ -231,18 +234,12 @@ class LeRobotExport:
         """Count in an episode's values; returns its own figures, by feature."""
         figures = {}
         for name, values in columns.items():
-            own, whole = _Statistics(), self._stats[name]
-            for stats in (own, whole):
-                stats.add(values.reshape(len(values), -1).astype(np.float64))
+            own = _Statistics()
+            own.add(values.reshape(len(values), -1).astype(np.float64))
+            self._stats[name].add_all(own)
             figures[name] = own.figures((-1,))
         for key, own in colours.items():
-            whole = self._stats[key]
-            whole.count += own.count
-            whole.total, whole.squares = whole.total + own.total, whole.squares + own.squares
-            whole.low, whole.high = (
-                np.minimum(whole.low, own.low),
-                np.maximum(whole.high, own.high),
-            )
+            self._stats[key].add_all(own)
             figures[key] = own.figures((3, 1, 1))
         return figures
 
