@@ -29,12 +29,13 @@ from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.keyframes.selector import KeyframeConfig, KeyframeExtractor
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.camera_poses import BoundedWait, check_pose_source, LivePoses, PoseConfig
-from embodied_r_ros.nodes.diagnostics import Health, Level, Meter, PatientPublisher
+from embodied_r_ros.nodes.diagnostics import Health, Level, Meter
 from embodied_r_ros.nodes.node_base import ManagedNode
 from embodied_r_ros.nodes.run import run
 from embodied_r_ros.nodes.topics import (
     image_topic,
     IMAGE_TYPES,
+    PatientPublisher,
     ROS_MESSAGES,
     stamped_image,
 )

@@ -37,13 +37,17 @@ from embodied_r_ros.nodes.diagnostics import (
     Health,
     Level,
     Meter,
-    PatientPublisher,
 )
 from embodied_r_ros.nodes.live_detections import DetectionsConfig, LiveDetections
 from embodied_r_ros.nodes.node_base import ManagedNode, seconds
 from embodied_r_ros.nodes.pipeline import ModelWatch, PipelineConfig, PipelineWatch
 from embodied_r_ros.nodes.run import run
-from embodied_r_ros.nodes.topics import camera_topic, installed_class, ROS_MESSAGES
+from embodied_r_ros.nodes.topics import (
+    camera_topic,
+    installed_class,
+    PatientPublisher,
+    ROS_MESSAGES,
+)
 from embodied_r_ros.nodes.worker import deferred
 from embodied_r_ros.perception.classical import ClassicalConfig, ClassicalPerceiver
 from embodied_r_ros.perception.detector import Detector, DetectorConfig
