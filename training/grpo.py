@@ -23,7 +23,7 @@ from accelerate.utils import is_peft_model
 from embodied_r_ros.arm.robot import load_robot
 from embodied_r_ros.chat.settings import ChatConfig, model_digest
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.serving.servers import swap_adapters
+from embodied_r_ros.serving.server_process import swap_adapters
 from peft import LoraConfig
 import torch
 from transformers import TrainerCallback

@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One model server as a child process: started, waited for, watched, ended.
+"""One model server while it runs: its process, its adapter, and the slot that it follows.
 
-It must be started in a thread that lives as long as it is wanted: its life is tied to it.
+A process must be started in a thread that lives as long as it is wanted: its life is tied to it.
 """
 
 from __future__ import annotations
 
 import signal
+import threading
 import time
 from typing import TYPE_CHECKING
 
+from embodied_r_ros.chat.protocol import error_detail
 from embodied_r_ros.common.child_processes import ChildProcess
-from embodied_r_ros.common.errors import ConfigError, ModelError
+from embodied_r_ros.common.errors import ConfigError, EmbodiedRError, ModelError
+from embodied_r_ros.serving.profiles import ADAPTERS
 import httpx
 
 if TYPE_CHECKING:
@@ -19,10 +22,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from embodied_r_ros.serving.profiles import ServerConfig
+    from embodied_r_ros.serving.promotion import Promoted
+    from embodied_r_ros.serving.store import ModelStore
 
 _POLL_S = 0.2
 _SAY_EVERY_S = 5.0
 _TAIL_CHARS = 300
+_ADAPTER_TIMEOUT_S = 120.0  # a large adapter is read from the disk
+_FIRST_LOOK_S = 30.0  # which a start waits for a store
 
 
 class ModelProcess:
@@ -121,3 +128,142 @@ def _is_healthy(url: str) -> bool:
         return httpx.get(url, timeout=2.0, trust_env=False).status_code == httpx.codes.OK
     except httpx.HTTPError:
         return False
+
+
+class Adapter:
+    """The promoted adapter of one server."""
+
+    def __init__(self, config: ServerConfig, token: str) -> None:
+        self._config = config
+        self._headers = {'Authorization': f'Bearer {token}'} if token else {}
+        self._loaded = ''
+
+    def take(self, promoted: Promoted | None) -> bool:
+        """Have the server take what is promoted, where that is an adapter, and drop what was.
+
+        The new one is there before the old one goes, so that no question finds neither.
+
+        Returns:
+            True where anything changed.
+
+        Raises:
+            ConfigError: The server takes no adapters.
+            ModelError: The server does not take this one.
+        """
+        name = ''
+        if promoted and promoted.is_adapter:
+            name = ADAPTERS + promoted.digest.removeprefix('sha256:')[:12]
+        if name == self._loaded:
+            return False
+        if promoted and name and not self._config.takes_adapters():
+            msg = (
+                f'{self._config.command[0]} takes no adapters: give --enable-lora to its '
+                'command, or promote a merged one'
+            )
+            raise ConfigError(msg)
+        url, folder = self._config.client().base_url(), promoted.folder if promoted else None
+        swap_adapters(url, self._loaded, name, folder, self._headers)
+        self._loaded = name
+        return True
+
+
+def swap_adapters(
+    url: str, old: str, new: str, folder: Path | None, headers: Mapping[str, str] | None = None
+) -> None:
+    """Have a server load a LoRA adapter under a name, then drop the one before.
+
+    Names are those of contents: one that is loaded already is the same. One that the server no
+    longer has, as after a restart, need not be dropped.
+
+    Args:
+        url: The server's.
+        old: Name of the adapter to drop; empty: none.
+        new: Name of the adapter to load; empty: none.
+        folder: Where the server finds it.
+        headers: Of the requests.
+
+    Raises:
+        ModelError: The server does not answer, or refuses.
+    """
+    requests = [('load', {'lora_name': new, 'lora_path': str(folder)})] if new else []
+    for what, body in [*requests, *([('unload', {'lora_name': old})] if old else [])]:
+        address = f'{url}/v1/{what}_lora_adapter'
+        try:
+            reply = httpx.post(
+                address, json=body, headers=headers, timeout=_ADAPTER_TIMEOUT_S, trust_env=False
+            )
+        except httpx.HTTPError as error:
+            msg = f'{address} does not answer: {error}'
+            raise ModelError(msg) from error
+        is_gone = what == 'unload' and reply.status_code == httpx.codes.NOT_FOUND
+        if is_gone or (what == 'load' and 'already been loaded' in reply.text):
+            continue
+        if reply.status_code != httpx.codes.OK:
+            msg = f'{address} failed with status {reply.status_code}: {error_detail(reply.text)}'
+            raise ModelError(msg)
+
+
+class StoreFollower:
+    """Keeps a mirror like its store, in a thread of its own, until it is closed.
+
+    While the store cannot be read, or has what is not whole, the last good version stays.
+    """
+
+    def __init__(
+        self, store: ModelStore, period_s: float, say: Callable[[str], None] = lambda line: None
+    ) -> None:
+        """Begin; returns after the first look, or after 30 s.
+
+        Args:
+            store: What to follow.
+            period_s: Time from one look to the next.
+            say: Gets what changes, a line at a time; in that thread.
+        """
+        self._store = store
+        self._period_s = period_s
+        self._say = say
+        self._problem = ''
+        self._looked = threading.Event()
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name='follower', daemon=True)
+        self._thread.start()
+        if not self._looked.wait(_FIRST_LOOK_S):
+            say(f'{store.url} does not answer yet; goes on with {self._version()}')
+
+    @property
+    def problem(self) -> str:
+        """Why the newest look found nothing to take; empty: it did, or nothing is new."""
+        return self._problem
+
+    def look(self) -> None:
+        """Look once, and say what is new."""
+        problem = ''
+        try:
+            if self._store.pull():
+                self._say(f'{self._store.url}: {self._version()} is in force')
+        except EmbodiedRError as error:
+            problem = str(error)
+        except Exception as error:  # whatever it was, later looks may find more
+            problem = f'{self._store.url} cannot be followed: {type(error).__name__}: {error}'
+        if problem and problem != self._problem:
+            self._say(f'{problem}; goes on with {self._version()}')
+        elif self._problem and not problem:
+            self._say(f'{self._store.url} can be read again')
+        self._problem = problem
+
+    def close(self) -> None:
+        """Look no more."""
+        self._end.set()
+
+    def _follow(self) -> None:
+        while True:
+            self.look()
+            self._looked.set()
+            if self._end.wait(self._period_s):
+                return
+
+    def _version(self) -> str:
+        here = self._store.version_here()
+        if here and here.number:
+            return f'version {here.number}, {here.folder.name}'
+        return "the profile's own model"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The model servers of a profile: checked, started in turn, ended together; their adapters."""
+"""The model servers of a profile: checked, started in turn, ended together."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.chat.protocol import error_detail
 from embodied_r_ros.chat.settings import (
     ChatConfig,
     holds_weights,
@@ -26,97 +25,18 @@ from embodied_r_ros.chat.settings import (
 )
 from embodied_r_ros.common.errors import ConfigError, ModelError
 from embodied_r_ros.common.resources import shared_path
-from embodied_r_ros.serving.follower import StoreFollower
-from embodied_r_ros.serving.profiles import ADAPTERS, load_profile, Profile
+from embodied_r_ros.serving.profiles import load_profile, Profile
 from embodied_r_ros.serving.promotion import in_force, is_store, slot_folder
-from embodied_r_ros.serving.server_process import ModelProcess
+from embodied_r_ros.serving.server_process import Adapter, ModelProcess, StoreFollower
 from embodied_r_ros.serving.store import ModelStore
-import httpx
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from embodied_r_ros.serving.profiles import ServerConfig
-    from embodied_r_ros.serving.promotion import Promoted
 
 LLAMA = 'llama-server'
 RUNTIME_UPDATES = 'VLLM_ALLOW_RUNTIME_LORA_UPDATING'
-_TIMEOUT_S = 120.0  # a large adapter is read from the disk
-
-
-class Adapter:
-    """The promoted adapter of one server."""
-
-    def __init__(self, config: ServerConfig, token: str) -> None:
-        self._config = config
-        self._headers = {'Authorization': f'Bearer {token}'} if token else {}
-        self._loaded = ''
-
-    def take(self, promoted: Promoted | None) -> bool:
-        """Have the server take what is promoted, where that is an adapter, and drop what was.
-
-        The new one is there before the old one goes, so that no question finds neither.
-
-        Returns:
-            True where anything changed.
-
-        Raises:
-            ConfigError: The server takes no adapters.
-            ModelError: The server does not take this one.
-        """
-        name = ''
-        if promoted and promoted.is_adapter:
-            name = ADAPTERS + promoted.digest.removeprefix('sha256:')[:12]
-        if name == self._loaded:
-            return False
-        if promoted and name and not self._config.takes_adapters():
-            msg = (
-                f'{self._config.command[0]} takes no adapters: give --enable-lora to its '
-                'command, or promote a merged one'
-            )
-            raise ConfigError(msg)
-        url, folder = self._config.client().base_url(), promoted.folder if promoted else None
-        swap_adapters(url, self._loaded, name, folder, self._headers)
-        self._loaded = name
-        return True
-
-
-def swap_adapters(
-    url: str, old: str, new: str, folder: Path | None, headers: Mapping[str, str] | None = None
-) -> None:
-    """Have a server load a LoRA adapter under a name, then drop the one before.
-
-    Names are those of contents: one that is loaded already is the same. One that the server no
-    longer has, as after a restart, need not be dropped.
-
-    Args:
-        url: The server's.
-        old: Name of the adapter to drop; empty: none.
-        new: Name of the adapter to load; empty: none.
-        folder: Where the server finds it.
-        headers: Of the requests.
-
-    Raises:
-        ModelError: The server does not answer, or refuses.
-    """
-    requests = [('load', {'lora_name': new, 'lora_path': str(folder)})] if new else []
-    for what, body in [*requests, *([('unload', {'lora_name': old})] if old else [])]:
-        address = f'{url}/v1/{what}_lora_adapter'
-        try:
-            reply = httpx.post(
-                address, json=body, headers=headers, timeout=_TIMEOUT_S, trust_env=False
-            )
-        except httpx.HTTPError as error:
-            msg = f'{address} does not answer: {error}'
-            raise ModelError(msg) from error
-        is_gone = what == 'unload' and reply.status_code == httpx.codes.NOT_FOUND
-        if is_gone or (what == 'load' and 'already been loaded' in reply.text):
-            continue
-        if reply.status_code != httpx.codes.OK:
-            msg = f'{address} failed with status {reply.status_code}: {error_detail(reply.text)}'
-            raise ModelError(msg)
-
-
 _WATCH_S = 0.5
 _GRACE_S = 10.0  # between asking a server to end and making it
 _TOKEN_VARIABLE = ChatConfig().token_variable

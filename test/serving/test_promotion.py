@@ -22,7 +22,8 @@ from embodied_r_ros.serving.promotion import (
     Signature,
     slot_folder,
 )
-from embodied_r_ros.serving.servers import ModelServers, swap_adapters
+from embodied_r_ros.serving.server_process import swap_adapters
+from embodied_r_ros.serving.servers import ModelServers
 from embodied_r_ros.serving.store import promote_in, roll_back_in
 from embodied_r_ros.types.deltas import DeltaKind, SemanticDelta
 import httpx

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.cli.main import main
 from embodied_r_ros.common.errors import ConfigError, InputError
-from embodied_r_ros.serving.follower import StoreFollower
 from embodied_r_ros.serving.profiles import load_profile
 from embodied_r_ros.serving.promotion import history, in_force, promote, Signature, slot_folder
+from embodied_r_ros.serving.server_process import StoreFollower
 from embodied_r_ros.serving.store import (
     ModelStore,
     promote_in,

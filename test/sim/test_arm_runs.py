@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from embodied_r_ros.sim.arm.robot import SimulatedArm
+    from embodied_r_ros.sim.arm.world import SimulatedArm
 
 ROBOT = load_robot('sawyer_sim')
 CAMERA = SimArmConfig('pick', width_px=160, height_px=120)

@@ -16,8 +16,7 @@ pytest.importorskip('embodied_r_ros.sim.indoor.world')
 from embodied_r_ros.arm.candidates import SeenThing
 from embodied_r_ros.arm.robot import load_robot
 from embodied_r_ros.arm.trial import Trial, TrialConfig
-from embodied_r_ros.sim.arm.robot import CartesianController, draw_scene, SimulatedArm
-from embodied_r_ros.sim.arm.tasks import HOME, TASKS, Waypoint
+from embodied_r_ros.sim.arm.tasks import draw_scene, HOME, TASKS, Waypoint
 from embodied_r_ros.sim.arm.trials import (
     baseline,
     Choice,
@@ -29,6 +28,7 @@ from embodied_r_ros.sim.arm.trials import (
     RandomChooser,
     TrialPlan,
 )
+from embodied_r_ros.sim.arm.world import CartesianController, SimulatedArm
 from embodied_r_ros.sim.runs import SimArmConfig
 import numpy as np
 

@@ -17,9 +17,9 @@ from embodied_r_ros.chat.client import HttpChatClient
 from embodied_r_ros.reasoning.question import Question, ReasonerConfig
 from embodied_r_ros.reasoning.reasoner import Reasoner
 from embodied_r_ros.sim.arm.chooser_server import ChooserServer
-from embodied_r_ros.sim.arm.robot import draw_scene, SimulatedArm
-from embodied_r_ros.sim.arm.tasks import Waypoint
+from embodied_r_ros.sim.arm.tasks import draw_scene, Waypoint
 from embodied_r_ros.sim.arm.trials import OracleChooser
+from embodied_r_ros.sim.arm.world import SimulatedArm
 from embodied_r_ros.types.answers import AnswerKind
 from embodied_r_ros.types.deltas import DeltaKind, SemanticDelta
 

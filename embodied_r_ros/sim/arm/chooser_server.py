@@ -19,8 +19,8 @@ from embodied_r_ros.reasoning.completions import option_letter
 from embodied_r_ros.sim.arm.trials import Choice
 
 if TYPE_CHECKING:
-    from embodied_r_ros.sim.arm.robot import SimulatedArm
     from embodied_r_ros.sim.arm.trials import Chooser
+    from embodied_r_ros.sim.arm.world import SimulatedArm
     from embodied_r_ros.types.geometry import Position
 
 _OPTION = re.compile(r'^[A-Z]\. .*\(([-\d., ]+)\)$', re.MULTILINE)

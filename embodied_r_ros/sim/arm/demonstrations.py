@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+import math
+from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.arm.demonstration import DemonstrationTruth, TrueThing, TRUTH_TOPIC
 from embodied_r_ros.arm.robot import ArmSetup
@@ -18,41 +19,43 @@ from embodied_r_ros.episodes.demonstrations import (
     JOINT_TOPIC,
     write_demonstration,
 )
-from embodied_r_ros.sim.arm.robot import schedule, true_keypoints
-from embodied_r_ros.sim.arm.tasks import TASKS
+from embodied_r_ros.sim.arm.tasks import schedule, TASKS, true_keypoints
 from embodied_r_ros.sim.arm.world import (
     ArmRenderer,
     ArmWorld,
+    BASE_FRAME,
     camera_pose,
+    CHAIN,
     CLOSED_M,
     GRIPPER_JOINTS,
     GRIPPER_SIZE_M,
     JOINTS,
+    LEAD_S,
     OPEN_M,
     TASK_FRAME,
     TOOL_FRAME,
-    urdf_of,
+    TOOL_M,
 )
 from embodied_r_ros.sim.indoor.episodes import EpisodeOrigin
 from embodied_r_ros.sim.runs import run_episodes
 from embodied_r_ros.types.episodes import EpisodeOutcome
+from embodied_r_ros.types.geometry import yaw_pitch_roll
 from embodied_r_ros.types.images import encode_image
 from embodied_r_ros.types.units import NS_PER_S
+import mujoco
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from embodied_r_ros.sim.arm.robot import Leg
-    from embodied_r_ros.sim.arm.tasks import ArmScene
+    from embodied_r_ros.sim.arm.tasks import ArmScene, Leg
     from embodied_r_ros.sim.runs import SimArmConfig
     from embodied_r_ros.types.geometry import Pose
     from embodied_r_ros.types.layout import Vector
 
 START_NS = 1_700_000_000_000_000_000
 _ATTEMPTS = 20  # draws per demonstration
-_LEAD_S = 0.01  # how often the tool is led on
 # What encoders of such an arm are good for.
 _POSITION_NOISE_RAD, _VELOCITY_NOISE_RAD_S, _FINGER_NOISE_M = 1e-4, 4e-3, 1e-4
 
@@ -120,7 +123,7 @@ def demonstrate(config: SimArmConfig, origin: EpisodeOrigin) -> ExpertAttempt:
         scene=scene,
         frames=tuple(frames),
         truth=truth,
-        urdf=urdf_of(world.model),
+        urdf=_urdf_of(world.model),
         fixed=world.fixed(),
         is_success=task.is_done(scene, places[-1]),
     )
@@ -169,7 +172,7 @@ def _lead_until(world: ArmWorld, legs: Sequence[Leg], until_s: float) -> None:
         leg = next((leg for leg in legs if now < leg.end_s), legs[-1])
         if now >= leg.begin_s:
             world.lead(leg.tool_at(now), closed=leg.waypoint.closed)
-        world.advance(min(until_s, now + _LEAD_S))
+        world.advance(min(until_s, now + LEAD_S))
 
 
 def _write(config: SimArmConfig, seed: int, out: Path, index: int) -> Path:
@@ -215,3 +218,42 @@ def _head(
         urdf=attempt.urdf,
         truth={TRUTH_TOPIC: attempt.truth.to_json()},
     )
+
+
+def _urdf_of(model: Any) -> str:
+    """The arm as URDF, from its base to its tool: links and joints, without shapes.
+
+    Args:
+        model: A `mujoco.MjModel` with the arm.
+    """
+    lines, parent = ['<robot name="sawyer">', f'<link name="{BASE_FRAME}"/>'], BASE_FRAME
+    for name in CHAIN:
+        body = model.body(name)
+        joint = model.joint(int(body.jntadr[0])) if int(body.jntnum[0]) else None
+        lines += _urdf_joint(parent, name, body.pos, body.quat, joint)
+        parent = name
+    lines += _urdf_joint('hand', TOOL_FRAME, (TOOL_M, 0.0, 0.0), (1.0, 0.0, 0.0, 0.0), None)
+    return '\n'.join([*lines, '</robot>'])
+
+
+def _urdf_joint(parent: str, child: str, place: Any, turn: Any, joint: Any) -> list[str]:
+    matrix = np.zeros(9)
+    mujoco.mju_quat2Mat(matrix, np.asarray(turn, np.float64))
+    rotation = matrix.reshape(3, 3)
+    yaw, pitch, roll = yaw_pitch_roll(rotation)
+    if math.hypot(rotation[0, 0], rotation[1, 0]) < 1e-6:  # roll and yaw turn about one axis
+        yaw, roll = math.atan2(-rotation[0, 1], rotation[1, 1]), 0.0
+    x, y, z = (float(value) for value in place)
+    kind = 'revolute' if joint else 'fixed'
+    lines = [
+        f'<link name="{child}"/>',
+        f'<joint name="{joint.name if joint else child + "_mount"}" type="{kind}">',
+        f'<parent link="{parent}"/><child link="{child}"/>',
+        f'<origin xyz="{x!r} {y!r} {z!r}" rpy="{roll!r} {pitch!r} {yaw!r}"/>',
+    ]
+    if joint:
+        axis = ' '.join(repr(float(value)) for value in joint.axis)
+        low, high = (repr(float(value)) for value in joint.range)
+        limit = f'<limit lower="{low}" upper="{high}" effort="100" velocity="2"/>'
+        lines.append(f'<axis xyz="{axis}"/>{limit}')
+    return [*lines, '</joint>']

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the simulated arm is shown: where things stand, its waypoints, and when it has succeeded.
+"""What the simulated arm is shown: where things stand, its way, and when it has succeeded.
 
 Positions are in the task frame: its origin lies on the table before the robot, x points away from
 the robot and towards the camera, y to the robot's left, which is right in the image, z up.
@@ -10,10 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from embodied_r_ros.arm.demonstration import TrueKeypoint
+from embodied_r_ros.types.units import NS_PER_S
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from embodied_r_ros.types.layout import Vector
 
@@ -32,6 +34,12 @@ _PUSH_GAP_M = 0.045  # from the middle of a block to the tool that pushes it
 _ABOVE_HANDLE_M = 0.08
 _DRAWER_WAY_M = 0.17
 _NEAR_M = 0.03
+GRIP_S = 0.5  # the fingers need half of it
+LEAST_MOVE_S = 0.5
+# Of the expert: before its first motion, between motions, and its mean speed over a way.
+_IDLE_S = (0.2, 0.6)
+_PAUSE_S = (0.3, 0.7)
+_SPEED_M_S = (0.2, 0.35)
 
 
 @dataclass(frozen=True)
@@ -219,3 +227,69 @@ TASKS: dict[str, ArmTask] = {
     'push': ArmTask(_draw_push, _plan_push, _is_on_mat),
     'drawer': ArmTask(_draw_drawer, _plan_drawer, _is_open),
 }
+
+
+def draw_scene(task: str, seed: int, index: int) -> ArmScene:
+    """The scene of an episode: that of the first attempt at the demonstration of that number."""
+    key = [seed, index, 0, sorted(TASKS).index(task), 0]
+    return TASKS[task].draw(np.random.default_rng(key))
+
+
+@dataclass(frozen=True)
+class Leg:
+    """The way to a waypoint, and the pause there. Times in seconds since the start."""
+
+    waypoint: Waypoint
+    start: Vector  # where the tool was before [m]
+    begin_s: float
+    arrive_s: float  # the motion ends; for a grip, the same as the beginning
+    end_s: float
+
+    def tool_at(self, time_s: float) -> Vector:
+        """Where the tool is to be [m]."""
+        share = min(1.0, (time_s - self.begin_s) / max(1e-9, self.arrive_s - self.begin_s))
+        share = share**3 * (10.0 - 15.0 * share + 6.0 * share**2)
+        x, y, z = np.asarray(self.start) * (1 - share) + np.asarray(self.waypoint.position) * share
+        return float(x), float(y), float(z)
+
+
+def schedule(waypoints: Sequence[Waypoint], rng: np.random.Generator) -> tuple[Leg, ...]:
+    """When the tool goes where: pace and pauses are drawn.
+
+    Args:
+        waypoints: In order.
+        rng: Draws the pace and the pauses.
+    """
+    legs: list[Leg] = []
+    now, place = float(rng.uniform(*_IDLE_S)), HOME
+    for waypoint in waypoints:
+        pace, pause = float(rng.uniform(*_SPEED_M_S)), float(rng.uniform(*_PAUSE_S))
+        way = float(np.linalg.norm(np.subtract(waypoint.position, place)))
+        target = waypoint.position
+        if waypoint.is_grip:
+            arrive, end = now, now + GRIP_S
+        else:
+            arrive = now + max(LEAST_MOVE_S, way / pace)
+            end = arrive + pause
+        legs.append(Leg(waypoint, place, now, arrive, end))
+        now, place = end, target
+    return tuple(legs)
+
+
+def true_keypoints(legs: Sequence[Leg], start_ns: int) -> tuple[TrueKeypoint, ...]:
+    """The keypoints of a schedule.
+
+    Args:
+        legs: At least one.
+        start_ns: Stamp of the start.
+    """
+    return tuple(
+        TrueKeypoint(
+            stamp_ns=start_ns + round(leg.arrive_s * NS_PER_S),
+            until_ns=start_ns + round(leg.end_s * NS_PER_S),
+            position=leg.waypoint.position,
+            closed=leg.waypoint.closed,
+            reason='gripper' if leg.waypoint.is_grip else 'last' if leg is legs[-1] else 'stop',
+        )
+        for leg in legs
+    )

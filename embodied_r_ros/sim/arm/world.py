@@ -1,19 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulated arm in MuJoCo: its scenes and camera, its tool led along, its sensors read off."""
+"""The simulated arm in MuJoCo: its scenes and camera, its tool led along, its sensors read off.
+
+As a robot it gets keypoints, and time passes.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from importlib.util import find_spec
 import math
 from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.sim.arm.tasks import BLOCK_HALF_M, COLOURS, HANDLE_LIFT_M, HOME
+from embodied_r_ros.arm.candidates import SeenThing
+from embodied_r_ros.episodes.demonstrations import CAMERA_FRAME
+from embodied_r_ros.sim.arm.tasks import (
+    BLOCK_HALF_M,
+    COLOURS,
+    GRIP_S,
+    HANDLE_LIFT_M,
+    HOME,
+    LEAST_MOVE_S,
+    Leg,
+    TASKS,
+    Waypoint,
+)
 from embodied_r_ros.types.geometry import (
     BODY_FROM_OPTICAL,
     Pose,
     quaternion_from_matrix,
-    yaw_pitch_roll,
 )
 import mujoco
 import numpy as np
@@ -39,6 +54,21 @@ _DRAWER_BEHIND_M = 0.17  # from the handle to the body of the drawer
 _HANDLE_M = [0.03, 0.01, 0.03]  # half of the handle, in the world
 _HANDLE_PLACE = [0.0, -0.16, HANDLE_LIFT_M - 0.09]  # on the drawer, which is 0.09 m high
 _HANDLE_COLOUR = 'yellow'
+JOINTS = tuple(f'right_j{number}' for number in range(7))
+GRIPPER_JOINTS = ('gripper_right_finger_joint', 'gripper_left_finger_joint')
+OPEN_M, CLOSED_M = 0.1, 0.03  # distance of the fingers
+GRIPPER_SIZE_M = (0.03, 0.11, 0.09)  # open, along x, y, z of the task frame
+_FINGERS = ('r_close', 'l_close')
+CHAIN = ('right_arm_base_link', *(f'right_l{n}' for n in range(7)), 'right_hand', 'hand')
+TOOL_M = 0.045  # from the hand to its finger tips, along its x
+# How the hand points down, as MuJoCo writes quaternions: the fingers open along x, or along y,
+# where the camera sees them.
+_ALONG_X, _ALONG_Y = (0.5**0.5, 0.0, 0.5**0.5, 0.0), (0.5, -0.5, 0.5, 0.5)
+_SETTLING_S = 3.0
+LEAD_S = 0.01  # how often the tool is led on
+_CONTROL_SPEED_M_S = 0.25  # mean over a way
+_STILL_M = 0.005  # nearer, it does not move at all
+_SETTLE_S = 0.3
 
 
 def to_world(point: Vector) -> NDArray[np.float64]:
@@ -160,17 +190,6 @@ def _set_drawer(spec: Any, thing: TaskThing) -> None:
 
 
 _ADDERS = {'block': _set_block, 'support': _add_support, 'mat': _add_mat, 'drawer': _set_drawer}
-JOINTS = tuple(f'right_j{number}' for number in range(7))
-GRIPPER_JOINTS = ('gripper_right_finger_joint', 'gripper_left_finger_joint')
-OPEN_M, CLOSED_M = 0.1, 0.03  # distance of the fingers
-GRIPPER_SIZE_M = (0.03, 0.11, 0.09)  # open, along x, y, z of the task frame
-_FINGERS = ('r_close', 'l_close')
-_CHAIN = ('right_arm_base_link', *(f'right_l{n}' for n in range(7)), 'right_hand', 'hand')
-_TOOL_M = 0.045  # from the hand to its finger tips, along its x
-# How the hand points down, as MuJoCo writes quaternions: the fingers open along x, or along y,
-# where the camera sees them.
-_ALONG_X, _ALONG_Y = (0.5**0.5, 0.0, 0.5**0.5, 0.0), (0.5, -0.5, 0.5, 0.5)
-_SETTLING_S = 3.0
 
 
 class ArmWorld:
@@ -190,7 +209,7 @@ class ArmWorld:
 
     def lead(self, tool: Vector, *, closed: bool) -> None:
         """Say where the tool is to be [m, task frame], and the gripper."""
-        self.data.mocap_pos[0] = to_world(tool) + np.array([0.0, 0.0, _TOOL_M])
+        self.data.mocap_pos[0] = to_world(tool) + np.array([0.0, 0.0, TOOL_M])
         self.data.mocap_quat[0] = self._turn
         self.data.ctrl[:] = (1.0, -1.0) if closed else (-1.0, 1.0)
 
@@ -224,13 +243,13 @@ class ArmWorld:
         """Pose of the tool in the task frame."""
         hand = self.data.body('hand')
         turn = hand.xmat.reshape(3, 3)
-        at = to_task(hand.xpos + turn[:, 0] * _TOOL_M)
+        at = to_task(hand.xpos + turn[:, 0] * TOOL_M)
         return Pose(at, quaternion_from_matrix(WORLD_FROM_TASK.T @ turn), TASK_FRAME)
 
     def links(self) -> dict[str, Pose]:
         """Pose of every link of the arm in the one before it."""
         poses, parent, above = {}, BASE_FRAME, 'base'
-        for name in _CHAIN:
+        for name in CHAIN:
             up, down = self.data.body(above), self.data.body(name)
             turn = up.xmat.reshape(3, 3).T
             x, y, z = (float(value) for value in turn @ (down.xpos - up.xpos))
@@ -241,7 +260,7 @@ class ArmWorld:
 
     def fixed(self) -> dict[str, Pose]:
         """Pose of frames that never move, in their parents."""
-        tool = Pose((_TOOL_M, 0.0, 0.0), (0.0, 0.0, 0.0, 1.0), 'hand')
+        tool = Pose((TOOL_M, 0.0, 0.0), (0.0, 0.0, 0.0, 1.0), 'hand')
         return {BASE_FRAME: base_pose(), TOOL_FRAME: tool}
 
     def places(self) -> dict[str, Vector]:
@@ -284,40 +303,132 @@ class ArmRenderer:
         self._renderer.close()
 
 
-def urdf_of(model: Any) -> str:
-    """The arm as URDF, from its base to its tool: links and joints, without shapes.
+@dataclass(frozen=True)
+class Command:
+    """What the tool and the gripper are to do at one moment."""
 
-    Args:
-        model: A `mujoco.MjModel` with the arm.
-    """
-    lines, parent = ['<robot name="sawyer">', f'<link name="{BASE_FRAME}"/>'], BASE_FRAME
-    for name in _CHAIN:
-        body = model.body(name)
-        joint = model.joint(int(body.jntadr[0])) if int(body.jntnum[0]) else None
-        lines += _urdf_joint(parent, name, body.pos, body.quat, joint)
-        parent = name
-    lines += _urdf_joint('hand', TOOL_FRAME, (_TOOL_M, 0.0, 0.0), (1.0, 0.0, 0.0, 0.0), None)
-    return '\n'.join([*lines, '</robot>'])
+    tool: Vector  # [m]
+    closed: bool
 
 
-def _urdf_joint(parent: str, child: str, place: Any, turn: Any, joint: Any) -> list[str]:
-    matrix = np.zeros(9)
-    mujoco.mju_quat2Mat(matrix, np.asarray(turn, np.float64))
-    rotation = matrix.reshape(3, 3)
-    yaw, pitch, roll = yaw_pitch_roll(rotation)
-    if math.hypot(rotation[0, 0], rotation[1, 0]) < 1e-6:  # roll and yaw turn about one axis
-        yaw, roll = math.atan2(-rotation[0, 1], rotation[1, 1]), 0.0
-    x, y, z = (float(value) for value in place)
-    kind = 'revolute' if joint else 'fixed'
-    lines = [
-        f'<link name="{child}"/>',
-        f'<joint name="{joint.name if joint else child + "_mount"}" type="{kind}">',
-        f'<parent link="{parent}"/><child link="{child}"/>',
-        f'<origin xyz="{x!r} {y!r} {z!r}" rpy="{roll!r} {pitch!r} {yaw!r}"/>',
-    ]
-    if joint:
-        axis = ' '.join(repr(float(value)) for value in joint.axis)
-        low, high = (repr(float(value)) for value in joint.range)
-        limit = f'<limit lower="{low}" upper="{high}" effort="100" velocity="2"/>'
-        lines.append(f'<axis xyz="{axis}"/>{limit}')
-    return [*lines, '</joint>']
+class CartesianController:
+    """Minimum-jerk ways, one after the other; the gripper acts where one ends."""
+
+    def __init__(self, tool: Vector, *, closed: bool = False) -> None:
+        """Rest where the tool is [m]."""
+        self._leg = Leg(Waypoint(tool, closed), tool, 0.0, 0.0, 0.0)
+        self._closed_after = closed
+
+    def go(self, position: Vector, now_s: float, *, closed: bool | None = None) -> None:
+        """Go to a keypoint, from wherever the tool is being led to now.
+
+        Args:
+            position: Where to [m].
+            now_s: The time [s].
+            closed: Whether the gripper is closed there; None: as before.
+        """
+        now = self.command(now_s)
+        way = float(np.linalg.norm(np.subtract(position, now.tool)))
+        arrive = now_s + max(LEAST_MOVE_S, way / _CONTROL_SPEED_M_S) if way > _STILL_M else now_s
+        self._closed_after = now.closed if closed is None else closed
+        end = arrive + (GRIP_S if self._closed_after != now.closed else 0.0) + _SETTLE_S
+        self._leg = Leg(Waypoint(position, now.closed), now.tool, now_s, arrive, end)
+
+    def command(self, now_s: float) -> Command:
+        """What to do at a time [s] that is not before the last keypoint was given."""
+        leg = self._leg
+        closed = leg.waypoint.closed if now_s < leg.arrive_s else self._closed_after
+        return Command(leg.tool_at(now_s), closed)
+
+    def is_busy(self, now_s: float) -> bool:
+        """Tell whether the tool is on its way, or its gripper acts, or it has not settled."""
+        return now_s < self._leg.end_s
+
+
+class SimulatedArm:
+    """One arm before one scene. For one thread; use it as a context manager."""
+
+    def __init__(self, scene: ArmScene, camera: Intrinsics | None) -> None:
+        """Build the scene; without a camera it has no images, and is quick."""
+        self.scene = scene
+        self.camera = camera
+        self.world = ArmWorld(scene)
+        self._renderer: Any = ArmRenderer(self.world, camera) if camera else None
+        self._controller = CartesianController(HOME)
+        self._image: tuple[float, NDArray[np.uint8]] | None = None  # the newest, and its time
+
+    @property
+    def now_s(self) -> float:
+        """Time since the start [s]."""
+        return float(self.world.data.time)
+
+    @property
+    def task(self) -> str:
+        """What is to be done, in words."""
+        return self.scene.text
+
+    def go(self, position: Vector, *, closed: bool | None) -> None:
+        """Go to a keypoint [m, task frame], and there open or close the gripper; None: neither."""
+        self._controller.go(position, self.now_s, closed=closed)
+
+    def advance(self, until_s: float) -> None:
+        """Let time pass until then [s since the start]."""
+        while (now := self.now_s) < until_s - 1e-9:
+            command = self._controller.command(now)
+            self.world.lead(command.tool, closed=command.closed)
+            self.world.advance(min(until_s, now + LEAD_S))
+
+    def is_busy(self) -> bool:
+        """Tell whether it is still on its way to a keypoint."""
+        return self._controller.is_busy(self.now_s)
+
+    def is_closed(self) -> bool:
+        """Tell whether the gripper was told to close."""
+        return self._controller.command(self.now_s).closed
+
+    def tool(self) -> Pose:
+        """Pose of the tool in the task frame."""
+        return self.world.tool()
+
+    def image(self) -> NDArray[np.uint8]:
+        """What the camera sees. Shape (H, W, 3), BGR."""
+        if self._image is None or self._image[0] != self.now_s:
+            self._image = self.now_s, np.asarray(self._renderer.image(), np.uint8)
+        return self._image[1]
+
+    def camera_pose(self) -> Pose:
+        """Pose of the camera's optical frame in the task frame."""
+        return camera_pose()
+
+    def joints(self) -> dict[str, tuple[float, float]]:
+        """Position [rad] and velocity of the arm's joints, and of the fingers [m]."""
+        positions, velocities = self.world.joints()
+        arm = zip(positions.tolist(), velocities.tolist(), strict=True)
+        fingers = ((finger, 0.0) for finger in self.world.fingers())
+        pairs = zip((*JOINTS, *GRIPPER_JOINTS), (*arm, *fingers), strict=True)
+        return dict(pairs)
+
+    def frames(self) -> dict[str, Pose]:
+        """Pose of every frame in its parent."""
+        return {**self.world.fixed(), **self.world.links(), CAMERA_FRAME: camera_pose()}
+
+    def true_things(self) -> tuple[SeenThing, ...]:
+        """What there is, where it truly is."""
+        places = self.world.places()
+        return tuple(
+            SeenThing(f'{thing.colour} {thing.name}', places[thing.name])
+            for thing in self.scene.things
+        )
+
+    def is_done(self) -> bool:
+        """Tell whether the task has succeeded, and nothing is held that was to be put down."""
+        task = TASKS[self.scene.task]
+        is_held = task.lets_go and self.is_closed()
+        return bool(not is_held and task.is_done(self.scene, self.world.places()))
+
+    def __enter__(self) -> SimulatedArm:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._renderer:
+            self._renderer.__exit__()
