@@ -20,6 +20,7 @@ import math
 import os
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.bags.mcap import sync_folder
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.reasoning.completions import UNKNOWN
 from embodied_r_ros.types.answers import AnswerKind, Freshness
@@ -181,7 +182,7 @@ def _locked(path: Path) -> Iterator[int]:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield descriptor
         if is_new:
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
     finally:
         os.close(descriptor)
 
@@ -196,14 +197,6 @@ def _write(descriptor: int, line: bytes, size: int) -> None:
     except OSError:
         os.ftruncate(descriptor, size)  # the lock is held: nobody else has written
         raise
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @dataclass(frozen=True)

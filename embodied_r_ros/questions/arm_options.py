@@ -57,9 +57,9 @@ def wrong_positions(
     config = robot.questions
     pools = _pools(demonstration)
     box = workspace(demonstration, robot)
-    ranks = (
-        _Ranks(right, state, rng.randrange(config.options)) if _balances(config, state) else None
-    )
+    ranks = None
+    if state is not None and config.nearness == 'balanced':
+        ranks = _Ranks(right, state, rng.randrange(config.options))
     wrongs: list[WrongPosition] = []
     for _ in range(_DRAWS):
         if len(wrongs) == config.options - 1:
@@ -73,20 +73,13 @@ def wrong_positions(
     return []
 
 
-def _balances(config: RobotQuestionsConfig, state: Position | None) -> bool:
-    return state is not None and config.nearness == 'balanced'
-
-
 class _Ranks:
     """How many wrong positions are to be nearer to the state than the right one is."""
 
-    def __init__(self, right: Position, state: Position | None, nearer: int) -> None:
-        assert state is not None
+    def __init__(self, right: Position, state: Position, nearer: int) -> None:
         self._state, self._reach_m = state, math.dist(right, state)
         self._nearer = nearer
-        self._near_draws = (
-            _DRAWS // 2
-        )  # draws of near ones; with no room for so many, there are fewer
+        self._near_draws = _DRAWS // 2  # with no room for so many near ones, there are fewer
 
     def wants_near(self, count: int) -> bool:
         """Tell whether the next wrong position is to be a near one."""
