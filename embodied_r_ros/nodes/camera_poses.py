@@ -216,8 +216,9 @@ def check_pose_source(config: PoseConfig) -> None:
     Raises:
         ConfigError: They are asked for.
     """
-    is_readable = find_spec('tf2_ros') or installed_class(_TRANSFORMS)
-    if config.pose_source == 'tf' and not is_readable:
+    if config.pose_source != 'tf' or find_spec('tf2_ros'):
+        return
+    if not installed_class(_TRANSFORMS):
         msg = (
             "pose_source is 'tf', and neither tf2_ros nor tf2_msgs is installed: install one, or "
             'use odom'

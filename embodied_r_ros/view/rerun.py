@@ -127,8 +127,10 @@ def _text_views(make: Any, contents: Shown) -> tuple[list[Any], list[int]]:
         lanes = make.StateTimelineView(
             origin='/', contents=list(STATES), name='freshness and models'
         )
-        ages = make.TimeSeriesView(origin='age_s', name='age of the newest observation [s]')
-        views.append((make.Tabs(lanes, ages) if contents.has_answers else lanes, 3))
+        if contents.has_answers:
+            ages = make.TimeSeriesView(origin='age_s', name='age of the newest observation [s]')
+            lanes = make.Tabs(lanes, ages)
+        views.append((lanes, 3))
     return [view for view, _ in views], [share for _, share in views]
 
 
