@@ -5,12 +5,10 @@ from __future__ import annotations
 
 from contextlib import suppress
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
+import tempfile
 
 from embodied_r_ros.common.errors import InputError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def write_whole(path: Path, data: bytes | str, *, makes_folder: bool = False) -> None:
@@ -39,6 +37,27 @@ def write_whole(path: Path, data: bytes | str, *, makes_folder: bool = False) ->
             unfinished.unlink(missing_ok=True)
         msg = f'cannot write {path}: {error.strerror}'
         raise InputError(msg) from None
+
+
+def write_new(path: Path, data: bytes | str) -> None:
+    """Write a file whole that is not there yet, its folder too; of two who try, one does.
+
+    Raises:
+        FileExistsError: It is there.
+        OSError: It cannot be written.
+    """
+    data = data.encode() if isinstance(data, str) else data
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix='.') as folder:
+        whole = Path(folder) / path.name
+        write_whole(whole, data)
+        try:
+            path.hardlink_to(whole)  # unlike a renaming it fails where there is one
+        except FileExistsError:
+            raise
+        except OSError:  # a share that has no links
+            with path.open('xb') as file:
+                file.write(data)
 
 
 def make_empty_folder(folder: Path) -> None:

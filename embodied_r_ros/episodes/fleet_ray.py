@@ -257,8 +257,9 @@ def _start(ray: Any, **options: Any) -> None:
     except Exception as error:  # also plain ones, such as after a long wait
         msg = f'Ray does not start: {" ".join(str(error).split())}'
         raise EmbodiedRError(msg) from None
-    if is_main:
-        signal.signal(signal.SIGTERM, handler)
+    finally:
+        if is_main:
+            signal.signal(signal.SIGTERM, handler)
 
 
 def _python_path() -> str:

@@ -21,7 +21,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.chat.settings import file_sum, model_digest, model_files
 from embodied_r_ros.common.errors import ConfigError
-from embodied_r_ros.common.files import write_whole
+from embodied_r_ros.common.files import write_new, write_whole
 from embodied_r_ros.common.resources import data_folder
 
 if TYPE_CHECKING:
@@ -296,11 +296,8 @@ def _note(
     entry = {'event': event, 'action': action}
     entry |= {name: manifest[name] for name in ('number', 'model', 'digest')}
     entry |= asdict(signature or Signature())
-    path = slot / HISTORY / f'{event:04}.json'
-    path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with path.open('x', encoding='utf-8') as file:
-            file.write(json.dumps(entry, indent=2) + '\n')
+        write_new(slot / HISTORY / f'{event:04}.json', json.dumps(entry, indent=2) + '\n')
     except FileExistsError:
         msg = f'{slot} is changed by another process: try again'
         raise ConfigError(msg) from None

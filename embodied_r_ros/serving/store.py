@@ -10,7 +10,7 @@ and for many.
 
 from __future__ import annotations
 
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 import fcntl
 from fnmatch import fnmatch
 import hashlib
@@ -18,7 +18,8 @@ import os
 from pathlib import Path
 import shutil
 import tempfile
-from typing import Any, TYPE_CHECKING
+import time
+from typing import Any, TextIO, TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from embodied_r_ros.chat.settings import model_digest, MODEL_PATTERNS
@@ -50,6 +51,10 @@ if TYPE_CHECKING:
     from embodied_r_ros.serving.store_files import StoreFiles
 
 _PART = '.part-'  # how the names of unfinished copies begin
+_LOCK = '.lock'
+_LOCK_WAIT_S = 60.0  # for who changes the mirror too
+_LOCK_LOOK_S = 0.1
+_MOST_OF_HOLDER = 80  # characters
 
 
 class StoreError(InputError):
@@ -81,12 +86,15 @@ class ModelStore:
             StoreError: The store cannot be read, has nothing in force, or what it has is not
                 whole; the mirror is as before.
         """
-        manifest, new = self._in_force_there()
         path = self.mirror / IN_FORCE
+        manifest, new = self._in_force_there()
         before = path.read_bytes() if path.exists() else b''
         if manifest == before and (not new.number or _digest_of(new.folder) == new.digest):
             return False
         with self._alone() as scratch:
+            # Others may have changed both while this one waited.
+            manifest, new = self._in_force_there()
+            before = path.read_bytes() if path.exists() else b''
             if new.number:
                 self._bring(new, scratch)
                 name = f'{new.number:04}.json'
@@ -104,7 +112,7 @@ class ModelStore:
             return None
 
     @contextmanager
-    def changed(self) -> Iterator[Path]:
+    def revision(self) -> Iterator[Path]:
         """The mirror, as the store is, to be promoted into or taken back in; then it is sent.
 
         Raises:
@@ -115,6 +123,16 @@ class ModelStore:
             before = self._records()
             yield self.mirror
             self._send(self._records() - before)
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Keep all others from changing the mirror.
+
+        Raises:
+            StoreError: The mirror cannot be written, or another process has it for long.
+        """
+        with self._alone():
+            yield
 
     def see_there(self, promoted: Promoted) -> None:
         """See that the files of a version are in the store, without reading them.
@@ -159,13 +177,13 @@ class ModelStore:
         """Be the only process that changes the mirror; gives a folder for the time being.
 
         Raises:
-            StoreError: The mirror cannot be written.
+            StoreError: The mirror cannot be written, or another process has it for long.
         """
         models = self.mirror / MODELS
         try:
             models.mkdir(parents=True, exist_ok=True)
-            with (self.mirror / '.lock').open('w') as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
+            with (self.mirror / _LOCK).open('a+') as lock:
+                self._lock(lock)
                 for left in models.glob(f'{_PART}*'):  # of a process that was killed
                     shutil.rmtree(left, ignore_errors=True)
                 with tempfile.TemporaryDirectory(dir=models, prefix=_PART) as scratch:
@@ -175,6 +193,33 @@ class ModelStore:
                 raise
             msg = f'{self.mirror} cannot be written: {error.strerror or error}'
             raise StoreError(msg) from None
+
+    def _lock(self, lock: TextIO) -> None:
+        """Lock a file, and write into it who has it.
+
+        Raises:
+            StoreError: Another process has it for long.
+            OSError: Its disk knows no locks.
+        """
+        until = time.monotonic() + _LOCK_WAIT_S
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() < until:
+                    time.sleep(_LOCK_LOOK_S)
+                    continue
+                lock.seek(0)
+                holder = lock.read(_MOST_OF_HOLDER).strip() or 'another process'
+                msg = (
+                    f'{lock.name} is held by {holder}, for more than {_LOCK_WAIT_S:g} s: wait '
+                    'until that has its model, or end it'
+                )
+                raise StoreError(msg) from None
+        lock.truncate(0)
+        lock.write(f'process {os.getpid()}\n')
+        lock.flush()
 
     @contextmanager
     def _talking(self) -> Iterator[None]:
@@ -389,7 +434,7 @@ def promote_in(
     """
     if not is_store(slot):
         return promote(slot_folder(slot), model, record, signature)
-    with ModelStore(slot).changed() as mirror:
+    with ModelStore(slot).revision() as mirror:
         return promote(mirror, model, record, signature)
 
 
@@ -404,7 +449,7 @@ def roll_back_in(slot: str, signature: Signature) -> Promoted | None:
     if not is_store(slot):
         return roll_back(slot_folder(slot), signature)
     store = ModelStore(slot)
-    with store.changed() as mirror:
+    with store.revision() as mirror:
         return roll_back(mirror, signature, store.see_there)
 
 
@@ -419,8 +464,12 @@ def publish(slot: str, store: str, signature: Signature) -> Promoted:
     Raises:
         InputError: Nothing is promoted, or a slot or store cannot be read or written.
     """
-    promoted = in_force(slot_here(slot))
-    if promoted is None:
-        msg = f'nothing is promoted in {slot}: there is nothing to publish'
-        raise InputError(msg)
-    return promote_in(store, promoted.folder, promoted.record, signature)
+    source = slot_here(slot)
+    is_mirror = is_store(slot) and source != slot_folder(store)
+    # A follower of it would else remove what is being copied, once others are in force.
+    with ModelStore(slot).hold() if is_mirror else nullcontext():
+        promoted = in_force(source)
+        if promoted is None:
+            msg = f'nothing is promoted in {slot}: there is nothing to publish'
+            raise InputError(msg)
+        return promote_in(store, promoted.folder, promoted.record, signature)

@@ -4,16 +4,15 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from pathlib import Path
 import shutil
-import tempfile
 from typing import Protocol, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import ConfigError
-from embodied_r_ros.common.files import write_whole
+from embodied_r_ros.common.files import write_new, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 _PIECE = 1024 * 1024
 
@@ -59,20 +58,10 @@ class FolderFiles:
     def write(self, name: str, data: bytes, *, is_new: bool = False) -> None:
         """Write a small file whole; `is_new` raises a FileExistsError where there is one."""
         path = self._folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if not is_new:
-            write_whole(path, data)
-            return
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix='.') as folder:
-            whole = Path(folder) / path.name
-            write_whole(whole, data)
-            try:
-                path.hardlink_to(whole)  # unlike a renaming it fails where there is one
-            except FileExistsError:
-                raise
-            except OSError:  # a share that has no links
-                with path.open('xb') as file:
-                    file.write(data)
+        if is_new:
+            write_new(path, data)
+        else:
+            write_whole(path, data, makes_folder=True)
 
     def send(self, path: Path, name: str) -> None:
         """Send a file, which appears when it is complete where the store can do that."""

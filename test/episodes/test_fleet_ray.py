@@ -407,12 +407,15 @@ def test_a_ray_that_does_not_start_is_one_line(monkeypatch: pytest.MonkeyPatch) 
     import ray
 
     def time_out(**_: Any) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # as Ray does at once
         msg = 'The current node timed out\n during startup.'
         raise Exception(msg)  # noqa: TRY002 - as Ray does
 
     monkeypatch.setattr(ray, 'is_initialized', lambda: False)
     monkeypatch.setattr(ray, 'init', time_out)
     line = 'Ray does not start: The current node timed out during startup.'
+    before = signal.getsignal(signal.SIGTERM)
     for address in ('local', '10.0.0.5:6379'):
         with pytest.raises(EmbodiedRError, match=line), connected(FleetConfig(address=address)):
             pass
+        assert signal.getsignal(signal.SIGTERM) is before

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
+import os
 import shutil
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.cli.main import main
 from embodied_r_ros.common.errors import ConfigError, InputError
+from embodied_r_ros.serving import store as store_module
 from embodied_r_ros.serving.profiles import load_profile
 from embodied_r_ros.serving.promotion import history, in_force, promote, Signature, slot_folder
 from embodied_r_ros.serving.server_process import StoreFollower
@@ -204,7 +208,7 @@ def test_two_who_promote_at_once_are_not_mixed(
     late = ModelStore(url, tmp_path / 'late')
 
     def promote_late() -> None:
-        with late.changed() as mirror:
+        with late.revision() as mirror:
             promote_in(url, adapters[1], {}, ANN)
             promote(mirror, adapters[0], {}, BOB)
 
@@ -216,6 +220,86 @@ def test_two_who_promote_at_once_are_not_mixed(
     assert there
     assert there.number == 2
     assert [e['by'] for e in history(records_here(url))] == ['ann', 'ann']
+
+
+def test_a_mirror_that_another_process_holds_is_not_waited_for_without_end(
+    url: str, tmp_path: Path, adapters: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    promote_in(url, adapters[0], {}, ANN)
+    robot, _ = robots(url, tmp_path)
+    robot.mirror.mkdir()
+    monkeypatch.setattr(store_module, '_LOCK_WAIT_S', 0.2)
+    with (robot.mirror / '.lock').open('w') as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.write('process 4711\n')
+        lock.flush()
+        with pytest.raises(StoreError, match=r'\.lock is held by process 4711, for more than'):
+            robot.pull()
+    assert robot.pull()
+    assert (robot.mirror / '.lock').read_text().startswith('process ')
+
+
+def test_a_follower_that_has_waited_takes_what_is_in_force_then(
+    url: str, tmp_path: Path, adapters: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    promote_in(url, adapters[0], {}, ANN)
+    robot, _ = robots(url, tmp_path)
+    look = robot._in_force_there
+    others = [adapters[1], adapter(tmp_path / 'third', 'third')]
+
+    def look_too_early() -> object:
+        there = look()
+        while others:
+            with ModelStore(url, robot.mirror).revision() as mirror:
+                promote(mirror, others.pop(0), {}, BOB)
+        return there
+
+    monkeypatch.setattr(robot, '_in_force_there', look_too_early)
+    robot.pull()
+    there = in_force(robot.mirror)
+    assert there
+    assert there.number == 3
+    names = {path.name.rpartition('-')[0] for path in (robot.mirror / 'models').iterdir()}
+    assert names == {'second', 'third'}  # a rollback would take the second
+
+
+def test_what_is_published_stays_while_it_is_copied(
+    url: str, tmp_path: Path, adapters: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    promote_in(url, adapters[0], {}, ANN)
+    monkeypatch.setattr(store_module, '_LOCK_WAIT_S', 0.1)
+    copy = store_module.promote_in
+
+    def copy_slowly(slot: str, *what: object) -> object:
+        promote(tmp_path / 'elsewhere', adapters[1], {}, BOB)
+        damage(url, 'manifest.json', (tmp_path / 'elsewhere' / 'manifest.json').read_bytes())
+        with pytest.raises(StoreError, match=r'\.lock is held by'):
+            ModelStore(url).pull()
+        return copy(slot, *what)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(store_module, 'promote_in', copy_slowly)
+    published = publish(url, (tmp_path / 'other').as_uri(), BOB)
+    assert (
+        published.digest
+        == json.loads((tmp_path / 'other' / 'manifest.json').read_text())['digest']
+    )
+    monkeypatch.setattr(store_module, 'promote_in', copy)
+    assert publish((tmp_path / 'other').as_uri(), (tmp_path / 'other').as_uri(), BOB).number == 2
+
+
+def test_an_entry_of_the_history_is_whole_or_not_there(
+    tmp_path: Path, adapters: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run_full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, 'No space left on device')
+
+    with monkeypatch.context() as full:
+        full.setattr(os, 'fsync', run_full)
+        with pytest.raises(InputError, match=r'0001\.json: No space left on device'):
+            promote(tmp_path / 'slot', adapters[0], {}, ANN)
+    assert not any((tmp_path / 'slot' / 'history').iterdir())
+    assert promote(tmp_path / 'slot', adapters[0], {}, ANN).number == 1
+    assert [entry['by'] for entry in history(tmp_path / 'slot')] == ['ann']
 
 
 def test_a_store_that_is_not_mounted_is_not_begun_anew(
