@@ -10,7 +10,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.sources import find_bags
 from embodied_r_ros.cli.arguments import some_count, some_path, some_text
-from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.errors import EmbodiedRError, InputError, ModelError
 from embodied_r_ros.common.files import make_empty_folder
 from embodied_r_ros.common.resources import shared_path
 from embodied_r_ros.episodes.offline import (
@@ -40,10 +40,11 @@ from tqdm import tqdm
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from embodied_r_ros.episodes.recall_query import RecallQuery
+    from embodied_r_ros.episodes.recall_report import RecordingAnswer
     from embodied_r_ros.types.images import StampedImage
 
 
@@ -149,28 +150,54 @@ def _check_image(args: argparse.Namespace) -> None:
 
 
 def _ask_recordings(args: argparse.Namespace, question: Question) -> int:
-    """Answer from all recordings of a folder; 1: none has an answer."""
-    of_images = args.topic or args.rate is not None or args.show_image
+    """Answer from all recordings of a folder; 1: none has an answer.
+
+    Raises:
+        InputError: An argument does not go with it, or no model answers; what was found without
+            one is printed.
+        ModelError: The server has gone; what it answered until then is printed.
+    """
+    of_images = args.topic or args.rate is not None
     is_for_model = (args.option or args.map) and not args.model
     if of_images or is_for_model:
-        msg = '--episodes reads what was recorded: --topic, --rate and --show-image do not go '
-        msg += 'with it, and options and --map are for a model (--model)'
+        msg = '--episodes reads what was recorded: --topic and --rate do not go with it, and '
+        msg += 'options and --map are for a model (--model)'
         raise InputError(msg)
     bags = find_bags([args.source])
     query = _query_of(args, question)
     if args.out:
         make_empty_folder(args.out)
     values, lines, is_found = _look(args, query, bags) if query else ({}, [], False)
+    answers: list[RecordingAnswer] = []
+    problem: EmbodiedRError | None = None
     if args.model:
-        config = ReasonerConfig(temperature=args.temperature, max_tokens=args.max_tokens)
-        with served_model(args.model, _say) as chat:
-            bar = tqdm(bags, unit=' recordings', disable=None)
-            answers = list(ask_each(bar, question, chat, config, with_map=args.map))
+        try:
+            answers.extend(_answers(args, question, bags))
+        except EmbodiedRError as error:  # what is known until then is not lost
+            problem = error
         is_found = is_found or any(answer.text for answer in answers)
         values['answers'] = [vars(answer) for answer in answers]
         lines += [answer_line(answer) for answer in answers]
-    print(json.dumps(values, ensure_ascii=False) if args.json else '\n'.join(lines))
+    if answers or query or not problem:
+        print(
+            json.dumps(values, ensure_ascii=False) if args.json else '\n'.join(lines), flush=True
+        )
+    if problem and any(answer.model for answer in answers):
+        msg = f'{len(bags) - len(answers)} of {len(bags)} recordings were not asked: {problem}'
+        raise ModelError(msg)
+    if problem:
+        raise problem
     return 0 if is_found else 1
+
+
+def _answers(
+    args: argparse.Namespace, question: Question, bags: list[Path]
+) -> Iterator[RecordingAnswer]:
+    """What the model says of each recording."""
+    config = ReasonerConfig(temperature=args.temperature, max_tokens=args.max_tokens)
+    with served_model(args.model, _say) as chat:
+        bar = tqdm(bags, unit=' recordings', disable=None)
+        yield from ask_each(bar, question, chat, config, with_map=args.map)
 
 
 def _query_of(args: argparse.Namespace, question: Question) -> RecallQuery | None:

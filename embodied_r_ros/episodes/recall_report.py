@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from embodied_r_ros.chat.settings import ChatConfig
-    from embodied_r_ros.episodes.recall import RecallHit, RecallResult, RecordingRecall
+    from embodied_r_ros.episodes.recall import Reader, RecallHit, RecallResult, RecordingRecall
     from embodied_r_ros.reasoning.question import Question, ReasonerConfig
 
 _CLOCK_IS_SET_NS = 10**18  # 2001
@@ -99,6 +99,7 @@ def ask_each(
     config: ReasonerConfig,
     *,
     with_map: bool = False,
+    read: Reader | None = None,
 ) -> Iterator[RecordingAnswer]:
     """Ask a model about each of many recordings, by what was perceived when it was made.
 
@@ -108,13 +109,14 @@ def ask_each(
         chat: Where the model is served.
         config: How it is asked.
         with_map: Let the prompt hold the map of the recording too.
+        read: Reads a recording; None: from its file.
 
     Raises:
         InputError: The model server does not answer.
     """
     for bag in bags:
         one = RecordingAnswer(recording_name(bag))
-        episode, problem = read_safely(bag)
+        episode, problem = read_safely(bag, read)
         if episode is None:
             yield replace(one, problem=problem)
             continue

@@ -43,7 +43,7 @@ Moment = tuple[str, int]  # camera, and stamp of the keyframe [ns]
 class DeltaDifference:
     """How a replayed delta differs from the recorded one."""
 
-    added: tuple[str, ...] = ()  # items that the replay alone has, in words
+    added: tuple[str, ...] = ()  # items that the replay alone has, in words; `gone: bed` too
     gone: tuple[str, ...] = ()  # items that the recording alone has
     renamed: tuple[tuple[str, str], ...] = ()  # labels of one thing: recorded, replayed
     is_other_action: bool = False
@@ -73,7 +73,8 @@ class ReplayedDelta:
     def difference(self) -> DeltaDifference:
         """What the other perceiver changes."""
         if self.recorded is None:
-            return DeltaDifference(added=tuple(map(item_text, _there(self.replayed))))
+            there = map(item_text, _there(self.replayed))
+            return DeltaDifference(added=(*there, *_left(self.replayed).elements()))
         return delta_difference(self.recorded, self.replayed)
 
 
@@ -83,9 +84,12 @@ def delta_difference(recorded: SemanticDelta, replayed: SemanticDelta) -> DeltaD
     pairs = _pairs(before, after)
     matched = {id(item) for pair in pairs for item in pair}
     is_failed = [delta.kind is DeltaKind.FAILED for delta in (recorded, replayed)]
+    lost, left = _left(recorded), _left(replayed)
+    added = [item_text(item) for item in after if id(item) not in matched]
+    gone = [item_text(item) for item in before if id(item) not in matched]
     return DeltaDifference(
-        tuple(item_text(item) for item in after if id(item) not in matched),
-        tuple(item_text(item) for item in before if id(item) not in matched),
+        (*added, *(left - lost).elements()),
+        (*gone, *(lost - left).elements()),
         tuple((a.label, b.label) for a, b in pairs if a.label.lower() != b.label.lower()),
         recorded.action != replayed.action and not any(is_failed),
         is_failed[0] is not is_failed[1],
@@ -94,6 +98,12 @@ def delta_difference(recorded: SemanticDelta, replayed: SemanticDelta) -> DeltaD
 
 def _there(delta: SemanticDelta) -> list[Item]:
     return [item for item in delta.items if item.status is not ItemStatus.LEFT]
+
+
+def _left(delta: SemanticDelta) -> Counter[str]:
+    """What a delta says is gone, in words: it has no direction, and its name alone is compared."""
+    items = [item for item in delta.items if item.status is ItemStatus.LEFT]
+    return Counter(f'gone: {item.label.lower()}' for item in items)
 
 
 def _pairs(before: Sequence[Item], after: Sequence[Item]) -> list[tuple[Item, Item]]:

@@ -59,7 +59,7 @@ class RecordingTools:
         Raises:
             BagError: There are none.
         """
-        self._chat = chat
+        self._chat, self._folder = chat, folder
         self._bags = {
             recording_name(bag): bag for bag in find_bags([folder]) if _is_in(bag, folder)
         }
@@ -149,7 +149,7 @@ class RecordingTools:
             whole = Question(question, tuple(options or ()))
             value['answers'] = [
                 {name: as_data(str(part)) for name, part in vars(answer).items()}
-                for answer in ask_each(bags, whole, self._chat, ReasonerConfig())
+                for answer in ask_each(bags, whole, self._chat, ReasonerConfig(), read=self._read)
             ]
             value['answers_left_out'] = len(chosen) - len(bags)
         return value
@@ -161,6 +161,7 @@ class RecordingTools:
             InputError: There is no such recording or keyframe, or it holds no picture.
         """
         (bag,) = self._chosen(recording or '?')
+        self._see_inside(bag)
         pictures = keyframe_pictures(bag, [(camera, stamp_ns)], _SIDE_PX)
         if not pictures:
             msg = (
@@ -188,6 +189,16 @@ class RecordingTools:
             raise InputError(msg)
         return [self._bags[recording]]
 
+    def _see_inside(self, bag: Path) -> None:
+        """See that a recording is none that leads out of the folder, since it was listed.
+
+        Raises:
+            InputError: It is.
+        """
+        if not _is_in(bag, self._folder):
+            msg = f'{recording_name(bag)} is a link that leads out of the folder'
+            raise InputError(msg)
+
     def _summary(self, name: str) -> dict[str, Any]:
         episode, problem = read_safely(self._bags[name], self._read)
         if episode is None:
@@ -205,7 +216,12 @@ class RecordingTools:
         }
 
     def _read(self, bag: Path) -> Episode | None:
-        """An episode, held until its files change or others are wanted."""
+        """An episode, held until its files change or others are wanted.
+
+        Raises:
+            InputError: It cannot be read, or leads out of the folder by now.
+        """
+        self._see_inside(bag)
         files = [*bag.iterdir(), labels_path(bag)] if bag.is_dir() else [bag, labels_path(bag)]
         stats = [file.stat() for file in sorted(files) if file.exists()]
         key = str(bag), tuple(part for stat in stats for part in (stat.st_mtime_ns, stat.st_size))

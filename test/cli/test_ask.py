@@ -15,7 +15,7 @@ from embodied_r_ros.types.geometry import Pose
 import numpy as np
 import pytest
 
-from test.chat_server import ChatServer, Script
+from test.chat_server import ChatServer, RecordedRequest, Script
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -248,6 +248,44 @@ def test_recordings_are_asked_without_and_with_a_model(
     assert main([*asked, '--rate', '2']) == 2
     assert main(['ask', '--episodes', str(tmp_path), 'A sofa?', '--map']) == 2
     assert 'options and --map are for a model' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize('as_json', [False, True])
+def test_answers_until_a_server_dies_are_not_lost(
+    server: ChatServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], as_json: bool
+) -> None:
+    for name in ('a', 'b', 'c', 'd'):
+        delta = SemanticDelta(5, DeltaKind.FIRST, change=f'Room {name}.', items=(Item('sofa'),))
+        with BagWriter(tmp_path / name) as bag:
+            bag.add_topic('/semantic_delta', 'embodied_r_msgs/msg/SemanticDelta')
+            bag.write('/semantic_delta', delta_to_msg(BagMessageFactory(), delta), 5)
+
+    def die_at_third(request: RecordedRequest) -> Script:
+        if 'Room c' in request.text:
+            server.token = 'another'
+        return Script((RIGHT,))
+
+    server.default = die_at_third
+    words = ['ask', '--episodes', str(tmp_path), 'Is there a sofa?', '-o', 'no', '-o', 'yes']
+    words += ['--model', server.url, *(['--json'] if as_json else [])]
+    assert main(words) == 1
+    out, err = capsys.readouterr()
+    if as_json:
+        value = json.loads(out)
+        assert [(one['recording'], one['text']) for one in value['answers']] == [
+            ('a', 'yes'), ('b', 'yes'), ('c', ''),
+        ]  # fmt: skip
+        assert len(value['recordings']) == 4
+    else:
+        assert out.startswith('4 of 4 recordings show a sofa.\n')
+        assert '\na: yes\nb: yes\nc: no answer (' in out
+    (line,) = [line for line in err.splitlines() if line.startswith('embodied-r: ')]
+    assert line.startswith('embodied-r: failed: 1 of 4 recordings were not asked: ')
+    # A server that never answered is a wrong argument; what was found without it is known.
+    assert main(words) == 2
+    out, err = capsys.readouterr()
+    assert 'sofa' in out
+    assert err.count('embodied-r: error: ') == 1
 
 
 def test_recordings_are_not_asked_where_their_pictures_have_no_place(

@@ -13,12 +13,15 @@ from embodied_r_ros.episodes.episode import read_recorded_deltas
 from embodied_r_ros.episodes.inspect import bag_digest
 from embodied_r_ros.episodes.replay_deltas import (
     delta_difference,
+    DeltaDifference,
     OtherScene,
     pair_to_json,
     pairs_table,
     perceive_again,
+    ReplayedDelta,
 )
 from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason
+from embodied_r_ros.scene.camera_track import CameraView
 from embodied_r_ros.types.answers import Answer, AnswerKind, FocusText
 from embodied_r_ros.types.deltas import DeltaKind, Item, ItemStatus, ModelInfo, SemanticDelta
 from embodied_r_ros.types.geometry import Pose
@@ -99,13 +102,28 @@ def test_items_are_paired_by_name_and_place() -> None:
     assert difference.renamed == (('chair', 'stool'),)
     assert difference.added[0].startswith('plant 30° right')
     assert difference.gone[0].startswith('door')
+    assert difference.gone[1:] == ('gone: bag',)
     assert difference.is_other_action
-    assert difference.count == 4
+    assert difference.count == 5
     assert delta_difference(before, before).count == 0
     # Of two things at one place, each keeps its name.
     two = delta(1, CHAIR, replace(CHAIR, label='stool'))
     other = delta(1, replace(CHAIR, label='stool'), CHAIR)
     assert delta_difference(two, other).count == 0
+
+
+def test_what_is_said_to_be_gone_is_compared_too() -> None:
+    bed = replace(CHAIR, label='bed', status=ItemStatus.LEFT)
+    bare, left = delta(1, CHAIR), delta(1, CHAIR, bed)
+    assert delta_difference(bare, left) == DeltaDifference(added=('gone: bed',))
+    assert delta_difference(left, bare) == DeltaDifference(gone=('gone: bed',))
+    assert delta_difference(left, delta(1, replace(bed, label='Bed'), CHAIR)).count == 0
+    assert delta_difference(left, delta(1, CHAIR, bed, bed)).added == ('gone: bed',)
+    pair = ReplayedDelta(left, None, CameraView())
+    assert pair.difference.added[1:] == ('gone: bed',)
+    table = pairs_table([ReplayedDelta(bare, left, CameraView())])
+    assert 'gone     gone: bed' in table
+    assert '1 of 1 keyframes differ' in table
 
 
 def test_failure_is_a_difference_and_no_motion() -> None:

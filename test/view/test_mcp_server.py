@@ -83,6 +83,16 @@ def test_links_that_lead_out_of_the_folder_are_no_recordings(tmp_path: Path) -> 
     record(folder / 'own', [[thing('door')]])
     tools = RecordingTools(folder)
     assert [one['recording'] for one in tools.list_recordings()['recordings']] == ['own']
+    # Links that come later are none either.
+    own, stamp_ns = folder / 'own', tools.find('door')['recordings'][0]['shown_by'][0]['stamp_ns']
+    assert tools.picture('own', stamp_ns)
+    for file in own.iterdir():
+        file.unlink()
+        file.symlink_to(secret / file.name)
+    with pytest.raises(InputError, match='leads out of the folder'):
+        tools.picture('own', stamp_ns)
+    assert tools.find('door')['recordings'] == []
+    assert 'leads out' in tools.list_recordings()['recordings'][0]['problem']
 
 
 def test_replies_are_bounded_and_say_what_they_leave_out(tmp_path: Path) -> None:
