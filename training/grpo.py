@@ -125,6 +125,25 @@ class RewardSchedule(TrainerCallback):  # type: ignore[misc]
             )
 
 
+class AdapterClient(VLLMClient):  # type: ignore[misc]
+    """TRL's client of a vLLM server, which brings an access token along."""
+
+    def __init__(self, url: str, token: str, **more: Any) -> None:
+        """Connect; `token` is empty where the server wants none, and the rest is TRL's."""
+        self._token = token
+        super().__init__(url, **more)
+
+    def check_server(self, *arguments: Any, **more: Any) -> None:
+        """Wait for the server, as TRL does before it asks for anything else."""
+        if self._token:
+            self.session.auth = self._sign  # a header alone would give way to one of ~/.netrc
+        super().check_server(*arguments, **more)
+
+    def _sign(self, request: Any) -> Any:
+        request.headers['Authorization'] = f'Bearer {self._token}'
+        return request
+
+
 class AdapterRollouts(VLLMGeneration):  # type: ignore[misc]
     """Rollouts of a `vllm serve --enable-lora`, which takes the adapter of each step.
 
@@ -132,9 +151,10 @@ class AdapterRollouts(VLLMGeneration):  # type: ignore[misc]
     before is not taken for its own. TRL's modes merge the adapter and send all weights instead.
     """
 
-    def __init__(self, folder: Path, **more: Any) -> None:
-        """Give the folder of adapters, which the server sees too; the rest is TRL's."""
+    def __init__(self, folder: Path, token: str, **more: Any) -> None:
+        """Give the folder of adapters, which the server sees too, and its token; else as TRL."""
         self._folder = folder.absolute()
+        self._token = token
         self._loaded = ''
         super().__init__(mode='server', **more)
 
@@ -145,9 +165,13 @@ class AdapterRollouts(VLLMGeneration):  # type: ignore[misc]
         if self.accelerator.is_main_process:
             timeout_s = self.server_timeout
             try:
-                self.vllm_client = VLLMClient(self.server_base_url, connection_timeout=timeout_s)
-            except (ImportError, ConnectionError) as error:  # TRL wants vLLM here as well
-                msg = f'adapter_server {self.server_base_url} cannot be asked: {error}'
+                self.vllm_client = AdapterClient(
+                    self.server_base_url, self._token, connection_timeout=timeout_s
+                )
+            except Exception as error:  # TRL raises plain ones; it wants vLLM here as well
+                text = str(error).replace(self._token, '...') if self._token else str(error)
+                msg = f'adapter_server {self.server_base_url} cannot be asked: {text}'
+                msg += f'; its token belongs into {ChatConfig.token_variable}' * ('401' in text)
                 raise InputError(msg) from None
         self.accelerator.wait_for_everyone()
 
@@ -164,7 +188,9 @@ class AdapterRollouts(VLLMGeneration):  # type: ignore[misc]
             if name != self._loaded:
                 shutil.rmtree(self._folder / name, ignore_errors=True)
                 new.rename(self._folder / name)
-                swap_adapters(self.server_base_url, self._loaded, name, self._folder / name)
+                headers = {'Authorization': f'Bearer {self._token}'} if self._token else None
+                folder = self._folder / name
+                swap_adapters(self.server_base_url, self._loaded, name, folder, headers)
                 if self._loaded:
                     shutil.rmtree(self._folder / self._loaded)
                 self.vllm_client.model = self._loaded = name
@@ -190,7 +216,8 @@ class GroupTrainer(GRPOTrainer):  # type: ignore[misc]
         """Have a vLLM server do the rollouts, with the adapter that is trained.
 
         Raises:
-            InputError: There is none, or the server cannot be asked, or its URL is none.
+            InputError: There is none, or the server cannot be asked, or its URL is none; or a
+                token is set that would travel unencrypted.
         """
         sees = hasattr(self.processing_class, 'tokenizer')
         if self.args.use_vllm or sees or not is_peft_model(self.model):
@@ -199,14 +226,15 @@ class GroupTrainer(GRPOTrainer):  # type: ignore[misc]
                 'and use_vllm: false, and no images'
             )
             raise InputError(msg)
-        url = ChatConfig(url=url).base_url()
+        chat = ChatConfig(url=url)
         self.use_vllm, self._last_loaded_step = True, -1
         self.vllm_generation = AdapterRollouts(
             Path(self.args.output_dir, 'adapters'),
+            chat.token(),
             model=self.model,
             accelerator=self.accelerator,
             processing_class=self.processing_class,
-            server_base_url=url,
+            server_base_url=chat.base_url(),
             server_timeout=self.args.vllm_server_timeout,
             repetition_penalty=self.repetition_penalty,
             temperature=self.temperature,

@@ -6,6 +6,7 @@ Expected values are worked out by hand from the code that the benchmarks publish
 
 from __future__ import annotations
 
+from dataclasses import replace
 import doctest
 import json
 from typing import Any, TYPE_CHECKING
@@ -274,6 +275,19 @@ def test_plans_of_vlabench_are_skills_entities_and_their_order(
     assert 'instruction: Tidy up.\n' in cook.wording
     assert VLABENCH.score(cook, prediction) == pytest.approx(in_order)
     assert VLABENCH.score(sort, prediction) == pytest.approx(in_any_order)
+
+
+@pytest.mark.parametrize('in_order', [True, False])
+def test_a_plan_without_a_subtask_is_worth_what_vlabench_gives_it(in_order: bool) -> None:
+    alone = [skill('pick', 1)]
+    question = BenchmarkQuestion(
+        'q', 'cook', 's', 'w', '', record={'skills': alone, 'in_order': in_order}
+    )
+    # The expert's plan has none: VLABench fails there and gives 0, whatever the answer.
+    assert VLABENCH.score(question, plan_text(*alone)) == 0
+    # Only the answer has none: three of the four shares are worth something.
+    question = replace(question, record={'skills': PLAN[:2], 'in_order': in_order})
+    assert VLABENCH.score(question, plan_text(*alone)) == pytest.approx(0.2 + 0.2 + 0.05)
 
 
 def test_episodes_of_embodiedbench_are_averaged_by_set(

@@ -3,12 +3,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import json
 import os
 from pathlib import Path
 from random import Random
 import shutil
 import subprocess
+import threading
 from typing import Any, TYPE_CHECKING
 
 import pytest
@@ -29,6 +31,7 @@ from embodied_r_ros.types.answers import Sampling
 from safetensors.torch import save_file
 import torch
 from trl import GRPOConfig
+from trl.generation import vllm_client
 
 from test.tiny_models import save_language_model
 from test.training.commands import run_training
@@ -211,11 +214,13 @@ def test_a_server_samples_with_the_adapter_of_each_step_under_a_name_of_its_own(
             logprobs = [[[-1.0]] * 3] * len(tokens)
             return {'prompt_ids': prompts, 'completion_ids': tokens, 'logprobs': logprobs}
 
-    def swap(url: str, old: str, new: str, folder: Path) -> None:
+    def swap(url: str, old: str, new: str, folder: Path, headers: dict[str, str]) -> None:
+        assert headers == {'Authorization': 'Bearer a-secret-word'}
         assert model_digest(folder).startswith('sha256:' + new.removeprefix('policy-'))
         swaps.append((url, old, new))
 
-    monkeypatch.setattr(grpo, 'VLLMClient', FakeServer)
+    monkeypatch.setattr(grpo, 'AdapterClient', FakeServer)
+    monkeypatch.setenv('EMBODIED_R_TOKEN', 'a-secret-word')
     monkeypatch.setattr(grpo, 'swap_adapters', swap)
     arguments = GrpoArguments(
         [str(tmp_path / 'rows.jsonl')], str(shared_path('models', 'nano')), ['none'],
@@ -233,15 +238,47 @@ def test_a_server_samples_with_the_adapter_of_each_step_under_a_name_of_its_own(
     trainer = trainer_of(arguments, config, [format_reward, odd])
     with pytest.raises(InputError, match=r"url is 'here:8000': expected http\(s\)"):
         trainer.sample_at('here:8000')
-    trainer.sample_at('http://here/v1/')
+    with pytest.raises(InputError, match='is not encrypted'):
+        trainer.sample_at('http://here/v1/')
+    trainer.sample_at('https://here/v1/')
     trainer.train()
     [first, second] = sampled
-    assert swaps == [('http://here', '', first), ('http://here', first, second)]
+    assert swaps == [('https://here', '', first), ('https://here', first, second)]
     assert first != second
     assert [path.name for path in (tmp_path / 'out' / 'adapters').iterdir()] == [second]
     arguments.lora_rank = 0
     with pytest.raises(InputError, match='give lora_rank'):
         trainer_of(arguments, config, [format_reward]).sample_at('http://here')
+
+
+def test_a_server_of_adapters_may_want_a_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, str | None]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            token = self.headers.get('Authorization')
+            asked.append((self.path, token))
+            is_known = self.path == '/health' or token == 'Bearer a-secret-word'
+            self.send_response(200 if is_known else 401)
+            self.end_headers()
+            self.wfile.write(b'{"data": [{"id": "base"}]}' if is_known else b'Unauthorized')
+
+        def log_message(self, *_: Any) -> None: ...
+
+    monkeypatch.setattr(vllm_client, 'is_vllm_available', lambda: True)
+    # What requests would send instead of a header of ours.
+    (tmp_path / 'netrc').write_text('machine 127.0.0.1 login someone password else\n')
+    monkeypatch.setenv('NETRC', str(tmp_path / 'netrc'))
+    with ThreadingHTTPServer(('127.0.0.1', 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        url = f'http://127.0.0.1:{server.server_address[1]}'
+        assert grpo.AdapterClient(url, 'a-secret-word').model == 'base'
+        with pytest.raises(Exception, match='Request failed: 401'):
+            grpo.AdapterClient(url, 'another-word')
+        server.shutdown()
+    assert asked[1] == ('/v1/models', 'Bearer a-secret-word')
 
 
 # vLLM in the process that trains, in float32. The CPU build packs weights for oneDNN and leaves

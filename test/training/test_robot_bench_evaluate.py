@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from itertools import count
 import json
+import shutil
 from typing import Any, TYPE_CHECKING
 
 import pytest
@@ -282,7 +283,8 @@ def test_a_judge_that_always_says_2_fails_the_run(
 def test_a_judge_that_does_not_look_at_the_question_fails_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], scores: dict[str, str], message: str
 ) -> None:
-    write_items(tmp_path / 'bench.jsonl', ITEMS)
+    items = [*ITEMS, *(replace(item, id=f'{item.id}-again') for item in ITEMS)]
+    write_items(tmp_path / 'bench.jsonl', items)
     references = {item.reference for item in ITEMS}
 
     def judge(request: RecordedRequest) -> Script:
@@ -304,9 +306,15 @@ def test_a_judge_that_does_not_look_at_the_question_fails_the_run(
         ChatServer(model, [{'id': 'm'}], 'm') as answering,
     ):
         command = [answering.url, str(tmp_path / 'bench.jsonl'), '--out', str(tmp_path / 'out')]
-        assert main([*command, '--cache', 'none', '--judge', judging.url]) == 1
-    [line] = capsys.readouterr().err.strip().splitlines()[-1:]
-    assert message in line
+        command += ['--cache', 'none', '--judge', judging.url]
+        assert main([*command, '--controls', '5']) == 1
+        [line] = capsys.readouterr().err.strip().splitlines()[-1:]
+        assert message in line
+        # With few of them chance decides: the report says so, and the run does not fail.
+        shutil.rmtree(tmp_path / 'out')
+        is_readable = scores['right'] == '3'
+        assert main([*command, '--controls', '4']) == (0 if is_readable else 1)
+        assert '(n = 16: fewer than 20 say nothing)' in capsys.readouterr().out
 
 
 def test_agreement_between_judges_leaves_out_what_neither_has_read(

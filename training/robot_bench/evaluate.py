@@ -30,6 +30,7 @@ from training.robot_bench.report import (
     bench_page,
     bench_table,
     gain_figures,
+    LEAST_SHUFFLED,
     score_figures,
     Scored,
 )
@@ -209,8 +210,8 @@ def control_problem(judge: Mapping[str, Any]) -> str:
         judge: Figures of a judge, as `evaluate` reports them.
 
     Returns:
-        The reason; empty where references and the model's own answers score best, or no controls
-        were judged.
+        The reason; empty where references and the model's own answers score best, no controls
+        were judged, or too few of the model's own.
     """
     tried = [control for control in judge['controls'].values() if control['n']]
     if tried and all(control['mean'] is None for control in tried):
@@ -220,6 +221,8 @@ def control_problem(judge: Mapping[str, Any]) -> str:
 
 def _shuffled_problem(judge: Mapping[str, Any]) -> str:
     own, shuffled = judge['shuffled']['mean'], judge['shuffled']['mean_shuffled']
+    if judge['shuffled']['n'] < LEAST_SHUFFLED:
+        return ''  # chance would decide, as the report says
     if not own or shuffled < own:  # of an answer that is worth nothing, nothing is lost
         return ''
     return (

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from training.robot_bench.items import BenchItem
 
 PEOPLE = 'people'
+# Answers at other questions of which a judge is told anything. Of 20, a good judge gives no less
+# by chance in 1 of 1000 runs where half of the answers are right and 1 in 10 fits elsewhere too,
+# and in 1 of 30 where a quarter is right and 1 in 20 fits (by the normal distribution).
+LEAST_SHUFFLED = 20
 
 
 @dataclass(frozen=True)
@@ -211,7 +215,8 @@ def _control_texts(judge: dict[str, Any]) -> list[tuple[str, str]]:
     shuffled = judge['shuffled']
     if shuffled['n']:
         means = f'{shuffled["mean_shuffled"]:.2f}, at their own {shuffled["mean"]:.2f}'
-        texts.append(('own answers at other questions', f'{means} (n = {shuffled["n"]})'))
+        few = f': fewer than {LEAST_SHUFFLED} say nothing' * (shuffled['n'] < LEAST_SHUFFLED)
+        texts.append(('own answers at other questions', f'{means} (n = {shuffled["n"]}{few})'))
     return texts
 
 

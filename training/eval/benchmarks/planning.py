@@ -51,12 +51,13 @@ _ENTITY, _CONTAINER = 'target_entity_name', 'target_container_name'
 def vlabench_score(question: BenchmarkQuestion, prediction: str) -> float:
     """0.4 skills + 0.4 entities + 0.1 both together + 0.1 subtasks in order, each as a share.
 
-    What is no JSON with such skills is 0.
+    What is no JSON with such skills is 0, and so is whatever answers an example whose own plan
+    has no subtask: VLABench divides by their number, and counts an evaluation that fails as 0.
     """
     try:
         skills = _skills_in(prediction)
         return _plan_score(question.record['skills'], skills, question.record['in_order'])
-    except (AttributeError, KeyError, TypeError, ValueError, RecursionError, ZeroDivisionError):
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
         return 0.0
 
 
@@ -66,11 +67,14 @@ def _skills_in(prediction: str) -> Any:
 
 
 def _plan_score(truth: Skills, own: Skills, in_order: bool) -> float:
+    subtasks = list(_subtasks(truth))
+    if not subtasks:
+        return 0.0
     shares = [
         (0.4, _share(_names(truth), _names(own))),
         (0.4, _share(_entities(truth), _entities(own))),
         (0.1, _share(_wholes(truth), _wholes(own))),
-        (0.1, _subtask_share(list(_subtasks(truth)), list(_subtasks(own)), in_order)),
+        (0.1, _subtask_share(subtasks, list(_subtasks(own)), in_order)),
     ]
     return sum(weight * share for weight, share in shares)
 
