@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from functools import partial
 import hashlib
 from pathlib import Path, PurePosixPath
+import re
 import tempfile
 from typing import Any, TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from embodied_r_ros.bags.sources import IMAGE_SUFFIXES, VIDEO_SUFFIXES
 from embodied_r_ros.bags.storage import storage_suffix
@@ -31,6 +33,12 @@ _SCHEME = '://'
 _END_BYTES = 64 * 1024  # of each file, at its start and at its end
 _READERS = 16  # files looked at at the same time: most of the time goes into waiting
 _METADATA = 'metadata.yaml'
+# Parameters of URLs that sign a request, of S3, Google and Azure, and what others call theirs.
+_SIGNATURE = re.compile(
+    r'(?:^|[&;])(?:[\w-]*(?:signature|token|credential|secret)|sig|(?:aws)?access_?key(?:_?id)?'
+    r'|api_?key|key|password)=',
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
@@ -56,12 +64,16 @@ def find_recordings(
         has_labels: The labels of people beside a recording are content of it too.
 
     Raises:
-        InputError: A source has no recording, or fsspec does not know it.
+        InputError: A source has no recording, fsspec does not know it, or its URL holds a secret.
     """
     names: list[str] = []
     for source in sources:
         for entry in _entries(source):
-            names += _find_remote(entry) if is_url(entry) else map(str, find([Path(entry)]))
+            if is_url(entry):
+                _check_secrets(entry)
+                names += _find_remote(entry)
+            else:
+                names += map(str, find([Path(entry)]))
     names = list(dict.fromkeys(names))
     with ThreadPoolExecutor(_READERS, 'manifest') as pool:
         return list(pool.map(partial(_recording, has_labels=has_labels), names))
@@ -70,6 +82,27 @@ def find_recordings(
 def is_url(source: str) -> bool:
     """Tell whether a source is a URL rather than a path."""
     return _SCHEME in source
+
+
+def _check_secrets(url: str) -> None:
+    """Refuse a URL with a secret in it: names of recordings stand in outputs, rows and messages.
+
+    Raises:
+        InputError: It has one; the message has not.
+    """
+    parts = urlsplit(url)
+    if '@' in parts.netloc and ':' in parts.netloc.rpartition('@')[0]:
+        what = 'a password'
+    elif _SIGNATURE.search(parts.query):
+        what = 'a signature or key'
+    else:
+        return
+    shown = f'{parts.scheme}://{parts.netloc.rpartition("@")[2]}{parts.path}'
+    msg = (
+        f'the URL of {shown} holds {what}, which names of recordings would show: give '
+        'credentials by the environment, or the configuration of fsspec'
+    )
+    raise InputError(msg)
 
 
 @contextmanager
@@ -109,9 +142,11 @@ def content_id(source: str, *, has_labels: bool = False) -> str:
         for name in _files_of(files, path):
             size = int(files.size(name))
             digest.update(f'{size}\n'.encode())
-            digest.update(files.cat_file(name, 0, min(size, _END_BYTES)))
+            # By name: that of S3 has a version before them.
+            digest.update(files.cat_file(name, start=0, end=min(size, _END_BYTES)))
             if size > _END_BYTES:
-                digest.update(files.cat_file(name, max(_END_BYTES, size - _END_BYTES), size))
+                start = max(_END_BYTES, size - _END_BYTES)
+                digest.update(files.cat_file(name, start=start, end=size))
         for name in (f'{path}/{LABELS}', f'{path}.{LABELS}') if has_labels else ():
             if files.exists(name):
                 digest.update(files.cat_file(name))
@@ -152,17 +187,17 @@ def _find_remote(url: str) -> list[str]:
     """
     files, path = _open(url)
     try:
-        if not files.isdir(path):
-            if not files.exists(path):
-                msg = f'{url} does not exist'
-                raise InputError(msg)
-            return [url]
-        paths = files.find(path, maxdepth=2)
-    except (OSError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
+        is_folder = files.isdir(path)
+        is_there = is_folder or files.exists(path)
+        paths = files.find(path, maxdepth=2) if is_folder else []
+    except Exception as error:  # each kind of store has its own
         msg = f'{url} cannot be listed: {_words(error)}'
         raise InputError(msg) from None
+    if not is_there:
+        msg = f'{url} does not exist'
+        raise InputError(msg)
+    if not is_folder:
+        return [url]
     inside = sorted(PurePosixPath(name).relative_to(PurePosixPath(path)) for name in paths)
     names = {name.parts[0] for name in inside if _is_of_recording(name)}
     if PurePosixPath(_METADATA) in inside:

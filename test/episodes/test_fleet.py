@@ -85,6 +85,38 @@ def test_a_source_without_recordings_is_refused(
         find_recordings([source.format(tmp=tmp_path)], find_sources)
 
 
+@pytest.mark.parametrize(
+    'url',
+    [
+        'sftp://ann:PSST@host/bags',
+        'https://bucket.host/a.mcap?versionId=3&X-Amz-Signature=PSST',
+        'https://host/a.mcap?sv=2026&sig=PSST',
+        'https://host/a.mcap?AWSAccessKeyId=PSST',
+        's3://KEY:PSST@bucket/bags',
+    ],
+)
+def test_a_url_with_a_secret_is_refused_and_not_shown(tmp_path: Path, url: str) -> None:
+    (tmp_path / 'list.txt').write_text(f'/bags/a\n{url}\n')
+    for source in (url, str(tmp_path / 'list.txt')):
+        with pytest.raises(InputError, match='by the environment') as caught:
+            find_recordings([source], lambda paths: list(paths))
+        assert 'PSST' not in str(caught.value)
+        assert 'KEY:' not in str(caught.value)
+
+
+def test_a_store_that_fails_in_its_own_way_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    class NoCredentialsError(Exception):
+        """As that of botocore, which is no OSError."""
+
+    def fail(*_: object) -> None:
+        msg = 'Unable to locate\n credentials'
+        raise NoCredentialsError(msg)
+
+    monkeypatch.setattr(fsspec.get_filesystem_class('memory'), 'isdir', fail)
+    with pytest.raises(InputError, match=r'cannot be listed: Unable to locate credentials$'):
+        find_recordings(['memory://bucket/bags'], find_sources)
+
+
 def test_a_copy_is_named_as_in_the_store_and_errors_name_the_store(
     store: str, tmp_path: Path
 ) -> None:
