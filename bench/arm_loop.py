@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.arm.robot import load_robot
-from embodied_r_ros.arm.trial import success_rate
+from embodied_r_ros.arm.task import success_rate
 from embodied_r_ros.sim.arm.tasks import TASKS
 from embodied_r_ros.sim.arm.trials import baseline, TrialPlan
 from embodied_r_ros.sim.runs import ROBOTS_OF_TASKS, SimArmConfig

@@ -16,7 +16,7 @@ import sys
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.arm.robot import load_robot
-from embodied_r_ros.arm.trial import success_rate, TrialConfig
+from embodied_r_ros.arm.task import success_rate, TrialConfig
 from embodied_r_ros.chat.client import HttpChatClient
 from embodied_r_ros.common.errors import EmbodiedRError
 from embodied_r_ros.reasoning.question import ReasonerConfig

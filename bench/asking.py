@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from embodied_r_msgs.msg import SemanticDelta
 from embodied_r_ros.bags.own_messages import delta_to_msg
 from embodied_r_ros.cli.arguments import some_count
-from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.demo.client import demo_client
 from embodied_r_ros.nodes.run import NodeProcesses

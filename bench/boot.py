@@ -24,7 +24,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.nodes.run import own_environment
 import yaml
 

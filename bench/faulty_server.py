@@ -22,7 +22,7 @@ import sys
 import time
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.common.child_processes import tied
+from embodied_r_ros.common.processes import tied
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
 import cv2
-from embodied_r_ros.arm.gate import Decision, Gate, GateConfig
-from embodied_r_ros.arm.gate_rules import Stamped
+from embodied_r_ros.arm.gate import Decision, Gate, GateConfig, Stamped
 from embodied_r_ros.arm.proposal import keypoint_question, proposal_of
 from embodied_r_ros.cli.arguments import some_count
-from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.perception.perceiver import perceive_all
 from embodied_r_ros.perception.pipeline import classical_perceiver
 from embodied_r_ros.reasoning.completions import choice_index, option_letter, parse_completion
@@ -31,9 +30,9 @@ from embodied_r_ros.sim.indoor.world import World, WorldRenderer
 from embodied_r_ros.sim.runs import IndoorConfig
 from embodied_r_ros.types.answers import Answer, AnswerKind, Freshness, Sampling
 from embodied_r_ros.types.deltas import ModelInfo, row_deltas, Rung
+from embodied_r_ros.types.geometry import NS_PER_S
 from embodied_r_ros.types.images import encode_image
 from embodied_r_ros.types.poses import NoPose
-from embodied_r_ros.types.units import NS_PER_S
 import numpy as np
 from tqdm import tqdm
 

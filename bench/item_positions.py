@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.perception.classical import ClassicalConfig
-from embodied_r_ros.perception.detector_perceiver import DetectorPerceiver
+from embodied_r_ros.perception.detector import DetectorPerceiver
 from embodied_r_ros.types.deltas import ItemStatus, ScaleSource
 from embodied_r_ros.types.geometry import rays_of_pixels
 from embodied_r_ros.types.images import encode_image, pack_depth

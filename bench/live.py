@@ -22,7 +22,7 @@ import cv2
 from diagnostic_msgs.msg import DiagnosticArray
 from embodied_r_msgs.msg import Keyframe
 from embodied_r_ros.bags.messages import stamp_ns_from_msg
-from embodied_r_ros.common.child_processes import tied
+from embodied_r_ros.common.processes import tied
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.topics import image_topic, IMAGE_TYPES
 from embodied_r_ros.nodes.transport import transport_environment

@@ -19,7 +19,7 @@ from embodied_r_ros.bags.message_types import BagMessageFactory
 from embodied_r_ros.bags.messages import camera_info_to_msg, encoded_image_to_msg, odometry_to_msg
 from embodied_r_ros.bags.writer import BagWriter, RELIABLE_QOS, SENSOR_DATA_QOS
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.keyframes.covisibility import covisibility
+from embodied_r_ros.keyframes.overlap import covisibility
 from embodied_r_ros.types.geometry import (
     BODY_FROM_OPTICAL,
     Intrinsics,

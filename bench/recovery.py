@@ -25,8 +25,8 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_msgs.msg import Answer
 from embodied_r_ros.bags.messages import stamp_ns_from_msg
-from embodied_r_ros.common.child_processes import ChildProcess
-from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.common.files import shared_path
+from embodied_r_ros.common.processes import ChildProcess
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.node_base import RESPAWN_S, RETRY_S
 from embodied_r_ros.nodes.run import NodeProcesses, own_environment

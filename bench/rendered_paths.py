@@ -9,7 +9,7 @@ import math
 from typing import Any, TYPE_CHECKING
 
 import cv2
-from embodied_r_ros.keyframes.covisibility import covisibility
+from embodied_r_ros.keyframes.overlap import covisibility
 from embodied_r_ros.sim import require_simulator
 from embodied_r_ros.types.geometry import (
     BODY_FROM_OPTICAL,

@@ -27,12 +27,11 @@ from embodied_r_ros.cli.arguments import some_count
 from embodied_r_ros.cli.main import main as embodied_r
 from embodied_r_ros.episodes.offline import map_of_images, map_of_keyframes
 from embodied_r_ros.perception.classical import ClassicalConfig, ClassicalPerceiver
-from embodied_r_ros.perception.detector_perceiver import DetectorPerceiver
+from embodied_r_ros.perception.detector import DetectorPerceiver
 from embodied_r_ros.perception.pipeline import perceive_keyframes
-from embodied_r_ros.scene.camera_track import CameraView
+from embodied_r_ros.scene.camera import CameraView, PlaceSight, Sight
 from embodied_r_ros.scene.landmark_map import LandmarkMap
 from embodied_r_ros.scene.map_part import FloorPlan
-from embodied_r_ros.scene.visibility import PlaceSight, Sight
 from embodied_r_ros.sim.indoor.episodes import draw_episode
 from embodied_r_ros.sim.indoor.world import World
 from embodied_r_ros.sim.runs import IndoorConfig

@@ -17,7 +17,7 @@ import sys
 import time
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.common.child_processes import tied
+from embodied_r_ros.common.processes import tied
 import numpy as np
 from rclpy.task import Task
 import yaml

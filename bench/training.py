@@ -21,7 +21,7 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.bags.sources import find_bags
 from embodied_r_ros.cli.arguments import some_count
 from embodied_r_ros.common.errors import ConfigError
-from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.questions.collect import rows_of, RowsRecipe
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig

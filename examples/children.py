@@ -10,8 +10,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.common.child_processes import ChildProcess
 from embodied_r_ros.common.errors import EmbodiedRError
+from embodied_r_ros.common.processes import ChildProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

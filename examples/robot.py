@@ -10,10 +10,10 @@ from pathlib import Path
 import time
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.bags.sources import playable
+from embodied_r_ros.bags.playback import playable
 from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.common.errors import EmbodiedRError
-from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.episodes.episode import read_layout
 from embodied_r_ros.nodes.demo.demo import play_to_end, questions_about, running_pipeline
 from embodied_r_ros.serving.profiles import load_profile

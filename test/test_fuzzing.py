@@ -30,7 +30,7 @@ from embodied_r_ros.bags.writer import BagWriter
 from embodied_r_ros.chat.protocol import error_detail, EventReader
 from embodied_r_ros.cli.main import main
 from embodied_r_ros.common.errors import BagError, ConfigError, ImageError, InputError, ModelError
-from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.common.settings import parse_yaml
 from embodied_r_ros.episodes.episode import read_answers, read_episode
 from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason

@@ -22,9 +22,9 @@ import sys
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.bags.sources import find_bags
-from embodied_r_ros.common.child_processes import tied
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.common.files import write_whole
+from embodied_r_ros.common.processes import tied
 from embodied_r_ros.common.settings import config_from_mapping
 from embodied_r_ros.episodes.frozen import frozen_of_rows, unchanged_set
 from embodied_r_ros.episodes.inspect import bag_digest, file_sha256, labels_sha256

@@ -25,8 +25,7 @@ from embodied_r_ros.chat.client import HttpChatClient
 from embodied_r_ros.chat.protocol import ChatRequest
 from embodied_r_ros.chat.settings import model_digest
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.common.files import write_whole
-from embodied_r_ros.common.resources import code_version, user_name
+from embodied_r_ros.common.files import code_version, user_name, write_whole
 from embodied_r_ros.common.settings import config_from_mapping, setting, setting_infos, Settings
 from embodied_r_ros.episodes.frozen import frozen_of_rows
 from embodied_r_ros.reasoning.question import ReasonerConfig

@@ -15,8 +15,8 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.arm.task_frame import turned, turned_name, turned_orientation
 from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.types.geometry import NS_PER_S
 from embodied_r_ros.types.layout import as_vector, truth_from_json, truth_to_json
-from embodied_r_ros.types.units import NS_PER_S
 import numpy as np
 
 if TYPE_CHECKING:

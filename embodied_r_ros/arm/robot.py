@@ -13,7 +13,7 @@ from embodied_r_ros.arm.keypoint_rules import RULES, SecondsRule
 from embodied_r_ros.arm.table import PlacingConfig
 from embodied_r_ros.arm.task_frame import turned, turned_name
 from embodied_r_ros.common.errors import ConfigError
-from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.common.settings import config_from_mapping, read_yaml, setting, Settings
 from embodied_r_ros.types.geometry import position_text
 

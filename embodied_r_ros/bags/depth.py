@@ -22,11 +22,11 @@ from embodied_r_ros.bags.messages import (
     IMAGE_TYPES,
     stamp_ns_from_msg,
 )
-from embodied_r_ros.bags.reader import read_messages, readable_topics, topics_of_type
+from embodied_r_ros.bags.reader import first_message, topics_of_type
 from embodied_r_ros.common.errors import ImageError, SourceError, UnsupportedImageError
 from embodied_r_ros.common.settings import setting, Settings
+from embodied_r_ros.types.geometry import NS_PER_S
 from embodied_r_ros.types.images import image_format, MAX_PIXELS
-from embodied_r_ros.types.units import NS_PER_S
 import numpy as np
 
 if TYPE_CHECKING:
@@ -293,7 +293,7 @@ _REGISTERED_WORDS = ('aligned_depth', 'depth_registered', 'depth_to_rgb', 'depth
 
 def shows_depth(reader: BagReader, topic: str) -> bool:
     """Tell by its first message and its name whether a topic holds distances, and no picture."""
-    msg = _first(reader, topic)
+    msg = first_message(reader, topic)
     parts = str(getattr(msg, 'format', getattr(msg, 'encoding', ''))).lower().split(';')
     encoding = parts[0].strip()
     is_named = 'depth' in _words(topic) and encoding in _UNITS
@@ -339,7 +339,7 @@ def find_depth_topic(reader: BagReader, image_topic: str, wanted: str = '') -> s
 
 
 def _why_not_of_view(reader: BagReader, topic: str, image_topic: str) -> str:
-    depth, image = _first(reader, topic), _first(reader, image_topic)
+    depth, image = first_message(reader, topic), first_message(reader, image_topic)
     frame, own = [str(msg.header.frame_id).lstrip('/') if msg else '' for msg in (depth, image)]
     if frame and own and frame != own:
         return f'it has the frame {frame!r} and the images {own!r}: it is not registered to them'
@@ -354,12 +354,6 @@ def _closeness(topic: str, image_topic: str) -> tuple[bool, int, bool, str]:
     )
     is_registered = any(word in topic for word in _REGISTERED_WORDS)
     return is_registered, shared, not topic.endswith(_TRANSPORTS), topic
-
-
-def _first(reader: BagReader, topic: str) -> Any:
-    """The first message of a topic that can be read; None: there is none."""
-    messages = read_messages(reader, readable_topics(reader, [topic]), lambda *_: None)
-    return next((msg for _, _, msg in messages), None)
 
 
 _KEPT = 16  # depth images that may wait for theirs

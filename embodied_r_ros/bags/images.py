@@ -27,9 +27,14 @@ from embodied_r_ros.bags.messages import (
     stamp_ns_from_msg,
 )
 from embodied_r_ros.bags.poses import pose_source
-from embodied_r_ros.bags.reader import read_messages, readable_topics, topics_of_type
+from embodied_r_ros.bags.reader import (
+    first_message,
+    read_messages,
+    readable_topics,
+    topics_of_type,
+)
 from embodied_r_ros.common.errors import ImageError, SourceError, UnsupportedImageError
-from embodied_r_ros.common.prefetch import done_ahead
+from embodied_r_ros.common.work import done_ahead
 from embodied_r_ros.types.geometry import Pose
 from embodied_r_ros.types.images import (
     EncodedImage,
@@ -610,5 +615,5 @@ def info_beside(reader: BagReader, topic: str) -> str:
 
 
 def _first_frame(reader: BagReader, topic: str) -> str:
-    messages = read_messages(reader, readable_topics(reader, [topic]), _ignore)
-    return next((str(msg.header.frame_id).lstrip('/') for _, _, msg in messages), '')
+    msg = first_message(reader, topic)
+    return str(msg.header.frame_id).lstrip('/') if msg else ''

@@ -7,7 +7,7 @@ from functools import cache, lru_cache
 from typing import Any, Protocol, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import BagError
-from embodied_r_ros.common.resources import interface_path
+from embodied_r_ros.common.files import interface_path
 import numpy as np
 from rosbags.convert.converter import migrate_bytes
 from rosbags.typesys import (

@@ -1,24 +1,163 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Playing a bag: its messages leave when they are due, as they were recorded.
+"""Playing a recording: as a bag whose messages leave when they are due, as they were recorded.
 
-A `Pace` lays bag time over the monotonic clock; a `Player` keeps the pace in a thread of its own
-and hands each serialised message to a callback.
+What is no bag, a video or a folder of images, becomes one for the time being (`playable`). A
+`Pace` lays bag time over the monotonic clock; a `Player` keeps the pace in a thread of its own and
+hands each serialised message to a callback.
 """
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
+import tempfile
 import threading
 import time
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.bags.reader import open_bag
+from embodied_r_ros.bags.depth import depth_to_msg, find_depth_topic, NO_DEPTH
+from embodied_r_ros.bags.images import camera_info_topic, choose_image_topic
+from embodied_r_ros.bags.message_types import BagMessageFactory
+from embodied_r_ros.bags.messages import encoded_image_to_msg, IMAGE_TYPES
+from embodied_r_ros.bags.reader import is_bag, open_bag, topics_of_type
+from embodied_r_ros.bags.sources import open_source
+from embodied_r_ros.bags.writer import BagWriter, SENSOR_DATA_QOS
 from embodied_r_ros.common.settings import setting, Settings
-from embodied_r_ros.types.units import NS_PER_S
+from embodied_r_ros.types.geometry import NS_PER_S
+from embodied_r_ros.types.images import encode_image
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-    from pathlib import Path
+    from collections.abc import Callable, Collection, Iterator
+
+    from embodied_r_ros.bags.sources import DepthSource, ImageSource
+
+
+_COMPRESSED = 'sensor_msgs/msg/CompressedImage'
+_SUFFIX = '/compressed'
+_TOPIC = f'/image{_SUFFIX}'
+_DEPTH = '/depth'
+_JPEG_QUALITY = 95
+# Stamps of a video count from zero, and a stamp of zero means 'unset' in ROS.
+_EPOCH_NS = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Playable:
+    """A bag, and the topics in it that the pipeline listens to."""
+
+    bag: Path
+    image: str  # base name, without '/compressed'
+    image_transport: str  # 'raw' or 'compressed'
+    camera_info: str = ''  # empty: there is none
+    odom: str = ''  # empty: there is none
+    duration_s: float = 0.0
+    depth: str = ''  # base name; empty: there is none
+    depth_transport: str = 'raw'  # 'raw', 'compressed' or 'compressedDepth'
+
+    def topics(self) -> list[str]:
+        """Names of the topics to play."""
+        image = self.image + (_SUFFIX if self.image_transport == 'compressed' else '')
+        suffix = '' if self.depth_transport == 'raw' else f'/{self.depth_transport}'
+        depth = self.depth and self.depth + suffix
+        return [topic for topic in (image, self.camera_info, self.odom, depth) if topic]
+
+
+@contextmanager
+def as_bag(source: Path, depth: DepthSource | None = None) -> Iterator[Path]:
+    """A recording as a bag: itself where it is one, else a bag of its images for the time being.
+
+    The depth of a folder becomes the topic `/depth`, in millimetres.
+
+    Raises:
+        SourceError: There are no images, or one cannot be decoded.
+        BagError: The bag cannot be written.
+    """
+    if source.exists() and is_bag(source):
+        yield source
+        return
+    with (
+        tempfile.TemporaryDirectory(prefix='embodied-r-images-') as scratch,
+        open_source(source, depth=depth) as images,
+    ):
+        yield _from_images(images, Path(scratch) / 'source').bag
+
+
+def playable(
+    source: Path, scratch: Path, topic: str | None = None, depth: DepthSource | None = None
+) -> Playable:
+    """Make a source playable.
+
+    Args:
+        source: A video, a folder of images, a rosbag2 folder, or a .mcap or .db3 file.
+        scratch: Folder in which a bag may be made.
+        topic: Image topic of a bag; None: the only one there is.
+        depth: Where depth comes from; None: as `open_source` finds it.
+
+    Raises:
+        SourceError: There are no images, several image topics to choose from, or the first image
+            cannot be decoded.
+        BagError: The bag cannot be read.
+    """
+    with open_source(source, topic, depth=depth) as images:
+        is_bag = images.kind == 'bag'
+        if not is_bag:
+            return _from_images(images, scratch / 'source')
+        next(iter(images))  # what cannot be decoded is refused before it is played
+    with open_bag(source) as reader:
+        chosen = choose_image_topic(reader, topic)
+        odometry = [
+            name
+            for name in topics_of_type(reader, 'nav_msgs/msg/Odometry')
+            if reader.topics[name].msgcount
+        ]
+        info = camera_info_topic(reader, chosen)
+        duration_s = reader.duration / 1e9
+        is_compressed = chosen in topics_of_type(reader, _COMPRESSED)
+        wanted = depth.topic if depth else ''
+        found_depth = wanted or find_depth_topic(reader, chosen)
+        depth_topic = '' if found_depth == NO_DEPTH else found_depth
+    odom = odometry[0] if len(odometry) == 1 else ''
+    depth_parts = _split_transport(depth_topic)
+    if not is_compressed:
+        return Playable(source, chosen, 'raw', info, odom, duration_s, *depth_parts)
+    if not chosen.endswith(_SUFFIX):
+        # The nodes expect compressed images under the name that image_transport gives them.
+        with open_source(source, topic, depth=depth) as images:
+            return _from_images(images, scratch / 'source')
+    base = chosen[: -len(_SUFFIX)]
+    return Playable(source, base, 'compressed', info, odom, duration_s, *depth_parts)
+
+
+def _split_transport(topic: str) -> tuple[str, str]:
+    """Base name of a depth topic, and its transport as image_transport names it."""
+    base, _, last = topic.rpartition('/')
+    return (base, last) if last in {'compressed', 'compressedDepth'} else (topic, 'raw')
+
+
+def _from_images(images: ImageSource, bag: Path) -> Playable:
+    factory = BagMessageFactory()
+    first_ns = last_ns = 0
+    with BagWriter(bag) as writer:
+        writer.add_topic(_TOPIC, _COMPRESSED, SENSOR_DATA_QOS)
+        has_depth = False
+        for image in images:
+            encoded = image.encoded or encode_image(image.image, _JPEG_QUALITY)
+            last_ns = image.stamp_ns + _EPOCH_NS
+            first_ns = first_ns or last_ns
+            msg = encoded_image_to_msg(factory, last_ns, image.frame_id, encoded)
+            writer.write(_TOPIC, msg, last_ns)
+            if image.depth is None:
+                continue
+            if not has_depth:
+                writer.add_topic(_DEPTH, IMAGE_TYPES[0], SENSOR_DATA_QOS)
+                has_depth = True
+            depth = depth_to_msg(factory, last_ns, image.frame_id, image.depth)
+            writer.write(_DEPTH, depth, last_ns)
+    duration_s = (last_ns - first_ns) / 1e9
+    depth = _DEPTH if has_depth else ''
+    base = _TOPIC[: -len(_SUFFIX)]
+    return Playable(bag, base, 'compressed', duration_s=duration_s, depth=depth)
 
 
 @dataclass(frozen=True)

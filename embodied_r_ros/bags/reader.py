@@ -16,8 +16,8 @@ import re
 import tempfile
 from typing import Any, NamedTuple, TYPE_CHECKING, TypeVar
 
+from embodied_r_ros.bags.format import unpack_zstd, ZSTD_MAGIC
 from embodied_r_ros.bags.message_types import check_definition, definition_store, ros1_converter
-from embodied_r_ros.bags.packing import unpack_zstd, ZSTD_MAGIC
 from embodied_r_ros.bags.storage import (
     CDR,
     DamagedFileError,
@@ -471,6 +471,12 @@ def read_messages(
     connections = _connections(reader, topics)
     stores = _checked_stores(reader, connections)
     return _deserialize(reader, connections, stores, leave_out)
+
+
+def first_message(reader: BagReader, topic: str) -> Any:
+    """The first message of a topic that can be read; None: there is none."""
+    messages = read_messages(reader, readable_topics(reader, [topic]), lambda *_: None)
+    return next((msg for _, _, msg in messages), None)
 
 
 def _checked_stores(reader: BagReader, connections: list[Connection]) -> dict[int, Typestore]:

@@ -14,7 +14,7 @@ import re
 import shutil
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.bags.mcap import (
+from embodied_r_ros.bags.format import (
     bag_information,
     disk_errors,
     METADATA,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from embodied_r_ros.bags.mcap import McapContent
+    from embodied_r_ros.bags.format import McapContent
     from embodied_r_ros.bags.salvage import Salvage
 
 _TEMPORARY = '.recovering'

@@ -14,17 +14,18 @@ import os
 import struct
 from typing import Any, BinaryIO, TYPE_CHECKING
 
-from embodied_r_ros.bags.mcap import (
+from embodied_r_ros.bags.format import (
     bag_information,
     channel_of,
     FileContent,
     information_text,
     LIBRARY,
+    MAX_UNPACKED,
     McapContent,
     METADATA_RECORD,
     RECORD_HEAD,
+    UNPACKERS,
 )
-from embodied_r_ros.bags.packing import MAX_UNPACKED, unpack_lz4, unpack_zstd
 from embodied_r_ros.common.errors import BagError
 from mcap.data_stream import ReadDataStream
 from mcap.opcode import Opcode
@@ -43,7 +44,6 @@ _MOST_OF_A_CUT = 16 * 1024 * 1024
 _PIECE = 1024 * 1024  # read at once [bytes]
 _START = 64  # of a record, which is looked at [bytes]
 _KNOWN = frozenset(map(int, Opcode))
-_UNPACK = {'zstd': unpack_zstd, 'lz4': unpack_lz4}
 _PLAIN = {
     int(Opcode.SCHEMA): Schema,
     int(Opcode.CHANNEL): Channel,
@@ -188,7 +188,7 @@ def _unpack(chunk: Any) -> Any:
     Raises:
         BagError: It unpacks to another size than it says, or to more than a recorder writes.
     """
-    if not (unpack := _UNPACK.get(chunk.compression)):
+    if not (unpack := UNPACKERS.get(chunk.compression)):
         return chunk
     data = unpack(chunk.data, min(chunk.uncompressed_size, MAX_UNPACKED))
     if len(data) != chunk.uncompressed_size:

@@ -27,14 +27,15 @@ import tempfile
 from typing import Any, Protocol, TYPE_CHECKING
 import zlib
 
-from embodied_r_ros.bags.packing import (
+from embodied_r_ros.bags.format import (
     MAX_HELD,
     MAX_UNPACKED,
+    RECORD_HEAD,
     size_error,
     unpack_bz2,
     unpack_file,
     unpack_lz4,
-    unpack_zstd,
+    UNPACKERS,
     ZSTD_MAGIC,
 )
 from embodied_r_ros.bags.writer import LATCHED_QOS
@@ -152,8 +153,7 @@ def _normal_encoding(name: str, schema_encoding: str = '') -> str:
     return name.lower()
 
 
-# MCAP: opcode and length come before each record.
-_HEAD = struct.Struct('<BQ')
+# MCAP: what stands in a record behind its head.
 _MESSAGE = struct.Struct('<HIQQ')  # channel, sequence, log time, publish time
 _CHUNK = struct.Struct('<QQQI')  # start and end time, uncompressed size, CRC
 _INDEX = struct.Struct('<HI')  # channel, bytes of the entries
@@ -253,11 +253,11 @@ class McapFile:
         position = len(MCAP0_MAGIC)
         while True:
             self._file.seek(position)
-            head = self._file.read(_HEAD.size)
-            if len(head) < _HEAD.size:
+            head = self._file.read(RECORD_HEAD.size)
+            if len(head) < RECORD_HEAD.size:
                 break
-            opcode, length = _HEAD.unpack(head)
-            position += _HEAD.size
+            opcode, length = RECORD_HEAD.unpack(head)
+            position += RECORD_HEAD.size
             if position + length > size:
                 break
             if opcode == Opcode.FOOTER:
@@ -366,9 +366,9 @@ class McapFile:
         """Channel, log time [ns] and data of each message of a chunk, in the file's order."""
         data = self._unpack(chunk)
         position, size = 0, len(data)
-        while position + _HEAD.size <= size:
-            opcode, length = _HEAD.unpack_from(data, position)
-            position += _HEAD.size
+        while position + RECORD_HEAD.size <= size:
+            opcode, length = RECORD_HEAD.unpack_from(data, position)
+            position += RECORD_HEAD.size
             end = position + length
             if end > size:
                 msg = 'a chunk is damaged: a record is longer than the chunk'
@@ -387,10 +387,8 @@ class McapFile:
         name = body[4 : 4 + name_bytes].decode()
         data: Any = memoryview(body)[4 + name_bytes + 8 :]
         limit = min(chunk.size, MAX_UNPACKED)
-        if name == 'zstd':
-            data = unpack_zstd(bytes(data), limit)
-        elif name == 'lz4':
-            data = unpack_lz4(bytes(data), limit)
+        if name in UNPACKERS:
+            data = UNPACKERS[name](bytes(data), limit)
         elif name:
             msg = f'its chunks are packed with {name!r}: expected zstd, lz4 or none'
             raise BagError(msg)

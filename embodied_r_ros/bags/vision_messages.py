@@ -8,7 +8,7 @@ import math
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.messages import duration_to_msg, header_to_msg, pose_to_msg, vector_to_msg
-from embodied_r_ros.common.untrusted import as_data
+from embodied_r_ros.common.untrusted import as_label
 from embodied_r_ros.types.deltas import ItemStatus
 from embodied_r_ros.types.geometry import Pose
 from embodied_r_ros.types.landmarks import LandmarkStatus
@@ -29,7 +29,6 @@ DETECTIONS_2D = 'vision_msgs/msg/Detection2DArray'
 DETECTIONS_3D = 'vision_msgs/msg/Detection3DArray'
 MARKERS = 'visualization_msgs/msg/MarkerArray'
 CLASS_NUMBERS = {'': (), 'coco': COCO, 'coco91': COCO_NUMBERED}  # what numbers of classes mean
-_LABEL_CHARS = 60
 _MOST_BOXES = 1000
 _LEVEL = (0.0, 0.0, 0.0, 1.0)
 
@@ -63,7 +62,7 @@ def _hypothesis(result: Any) -> tuple[str, float]:
 
 
 def _named(name: str, numbers: Sequence[str]) -> str:
-    label = ' '.join(as_data(name).split())[:_LABEL_CHARS]
+    label = as_label(name)
     if label.isdecimal():
         number = int(label)
         return (numbers[number] if number < len(numbers) else '') if numbers else f'thing {number}'

@@ -17,7 +17,7 @@ import shutil
 import tempfile
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.bags.mcap import (
+from embodied_r_ros.bags.format import (
     bag_information,
     Channel,
     disk_errors,

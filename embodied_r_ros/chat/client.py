@@ -11,8 +11,8 @@ from pathlib import Path
 import threading
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.chat.connection import HttpCall, Reply, Watch
-from embodied_r_ros.chat.negotiation import (
+from embodied_r_ros.chat.connection import (
+    HttpCall,
     image_count,
     image_limit,
     ImagesRefusedError,
@@ -21,11 +21,13 @@ from embodied_r_ros.chat.negotiation import (
     reads_as_too_long,
     REFUSALS,
     RefusedError,
+    Reply,
     request_body,
     request_kind,
     SAMPLING_FIELDS,
     Terms,
     wants_model,
+    Watch,
 )
 from embodied_r_ros.chat.protocol import (
     ChatMessage,
@@ -36,7 +38,7 @@ from embodied_r_ros.chat.protocol import (
 )
 from embodied_r_ros.chat.settings import CA_VARIABLE, holds_weights, model_digest, tls_context
 from embodied_r_ros.common.errors import ModelError
-from embodied_r_ros.common.meter import CALLS, METER
+from embodied_r_ros.common.work import CALLS, METER
 from embodied_r_ros.types.answers import Sampling
 from embodied_r_ros.types.deltas import ModelInfo
 from embodied_r_ros.types.images import encode_image
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     import ssl
 
-    from embodied_r_ros.chat.negotiation import RequestKind
+    from embodied_r_ros.chat.connection import RequestKind
     from embodied_r_ros.chat.protocol import ChatChunk
     from embodied_r_ros.chat.settings import ChatConfig
     from embodied_r_ros.types.images import EncodedImage

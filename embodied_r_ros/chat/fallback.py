@@ -14,7 +14,7 @@ from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.types.deltas import Rung
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from embodied_r_ros.types.deltas import ModelInfo
 
@@ -94,6 +94,18 @@ class Fallback(Generic[Model]):
     steps: Sequence[FallbackStep[Model]]
     look: Callable[[Model, float], None]  # raises where a model does not work in so many seconds
     config: FallbackConfig = field(default_factory=FallbackConfig)
+
+    @classmethod
+    def by_rung(
+        cls,
+        models: Mapping[Rung, Model],
+        look: Callable[[Model, float], None],
+        config: FallbackConfig | None = None,
+    ) -> Fallback[Model]:
+        """The fallback through models by their rungs; the best one has the lowest number."""
+        rungs = sorted(models, key=lambda rung: rung.value)
+        steps = [FallbackStep(rung, models[rung]) for rung in rungs]
+        return cls(steps, look, config or FallbackConfig())
 
     def __post_init__(self) -> None:
         self._states = {step.rung: _State() for step in self.steps}

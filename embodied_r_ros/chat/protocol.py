@@ -13,7 +13,7 @@ import time
 from typing import Any, Protocol, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import DeadlineError, ModelError
-from embodied_r_ros.common.meter import METER, TOKENS
+from embodied_r_ros.common.work import METER, TOKENS
 from embodied_r_ros.types.answers import Sampling
 
 if TYPE_CHECKING:

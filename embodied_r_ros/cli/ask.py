@@ -11,8 +11,7 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.bags.sources import find_bags
 from embodied_r_ros.cli.arguments import some_count, some_path, some_text
 from embodied_r_ros.common.errors import EmbodiedRError, InputError, ModelError
-from embodied_r_ros.common.files import make_empty_folder
-from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.common.files import make_empty_folder, shared_path
 from embodied_r_ros.episodes.offline import (
     answer_to_json,
     ask_about,

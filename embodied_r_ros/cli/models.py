@@ -9,7 +9,7 @@ import sys
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.cli.arguments import some_path, some_text
-from embodied_r_ros.common.resources import user_name
+from embodied_r_ros.common.files import user_name
 from embodied_r_ros.serving import model_files
 from embodied_r_ros.serving.model_files import fetch, model_file, model_folder
 from embodied_r_ros.serving.promotion import history, Signature

@@ -24,7 +24,7 @@ from embodied_r_ros.serving.profiles import load_profile
 if TYPE_CHECKING:
     import argparse
 
-    from embodied_r_ros.perception.detector_perceiver import DetectorPerceiver
+    from embodied_r_ros.perception.detector import DetectorPerceiver
     from embodied_r_ros.perception.perceiver import Perceiver
 
 

@@ -10,8 +10,7 @@ from embodied_r_ros.cli.arguments import check_folder_of, say, some_path, some_s
 from embodied_r_ros.cli.perceiver import add_perceiver_arguments, perceiver_of
 from embodied_r_ros.cli.review import add_page_arguments, serve_page
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.common.files import write_whole
-from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.common.files import shared_path, write_whole
 from embodied_r_ros.episodes.episode import episode_id_of, read_answers
 from embodied_r_ros.episodes.replay import (
     ask_again,

@@ -10,7 +10,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.cli.arguments import say, some_path, some_text
-from embodied_r_ros.common.service import ServiceManager
+from embodied_r_ros.common.processes import ServiceManager
 from embodied_r_ros.serving.profiles import load_profile, profile_names, ROLES
 from embodied_r_ros.serving.servers import ModelServers
 

@@ -9,6 +9,7 @@ import re
 _NEUTRAL = str.maketrans({'<': '\u2039', '>': '\u203a', '\n': ' ', '\r': ' ', '\t': ' '})
 # Chat templates that need no angle brackets: [INST], [/INST], [SYSTEM_PROMPT].
 _TEMPLATE = re.compile(r'\[(/?[A-Z_]{3,})\]')
+_LABEL_CHARS = 60
 
 
 def as_data(text: str) -> str:
@@ -19,3 +20,8 @@ def as_data(text: str) -> str:
     """
     line = ''.join(char for char in text.translate(_NEUTRAL) if char.isprintable())
     return _TEMPLATE.sub(r'(\1)', line)
+
+
+def as_label(name: str) -> str:
+    """The name of a thing as data, with single spaces and of bounded length."""
+    return ' '.join(as_data(name).split())[:_LABEL_CHARS]

@@ -25,6 +25,7 @@ from embodied_r_ros.bags.own_messages import (
     mark_from_msg,
     mark_to_msg,
 )
+from embodied_r_ros.bags.playback import as_bag
 from embodied_r_ros.bags.reader import (
     open_bag,
     read_messages,
@@ -32,10 +33,10 @@ from embodied_r_ros.bags.reader import (
     read_values,
     topics_of_type,
 )
-from embodied_r_ros.bags.sources import as_bag, DepthSource
+from embodied_r_ros.bags.sources import DepthSource
 from embodied_r_ros.bags.writer import BagWriter, LATCHED_QOS, RELIABLE_QOS, SENSOR_DATA_QOS
 from embodied_r_ros.common.errors import BagError, ConfigError, ImageError
-from embodied_r_ros.common.resources import code_version
+from embodied_r_ros.common.files import code_version
 from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.episodes.episode import has_deltas
 from embodied_r_ros.episodes.record import BagTopic, cdr

@@ -27,10 +27,10 @@ from embodied_r_ros.bags.own_messages import mark_from_msg, mark_to_msg
 from embodied_r_ros.bags.reader import read_values, topics_of_type
 from embodied_r_ros.bags.writer import BagWriter, LATCHED_QOS, RELIABLE_QOS, SENSOR_DATA_QOS
 from embodied_r_ros.common.errors import BagError
-from embodied_r_ros.common.resources import code_version
+from embodied_r_ros.common.files import code_version
 from embodied_r_ros.episodes.arm_poses import only_topic, read_series, Series, tool_poses
 from embodied_r_ros.types.episodes import EpisodeEvent, EpisodeMark, EpisodeOutcome
-from embodied_r_ros.types.units import NS_PER_S
+from embodied_r_ros.types.geometry import NS_PER_S
 import numpy as np
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from typing import Protocol, TYPE_CHECKING
 from embodied_r_ros.bags.writer import BagLock
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.common.files import write_whole
-from embodied_r_ros.common.meter import CALLS, IMAGES, KEYFRAMES, METER, TOKENS
+from embodied_r_ros.common.work import CALLS, IMAGES, KEYFRAMES, METER, TOKENS
 from embodied_r_ros.episodes.manifest import FleetRecording, local_copy
 
 if TYPE_CHECKING:

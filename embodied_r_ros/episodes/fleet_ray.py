@@ -20,8 +20,8 @@ import threading
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
-from embodied_r_ros.common.meter import METER
 from embodied_r_ros.common.settings import setting, Settings
+from embodied_r_ros.common.work import METER
 from embodied_r_ros.episodes.fleet import FleetLog, RecordingStatus, work_on
 from embodied_r_ros.episodes.manifest import FleetRecording
 

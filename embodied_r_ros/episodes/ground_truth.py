@@ -19,8 +19,7 @@ from embodied_r_ros.types.deltas import (
     SemanticDelta,
     STATIONARY,
 )
-from embodied_r_ros.types.geometry import BODY_FROM_OPTICAL, direction_of_vector
-from embodied_r_ros.types.units import NS_PER_S
+from embodied_r_ros.types.geometry import BODY_FROM_OPTICAL, direction_of_vector, NS_PER_S
 import numpy as np
 
 if TYPE_CHECKING:

@@ -18,9 +18,8 @@ from embodied_r_ros.episodes.demonstrations import (
     write_demonstration,
 )
 from embodied_r_ros.types.episodes import EpisodeOutcome
-from embodied_r_ros.types.geometry import Pose
+from embodied_r_ros.types.geometry import NS_PER_S, Pose
 from embodied_r_ros.types.images import decode_image, encode_image, image_format
-from embodied_r_ros.types.units import NS_PER_S
 import numpy as np
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from embodied_r_ros.bags.audit import (
     DROPS_RECORD,
     expected_of,
 )
-from embodied_r_ros.bags.mcap import METADATA, NOTES_RECORD, read_content
+from embodied_r_ros.bags.format import METADATA, NOTES_RECORD, read_content
 from embodied_r_ros.bags.message_types import embodied_typestore
 from embodied_r_ros.bags.own_messages import mark_from_msg
 from embodied_r_ros.bags.reader import (

@@ -20,7 +20,7 @@ import math
 import os
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.bags.mcap import sync_folder
+from embodied_r_ros.bags.format import sync_folder
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.reasoning.completions import UNKNOWN
 from embodied_r_ros.types.answers import AnswerKind, Freshness

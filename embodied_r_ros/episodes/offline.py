@@ -18,7 +18,7 @@ from embodied_r_ros.common.errors import InputError, ModelError
 from embodied_r_ros.episodes.episode import has_deltas, read_episode, read_keyframes
 from embodied_r_ros.episodes.fleet import StageReport
 from embodied_r_ros.keyframes.selector import KeyframeConfig
-from embodied_r_ros.perception.depth_range import depth_of
+from embodied_r_ros.perception.items import depth_of
 from embodied_r_ros.perception.pipeline import (
     classical_perceiver,
     keyframes_of,
@@ -28,7 +28,7 @@ from embodied_r_ros.reasoning.completions import option_letter
 from embodied_r_ros.reasoning.prompts import shown_image
 from embodied_r_ros.reasoning.question import ShownImage
 from embodied_r_ros.reasoning.reasoner import Reasoner
-from embodied_r_ros.scene.camera_track import CameraView
+from embodied_r_ros.scene.camera import CameraView
 from embodied_r_ros.scene.landmark_map import LandmarkMap, write_scene_map
 from embodied_r_ros.types.images import encode_image
 from embodied_r_ros.types.landmarks import newest_stamp_ns, read_scene_map

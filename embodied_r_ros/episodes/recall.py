@@ -25,9 +25,8 @@ from embodied_r_ros.scene.map_relations import gap_m
 from embodied_r_ros.types.answers import Answer, AnswerKind, Freshness
 from embodied_r_ros.types.deltas import change_text, DeltaKind, direction_text, Item, ItemStatus
 from embodied_r_ros.types.episodes import LabelVerdict
-from embodied_r_ros.types.geometry import vector_of_direction
+from embodied_r_ros.types.geometry import NS_PER_S, vector_of_direction
 from embodied_r_ros.types.landmarks import SceneMap
-from embodied_r_ros.types.units import NS_PER_S
 import numpy as np
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from embodied_r_ros.episodes.recall import Ground, read_safely, recording_name
 from embodied_r_ros.episodes.recall_query import Order
 from embodied_r_ros.reasoning.question import Refusal
 from embodied_r_ros.types.answers import AnswerKind
+from embodied_r_ros.types.geometry import NS_PER_S
 from embodied_r_ros.types.images import decode_image, encode_image, image_format
-from embodied_r_ros.types.units import NS_PER_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -18,10 +18,10 @@ from embodied_r_ros.common.errors import BagError, ModelError
 from embodied_r_ros.common.untrusted import as_data
 from embodied_r_ros.episodes.episode import keyframe_topics, read_keyframes, read_recorded_deltas
 from embodied_r_ros.perception.pipeline import delta_to_json, perceive_keyframes
-from embodied_r_ros.scene.camera_track import CameraView
+from embodied_r_ros.scene.camera import CameraView
 from embodied_r_ros.scene.landmark_map import LandmarkMap
 from embodied_r_ros.types.deltas import DeltaKind, Item, item_text, ItemStatus
-from embodied_r_ros.types.units import NS_PER_S
+from embodied_r_ros.types.geometry import NS_PER_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much of their view two images share, and sudden change under a still camera."""
+"""How much of their view two images share, and sudden change under a still camera.
+
+As the images tell, or as depth and poses do where they are known.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, TYPE_CHECKING
 
 import cv2
 from embodied_r_ros.keyframes.alignment import (
@@ -17,10 +21,13 @@ from embodied_r_ros.keyframes.alignment import (
     shares,
 )
 from embodied_r_ros.keyframes.small_matrices import median
+from embodied_r_ros.types.geometry import BODY_FROM_OPTICAL, relative_motion
 import numpy as np
 
 if TYPE_CHECKING:
     from embodied_r_ros.keyframes.alignment import Alignment, View
+    from embodied_r_ros.types.geometry import Intrinsics, Pose
+    from embodied_r_ros.types.images import StampedImage
     from numpy.typing import NDArray
 
 STILL_SHIFT = 0.01  # a camera whose view moved by less of its width is still
@@ -173,3 +180,146 @@ class ChangeDetector:
         self._jumped &= views.changed >= least_share
         is_paused = self._pause_until_ns is not None and stamp_ns < self._pause_until_ns
         return self._jumped and not is_paused
+
+
+# A point is hidden where the other view sees something nearer than this share of its distance.
+DEPTH_TOLERANCE = 0.05
+_NEAREST_M = 1e-3
+
+
+def covisibility(
+    depth_a: NDArray[np.floating],
+    pose_a: Pose,
+    depth_b: NDArray[np.floating],
+    pose_b: Pose,
+    camera: Intrinsics,
+) -> tuple[float, float]:
+    """Share of A's image that B sees, and of B's image that A sees, each 0..1.
+
+    A pixel counts as seen where its point in space lies within the other image, in front of the
+    camera and with nothing in front of it. The smaller of the two shares is the true overlap.
+
+    Args:
+        depth_a: Depth of A along the optical axis [m]; not positive or not finite: nothing there,
+            which no view shares. Shape (H, W), the size of `camera`.
+        pose_a: Pose of A's camera link.
+        depth_b: Depth of B. Shape (H, W).
+        pose_b: Pose of B's camera link, in the same fixed frame.
+        camera: Intrinsics of both, without distortion.
+
+    Raises:
+        ValueError: The poses are in different fixed frames.
+    """
+    return (
+        float(seen_by(depth_a, pose_a, depth_b, pose_b, camera).mean()),
+        float(seen_by(depth_b, pose_b, depth_a, pose_a, camera).mean()),
+    )
+
+
+def seen_by(
+    depth: NDArray[np.floating],
+    pose: Pose,
+    other_depth: NDArray[np.floating],
+    other_pose: Pose,
+    camera: Intrinsics,
+) -> NDArray[np.bool_]:
+    """Which pixels of a view another view sees. Shape (H, W); arguments as in `covisibility`."""
+    inverse = _inverse(depth)
+    z = 1.0 / np.maximum(inverse, 1e-9)
+    points = pixel_rays(camera) * z[..., None]  # (H, W, 3), optical axes
+    body_rotation, body_offset = relative_motion(other_pose, pose)
+    rotation = BODY_FROM_OPTICAL.T @ body_rotation @ BODY_FROM_OPTICAL
+    points_now = points @ rotation.T + BODY_FROM_OPTICAL.T @ body_offset
+    ahead = np.maximum(points_now[..., 2], _NEAREST_M)
+    u = points_now[..., 0] / ahead * camera.fx + camera.cx
+    v = points_now[..., 1] / ahead * camera.fy + camera.cy
+    inside = (u >= -0.5) & (u < camera.width - 0.5) & (v >= -0.5) & (v < camera.height - 0.5)
+    # Inverse depth is linear over the image of a plane, so that interpolating it is exact there.
+    surface = cv2.remap(
+        _inverse(other_depth).astype(np.float32),
+        u.astype(np.float32),
+        v.astype(np.float32),
+        cv2.INTER_LINEAR,
+        borderMode=cv2.BORDER_REPLICATE,
+    )
+    unhidden = surface * ahead <= 1.0 + DEPTH_TOLERANCE
+    return np.asarray((inverse > 0) & (points_now[..., 2] > _NEAREST_M) & inside & unhidden)
+
+
+def _inverse(depth: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Inverse depth [1/m]; 0 where there is none."""
+    valid = np.isfinite(depth) & (depth > 0)
+    return np.asarray(np.where(valid, 1.0 / np.where(valid, depth, 1.0), 0.0))
+
+
+@lru_cache(maxsize=8)
+def pixel_rays(camera: Intrinsics) -> NDArray[np.float64]:
+    """Rays through all pixels in optical axes, with unit depth. Shape (H, W, 3), read-only."""
+    u, v = np.meshgrid(np.arange(camera.width), np.arange(camera.height))
+    x, y = (u - camera.cx) / camera.fx, (v - camera.cy) / camera.fy
+    rays = np.stack([x, y, np.ones_like(x)], axis=-1)
+    rays.setflags(write=False)
+    return rays
+
+
+_WIDTH_PX = 80  # to which depth is thinned
+_MIN_KNOWN = 0.3  # share of a view whose depth has to be known
+
+
+@dataclass(frozen=True)
+class DepthView:
+    """What overlap needs of an image whose depth and pose are known."""
+
+    depth: NDArray[np.float32]  # thinned, of a camera without distortion [m]. Shape (h, w)
+    camera: Intrinsics  # of `depth`
+    pose: Pose  # of the camera link
+
+
+def depth_view(image: StampedImage) -> DepthView | None:
+    """Depth and pose of an image, prepared for comparison; None: one is not known."""
+    if image.depth is None or image.pose is None or image.intrinsics is None:
+        return None
+    camera = image.intrinsics.scaled(image.depth.shape[1], image.depth.shape[0])
+    step = -(-image.depth.shape[1] // _WIDTH_PX)
+    width, height = (-(-side // step) for side in image.depth.shape[::-1])
+    # The thinned camera looks through every n-th pixel, and straightens what the lens bends.
+    thin = replace(
+        camera,
+        width=width,
+        height=height,
+        fx=camera.fx / step,
+        fy=camera.fy / step,
+        cx=camera.cx / step,
+        cy=camera.cy / step,
+        distortion=(),
+    )
+    straight = cv2.remap(image.depth, *_straightening(camera, thin), cv2.INTER_NEAREST)
+    known = np.isfinite(straight) & (straight > 0)
+    if known.mean() < _MIN_KNOWN:
+        return None
+    return DepthView(np.where(known, straight, np.float32(0)), thin, image.pose)
+
+
+def depth_overlap(first: DepthView, second: DepthView) -> float | None:
+    """Smaller of the two directed shares of view, 0..1, of what has depth; None: not comparable.
+
+    Nothing is known of holes, so that they count neither as shared nor as not.
+    """
+    if first.camera != second.camera or first.pose.frame_id != second.pose.frame_id:
+        return None
+    shares = covisibility(first.depth, first.pose, second.depth, second.pose, first.camera)
+    known = [float((view.depth > 0).mean()) for view in (first, second)]
+    # A point that comes to lie in a hole is lost to both, as a hole of the other view is.
+    return min(1.0, *(share / part for share, part in zip(shares, known, strict=True)))
+
+
+@lru_cache(maxsize=8)
+def _straightening(lens: Intrinsics, pinhole: Intrinsics) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Where the pixels of a pinhole lie in the image of a lens."""
+    size = pinhole.width, pinhole.height
+    model: Any = cv2.fisheye if lens.is_fisheye else cv2
+    distortion = np.array(lens.distortion or (0.0,) * 5)
+    x, y = model.initUndistortRectifyMap(
+        lens.matrix(), distortion, np.eye(3), pinhole.matrix(), size, cv2.CV_32FC1
+    )
+    return x, y

@@ -16,12 +16,19 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.keyframes.alignment import no_offsets, View
-from embodied_r_ros.keyframes.covisibility import depth_overlap, depth_view, DepthView
-from embodied_r_ros.keyframes.overlap import BLANK_SHARE, ChangeDetector, two_view, TwoView
+from embodied_r_ros.keyframes.overlap import (
+    BLANK_SHARE,
+    ChangeDetector,
+    depth_overlap,
+    depth_view,
+    DepthView,
+    two_view,
+    TwoView,
+)
 from embodied_r_ros.keyframes.tracking import MotionTracker
 from embodied_r_ros.keyframes.tracks import drift
+from embodied_r_ros.types.geometry import NS_PER_S
 from embodied_r_ros.types.images import encode_image, pack_depth, shrink
-from embodied_r_ros.types.units import NS_PER_S
 
 if TYPE_CHECKING:
     from embodied_r_ros.keyframes.alignment import Alignment

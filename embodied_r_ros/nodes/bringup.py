@@ -18,8 +18,8 @@ from typing import Any, TYPE_CHECKING
 from diagnostic_msgs.msg import DiagnosticArray
 from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.common.errors import ConfigError
-from embodied_r_ros.common.resources import shared_path
-from embodied_r_ros.common.service import ServiceManager, Watchdog
+from embodied_r_ros.common.files import shared_path
+from embodied_r_ros.common.processes import ServiceManager, Watchdog
 from embodied_r_ros.nodes.node_base import RESPAWN_S, RETRY_S
 from embodied_r_ros.nodes.topics import (
     camera_topic,

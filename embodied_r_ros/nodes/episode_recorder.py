@@ -23,7 +23,7 @@ from embodied_r_msgs.srv import LabelAnswer, StartEpisode, StopEpisode
 from embodied_r_ros.bags.audit import AUDIT_NOTE, AuditConfig
 from embodied_r_ros.bags.own_messages import answer_from_msg, label_to_msg, mark_to_msg
 from embodied_r_ros.common.errors import BagError
-from embodied_r_ros.common.resources import node_of
+from embodied_r_ros.common.files import node_of
 from embodied_r_ros.episodes.labels import answer_in_words
 from embodied_r_ros.episodes.record import (
     BagTopic,

@@ -40,7 +40,7 @@ from embodied_r_ros.nodes.topics import (
     stamped_image,
 )
 from embodied_r_ros.nodes.worker import Worker
-from embodied_r_ros.types.units import NS_PER_S
+from embodied_r_ros.types.geometry import NS_PER_S
 from sensor_msgs.msg import CameraInfo
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from embodied_r_ros.nodes.question_server import AskingServer
 from embodied_r_ros.reasoning.question import Question, ReasonerConfig, RefusalCode
 from embodied_r_ros.reasoning.queue import Outcome, Termination
 from embodied_r_ros.types.answers import AnswerKind
-from embodied_r_ros.types.units import NS_PER_S
+from embodied_r_ros.types.geometry import NS_PER_S
 from sensor_msgs.msg import CameraInfo
 
 if TYPE_CHECKING:

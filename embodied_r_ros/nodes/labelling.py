@@ -9,7 +9,7 @@ import threading
 import time
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.bags.mcap import may_be_of_others
+from embodied_r_ros.bags.format import may_be_of_others
 from embodied_r_ros.bags.recovery import episodes_in, mcap_files, recover_all
 from embodied_r_ros.bags.writer import is_locked
 from embodied_r_ros.common.errors import EmbodiedRError, InputError

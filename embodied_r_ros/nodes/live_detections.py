@@ -16,7 +16,7 @@ from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.camera_poses import BoundedWait
 from embodied_r_ros.nodes.diagnostics import Meter
 from embodied_r_ros.nodes.topics import camera_topic, installed_class
-from embodied_r_ros.types.units import NS_PER_S
+from embodied_r_ros.types.geometry import NS_PER_S
 from sensor_msgs.msg import CameraInfo
 
 if TYPE_CHECKING:

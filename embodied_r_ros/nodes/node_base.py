@@ -14,7 +14,7 @@ import traceback
 from typing import Any, ClassVar, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import EmbodiedRError, InputError, ModelError
-from embodied_r_ros.common.resources import code_version
+from embodied_r_ros.common.files import code_version
 from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.diagnostics import (

@@ -17,8 +17,7 @@ from typing import Any, ClassVar, TYPE_CHECKING
 from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 from embodied_r_msgs.msg import KeypointProposal
 from embodied_r_msgs.srv import LabelAnswer
-from embodied_r_ros.arm.gate import Decision, Gate, GateConfig
-from embodied_r_ros.arm.gate_rules import excerpt, Stamped
+from embodied_r_ros.arm.gate import Decision, excerpt, Gate, GateConfig, Stamped
 from embodied_r_ros.bags.messages import stamp_ns_from_msg, vector_from_msg
 from embodied_r_ros.bags.own_messages import proposal_from_msg
 from embodied_r_ros.common.errors import InputError

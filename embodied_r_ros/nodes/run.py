@@ -20,8 +20,8 @@ import time
 import traceback
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.common.child_processes import ChildProcess
 from embodied_r_ros.common.errors import ConfigError, EmbodiedRError
+from embodied_r_ros.common.processes import ChildProcess
 from embodied_r_ros.nodes.diagnostics import STEADY
 from embodied_r_ros.nodes.node_base import StartConfig
 from embodied_r_ros.nodes.transport import remove_abandoned_segments, transport_environment

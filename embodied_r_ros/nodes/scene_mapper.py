@@ -26,7 +26,7 @@ from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.topics import installed_class, ROS_MESSAGES
-from embodied_r_ros.scene.camera_track import CameraView
+from embodied_r_ros.scene.camera import CameraView
 from embodied_r_ros.scene.landmark_map import (
     check_folder,
     LandmarkMap,

@@ -50,16 +50,15 @@ from embodied_r_ros.nodes.topics import (
 )
 from embodied_r_ros.nodes.worker import deferred
 from embodied_r_ros.perception.classical import ClassicalConfig, ClassicalPerceiver
-from embodied_r_ros.perception.detector import Detector, DetectorConfig
-from embodied_r_ros.perception.detector_perceiver import DetectorPerceiver
+from embodied_r_ros.perception.detector import Detector, DetectorConfig, DetectorPerceiver
 from embodied_r_ros.perception.perceiver import FallbackPerceiver
 from embodied_r_ros.perception.vlm import VlmConfig, VlmPerceiver
 from embodied_r_ros.perception.worker import PerceptionWorker, WorkerConfig
 from embodied_r_ros.serving.model_files import detector_path
 from embodied_r_ros.serving.profiles import load_profile, stand_in_server
 from embodied_r_ros.types.deltas import DeltaKind, Rung
+from embodied_r_ros.types.geometry import NS_PER_S
 from embodied_r_ros.types.images import decode_image, encode_image
-from embodied_r_ros.types.units import NS_PER_S
 from embodied_r_ros.view.sheet import with_items
 from rclpy.callback_groups import ReentrantCallbackGroup
 from sensor_msgs.msg import CompressedImage

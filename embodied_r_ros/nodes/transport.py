@@ -18,7 +18,7 @@ import time
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import EmbodiedRError
-from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.nodes import topics
 import rclpy
 from rclpy.qos import QoSProfile, ReliabilityPolicy

@@ -23,7 +23,6 @@ import cv2
 from embodied_r_ros.common.errors import ImageError, ModelError
 from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.perception.coloured_objects import find_objects
-from embodied_r_ros.perception.depth_range import depth_of
 from embodied_r_ros.perception.egomotion import (
     FieldOfView,
     find_features,
@@ -32,7 +31,14 @@ from embodied_r_ros.perception.egomotion import (
     motion_from_features,
     with_length,
 )
-from embodied_r_ros.perception.items import floor_below, items_between, items_in_view, ItemView
+from embodied_r_ros.perception.items import (
+    depth_of,
+    floor_below,
+    items_between,
+    items_in_view,
+    ItemView,
+)
+from embodied_r_ros.perception.perceiver import delta_of_pair
 from embodied_r_ros.types.answers import FocusText
 from embodied_r_ros.types.deltas import (
     action_text,
@@ -43,7 +49,6 @@ from embodied_r_ros.types.deltas import (
     Motion,
     MotionSource,
     Rung,
-    SemanticDelta,
     STATIONARY,
 )
 from embodied_r_ros.types.geometry import Intrinsics
@@ -55,7 +60,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.keyframes.selector import Keyframe
     from embodied_r_ros.perception.coloured_objects import ColouredObject
     from embodied_r_ros.perception.egomotion import Features
-    from embodied_r_ros.types.deltas import Item
+    from embodied_r_ros.types.deltas import Item, SemanticDelta
     from embodied_r_ros.types.images import EncodedImage
     import numpy as np
     from numpy.typing import NDArray
@@ -84,7 +89,6 @@ _SOURCES = (
     'keyframes/relative_pose',
     'perception/classical',
     'perception/coloured_objects',
-    'perception/depth_range',
     'perception/egomotion',
     'perception/items',
     'types/deltas',
@@ -136,18 +140,7 @@ class ClassicalPerceiver:
 
     def perceive(self, earlier: Keyframe | None, later: Keyframe) -> SemanticDelta:
         """Say how the camera moved and what the later keyframe adds; it never raises."""
-        before = earlier or later
-        delta = SemanticDelta(
-            stamp_ns=later.stamp_ns,
-            kind=DeltaKind.FIRST,
-            to_id=later.id,
-            from_id=before.id,
-            from_stamp_ns=before.stamp_ns,
-            camera=later.camera,
-            frame_id=later.frame_id,
-            episode_id=later.episode_id,
-            model=self._info,
-        )
+        delta = delta_of_pair(earlier, later, DeltaKind.FIRST, model=self._info)
         try:
             _refuse_blank(self._image(later.image))
             if earlier is None:

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An object detector in an ONNX file: an image in, things with names and boxes out."""
+"""An object detector in an ONNX file: an image in, things with names and boxes out.
+
+`DetectorPerceiver` is the classical perceiver, with names for what a detector knows.
+"""
 
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 import threading
 from typing import Any, TYPE_CHECKING
@@ -13,23 +17,29 @@ import cv2
 from embodied_r_ros.chat.settings import file_sum
 from embodied_r_ros.common.errors import ConfigError, ModelError
 from embodied_r_ros.common.settings import parse_yaml, setting, Settings
-from embodied_r_ros.common.untrusted import as_data
+from embodied_r_ros.common.untrusted import as_label
+from embodied_r_ros.perception.classical import ClassicalPerceiver
 from embodied_r_ros.perception.detector_outputs import layout_of, read_outputs
+from embodied_r_ros.perception.fusion import fused_objects, without
+from embodied_r_ros.types.deltas import ModelInfo, Rung
 from embodied_r_ros.types.vocabulary import COCO, COCO_NUMBERED, Detection
 import numpy as np
 import yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from embodied_r_ros.keyframes.selector import Keyframe
+    from embodied_r_ros.perception.classical import ClassicalConfig
     from embodied_r_ros.perception.detector_outputs import BoxCandidates
+    from embodied_r_ros.perception.items import ItemView
+    from embodied_r_ros.types.images import EncodedImage
     from numpy.typing import NDArray
 
 _DEFAULT_SIDE_PX = 640  # of an input that takes any size
 _MAX_SIDE_PX = 4096
 _GREY = 114  # beside a picture that does not fill the input
 _MAX_LIST_BYTES = 1_000_000
-_LABEL_CHARS = 60
 _ONE_THING = 0.85  # boxes of two classes that overlap more are of one thing
 _IMAGENET = (np.array([123.675, 116.28, 103.53]), np.array([58.395, 57.12, 57.375]))  # RGB
 # What a network takes: order of channels, and what is subtracted from and divides 0..255.
@@ -328,7 +338,7 @@ def _names(classes: str) -> tuple[str, ...]:
     if not any(names):
         msg = f'{path} holds no names: expected one a line, or YAML with a list or numbers of them'
         raise ConfigError(msg)
-    return tuple(_harmless(name) for name in names)
+    return tuple(as_label(name) for name in names)
 
 
 def _listed(value: Any) -> list[str]:
@@ -348,7 +358,7 @@ def _names_of_model(session: Any) -> tuple[str, ...]:
     """The names in the model's metadata, as Ultralytics and others write them; empty: none."""
     text = session.get_modelmeta().custom_metadata_map.get('names', '')
     try:
-        return tuple(_harmless(name) for name in _listed(ast.literal_eval(text)))
+        return tuple(as_label(name) for name in _listed(ast.literal_eval(text)))
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return ()
 
@@ -378,5 +388,74 @@ def _see_names(names: tuple[str, ...], detector: Detector) -> tuple[str, ...]:
     raise ConfigError(msg)
 
 
-def _harmless(name: str) -> str:
-    return ' '.join(as_data(name).split())[:_LABEL_CHARS]
+_CACHED_IMAGES = 4
+# What scores so much of the threshold still tells that a thing did not leave.
+_UNSURE = 0.5
+_CHECK_SIDE_PX = 64
+
+
+class DetectorPerceiver(ClassicalPerceiver):
+    """Perceives by geometry, colour and the boxes of a detector. Safe for several threads.
+
+    It looks at keyframes alone, once at each. Motion, distances and colours are those of the
+    classical perceiver; a thing that both find is one item.
+    """
+
+    def __init__(
+        self,
+        detector: Detector | None,
+        config: ClassicalConfig | None = None,
+        rung: Rung = Rung.PRIMARY,
+        boxes_of: Callable[[Keyframe], Sequence[Detection]] | None = None,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            detector: Finds things; None: only `boxes_of` does.
+            config: Of the classical perceiver.
+            rung: Its place among fallbacks.
+            boxes_of: What others found in a keyframe, such as a ROS node; None: there are none.
+        """
+        super().__init__(config, rung)
+        self._detector = detector
+        self._boxes_of = boxes_of
+        name, digest = (f'detector/{detector.name}', detector.digest) if detector else ('', '')
+        self._info = ModelInfo(name or 'detections', digest, rung=rung)
+        self._look_lock = threading.Lock()
+        self._detections = lru_cache(_CACHED_IMAGES)(self._detect)
+
+    def check(self, deadline_s: float) -> None:
+        """See that the network computes.
+
+        Raises:
+            ModelError: It does not.
+        """
+        if self._detector:
+            self._detector.detect(np.full((_CHECK_SIDE_PX, _CHECK_SIDE_PX, 3), 114, np.uint8))
+
+    def view(self, keyframe: Keyframe) -> ItemView:
+        """What a keyframe shows: things with names, and what else has a colour.
+
+        Raises:
+            ImageError: The image cannot be decoded.
+            ModelError: The detector failed.
+        """
+        view = super().view(keyframe)
+        # One image is the later one of a pair and the earlier one of the next, in another thread.
+        with self._look_lock:
+            own = self._detections(keyframe.image)
+        threshold = self._detector.config.threshold if self._detector else 0.0
+        # Others have thresholds of their own.
+        strong = [*(self._boxes_of(keyframe) if self._boxes_of else ())]
+        strong += [one for one in own if one.score >= threshold]
+        weak = [one for one in own if one.score < threshold]
+        image, intrinsics = self._image(keyframe.image), self._intrinsics(keyframe)
+        objects = fused_objects(strong, view.objects, image, intrinsics)
+        unsure = fused_objects(weak, (), image, intrinsics)
+        return replace(view, objects=objects, unsure=without(unsure, objects))
+
+    def _detect(self, encoded: EncodedImage) -> tuple[Detection, ...]:
+        if self._detector is None:
+            return ()
+        least = self._detector.config.threshold * _UNSURE
+        return tuple(self._detector.detect(self._image(encoded), least))

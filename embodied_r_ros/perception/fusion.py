@@ -11,7 +11,7 @@ from dataclasses import replace
 import math
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.common.untrusted import as_data
+from embodied_r_ros.common.untrusted import as_label
 from embodied_r_ros.perception.coloured_objects import ColouredObject, dominant_colour
 from embodied_r_ros.types.deltas import ItemStatus
 from embodied_r_ros.types.geometry import direction_of_vector, rays_of_pixels, wrapped
@@ -35,7 +35,6 @@ _TWICE = 0.5  # intersection over union of two boxes of one thing, from two dete
 _ALIKE_PLACE, _SAME_PLACE = 0.3, 0.6
 _SAME_BEARING_RAD = math.radians(20.0)  # the same without boxes: the words of a model are coarse
 _EDGE_PX = 1.5  # a box that ends nearer to the edge of the image is cut off by it
-_LABEL_CHARS = 60
 
 
 def fused_objects(
@@ -202,7 +201,7 @@ def _without_doubles(detections: Sequence[Detection], width: int, height: int) -
         left, right = (min(max(edge, 0.0), width) for edge in detection.box[::2])
         top, bottom = (min(max(edge, 0.0), height) for edge in detection.box[1::2])
         # Labels may come from other programs, and end in prompts.
-        label = ' '.join(as_data(detection.label).split())[:_LABEL_CHARS]
+        label = as_label(detection.label)
         sound = replace(detection, label=label, box=(left, top, right, bottom))
         is_new = all(
             family_of(label) != family_of(other.label) or overlap_of(sound.box, other.box) < _TWICE

@@ -13,9 +13,14 @@ from typing import TYPE_CHECKING
 
 import cv2
 from embodied_r_ros.perception.coloured_objects import find_objects
-from embodied_r_ros.perception.depth_range import depth_of
 from embodied_r_ros.perception.fusion import fused_objects, overlap_of
-from embodied_r_ros.perception.items import floor_below, items_between, items_in_view, ItemView
+from embodied_r_ros.perception.items import (
+    depth_of,
+    floor_below,
+    items_between,
+    items_in_view,
+    ItemView,
+)
 from embodied_r_ros.types.deltas import ItemStatus, MotionSource
 from embodied_r_ros.types.geometry import Intrinsics
 from embodied_r_ros.types.vocabulary import COLOUR_WORDS, Detection

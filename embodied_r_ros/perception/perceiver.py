@@ -9,9 +9,9 @@ from dataclasses import replace
 import logging
 import threading
 import time
-from typing import Protocol, TYPE_CHECKING
+from typing import Any, Protocol, TYPE_CHECKING
 
-from embodied_r_ros.chat.fallback import Fallback, FallbackConfig, FallbackStep, NoReplyError
+from embodied_r_ros.chat.fallback import Fallback, NoReplyError
 from embodied_r_ros.common.errors import DeadlineError, ModelError
 from embodied_r_ros.types.deltas import DeltaKind, SemanticDelta
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from concurrent.futures import Future
 
+    from embodied_r_ros.chat.fallback import FallbackConfig, FallbackStep
     from embodied_r_ros.keyframes.selector import Keyframe
     from embodied_r_ros.types.answers import FocusText
     from embodied_r_ros.types.deltas import ModelInfo, Rung
@@ -81,20 +82,27 @@ def perceive_pair(
     return replace(delta, skipped=skipped, latency_ns=latency_ns, pose=later.pose)
 
 
-def failed_delta(earlier: Keyframe | None, later: Keyframe, error: str) -> SemanticDelta:
-    """A failed delta with its reason."""
+def delta_of_pair(
+    earlier: Keyframe | None, later: Keyframe, kind: DeltaKind, **fields: Any
+) -> SemanticDelta:
+    """The delta of a pair of keyframes, or of a first one: whose it is, and what else is given."""
     first = earlier or later
     return SemanticDelta(
         stamp_ns=later.stamp_ns,
-        kind=DeltaKind.FAILED,
+        kind=kind,
         to_id=later.id,
         from_id=first.id,
         from_stamp_ns=first.stamp_ns,
         camera=later.camera,
         frame_id=later.frame_id,
         episode_id=later.episode_id,
-        error=error,
+        **fields,
     )
+
+
+def failed_delta(earlier: Keyframe | None, later: Keyframe, error: str) -> SemanticDelta:
+    """A failed delta with its reason."""
+    return delta_of_pair(earlier, later, DeltaKind.FAILED, error=error)
 
 
 def _continues(earlier: Keyframe, later: Keyframe) -> bool:
@@ -137,9 +145,8 @@ class FallbackPerceiver:
         self, perceivers: Mapping[Rung, Perceiver], config: FallbackConfig | None = None
     ) -> None:
         """Take the perceivers by rung; the best one has the lowest number."""
-        steps = [FallbackStep(r, perceivers[r]) for r in sorted(perceivers, key=lambda r: r.value)]
-        self._fallback = Fallback(steps, _check, config or FallbackConfig())
-        self._first = steps[0]
+        self._fallback = Fallback.by_rung(perceivers, _check, config)
+        self._first = self._fallback.steps[0]
         self._stood_in = 0
         self._lock = threading.Lock()
 

@@ -16,11 +16,10 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.bags.sources import open_source
 from embodied_r_ros.chat.client import HttpChatClient
 from embodied_r_ros.common.errors import InputError, ModelError
-from embodied_r_ros.common.meter import IMAGES, KEYFRAMES, METER
+from embodied_r_ros.common.work import IMAGES, KEYFRAMES, METER
 from embodied_r_ros.keyframes.selector import KeyframeExtractor
 from embodied_r_ros.perception.classical import ClassicalPerceiver
-from embodied_r_ros.perception.detector import Detector
-from embodied_r_ros.perception.detector_perceiver import DetectorPerceiver
+from embodied_r_ros.perception.detector import Detector, DetectorPerceiver
 from embodied_r_ros.perception.perceiver import perceive_all
 from embodied_r_ros.perception.vlm import VlmPerceiver
 from embodied_r_ros.types.deltas import Rung

@@ -16,7 +16,7 @@ from typing import Any, TYPE_CHECKING, TypeVar
 
 import cv2
 from embodied_r_ros.chat.cache import cache_key, ReplyCache
-from embodied_r_ros.chat.negotiation import ImagesRefusedError, RefusedError
+from embodied_r_ros.chat.connection import ImagesRefusedError, RefusedError
 from embodied_r_ros.chat.protocol import (
     ChatMessage,
     ChatRequest,
@@ -33,7 +33,6 @@ from embodied_r_ros.common.errors import (
 )
 from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.common.untrusted import as_data
-from embodied_r_ros.perception import vlm
 from embodied_r_ros.perception.grounding import (
     BOX_CONVENTIONS,
     box_shares,
@@ -366,9 +365,9 @@ class VlmPerceiver:
         convention = self._config.box_convention
         now = self._small_image(later.image)
         if earlier is None:
-            messages = vlm.first_prompt(now, convention)
+            messages = first_prompt(now, convention)
         else:
-            messages = vlm.later_prompt(self._small_image(earlier.image), now, convention)
+            messages = later_prompt(self._small_image(earlier.image), now, convention)
         two_views, with_boxes = earlier is not None, convention != NO_BOXES
         return self._reply(
             messages,
@@ -394,7 +393,7 @@ class VlmPerceiver:
         """
         end = time.monotonic() + deadline_s
         try:
-            messages = vlm.focus_prompt(question, self._small_image(keyframe.image))
+            messages = focus_prompt(question, self._small_image(keyframe.image))
         except ImageError as error:
             msg = f'keyframe {keyframe.id} cannot be looked at: {error}'
             raise ModelError(msg) from error
@@ -426,7 +425,7 @@ class VlmPerceiver:
         named = self._config.box_convention
         convention = next(iter(BOX_CONVENTIONS)) if named == NO_BOXES else named
         request = ChatRequest(
-            vlm.golden_prompt(encode_image(golden_image(), _GOLDEN_QUALITY), convention),
+            golden_prompt(encode_image(golden_image(), _GOLDEN_QUALITY), convention),
             Sampling(0.0, 1.0, self._config.max_tokens, 0),
             golden_schema(golden_labels()),
         )
@@ -436,7 +435,7 @@ class VlmPerceiver:
     def _model(self, end: float) -> ModelInfo:
         info = self._client.info(left_s(end))
         has_boxes = self._config.box_convention != NO_BOXES
-        version = vlm.BOX_PROMPT_VERSION if has_boxes else vlm.PROMPT_VERSION
+        version = BOX_PROMPT_VERSION if has_boxes else PROMPT_VERSION
         return replace(info, rung=self._rung, prompt_version=version)
 
     def _shrink(self, image: EncodedImage) -> EncodedImage:
@@ -498,7 +497,7 @@ class VlmPerceiver:
             except ReplyError as error:
                 why = ending_problem(text, ending, request.sampling.max_tokens)
                 problem = ReplyError(why) if why else error
-                repair = vlm.repair_prompt(messages, text, str(error))
+                repair = repair_prompt(messages, text, str(error))
                 request = replace(request, messages=repair)
             except ModelError as error:
                 problem = error

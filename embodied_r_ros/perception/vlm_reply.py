@@ -13,6 +13,7 @@ from embodied_r_ros.common.errors import ModelError
 from embodied_r_ros.common.untrusted import as_data
 from embodied_r_ros.perception.egomotion import known_motion
 from embodied_r_ros.perception.fusion import fused_items
+from embodied_r_ros.perception.perceiver import delta_of_pair
 from embodied_r_ros.types.deltas import (
     action_text,
     change_text,
@@ -22,7 +23,6 @@ from embodied_r_ros.types.deltas import (
     Motion,
     MotionSource,
     MotionStep,
-    SemanticDelta,
     STATIONARY,
 )
 from embodied_r_ros.types.geometry import Intrinsics
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.keyframes.selector import Keyframe
     from embodied_r_ros.perception.grounding import Grounding
-    from embodied_r_ros.types.deltas import Box, ModelInfo
+    from embodied_r_ros.types.deltas import Box, ModelInfo, SemanticDelta
 
 # Kind of motion -> (verb, direction) of `wording`; the ten of Embodied-R.
 MOTIONS = {
@@ -332,20 +332,14 @@ def scene_delta(
             for item, entry in zip(items, reply.items, strict=True)
         )
     items = fused_items(items, places.others)
-    first = earlier or later
-    return SemanticDelta(
-        stamp_ns=later.stamp_ns,
-        kind=_kind(earlier, action, items),
-        to_id=later.id,
-        from_id=first.id,
-        from_stamp_ns=first.stamp_ns,
+    return delta_of_pair(
+        earlier,
+        later,
+        _kind(earlier, action, items),
         action=action,
         change=_change(reply, items, by_eye=by_eye),
         motion=motion,
         items=items,
-        camera=later.camera,
-        frame_id=later.frame_id,
-        episode_id=later.episode_id,
         model=model,
     )
 

@@ -10,8 +10,7 @@ import math
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.common.files import write_whole
-from embodied_r_ros.common.resources import code_version
+from embodied_r_ros.common.files import code_version, write_whole
 from embodied_r_ros.episodes.inspect import file_sha256
 
 if TYPE_CHECKING:

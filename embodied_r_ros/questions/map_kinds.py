@@ -31,9 +31,9 @@ from embodied_r_ros.scene.map_relations import (
     turn_deg,
     turn_word,
 )
+from embodied_r_ros.types.geometry import NS_PER_S
 from embodied_r_ros.types.landmarks import LandmarkStatus
 from embodied_r_ros.types.things import named_things, near_misses, other_names, plural
-from embodied_r_ros.types.units import NS_PER_S
 
 if TYPE_CHECKING:
     from embodied_r_ros.types.landmarks import Landmark, PathPoint, SceneMap

@@ -18,7 +18,7 @@ from embodied_r_ros.scene.map_relations import (
     nearest_gap_m,
     REACH_M,
 )
-from embodied_r_ros.types.units import NS_PER_S
+from embodied_r_ros.types.geometry import NS_PER_S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -18,8 +18,8 @@ from embodied_r_ros.questions.path_kinds import (
     UNCLEAR,
 )
 from embodied_r_ros.questions.wordings import wording
+from embodied_r_ros.types.geometry import NS_PER_S
 from embodied_r_ros.types.things import named_things, plural, with_article
-from embodied_r_ros.types.units import NS_PER_S
 
 if TYPE_CHECKING:
     from random import Random

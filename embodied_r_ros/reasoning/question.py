@@ -13,7 +13,7 @@ from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.scene.memory import MemoryConfig
 from embodied_r_ros.types.answers import FocusText, Freshness
 from embodied_r_ros.types.deltas import DeltaKind, Rung, SemanticDelta
-from embodied_r_ros.types.units import NS_PER_S
+from embodied_r_ros.types.geometry import NS_PER_S
 
 if TYPE_CHECKING:
     import threading

@@ -17,7 +17,7 @@ from embodied_r_ros.common.errors import CancelledError
 from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.reasoning.question import Phase, Refusal, RefusalCode
 from embodied_r_ros.types.answers import Answer, AnswerKind, Freshness
-from embodied_r_ros.types.units import NS_PER_S
+from embodied_r_ros.types.geometry import NS_PER_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

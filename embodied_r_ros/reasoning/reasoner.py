@@ -46,8 +46,8 @@ from embodied_r_ros.reasoning.question import (
 from embodied_r_ros.scene.memory import mentions, question_terms, SceneText
 from embodied_r_ros.types.answers import Answer, AnswerKind, Freshness, Sampling
 from embodied_r_ros.types.deltas import DeltaKind, ModelInfo, Rung
+from embodied_r_ros.types.geometry import NS_PER_S
 from embodied_r_ros.types.landmarks import newest_stamp_ns
-from embodied_r_ros.types.units import NS_PER_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -452,8 +452,7 @@ def chat_fallback(
     clients: Mapping[Rung, ChatClient], config: FallbackConfig | None = None
 ) -> ChatFallback:
     """The fallback through several clients; the lowest rung is the best one."""
-    steps = [FallbackStep(rung, clients[rung]) for rung in sorted(clients, key=lambda r: r.value)]
-    return Fallback(steps, see_that_it_speaks, config or FallbackConfig())
+    return Fallback.by_rung(clients, see_that_it_speaks, config)
 
 
 def model_of(step: ChatStep, deadline_s: float) -> ModelInfo:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.scene.map_relations import level_m
-from embodied_r_ros.scene.map_text import first_mentions
 from embodied_r_ros.types.answers import AnswerKind, KeypointProposal
 from embodied_r_ros.types.deltas import ScaleSource
 from embodied_r_ros.types.landmarks import LandmarkStatus
+from embodied_r_ros.types.things import first_mentions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

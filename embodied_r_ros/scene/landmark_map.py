@@ -19,16 +19,16 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.files import write_whole
 from embodied_r_ros.common.settings import setting, Settings
-from embodied_r_ros.scene.association import (
+from embodied_r_ros.scene.camera import CameraTrack, CameraView, ItemLens, PlaceSight, Sight
+from embodied_r_ros.scene.landmark_record import LandmarkRecord
+from embodied_r_ros.scene.map_part import (
     assign,
     assign_rays,
     crossing,
+    MapPart,
+    NEIGHBOUR_M,
 )
-from embodied_r_ros.scene.camera_track import CameraTrack, CameraView
-from embodied_r_ros.scene.landmark_record import LandmarkRecord
-from embodied_r_ros.scene.map_part import MapPart, NEIGHBOUR_M
 from embodied_r_ros.scene.sightings import ItemSighting, LabelParts, sighting_of, sound_item
-from embodied_r_ros.scene.visibility import ItemLens, PlaceSight, Sight
 from embodied_r_ros.types.deltas import DeltaKind, ItemStatus
 from embodied_r_ros.types.landmarks import LandmarkStatus, SCALE_WORDS, SceneMap
 import numpy as np

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How landmarks, the path and the pose now relate: the numbers behind questions about a map.
+"""How landmarks, the path and the pose now relate: what questions about a map ask, and its words.
 
 Bearings and turns are level and positive to the left. Boxes are the extents of landmarks along the
 axes of the map; a landmark without a size is its middle alone.
@@ -11,7 +11,7 @@ from itertools import pairwise
 import math
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.types.geometry import wrapped
+from embodied_r_ros.types.geometry import NS_PER_S, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -135,3 +135,37 @@ def first_reach_ns(path: Sequence[PathPoint], to: Position) -> int | None:
         if level_m(point.position, to) <= REACH_M:
             return point.stamp_ns
     return None
+
+
+_DAY_S = 86_400
+_DECIMALS_TO_M = 9.95  # distances from here on have no decimals
+_ORDINAL_ENDINGS = {1: 'st', 2: 'nd', 3: 'rd'}
+_WHOLE_FROM_S = 600  # ages from here on have no decimals; in days they cannot be compared
+
+
+def ordinal(number: int) -> str:
+    """A place in words.
+
+    >>> ordinal(2), ordinal(11), ordinal(21)
+    ('2nd', '11th', '21st')
+    """
+    is_teen = number % 100 in (11, 12, 13)
+    return f'{number}{"th" if is_teen else _ORDINAL_ENDINGS.get(number % 10, "th")}'
+
+
+def metres_text(metres: float) -> str:
+    """A distance in words: '2.1m', '12m'; its unit is close, so that it is told from motions."""
+    return f'{metres:.1f}m' if metres < _DECIMALS_TO_M else f'{metres:.0f}m'
+
+
+def turn_text(degrees: int) -> str:
+    """A direction from ahead in words, positive to the left: '30° to the left', 'ahead'."""
+    return f'{abs(degrees)}° to the {"left" if degrees > 0 else "right"}' if degrees else 'ahead'
+
+
+def age_text(age_ns: int) -> str:
+    """An age in words: '12.0 s', '754 s', '3 days'."""
+    seconds = max(0, age_ns) / NS_PER_S
+    if seconds >= 2 * _DAY_S:
+        return f'{seconds / _DAY_S:.0f} days'
+    return f'{seconds:.1f} s' if seconds < _WHOLE_FROM_S else f'{seconds:.0f} s'

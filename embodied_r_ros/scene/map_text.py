@@ -15,11 +15,19 @@ import re
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.untrusted import as_data
-from embodied_r_ros.scene.map_relations import bearing_deg, first_reach_ns, gap_m, level_m
+from embodied_r_ros.scene.map_relations import (
+    age_text,
+    bearing_deg,
+    first_reach_ns,
+    gap_m,
+    level_m,
+    metres_text,
+    ordinal,
+    turn_text,
+)
 from embodied_r_ros.scene.memory import estimate_tokens, question_terms
 from embodied_r_ros.types.landmarks import LandmarkStatus, thinned
-from embodied_r_ros.types.things import other_names, plural
-from embodied_r_ros.types.units import NS_PER_S
+from embodied_r_ros.types.things import first_mentions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -34,11 +42,7 @@ _SPARE_SHARE = 1 / 3  # of the budget, up to which what is not asked for may fol
 _MORE_TOKENS = 10  # of saying that there are more
 _MOST_RELATED = 8  # kinds whose relations stand in a prompt
 _WORD = re.compile(r'[^\W\d_]+')
-_DAY_S = 86_400
 _STEP_DEG = 10  # of directions: no question is asked whose answer would hang on less
-_DECIMALS_TO_M = 9.95  # distances from here on have no decimals
-_ORDINAL_ENDINGS = {1: 'st', 2: 'nd', 3: 'rd'}
-_WHOLE_FROM_S = 600  # ages from here on have no decimals; in days they cannot be compared
 
 # Which words ask for what. The first five are facts about a thing, the others relate two.
 _TOPIC_WORDS = {
@@ -158,16 +162,6 @@ def _places(stamps_ns: dict[str, int]) -> dict[str, int]:
     return {label: 1 + order.index(stamp_ns) for label, stamp_ns in stamps_ns.items()}
 
 
-def ordinal(number: int) -> str:
-    """A place in words.
-
-    >>> ordinal(2), ordinal(11), ordinal(21)
-    ('2nd', '11th', '21st')
-    """
-    is_teen = number % 100 in (11, 12, 13)
-    return f'{number}{"th" if is_teen else _ORDINAL_ENDINGS.get(number % 10, "th")}'
-
-
 class _Lines:
     """Lines within a budget. What does not fit is left out, and shorter ones may follow."""
 
@@ -271,32 +265,6 @@ def _overview(
     yield _things(relevant, others, budget)
     if scene_map.room_area_m2 is not None:
         yield f'Floor: {scene_map.room_area_m2:.1f} m².'
-
-
-def first_mentions(text: str, labels: Sequence[str]) -> dict[str, int]:
-    """Where a text first names things, by their labels or else by other names of them.
-
-    The bag of 'garbage bag' is no tote bag where garbage bag is a label too.
-    """
-    lower = {label: label.lower() for label in labels}
-    places: dict[str, int] = {}
-    for label in sorted(labels, key=len, reverse=True):
-        pattern = _names_pattern({lower[label]})
-        if match := pattern.search(text):
-            places[label] = match.start()
-            text = pattern.sub(lambda match: '_' * len(match[0]), text)
-    for label in labels:
-        others = {name for name in other_names(lower[label]) if name}
-        if label not in places and others and (match := _names_pattern(others).search(text)):
-            places[label] = match.start()
-    return places
-
-
-def _names_pattern(names: Collection[str]) -> re.Pattern[str]:
-    """What matches one or several of some names."""
-    every = {*names, *map(plural, names)}
-    pattern = '|'.join(map(re.escape, sorted(every, key=len, reverse=True)))
-    return re.compile(rf'(?<!\w)(?:{pattern})(?!\w)')
 
 
 def _things(relevant: Sequence[_Kind], others: Sequence[_Kind], budget: int) -> str:
@@ -497,16 +465,6 @@ def _degrees(angle_rad: float) -> str:
     return f'{_stepped(math.degrees(angle_rad)) % 360}°'
 
 
-def metres_text(metres: float) -> str:
-    """A distance in words: '2.1m', '12m'; its unit is close, so that it is told from motions."""
-    return f'{metres:.1f}m' if metres < _DECIMALS_TO_M else f'{metres:.0f}m'
-
-
-def turn_text(degrees: int) -> str:
-    """A direction from ahead in words, positive to the left: '30° to the left', 'ahead'."""
-    return f'{abs(degrees)}° to the {"left" if degrees > 0 else "right"}' if degrees else 'ahead'
-
-
 def _seen_from(pose: PathPoint, place: Position) -> str:
     """Distance and bearing of a place from a pose: '2.1m 30° to the left'."""
     degrees = _stepped(bearing_deg(pose, place))
@@ -518,11 +476,3 @@ def _seen_from(pose: PathPoint, place: Position) -> str:
 def _place(position: Position) -> str:
     x, y = (round(value, 1) + 0.0 for value in position[:2])
     return f'{x:.1f} {y:.1f}'
-
-
-def age_text(age_ns: int) -> str:
-    """An age in words: '12.0 s', '754 s', '3 days'."""
-    seconds = max(0, age_ns) / NS_PER_S
-    if seconds >= 2 * _DAY_S:
-        return f'{seconds / _DAY_S:.0f} days'
-    return f'{seconds:.1f} s' if seconds < _WHOLE_FROM_S else f'{seconds:.0f} s'

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.common.untrusted import as_data
 from embodied_r_ros.types.deltas import CANNOT_TELL, compose_actions, DeltaKind, ItemStatus
-from embodied_r_ros.types.units import NS_PER_S
+from embodied_r_ros.types.geometry import NS_PER_S
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.chat.settings import file_sum, tls_context
 from embodied_r_ros.common.errors import ConfigError, InputError, ModelError
-from embodied_r_ros.common.resources import data_folder
+from embodied_r_ros.common.files import data_folder
 import httpx
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.chat.settings import ChatConfig, refuse_pickles
 from embodied_r_ros.common.errors import ConfigError
-from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.common.settings import config_from_mapping, read_yaml, setting, Settings
 from embodied_r_ros.perception.vlm import VlmConfig
 from embodied_r_ros.perception.worker import WorkerConfig

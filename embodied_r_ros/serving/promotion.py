@@ -21,8 +21,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.chat.settings import file_sum, model_digest, model_files
 from embodied_r_ros.common.errors import ConfigError
-from embodied_r_ros.common.files import write_new, write_whole
-from embodied_r_ros.common.resources import data_folder
+from embodied_r_ros.common.files import data_folder, write_new, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -12,8 +12,8 @@ import time
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.chat.protocol import error_detail
-from embodied_r_ros.common.child_processes import ChildProcess
 from embodied_r_ros.common.errors import ConfigError, EmbodiedRError, ModelError
+from embodied_r_ros.common.processes import ChildProcess
 from embodied_r_ros.serving.profiles import ADAPTERS
 import httpx
 

@@ -24,7 +24,7 @@ from embodied_r_ros.chat.settings import (
     token_from_environment,
 )
 from embodied_r_ros.common.errors import ConfigError, ModelError
-from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.serving.profiles import load_profile, Profile
 from embodied_r_ros.serving.promotion import in_force, is_store, slot_folder
 from embodied_r_ros.serving.server_process import Adapter, ModelProcess, StoreFollower

@@ -348,11 +348,6 @@ _AXES = {
     'down': (0.0, 0.0, -1.0),
 }
 _SIGNS = {'left': 1, 'right': -1, 'down': 1, 'up': -1, 'clockwise': 1, 'anticlockwise': -1}
-_WORDS = {
-    'turned': ('left', 'right'),
-    'tilted': ('down', 'up'),
-    'rolled': ('clockwise', 'anticlockwise'),
-}
 
 
 @dataclass(frozen=True)
@@ -411,20 +406,14 @@ def compose_actions(actions: Iterable[str]) -> str:
 def net_steps(net: NetMotion) -> list[MotionStep]:
     """The measured part of a net motion as steps, moves first."""
     steps = []
-    for value, positive, negative in (
-        (net.x_m, 'forward', 'backward'),
-        (net.y_m, 'left', 'right'),
-        (net.z_m, 'up', 'down'),
-    ):
+    moves = net.x_m, net.y_m, net.z_m
+    for value, (_, positive, negative) in zip(moves, _MOVES, strict=True):
         if abs(value) >= _MIN_MOVE_M:
             direction = positive if value > 0 else negative
             steps.append(MotionStep('moved', direction, round(abs(value), 1)))
-    for verb, value in (
-        ('turned', net.turn_deg),
-        ('tilted', net.tilt_deg),
-        ('rolled', net.roll_deg),
-    ):
+    turns = net.turn_deg, net.tilt_deg, net.roll_deg
+    for value, (_, verb, positive, negative) in zip(turns, _TURNS, strict=True):
         if round(value):
-            direction = _WORDS[verb][0 if value > 0 else 1]
+            direction = positive if value > 0 else negative
             steps.append(MotionStep(verb, direction, abs(round(value))))
     return steps

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Poses, rotations and viewing directions, in REP 103 axes.
+"""Poses, rotations and viewing directions, in REP 103 axes; and the unit of stamps.
 
 Body axes (the camera link, the robot): x forward, y left, z up. Optical axes: x right, y down, z
 forward. Bearing is positive to the left, elevation positive up.
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+NS_PER_S = 1_000_000_000  # stamps and durations are integer nanoseconds
 Position = tuple[float, float, float]  # [m]
 Orientation = tuple[float, float, float, float]  # quaternion x, y, z, w
 # Columns are the optical axes (x right, y down, z forward) written in body axes: v_body = R v_opt.

@@ -12,9 +12,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 import hashlib
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
     from embodied_r_ros.types.geometry import Position
 
 # 'group support: name[=other name] length width height [m]; …'. Support: where such things are:
@@ -277,3 +280,29 @@ def plural(name: str) -> str:
     else:
         several = last + 's'
     return ' '.join([*words, several])
+
+
+def first_mentions(text: str, labels: Sequence[str]) -> dict[str, int]:
+    """Where a text first names things, by their labels or else by other names of them.
+
+    The bag of 'garbage bag' is no tote bag where garbage bag is a label too.
+    """
+    lower = {label: label.lower() for label in labels}
+    places: dict[str, int] = {}
+    for label in sorted(labels, key=len, reverse=True):
+        pattern = _names_pattern({lower[label]})
+        if match := pattern.search(text):
+            places[label] = match.start()
+            text = pattern.sub(lambda match: '_' * len(match[0]), text)
+    for label in labels:
+        others = {name for name in other_names(lower[label]) if name}
+        if label not in places and others and (match := _names_pattern(others).search(text)):
+            places[label] = match.start()
+    return places
+
+
+def _names_pattern(names: Collection[str]) -> re.Pattern[str]:
+    """What matches one or several of some names."""
+    every = {*names, *map(plural, names)}
+    pattern = '|'.join(map(re.escape, sorted(every, key=len, reverse=True)))
+    return re.compile(rf'(?<!\w)(?:{pattern})(?!\w)')

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.arm.demonstration import Demonstration, Keypoint
     from embodied_r_ros.arm.robot import ArmSetup
-    from embodied_r_ros.arm.trial import Trial, TrialStep
+    from embodied_r_ros.arm.task import Trial, TrialStep
     from embodied_r_ros.bags.reader import BagReader
     from embodied_r_ros.types.geometry import Intrinsics, Pose, Position
     from numpy.typing import NDArray

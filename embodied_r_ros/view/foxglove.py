@@ -14,12 +14,12 @@ import math
 import os
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.bags.mcap import LIBRARY
+from embodied_r_ros.bags.format import LIBRARY
 from embodied_r_ros.bags.reader import open_bag, read_messages
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.episodes.episode import keyframe_topics, read_as_recorded
 from embodied_r_ros.questions.proofs import recorded_questions
-from embodied_r_ros.types.units import NS_PER_S
+from embodied_r_ros.types.geometry import NS_PER_S
 from embodied_r_ros.view.review.film import jpeg_of_keyframe, read_keyframe
 from mcap.writer import Writer
 import numpy as np

@@ -20,7 +20,7 @@ from embodied_r_ros.common.errors import ConfigError, EmbodiedRError, InputError
 from embodied_r_ros.common.files import write_whole
 from embodied_r_ros.episodes.episode import read_as_recorded, read_marks
 from embodied_r_ros.questions.proofs import recorded_questions
-from embodied_r_ros.types.units import NS_PER_S
+from embodied_r_ros.types.geometry import NS_PER_S
 from embodied_r_ros.view.lerobot_frames import (
     cameras_of,
     EVENTS,

@@ -21,8 +21,7 @@ from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.episodes.demonstrations import read_demonstration, setup_of
 from embodied_r_ros.episodes.episode import has_arm, keyframe_topics
 from embodied_r_ros.reasoning.completions import option_letter
-from embodied_r_ros.types.geometry import Pose
-from embodied_r_ros.types.units import NS_PER_S
+from embodied_r_ros.types.geometry import NS_PER_S, Pose
 from embodied_r_ros.view.review.film import film_topics
 import numpy as np
 from scipy.spatial.transform import Rotation

@@ -9,8 +9,8 @@ import math
 from typing import TYPE_CHECKING
 
 import cv2
+from embodied_r_ros.types.geometry import NS_PER_S
 from embodied_r_ros.types.landmarks import LandmarkStatus, SCALE_WORDS
-from embodied_r_ros.types.units import NS_PER_S
 from embodied_r_ros.view.sheet import (
     FAINT,
     INK,

@@ -5,9 +5,7 @@ from dataclasses import replace
 import math
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.arm import gate_rules
-from embodied_r_ros.arm.gate import CONFIRMATION, Decision, Gate, GateConfig
-from embodied_r_ros.arm.gate_rules import Stamped
+from embodied_r_ros.arm.gate import CONFIRMATION, Decision, Gate, GateConfig, RULES, Stamped
 from embodied_r_ros.common.errors import ConfigError, InputError
 from embodied_r_ros.types.answers import Freshness, KeypointProposal
 from embodied_r_ros.types.deltas import ModelInfo, Rung
@@ -148,7 +146,7 @@ def test_rule_that_fails_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(case: object) -> str:
         raise ZeroDivisionError
 
-    monkeypatch.setitem(gate_rules.RULES, 'rung', broken)
+    monkeypatch.setitem(RULES, 'rung', broken)
     judgement = judged()
     assert (judgement.decision, judgement.rule) == (Decision.REFUSED, 'rung')
     assert judgement.reason == 'the rule failed: ZeroDivisionError: ZeroDivisionError'

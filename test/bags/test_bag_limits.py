@@ -10,7 +10,7 @@ import struct
 import sys
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.bags import packing
+from embodied_r_ros.bags import format as bag_format
 from embodied_r_ros.bags.reader import open_bag, read_messages
 from embodied_r_ros.common.errors import BagError
 import lz4.frame  # type: ignore[import-untyped]
@@ -106,7 +106,7 @@ def test_chunks_of_one_time_are_counted_together(tmp_path: Path) -> None:
     raw = message('x' * 1000)
     packed = zstd.compress(raw)
     assert len(contents(bomb(tmp_path / 'a.mcap', 'zstd', packed, len(raw), 20))) == 20
-    half = packing.MAX_UNPACKED // 2
+    half = bag_format.MAX_UNPACKED // 2
     with pytest.raises(BagError, match='says was recorded at one time unpacks to more than 2048'):
         contents(bomb(tmp_path / 'b.mcap', 'zstd', packed, half, 20))
 
@@ -138,7 +138,7 @@ def test_a_file_that_is_packed_as_a_whole_is_read_or_refused(
     raw = message('hello')
     whole = bomb(tmp_path / 'a.mcap', '', raw, len(raw)).read_bytes()
     assert contents(folder(tmp_path / 'good', 'FILE', zstd.compress(whole))) == ['hello']
-    monkeypatch.setattr(packing, 'MAX_UNPACKED', 1024**2)
+    monkeypatch.setattr(bag_format, 'MAX_UNPACKED', 1024**2)
     bad = folder(tmp_path / 'bad', 'FILE', zstd.compress(whole + bytes(32 * 1024**2)))
     with pytest.raises(BagError, match=r'a.mcap.zstd unpacks to more than'):
         contents(bad)

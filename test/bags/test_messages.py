@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.bags import messages, own_messages
 from embodied_r_ros.bags.message_types import BagMessageFactory, embodied_typestore
-from embodied_r_ros.common.resources import interface_path
+from embodied_r_ros.common.files import interface_path
 from embodied_r_ros.keyframes import selector
 from embodied_r_ros.types import answers, deltas, episodes
 from embodied_r_ros.types.answers import Gripper, KeypointProposal

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.common.files import shared_path
 import pytest
 
 from bench.boot import environment_of, ServiceSocket, settings_of, started
@@ -22,7 +22,7 @@ UNIT = shared_path('config', 'systemd', 'embodied_r.service')
 ROS2 = """#!{python}
 import json, os, signal, sys, threading
 sys.path.insert(0, {root!r})
-from embodied_r_ros.common.service import ServiceManager, Watchdog
+from embodied_r_ros.common.processes import ServiceManager, Watchdog
 names = ('HOME', 'PATH', 'EMBODIED_R_TEST', 'PYTEST_CURRENT_TEST', 'SOURCED')
 with open({out!r}, 'w') as file:
     json.dump([sys.argv[1:], {{name: os.environ.get(name) for name in names}}], file)

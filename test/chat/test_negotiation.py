@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.chat.client import HttpChatClient
-from embodied_r_ros.chat.negotiation import ImagesRefusedError, RefusedError
+from embodied_r_ros.chat.connection import ImagesRefusedError, RefusedError
 from embodied_r_ros.chat.protocol import ChatMessage, ChatRequest
 from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.common.errors import ConfigError, DeadlineError, ModelError

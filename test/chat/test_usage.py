@@ -9,7 +9,7 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.chat.client import HttpChatClient
 from embodied_r_ros.chat.protocol import ChatMessage, ChatRequest
 from embodied_r_ros.chat.settings import ChatConfig
-from embodied_r_ros.common.meter import CALLS, METER, TOKENS
+from embodied_r_ros.common.work import CALLS, METER, TOKENS
 import pytest
 
 from test.chat_server import ChatServer, Script

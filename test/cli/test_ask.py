@@ -9,7 +9,7 @@ from embodied_r_ros.bags.message_types import BagMessageFactory
 from embodied_r_ros.bags.own_messages import delta_to_msg
 from embodied_r_ros.bags.writer import BagWriter
 from embodied_r_ros.cli.main import main
-from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.types.deltas import DeltaKind, Item, SemanticDelta
 from embodied_r_ros.types.geometry import Pose
 import numpy as np

@@ -14,7 +14,7 @@ import cv2
 from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.cli.main import main
 from embodied_r_ros.common.errors import EmbodiedRError
-from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.reasoning.question import ReasonerConfig
 import pytest
 

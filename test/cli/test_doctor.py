@@ -10,7 +10,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.chat.settings import model_digest
 from embodied_r_ros.cli.main import main
-from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.nodes.doctor import (
     camera_check,
     installation_checks,
@@ -67,8 +67,8 @@ def test_what_another_publisher_loses_is_told_with_the_remedy_and_no_failure() -
 
 
 def test_missing_model_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr('embodied_r_ros.common.resources._CLONE', tmp_path)
-    monkeypatch.setattr('embodied_r_ros.common.resources._prefixes', lambda: [tmp_path])
+    monkeypatch.setattr('embodied_r_ros.common.files._CLONE', tmp_path)
+    monkeypatch.setattr('embodied_r_ros.common.files._prefixes', lambda: [tmp_path])
     checks = installation_checks()
     assert not checks['model'].ok
     assert not checks['messages'].ok

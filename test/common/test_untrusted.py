@@ -115,7 +115,7 @@ def test_bad_reply_is_repeated_as_data(order: str, reply: str) -> None:
 @pytest.mark.parametrize('order', ORDERS)
 def test_tokenizer_finds_no_special_token_in_it(order: str) -> None:
     pytest.importorskip('transformers')
-    from embodied_r_ros.common.resources import shared_path
+    from embodied_r_ros.common.files import shared_path
 
     from training.tiny.model import load_tokenizer
 

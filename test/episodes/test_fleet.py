@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.bags.sources import find_sources
 from embodied_r_ros.common.errors import BagError, InputError
-from embodied_r_ros.common.meter import CALLS, METER
+from embodied_r_ros.common.work import CALLS, METER
 from embodied_r_ros.episodes.fleet import FleetLog, read_status, StageReport, work_on
 from embodied_r_ros.episodes.labels import LABELS
 from embodied_r_ros.episodes.manifest import (

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from embodied_r_ros.bags.reader import open_bag
 from embodied_r_ros.cli.main import main
-from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.episodes.demonstrations import read_demonstration
 import numpy as np
 import pytest

@@ -14,7 +14,7 @@ pytest.importorskip('torch')
 
 from embodied_r_ros.bags.reader import open_bag, read_messages
 from embodied_r_ros.chat.settings import model_digest
-from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.questions.row import write_rows
 from embodied_r_ros.serving.promotion import in_force
 from safetensors.torch import load_file, save_file

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import cv2
 from embodied_r_ros.keyframes.alignment import View
-from embodied_r_ros.keyframes.covisibility import covisibility
-from embodied_r_ros.keyframes.overlap import two_view
+from embodied_r_ros.keyframes.overlap import covisibility, two_view
 import numpy as np
 import pytest
 

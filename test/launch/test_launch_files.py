@@ -26,7 +26,7 @@ from embodied_r_msgs.action import Ask
 from embodied_r_msgs.msg import SemanticDelta
 from embodied_r_msgs.srv import LabelAnswer, StartEpisode, StopEpisode
 from embodied_r_ros.bags.reader import open_bag, read_messages
-from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.nodes import bringup
 from launch.launch_description_sources import get_launch_description_from_python_launch_file
 from lifecycle_msgs.msg import Transition

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.common.settings import config_from_mapping
 from embodied_r_ros.nodes.bag_player import BagPlayer
 from embodied_r_ros.nodes.episode_recorder import EpisodeRecorder

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_msgs.msg import EpisodeMark, KeypointProposal
-from embodied_r_ros.arm.trial import TrialConfig
+from embodied_r_ros.arm.task import TrialConfig
 from embodied_r_ros.bags.messages import stamp_ns_from_msg, vector_from_msg
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.demo.arm import ArmStage
@@ -23,7 +23,7 @@ from test.nodes.graph import wait_for
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from embodied_r_ros.arm.trial import Trial
+    from embodied_r_ros.arm.task import Trial
     from embodied_r_ros.nodes.demo.client import DemoClient
 
     from test.nodes.graph import Graph

@@ -12,7 +12,7 @@ from embodied_r_ros.arm.table import TableView
 from embodied_r_ros.arm.task_frame import turned
 from embodied_r_ros.bags.messages import camera_info_to_msg
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.nodes.keypoint_request import Arm, ArmConfig, RequestParts
 from embodied_r_ros.nodes.topics import ROS_MESSAGES
 from embodied_r_ros.questions.coverage import Coverage

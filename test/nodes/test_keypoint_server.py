@@ -16,7 +16,7 @@ from embodied_r_ros.arm.proposal import DONE_NOW, GRIPPER_NEXT, PROGRESS_NOW, RO
 from embodied_r_ros.arm.robot import load_robot
 from embodied_r_ros.bags.messages import stamp_to_msg
 from embodied_r_ros.bags.own_messages import delta_to_msg
-from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.spatial_reasoner import SpatialReasoner
 from embodied_r_ros.nodes.topics import ROS_MESSAGES

@@ -11,7 +11,7 @@ from embodied_r_msgs.srv import StartEpisode, StopEpisode
 from embodied_r_ros.bags.own_messages import delta_from_msg, keyframe_from_msg
 from embodied_r_ros.bags.reader import open_bag, read_messages
 from embodied_r_ros.bags.sources import open_source
-from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.nodes.bag_player import BagPlayer
 from embodied_r_ros.nodes.episode_recorder import EpisodeRecorder
 from embodied_r_ros.nodes.keyframe_extractor import KeyframeExtractorNode

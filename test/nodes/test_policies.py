@@ -9,7 +9,7 @@ from typing import Any, TYPE_CHECKING
 from xml.etree import ElementTree
 
 import embodied_r_msgs.srv as services
-from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.nodes.episode_recorder import EpisodeRecorder
 from embodied_r_ros.nodes.goal_gate import GoalGate
 from embodied_r_ros.nodes.keyframe_extractor import KeyframeExtractorNode

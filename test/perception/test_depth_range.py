@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.perception.depth_range import depth_in_box, distance_in_box
+from embodied_r_ros.perception.items import depth_in_box, distance_in_box
 from embodied_r_ros.types.geometry import Intrinsics
 import numpy as np
 import pytest

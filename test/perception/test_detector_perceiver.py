@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.errors import ModelError
 from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason
-from embodied_r_ros.perception.detector import Detector, DetectorConfig
-from embodied_r_ros.perception.detector_perceiver import DetectorPerceiver
+from embodied_r_ros.perception.detector import Detector, DetectorConfig, DetectorPerceiver
 from embodied_r_ros.perception.items import items_between, ItemView
 from embodied_r_ros.perception.pipeline import (
     detector_perceiver,

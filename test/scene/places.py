@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 import math
 
-from embodied_r_ros.scene.camera_track import CameraView
+from embodied_r_ros.scene.camera import CameraView
 from embodied_r_ros.types.deltas import DeltaKind, Item, ItemStatus, ScaleSource, SemanticDelta
 from embodied_r_ros.types.geometry import (
     BODY_FROM_OPTICAL,

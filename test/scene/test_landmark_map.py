@@ -27,7 +27,7 @@ from test.scene.places import CAMERA, camera_at, delta_of, SECOND_NS, Thing
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from embodied_r_ros.scene.camera_track import CameraView
+    from embodied_r_ros.scene.camera import CameraView
     from embodied_r_ros.types.deltas import SemanticDelta
 
 CHAIR, SECOND_CHAIR = Thing('chair', (3.0, 0.5, 0.5)), Thing('chair', (3.0, -0.5, 0.5))

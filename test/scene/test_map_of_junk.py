@@ -8,7 +8,7 @@ import math
 from typing import Any
 
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.scene.camera_track import CameraView
+from embodied_r_ros.scene.camera import CameraView
 from embodied_r_ros.scene.landmark_map import LandmarkMap, MapConfig
 from embodied_r_ros.types.deltas import (
     DeltaKind,

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import math
 
-from embodied_r_ros.scene.camera_track import CameraView
+from embodied_r_ros.scene.camera import CameraView
 from embodied_r_ros.scene.landmark_map import LandmarkMap
 from embodied_r_ros.scene.map_part import FloorPlan
 from embodied_r_ros.types.geometry import Intrinsics

@@ -8,7 +8,8 @@ import math
 
 from embodied_r_ros.questions.map_rows import as_in_rows
 from embodied_r_ros.reasoning.prompts import build_prompt, NOTHING_SEEN
-from embodied_r_ros.scene.map_text import age_text, map_text
+from embodied_r_ros.scene.map_relations import age_text
+from embodied_r_ros.scene.map_text import map_text
 from embodied_r_ros.scene.memory import estimate_tokens, MemoryConfig
 from embodied_r_ros.types.deltas import DeltaKind, SemanticDelta
 from embodied_r_ros.types.landmarks import Landmark, LandmarkStatus, PathPoint, SceneMap

@@ -26,11 +26,11 @@ pytest.importorskip('torch')
 pytest.importorskip('trl')
 
 from embodied_r_ros.chat.client import HttpChatClient
-from embodied_r_ros.chat.negotiation import ImagesRefusedError, RefusedError, request_body
+from embodied_r_ros.chat.connection import ImagesRefusedError, RefusedError, request_body
 from embodied_r_ros.chat.protocol import ChatMessage, ChatRequest
 from embodied_r_ros.chat.settings import model_digest
 from embodied_r_ros.cli.main import main
-from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.perception.vlm_reply import focus_schema, read_focus
 from embodied_r_ros.questions.row import write_rows
 from embodied_r_ros.reasoning.prompts import build_prompt

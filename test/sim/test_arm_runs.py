@@ -16,7 +16,7 @@ pytest.importorskip('embodied_r_ros.sim.indoor.world')
 
 import cv2
 from embodied_r_ros.arm.robot import load_robot
-from embodied_r_ros.arm.trial import Trial, TrialConfig
+from embodied_r_ros.arm.task import Trial, TrialConfig
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.sim.arm import trials as trials_module
 from embodied_r_ros.sim.arm.trials import baseline, ClosedLoopRun, finish, lead, play, TrialPlan

@@ -15,7 +15,7 @@ pytest.importorskip('embodied_r_ros.sim.indoor.world')
 
 from embodied_r_ros.arm.candidates import SeenThing
 from embodied_r_ros.arm.robot import load_robot
-from embodied_r_ros.arm.trial import Trial, TrialConfig
+from embodied_r_ros.arm.task import Trial, TrialConfig
 from embodied_r_ros.sim.arm.tasks import draw_scene, HOME, TASKS, Waypoint
 from embodied_r_ros.sim.arm.trials import (
     baseline,

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip('embodied_r_ros.sim.indoor.world')
 
 from embodied_r_ros.episodes.ground_truth import MAX_ITEMS, MOVED_M
-from embodied_r_ros.keyframes.covisibility import covisibility
+from embodied_r_ros.keyframes.overlap import covisibility
 from embodied_r_ros.keyframes.selector import KeyframeConfig, KeyframeReason
 from embodied_r_ros.sim.indoor.episodes import draw_episode, MIN_KEYFRAMES
 from embodied_r_ros.sim.indoor.ground_truth import Look, MIN_AREA, reason_for, true_episode, Truth

@@ -13,7 +13,7 @@ pytest.importorskip('torch')
 pytest.importorskip('trl')
 
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.questions.row import write_rows
 from trl import GRPOConfig, SFTConfig, TrlParser
 

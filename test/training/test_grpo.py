@@ -22,7 +22,7 @@ from accelerate.commands.launch import _validate_launch_command, launch_command_
 from accelerate.utils.launch import prepare_multi_gpu_env
 from embodied_r_ros.chat.settings import model_digest
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.questions.row import Row, write_rows
 from embodied_r_ros.scene.memory import MemoryConfig
 from embodied_r_ros.serving.profiles import profile_from_mapping

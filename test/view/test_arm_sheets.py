@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import cv2
 from embodied_r_ros.arm.demonstration import Demonstration, Keypoint
 from embodied_r_ros.arm.robot import load_robot
-from embodied_r_ros.arm.trial import Trial, TrialStep
+from embodied_r_ros.arm.task import Trial, TrialStep
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.types.geometry import Intrinsics
 from embodied_r_ros.view import sheet

@@ -14,7 +14,7 @@ from embodied_r_ros.bags.own_messages import answer_to_msg, delta_to_msg, keyfra
 from embodied_r_ros.bags.writer import BagWriter
 from embodied_r_ros.cli.main import main
 from embodied_r_ros.common.errors import BagError, InputError
-from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.types.images import EncodedImage
 from embodied_r_ros.view.rerun import layout, show, Shown
 import pytest

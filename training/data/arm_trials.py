@@ -20,7 +20,7 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.arm.proposal import GRIPPER_NEXT, keypoint_question
 from embodied_r_ros.arm.robot import load_robot
 from embodied_r_ros.arm.table import table_view
-from embodied_r_ros.arm.trial import Trial, TrialConfig
+from embodied_r_ros.arm.task import Trial, TrialConfig
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
 from embodied_r_ros.questions.derive import QuestionsConfig
 from embodied_r_ros.questions.row import QuestionWithSolution, RowBuilder, write_rows

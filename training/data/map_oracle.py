@@ -39,9 +39,9 @@ from embodied_r_ros.scene.map_relations import (
     turn_deg,
     turn_word,
 )
+from embodied_r_ros.types.geometry import NS_PER_S
 from embodied_r_ros.types.landmarks import LandmarkStatus
 from embodied_r_ros.types.things import other_names, plural
-from embodied_r_ros.types.units import NS_PER_S
 
 from training.data.place_words import MORE_MAP_WORDINGS, more_pattern
 

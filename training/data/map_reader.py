@@ -6,7 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 import re
 
-from embodied_r_ros.scene.map_text import HEADING, turn_text
+from embodied_r_ros.scene.map_relations import turn_text
+from embodied_r_ros.scene.map_text import HEADING
 
 _COUNT = re.compile(r'(?P<label>.+) (?P<there>\d+)(?: \((?P<gone>\d+) gone\))?')
 _ENTRY = re.compile(r'(?:(?P<gap>[\d.]+)m )?(?P<label>.+?)(?: at (?P<direction>\d+)°)?')

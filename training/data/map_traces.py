@@ -25,12 +25,13 @@ from embodied_r_ros.questions.path_kinds import (
 from embodied_r_ros.questions.people_kinds import PRESENCE, TURNS
 from embodied_r_ros.reasoning.completions import UNKNOWN
 from embodied_r_ros.scene.map_relations import (
+    ordinal,
     quadrant_of_turn,
     quarter_of_turn,
     side_of_turn,
+    turn_text,
     turn_word,
 )
-from embodied_r_ros.scene.map_text import ordinal, turn_text
 from embodied_r_ros.types.things import plural
 
 from training.data.map_oracle import kind_and_words, route_stops

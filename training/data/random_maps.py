@@ -26,10 +26,9 @@ from embodied_r_ros.questions.map_rows import (
 )
 from embodied_r_ros.questions.row import write_rows
 from embodied_r_ros.questions.splits import split_of
-from embodied_r_ros.types.geometry import wrapped
+from embodied_r_ros.types.geometry import NS_PER_S, wrapped
 from embodied_r_ros.types.landmarks import Landmark, LandmarkStatus, PathPoint, SceneMap
 from embodied_r_ros.types.things import BENCHMARK_NAMES, is_held_out_name, named_things
-from embodied_r_ros.types.units import NS_PER_S
 
 from training.data.detector_maps import seen_by_detector
 from training.run.command import run_command

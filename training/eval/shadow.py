@@ -18,7 +18,7 @@ from embodied_r_ros.episodes.inspect import bag_digest, labels_sha256
 from embodied_r_ros.questions.indoor import Unsolved
 from embodied_r_ros.questions.proofs import solution_of_answer
 from embodied_r_ros.types.answers import AnswerKind, Freshness
-from embodied_r_ros.types.units import NS_PER_S
+from embodied_r_ros.types.geometry import NS_PER_S
 import numpy as np
 
 from training.eval.grading import graded

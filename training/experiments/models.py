@@ -10,8 +10,8 @@ import subprocess
 import sys
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.common.child_processes import tied
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
+from embodied_r_ros.common.processes import tied
 
 from training.compare import compare
 from training.data.grpo import GrpoArguments

@@ -10,7 +10,7 @@ from embodied_r_ros.chat.client import HttpChatClient
 from embodied_r_ros.chat.protocol import ChatMessage, ChatRequest
 from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.common.errors import InputError, ModelError
-from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.reasoning.completions import option_letter
 from embodied_r_ros.types.answers import Sampling
 import torch

@@ -13,8 +13,8 @@ import sys
 import traceback
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.common.child_processes import tie_to_parent
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
+from embodied_r_ros.common.processes import tie_to_parent
 from yaml import YAMLError
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Chat templates of models in folders, and what they make of a prompt.
 
-As for servers (`embodied_r_ros.chat.negotiation`): where a template has no system role, that text
+As for servers (`embodied_r_ros.chat.connection`): where a template has no system role, that text
 stands before the user's.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.chat.negotiation import SYSTEM_GAP
+from embodied_r_ros.chat.connection import SYSTEM_GAP
 from embodied_r_ros.common.errors import InputError
 from jinja2 import TemplateError
 

@@ -14,7 +14,7 @@ import math
 import re
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.scene.map_text import metres_text, ordinal, turn_text
+from embodied_r_ros.scene.map_relations import metres_text, ordinal, turn_text
 import torch
 
 if TYPE_CHECKING:

@@ -12,8 +12,12 @@ from random import Random
 from string import ascii_uppercase
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.scene.map_relations import quadrant_of_turn, side_of_turn, turn_word
-from embodied_r_ros.scene.map_text import metres_text
+from embodied_r_ros.scene.map_relations import (
+    metres_text,
+    quadrant_of_turn,
+    side_of_turn,
+    turn_word,
+)
 from embodied_r_ros.types.things import is_held_out_name, named_things
 
 from training.data.map_traces import change_word, turn_between, turn_sum

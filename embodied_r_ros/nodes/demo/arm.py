@@ -13,7 +13,7 @@ from typing import Any, TYPE_CHECKING
 
 from diagnostic_msgs.msg import DiagnosticStatus
 from embodied_r_msgs.msg import EpisodeMark, KeypointProposal
-from embodied_r_ros.arm.trial import Trial, TrialConfig, TrialStep
+from embodied_r_ros.arm.task import Trial, TrialConfig, TrialStep
 from embodied_r_ros.bags.messages import (
     camera_info_to_msg,
     joint_state_to_msg,
@@ -31,7 +31,7 @@ from embodied_r_ros.nodes.run import NodeProcesses, own_environment
 from embodied_r_ros.nodes.topics import installed_class, ROS_MESSAGES
 from embodied_r_ros.types.episodes import EpisodeEvent, EpisodeOutcome
 from embodied_r_ros.types.episodes import EpisodeMark as Mark
-from embodied_r_ros.types.units import NS_PER_S
+from embodied_r_ros.types.geometry import NS_PER_S
 from geometry_msgs.msg import PoseStamped
 from rcl_interfaces.srv import SetParameters
 from rclpy.parameter import Parameter
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from embodied_r_ros.arm.robot import Robot
-    from embodied_r_ros.arm.trial import TrialArm
+    from embodied_r_ros.arm.task import TrialArm
     from embodied_r_ros.chat.settings import ChatConfig
     from embodied_r_ros.nodes.demo.client import DemoClient
     from numpy.typing import NDArray

@@ -14,10 +14,9 @@ import shutil
 import tempfile
 from typing import Any, NamedTuple, TYPE_CHECKING
 
-from embodied_r_ros.bags.sources import DepthSource, Playable, playable
+from embodied_r_ros.bags.playback import Playable, playable
 from embodied_r_ros.common.errors import EmbodiedRError, InputError
-from embodied_r_ros.common.files import make_empty_folder
-from embodied_r_ros.common.resources import shared_path
+from embodied_r_ros.common.files import make_empty_folder, shared_path
 from embodied_r_ros.episodes.episode import read_layout
 from embodied_r_ros.nodes.demo.client import demo_client
 from embodied_r_ros.nodes.run import NodeProcesses, own_environment
@@ -32,6 +31,7 @@ from embodied_r_ros.view.sheet import AnsweredQuestion, write_contact_sheet
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from embodied_r_ros.bags.sources import DepthSource
     from embodied_r_ros.chat.settings import ChatConfig
     from embodied_r_ros.nodes.demo.client import DemoClient
     from embodied_r_ros.types.deltas import SemanticDelta

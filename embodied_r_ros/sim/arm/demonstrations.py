@@ -39,9 +39,8 @@ from embodied_r_ros.sim.arm.world import (
 from embodied_r_ros.sim.indoor.episodes import EpisodeOrigin
 from embodied_r_ros.sim.runs import run_episodes
 from embodied_r_ros.types.episodes import EpisodeOutcome
-from embodied_r_ros.types.geometry import yaw_pitch_roll
+from embodied_r_ros.types.geometry import NS_PER_S, yaw_pitch_roll
 from embodied_r_ros.types.images import encode_image
-from embodied_r_ros.types.units import NS_PER_S
 import mujoco
 import numpy as np
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.arm.demonstration import TrueKeypoint
-from embodied_r_ros.types.units import NS_PER_S
+from embodied_r_ros.types.geometry import NS_PER_S
 import numpy as np
 
 if TYPE_CHECKING:

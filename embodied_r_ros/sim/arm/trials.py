@@ -17,15 +17,15 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.arm.candidates import propose_candidates
 from embodied_r_ros.arm.table import seen_things, table_view
-from embodied_r_ros.arm.trial import success_rate, Trial, TrialConfig, TrialStep
+from embodied_r_ros.arm.task import success_rate, Trial, TrialConfig, TrialStep
 from embodied_r_ros.common.files import write_whole
 from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason
 from embodied_r_ros.perception.classical import ClassicalPerceiver
 from embodied_r_ros.sim.arm.tasks import draw_scene, TASKS
 from embodied_r_ros.sim.arm.world import camera_pose, SimulatedArm
 from embodied_r_ros.sim.runs import prepare_run
+from embodied_r_ros.types.geometry import NS_PER_S
 from embodied_r_ros.types.images import encode_image
-from embodied_r_ros.types.units import NS_PER_S
 from embodied_r_ros.view.arm_sheets import write_trial_sheet
 
 if TYPE_CHECKING:

@@ -13,16 +13,15 @@ from embodied_r_ros.bags.messages import camera_info_to_msg, encoded_image_to_ms
 from embodied_r_ros.bags.own_messages import delta_to_msg, keyframe_to_msg, mark_to_msg
 from embodied_r_ros.bags.writer import BagWriter, LATCHED_QOS, RELIABLE_QOS, SENSOR_DATA_QOS
 from embodied_r_ros.common.errors import EmbodiedRError
-from embodied_r_ros.common.resources import code_version
+from embodied_r_ros.common.files import code_version
 from embodied_r_ros.sim.indoor.ground_truth import true_episode
 from embodied_r_ros.sim.indoor.room import UnfitError
 from embodied_r_ros.sim.indoor.scenario import draw_scenario
 from embodied_r_ros.sim.indoor.world import World, WorldRenderer
 from embodied_r_ros.sim.runs import run_episodes
 from embodied_r_ros.types.episodes import EpisodeEvent, EpisodeMark
-from embodied_r_ros.types.geometry import relative_motion
+from embodied_r_ros.types.geometry import NS_PER_S, relative_motion
 from embodied_r_ros.types.images import encode_image
-from embodied_r_ros.types.units import NS_PER_S
 import numpy as np
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import math
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.episodes.ground_truth import ground_truth_deltas
-from embodied_r_ros.keyframes.covisibility import covisibility
+from embodied_r_ros.keyframes.overlap import covisibility
 from embodied_r_ros.keyframes.selector import Keyframe, KeyframeConfig, KeyframeReason
 from embodied_r_ros.sim.indoor.world import World
 from embodied_r_ros.types.geometry import (

@@ -14,9 +14,8 @@ from embodied_r_ros.sim.indoor.path import (
     with_way_back,
 )
 from embodied_r_ros.sim.indoor.room import furnished_room, possible_labels
-from embodied_r_ros.types.geometry import Pose, quaternion_from_matrix, rotation_from_ypr
+from embodied_r_ros.types.geometry import NS_PER_S, Pose, quaternion_from_matrix, rotation_from_ypr
 from embodied_r_ros.types.layout import Span
-from embodied_r_ros.types.units import NS_PER_S
 import numpy as np
 
 if TYPE_CHECKING:

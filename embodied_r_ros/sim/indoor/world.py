@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import math
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.keyframes.covisibility import pixel_rays
+from embodied_r_ros.keyframes.overlap import pixel_rays
 from embodied_r_ros.sim.indoor.model import FAR_M, room_model, thing_name
 from embodied_r_ros.types.geometry import BODY_FROM_OPTICAL
 import mujoco

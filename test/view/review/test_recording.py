@@ -9,7 +9,7 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.episodes.replay import PromptSource, Replay, replay_report
 from embodied_r_ros.episodes.replay_deltas import pair_to_json, ReplayedDelta
 from embodied_r_ros.reasoning.prompts import Prompt
-from embodied_r_ros.scene.camera_track import CameraView
+from embodied_r_ros.scene.camera import CameraView
 from embodied_r_ros.scene.memory import SceneText
 from embodied_r_ros.types.answers import Freshness, shadow_id
 from embodied_r_ros.types.deltas import Item, ModelInfo

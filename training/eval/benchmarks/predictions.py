@@ -27,9 +27,9 @@ from embodied_r_ros.reasoning.completions import parse_completion
 from embodied_r_ros.reasoning.prompts import build_prompt, Prompt
 from embodied_r_ros.scene.memory import SceneText
 from embodied_r_ros.types.deltas import row_deltas, SemanticDelta
+from embodied_r_ros.types.geometry import NS_PER_S
 from embodied_r_ros.types.images import EncodedImage, image_format
 from embodied_r_ros.types.landmarks import read_scene_map
-from embodied_r_ros.types.units import NS_PER_S
 from tqdm import tqdm
 
 from training.data.lines import read_lines

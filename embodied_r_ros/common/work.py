@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Work done ahead: the next images are decoded while the last one is looked at."""
+"""Work: the next jobs are done ahead while the last result is looked at, and work is counted.
+
+Counts are of this process, made where the work is done: for reports and for costs.
+"""
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from concurrent.futures import ThreadPoolExecutor
+import threading
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -38,3 +42,28 @@ def done_ahead(
         finally:
             for future in waiting:
                 future.cancel()
+
+
+IMAGES, KEYFRAMES, CALLS, TOKENS = 'images', 'keyframes', 'calls', 'tokens'
+
+
+class WorkMeter:
+    """Counts by name. Its methods may be called from several threads."""
+
+    def __init__(self) -> None:
+        self.asks_for_tokens = False  # True: model servers are asked what a reply took
+        self._counts: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def add(self, name: str, count: int = 1) -> None:
+        """Count something."""
+        with self._lock:
+            self._counts[name] += count
+
+    def read(self) -> Counter[str]:
+        """What was counted so far: images looked at, keyframes chosen, calls, tokens."""
+        with self._lock:
+            return self._counts.copy()
+
+
+METER = WorkMeter()

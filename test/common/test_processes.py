@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Child processes write into their log, and end with their group and with their parent."""
+"""Child processes end with their group and with their parent; a service manager hears of us."""
 
 from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.common.child_processes import ChildProcess
+from embodied_r_ros.common.processes import ChildProcess, ServiceManager, Watchdog
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 # A parent that prints the id of a child of its own; both sleep, deaf to SIGTERM where asked.
@@ -83,7 +85,7 @@ def test_the_group_ends_whole(tmp_path: Path, words: tuple[str, ...]) -> None:
 
 def test_a_child_ends_with_its_parent(tmp_path: Path) -> None:
     code = (
-        'import sys, pathlib; from embodied_r_ros.common.child_processes import ChildProcess; '
+        'import sys, pathlib; from embodied_r_ros.common.processes import ChildProcess; '
         'print(ChildProcess(["sleep", "600"], pathlib.Path(sys.argv[1])).pid)'
     )
     words = [sys.executable, '-c', code, str(tmp_path / 'log')]
@@ -93,3 +95,60 @@ def test_a_child_ends_with_its_parent(tmp_path: Path) -> None:
 
 def test_a_program_that_does_not_exist_ends_at_once(tmp_path: Path) -> None:
     assert ChildProcess([str(tmp_path / 'none')], tmp_path / 'log').wait(30) != 0
+
+
+@pytest.fixture(params=['file', 'abstract'])
+def manager_socket(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[tuple[str, socket.socket]]:
+    """The address as NOTIFY_SOCKET names it, and the socket."""
+    name = str(tmp_path / 'notify') if request.param == 'file' else f'@embodied-r-{os.getpid()}'
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as made:
+        made.bind(name.replace('@', '\0', 1))
+        made.settimeout(5)
+        yield name, made
+
+
+def test_a_manager_hears_what_it_is_told(manager_socket: tuple[str, socket.socket]) -> None:
+    name, heard = manager_socket
+    manager = ServiceManager({'NOTIFY_SOCKET': name, 'WATCHDOG_USEC': '30000000'})
+    assert manager.watchdog_s == 30.0
+    manager.tell('READY=1', 'STATUS=all 5 nodes are active')
+    assert heard.recv(1000) == b'READY=1\nSTATUS=all 5 nodes are active'
+
+
+def test_without_a_manager_nothing_is_said() -> None:
+    manager = ServiceManager({'WATCHDOG_USEC': '30000000'})
+    assert manager.watchdog_s == 0.0
+    manager.tell('READY=1')
+    ServiceManager({'NOTIFY_SOCKET': '/nowhere/notify'}).tell('READY=1')
+
+
+def test_a_manager_that_does_not_read_holds_nothing_up(
+    manager_socket: tuple[str, socket.socket],
+) -> None:
+    name, heard = manager_socket
+    manager = ServiceManager({'NOTIFY_SOCKET': name})
+    for number in range(2000):
+        manager.tell(f'STATUS={number}')
+    assert heard.recv(100) == b'STATUS=0'
+
+
+def test_the_watchdog_is_told_while_every_part_is_heard(
+    manager_socket: tuple[str, socket.socket],
+) -> None:
+    name, heard = manager_socket
+    manager = ServiceManager({'NOTIFY_SOCKET': name, 'WATCHDOG_USEC': '20000000'})
+    watchdog = Watchdog(manager, ['/eye', '/mind'], 100.0)
+    assert watchdog.period_s == 5.0
+    assert watchdog.beat(110.0) == []
+    assert heard.recv(100) == b'WATCHDOG=1'
+    watchdog.hear('/eye', 109.0)
+    watchdog.hear('/other', 109.0)
+    assert watchdog.beat(115.0) == ['/mind']
+    heard.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        heard.recv(100)
+    watchdog.hear('/mind', 116.0)
+    assert watchdog.beat(117.0) == []
+    assert heard.recv(100) == b'WATCHDOG=1'

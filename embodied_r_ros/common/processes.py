@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Child processes that end when the process that started them ends, however that one ends.
+"""Processes: children that end when this one ends, and the service manager that started it.
 
-Usage as a program: python child_processes.py PARENT_PID PROGRAM [ARGUMENT ...]
+Usage as a program: python processes.py PARENT_PID PROGRAM [ARGUMENT ...]
 
 The process becomes the program, under its own process id. Only Linux ties lives together
 (prctl(2), PR_SET_PDEATHSIG); elsewhere the program simply runs. The tie is to the thread that
@@ -14,12 +14,13 @@ from contextlib import suppress
 import ctypes
 import os
 import signal
+import socket
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -130,6 +131,61 @@ def main() -> None:
     # The parent may have ended before the tie was made.
     if os.getppid() == int(parent):
         os.execvp(program, [program, *arguments])
+
+
+_US_PER_S = 1_000_000
+# So often is the watchdog told within its time; a node may be silent for half of it.
+_BEATS = 4
+
+
+class ServiceManager:
+    """The service manager that started this process, if one did.
+
+    It hears by the protocol of systemd (sd_notify(3)): a datagram to the socket in NOTIFY_SOCKET.
+    Where nothing is there to hear it, nothing is said.
+    """
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        """Take the environment of the process."""
+        self._address = environment.get('NOTIFY_SOCKET', '')
+        text = environment.get('WATCHDOG_USEC', '')
+        self.watchdog_s = int(text) / _US_PER_S if self._address and text.isdecimal() else 0.0
+
+    def tell(self, *states: str) -> None:
+        """Tell it something, such as 'READY=1'; where it does not listen, that is no error."""
+        if not self._address:
+            return
+        # '@' stands for the zero byte of a name that is no file.
+        address = self._address.replace('@', '\0', 1)
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.setblocking(False)  # a manager that hangs must not hang us
+            sender.sendto('\n'.join(states).encode(), address)
+
+
+class Watchdog:
+    """Tells the manager that a service is alive for as long as all its parts are heard.
+
+    For one thread; times are of the monotonic clock [s].
+    """
+
+    def __init__(self, manager: ServiceManager, parts: Iterable[str], now_s: float) -> None:
+        """Take the names of the parts, which count as heard now."""
+        self._manager = manager
+        self._heard_s = dict.fromkeys(parts, now_s)
+        self.period_s = manager.watchdog_s / _BEATS
+
+    def hear(self, part: str, now_s: float) -> None:
+        """Take that a part is alive; others are none of ours."""
+        if part in self._heard_s:
+            self._heard_s[part] = now_s
+
+    def beat(self, now_s: float) -> list[str]:
+        """Tell the manager, unless parts are silent: those are returned, and it acts later."""
+        limit_s = self._manager.watchdog_s / 2
+        silent = [part for part, heard_s in self._heard_s.items() if now_s - heard_s > limit_s]
+        if not silent:
+            self._manager.tell('WATCHDOG=1')
+        return silent
 
 
 if __name__ == '__main__':

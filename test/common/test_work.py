@@ -5,7 +5,7 @@ from functools import partial
 import threading
 from typing import TYPE_CHECKING
 
-from embodied_r_ros.common.prefetch import done_ahead
+from embodied_r_ros.common.work import done_ahead
 import pytest
 
 if TYPE_CHECKING:
