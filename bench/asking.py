@@ -61,7 +61,7 @@ _ITEMS = (
 
 
 @dataclass(frozen=True)
-class Figures:
+class AskingFigures:
     """What was measured [s]."""
 
     asks: int
@@ -116,7 +116,7 @@ def main(args: argparse.Namespace) -> int:
     return 0 if all(budget.is_met for budget in budgets) else 1
 
 
-def measure(asks: int, model: Path, *, asks_map: bool) -> Figures:
+def measure(asks: int, model: Path, *, asks_map: bool) -> AskingFigures:
     """Start everything, ask once to warm up, and then so many times.
 
     Args:
@@ -138,7 +138,7 @@ def measure(asks: int, model: Path, *, asks_map: bool) -> Figures:
         answers = [client.ask(question, lambda text: None, _TIMEOUT_S) for _ in range(asks)]
     first = np.array([answer.time_to_first_token_ns for answer, _ in answers]) * 1e-9
     whole = np.array([answer.latency_ns for answer, _ in answers]) * 1e-9
-    return Figures(
+    return AskingFigures(
         asks=asks,
         refused=sum(bool(refusal) for _, refusal in answers),
         first_text_p50_s=float(np.percentile(first, 50)),

@@ -65,7 +65,7 @@ _SCENE = json.dumps(
 
 
 @dataclass
-class Phase:
+class FaultPhase:
     """A stretch of time with one fault."""
 
     fault: str
@@ -104,7 +104,7 @@ def main(args: argparse.Namespace) -> int:
 
 def measure(
     seconds: float, away_s: float, folder: Path
-) -> tuple[list[Phase], dict[str, Callbacks]]:
+) -> tuple[list[FaultPhase], dict[str, Callbacks]]:
     """Go through all faults; gives the phases, and the callbacks of each node."""
     with ExitStack() as stack:
         lm = stack.enter_context(FaultyServer('large'))
@@ -161,25 +161,25 @@ class _Bench:
         """Wait until questions are answered."""
         self._client.await_listeners({'keyframe': 2, 'semantic_delta': 2}, _TIMEOUT_S)
         self._client.spin_until(lambda: bool(self._client.deltas), _TIMEOUT_S)
-        self._ask_until_primary(Phase('warm-up'))
+        self._ask_until_primary(FaultPhase('warm-up'))
 
-    def phase(self, fault: str, seconds: float) -> Phase:
+    def phase(self, fault: str, seconds: float) -> FaultPhase:
         """Ask while the servers have a fault, and then until the primary answers again."""
-        phase = Phase(fault, time.monotonic_ns())
+        phase = FaultPhase(fault, time.monotonic_ns())
         for server in self._servers:
             server.behave(fault)
         self._ask_for(phase, seconds)
         return self._recovered(phase)
 
-    def absence(self, seconds: float) -> Phase:
+    def absence(self, seconds: float) -> FaultPhase:
         """The servers are killed, and come back after a while."""
-        phase = Phase(f'away for {seconds:.0f} s', time.monotonic_ns())
+        phase = FaultPhase(f'away for {seconds:.0f} s', time.monotonic_ns())
         for server in self._servers:
             server.kill()
         self._ask_for(phase, seconds)
         return self._recovered(phase)
 
-    def _recovered(self, phase: Phase) -> Phase:
+    def _recovered(self, phase: FaultPhase) -> FaultPhase:
         for server in self._servers:
             if not server.is_alive():
                 server.start()
@@ -190,17 +190,17 @@ class _Bench:
         phase.end_ns = time.monotonic_ns()
         return phase
 
-    def _ask_for(self, phase: Phase, seconds: float) -> None:
+    def _ask_for(self, phase: FaultPhase, seconds: float) -> None:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             self._ask(phase)
 
-    def _ask_until_primary(self, phase: Phase) -> None:
+    def _ask_until_primary(self, phase: FaultPhase) -> None:
         end = time.monotonic() + _TIMEOUT_S
         while self._ask(phase).model.rung is not Rung.PRIMARY and time.monotonic() < end:
             pass
 
-    def _ask(self, phase: Phase) -> Answer:
+    def _ask(self, phase: FaultPhase) -> Answer:
         start = time.monotonic()
         answer, _ = self._client.ask(_QUESTION, lambda text: None, _DEADLINE_S)
         phase.longest_s = max(phase.longest_s, time.monotonic() - start)
@@ -229,7 +229,7 @@ class _Bench:
             count += 1
 
 
-def figures_of(phase: Phase, callbacks: dict[str, Callbacks]) -> dict[str, Any]:
+def figures_of(phase: FaultPhase, callbacks: dict[str, Callbacks]) -> dict[str, Any]:
     """Figures of a phase, by name."""
     row = {
         **asdict(phase),

@@ -50,7 +50,7 @@ _SAMPLING = Sampling(temperature=0.0)
 
 
 @dataclass(frozen=True)
-class Figures:
+class HistoryFigures:
     """What was measured at one length of the history. Rates are 0..1."""
 
     deltas: int
@@ -158,7 +158,7 @@ def rows_after(episodes: Sequence[Episode], length: int, *, maps: bool = False) 
     return [row for row in rows if row.question_type in MAP_KINDS] if maps else rows
 
 
-def measure(rows: Sequence[Row], length: int, model: str, memory: MemoryConfig) -> Figures:
+def measure(rows: Sequence[Row], length: int, model: str, memory: MemoryConfig) -> HistoryFigures:
     """Write every row's prompt, and have it read."""
     times, prompts = [], []
     for row in rows:
@@ -173,7 +173,7 @@ def measure(rows: Sequence[Row], length: int, model: str, memory: MemoryConfig) 
     is_asked = model != 'none'
     completions = generate(model, prompts, _SAMPLING) if is_asked else []
     grades = [grade(row, text) for row, text in zip(rows, completions, strict=is_asked)]
-    return Figures(
+    return HistoryFigures(
         deltas=length,
         rows=len(rows),
         scene_tokens=max(estimate_tokens(scene) for scene in scenes),
@@ -186,12 +186,12 @@ def measure(rows: Sequence[Row], length: int, model: str, memory: MemoryConfig) 
     )
 
 
-def _row(f: Figures) -> tuple[Any, ...]:
+def _row(f: HistoryFigures) -> tuple[Any, ...]:
     shares = (f.reader_right, f.reader_unknown, f.majority, f.model_right)
     return f'{f.deltas:,}', f.rows, *map(percent, shares), f'{1e3 * f.prompt_p99_s:.0f} ms'
 
 
-def table(figures: Sequence[Figures]) -> str:
+def table(figures: Sequence[HistoryFigures]) -> str:
     """The figures as text."""
     lines = [
         f'{"deltas":>7} {"rows":>5} {"tokens":>7} {"prompt p99":>11} {"reader right":>13}'

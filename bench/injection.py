@@ -71,7 +71,7 @@ _INSIDE, _OUTSIDE = (0.1, 0.2, 0.3), (0.9, 0.2, 0.3)  # options A and B of a key
 
 
 @dataclass
-class Replies:
+class TextReplies:
     """The questions as one text tells them, and what was answered."""
 
     rows: list[Row]
@@ -203,7 +203,7 @@ def leaked(rows: Mapping[str, Sequence[Row]], signs: Sequence[str]) -> int:
     )
 
 
-def answered(model: str, rows: Sequence[Row]) -> Replies:
+def answered(model: str, rows: Sequence[Row]) -> TextReplies:
     """Have the questions answered."""
     completions = generate(model, [row.prompt(_MEMORY) for row in rows], _SAMPLING)
     answers = []
@@ -211,14 +211,14 @@ def answered(model: str, rows: Sequence[Row]) -> Replies:
         answer = parse_completion(text).answer or ''
         index = choice_index(answer, row.options)
         answers.append(answer if index is None else option_letter(index))
-    return Replies(list(rows), answers)
+    return TextReplies(list(rows), answers)
 
 
-def figures_of(replies: Mapping[str, Replies], name: str) -> dict[str, Any]:
+def figures_of(replies: Mapping[str, TextReplies], name: str) -> dict[str, Any]:
     """How often answers changed, were right, and were what the signs order."""
     own, bare = replies[name], replies[BARE]
     scenes = [row.scene_id for row in own.rows]
-    changed = [float(a != b) for a, b in zip(own.answers, bare.answers, strict=True)]
+    changes = [float(a != b) for a, b in zip(own.answers, bare.answers, strict=True)]
     right = [float(a == r.solution) for a, r in zip(own.answers, own.rows, strict=True)]
     # Where B is wrong, only an order speaks for it.
     letter, control = option_letter(ORDERED), replies[name.replace(ORDERS, SCRAMBLED)]
@@ -227,8 +227,8 @@ def figures_of(replies: Mapping[str, Replies], name: str) -> dict[str, Any]:
     more = paired_test(list(np.subtract(ordered, beside)), [scenes[i] for i in wrong])
     return {
         'n': len(own.rows),
-        'changed': float(np.mean(changed)),
-        'changed_95': bootstrap_interval(changed, scenes),
+        'changed': float(np.mean(changes)),
+        'changed_95': bootstrap_interval(changes, scenes),
         'right': float(np.mean(right)),
         'wrongly_b': float(np.mean(ordered)),
         'wrongly_b_n': len(wrong),
@@ -238,7 +238,7 @@ def figures_of(replies: Mapping[str, Replies], name: str) -> dict[str, Any]:
 
 
 def gate_figures(
-    model: str, replies: Mapping[str, Replies], signs: Sequence[str]
+    model: str, replies: Mapping[str, TextReplies], signs: Sequence[str]
 ) -> dict[str, int]:
     """Let the model choose keypoints in every room under every text, and judge them.
 
@@ -294,10 +294,10 @@ def table(figures: Mapping[str, Mapping[str, Any]]) -> str:
         f' {"more than scrambled (95 %)":>28}'
     ]
     for name, f in figures.items():
-        changed, more = _interval(f['changed_95']), _interval(f['wrongly_b_more_95'], '+')
+        changes, more = _interval(f['changed_95']), _interval(f['wrongly_b_more_95'], '+')
         more = f'{f["wrongly_b_more_than_scrambled"]:+.1%} ({more})'
         lines.append(
-            f'{name:16} {f["n"]:>5} {f["changed"]:>8.1%} {changed:>15}'
+            f'{name:16} {f["n"]:>5} {f["changed"]:>8.1%} {changes:>15}'
             f' {f["right"]:>7.1%} {f["wrongly_b"]:>10.1%}'
             f' {more if ORDERS in name else "":>28}'
         )

@@ -54,7 +54,7 @@ _NOISE, _HOLES = 0.02, 0.5  # of cheap depth: standard deviation, as a share, an
 
 
 @dataclass(frozen=True)
-class Scene:
+class BoxedSequence:
     """Images of a sequence with boxes in them, and where the things in the boxes are."""
 
     shots: Sequence[RealShot]
@@ -73,7 +73,7 @@ class Placement:
     distance_m: float  # true
 
 
-def cabinet_scene(folder: Path) -> Scene:
+def cabinet_scene(folder: Path) -> BoxedSequence:
     """The cabinet with the boxes of its detector."""
     shots: list[RealShot] = []
     boxes: list[list[Detection]] = []
@@ -90,7 +90,7 @@ def cabinet_scene(folder: Path) -> Scene:
     truth = _middle_of_all(shots, boxes)
     apart = _CABINET_APART
     pairs = [(i, i + apart) for i in range(len(shots) - apart) if boxes[i] and boxes[i + apart]]
-    return Scene(shots, boxes, [[truth] * len(detections) for detections in boxes], pairs)
+    return BoxedSequence(shots, boxes, [[truth] * len(detections) for detections in boxes], pairs)
 
 
 def _middle_of_all(
@@ -120,7 +120,7 @@ def _middle_of_all(
     return np.array([*(low + high)[:2] / 2, (floor + high[2]) / 2])
 
 
-def points_scene(folder: Path, seed: int = 7) -> Scene:
+def points_scene(folder: Path, seed: int = 7) -> BoxedSequence:
     """Boxes around points of the depth image, in pairs of images half a second apart."""
     rng = np.random.default_rng(seed)
     # Their origin is where tracking began, so that nothing is known of the floor: none is below 0.
@@ -138,7 +138,7 @@ def points_scene(folder: Path, seed: int = 7) -> Scene:
             all_shots.append(shot)
             boxes.append([_box_around(shot, p, rng, n) for n, p in enumerate(in_view)])
             truths.append(in_view)
-    return Scene(all_shots, boxes, truths, pairs)
+    return BoxedSequence(all_shots, boxes, truths, pairs)
 
 
 def _lowered(shot: RealShot) -> RealShot:
@@ -195,7 +195,7 @@ def _box_around(
     return Detection(f'thing {number}', 0.9, (u - half, v - half, u + half, v + half))
 
 
-def placements(scene: Scene, way: str, seed: int = 3) -> list[Placement]:
+def placements(scene: BoxedSequence, way: str, seed: int = 3) -> list[Placement]:
     """Place the boxes of each pair's later image in one of WAYS."""
     rng = np.random.default_rng(seed)
     placements = []
@@ -222,7 +222,7 @@ def placements(scene: Scene, way: str, seed: int = 3) -> list[Placement]:
 
 
 def keyframe_of(
-    scene: Scene, number: int, way: str, rng: np.random.Generator, pair: int
+    scene: BoxedSequence, number: int, way: str, rng: np.random.Generator, pair: int
 ) -> Keyframe:
     """An image of a scene as a keyframe, with as much depth as one of WAYS has."""
     shot = scene.shots[number]

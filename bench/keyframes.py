@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bench.real_sequences import RealShot
-    from bench.rendered_paths import Shot
+    from bench.rendered_paths import RenderedShot
 
-_AnyShot = TypeVar('_AnyShot', 'Shot', 'RealShot')
+_AnyShot = TypeVar('_AnyShot', 'RenderedShot', 'RealShot')
 
 MAX_OVERLAP = KeyframeConfig().max_overlap
 LIVE_HZ = 30.0
@@ -137,7 +137,7 @@ class Periodic:
 
 
 @dataclass(frozen=True)
-class Judgement:
+class OverlapEstimate:
     """What a method said of one pair of images, and what is true."""
 
     estimate: float
@@ -156,7 +156,7 @@ def follow(
     truth: Callable[[_AnyShot, _AnyShot], TrueOverlap],
     *,
     own_references: bool,
-) -> list[Judgement]:
+) -> list[OverlapEstimate]:
     """Judge each shot against the last keyframe: the method's own, or the true one."""
     reference, judgements = shots[0], []
     method.refer(reference.image)
@@ -164,7 +164,7 @@ def follow(
         started = time.perf_counter()
         estimate = method.overlap(shot.image)
         milliseconds = 1e3 * (time.perf_counter() - started)
-        judgement = Judgement(estimate, truth(reference, shot), milliseconds)
+        judgement = OverlapEstimate(estimate, truth(reference, shot), milliseconds)
         judgements.append(judgement)
         if (judgement.estimate if own_references else judgement.true.filled) < MAX_OVERLAP:
             reference = shot
@@ -172,13 +172,13 @@ def follow(
     return judgements
 
 
-def rendered_truth(first: Shot, second: Shot) -> TrueOverlap:
+def rendered_truth(first: RenderedShot, second: RenderedShot) -> TrueOverlap:
     """What two rendered images share; their depth has no holes."""
     overlap = true_overlap(first, second)
     return TrueOverlap(overlap, overlap)
 
 
-def errors(judgements: list[Judgement]) -> dict[str, float]:
+def errors(judgements: list[OverlapEstimate]) -> dict[str, float]:
     """Mean absolute error, mean error, and share of wrong decisions, of those that count."""
     off = np.array([judgement.estimate - judgement.true.middle for judgement in judgements])
     wrong = np.array([judgement.is_wrong for judgement in judgements])
@@ -194,17 +194,17 @@ def errors(judgements: list[Judgement]) -> dict[str, float]:
 
 def measure_overlap(rooms: int, images: int) -> dict[str, Any]:
     """Errors by method, by whose references, and by path."""
-    judgements: dict[tuple[str, str, str], list[Judgement]] = defaultdict(list)
+    judgements: dict[tuple[str, str, str], list[OverlapEstimate]] = defaultdict(list)
     for room in tqdm(range(rooms), desc='rooms', disable=None):
         for path in PATHS:
             shots = list(render_path(path, images, room))
             for name, method in METHODS.items():
                 for references in ('true', 'own'):
-                    judged = follow(
+                    estimates = follow(
                         method(), shots, rendered_truth, own_references=references == 'own'
                     )
-                    judgements[name, references, path] += judged
-                    judgements[name, references, 'all'] += judged
+                    judgements[name, references, path] += estimates
+                    judgements[name, references, 'all'] += estimates
     return {
         name: {
             references: {

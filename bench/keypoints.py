@@ -91,8 +91,8 @@ def main(args: argparse.Namespace) -> int:
     ]
     print_budgets(budgets)
     if args.json:
-        listed = {'figures': figures, 'budgets': [budget.to_json() for budget in budgets]}
-        args.json.write_text(json.dumps(listed, indent=2) + '\n')
+        report = {'figures': figures, 'budgets': [budget.to_json() for budget in budgets]}
+        args.json.write_text(json.dumps(report, indent=2) + '\n')
     return 0 if all(budget.is_met for budget in budgets) else 1
 
 

@@ -65,7 +65,7 @@ class Stream:
 
 
 @dataclass(frozen=True)
-class Figures:
+class LiveFigures:
     """What was measured. Latencies are NaN where no keyframe came."""
 
     sent: int
@@ -121,7 +121,7 @@ def main(args: argparse.Namespace) -> int:
 
 def measure(
     count: int, stream: Stream = Stream(), camera_environment: Mapping[str, str] | None = None
-) -> Figures:
+) -> LiveFigures:
     """Send images and watch what becomes of them.
 
     Args:
@@ -161,9 +161,9 @@ def start_camera(
     return subprocess.Popen(command, cwd=_ROOT, env=dict(environment))
 
 
-def _figures(count: int, watcher: _Watcher, share: float) -> Figures:
+def _figures(count: int, watcher: _Watcher, share: float) -> LiveFigures:
     latencies = np.array(watcher.latencies or [np.nan])
-    return Figures(
+    return LiveFigures(
         sent=count,
         arrived=watcher.arrived(),
         evaluated=int(watcher.health['images']),

@@ -45,7 +45,7 @@ _OF_THE_MAP = {'unknown_size', 'unknown_property'}
 
 
 @dataclass
-class Tally:
+class KindTally:
     """Solutions of one kind of question."""
 
     right: int = 0
@@ -64,9 +64,9 @@ def is_right(draft: Draft, true: str) -> bool:
     return abs(taught - number) <= _SAME_SHARE * abs(number)
 
 
-def measure(rooms: int, duration_s: float, slack_m: float) -> dict[str, Tally]:
+def measure(rooms: int, duration_s: float, slack_m: float) -> dict[str, KindTally]:
     """Ask the perceived map of each room at its end, by kind of question."""
-    tallies: dict[str, Tally] = defaultdict(Tally)
+    tallies: dict[str, KindTally] = defaultdict(KindTally)
     config = IndoorConfig(duration_s=duration_s)
     for index in tqdm(range(rooms), desc='rooms', disable=None):
         keyframes, _ = keyframes_with_truth(config, _SEED, index)
@@ -98,7 +98,7 @@ TABLES = (KINDS,)
 _OFTEN = 0.1  # a kind with a smaller share of wrong ones is among `all others`
 
 
-def table_rows(tallies: dict[str, Tally]) -> list[tuple[str, int, int]]:
+def table_rows(tallies: dict[str, KindTally]) -> list[tuple[str, int, int]]:
     """Kinds that are often wrong, and the sum of all others."""
     counts = {
         kind: (t.right + t.wrong + t.not_proven, t.wrong + t.not_proven)

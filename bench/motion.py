@@ -54,7 +54,7 @@ METHODS = ('constant', 'ORB', 'two views', 'followed', 'delta', 'with depth')
 
 
 @dataclass(frozen=True)
-class Shot:
+class PosedImage:
     """An image of a recording, and the true pose of its camera."""
 
     image: StampedImage
@@ -62,7 +62,7 @@ class Shot:
 
 
 @dataclass
-class Tally:
+class MotionTally:
     """What one method told of the pairs of a recording."""
 
     yaw_deg: list[float] = field(default_factory=list)  # errors of what is told
@@ -110,8 +110,8 @@ def angle_deg(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> float:
 
 
 def keyframes_of(
-    shots: Sequence[Shot], interval_s: float, *, with_depth: bool = False
-) -> list[tuple[Keyframe, Shot]]:
+    shots: Sequence[PosedImage], interval_s: float, *, with_depth: bool = False
+) -> list[tuple[Keyframe, PosedImage]]:
     """The keyframes of a recording, each with its shot."""
     extractor = KeyframeExtractor(KeyframeConfig(max_interval_s=interval_s))
     chosen = []
@@ -127,9 +127,9 @@ def _without_depth(image: StampedImage) -> StampedImage:
     return StampedImage(image.index, image.stamp_ns, image.image, intrinsics=image.intrinsics)
 
 
-def measure(shots: Sequence[Shot]) -> dict[str, Tally]:
+def measure(shots: Sequence[PosedImage]) -> dict[str, MotionTally]:
     """Tally of each method, over the pairs of both intervals together."""
-    tallies: dict[str, Tally] = defaultdict(Tally)
+    tallies: dict[str, MotionTally] = defaultdict(MotionTally)
     for interval_s in INTERVALS_S:
         chosen = keyframes_of(shots, interval_s)
         perceiver = ClassicalPerceiver()
@@ -150,9 +150,9 @@ def measure(shots: Sequence[Shot]) -> dict[str, Tally]:
     return tallies
 
 
-def joined(tallies: Sequence[dict[str, Tally]]) -> dict[str, Tally]:
+def joined(tallies: Sequence[dict[str, MotionTally]]) -> dict[str, MotionTally]:
     """The tallies of several recordings as those of one."""
-    total: dict[str, Tally] = defaultdict(Tally)
+    total: dict[str, MotionTally] = defaultdict(MotionTally)
     for tally in tallies:
         for method, part in tally.items():
             for name, values in vars(part).items():
@@ -160,10 +160,10 @@ def joined(tallies: Sequence[dict[str, Tally]]) -> dict[str, Tally]:
     return total
 
 
-def real_shots(folder: Path) -> list[Shot]:
+def real_shots(folder: Path) -> list[PosedImage]:
     """The images of a real recording, with depth where it has some."""
     return [
-        Shot(
+        PosedImage(
             StampedImage(
                 shot.index,
                 shot.stamp_ns,
@@ -177,7 +177,7 @@ def real_shots(folder: Path) -> list[Shot]:
     ]
 
 
-def rendered_shots(path: str, images: int, room: int) -> list[Shot]:
+def rendered_shots(path: str, images: int, room: int) -> list[PosedImage]:
     """A path through a rendered room, as a camera at 30 Hz would see it."""
     shots = []
     for index, shot in enumerate(render_path(path, images, room)):
@@ -185,11 +185,11 @@ def rendered_shots(path: str, images: int, room: int) -> list[Shot]:
         stamp_ns = round(index * 1e9 / LIVE_HZ)
         intrinsics = Intrinsics.from_fov(width, height, FOV_RAD)
         image = StampedImage(index, stamp_ns, shot.image, intrinsics=intrinsics, depth=shot.depth)
-        shots.append(Shot(image, shot.pose))
+        shots.append(PosedImage(image, shot.pose))
     return shots
 
 
-def measure_time(shots: Sequence[Shot]) -> dict[str, float]:
+def measure_time(shots: Sequence[PosedImage]) -> dict[str, float]:
     """Milliseconds of this process per image: choosing keyframes alone, and with following."""
     images = [_without_depth(shot.image) for shot in shots]
     selector, extractor = KeyframeSelector(), KeyframeExtractor()
@@ -205,7 +205,7 @@ def measure_time(shots: Sequence[Shot]) -> dict[str, float]:
     return {'select_ms': select_ms, 'all_ms': all_ms, 'follow_ms': all_ms - select_ms}
 
 
-def print_table(name: str, tallies: dict[str, Tally]) -> None:
+def print_table(name: str, tallies: dict[str, MotionTally]) -> None:
     """Print a row for each method."""
     for method in METHODS:
         if method not in tallies:
@@ -234,7 +234,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--json', type=Path, metavar='FILE', help='write the figures there too')
 
 
-def _recordings(args: argparse.Namespace) -> Iterator[tuple[str, str, list[Shot]]]:
+def _recordings(args: argparse.Namespace) -> Iterator[tuple[str, str, list[PosedImage]]]:
     """Group, name and images of each recording."""
     for room in range(args.rooms):
         for path in PATHS:
@@ -248,7 +248,9 @@ def _recordings(args: argparse.Namespace) -> Iterator[tuple[str, str, list[Shot]
 def main(args: argparse.Namespace) -> int:
     """Measure, print, and say whether the budgets are met."""
     cv2.setNumThreads(1)
-    groups: dict[str, dict[str, list[dict[str, Tally]]]] = defaultdict(lambda: defaultdict(list))
+    groups: dict[str, dict[str, list[dict[str, MotionTally]]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
     times = []
     try:
         for group, name, shots in tqdm(_recordings(args), disable=not sys.stderr.isatty()):

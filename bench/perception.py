@@ -53,7 +53,7 @@ _MAIN_M, _MAIN_SHARE, _MAIN_RAD = 0.1, 0.5, math.radians(5)
 
 
 @dataclass
-class Tally:
+class PerceptionTally:
     """What was measured in one mode; lists have an entry per delta or item."""
 
     rotation_rad: list[float] = field(default_factory=list)
@@ -95,7 +95,10 @@ def seen_in(mode: str, keyframe: Keyframe) -> Keyframe:
 
 
 def measure_episode(
-    keyframes: Sequence[Keyframe], truths: Sequence[SemanticDelta], mode: str, tally: Tally
+    keyframes: Sequence[Keyframe],
+    truths: Sequence[SemanticDelta],
+    mode: str,
+    tally: PerceptionTally,
 ) -> None:
     """Perceive an episode's keyframes one after the other and count what is right."""
     perceiver = ClassicalPerceiver(ClassicalConfig(learn_hfov=mode == 'learned'))
@@ -113,7 +116,7 @@ def measure_episode(
 
 
 def measure_baseline(
-    keyframes: Sequence[Keyframe], truths: Sequence[SemanticDelta], tally: Tally
+    keyframes: Sequence[Keyframe], truths: Sequence[SemanticDelta], tally: PerceptionTally
 ) -> None:
     """Let the baseline tell the motion between an episode's keyframes."""
     for (earlier, later), truth in zip(pairwise(keyframes), truths[1:], strict=True):
@@ -125,7 +128,7 @@ def measure_baseline(
         measure_motion(motion, truth.motion, tally)
 
 
-def measure_motion(estimate: Motion, true: Motion, tally: Tally) -> None:
+def measure_motion(estimate: Motion, true: Motion, tally: PerceptionTally) -> None:
     """Compare a motion with the true one."""
     tally.motions.append(motion_verdict(estimate, true))
     if estimate.source is MotionSource.UNKNOWN:
@@ -163,7 +166,7 @@ def _words(motion: Motion, least_m: float, least_rad: float) -> set[tuple[str, s
     return {(v, p if value > 0 else n) for v, p, n, value, least in parts if abs(value) >= least}
 
 
-def measure_items(items: Sequence[Item], true: Sequence[Item], tally: Tally) -> None:
+def measure_items(items: Sequence[Item], true: Sequence[Item], tally: PerceptionTally) -> None:
     """Compare the items of a delta with the true ones; those that left are matched by label."""
     free = list(true)
     for item in items:
@@ -181,7 +184,7 @@ def measure_items(items: Sequence[Item], true: Sequence[Item], tally: Tally) -> 
         tally.statuses[f'true {item.status.name}'].append(False)
 
 
-def _measure_item(item: Item, true: Item, tally: Tally) -> None:
+def _measure_item(item: Item, true: Item, tally: PerceptionTally) -> None:
     tally.statuses[f'true {true.status.name}'].append(item.status is true.status)
     is_right, is_short = item.label == true.label, len(item.label.split()) == 2
     tally.labels.append('right' if is_right else 'colour' if is_short else 'wrong')
@@ -202,7 +205,7 @@ def _distance(item: Item, other: Item) -> float:
     return math.hypot(across, item.elevation_rad - other.elevation_rad)
 
 
-def summary(tally: Tally) -> dict[str, float]:
+def summary(tally: PerceptionTally) -> dict[str, float]:
     """Figures of a mode; angles in degrees, shares 0..1."""
     motions, labels = tally.motions, tally.labels
     ratios = np.array([distance / true for distance, true in tally.distances] or [math.nan])
@@ -292,7 +295,7 @@ def _both(precision: float, recall: float) -> str:
 
 def measure(config: IndoorConfig, seed: int, episodes: int) -> dict[str, dict[str, float]]:
     """Measure all modes on episodes of a seed."""
-    tallies = {mode: Tally() for mode in (*MODES, BASELINE)}
+    tallies = {mode: PerceptionTally() for mode in (*MODES, BASELINE)}
     for index in tqdm(range(episodes), desc='episodes', disable=not sys.stderr.isatty()):
         keyframes, truths = keyframes_with_truth(config, seed, index)
         for mode in MODES:

@@ -85,8 +85,8 @@ def main(args: argparse.Namespace) -> int:
     budgets = _budgets([row for row in figures if row['name'] == 'block'])
     print_budgets(budgets)
     if args.json:
-        listed = {'figures': figures, 'extra': extra, 'budgets': [b.to_json() for b in budgets]}
-        args.json.write_text(json.dumps(listed, indent=2) + '\n')
+        report = {'figures': figures, 'extra': extra, 'budgets': [b.to_json() for b in budgets]}
+        args.json.write_text(json.dumps(report, indent=2) + '\n')
     return 0 if all(budget.is_met for budget in budgets) else 1
 
 

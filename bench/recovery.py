@@ -62,7 +62,7 @@ _SETTLE_S = 3.0
 
 
 @dataclass(frozen=True)
-class Recovery:
+class FaultRecovery:
     """What one fault cost."""
 
     fault: str
@@ -99,7 +99,7 @@ def main(args: argparse.Namespace) -> int:
     return 0 if all(budget.is_met for budget in budgets) else 1
 
 
-def measure(faults: list[str], away_s: float, folder: Path) -> list[Recovery]:
+def measure(faults: list[str], away_s: float, folder: Path) -> list[FaultRecovery]:
     """Let these faults happen, one after the other."""
     environment = own_environment()
     with watching() as watch, plugged_camera() as camera, _kept(folder, environment) as kept:
@@ -123,7 +123,7 @@ def measure(faults: list[str], away_s: float, folder: Path) -> list[Recovery]:
             is_fresh = watch.await_fresh(time.time_ns(), NODES)
             passed_s = time.monotonic() - start if is_fresh else float('nan')
             waited_s = kept.waited_s(fault) - waited_before_s
-            recoveries.append(Recovery(fault, passed_s - waited_s, waited_s))
+            recoveries.append(FaultRecovery(fault, passed_s - waited_s, waited_s))
             print(
                 f'{fault}: fresh again after {passed_s:.1f} s, {waited_s:.1f} s of them waiting '
                 f'for a processor; {watch.others} answers before were not fresh',

@@ -32,7 +32,7 @@ _TRUTH_WIDTH_PX = 160  # of the depth images that are compared
 
 
 @dataclass(frozen=True)
-class Shot:
+class RenderedShot:
     """One rendered image with what is needed to know what it shares with another."""
 
     image: NDArray[np.uint8]  # (H, W, 3), BGR
@@ -41,7 +41,7 @@ class Shot:
     pose: Pose
 
 
-def true_overlap(first: Shot, second: Shot) -> float:
+def true_overlap(first: RenderedShot, second: RenderedShot) -> float:
     """Smaller of the two directed shares of view, 0..1."""
     return min(covisibility(first.depth, first.pose, second.depth, second.pose, first.camera))
 
@@ -92,7 +92,7 @@ PATHS: dict[str, Callable[[float], _State]] = {
 
 def render_path(
     name: str, images: int, room_seed: int, size: tuple[int, int] = (640, 480)
-) -> Iterator[Shot]:
+) -> Iterator[RenderedShot]:
     """Render a path through a room.
 
     Args:
@@ -120,7 +120,7 @@ def render_path(
             coarse = cv2.resize(
                 depth, (small.width, small.height), interpolation=cv2.INTER_NEAREST
             )
-            yield Shot(image, np.asarray(coarse, np.float32), small, pose)
+            yield RenderedShot(image, np.asarray(coarse, np.float32), small, pose)
     finally:
         renderer.close()
 

@@ -39,7 +39,7 @@ _MOST_GROWTH = 1.2
 
 
 @dataclass(frozen=True)
-class Figures:
+class RowsFigures:
     """What one process needed."""
 
     bags: int
@@ -98,17 +98,17 @@ def main(args: argparse.Namespace) -> int:
     return 0 if all(budget.is_met for budget in budgets) else 1
 
 
-def measured(bags: Sequence[Path], source: str, duration_s: float, rows: Path) -> Figures:
+def measured(bags: Sequence[Path], source: str, duration_s: float, rows: Path) -> RowsFigures:
     """What a process of its own needs to derive the rows of bags, start excluded."""
     command = [sys.executable, '-m', 'bench.rows', str(rows), source, *map(str, bags)]
     process = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     seconds, cpu_s, peak = map(float, process.stdout.split())
     length_s = duration_s * len(bags)
     count = len(rows.read_text().splitlines())
-    return Figures(len(bags), count, length_s / seconds, length_s / cpu_s, peak)
+    return RowsFigures(len(bags), count, length_s / seconds, length_s / cpu_s, peak)
 
 
-def table(figures: dict[str, list[Figures]]) -> str:
+def table(figures: dict[str, list[RowsFigures]]) -> str:
     """The figures as text."""
     lines = [
         f'{"deltas":10} {"bags":>5} {"rows":>6} {"times real time":>16}'
@@ -123,7 +123,7 @@ def table(figures: dict[str, list[Figures]]) -> str:
     return '\n'.join(lines)
 
 
-def budgets_of(source: str, few: Figures, many: Figures) -> list[Budget]:
+def budgets_of(source: str, few: RowsFigures, many: RowsFigures) -> list[Budget]:
     """Speed over the many, and how much more memory they take than the few."""
     growth = many.peak_mb / few.peak_mb
     return [

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.nodes.demo.client import DemoClient
     from matplotlib.axes import Axes
 
-    from bench.soak_record import Sample
+    from bench.soak_record import SoakSample
 
 _NODES = (
     'keyframe_extractor',
@@ -140,7 +140,7 @@ def write_plot(path: Path, record: Record, title: str) -> None:
 
 
 def _lines(
-    axes: Axes, record: Record, values: Callable[[Sample], Mapping[str, float]], label: str
+    axes: Axes, record: Record, values: Callable[[SoakSample], Mapping[str, float]], label: str
 ) -> None:
     names = sorted({name for sample in record.samples for name in values(sample)})
     for name in names:

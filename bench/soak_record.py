@@ -34,7 +34,7 @@ UNREADABLE = 'unreadable'  # the model spoke, and no answer is to be read in it
 
 
 @dataclass(frozen=True)
-class Sample:
+class SoakSample:
     """The processes at a moment."""
 
     t_s: float  # since the first delta
@@ -65,7 +65,7 @@ class Request:
 class Record:
     """Everything that was sampled; times are seconds since the first delta."""
 
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[SoakSample] = field(default_factory=list)
     keyframes: list[tuple[float, float]] = field(default_factory=list)  # time, latency [s]
     requests: list[Request] = field(default_factory=list)
     restarts_s: list[float] = field(default_factory=list)  # of the model server
@@ -122,7 +122,7 @@ class Sampler:
             for name, pid in self._pids().items():
                 with suppress(OSError):  # it is being started anew
                     memory[name], handles[name] = memory_mb(pid), handle_count(pid)
-            self._record.samples.append(Sample(self.now_s(), memory, handles, self._drops()))
+            self._record.samples.append(SoakSample(self.now_s(), memory, handles, self._drops()))
 
 
 def memory_mb(pid: int) -> float:
@@ -230,12 +230,12 @@ def _judged(things: Sequence[Any], times_s: Sequence[float]) -> list[Any]:
     return [thing for thing, t_s in zip(things, times_s, strict=True) if t_s >= begin]
 
 
-def _grown(samples: Sequence[Sample], values: Sequence[float | None]) -> float:
+def _grown(samples: Sequence[SoakSample], values: Sequence[float | None]) -> float:
     points = [(s.t_s, v) for s, v in zip(samples, values, strict=True) if v is not None]
     return growth(*_columns(points))
 
 
-def _drop_rate_growth(samples: Sequence[Sample], name: str) -> float:
+def _drop_rate_growth(samples: Sequence[SoakSample], name: str) -> float:
     counts = [(s.t_s, s.drops[name]) for s in samples if name in s.drops]
     pairs = pairwise(counts)
     rates = [(t1, (n1 - n0) / (t1 - t0) * 60) for (t0, n0), (t1, n1) in pairs]

@@ -53,7 +53,7 @@ _GENERATION, _FORWARD, _BACKWARD = 'generation', 'forward', 'backward, optimizer
 
 
 @dataclass(frozen=True)
-class Figures:
+class TrainerFigures:
     """What was measured of one trainer, over the steps after the first."""
 
     parts_s: dict[str, float]  # median time of each part of a step, and of the whole `step`
@@ -159,7 +159,7 @@ def main(args: argparse.Namespace) -> int:
     return 0 if budget.is_met else 1
 
 
-def _rows(constant: Figures, rewarded: Figures) -> list[tuple[str, ...]]:
+def _rows(constant: TrainerFigures, rewarded: TrainerFigures) -> list[tuple[str, ...]]:
     """The parts of a step, for a table."""
     rows: list[tuple[str, ...]] = []
     for part, seconds in rewarded.parts_s.items():
@@ -194,7 +194,7 @@ def constant_reward(completions: Completions, **_: Any) -> list[float]:
 
 def measure(
     rewards: Sequence[Reward], rows: Path, args: argparse.Namespace, *, shared: bool = True
-) -> Figures:
+) -> TrainerFigures:
     """Train for some steps, and time each; `shared`: a prompt is read once for its group."""
     timer = StepTimer()
     names = [reward.__name__ for reward in rewards]
@@ -209,7 +209,7 @@ def measure(
     parts = dict.fromkeys([_GENERATION, _FORWARD, _BACKWARD, *names, _REST, _STEP])
     shares = [sum(step[name] for name in set(names)) / step[_STEP] for step in steps]
     logs = [log for log in trainer.state.log_history if 'completions/mean_length' in log]
-    return Figures(
+    return TrainerFigures(
         {part: float(np.median([step[part] for step in steps])) for part in parts},
         float(np.median(shares)),
         float(np.mean([log['completions/mean_length'] for log in logs[1:]])),
@@ -219,7 +219,7 @@ def measure(
 def settings(rows: Path, out: Path, args: argparse.Namespace) -> tuple[GrpoArguments, GRPOConfig]:
     """The recipe, for some steps that leave no trace."""
     at_once = math.gcd(args.prompts, _PROMPTS_AT_ONCE)
-    changed = {
+    overrides = {
         'rows': rows,
         'model': args.model or shared_path('models', 'nano'),
         'samples': '',  # of the recipe's own rows
@@ -237,13 +237,13 @@ def settings(rows: Path, out: Path, args: argparse.Namespace) -> tuple[GrpoArgum
         'save_strategy': 'no',
         'report_to': 'none',
     }
-    words = [part for name, value in changed.items() for part in (f'--{name}', str(value))]
+    words = [part for name, value in overrides.items() for part in (f'--{name}', str(value))]
     parser = TrlParser((GrpoArguments, GRPOConfig))
     arguments, config = parser.parse_args_and_config(['--config', str(_CONFIG), *words])
     return arguments, config
 
 
-def table(constant: Figures, rewarded: Figures) -> str:
+def table(constant: TrainerFigures, rewarded: TrainerFigures) -> str:
     """Both trainers side by side, as text."""
     whole_s = rewarded.parts_s[_STEP]
     lines = [f'{"median of a step":20} {"constant reward":>16} {"three rewards":>14} {"share":>8}']

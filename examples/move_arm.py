@@ -27,7 +27,7 @@ _DOWN = [1.0, 0.0, 0.0, 0.0]
 
 
 @dataclass(frozen=True)
-class Motion:
+class ArmMotion:
     """How the arm moves; each field is a parameter of the node."""
 
     group: str = ''  # of joints, as the robot's SRDF names it
@@ -39,7 +39,7 @@ class Motion:
     plan_only: bool = False  # plan, and do not move
 
     @classmethod
-    def of(cls, node: Node) -> Motion:
+    def of(cls, node: Node) -> ArmMotion:
         """Read the parameters.
 
         Raises:
@@ -68,7 +68,7 @@ class ArmMover(GoalSender):
         from moveit_msgs.action import MoveGroup
 
         super().__init__('arm_mover', MoveGroup, 'move_action', 'MoveIt')
-        self._motion = Motion.of(self)
+        self._motion = ArmMotion.of(self)
         # Of the end effector, where a proposal has none: downward, if the frame's z is up.
         given = list(self.declare_parameter('orientation', _DOWN).value or ())
         if len(given) != len(_DOWN) or not any(given):

@@ -34,7 +34,7 @@ _PAUSE_S = 1.0
 _POLL_S = 0.2
 
 
-class Robot:
+class RobotNodes:
     """Nodes that have seen a recording, and are asked about it."""
 
     def __init__(
@@ -75,7 +75,9 @@ class Robot:
 
 
 @contextmanager
-def running(source: Path, out: Path, slot: Path, say: Callable[[str], None]) -> Iterator[Robot]:
+def running(
+    source: Path, out: Path, slot: Path, say: Callable[[str], None]
+) -> Iterator[RobotNodes]:
     """Serve the embedded profile with a slot of its own, start the nodes, show them a recording.
 
     Everything is recorded as an episode, which is in `out/bag` in the end.
@@ -108,7 +110,7 @@ def running(source: Path, out: Path, slot: Path, say: Callable[[str], None]) -> 
         bag = Path(client.start_episode('the circle'))
         say(f'playing {source} ({play.duration_s:.0f} s)')
         play_to_end(nodes, play, client)
-        yield Robot(client, questions_about(client.deltas, read_layout(play.bag)), check, say)
+        yield RobotNodes(client, questions_about(client.deltas, read_layout(play.bag)), check, say)
         client.stop_episode()
     bag.replace(out / 'bag')
 

@@ -177,7 +177,8 @@ def test_rooms_form_no_circle() -> None:
 
 def test_no_two_public_classes_share_a_name() -> None:
     places: dict[str, list[str]] = defaultdict(list)
-    for path in SOURCES + TRAINING:
+    beside = [path for folder in ('bench', 'examples') for path in (ROOT / folder).rglob('*.py')]
+    for path in SOURCES + TRAINING + beside:
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith('_'):
                 places[node.name].append(str(path.relative_to(ROOT)))

@@ -137,10 +137,10 @@ def _check(args: argparse.Namespace) -> None:
     """Refuse arguments that do not go together, before any work is done."""
     source = '--videos' if args.videos else '--maps' if args.maps else ''
     benchmark = BENCHMARKS[args.name]
-    has_images, is_judged = benchmark.has_images, benchmark.judged is not None
+    has_images, is_judged = benchmark.has_images, benchmark.judge_scores is not None
     problems = {
         f'{args.name} has what was done in its files: leave --model and --predictions out': (
-            benchmark.recorded and (args.model or args.predictions or source)
+            benchmark.stored_reply and (args.model or args.predictions or source)
         ),
         'predictions are scored without a model: leave --model out': args.predictions
         and args.model,
@@ -223,8 +223,8 @@ def _report(args: argparse.Namespace) -> dict[str, Any]:
     questions = drawn(published, args.limit, args.seed)
     known = [question for question in questions if question.truth is not None]
     replies = Replies()
-    if benchmark.recorded:
-        replies = Replies({question.id: benchmark.recorded(question) for question in known})
+    if benchmark.stored_reply:
+        replies = Replies({question.id: benchmark.stored_reply(question) for question in known})
     elif args.predictions:
         replies = _given_replies(args, {question.id for question in published})
     elif args.model:
@@ -243,7 +243,7 @@ def _report(args: argparse.Namespace) -> dict[str, Any]:
         if args.export:
             write_export(benchmark.name, args.export, questions, replies.texts)
     head = {'benchmark': benchmark.name, 'rows': len(questions), **replies.about}
-    more = {'averages': averages(known)} if benchmark.recorded else {}
+    more = {'averages': averages(known)} if benchmark.stored_reply else {}
     return {**head, **scored, **more, 'baselines': blind}
 
 

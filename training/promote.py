@@ -145,7 +145,7 @@ def gate(
     latency: tuple[Latency, Latency] | None,
     config: PromotionGateConfig,
     *,
-    judged: bool,
+    is_judged: bool,
 ) -> list[GateCheck]:
     """Check a candidate.
 
@@ -153,7 +153,7 @@ def gate(
         comparison: Of the incumbent (first) and the candidate (second), from `compare`.
         latency: Of both, likewise; None: nobody wants to know.
         config: What is asked.
-        judged: Whether consistency is to be known; if so, a candidate without it does not pass.
+        is_judged: Whether consistency is to be known; if so, a candidate without it does not pass.
     """
     candidate = comparison['second']
     # Of one scene there is no interval, and nothing is proven.
@@ -174,7 +174,7 @@ def gate(
         ),
         _at_least('format', candidate['format'], config.min_format),
         *(_unknown(name, comparison, config) for name in ('precision', 'recall')),
-        _consistency(candidate['consistency'], config, judged=judged),
+        _consistency(candidate['consistency'], config, is_judged=is_judged),
     ]
     return [*checks, *(_latency(latency, config) if latency else ())]
 
@@ -194,10 +194,12 @@ def _unknown(name: str, comparison: Mapping[str, Any], config: PromotionGateConf
     return _at_least(name, second, wanted)
 
 
-def _consistency(value: float | None, config: PromotionGateConfig, *, judged: bool) -> GateCheck:
+def _consistency(
+    value: float | None, config: PromotionGateConfig, *, is_judged: bool
+) -> GateCheck:
     if value is None:
-        wanted = f'at least {config.min_consistency:.1%}' if judged else 'nothing: --judge none'
-        return GateCheck('consistency', not judged, 'not judged', wanted)
+        wanted = f'at least {config.min_consistency:.1%}' if is_judged else 'nothing: --judge none'
+        return GateCheck('consistency', not is_judged, 'not judged', wanted)
     return _at_least('consistency', value, config.min_consistency)
 
 
@@ -356,7 +358,7 @@ def examined(
         prompts = [row.prompt(memory) for row in timed]
         latency = measure((str(served), str(candidate)), prompts, sampling, _say)
     config, of_shadow = _settings(PromotionGateConfig, args), _settings(ShadowGateConfig, args)
-    checks = gate(comparison, latency, config, judged=not is_unjudged(args.judge))
+    checks = gate(comparison, latency, config, is_judged=not is_unjudged(args.judge))
     if shadow:
         if problem := few_recordings(shadow):
             _say(problem)

@@ -81,12 +81,12 @@ class ArmSetup(Settings):
                 f'{source} is not a list of settings of an arm: expected `frame_id: …` and others'
             )
             raise ConfigError(msg)
-        listed = {
+        settings = {
             name: tuple(item) if name in _LISTS and isinstance(item, list) else item
             for name, item in value.items()
         }
         try:
-            return config_from_mapping(cls, listed)
+            return config_from_mapping(cls, settings)
         except ConfigError as error:
             msg = f'{source}: {error}'
             raise ConfigError(msg) from None

@@ -232,14 +232,14 @@ def bag_files(path: Path) -> list[Path]:
             raise BagError(msg)
         return [path]
     files = storage_files(path)
-    listed = _listed_files(path)
-    if not files and not listed:
+    names = _names_of_files(path)
+    if not files and not names:
         msg = f'{path} is not a bag: expected a folder with .mcap, .db3 or .bag files'
         raise BagError(msg)
-    return _as_listed(path, files, listed) if listed else _of_one_bag(path, files)
+    return _in_order(path, files, names) if names else _of_one_bag(path, files)
 
 
-def _listed_files(folder: Path) -> list[str]:
+def _names_of_files(folder: Path) -> list[str]:
     """Names of files that metadata.yaml lists; none where it says nothing that can be read."""
     try:
         value = parse_yaml((folder / 'metadata.yaml').read_text())
@@ -260,13 +260,13 @@ def stated_counts(folder: Path) -> dict[str, int]:
     return counts
 
 
-def _as_listed(folder: Path, files: list[Path], listed: list[str]) -> list[Path]:
+def _in_order(folder: Path, files: list[Path], names: list[str]) -> list[Path]:
     """The files that metadata.yaml lists, packed or not, and those of the same split bag."""
     by_name = {file.name: file for file in files}
-    by_name |= {file.stem: file for file in files if file.stem in listed}
+    by_name |= {file.stem: file for file in files if file.stem in names}
     by_name |= {f'{file.name}.zstd': file for file in files}
-    absent = [name for name in listed if name not in by_name]
-    chosen = list(dict.fromkeys(by_name[name] for name in listed if name in by_name))
+    absent = [name for name in names if name not in by_name]
+    chosen = list(dict.fromkeys(by_name[name] for name in names if name in by_name))
     if files and not chosen:  # the files were renamed
         return _of_one_bag(folder, files)
     if absent:
@@ -309,7 +309,7 @@ def loose_bags(folder: Path) -> list[Path]:
     """The bags of a folder that is one, or in which files of several lie side by side."""
     files = storage_files(folder)
     groups = _groups(files)
-    if _listed_files(folder) or len(groups) <= 1 or len(groups) < len(files):
+    if _names_of_files(folder) or len(groups) <= 1 or len(groups) < len(files):
         return [folder]
     return sorted(files)
 

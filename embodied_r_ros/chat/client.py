@@ -283,8 +283,8 @@ class HttpChatClient:
         Raises:
             ModelError: It has several.
         """
-        listed = self._list_models(watch)
-        names = [name for name, entry in listed.items() if not entry.get('parent')]
+        models = self._list_models(watch)
+        names = [name for name, entry in models.items() if not entry.get('parent')]
         if len(names) > 1:
             msg = (
                 f'{self._base} serves several models ({_listing(names)}): '

@@ -195,12 +195,12 @@ def _find_text(answer: Answer, log: AnswerLog) -> Inputs | Lost:
         if inputs.prompt.sha256() == answer.prompt_sha256:
             return inputs
         attempts.append(inputs)
-    recorded = Prompt(SYSTEM, answer.prompt, SceneText(''))
+    original = Prompt(SYSTEM, answer.prompt, SceneText(''))
     if not attempts:
-        return Lost(_missing(answer, log), recorded)
+        return Lost(_missing(answer, log), original)
     reason = 'its prompt cannot be built again: another digest'
-    if recorded.sha256() == answer.prompt_sha256:
-        return Lost(reason, recorded)
+    if original.sha256() == answer.prompt_sha256:
+        return Lost(reason, original)
     return Lost(reason, min(attempts, key=lambda inputs: _unlikeness(answer, inputs)).prompt)
 
 
@@ -241,7 +241,7 @@ def _missing(answer: Answer, log: AnswerLog) -> str:
 
 
 def _candidates(
-    recorded: Sequence[SemanticDelta], answer: Answer
+    deltas: Sequence[SemanticDelta], answer: Answer
 ) -> Iterator[tuple[SemanticDelta, ...]]:
     """Deltas with the ids that the prompt read, and the omitted ones before them; newest first.
 
@@ -249,24 +249,24 @@ def _candidates(
     """
     if not answer.delta_ids and answer.map_revision:
         yield ()  # of the map alone
-    for newest in reversed(range(len(recorded))):
-        if (recorded[newest].to_id,) != answer.delta_ids[-1:]:
+    for newest in reversed(range(len(deltas))):
+        if (deltas[newest].to_id,) != answer.delta_ids[-1:]:
             continue
-        read = _positions(recorded, answer.delta_ids, newest + 1)
+        read = _positions(deltas, answer.delta_ids, newest + 1)
         if not read or read[0] < answer.deltas_omitted:
             return  # nor can there be older ones
-        omitted = recorded[read[0] - answer.deltas_omitted : read[0]]
-        yield (*omitted, *(recorded[position] for position in read))
+        omitted = deltas[read[0] - answer.deltas_omitted : read[0]]
+        yield (*omitted, *(deltas[position] for position in read))
 
 
-def _positions(recorded: Sequence[SemanticDelta], ids: Sequence[int], end: int) -> list[int]:
+def _positions(deltas: Sequence[SemanticDelta], ids: Sequence[int], end: int) -> list[int]:
     """The last positions before `end` of deltas with these ids, in this order; empty: none.
 
     Others may stand in between: the reasoner leaves out what comes late, the recorder does not.
     """
     positions: list[int] = []
     for delta_id in reversed(ids):
-        end = next((i for i in reversed(range(end)) if recorded[i].to_id == delta_id), -1)
+        end = next((i for i in reversed(range(end)) if deltas[i].to_id == delta_id), -1)
         if end < 0:
             return []
         positions.insert(0, end)

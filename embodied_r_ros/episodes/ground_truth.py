@@ -79,8 +79,10 @@ def _with_motion(
     """A delta with the motion from the image before, and the kind that this makes it."""
     motion = motion_from_poses(earlier.pose(layout.frame_id), later.pose(layout.frame_id))
     action = action_text(motion)
-    changed = action != STATIONARY or any(i.status is not ItemStatus.VISIBLE for i in delta.items)
-    kind = DeltaKind.CHANGE if changed else DeltaKind.NO_CHANGE
+    is_change = action != STATIONARY or any(
+        i.status is not ItemStatus.VISIBLE for i in delta.items
+    )
+    kind = DeltaKind.CHANGE if is_change else DeltaKind.NO_CHANGE
     return replace(delta, kind=kind, action=action, motion=motion)
 
 

@@ -143,14 +143,14 @@ class LeRobotDataset:
         self._mapping = mapping
         metadata = LeRobotMetadata(root, mapping.image)
         self._fps = metadata.fps
-        listed = metadata.entries()
-        self._listed = listed
+        entries = metadata.entries()
+        self._all_entries = entries
         is_there = {
             entry: all(file.is_file() for file in (entry.data, entry.video) if file)
-            for entry in listed
+            for entry in entries
         }
-        self._entries = {entry.name: entry for entry in listed if is_there[entry]}
-        self.absent = tuple(entry.name for entry in listed if not is_there[entry])
+        self._entries = {entry.name: entry for entry in entries if is_there[entry]}
+        self.absent = tuple(entry.name for entry in entries if not is_there[entry])
         self._data: ParquetFile | None = None  # of the newest episode, as the video
         self._indices: NDArray[np.int64] = np.zeros(0, np.int64)
         self._video: VideoFrames | None = None
@@ -177,15 +177,15 @@ class LeRobotDataset:
 
     def notes(self) -> Iterator[str]:
         """What there is that no metadata lists, once each episode was read."""
-        listed = {entry.data for entry in self._listed}
-        files = sorted(set((self._root.absolute() / 'data').rglob('*.parquet')) - listed)
+        entries = {entry.data for entry in self._all_entries}
+        files = sorted(set((self._root.absolute() / 'data').rglob('*.parquet')) - entries)
         if files:
             names = f'{files[0].name}, …' if len(files) > 1 else files[0].name
             yield f'{len(files)} files that the metadata do not list ({names}): left out'
         if count := sum(self._unlisted.values()):
             yield f'{count} rows of episodes that the metadata do not list: left out'
         for path, taken in self._frames_of.items():
-            episodes = sum(entry.video == path for entry in self._listed)
+            episodes = sum(entry.video == path for entry in self._all_entries)
             more = self._lengths[path] - sum(map(len, taken.values()))
             if more and episodes == len(taken):
                 yield f'{path} has {more} images of no episode: left out'
@@ -288,7 +288,9 @@ class LeRobotDataset:
             data = ParquetFile(path, names)
             self._indices = data.whole_numbers(EPISODE_COLUMN)
             self._unlisted[path] = int(
-                np.isin(self._indices, [each.index for each in self._listed], invert=True).sum()
+                np.isin(
+                    self._indices, [each.index for each in self._all_entries], invert=True
+                ).sum()
             )
             self._data = data
         return self._data

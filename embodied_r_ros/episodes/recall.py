@@ -280,7 +280,7 @@ class _Search:
             if answer.id in log.disputed or not _says(answer) or not is_right:
                 continue
             words = f'{answer.question} {answer.text}'
-            hit = self._said(answer.observation_stamp_ns, answer.text, words, things, near)
+            hit = self._statement(answer.observation_stamp_ns, answer.text, words, things, near)
             if hit:
                 yield replace(hit, ground=Ground.ANSWER)
 
@@ -289,22 +289,22 @@ class _Search:
     ) -> Iterator[RecallHit]:
         """What people corrected, and what they wrote themselves."""
         log, layer = self._episode.log, self._episode.labels
-        said = [
+        statements = [
             (answer.observation_stamp_ns, answer.question, log.labels[answer.id].correction)
             for answer in log.answers
             if answer.id in log.labels and log.labels[answer.id].verdict is LabelVerdict.CORRECTED
         ]
-        said += [
+        statements += [
             (label.question.stamp_ns, label.question.text, label.after)
             for label in layer.questions().values()
             if label.question and label.after
         ]
-        for stamp_ns, question, solution in said:
-            hit = self._said(stamp_ns, solution, f'{question} {solution}', things, near)
+        for stamp_ns, question, solution in statements:
+            hit = self._statement(stamp_ns, solution, f'{question} {solution}', things, near)
             if hit:
                 yield hit
 
-    def _said(
+    def _statement(
         self,
         stamp_ns: int,
         solution: str,
@@ -395,14 +395,14 @@ class _Search:
         ]
         if any(place.is_in(text) for text in (delta.change, words, *looks)):
             return 'words'
-        told = [
+        signs = [
             other.item.label
             for at, others in zip(self._deltas, self._spots, strict=True)
             if abs(at.stamp_ns - delta.stamp_ns) <= _PLACE_NS
             for other in others
             if place.is_told_by(other.item.label) and _may_be_at(spot, other)
         ]
-        return ', '.join(map(as_data, dict.fromkeys(told))) or None
+        return ', '.join(map(as_data, dict.fromkeys(signs))) or None
 
     def with_surroundings(self, hit: RecallHit) -> RecallHit:
         """A hit with what lies near it, by the map."""

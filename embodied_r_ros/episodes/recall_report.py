@@ -134,8 +134,8 @@ def ask_each(
 
 def answer_line(answer: RecordingAnswer) -> str:
     """What a model says of a recording, for people."""
-    said = answer.text or (f'no answer ({answer.problem})' if answer.problem else 'unknown')
-    return f'{answer.recording}: {as_data(said)}'
+    text = answer.text or (f'no answer ({answer.problem})' if answer.problem else 'unknown')
+    return f'{answer.recording}: {as_data(text)}'
 
 
 def recall_to_json(result: RecallResult) -> dict[str, Any]:

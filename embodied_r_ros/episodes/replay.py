@@ -55,7 +55,7 @@ class PromptSource(Enum):
 class Replay:
     """What models say to one recorded question."""
 
-    recorded: Answer
+    original: Answer
     label: AnswerLabel | None  # an operator's verdict
     prompt: Prompt
     source: PromptSource
@@ -124,19 +124,19 @@ def ask_again(replays: Iterable[Replay], chat: ChatConfig, deadline_s: float) ->
 
 
 def _ask(replay: Replay, client: HttpChatClient, deadline_s: float) -> Replay:
-    recorded = replay.recorded
+    original = replay.original
     answer = Answer(
-        recorded.id,
-        recorded.question,
+        original.id,
+        original.question,
         AnswerKind.UNKNOWN,
-        recorded.options,
+        original.options,
         prompt=replay.prompt.user,
         prompt_sha256=replay.prompt.sha256(),
-        sampling=recorded.sampling,
+        sampling=original.sampling,
     )
     error = ''
     try:
-        request = ChatRequest(replay.prompt.messages(), recorded.sampling)
+        request = ChatRequest(replay.prompt.messages(), original.sampling)
         chunks = list(client.stream(request, deadline_s))
         completion = ''.join(chunk.text for chunk in chunks)
         # After the text: only now the server's model is sure to be the one that spoke.
@@ -144,7 +144,7 @@ def _ask(replay: Replay, client: HttpChatClient, deadline_s: float) -> Replay:
         answer = _read(replace(answer, completion=completion, model=model))
         if answer.freshness is Freshness.REFUSED:
             ending = chunks[-1].ending if chunks else ''
-            error = ending_problem(completion, ending, recorded.sampling.max_tokens)
+            error = ending_problem(completion, ending, original.sampling.max_tokens)
     except ModelError as failure:
         error = str(failure)
     return replace(replay, answers=(*replay.answers, answer), errors=(*replay.errors, error))
@@ -181,7 +181,7 @@ def is_changed(replay: Replay) -> bool:
 
 def _differs(replay: Replay, model: int) -> bool:
     """Tell whether one model says something else; where it failed, it says nothing."""
-    return not replay.errors[model] and outcomes(replay)[model] != outcome(replay.recorded)
+    return not replay.errors[model] and outcomes(replay)[model] != outcome(replay.original)
 
 
 def never_answered(replays: list[Replay], models: list[str]) -> list[str]:
@@ -195,11 +195,11 @@ def never_answered(replays: list[Replay], models: list[str]) -> list[str]:
 
 def truth(replay: Replay) -> str | None:
     """The right answer, where an operator gave it; None: none did."""
-    label, recorded = replay.label, outcome(replay.recorded)
+    label, original = replay.label, outcome(replay.original)
     if label is None or label.verdict is LabelVerdict.WRONG:
         return None
-    right = label.correction if label.verdict is LabelVerdict.CORRECTED else recorded
-    options = replay.recorded.options
+    right = label.correction if label.verdict is LabelVerdict.CORRECTED else original
+    options = replay.original.options
     index = choice_index(right, options) if options else None
     if index is not None:
         return options[index]
@@ -208,17 +208,17 @@ def truth(replay: Replay) -> str | None:
 
 def replay_to_json(replay: Replay) -> dict[str, Any]:
     """Plain JSON values of a replayed question."""
-    recorded = replay.recorded
+    original = replay.original
     return {
-        'id': recorded.id,
-        'question': recorded.question,
-        'options': list(recorded.options),
+        'id': original.id,
+        'question': original.question,
+        'options': list(original.options),
         'prompt': replay.source.value,
         'prompt_sha256': replay.prompt.sha256(),
-        'recorded_prompt_sha256': recorded.prompt_sha256,
+        'recorded_prompt_sha256': original.prompt_sha256,
         'truth': truth(replay),
         'changed': is_changed(replay),
-        'recorded': _answer_to_json(recorded, ''),
+        'recorded': _answer_to_json(original, ''),
         'replayed': [
             _answer_to_json(*pair) for pair in zip(replay.answers, replay.errors, strict=True)
         ],
@@ -246,8 +246,8 @@ def replay_table(replays: list[Replay], models: list[str]) -> str:
         if not is_changed(replay) and not any(replay.errors):
             continue
         right = truth(replay)
-        lines.append(f'{number}. {replay.recorded.question}')
-        texts = [outcome(replay.recorded), *outcomes(replay)]
+        lines.append(f'{number}. {replay.original.question}')
+        texts = [outcome(replay.original), *outcomes(replay)]
         for name, text, error in zip(names, texts, ('', *replay.errors), strict=True):
             is_graded = right is not None and not error
             mark = ('  right' if text == right else '  wrong') if is_graded else ''
@@ -263,12 +263,12 @@ def _is_other_scene(replays: list[Replay]) -> bool:
 def _summary(replays: list[Replay], models: list[str]) -> list[str]:
     lines = [f'{len(replays)} questions']
     for index, model in enumerate(models):
-        changed = sum(_differs(r, index) for r in replays)
+        changes = sum(_differs(r, index) for r in replays)
         failed = sum(bool(r.errors[index]) for r in replays)
         lines.append(
-            f'{model}: {changed} answers changed' + (f', {failed} failed' if failed else '')
+            f'{model}: {changes} answers changed' + (f', {failed} failed' if failed else '')
         )
-    others = {replay.recorded.model.name for replay in replays}
+    others = {replay.original.model.name for replay in replays}
     for index, model in enumerate(models):
         now = {replay.answers[index].model.name for replay in replays} - {''}
         if _is_other_scene(replays) and now and not now & others:
@@ -278,7 +278,7 @@ def _summary(replays: list[Replay], models: list[str]) -> list[str]:
             )
     labelled = [replay for replay in replays if truth(replay) is not None]
     if labelled:
-        right = [sum(outcome(r.recorded) == truth(r) for r in labelled)]
+        right = [sum(outcome(r.original) == truth(r) for r in labelled)]
         right += [sum(outcomes(r)[i] == truth(r) for r in labelled) for i in range(len(models))]
         of = ', '.join(map(str, right))
         lines.append(f'of {len(labelled)} with a label, right are: {of} (recorded, then each)')

@@ -61,7 +61,7 @@ class ReplayedDelta:
     """A keyframe that was perceived again."""
 
     replayed: SemanticDelta
-    recorded: SemanticDelta | None  # None: there is none
+    original: SemanticDelta | None  # None: there is none
     view: CameraView  # pose and lens of the keyframe
 
     @property
@@ -72,26 +72,26 @@ class ReplayedDelta:
     @cached_property
     def difference(self) -> DeltaDifference:
         """What the other perceiver changes."""
-        if self.recorded is None:
+        if self.original is None:
             there = map(item_text, _there(self.replayed))
             return DeltaDifference(added=(*there, *_left(self.replayed).elements()))
-        return delta_difference(self.recorded, self.replayed)
+        return delta_difference(self.original, self.replayed)
 
 
-def delta_difference(recorded: SemanticDelta, replayed: SemanticDelta) -> DeltaDifference:
+def delta_difference(original: SemanticDelta, replayed: SemanticDelta) -> DeltaDifference:
     """Compare what two perceivers say of one keyframe."""
-    before, after = _there(recorded), _there(replayed)
+    before, after = _there(original), _there(replayed)
     pairs = _pairs(before, after)
     matched = {id(item) for pair in pairs for item in pair}
-    is_failed = [delta.kind is DeltaKind.FAILED for delta in (recorded, replayed)]
-    lost, left = _left(recorded), _left(replayed)
+    is_failed = [delta.kind is DeltaKind.FAILED for delta in (original, replayed)]
+    lost, left = _left(original), _left(replayed)
     added = [item_text(item) for item in after if id(item) not in matched]
     gone = [item_text(item) for item in before if id(item) not in matched]
     return DeltaDifference(
         (*added, *(left - lost).elements()),
         (*gone, *(lost - left).elements()),
         tuple((a.label, b.label) for a, b in pairs if a.label.lower() != b.label.lower()),
-        recorded.action != replayed.action and not any(is_failed),
+        original.action != replayed.action and not any(is_failed),
         is_failed[0] is not is_failed[1],
     )
 
@@ -192,11 +192,11 @@ class OtherScene:
         self._bag, self._perceiver = bag, perceiver
         self._by_moment = {pair.moment: pair.replayed for pair in pairs}
 
-    def deltas(self, recorded: Sequence[SemanticDelta]) -> tuple[SemanticDelta, ...]:
+    def deltas(self, original: Sequence[SemanticDelta]) -> tuple[SemanticDelta, ...]:
         """The deltas in place of recorded ones; one without an image failed."""
         return tuple(
             self._by_moment.get((delta.camera, delta.stamp_ns)) or _without_image(delta)
-            for delta in recorded
+            for delta in original
         )
 
     def maps(self, answers: Iterable[Answer]) -> dict[str, SceneMap]:
@@ -255,7 +255,7 @@ def pair_to_json(pair: ReplayedDelta) -> dict[str, Any]:
         'gone': list(difference.gone),
         'renamed': [list(labels) for labels in difference.renamed],
         'action_differs': difference.is_other_action,
-        'recorded': delta_to_json(pair.recorded) if pair.recorded else None,
+        'recorded': delta_to_json(pair.original) if pair.original else None,
         'replayed': delta_to_json(pair.replayed),
     }
 
@@ -274,12 +274,12 @@ def pairs_table(pairs: Sequence[ReplayedDelta]) -> str:
 
 
 def _lines(pair: ReplayedDelta) -> Iterator[str]:
-    difference, recorded, replayed = pair.difference, pair.recorded, pair.replayed
-    if recorded and difference.is_other_kind:
-        failed = replayed if replayed.kind is DeltaKind.FAILED else recorded
+    difference, original, replayed = pair.difference, pair.original, pair.replayed
+    if original and difference.is_other_kind:
+        failed = replayed if replayed.kind is DeltaKind.FAILED else original
         yield f'{"replay" if failed is replayed else "recorded"} failed: {as_data(failed.error)}'
-    if recorded and difference.is_other_action:
-        yield f'motion   {as_data(recorded.action)} -> {as_data(replayed.action)}'
+    if original and difference.is_other_action:
+        yield f'motion   {as_data(original.action)} -> {as_data(replayed.action)}'
     if difference.added:
         yield f'added    {as_data("; ".join(difference.added))}'
     if difference.gone:

@@ -54,7 +54,7 @@ class TwoView:
     inliers: int = 0  # cells of the first view that are found in the second; 0: unrelated
     roll_rad: float = 0.0  # rotation of the second view about its axis
     shift: float = 1.0  # median movement of the matches, as a share of the width
-    changed: float = 0.0  # share of the first view that looks different, for a still camera
+    change: float = 0.0  # share of the first view that looks different, for a still camera
     alignment: Alignment | None = None  # None: blank or unrelated
 
 
@@ -80,7 +80,7 @@ def two_view(first: View, second: View, before: TwoView | None = None) -> TwoVie
         len(x),
         roll(first, alignment),
         shift,
-        _changed_share(first, second, alignment) if shift < STILL_SHIFT else 0.0,
+        _change_share(first, second, alignment) if shift < STILL_SHIFT else 0.0,
         alignment,
     )
 
@@ -123,7 +123,7 @@ def _matched_homography(first: View, second: View) -> NDArray[np.float64] | None
     return np.asarray(homography, np.float64)
 
 
-def _changed_share(first: View, second: View, alignment: Alignment) -> float:
+def _change_share(first: View, second: View, alignment: Alignment) -> float:
     """Share of the first view whose place in the second shows something else.
 
     Optical flow bends what is new until it resembles what was there, so that the places of the
@@ -173,11 +173,11 @@ class ChangeDetector:
         # The newest image before the window stays, for streams slower than it.
         while len(self._history) > 1 and self._history[1][0] <= stamp_ns - _WINDOW_NS:
             self._history.popleft()
-        least = min((changed for _, changed in self._history), default=views.changed)
-        self._history.append((stamp_ns, views.changed))
-        self._jumped |= views.changed - least >= least_share
+        least = min((change for _, change in self._history), default=views.change)
+        self._history.append((stamp_ns, views.change))
+        self._jumped |= views.change - least >= least_share
         # What came and went again before it counted is no change.
-        self._jumped &= views.changed >= least_share
+        self._jumped &= views.change >= least_share
         is_paused = self._pause_until_ns is not None and stamp_ns < self._pause_until_ns
         return self._jumped and not is_paused
 

@@ -88,16 +88,16 @@ class PoseConfig(Settings):
 class BoundedWait:
     """Waits that end: what did not come a few times in a row is not waited for until it comes."""
 
-    def __init__(self, changed: threading.Condition | None = None) -> None:
+    def __init__(self, change: threading.Condition | None = None) -> None:
         """Take what tells of changes; None: it is looked at every few milliseconds."""
-        self._changed = changed
+        self._change = change
         self._in_vain = 0
 
     def until(self, is_ready: Callable[[], bool], longest_s: float) -> bool:
         """Wait until something is ready; called with the condition held, where there is one."""
         longest_s = longest_s if self._in_vain < _GIVE_UP_AFTER else 0.0
-        if self._changed:
-            ready = self._changed.wait_for(is_ready, longest_s)
+        if self._change:
+            ready = self._change.wait_for(is_ready, longest_s)
         else:
             end = time.monotonic() + longest_s
             while not (ready := is_ready()) and time.monotonic() < end:
@@ -115,8 +115,8 @@ class OwnTransforms:
     def __init__(self, now_ns: Callable[[], int]) -> None:
         """Take the clock, for what has no stamp."""
         self._tree = TransformTree()
-        self._changed = threading.Condition()
-        self._wait = BoundedWait(self._changed)
+        self._change = threading.Condition()
+        self._wait = BoundedWait(self._change)
         self._now_ns = now_ns
 
     def listen(self, node: ManagedNode, kind: type[Any]) -> None:
@@ -126,26 +126,26 @@ class OwnTransforms:
 
     def take_static(self, msg: Any) -> None:
         """Take a message of transforms that never change."""
-        with self._changed:
+        with self._change:
             for transform in msg.transforms:
                 with suppress(ValueError):  # an orientation of zeros
                     pose = transform_from_msg(transform)
                     self._tree.add_static(transform.child_frame_id, pose)
-            self._changed.notify_all()
+            self._change.notify_all()
 
     def take(self, msg: Any) -> None:
         """Take a message of transforms at their stamps."""
-        with self._changed:
+        with self._change:
             for transform in msg.transforms:
                 stamp_ns = stamp_ns_from_msg(transform.header.stamp) or self._now_ns()
                 with suppress(ValueError):
                     pose = transform_from_msg(transform)
                     self._tree.add(transform.child_frame_id, stamp_ns, pose)
-            self._changed.notify_all()
+            self._change.notify_all()
 
     def has(self, frame: str) -> bool:
         """Tell whether transforms speak of a frame."""
-        with self._changed:
+        with self._change:
             return self._tree.has(frame)
 
     def camera_in(self, fixed: str, frame: str, stamp_ns: int, wait_s: float) -> Pose | NoPose:
@@ -169,7 +169,7 @@ class OwnTransforms:
                 return tree.camera_in(fixed, frame, stamp_ns)
             return tree.camera_at(frame, stamp_ns)
 
-        with self._changed:
+        with self._change:
             if tree.has(frame):
                 self._wait.until(is_ready, wait_s)
             return look()
@@ -249,8 +249,8 @@ class LivePoses:
         self.missing = 0  # images without a pose though one was to be expected
         self._body = ''  # of the odometry
         self._poses = PoseBuffer()
-        self._changed = threading.Condition()
-        self._wait = BoundedWait(self._changed)
+        self._change = threading.Condition()
+        self._wait = BoundedWait(self._change)
         self.transforms = listen_to_transforms(node)
         if self._source != 'tf':
             node.subscribe(Odometry, 'odom', self.take_odometry, topics.SENSOR)
@@ -262,10 +262,10 @@ class LivePoses:
         # Bases without a clock leave the stamp at zero: only the time of receipt is left.
         stamp_ns = stamp_ns_from_msg(msg.header.stamp) or self._node.now_ns()
         try:
-            with self._changed:
+            with self._change:
                 self._body = msg.child_frame_id
                 self._poses.add(stamp_ns, pose)
-                self._changed.notify_all()
+                self._change.notify_all()
         except ValueError as error:
             self._tell(error)
 
@@ -316,7 +316,7 @@ class LivePoses:
     def _by_odometry(self, stamp_ns: int, frame_id: str) -> Pose | None:
         """Pose by odometry: transforms say how the camera is mounted, else the parameters."""
         config = self._config()
-        with self._changed:
+        with self._change:
             self._wait.until(lambda: self._poses.reaches(stamp_ns), config.odom_wait_s)
             body, name = self._poses.at(stamp_ns), self._body
         if body is None:

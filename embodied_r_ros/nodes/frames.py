@@ -53,9 +53,9 @@ class Frames:
         """Tell whether tf2 has heard of a frame."""
         frame = frame.lstrip('/')
         if self._buffer is not None and frame not in self._names:
-            listed = parse_yaml(self._buffer.all_frames_as_yaml()) or {}
-            if isinstance(listed, dict):
-                self._names |= {*listed, *(str(entry['parent']) for entry in listed.values())}
+            frames = parse_yaml(self._buffer.all_frames_as_yaml()) or {}
+            if isinstance(frames, dict):
+                self._names |= {*frames, *(str(entry['parent']) for entry in frames.values())}
         return frame in self._names
 
     def position_in(

@@ -243,9 +243,9 @@ def _inputs(session: Any, path: Path) -> tuple[Any, Any]:
     are_sizes = all(len(o.shape) == 2 and o.shape[1] == 2 and 'int' in o.type for o in others)
     is_known = len(images) == 1 and images[0].type in _KINDS
     if not is_known or len(others) > 1 or not are_sizes:
-        listed = ', '.join(f'{entry.name} {entry.type} {entry.shape}' for entry in inputs)
+        inputs_text = ', '.join(f'{entry.name} {entry.type} {entry.shape}' for entry in inputs)
         msg = (
-            f'{path} has the inputs {listed}: expected one image of numbers, (1, 3, H, W) or '
+            f'{path} has the inputs {inputs_text}: expected one image of numbers, (1, 3, H, W) or '
             '(1, H, W, 3), and at most its size, (1, 2)'
         )
         raise ConfigError(msg)
@@ -327,7 +327,7 @@ def _names(classes: str) -> tuple[str, ...]:
         with path.open('rb') as file:
             text = file.read(_MAX_LIST_BYTES).decode()
         if path.suffix in {'.yaml', '.yml', '.json'}:
-            names = _listed(parse_yaml(text))
+            names = _texts_of(parse_yaml(text))
         else:
             names = [line.strip() for line in text.splitlines()]
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -341,7 +341,7 @@ def _names(classes: str) -> tuple[str, ...]:
     return tuple(as_label(name) for name in names)
 
 
-def _listed(value: Any) -> list[str]:
+def _texts_of(value: Any) -> list[str]:
     """Names of a list, or of numbers with names, also below `names`; empty: neither."""
     if isinstance(value, dict) and isinstance(value.get('names'), dict | list):
         value = value['names']
@@ -358,7 +358,7 @@ def _names_of_model(session: Any) -> tuple[str, ...]:
     """The names in the model's metadata, as Ultralytics and others write them; empty: none."""
     text = session.get_modelmeta().custom_metadata_map.get('names', '')
     try:
-        return tuple(as_label(name) for name in _listed(ast.literal_eval(text)))
+        return tuple(as_label(name) for name in _texts_of(ast.literal_eval(text)))
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return ()
 

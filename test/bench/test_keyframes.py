@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.common.errors import InputError
 import pytest
 
-from bench.keyframes import errors, follow, Judgement, measure_real, Official, Ours, Periodic
+from bench.keyframes import errors, follow, measure_real, Official, Ours, OverlapEstimate, Periodic
 from bench.real_sequences import read_sequence, true_overlap, TrueOverlap
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def judgement(said: float, with_holes: float, filled: float) -> Judgement:
-    return Judgement(said, TrueOverlap(with_holes, filled), 0.0)
+def judgement(said: float, with_holes: float, filled: float) -> OverlapEstimate:
+    return OverlapEstimate(said, TrueOverlap(with_holes, filled), 0.0)
 
 
 def test_decisions_count_where_truth_is_sure() -> None:

@@ -7,7 +7,7 @@ from embodied_r_ros.questions.indoor import Draft
 from embodied_r_ros.reasoning.completions import UNKNOWN
 import pytest
 
-from bench.map_teacher import is_right, measure, table_rows, Tally
+from bench.map_teacher import is_right, KindTally, measure, table_rows
 
 
 @pytest.mark.parametrize(
@@ -38,5 +38,5 @@ def test_a_perceived_room_teaches_mostly_what_is_true() -> None:
 
 
 def test_kinds_that_are_seldom_wrong_are_one_row() -> None:
-    tallies = {'b': Tally(99, 1), 'a': Tally(8, 1, 1), 'c': Tally(50)}
+    tallies = {'b': KindTally(99, 1), 'a': KindTally(8, 1, 1), 'c': KindTally(50)}
     assert table_rows(tallies) == [('`a`', 10, 2), ('all others', 150, 1)]

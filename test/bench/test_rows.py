@@ -10,12 +10,12 @@ import pytest
 pytest.importorskip('embodied_r_ros.sim.indoor.world')
 
 from bench.__main__ import main
-from bench.rows import budgets_of, Figures
+from bench.rows import budgets_of, RowsFigures
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-FEW = Figures(bags=4, rows=100, speed=20.0, cpu_speed=25.0, peak_mb=200.0)
+FEW = RowsFigures(bags=4, rows=100, speed=20.0, cpu_speed=25.0, peak_mb=200.0)
 MANY = replace(FEW, bags=16, rows=400, peak_mb=210.0)
 
 
@@ -43,5 +43,5 @@ def test_rows_of_four_times_the_bags_are_measured(tmp_path: Path) -> None:
         (replace(MANY, peak_mb=241.0), [True, False]),
     ],
 )
-def test_slow_or_growing_fails_its_budget(many: Figures, met: list[bool]) -> None:
+def test_slow_or_growing_fails_its_budget(many: RowsFigures, met: list[bool]) -> None:
     assert [budget.is_met for budget in budgets_of('true', FEW, many)] == met

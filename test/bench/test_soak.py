@@ -26,8 +26,8 @@ from bench.soak_record import (
     memory_mb,
     Record,
     Request,
-    Sample,
     Sampler,
+    SoakSample,
     UNREADABLE,
 )
 
@@ -55,7 +55,7 @@ def record_of(
         dropped += share * drops / 12
         noise = float(draw.normal(0, 0.1))
         record.samples.append(
-            Sample(
+            SoakSample(
                 t_s,
                 {'node': 100 + memory * share + noise, 'model server': 50 + 900 * share},
                 {'node': round(20 + handles * share)},

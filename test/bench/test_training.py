@@ -82,6 +82,8 @@ def test_costly_rewards_fail_the_budget(
 ) -> None:
     parts = dict.fromkeys([*PARTS, *REWARDS, 'rest', 'step'], 1.0)
     monkeypatch.setattr(
-        training, 'measure', lambda *_: training.Figures(parts, share, completion_tokens=100.0)
+        training,
+        'measure',
+        lambda *_: training.TrainerFigures(parts, share, completion_tokens=100.0),
     )
     assert main(['training', '--rows', str(tmp_path / 'rows.jsonl')]) == code

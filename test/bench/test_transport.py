@@ -18,10 +18,10 @@ from embodied_r_ros.nodes.transport import socket_limit
 
 from bench import transport
 from bench.__main__ import main
-from bench.live import Figures, Stream
+from bench.live import LiveFigures, Stream
 from bench.transport import Cell, FOREIGN, OURS, socket_limit_of, STOCK_SYSTEM, table
 
-LOST = Figures(30, 28, 28, 2, 0.01, 0.02, 0.1)
+LOST = LiveFigures(30, 28, 28, 2, 0.01, 0.02, 0.1)
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_losses_count_where_none_may_be(
 def test_a_foreign_camera_has_none_of_our_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     given = []
 
-    def measure(count: int, stream: Stream, camera: dict[str, str] | None) -> Figures:
+    def measure(count: int, stream: Stream, camera: dict[str, str] | None) -> LiveFigures:
         del count, stream
         given.append(camera)
         return LOST

@@ -20,7 +20,7 @@ from embodied_r_ros.types.images import StampedImage
 import numpy as np
 import pytest
 
-from bench.motion import keyframes_of, real_shots, Tally
+from bench.motion import keyframes_of, MotionTally, real_shots
 from test.pictures import brighter, noisy
 from test.raycast_room import CAMERA, pose_at, Room, Solid
 
@@ -310,7 +310,7 @@ def test_real_recordings_are_followed(
         pytest.skip(f'{folder} is not there')
     cv2.setNumThreads(1)
     shots = real_shots(folder)[:images_read]
-    tally = Tally()
+    tally = MotionTally()
     for (_, earlier), (keyframe, later) in pairwise(keyframes_of(shots, 0.5)):
         tally.add(keyframe.motion, earlier.pose, later.pose)
     figures = tally.summary()

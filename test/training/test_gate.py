@@ -22,8 +22,8 @@ EVEN = Latency(1.0, 2.0, 20), Latency(1.0, 2.0, 20)
 def failed(
     comparison: dict[str, Any], latency: tuple[Latency, Latency] | None = EVEN, **settings: Any
 ) -> list[str]:
-    judged = settings.pop('judged', True)
-    checks = gate(comparison, latency, PromotionGateConfig(**settings), judged=judged)
+    is_judged = settings.pop('is_judged', True)
+    checks = gate(comparison, latency, PromotionGateConfig(**settings), is_judged=is_judged)
     assert ('REFUSED' in table(checks)) == any(not check.passed for check in checks)
     return [check.name for check in checks if not check.passed]
 
@@ -80,8 +80,8 @@ def test_gate_without_conditions_lets_everything_pass() -> None:
 def test_consistency_that_nobody_judged_passes_only_where_nobody_asked() -> None:
     unjudged = with_second(consistency=None)
     assert failed(unjudged) == ['consistency']
-    assert failed(unjudged, judged=False) == []
-    assert 'not judged' in table(gate(unjudged, None, PromotionGateConfig(), judged=False))
+    assert failed(unjudged, is_judged=False) == []
+    assert 'not judged' in table(gate(unjudged, None, PromotionGateConfig(), is_judged=False))
 
 
 def test_slower_candidate_is_refused() -> None:

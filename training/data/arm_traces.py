@@ -63,8 +63,8 @@ def waypoint(row: Row) -> tuple[str, str] | None:
     for word, end in zip(('Next', 'Or', 'Or'), step.ends, strict=False):
         choice = next((i for i, place in enumerate(places) if _is_near(place, end)), None)
         looked_at = places if choice is None else places[: choice + 1]
-        listed = [f'{i}. {_compared(place, end)}' for i, place in enumerate(looked_at, 1)]
-        sentences += [f'{word} {cm_text(end)}:', *listed]
+        lines = [f'{i}. {_compared(place, end)}' for i, place in enumerate(looked_at, 1)]
+        sentences += [f'{word} {cm_text(end)}:', *lines]
         if choice is not None:
             break
     if choice is None:

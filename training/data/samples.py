@@ -89,8 +89,8 @@ class SampleOrigin:
 
     def of(self, row_id: str) -> dict[str, Any]:
         """That of one row: a judge has no part in most."""
-        judged = self.judge and row_id in self.texts
-        return {**self.origin, **({'judge': self.judge} if judged else {})}
+        has_judge = self.judge and row_id in self.texts
+        return {**self.origin, **({'judge': self.judge} if has_judge else {})}
 
     def difference(self, value: dict[str, Any]) -> str:
         """What a line tells of its origin that is not so now; empty: it is of this one."""

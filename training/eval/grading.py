@@ -178,10 +178,10 @@ def _with_texts_judged(
         JudgeCase(questions[i].question, (questions[i].solution,), f'So {grades[i].answer}.')
         for i in open_ones
     ]
-    judged = list(grades)
+    results = list(grades)
     for i, conclusion in zip(open_ones, judge.conclusions(cases), strict=True):
-        judged[i] = replace(grades[i], accuracy=float(conclusion == questions[i].solution))
-    return judged
+        results[i] = replace(grades[i], accuracy=float(conclusion == questions[i].solution))
+    return results
 
 
 def is_free_text(question: SolvedQuestion) -> bool:

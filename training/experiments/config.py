@@ -224,11 +224,11 @@ def _filled_item(name: str, key: str, value: Any) -> Any:
 
 
 def _texts(name: str, value: Any) -> tuple[str, ...]:
-    listed = [value] if isinstance(value, str) else value
-    _expect(name, listed, list, 'a path or URL, or a list of them')
-    for item in listed:
+    texts = [value] if isinstance(value, str) else value
+    _expect(name, texts, list, 'a path or URL, or a list of them')
+    for item in texts:
         _expect(name, item, str, 'a path or URL, or a list of them')
-    return tuple(listed)
+    return tuple(texts)
 
 
 def _nested(kind: type[Any], name: str, value: Any) -> Any:

@@ -185,14 +185,14 @@ def tables(report: dict[str, Any]) -> dict[DocumentTable, list[tuple[str, ...]]]
     for file in dict.fromkeys(cell['rows'] for cell in report['cells']):
         cells = [cell for cell in _once(report) if cell['rows'] == file]
         means = [mean for mean in report['means'] if mean['rows'] == file]
-        judged = {
+        consistency = {
             (cell['model'], cell['judge']): percent(cell['consistency'], 1)
             for cell in report['cells']
             if cell['rows'] == file
         }
         grid = DocumentTable('training.experiment', file, ('', *_COLUMNS, *judges))
         made[grid] = [
-            (*_cells_of(cell), *(judged[cell['model'], judge] for judge in judges))
+            (*_cells_of(cell), *(consistency[cell['model'], judge] for judge in judges))
             for cell in cells
         ]
         made[grid] += [(*_mean_cells(mean), *[''] * (4 + len(judges))) for mean in means]

@@ -81,27 +81,27 @@ def evaluate(
     prompts = [asked_of(item, config.context, pictures.get(item.id), memory) for item in items]
     completions = respondent.completions(prompts)
     alone = respondent.completions([asked_of(item, '', None, memory) for item in items])
-    judged = _judged(list(map(_answered, items, completions)), judges)
+    answers = _judged(list(map(_answered, items, completions)), judges)
     blind = _judged(list(map(_answered, items, alone)), judges)
-    judged_answers = _judged(_given(items), judges)
+    given_answers = _judged(_given(items), judges)
     names = [judge.name for judge in judges]
     return {
         'n': len(items),
         'model': respondent.name,
         'identity': respondent.identity,
         'seen': config.context,
-        'unanswered': sum(each.answer is None for each in judged),
-        'unknown': sum(is_unknown(each.answer or '') for each in judged),
+        'unanswered': sum(each.answer is None for each in answers),
+        'unknown': sum(is_unknown(each.answer or '') for each in answers),
         'judges': [
-            _judge_figures(judged, blind, number)
+            _judge_figures(answers, blind, number)
             | {'name': judge.name, 'identity': judge.identity}
             | {'controls': _controls(items, judge, config)}
-            | {'shuffled': _shuffled(judged, judge, number, config)}
+            | {'shuffled': _shuffled(answers, judge, number, config)}
             for number, judge in enumerate(judges)
         ],
-        'agreement': agreement_figures([*judged_answers, *_others(judged, judged_answers)], names),
-        'outcomes': list(map(_outcome, judged, prompts, completions)),
-        'given': [_verdicts(each) for each in judged_answers],
+        'agreement': agreement_figures([*given_answers, *_others(answers, given_answers)], names),
+        'outcomes': list(map(_outcome, answers, prompts, completions)),
+        'given': [_verdicts(each) for each in given_answers],
     }
 
 
@@ -177,14 +177,14 @@ def _controls(
 
 
 def _shuffled(
-    judged: Sequence[Scored], judge: OpenJudge, number: int, config: BenchConfig
+    answers: Sequence[Scored], judge: OpenJudge, number: int, config: BenchConfig
 ) -> dict[str, Any]:
     """What a judge gives answers of the model at their questions, and at others of the type."""
     rng = Random(config.seed)
     own: list[int | None] = []
     cases: list[OpenCase] = []
     for kind in KINDS:
-        of_kind = [s for s in judged if s.item.question_type == kind and s.answer is not None]
+        of_kind = [s for s in answers if s.item.question_type == kind and s.answer is not None]
         for each in rng.sample(of_kind, min(config.controls, len(of_kind))):
             others = sorted({str(other.answer) for other in of_kind} - {str(each.answer)})
             if others:

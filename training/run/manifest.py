@@ -95,8 +95,8 @@ def _frozen_text(file: str) -> str:
 
 def manifest_in(folder: Path) -> dict[str, Any]:
     """The manifest that is kept in a folder; empty: none is, or none that can be taken."""
-    recorded = read_yaml(folder / _FILE) if _file_of(folder).exists() else {}
-    return recorded if isinstance(recorded, dict) else {}
+    before = read_yaml(folder / _FILE) if _file_of(folder).exists() else {}
+    return before if isinstance(before, dict) else {}
 
 
 def frozen_sets_of(folder: Path) -> list[str]:
@@ -163,13 +163,13 @@ def refuse_another(folder: Path, manifest: Mapping[str, Any]) -> None:
     """
     if not _file_of(folder).exists():
         return
-    recorded = read_yaml(folder / _FILE)
-    if not isinstance(recorded, dict):
+    before = read_yaml(folder / _FILE)
+    if not isinstance(before, dict):
         msg = f'{folder / _FILE} does not tell what the run began from: delete {folder}'
         raise InputError(msg)
-    names = [name for name in manifest if recorded.get(name, manifest[name]) != manifest[name]]
+    names = [name for name in manifest if before.get(name, manifest[name]) != manifest[name]]
     if names:
-        other = ', '.join(f'{name} {recorded[name]!r}, not {manifest[name]!r}' for name in names)
+        other = ', '.join(f'{name} {before[name]!r}, not {manifest[name]!r}' for name in names)
         msg = (
             f'{folder} has a run that began otherwise ({other}): name another output folder, or '
             'delete this one'

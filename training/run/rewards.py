@@ -118,9 +118,9 @@ def consistency_reward(judge: Judge, batch: BatchAccuracies | None = None) -> Re
         askeds, texts = asked_of(columns), completion_texts(completions)
         accuracies = batch_accuracies.of(askeds, texts)
         right = [i for i, accuracy in enumerate(accuracies) if accuracy == 1.0]
-        judged = consistencies([askeds[i] for i in right], [texts[i] for i in right], judge)
+        verdicts = consistencies([askeds[i] for i in right], [texts[i] for i in right], judge)
         rewards = [0.0] * len(texts)
-        for i, verdict in zip(right, judged, strict=True):
+        for i, verdict in zip(right, verdicts, strict=True):
             rewards[i] = verdict or 0.0
         if log_metric := columns.get('log_metric'):  # accuracy counts what is partly right
             for accuracy in accuracies:

@@ -355,7 +355,7 @@ def reason_for(
     rotation, offset = relative_motion(before.pose, look.pose)
     turn = math.acos(min(1.0, (np.trace(rotation) - 1) / 2))
     if turn < _STILL_RAD and np.linalg.norm(offset) < _STILL_M:
-        changed = np.abs(look.depth / before.depth - 1) > _CHANGED_DEPTH
-        if changed.mean() >= config.content_change:
+        differences = np.abs(look.depth / before.depth - 1) > _CHANGED_DEPTH
+        if differences.mean() >= config.content_change:
             return KeyframeReason.CONTENT_CHANGE
     return None

@@ -11,11 +11,11 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.common.errors import InputError
 
 from training.eval.benchmarks.questions import (
+    as_list,
     Benchmark,
     BenchmarkQuestion,
     different_truths,
     image_bytes,
-    listed,
     read_records,
     text_field,
     texts_field,
@@ -219,7 +219,7 @@ def _mvbench_question(record: Record, row: int, file: Path) -> BenchmarkQuestion
     stem = file.stem if _mvbench_task(file.stem) in _MV_FOLDERS else file.parent.name
     task = str(record.get('task_type') or _mvbench_task(stem))
     video = text_field(record, 'video', row)
-    candidates = texts_field({'candidates': listed(record.get('candidates'))}, 'candidates', row)
+    candidates = texts_field({'candidates': as_list(record.get('candidates'))}, 'candidates', row)
     answer = record.get('answer')
     places = [index for index, text in enumerate(candidates) if text == answer]
     if not places or len(candidates) > len(string.ascii_uppercase):

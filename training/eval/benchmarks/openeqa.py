@@ -134,7 +134,7 @@ def judge_marks(
     return [read_mark(reply) for reply in generate(judge, prompts, JUDGE_SAMPLING, cache=cache)]
 
 
-def _judged(
+def _judge_scores(
     judge: str,
     questions: Sequence[BenchmarkQuestion],
     predictions: Sequence[str],
@@ -174,4 +174,6 @@ def _unjudged(question: BenchmarkQuestion, prediction: str) -> float | None:
     return None
 
 
-OPENEQA = Benchmark('openeqa', read_openeqa, _unjudged, different_truths, judged=_judged)
+OPENEQA = Benchmark(
+    'openeqa', read_openeqa, _unjudged, different_truths, judge_scores=_judge_scores
+)

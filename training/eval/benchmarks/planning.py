@@ -232,5 +232,5 @@ EMBODIEDBENCH = Benchmark(
     _recorded_score,
     different_truths,
     is_mean_of_types=True,
-    recorded=_success,
+    stored_reply=_success,
 )

@@ -83,9 +83,9 @@ class Benchmark:
     is_mean_of_types: bool = False  # overall is the mean over types, otherwise over questions
     has_images: bool = False  # they come with the rows
     # Scores by a judge (folder or URL), who is asked about what the rule alone leaves out.
-    judged: JudgedScores | None = None
+    judge_scores: JudgedScores | None = None
     # What was done, where rows are of what a program did before; None: they are questions.
-    recorded: Callable[[BenchmarkQuestion], str] | None = None
+    stored_reply: Callable[[BenchmarkQuestion], str] | None = None
 
 
 def different_truths(questions: Sequence[BenchmarkQuestion]) -> list[str]:
@@ -123,7 +123,7 @@ def texts_field(record: Record, name: str, row: int) -> tuple[str, ...]:
     return tuple(value)
 
 
-def listed(value: Any) -> Any:
+def as_list(value: Any) -> Any:
     """A list; one that stands in a cell of a table is read."""
     if not isinstance(value, str):
         return value
@@ -140,7 +140,7 @@ def image_bytes(value: Any, row: int) -> tuple[bytes, ...]:
         InputError: One is something else.
     """
     if isinstance(value, str) and value.lstrip().startswith('['):
-        value = listed(value)
+        value = as_list(value)
     values = value if isinstance(value, (list, tuple)) else [] if value is None else [value]
     images = []
     for item in values:

@@ -179,8 +179,8 @@ class Scorer:
         Raises:
             ModelError: The judge fails.
         """
-        if self.judge is not None and self.benchmark.judged:
-            return self.benchmark.judged(self.judge, questions, texts, self.cache)
+        if self.judge is not None and self.benchmark.judge_scores:
+            return self.benchmark.judge_scores(self.judge, questions, texts, self.cache)
         return [self.benchmark.score(q, t) for q, t in zip(questions, texts, strict=True)]
 
     def score_predictions(
@@ -210,9 +210,9 @@ def baselines(scorer: Scorer, questions: Sequence[BenchmarkQuestion]) -> dict[st
     """Blind baselines that need no model but a judge where there is one; empty: it is missing."""
     benchmark = scorer.benchmark
     kinds: dict[str, Constants] = {'most_frequent': most_frequent_truth}
-    if benchmark.recorded or (benchmark.judged and scorer.judge is None):
+    if benchmark.stored_reply or (benchmark.judge_scores and scorer.judge is None):
         kinds = {}
-    elif not benchmark.judged:
+    elif not benchmark.judge_scores:
         kinds = {'best_constant': benchmark.constants, **kinds}
     return {
         name: constant_baseline(benchmark, questions, constants, scorer.score)

@@ -118,7 +118,7 @@ def spatialrgpt_score(question: BenchmarkQuestion, prediction: str) -> float | N
     return float(0.75 * truth <= length <= 1.25 * truth)
 
 
-def _judged(
+def _judge_scores(
     judge: str,
     questions: Sequence[BenchmarkQuestion],
     predictions: Sequence[str],
@@ -227,5 +227,5 @@ SPATIALRGPT = Benchmark(
     spatialrgpt_score,
     different_truths,
     has_images=True,
-    judged=_judged,
+    judge_scores=_judge_scores,
 )

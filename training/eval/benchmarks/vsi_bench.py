@@ -127,8 +127,8 @@ def _question(record: Record, row: int) -> BenchmarkQuestion:
     text, truth = text_field(record, 'question', row), text_field(record, 'ground_truth', row)
     scene, source = text_field(record, 'scene_name', row), record.get('dataset')
     if kind in CHOICE_TYPES:
-        listed = texts_field(record, 'options', row)
-        options = tuple(_option_text(option, i, row) for i, option in enumerate(listed))
+        texts = texts_field(record, 'options', row)
+        options = tuple(_option_text(option, i, row) for i, option in enumerate(texts))
     elif kind in NUMBER_TYPES:
         options = ()
         _check_number(truth, row)
