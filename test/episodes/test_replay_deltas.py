@@ -21,7 +21,7 @@ from embodied_r_ros.episodes.replay_deltas import (
     ReplayedDelta,
 )
 from embodied_r_ros.keyframes.selector import Keyframe, KeyframeReason
-from embodied_r_ros.scene.camera_track import CameraView
+from embodied_r_ros.scene.camera import CameraView
 from embodied_r_ros.types.answers import Answer, AnswerKind, FocusText
 from embodied_r_ros.types.deltas import DeltaKind, Item, ItemStatus, ModelInfo, SemanticDelta
 from embodied_r_ros.types.geometry import Pose
