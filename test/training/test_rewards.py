@@ -338,3 +338,9 @@ def test_grade_command_names_what_is_wrong(
     error = capsys.readouterr().err
     assert error.startswith('training.grade: error: ')
     assert complaint in error
+
+
+def test_nearest_of_a_free_question_follows_from_nothing() -> None:
+    think = 'lamp 15° left 3.4 m; nearest is lamp.'
+    assert executed_conclusion(think, ('lamp',)) == 'lamp'
+    assert executed_conclusion(think, ()) is None

@@ -109,15 +109,12 @@ def _count(match: re.Match[str], options: Sequence[str], text: str) -> str | Non
 
 def _nearest(match: re.Match[str], options: Sequence[str], text: str) -> str | None:
     del match
-    metres_by_option = {option: _metres(option, text) for option in options}
     metres_known = {
-        option: metres for option, metres in metres_by_option.items() if metres is not None
+        option: metres for option in options if (metres := _metres(option, text)) is not None
     }
-    return (
-        min(metres_known, key=metres_known.__getitem__)
-        if metres_known.keys() == metres_by_option.keys()
-        else None
-    )
+    if not options or len(metres_known) < len(set(options)):
+        return None
+    return min(metres_known, key=metres_known.__getitem__)
 
 
 def _metres(label: str, text: str) -> float | None:
