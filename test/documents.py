@@ -25,7 +25,6 @@ PAGES = [
     ROOT / 'training/README.md',
     *sorted((ROOT / 'docs').rglob('*.md')),
     *sorted((ROOT / 'models').rglob('*.md')),
-    *sorted((ROOT / 'training/starts').rglob('*.md')),
     ROOT / 'samples/README.md',
 ]
 CONFIGS = sorted((ROOT / 'training/configs').rglob('*.yaml'))
