@@ -103,8 +103,11 @@ with connected(FleetConfig(actors=2)):
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert files_of(fleet / 'episodes') == files_of(plain / 'episodes')
-    for name in ('rows.jsonl', 'rows.manifest.json'):
-        assert (fleet / name).read_bytes() == (plain / name).read_bytes()
+    assert (fleet / 'rows.jsonl').read_bytes() == (plain / 'rows.jsonl').read_bytes()
+    # The manifest tells where each recording lies, and is the same otherwise.
+    manifest = (plain / 'rows.manifest.json').read_text()
+    assert str(folder) in manifest
+    assert (fleet / 'rows.manifest.json').read_text() == manifest.replace(str(folder), url)
     for seed in range(COUNT):
         (made,) = (fleet / 'maps').glob(f'drive_{seed}-*.json')
         main(['map', str(folder / f'drive_{seed}'), '--out', str(tmp_path / 'MAP.json')])
