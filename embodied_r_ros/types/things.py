@@ -48,7 +48,7 @@ opening wall: door .9 .1 2; window 1.2 .15 1.3; glass door .95 .1 2.1; sliding d
 cover wall: curtain 1.4 .15 2.2; blind 1.2 .08 1.4; shower curtain 1.7 .1 1.9; tapestry 1.2 .05 1
 wall piece wall: picture .6 .05 .5; painting .8 .05 .6; poster .6 .03 .85; mirror .6 .05 1.1;
  clock .3 .06 .3; calendar .3 .03 .45; whiteboard 1.8 .06 1.1; blackboard 2 .06 1.1;
- bulletin board 1.2 .05 .9; dartboard .45 .06 .45; world map 1 .03 .8;
+ bulletin board 1.2 .05 .9; dartboard .45 .06 .45; world world map 1 .03 .8;
  photo frame .25 .03 .2; coat hook .12 .08 .12; sign .4 .04 .3; flag 1 .05 .7
 screen top: tv=television 1.1 .15 .68; monitor .55 .2 .45; laptop .35 .25 .24; tablet .25 .17 .02;
  projector .35 .28 .12; e-reader .17 .12 .01; game console .35 .25 .1; screen 1.2 .1 .75

@@ -130,13 +130,25 @@ def test_seeds_of_a_recipe_are_told_as_one(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_blind_model_is_asked_without_what_was_seen() -> None:
-    write_rows(Path('rows.jsonl'), [turning_row(i, 'test') for i in range(6)])
+    scene = {'stamp_ns': 0, 'action': '', 'change': 'New: red tall object 10° left.', 'items': []}
+    rows = [
+        replace(
+            turning_row(i, 'test'),
+            question_type='how_many',
+            question='How many red objects have you seen?',
+            options=('0', '1', '2', '3'),
+            solution='B',
+            deltas=(scene,),
+        )
+        for i in range(6)
+    ]
+    write_rows(Path('rows.jsonl'), rows)
     report = run(
         kind='models',
         models={'nano': NANO, 'blind': str(NANO)},
         blind='blind',
         rows={'turns': 'rows.jsonl'},
-        max_tokens=160,
+        max_tokens=320,
     )
     nano, blind = report['cells']
     assert nano['accuracy'] > blind['accuracy'] == nano['question_only_accuracy']
