@@ -33,6 +33,7 @@ from embodied_r_ros.episodes.recall_report import (
 )
 from embodied_r_ros.reasoning.image_targets import asked_kind
 from embodied_r_ros.reasoning.question import Phase, Question, question_problem, ReasonerConfig
+from embodied_r_ros.serving.profiles import load_profile
 from embodied_r_ros.serving.servers import served_model
 from embodied_r_ros.view.sheet import write_place_picture
 from tqdm import tqdm
@@ -45,6 +46,9 @@ if TYPE_CHECKING:
     from embodied_r_ros.episodes.recall_query import RecallQuery
     from embodied_r_ros.episodes.recall_report import RecordingAnswer
     from embodied_r_ros.types.images import StampedImage
+
+
+_PROFILE = 'embedded'  # that of the model which answers where none is named
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -105,6 +109,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add('--json', action='store_true', help='print one JSON object')
 
 
+def _config_of(args: argparse.Namespace) -> ReasonerConfig:
+    """How a model is asked: the shipped one about scenes as long as those that it is served."""
+    config = ReasonerConfig(temperature=args.temperature, max_tokens=args.max_tokens)
+    if args.model:
+        return config
+    served = ReasonerConfig(**load_profile(_PROFILE).reasoner)
+    return replace(config, token_budget=served.token_budget)
+
+
 def main(args: argparse.Namespace) -> int:
     """Answer one question; the reasoning goes to stderr as it is generated."""
     problem = question_problem(args.question, args.option)
@@ -117,7 +130,7 @@ def main(args: argparse.Namespace) -> int:
     if args.out:
         msg = '--out is for the keyframes that --episodes finds: give it too, or leave --out out'
         raise InputError(msg)
-    config = ReasonerConfig(temperature=args.temperature, max_tokens=args.max_tokens)
+    config = _config_of(args)
     model = args.model or str(shared_path('models', 'nano'))
     check_source(args.source, args.topic, args.rate)
     with served_model(model, _say) as chat:
@@ -193,7 +206,7 @@ def _answers(
     args: argparse.Namespace, question: Question, bags: list[Path]
 ) -> Iterator[RecordingAnswer]:
     """What the model says of each recording."""
-    config = ReasonerConfig(temperature=args.temperature, max_tokens=args.max_tokens)
+    config = _config_of(args)
     with served_model(args.model, _say) as chat:
         bar = tqdm(bags, unit=' recordings', disable=None)
         yield from ask_each(bar, question, chat, config, with_map=args.map)

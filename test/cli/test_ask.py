@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from contextlib import contextmanager
 import json
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
 import cv2
 from embodied_r_ros.bags.message_types import BagMessageFactory
 from embodied_r_ros.bags.own_messages import delta_to_msg
 from embodied_r_ros.bags.writer import BagWriter
+from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.cli.main import main
 from embodied_r_ros.common.files import shared_path
+from embodied_r_ros.episodes.offline import ask_about
+from embodied_r_ros.reasoning.question import ReasonerConfig
+from embodied_r_ros.serving.profiles import load_profile
 from embodied_r_ros.types.deltas import DeltaKind, Item, SemanticDelta
 from embodied_r_ros.types.geometry import Pose
 import numpy as np
@@ -45,6 +50,29 @@ def folder(tmp_path: Path) -> Path:
 
 def ask(server: ChatServer, source: Path, *arguments: str) -> int:
     return main(['ask', str(source), 'Where?', '--model', server.url, *arguments])
+
+
+def test_shipped_model_reads_scenes_as_long_as_it_is_served(
+    server: ChatServer, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    budgets: list[int] = []
+
+    @contextmanager
+    def stands_in(model: str, say: object) -> Iterator[ChatConfig]:
+        """A server of another model, in place of the shipped one."""
+        yield ChatConfig(url=server.url)
+
+    def heard(scene: object, question: object, chat: object, config: Any, hear: object) -> Any:
+        budgets.append(config.token_budget)
+        return ask_about(scene, question, chat, config, hear)  # type: ignore[arg-type]
+
+    monkeypatch.setattr('embodied_r_ros.cli.ask.served_model', stands_in)
+    monkeypatch.setattr('embodied_r_ros.cli.ask.ask_about', heard)
+    assert main(['ask', str(folder), 'Where?']) == 0
+    assert main(['ask', str(folder), 'Where?', '--model', server.url]) == 0
+    served = load_profile('embedded').reasoner['token_budget']
+    assert budgets == [served, ReasonerConfig.token_budget]
+    assert served < ReasonerConfig.token_budget
 
 
 def test_answer_about_images_comes_with_its_reasoning(
