@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 import re
 import shlex
@@ -95,7 +96,8 @@ class _Shell:
                 self.variables |= {str(n): word for n, word in enumerate(words[2:], 1)}
             elif not _ASSIGNMENT.sub('', statement.removeprefix('export ')).strip():
                 found = _ASSIGNMENT.findall(statement)
-                self.variables |= {name: quoted or plain for name, quoted, plain in found}
+                for name, quoted, plain in found:
+                    self.variables[name] = self._filled(quoted or plain)
             else:
                 yield self._command(words)
 
@@ -150,8 +152,9 @@ def commands_of_config(config: Path) -> list[DocumentCommand]:
     """The commands in the head of a configuration file."""
     shell = _Shell(str(config.relative_to(ROOT)))
     lines = [line[4:] for line in config.read_text().splitlines() if line[:4] == '#   ']
-    text = re.sub(r'\s*\\\n\s*', ' ', '\n'.join(lines))
-    starts = re.compile(r'(?:\.venv/bin/|gpu/bin/|embodied-r |for |\w+=|\$\w+ )')
+    # A line that is indented further goes on with the one before.
+    text = re.sub(r'\s*\\?\n\s+', ' ', '\n'.join(lines))
+    starts = re.compile(r'(?:\.venv/bin/|gpu/bin/|python |embodied-r |for |\w+=|\$\w+ )')
     return [c for line in text.splitlines() if starts.match(line) for c in shell.run(line)]
 
 
@@ -159,12 +162,18 @@ def settings_of(command: DocumentCommand) -> dict[str, Any]:
     """What the `--config` of a command says; empty: it has none."""
     words = list(command.words)
     file = ROOT / words[words.index('--config') + 1] if '--config' in words else None
-    return yaml.safe_load(file.read_text()) or {} if file and file.is_file() else {}
+    return _settings_in(file) if file and file.is_file() else {}
+
+
+@cache
+def _settings_in(file: Path) -> dict[str, Any]:
+    return yaml.safe_load(file.read_text()) or {}
 
 
 def outputs_of(command: DocumentCommand) -> set[str]:
     """Files and folders that a command writes."""
-    words, settings = command.words, settings_of(command)
+    words = command.words
+    settings = {k: v for k, v in settings_of(command).items() if f'--{k}' not in words}
     written = {words[i + 1] for i, word in enumerate(words[:-1]) if word in _OUTPUTS}
     if command.module in _WRITES_LAST:
         written.add(words[-1])
@@ -172,7 +181,8 @@ def outputs_of(command: DocumentCommand) -> set[str]:
         written.add(_MADE_BY_MAKE.get(words[1], ''))
     trained = settings.get('train', [])  # of an experiment, which makes what is missing
     given = {settings.get(name, '') for name in ('output_dir', 'out')}
-    return written | set(command.written) | given | {each['output'] for each in trained} - {''}
+    made = {each['output'] for each in trained}
+    return (written | set(command.written) | given | made) - {''}
 
 
 def inputs_of(command: DocumentCommand) -> set[str]:

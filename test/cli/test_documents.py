@@ -120,6 +120,21 @@ def test_files_of_commands_are_there_or_made_before(page: Path) -> None:
             assert lacking == [], str(command)
 
 
+def test_folders_that_refuse_other_contents_belong_to_one_command() -> None:
+    # What was simulated is not overwritten, and a run keeps its settings.
+    refuse = {'training.sft', 'training.grpo', 'training.improve', 'training.judge.train'}
+    commands: dict[str, set[tuple[str, ...]]] = {}
+    for command in EVERY:
+        simulates = command.verb[:1] == ['sim']
+        is_here = command.words[0].startswith(('.venv/bin/', 'python', 'embodied-r'))
+        if command.is_whole and is_here and (simulates or command.module in refuse):
+            for folder in outputs_of(command):
+                words = (Path(command.words[0]).name, *command.words[1:])
+                commands.setdefault(folder, set()).add(words)
+    assert len(commands) > 40
+    assert {folder: each for folder, each in commands.items() if len(each) > 1} == {}
+
+
 def anchor_of(heading: str) -> str:
     """The anchor that GitHub gives a heading."""
     text = re.sub(r'\[([^\]]*)\]\([^)]*\)|[`*]', r'\1', heading.strip().lower())
