@@ -2,9 +2,9 @@
 """How well a text policy leads the simulated arm: many trials in one process, without ROS.
 
 It is asked what the nodes would ask, of what the classical perceiver sees, with the same
-candidates and controller. Beside it the oracle, whose rules a text policy learns, the
-oracle (the ceiling), and who needs no model (the floor). The real nodes: `embodied-r sim arm
---closed-loop`.
+candidates and controller. Beside it the oracle, which reads the same text by the rules that a
+policy learns; the expert (`--beside oracle`), which knows where things are: the ceiling; and two
+choices without a model: the floor. The real nodes: `embodied-r sim arm --closed-loop`.
 """
 
 from __future__ import annotations

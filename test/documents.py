@@ -59,8 +59,8 @@ class DocumentCommand:
         is_python = Path(self.words[0]).name in {'python', 'python3'} and '-m' in self.words[:2]
         if is_python:
             return self.words[2]
-        launched = Path(self.words[0]).name == 'accelerate' and '-m' in self.words
-        return self.words[self.words.index('-m') + 1] if launched else ''
+        launcher = Path(self.words[0]).name in {'accelerate', 'torchrun'}
+        return self.words[self.words.index('-m') + 1] if launcher and '-m' in self.words else ''
 
     @property
     def arguments(self) -> list[str]:

@@ -26,7 +26,8 @@ COMMANDS = [
     *(command for page in PAGES for command in commands_of(page)),
     *(command for config in CONFIGS for command in commands_of_config(config)),
 ]
-OURS = {str(c): c for c in COMMANDS if c.module.startswith(('training.', 'examples.circle'))}
+MODULES = ('training.', 'examples.circle', 'examples.people')
+OURS = {str(c): c for c in COMMANDS if c.module.startswith(MODULES)}
 
 
 @pytest.mark.parametrize('command', OURS.values(), ids=str)
