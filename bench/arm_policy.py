@@ -15,7 +15,6 @@ from pathlib import Path
 import sys
 from typing import Any, TYPE_CHECKING
 
-from embodied_r_ros.arm.robot import load_robot
 from embodied_r_ros.arm.task import success_rate, TrialConfig
 from embodied_r_ros.chat.client import HttpChatClient
 from embodied_r_ros.common.errors import EmbodiedRError
@@ -28,7 +27,7 @@ from embodied_r_ros.types.answers import AnswerKind
 from scipy.stats import binomtest
 from tqdm import tqdm
 
-from training.data.arm_trials import led, oracle
+from training.data.arm_trials import led, oracle, robot_of
 from training.eval.document_tables import DocumentTable, write_tables
 
 if TYPE_CHECKING:
@@ -59,10 +58,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add = parser.add_argument
     add('--model', metavar='DIR_OR_URL', help='the text policy; without, the oracle alone')
-    add('--tasks', nargs='+', default=['pick', 'place', 'push'], help='pick, place and push')
+    add('--tasks', nargs='+', default=['pick', 'place', 'push'], help='(%(default)s)')
     add('--episodes', type=int, default=20, help='trials of each task (%(default)s)')
     add('--seed', type=int, default=41000, help='of the scenes (%(default)s)')
-    add('--robot', default='sawyer_sim_loop', help='robot with its candidates (%(default)s)')
+    add('--robot', default='', help='robot with its candidates (that of the task)')
     add('--token-budget', type=int, default=200, help='of the scene in a prompt (%(default)s)')
     help_text = 'answers take so long, with looks meanwhile as live [s] (%(default)s)'
     add('--wait', type=float, default=0.0, metavar='S', help=help_text)
@@ -73,7 +72,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Measure and print; there is no budget."""
-    robot = load_robot(args.robot)
     figures: list[dict[str, Any]] = []
     with ExitStack() as stack:
         answerers: dict[str, Answerer] = {'reader': oracle}
@@ -83,6 +81,7 @@ def main(args: argparse.Namespace) -> int:
             answerers['model'] = model(Reasoner(HttpChatClient(chat), config))
         for task in args.tasks:
             plans = [TrialPlan(task, args.seed, index) for index in range(args.episodes)]
+            robot = robot_of(task, args.robot)
             row = measured(plans, robot, answerers, args.beside, TrialConfig(wait_s=args.wait))
             figures.append({'task': task, **row})
             rates = ', '.join(f'{name} {value["success_rate"]:.2f}' for name, value in row.items())

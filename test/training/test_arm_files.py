@@ -77,6 +77,15 @@ def kinds_of(path: str) -> set[str]:
     return wanted
 
 
+def first_of(path: str) -> tuple[str, list[str]]:
+    """The file that the forms of a file of rows were made of, and what share is perceived."""
+    shares: list[str] = []
+    while WRITTEN[path][0] == 'python':
+        shares += option(WRITTEN[path], '--perceived')
+        path = WRITTEN[path][3]
+    return path, shares
+
+
 def settings_of(recipe: Path, own: dict[str, Any]) -> dict[str, Any]:
     settings: dict[str, Any] = {**yaml.safe_load(recipe.read_text()), **own}
     return settings
@@ -101,7 +110,9 @@ def test_what_an_experiment_reads_is_made(path: Path) -> None:
     for run in experiment['train']:
         settings = settings_of(ROOT / run['config'], run.get('settings', {}))
         check_run(settings)
-        assert settings['model'].startswith('models/') or settings['model'] in made
+        assert (
+            settings['model'].startswith(('models/', 'runs/starts/')) or settings['model'] in made
+        )
         made.append(run['output'])
     for model in experiment['models'].values():
         assert model.startswith('models/') or model in made
@@ -111,7 +122,9 @@ def test_what_an_experiment_reads_is_made(path: Path) -> None:
 
 def test_with_and_without_metadata_the_same_is_asked() -> None:
     experiment = yaml.safe_load((CONFIGS / 'experiments/arm-metadata.yaml').read_text())
-    trained = [run['settings']['rows'][0] for run in experiment['train']]
-    for told, untold in (experiment['rows'].values(), trained):
+    untold_rows, told_rows = (run['settings']['rows'][0] for run in experiment['train'])
+    asked = experiment['rows']
+    for told, untold in ((asked['told'], asked['untold']), (told_rows, untold_rows)):
         assert kinds_of(told) == kinds_of(untold)
-        assert WRITTEN[told][3] == WRITTEN[untold][3]
+        assert first_of(told) == first_of(untold)
+        assert '--no-metadata' not in WRITTEN[told]

@@ -174,7 +174,36 @@ def test_what_comes_next_follows_from_hand_thing_and_place(
     assert step.ends[0] == expected
 
 
-@pytest.mark.parametrize('task', ['open the drawer', 'put the green block on the blue mat'])
+@pytest.mark.parametrize(
+    ('state', 'on_table', 'expected', 'is_closed'),
+    [
+        ((0, 0, 16), {'yellow': (11, -6, 13)}, (11, -6, 18), False),
+        ((11, -6, 18), {'yellow': (11, -6, 13)}, (11, -6, 11), True),
+        ((11, -6, 18), {}, (11, -6, 11), True),  # behind the hand
+        ((11, -6, 11), {}, (-6, -6, 11), True),
+        ((11, -6, 11), {'yellow': (10, -3, 13)}, (-6, -6, 11), True),  # a part of it
+        ((0, 9, 4), {'yellow': (11, -6, 13)}, (0, 9, 18), False),
+    ],
+)
+def test_a_drawer_is_opened_by_its_handle(
+    state: tuple[int, int, int],
+    on_table: dict[str, tuple[int, int, int]],
+    expected: tuple[int, int, int],
+    *,
+    is_closed: bool,
+) -> None:
+    prompt = told(of_kind('waypoint')[0])
+    step = next_step(replace(prompt, task='open the drawer', state=state, on_table=on_table))
+    assert step
+    assert (step.ends[0], step.closed) == (expected, is_closed)
+
+
+def test_a_drawer_that_is_not_seen_has_no_next_step() -> None:
+    prompt = replace(told(of_kind('waypoint')[0]), task='open the drawer', on_table={})
+    assert next_step(replace(prompt, state=(0, 0, 16))) is None
+
+
+@pytest.mark.parametrize('task', ['close the door', 'put the green block on the blue mat'])
 def test_what_is_not_seen_has_no_next_step(task: str) -> None:
     assert next_step(replace(told(of_kind('waypoint')[0]), task=task)) is None
 

@@ -17,7 +17,7 @@ from embodied_r_ros.questions.row import read_rows
 from embodied_r_ros.scene.memory import MemoryConfig
 from embodied_r_ros.sim.arm.trials import TrialPlan
 
-from training.data.arm_trials import main, trial_rows
+from training.data.arm_trials import main, robot_of, trial_rows
 from training.data.traces import read_row
 
 if TYPE_CHECKING:
@@ -53,6 +53,12 @@ def test_a_row_reads_as_the_oracle_answered() -> None:
         assert trace.answer == row.solution_text()
 
 
+def test_a_drawer_is_led_to_with_the_candidates_of_its_robot() -> None:
+    rows = trial_rows(TrialPlan('drawer', 44000, 0), robot_of('drawer'), slips=0.0)
+    assert [row.solution_text() for row in rows[1::2]] == ['open', 'closed', 'closed']
+    assert [round(row.keypoint[2], 2) for row in rows[::2]] == [0.18, 0.12, 0.12]
+
+
 def test_who_slips_is_asked_from_other_places() -> None:
     plan = TrialPlan('pick', 1, 2)
     straight = {row.state for row in trial_rows(plan, ROBOT, slips=0.0)}
@@ -86,4 +92,4 @@ def test_the_command_says_where_nothing_came_of_it(
     assert not out.exists()
     assert main([*run, '--slips', '1.5']) == 2
     with pytest.raises(SystemExit, match='2'):
-        main([*run, '--tasks', 'drawer'])
+        main([*run, '--tasks', 'door'])

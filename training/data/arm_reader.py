@@ -29,6 +29,7 @@ _STATE = re.compile(rf'The end effector is at {_POSITION.pattern}')
 _ON_TABLE = re.compile(r'On the table: (.*?)\.(?= At the end effector: |$)')
 _AT_TOOL = re.compile(r'At the end effector: (.*?)\.$')
 _COLOURS = tuple(colour.name for colour in COLOURS)
+_HANDLE = 'yellow'  # of the drawer
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,16 @@ def _in_cm(position: Position) -> Cm:
 def colours_of(task: str) -> list[str]:
     """Colours that a task names, in its order."""
     return [word for word in re.findall(r'[a-z]+', task.lower()) if word in _COLOURS]
+
+
+def things_of(task: str) -> list[str]:
+    """Colours of what a task is about; a drawer is told without one, and has a yellow handle."""
+    return colours_of(task) or [_HANDLE] * is_of_drawer(task)
+
+
+def is_of_drawer(task: str) -> bool:
+    """Whether a task is to open a drawer."""
+    return bool(re.search(r'\bdrawer\b', task))
 
 
 def cm_text(value: Sequence[int]) -> str:

@@ -19,7 +19,7 @@ from embodied_r_ros.arm.task_frame import Movement
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.types.geometry import position_text
 
-from training.data.arm_reader import cm_of, cm_text, colours_of, read_arm
+from training.data.arm_reader import cm_of, cm_text, is_of_drawer, read_arm, things_of
 from training.data.reword import is_pushed
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ _OVER, _NEARLY = 1, 4  # so far aside the hand is over a thing, and on its way d
 _OVER_MAT = 3  # over a mat, which is told where its front is
 _HOME: Cm = (0, 0, 16)
 _BEHIND, _SHORT = 7, 5  # the hand behind a block that it pushes, and before its end
+_ABOVE_HANDLE, _AT_HANDLE, _PULL = 18, 11, 17  # the hand at a drawer, and its way back
 _MATCH = 3  # so far off along every axis, an option is what was expected
 
 
@@ -131,17 +132,18 @@ def likest(words: str, options: Sequence[str]) -> str | None:
 
 def next_step(prompt: ArmPrompt) -> ArmStep | None:
     """What comes next in a task; None: the prompt does not tell."""
-    colours = colours_of(prompt.task)
+    colours = things_of(prompt.task)
     if not colours or prompt.state is None:
         return None
     thing, *others = colours
+    if is_of_drawer(prompt.task):
+        return _open(prompt, prompt.state, thing)
     if is_pushed(prompt.task) and others:
         return _push(prompt, prompt.state, thing, others[0])
-    if thing in prompt.at_tool:
-        return _with_it(prompt, prompt.state, thing, others[0] if others else '')
-    if thing in prompt.on_table:
-        return _without_it(prompt, prompt.state, thing, others[0] if others else '')
-    return None
+    if thing not in (*prompt.at_tool, *prompt.on_table):
+        return None
+    goes_on = _with_it if thing in prompt.at_tool else _without_it
+    return goes_on(prompt, prompt.state, thing, others[0] if others else '')
 
 
 def _without_it(prompt: ArmPrompt, hand: Cm, thing: str, place: str) -> ArmStep | None:
@@ -220,6 +222,23 @@ def _go_behind(hand: Cm, thing: str, behind: Cm) -> ArmStep:
     return ArmStep(f'Hand away: above behind {thing}.', (behind,), closed=True)
 
 
+def _open(prompt: ArmPrompt, hand: Cm, handle: str) -> ArmStep | None:
+    """The hand goes above the handle of a drawer, down to it, takes hold, and pulls it back."""
+    x, y, z = hand
+    at = prompt.on_table.get(handle)
+    # The hand hides the handle that it is at, and now and then the one that it is over.
+    aside = _aside(at, hand) if at else 0
+    if z < _ABOVE - 1:
+        if handle in prompt.at_tool or aside <= _NEARLY:
+            return ArmStep(f'Hand at {handle}: pull.', ((x - _PULL, y, z),), closed=True)
+        return ArmStep(f'Hand low, not at {handle}: up.', ((x, y, _ABOVE_HANDLE),))
+    if at and aside > _OVER:
+        return ArmStep(f'Hand not over {handle}: above it.', ((*at[:2], _ABOVE_HANDLE),))
+    if at or z == _ABOVE_HANDLE:
+        return ArmStep(f'Hand over {handle}: down.', ((x, y, _AT_HANDLE),), closed=True)
+    return None
+
+
 def _is_stacked(prompt: ArmPrompt) -> bool:
     return prompt.task.startswith('stack')
 
@@ -231,7 +250,7 @@ def _above(prompt: ArmPrompt, place: str) -> int:
 
 def _start(prompt: ArmPrompt) -> list[str]:
     """What was read, before anything is made of it."""
-    colours = dict.fromkeys(colours_of(prompt.task))
+    colours = dict.fromkeys(things_of(prompt.task))
     sentences = []
     for colour in colours:
         place = prompt.on_table.get(colour)

@@ -27,7 +27,7 @@ from embodied_r_ros.questions.row import QuestionWithSolution, RowBuilder, write
 from embodied_r_ros.questions.splits import split_of
 from embodied_r_ros.reasoning.completions import option_letter
 from embodied_r_ros.sim.arm.trials import Chooser, Chosen, ClassicalSight, play, TrialPlan
-from embodied_r_ros.sim.runs import SimArmConfig
+from embodied_r_ros.sim.runs import ROBOTS_OF_TASKS, SimArmConfig
 from tqdm import tqdm
 
 from training.data.arm_reader import position_in, state_in
@@ -51,7 +51,7 @@ _USUAL = TrialConfig()
 _KINDS = ('waypoint', 'gripper')
 _SOURCE = 'careful reader'
 _NOWHERE = RowBuilder('', '', 'train')  # of a question that becomes no row
-_TASKS = ('pick', 'place', 'push', 'stack')  # whose rules the oracle knows
+_TASKS = ('pick', 'place', 'push', 'stack', 'drawer')  # whose rules the oracle knows
 
 
 class UnknownError(EmbodiedRError):
@@ -161,6 +161,11 @@ class Slipping(Chooser):
         return Chosen(self._rng.randrange(len(view.candidates)), self._rng.random() < 0.5)
 
 
+def robot_of(task: str, file: str = '') -> Robot:
+    """The robot of a file; without one, that whose candidates suit a task."""
+    return load_robot(file or ROBOTS_OF_TASKS.get(task, 'sawyer_sim_loop'))
+
+
 def led(
     plan: TrialPlan,
     robot: Robot,
@@ -209,9 +214,11 @@ def _run(args: argparse.Namespace) -> int:
         raise InputError(msg)
     numbers = range(args.episodes)
     plans = [TrialPlan(task, args.seed, index) for task in args.tasks for index in numbers]
-    robot = load_robot(args.robot)
+    robots = {task: robot_of(task, args.robot) for task in args.tasks}
     shown = tqdm(plans, desc='trials', unit='trial', file=sys.stderr, disable=None)
-    new_rows = (row for plan in shown for row in trial_rows(plan, robot, args.slips, args.wait))
+    new_rows = (
+        row for plan in shown for row in trial_rows(plan, robots[plan.task], args.slips, args.wait)
+    )
     if not (count := write_rows(args.out, new_rows)):
         args.out.unlink()
         msg = f'none of {len(plans)} trials succeeded: give more --episodes, or fewer --slips'
@@ -230,7 +237,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add('--slips', type=float, default=0.15, help='share of wrong choices (%(default)s)')
     help_text = 'answers take up to so long, with looks meanwhile as live [s] (%(default)s)'
     add('--wait', type=float, default=0.0, metavar='S', help=help_text)
-    add('--robot', default='sawyer_sim_loop', help='robot with its candidates (%(default)s)')
+    add('--robot', default='', help='robot with its candidates (that of the task)')
     add('--out', type=Path, required=True, metavar='FILE', help='the rows')
     return run_command(parser, _run, arguments)
 
