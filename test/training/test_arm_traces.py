@@ -182,6 +182,7 @@ def test_what_comes_next_follows_from_hand_thing_and_place(
         ((11, -6, 18), {}, (11, -6, 11), True),  # behind the hand
         ((11, -6, 11), {}, (-6, -6, 11), True),
         ((11, -6, 11), {'yellow': (10, -3, 13)}, (-6, -6, 11), True),  # a part of it
+        ((12, -7, 14), {}, (-5, -7, 14), True),  # short of it
         ((0, 9, 4), {'yellow': (11, -6, 13)}, (0, 9, 18), False),
     ],
 )

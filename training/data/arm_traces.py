@@ -228,7 +228,7 @@ def _open(prompt: ArmPrompt, hand: Cm, handle: str) -> ArmStep | None:
     at = prompt.on_table.get(handle)
     # The hand hides the handle that it is at, and now and then the one that it is over.
     aside = _aside(at, hand) if at else 0
-    if z < _ABOVE - 1:
+    if z < _ABOVE:
         if handle in prompt.at_tool or aside <= _NEARLY:
             return ArmStep(f'Hand at {handle}: pull.', ((x - _PULL, y, z),), closed=True)
         return ArmStep(f'Hand low, not at {handle}: up.', ((x, y, _ABOVE_HANDLE),))
