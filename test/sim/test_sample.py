@@ -39,4 +39,4 @@ def test_the_sample_is_small_and_its_command_is_written_down() -> None:
     folder = shared_path('samples')
     files = [path for path in Path(folder, 'indoor').rglob('*') if path.is_file()]
     assert sum(path.stat().st_size for path in files) < 4_000_000
-    assert f'--seed {SEED} --out samples/indoor' in (folder / 'README.md').read_text()
+    assert f'--seed {SEED} --out out/sample' in (folder / 'README.md').read_text()
