@@ -3,10 +3,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from difflib import SequenceMatcher
+from pathlib import Path
 from random import Random
 from string import Formatter
 from typing import TYPE_CHECKING
 
+from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig
 from embodied_r_ros.questions.row import read_rows, write_rows
@@ -28,15 +30,18 @@ from training.data.reword import (
     main,
     MORE_FOREIGN,
     MORE_WORDINGS,
+    read_wordings,
     reworded,
 )
 from training.data.traces import read_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
     from embodied_r_ros.questions.row import Row
+
+
+FRESH = Path(__file__).parents[2] / 'training' / 'configs' / 'fresh-wordings.yaml'
 
 
 def names_in(wording: str) -> set[str]:
@@ -173,6 +178,45 @@ def test_a_file_is_reworded(tmp_path: Path) -> None:
     others = list(read_rows(tmp_path / 'other.jsonl'))
     assert [row.id for row in others] == [f'{row.id}/reworded' for row in rows]
     assert others == list(in_other_words(rows, 1.0, 3))
+
+
+def test_fresh_wordings_are_of_every_kind_and_in_no_other_list() -> None:
+    fresh = read_wordings(FRESH)
+    others = {**WORDINGS, **MAP_WORDINGS}
+    assert fresh.keys() == others.keys() - {'revisit'}
+    more = {**MORE_WORDINGS, **MORE_MAP_WORDINGS}
+    for kind, texts in fresh.items():
+        known = set(others[kind]).union(*map(all_of, more.get(kind, ())))
+        assert not known & set(texts)
+
+
+def test_rows_are_asked_in_words_of_ones_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows, wordings, out = (tmp_path / name for name in ('rows.jsonl', 'my.yaml', 'out.jsonl'))
+    turned = replace(turning_row(1, 'test'), question=WORDINGS['net_turn'][0])
+    write_rows(rows, [turned, replace(turned, id='other', question='Who lives here?')])
+    wordings.write_text('net_turn: ["Facing where, now?"]')
+    assert main([str(rows), '--wordings', str(wordings), '--out', str(out)]) == 0
+    assert '1 of 2 rows' in capsys.readouterr().out
+    (row,) = read_rows(out)
+    assert row == replace(turned, question='Facing where, now?', id=f'{turned.id}/reworded')
+
+
+@pytest.mark.parametrize(
+    ('text', 'message'),
+    [
+        ('net_turm: [Which way]', "'net_turm', expected one of"),
+        ('net_turn: Which way', 'expected a list of texts'),
+        ('way_to: [Which way]', r"'Which way', expected a text with .* braces: \['item'\]"),
+        ('- way_to', 'expected a mapping'),
+    ],
+)
+def test_words_that_do_not_fit_are_refused(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / 'my.yaml'
+    path.write_text(text)
+    with pytest.raises(InputError, match=message):
+        read_wordings(path)
 
 
 def test_a_share_that_is_none_is_refused(

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows that ask the same in other words: `python -m training.data.reword ROWS --out FILE`."""
+"""Rows that ask the same in other words: `python -m training.data.reword ROWS --out FILE`.
+
+Words for training, or with `--wordings` your own: how does a model understand you?
+"""
 
 from __future__ import annotations
 
@@ -12,16 +15,17 @@ import sys
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.settings import read_yaml
 from embodied_r_ros.questions.map_rows import MAP_KINDS
 from embodied_r_ros.questions.row import read_rows, write_rows
-from embodied_r_ros.questions.wordings import FOREIGN, UNKNOWN_PROPERTIES, WORDINGS
+from embodied_r_ros.questions.wordings import FOREIGN, MAP_WORDINGS, UNKNOWN_PROPERTIES, WORDINGS
 
 from training.data.map_oracle import kind_and_words
 from training.data.place_words import MORE_MAP_WORDINGS, MORE_PROPERTIES, OPENERS
 from training.run.command import run_command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from embodied_r_ros.questions.row import Row
 
@@ -203,6 +207,17 @@ MORE_FOREIGN: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 
 
+def kind_and_names(row: Row) -> tuple[str, dict[str, str]] | None:
+    """The kind whose wording a row's question has, and the names in it; None: no known one."""
+    if row.question_type in MAP_KINDS:
+        return kind_and_words(row.question)
+    for kind, wordings in WORDINGS.items():
+        for wording in wordings:
+            if match := re.fullmatch(wording_regex(wording), row.question):
+                return kind, match.groupdict()
+    return None
+
+
 def reworded(row: Row, rng: Random) -> Row:
     """The same row in words for training; as it is where its words are of no known kind."""
     if row.question_type in MAP_KINDS:
@@ -211,12 +226,10 @@ def reworded(row: Row, rng: Random) -> Row:
     if row.question in {question for question, _ in FOREIGN[False]}:
         pattern, options = rng.choice(MORE_FOREIGN)
         return replace(row, question=opener + chosen(pattern, rng), options=options)
-    for kind, wordings in WORDINGS.items():
-        for wording in wordings:
-            match = re.fullmatch(wording_regex(wording), row.question)
-            if match and kind in MORE_WORDINGS:
-                text = opener + chosen(rng.choice(MORE_WORDINGS[kind]), rng)
-                return replace(row, question=text.format(**match.groupdict()))
+    kind, words = kind_and_names(row) or ('', {})
+    if kind in MORE_WORDINGS:
+        text = opener + chosen(rng.choice(MORE_WORDINGS[kind]), rng)
+        return replace(row, question=text.format(**words))
     new_question = reworded_task(row.question, rng)
     return row if new_question == row.question else replace(row, question=new_question)
 
@@ -267,7 +280,62 @@ def in_other_words(rows: Iterable[Row], share: float, seed: int = 0) -> Iterator
         yield row if is_same else replace(other, id=f'{row.id}/reworded')
 
 
+def read_wordings(path: Path) -> dict[str, tuple[str, ...]]:
+    """Wordings of kinds of questions, with the names that they leave open in braces.
+
+    Raises:
+        InputError: The file is no mapping of kinds to texts, names a kind that is not known, or
+            leaves open other names than the questions of that kind.
+    """
+    wordings = read_yaml(path)
+    kinds = {**WORDINGS, **MAP_WORDINGS}
+    if not isinstance(wordings, dict):
+        msg = f'{path}: expected a mapping of kinds of questions to lists of texts'
+        raise InputError(msg)
+    for kind, texts in wordings.items():
+        if kind not in kinds:
+            msg = f'{path}: {kind!r}, expected one of {", ".join(sorted(kinds))}'
+            raise InputError(msg)
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+            msg = f'{path}: {kind}: {texts!r}, expected a list of texts'
+            raise InputError(msg)
+        names = [sorted(_slots(wording)) for wording in kinds[kind]]
+        for text in texts:
+            if sorted(_slots(text)) not in names:
+                msg = f'{path}: {kind}: {text!r}, expected a text with these in braces: {names[0]}'
+                raise InputError(msg)
+    return {kind: tuple(texts) for kind, texts in wordings.items()}
+
+
+def in_words_of(
+    rows: Iterable[Row], wordings: Mapping[str, Sequence[str]], seed: int = 0
+) -> Iterator[Row]:
+    """The rows that a list of wordings has words for, in these and with other ids.
+
+    Args:
+        rows: Any; rows of kinds that the list does not have are left out.
+        wordings: Of each kind, with the same names in braces as its other wordings.
+        seed: Of what is drawn.
+    """
+    for row in rows:
+        kind_words = kind_and_names(row)
+        if kind_words is None:
+            continue
+        kind, words = kind_words
+        fitting = [text for text in wordings.get(kind, ()) if _slots(text) == set(words)]
+        if fitting:
+            text = Random(f'{seed}/{row.id}').choice(fitting)
+            yield replace(row, question=text.format(**words), id=f'{row.id}/reworded')
+
+
 def _run(args: argparse.Namespace) -> int:
+    if args.wordings:
+        rows = list(read_rows(args.rows))
+        worded = list(in_words_of(rows, read_wordings(args.wordings), args.seed))
+        write_rows(args.out, worded)
+        text = f'{len(worded)} of {len(rows)} rows; {args.wordings} has no words for the others'
+        sys.stdout.write(f'{text}\n')
+        return 0
     if not 0 <= args.share <= 1:
         msg = f'--share {args.share}: expected a share from 0 to 1'
         raise InputError(msg)
@@ -276,12 +344,14 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write a file of rows, some of them in other words."""
+    """Write a file of rows in other words."""
     parser = argparse.ArgumentParser(prog='training.data.reword', description=__doc__)
     parser.add_argument('rows', type=Path, metavar='ROWS.jsonl')
     parser.add_argument('--out', type=Path, required=True, metavar='FILE')
     help_text = 'of the training rows, 0 to 1 (default: %(default)s)'
     parser.add_argument('--share', type=float, default=0.6, help=help_text)
+    help_text = 'YAML, KIND: [text, …]: the rows of these kinds, all of them in these words'
+    parser.add_argument('--wordings', type=Path, metavar='FILE', help=help_text)
     parser.add_argument('--seed', type=int, default=0)
     return run_command(parser, _run, arguments)
 
