@@ -121,6 +121,46 @@ def test_what_came_in_time_is_copied_from_its_line() -> None:
     )
 
 
+ROUTE = (
+    'From the {at}, looking at the {facing}, a robot goes to the sink. Which turns are left out: '
+    '1. [please fill in] 2. Go forward until the tv 3. [please fill in] 4. Go forward until the '
+    'sink?'
+)
+
+
+@pytest.mark.parametrize(
+    ('facing', 'options', 'answer'),
+    [
+        ('lamp', ('Turn Left, Turn Back', 'Turn Left, Turn Right'), 'Turn Left, Turn Back'),
+        ('door', ('Turn Left, Turn Back', 'Turn Left, Turn Right'), 'Turn Left, Turn Back'),
+        ('door', ('Turn Left, Turn Back', 'Turn Right, Turn Back'), 'unknown'),
+        ('door', (), 'unknown'),
+    ],
+)
+def test_turns_that_are_known_may_leave_one_way(
+    facing: str, options: tuple[str, ...], answer: str
+) -> None:
+    place = PlaceText(
+        counts=dict.fromkeys(('sofa', 'lamp', 'tv', 'sink'), (1, 0)),
+        directions={('sofa', 'lamp'): 280, ('sofa', 'tv'): 10, ('tv', 'sink'): 190},
+    )
+    question = ROUTE.format(at='sofa', facing=facing)
+    think, right = read_place_question(question, options, place)
+    assert right == answer
+    assert ('door none; tv 1; sink 1; From sofa: door not told;' in think) == (facing == 'door')
+
+
+def test_one_turn_that_is_not_known_leaves_all_ways() -> None:
+    place = PlaceText(counts={'sofa': (1, 0), 'tv': (1, 0)}, directions={('sofa', 'tv'): 10})
+    question = (
+        ROUTE.format(at='sofa', facing='door').partition(' 3.')[0].replace('the sink', 'the tv')
+    )
+    assert read_place_question(f'{question}?', ('Turn Left', 'Turn Back'), place) == (
+        'sofa 1; door none; no door, so unknown.',
+        'unknown',
+    )
+
+
 def test_an_oracle_solves_rows_from_the_text_of_their_prompts_alone(rows: list[Row]) -> None:
     wrong = []
     for row in rows:

@@ -32,7 +32,7 @@ HELD_OUT = {name for name in named_things() if is_held_out_name(name)}
 
 
 def test_exercises_follow_from_what_they_tell() -> None:
-    kinds = set()
+    kinds, sums = set(), 0
     for example in [*place_exercises(200, 0), *sum_exercises(100, 0)]:
         told, _, asked = example['prompt'][0]['content'].rpartition('Question: ')
         kinds.add(asked.split(':')[0])
@@ -57,7 +57,26 @@ def test_exercises_follow_from_what_they_tell() -> None:
             change = float(now) - float(start)
             assert way in (('remains',) if abs(change) < 0.3 else ('increases', 'decreases'))
             assert way != ('decreases' if change > 0 else 'increases')
-    assert len(kinds) == 10
+        x, y = 0.0, 0.0
+        for step, then in re.findall(rf'({_PLACE}), at ({_PLACE})', right):
+            ahead, left = _metres(step)
+            x, y = x + ahead, y + left
+            assert _metres(then) == pytest.approx((x, y))
+            sums += 1
+    assert len(kinds) == 11
+    assert sums > 100
+
+
+_PLACE = r'(?:ahead|behind) \d+\.\d (?:left|right) \d+\.\d'
+
+
+def _metres(place: str) -> tuple[float, float]:
+    """Metres ahead and to the left."""
+    way, along, side, across = place.split()
+    return (
+        float(along) * (-1 if way == 'behind' else 1),
+        float(across) * (-1 if side == 'right' else 1),
+    )
 
 
 def test_exercises_name_nothing_that_is_held_out() -> None:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 NOT_TOLD = f'Nothing of the place tells that, so {UNKNOWN}.'
 _ROBOT = 'the robot'
+_NO_TURN = '?'  # of a route: the text does not tell it
 _SAME_SHARE, _SAME_M = 0.1, 0.3  # times and distances that differ by less are the same
 
 _Known = TypeVar('_Known', str, 'Bearing')
@@ -252,20 +253,53 @@ def _after(page: _Page, name: str, order: Sequence[str]) -> list[str]:
 
 
 def _route(page: _Page, words: _Words, options: _Options) -> str:
-    del options
     stops, has_blank = route_stops(words['steps'])
     at, facing = words['start'], words['facing']
-    page.count(at, facing, *stops)
-    before = page.direction(at, facing)
-    page.say(f'From {at}: {facing} at {before}°;')
+    if sum(has_blank) > 1:
+        # The turns that are known may leave a single option: go on past what is not there.
+        for name in dict.fromkeys((at, facing, *stops)):
+            page.say(f'{name} {page.number_text(name)};')
+    else:
+        page.count(at, facing, *stops)
+    before = page.place.directions.get((at, facing))
+    page.say(f'From {at}: {facing} {_at_text(before)};')
     turns = []
     for stop, is_blank in zip(stops, has_blank, strict=True):
-        direction = page.direction(at, stop)
-        word = turn_word(turn_between(before, direction)) or 'straight on'
-        page.say(f'from {at}: {stop} at {direction}°. {turn_sum(before, direction)}, {word};')
+        direction = page.place.directions.get((at, stop))
+        leg = f'from {at}: {stop} {_at_text(direction)}'
+        if before is None or direction is None:
+            word = _NO_TURN
+            page.say(f'{leg}, {word};')
+        else:
+            word = turn_word(turn_between(before, direction)) or 'straight on'
+            page.say(f'{leg}. {turn_sum(before, direction)}, {word};')
         at, before = stop, direction
         turns += [word] if is_blank else []
-    return ', '.join(turns)
+    return _with_turns(turns, options)
+
+
+def _at_text(direction: int | None) -> str:
+    return 'not told' if direction is None else f'at {direction}°'
+
+
+def _with_turns(turns: Sequence[str], options: _Options) -> str:
+    """The turns of a route, or the one option that has those that are known.
+
+    Raises:
+        _NotKnown: Several options have them.
+    """
+    if _NO_TURN not in turns:
+        return ', '.join(turns)
+    fitting = [
+        option
+        for option in options
+        if len(words := option.split(', ')) == len(turns)
+        and all(turn in (_NO_TURN, word) for turn, word in zip(turns, words, strict=True))
+    ]
+    if len(fitting) != 1 or set(turns) == {_NO_TURN}:
+        msg = 'a turn is not told'
+        raise _NotKnown(msg)
+    return fitting[0]
 
 
 def _ends(page: _Page, words: _Words, options: _Options) -> str:

@@ -18,9 +18,12 @@ from embodied_r_ros.scene.map_relations import (
     side_of_turn,
     turn_word,
 )
+from embodied_r_ros.types.deltas import ANGLE_STEP_DEG, MotionStep
 from embodied_r_ros.types.things import is_held_out_name, named_things
 
 from training.data.map_traces import change_word, turn_between, turn_sum
+from training.data.scene_reader import SceneLine
+from training.tiny.dead_reckoning import Walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -68,7 +71,7 @@ def place_exercises(count: int, seed: int) -> Iterator[dict[str, Any]]:
 
 def sum_exercises(count: int, seed: int) -> Iterator[dict[str, Any]]:
     """Conversations, each with many sums of a kind, without things."""
-    return _exercises(count, (_turns, _turns, _numbers, _digits), Random(f'sums:{seed}'))
+    return _exercises(count, (_turns, _numbers, _digits, _walks, _walks), Random(f'sums:{seed}'))
 
 
 def _exercises(
@@ -92,6 +95,22 @@ def _turns(rng: Random) -> _Exercise:
     pairs = [(rng.choice(_STEPS), rng.choice(_STEPS)) for _ in range(rng.randint(*_SUMS))]
     right = [f'{turn_sum(a, b)}, {word_of(turn_between(a, b))};' for a, b in pairs]
     return [], f'Turns, {name}', right
+
+
+def _walks(rng: Random) -> _Exercise:
+    """Dead reckoning alone: steps that are drawn, and where each leads, as traces say it."""
+    walk = Walk()
+    for number in range(1, rng.randint(*_SUMS) // 2):
+        ways = rng.sample(('forward', 'backward', 'left', 'right'), rng.choice((0, 1, 1, 2)))
+        steps = [
+            MotionStep('moved', way, rng.randint(1, rng.choice((9, 30))) / 10) for way in ways
+        ]
+        if rng.random() < 0.8:
+            most_deg = rng.choice((60, 180))
+            turn = ANGLE_STEP_DEG * rng.randint(1, most_deg // ANGLE_STEP_DEG)
+            steps.append(MotionStep('turned', rng.choice(('left', 'right')), turn))
+        walk.move(SceneLine(str(number), tuple(steps), False, (), (), ()))
+    return [], 'Walk', [walk.text('').strip()]
 
 
 def _numbers(rng: Random) -> _Exercise:
