@@ -196,11 +196,11 @@ def test_rows_are_asked_in_words_of_ones_own(
     rows, wordings, out = (tmp_path / name for name in ('rows.jsonl', 'my.yaml', 'out.jsonl'))
     turned = replace(turning_row(1, 'test'), question=WORDINGS['net_turn'][0])
     write_rows(rows, [turned, replace(turned, id='other', question='Who lives here?')])
-    wordings.write_text('net_turn: ["Facing where, now?"]')
+    wordings.write_text('net_turn: ["Facing where, {now?"]')
     assert main([str(rows), '--wordings', str(wordings), '--out', str(out)]) == 0
     assert '1 of 2 rows' in capsys.readouterr().out
     (row,) = read_rows(out)
-    assert row == replace(turned, question='Facing where, now?', id=f'{turned.id}/reworded')
+    assert row == replace(turned, question='Facing where, {now?', id=f'{turned.id}/reworded')
 
 
 @pytest.mark.parametrize(

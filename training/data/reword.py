@@ -325,7 +325,9 @@ def in_words_of(
         fitting = [text for text in wordings.get(kind, ()) if _slots(text) == set(words)]
         if fitting:
             text = Random(f'{seed}/{row.id}').choice(fitting)
-            yield replace(row, question=text.format(**words), id=f'{row.id}/reworded')
+            for name, word in words.items():  # other braces belong to the text
+                text = text.replace(f'{{{name}}}', word)
+            yield replace(row, question=text, id=f'{row.id}/reworded')
 
 
 def _run(args: argparse.Namespace) -> int:
