@@ -134,11 +134,11 @@ def test_each_keyframe_is_paired_with_the_one_before(bench: Bench) -> None:
 
 
 def test_submit_does_not_wait_for_a_slow_perceiver(bench: Bench) -> None:
-    bench.perceiver.gate(0, 1)
-    start = time.monotonic()
+    # Every gate is closed: which keyframes are passed over depends on when the threads begin.
+    bench.perceiver.gate(*range(100))
     for index in range(100):
         bench.worker.submit(keyframe(index))
-    assert time.monotonic() - start < 0.5
+    # Whoever waited for a gate that nobody opens would have published its error.
     assert bench.deltas == []
 
 
