@@ -355,11 +355,12 @@ class SemanticPerceiver(ManagedNode):
     def _publish(self, delta: deltas.SemanticDelta) -> None:
         """Publish a delta. Runs in a thread of the worker."""
         self._last_error = delta.error if delta.kind is DeltaKind.FAILED else ''
+        # Whoever hears a delta may ask at once who wrote it.
+        if self._models.note(delta.model):
+            self.publish_provenance()
         self._output.publish(delta_to_msg(ROS_MESSAGES, delta))
         self._items.publish(delta, self._worker.keyframe(delta.to_id, delta.camera))
         self._deltas.tick()
-        if self._models.note(delta.model):
-            self.publish_provenance()
 
     async def _focus(self, request: Focus.Request, response: Focus.Response) -> Focus.Response:
         if not self.is_active or self._looking >= _FOCUS_IN_LINE:

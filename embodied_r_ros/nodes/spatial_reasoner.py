@@ -420,6 +420,9 @@ class SpatialReasoner(ManagedNode):
             return
         is_error = outcome.termination is Termination.ERROR
         self._last_problem = outcome.message if is_error else ''
+        # Whoever hears an answer may ask at once who gave it.
+        if self._models.note(outcome.answer.model):
+            self.publish_provenance()
         self._answers.publish(answer_to_msg(ROS_MESSAGES, outcome.answer))
         if outcome.is_completed:
             self._answer_meter.tick()
@@ -427,8 +430,6 @@ class SpatialReasoner(ManagedNode):
         self._recorder.note(outcome.answer)
         if self._shadow:
             self._shadow.offer(outcome.answer, question)
-        if self._models.note(outcome.answer.model):
-            self.publish_provenance()
 
     def _propose_goal(self, answer: Any) -> None:
         """Propose where to go where the question was an order to."""
