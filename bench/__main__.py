@@ -1,20 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m bench [NAME [OPTION…]]`: measure speed and quality against baselines and budgets.
 
-Without a name, all benches run as they are, but for the soak, which takes its time, and the boot,
-which needs an installation; with one, its options are listed by --help, and --markdown PAGE.md
-puts its tables into a document. Exit code 1 says that a budget is not met.
+Without a name, all benches run as they are, each in a process of its own, but for the soak, which
+takes its time, and the boot, which needs an installation; with one, its options are listed by
+--help, and --markdown PAGE.md puts its tables into a document. Exit code 1 says that a budget is
+not met, or that a bench did not come to its end.
 """
 
 from __future__ import annotations
 
 import argparse
 from importlib import import_module
+from pathlib import Path
+import subprocess
 import sys
+import time
+from typing import TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.processes import tied
 
 from training.eval.document_tables import add_markdown_option
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 # Name -> what it measures. A bench is a module with add_arguments(parser) and main(args) -> int.
 BENCHES = {
@@ -45,6 +54,7 @@ BENCHES = {
 
 
 _ALONE = {'soak', 'boot'}
+_ROOT = Path(__file__).resolve().parents[1]
 
 
 def run(name: str, arguments: list[str]) -> int:
@@ -62,6 +72,22 @@ def run(name: str, arguments: list[str]) -> int:
         return 2
 
 
+def run_all(names: Iterable[str]) -> int:
+    """Run benches one after the other, also after one that breaks; 1: not all ended with 0."""
+    codes = {}
+    for name in names:
+        print(f'\n{name}: {BENCHES[name]}', flush=True)
+        start_s = time.monotonic()
+        process = subprocess.run(
+            tied([sys.executable, '-m', 'bench', name]), cwd=_ROOT, check=False
+        )
+        codes[name] = process.returncode, (time.monotonic() - start_s) / 60
+    print(f'\n{"bench":14}{"exit code":>10}{"minutes":>9}')
+    for name, (code, minutes) in codes.items():
+        print(f'{name:14}{code:>10}{minutes:>9.1f}')
+    return int(any(code for code, _ in codes.values()))
+
+
 def main(arguments: list[str]) -> int:
     """Run the benches that were asked for."""
     listing = '\n'.join(f'  {name:12} {summary}' for name, summary in BENCHES.items())
@@ -75,7 +101,7 @@ def main(arguments: list[str]) -> int:
         return 2
     if arguments:
         return run(arguments[0], arguments[1:])
-    return max([run(name, []) for name in BENCHES if name not in _ALONE])
+    return run_all(name for name in BENCHES if name not in _ALONE)
 
 
 if __name__ == '__main__':

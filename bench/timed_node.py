@@ -79,7 +79,12 @@ class TimedNode:
     def end(self) -> Callbacks:
         """End it, and give the times of its callbacks."""
         self._process.send_signal(signal.SIGINT)
-        self._process.wait(_END_S)
+        try:
+            self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            tail = self.log.read_text(errors='replace')[-500:]
+            sys.exit(f'bench: error: {self.name} did not end within {_END_S} s: {tail}')
         start_ns, wall_ns, waited_ns = np.load(self._times)
         return Callbacks(start_ns, wall_ns, waited_ns)
 
