@@ -11,7 +11,7 @@ from embodied_r_ros.scene.memory import MemoryConfig
 import pytest
 
 from test.training.arm_rows import arm_rows
-from training.data.arm_reader import colours_of
+from training.data.arm_reader import colours_of, things_of
 from training.data.reword import (
     chosen,
     in_other_words,
@@ -25,6 +25,7 @@ from training.data.traces import read_row
 ROWS = [row for row in arm_rows() if row.question_type in ('waypoint', 'movement')]
 TOLD = 'put the red block on the blue mat'
 PUSHED = 'push the red block to the blue mat'
+OPENED = 'open the drawer'
 
 
 def all_of(kind: str) -> set[str]:
@@ -51,7 +52,11 @@ def test_first_words_are_shared_by_kinds() -> None:
     assert len(set.intersection(*first)) >= 4
 
 
-@pytest.mark.parametrize('told', [TOLD, PUSHED])
+def test_a_drawer_is_read_in_all_of_its_wordings() -> None:
+    assert {tuple(things_of(text)) for text in all_of(OPENED)} == {('yellow',)}
+
+
+@pytest.mark.parametrize('told', [TOLD, PUSHED, OPENED])
 def test_reasoning_stays_the_same_in_other_words(told: str) -> None:
     rows = [replace(row, question=row.question.replace(TOLD, told)) for row in ROWS]
     config = MemoryConfig()

@@ -72,6 +72,14 @@ MORE_TASKS: dict[str, tuple[str, ...]] = {
         f'[slide|shove|push|move] the {{thing}} {_FLAT} {_TO} the {{place}}',
         f'without lifting it, [move|bring|get] the {{thing}} {_TO} the {{place}}',
     ),
+    'open the drawer': (
+        '[pull|draw|get|take|bring|move] the drawer [open|out|outwards|out of its case]',
+        '[pull|draw|open] the drawer [|a bit|as far as it goes|by its handle|by the handle]',
+        '[take|get|catch] hold of the [handle of the drawer|drawer] and [pull|open it|'
+        'draw it out]',
+        '[move|bring|pull] the handle of the drawer [out|back|outwards|towards you]',
+        'the drawer [should be|has to be|must be] [open|pulled open|drawn out]',
+    ),
 }
 _START = 'The task is: '
 _TOLD = re.compile(rf'{_START}(?P<task>[^.]*)\.')
