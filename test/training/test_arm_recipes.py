@@ -66,6 +66,21 @@ def test_supervised_recipes_run_one_after_the_other(rows: Path, tmp_path: Path) 
     assert 'training and' in run('sft', 'arm-trials-sft.yaml', rows, tmp_path / 'policy', *then)
 
 
+def test_the_stage_of_the_drawer_is_as_the_one_before_but_for_its_rows() -> None:
+    runs = []
+    for name in ('arm-trials-sft', 'arm-drawer-sft'):
+        given = ['--config', str(ROOT / f'training/configs/{name}.yaml')]
+        runs.append(TrlParser((SftArguments, SFTConfig)).parse_args_and_config(given))
+    (trials, trials_config), (drawer, drawer_config) = runs
+    assert drawer.rows.count('runs/arm/drawer.jsonl') > 1
+    assert drawer.model == 'runs/starts/arm-blocks'
+    own = {'rows': trials.rows, 'model': trials.model, 'weights': trials.weights}
+    assert replace(drawer, **own) == trials
+    assert drawer_config.output_dir != trials_config.output_dir
+    for name in ('max_steps', 'learning_rate', 'per_device_train_batch_size', 'max_length'):
+        assert getattr(drawer_config, name) == getattr(trials_config, name)
+
+
 def test_reinforcement_recipe_runs_with_a_reward_for_the_workspace(
     rows: Path, tmp_path: Path
 ) -> None:
