@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from difflib import SequenceMatcher
+from itertools import chain
 from pathlib import Path
 from random import Random
 from string import Formatter
@@ -27,6 +28,7 @@ from training.data.random_maps import rows_of_random_maps
 from training.data.reword import (
     chosen,
     in_other_words,
+    in_words_of,
     main,
     MORE_FOREIGN,
     MORE_WORDINGS,
@@ -41,7 +43,8 @@ if TYPE_CHECKING:
     from embodied_r_ros.questions.row import Row
 
 
-FRESH = Path(__file__).parents[2] / 'training' / 'configs' / 'fresh-wordings.yaml'
+LISTS = {path.stem: path for path in (Path(__file__).parents[2] / 'training/wordings').iterdir()}
+HELD_OUT_LISTS = ('fresh', 'survey')
 
 
 def names_in(wording: str) -> set[str]:
@@ -180,14 +183,29 @@ def test_a_file_is_reworded(tmp_path: Path) -> None:
     assert others == list(in_other_words(rows, 1.0, 3))
 
 
-def test_fresh_wordings_are_of_every_kind_and_in_no_other_list() -> None:
-    fresh = read_wordings(FRESH)
+@pytest.mark.parametrize('name', HELD_OUT_LISTS)
+def test_held_out_wordings_are_of_every_kind_and_in_no_other_list(name: str) -> None:
+    held_out = read_wordings(LISTS[name])
     others = {**WORDINGS, **MAP_WORDINGS}
-    assert fresh.keys() == others.keys() - {'revisit'}
+    assert held_out.keys() >= others.keys() - {'revisit'}
     more = {**MORE_WORDINGS, **MORE_MAP_WORDINGS}
-    for kind, texts in fresh.items():
+    lists = [read_wordings(LISTS[other]) for other in LISTS.keys() - {name}]
+    for kind, texts in held_out.items():
         known = set(others[kind]).union(*map(all_of, more.get(kind, ())))
-        assert not known & set(texts)
+        assert not known.union(*(other.get(kind, {}) for other in lists)) & texts.keys()
+
+
+def test_lists_for_training_are_not_like_what_is_held_out() -> None:
+    held_out = [read_wordings(LISTS[name]) for name in HELD_OUT_LISTS]
+    usual = {kind: texts[-1:] for kind, texts in {**WORDINGS, **MAP_WORDINGS}.items()}
+    for name in LISTS.keys() - {*HELD_OUT_LISTS, 'without_answer'}:
+        for kind, texts in read_wordings(LISTS[name]).items():
+            words = [text.lower().split() for text in texts]
+            for other in chain(usual[kind], *(texts.get(kind, ()) for texts in held_out)):
+                matcher = SequenceMatcher(None, b=other.lower().split())
+                for each in words[:: len(words) // 3]:  # a sample
+                    matcher.set_seq1(each)
+                    assert matcher.ratio() < 0.65
 
 
 def test_rows_are_asked_in_words_of_ones_own(
@@ -203,11 +221,27 @@ def test_rows_are_asked_in_words_of_ones_own(
     assert row == replace(turned, question='Facing where, {now?', id=f'{turned.id}/reworded')
 
 
+def test_questions_without_an_answer_come_with_other_options(tmp_path: Path) -> None:
+    path = tmp_path / 'my.yaml'
+    path.write_text("unanswerable: {'Who sings?': [Ann, Bob]}\nunknown_property: {'{item}?': []}")
+    wordings = read_wordings(path)
+    (question, options), *_ = FOREIGN[False]
+    foreign = replace(asked_row(0), question=question, options=options)
+    other = in_words_of(foreign, wordings, Random(0))
+    assert other == replace(foreign, question='Who sings?', options=('Ann', 'Bob'))
+    of_a_thing = replace(foreign, question='Is the red cup warm?')
+    other = in_words_of(of_a_thing, wordings, Random(0))
+    assert other == replace(foreign, question='red cup?', options=())
+    assert in_words_of(turning_row(1, 'test'), wordings, Random(0)) is None
+
+
 @pytest.mark.parametrize(
     ('text', 'message'),
     [
         ('net_turm: [Which way]', "'net_turm', expected one of"),
         ('net_turn: Which way', 'expected a list of texts'),
+        ('unanswerable: [Who sings]', 'expected a mapping of texts to lists of options'),
+        ('unknown_property: {Who: []}', r"'Who', expected a text with .* braces: \['item'\]"),
         ('way_to: [Which way]', r"'Which way', expected a text with .* braces: \['item'\]"),
         ('- way_to', 'expected a mapping'),
     ],

@@ -17,6 +17,7 @@ pytest.importorskip('trl')
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.questions.row import Row, write_rows
+from embodied_r_ros.questions.wordings import WORDINGS
 from embodied_r_ros.scene.memory import MemoryConfig
 from embodied_r_ros.types.answers import Sampling
 from trl import SFTConfig, SFTTrainer
@@ -201,6 +202,23 @@ def test_a_share_of_the_examples_tells_of_another_path(tmp_path: Path) -> None:
     assert len(plain) == len(half) == len(every) == 40
     others = [sum(a != b for a, b in zip(plain, made, strict=True)) for made in (half, every)]
     assert 5 < others[0] < 35 < others[1]
+
+
+def test_a_share_of_the_examples_is_in_the_words_of_a_file(tmp_path: Path) -> None:
+    rows, wordings = tmp_path / 'rows.jsonl', tmp_path / 'my.yaml'
+    asked = WORDINGS['net_turn'][0]
+    write_rows(rows, [replace(turning_row(seed, 'train'), question=asked) for seed in range(40)])
+    wordings.write_text('net_turn: ["Facing where?"]')
+    same = {'degraded_share': 0.0, 'merged_share': 0.0, 'reworded_share': 1.0}
+    for share, least, most in ((0.0, 0, 0), (0.5, 10, 30), (1.0, 40, 40)):
+        arguments = SftArguments(
+            [str(rows)], wordings=[str(wordings)], wordings_share=share, **same
+        )
+        made = list(examples(arguments, 'train', seed=1))
+        in_words = [each for each in made if 'Facing where?' in each['prompt'][1]['content']]
+        assert len(made) == 40
+        assert least <= len(in_words) <= most
+        assert all('In all' in each['completion'][0]['content'] for each in in_words)
 
 
 def test_recall_tells_what_the_lines_of_the_scene_say() -> None:

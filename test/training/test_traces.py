@@ -18,12 +18,13 @@ from embodied_r_ros.types.deltas import (
     DeltaKind,
     Item,
     ItemStatus,
+    NOTHING_SEEN,
     SemanticDelta,
 )
 from embodied_r_ros.types.geometry import Pose, quaternion_from_matrix, rotation_from_ypr
 import pytest
 
-from training.data.degrade import degraded, retold
+from training.data.degrade import bare, degraded, retold
 from training.data.scene_reader import read_scene, SceneItem
 from training.data.traces import read_row
 from training.eval.execution import executed_conclusion
@@ -268,6 +269,14 @@ def test_item_seen_after_what_cannot_be_told_is_still_known() -> None:
         'ahead',
         'unknown',
     ]
+
+
+def test_a_bare_row_tells_of_motions_alone() -> None:
+    full = row('net_turn', 'Which way?', FACINGS, DELTAS)
+    text = bare(full).prompt(MEMORY).user
+    assert NOTHING_SEEN in text
+    assert not any(item['label'] in text for delta in full.deltas for item in delta['items'])
+    assert [delta['action'] for delta in bare(full).deltas] == [d['action'] for d in full.deltas]
 
 
 def test_degraded_rows_lose_distances_or_motions_and_nothing_else() -> None:

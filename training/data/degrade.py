@@ -8,7 +8,9 @@ the text does not hold the answer. The third keeps apart what the second has tog
 alone a reasoner learns that no motion has a length where an item has no distance.
 
 Nor do simulated keyframes ever lie 90° apart, since a new one is due before. Another share of the
-rows tells of motions that are drawn at random, so that the reasoner learns to add up any.
+rows tells of motions that are drawn at random, so that the reasoner learns to add up any. Nor is
+a simulated room ever empty: a share of the rows loses all its items, as where a robot passes bare
+walls.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
 # Motions of retold rows: turns in steps of the wording's, moves of the wording's 0.1 m.
 _MOST_TURN_DEG, _MOST_MOVE_M = 180, 3.0
+_QUARTER_DEG, _QUARTER_SHARE = 90, 0.25  # a robot on a grid turns by quarters alone
 _OPPOSITE = {
     a: b
     for pair in (('left', 'right'), ('forward', 'backward'), ('up', 'down'))
@@ -92,6 +95,11 @@ def _with_items(delta: dict[str, Any], items: Sequence[Item]) -> dict[str, Any]:
     return {**delta, 'change': change_text(items), 'items': [item.to_json() for item in items]}
 
 
+def bare(row: Row) -> Row:
+    """The same row where nothing was seen."""
+    return replace(row, deltas=tuple(_with_items(delta, ()) for delta in row.deltas))
+
+
 def retold(row: Row, rng: Random) -> Row:
     """The same row with other motions: what its deltas tell then has an answer of its own."""
     return replace(row, deltas=tuple(_moved_otherwise(delta, rng) for delta in row.deltas))
@@ -112,4 +120,6 @@ def _other_step(step: MotionStep, rng: Random) -> MotionStep:
         tenths = rng.randint(1, round(10 * _MOST_MOVE_M))
         return replace(step, amount=tenths / 10, direction=direction)
     amount = ANGLE_STEP_DEG * rng.randint(1, _MOST_TURN_DEG // ANGLE_STEP_DEG)
+    if rng.random() < _QUARTER_SHARE:
+        amount = _QUARTER_DEG * rng.choice((1, 1, 1, 2))
     return replace(step, amount=amount, direction=direction)

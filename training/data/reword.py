@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from random import Random
 import re
@@ -25,7 +26,7 @@ from training.data.place_words import MORE_MAP_WORDINGS, MORE_PROPERTIES, OPENER
 from training.run.command import run_command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from embodied_r_ros.questions.row import Row
 
@@ -217,6 +218,11 @@ MORE_FOREIGN: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 def kind_and_names(row: Row) -> tuple[str, dict[str, str]] | None:
     """The kind whose wording a row's question has, and the names in it; None: no known one."""
+    if row.question in {question for known in FOREIGN.values() for question, _ in known}:
+        return 'unanswerable', {}
+    for wording, _ in chain.from_iterable(UNKNOWN_PROPERTIES.values()):
+        if match := re.fullmatch(wording_regex(wording), row.question):
+            return 'unknown_property', match.groupdict()
     if row.question_type in MAP_KINDS:
         return kind_and_words(row.question)
     for kind, wordings in WORDINGS.items():
@@ -288,15 +294,24 @@ def in_other_words(rows: Iterable[Row], share: float, seed: int = 0) -> Iterator
         yield row if is_same else replace(other, id=f'{row.id}/reworded')
 
 
-def read_wordings(path: Path) -> dict[str, tuple[str, ...]]:
+# What other questions of these kinds leave open.
+_WITHOUT_ANSWER = {'unanswerable': ('',), 'unknown_property': ('{item}',)}
+# Kind -> text -> options to choose from; empty: those of the row.
+Wordings = dict[str, dict[str, tuple[str, ...]]]
+
+
+def read_wordings(path: Path) -> Wordings:
     """Wordings of kinds of questions, with the names that they leave open in braces.
+
+    A kind has a list of texts. Those that have no answer, `unanswerable` and `unknown_property`,
+    have a mapping of texts to options, which may be empty.
 
     Raises:
         InputError: The file is no mapping of kinds to texts, names a kind that is not known, or
             leaves open other names than the questions of that kind.
     """
     wordings = read_yaml(path)
-    kinds = {**WORDINGS, **MAP_WORDINGS}
+    kinds: dict[str, tuple[str, ...]] = {**WORDINGS, **MAP_WORDINGS, **_WITHOUT_ANSWER}
     if not isinstance(wordings, dict):
         msg = f'{path}: expected a mapping of kinds of questions to lists of texts'
         raise InputError(msg)
@@ -304,44 +319,49 @@ def read_wordings(path: Path) -> dict[str, tuple[str, ...]]:
         if kind not in kinds:
             msg = f'{path}: {kind!r}, expected one of {", ".join(sorted(kinds))}'
             raise InputError(msg)
-        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-            msg = f'{path}: {kind}: {texts!r}, expected a list of texts'
+        form, expected = (list, 'list') if kind not in _WITHOUT_ANSWER else (dict, 'mapping')
+        if not isinstance(texts, form) or not all(isinstance(text, str) for text in texts):
+            what = 'texts' if form is list else 'texts to lists of options'
+            msg = f'{path}: {kind}: {texts!r}, expected a {expected} of {what}'
             raise InputError(msg)
         names = [sorted(_slots(wording)) for wording in kinds[kind]]
         for text in texts:
             if sorted(_slots(text)) not in names:
                 msg = f'{path}: {kind}: {text!r}, expected a text with these in braces: {names[0]}'
                 raise InputError(msg)
-    return {kind: tuple(texts) for kind, texts in wordings.items()}
+    return {
+        kind: {text: tuple(texts[text]) if isinstance(texts, dict) else () for text in texts}
+        for kind, texts in wordings.items()
+    }
 
 
-def in_words_of(
-    rows: Iterable[Row], wordings: Mapping[str, Sequence[str]], seed: int = 0
-) -> Iterator[Row]:
-    """The rows that a list of wordings has words for, in these and with other ids.
+def in_words_of(row: Row, wordings: Wordings, rng: Random) -> Row | None:
+    """The row in one of these wordings; None: they have no words for it.
 
     Args:
-        rows: Any; rows of kinds that the list does not have are left out.
+        row: Any.
         wordings: Of each kind, with the same names in braces as its other wordings.
-        seed: Of what is drawn.
+        rng: Draws one.
     """
-    for row in rows:
-        kind_words = kind_and_names(row)
-        if kind_words is None:
-            continue
-        kind, words = kind_words
-        fitting = [text for text in wordings.get(kind, ()) if _slots(text) == set(words)]
-        if fitting:
-            text = Random(f'{seed}/{row.id}').choice(fitting)
-            for name, word in words.items():  # other braces belong to the text
-                text = text.replace(f'{{{name}}}', word)
-            yield replace(row, question=text, id=f'{row.id}/reworded')
+    kind, words = kind_and_names(row) or ('', {})
+    fitting = [text for text in wordings.get(kind, ()) if _slots(text) == set(words)]
+    if not fitting:
+        return None
+    wording = text = rng.choice(fitting)
+    for name, word in words.items():  # other braces belong to the text
+        text = text.replace(f'{{{name}}}', word)
+    is_foreign = kind in _WITHOUT_ANSWER  # whose options answer another question
+    return replace(
+        row, question=text, options=wordings[kind][wording] if is_foreign else row.options
+    )
 
 
 def _run(args: argparse.Namespace) -> int:
     if args.wordings:
         rows = list(read_rows(args.rows))
-        worded = list(in_words_of(rows, read_wordings(args.wordings), args.seed))
+        wordings = read_wordings(args.wordings)
+        others = (in_words_of(row, wordings, Random(f'{args.seed}/{row.id}')) for row in rows)
+        worded = [replace(row, id=f'{row.id}/reworded') for row in others if row]
         write_rows(args.out, worded)
         text = f'{len(worded)} of {len(rows)} rows; {args.wordings} has no words for the others'
         sys.stdout.write(f'{text}\n')

@@ -15,9 +15,9 @@ from embodied_r_ros.reasoning.completions import parse_completion, UNKNOWN
 from embodied_r_ros.scene.memory import MemoryConfig
 
 from training.data.arm_reader import position_in
-from training.data.degrade import degraded, retold
+from training.data.degrade import bare, degraded, retold
 from training.data.rename import renamed
-from training.data.reword import reworded
+from training.data.reword import in_words_of, read_wordings, reworded, Wordings
 from training.data.samples import PassRateBand, taught
 from training.data.selection import AskingArguments, rows_of_kinds
 from training.data.traces import PATH_KINDS, read_row, Trace
@@ -26,7 +26,7 @@ from training.eval.generation import prompt_messages
 from training.eval.grading import number_accuracy, position_accuracy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from embodied_r_ros.questions.row import Row
 
@@ -66,8 +66,17 @@ class SftArguments(AskingArguments):
     retold_share: float = field(
         default=0.0, metadata={'help': 'share of training rows with other motions (degrade.py)'}
     )
+    bare_share: float = field(
+        default=0.0, metadata={'help': 'share of training rows about the way that see nothing'}
+    )
     reworded_share: float = field(
         default=0.0, metadata={'help': 'share of training rows in other words (reword.py)'}
+    )
+    wordings: list[str] = field(
+        default_factory=list, metadata={'help': 'files of more words (reword.py --wordings)'}
+    )
+    wordings_share: float = field(
+        default=0.7, metadata={'help': 'share of the reworded rows that take theirs from there'}
     )
     weights: list[str] = field(
         default_factory=list,
@@ -145,6 +154,7 @@ def examples(arguments: SftArguments, split: str, seed: int) -> Iterator[dict[st
         return
     rng = Random(seed)
     weights = _weights(arguments)
+    wordings = _wordings(arguments)
     scenes = groupby(
         chosen_rows(arguments, split), key=lambda row: (row.deltas, row.landmarks, row.pose)
     )
@@ -154,21 +164,20 @@ def examples(arguments: SftArguments, split: str, seed: int) -> Iterator[dict[st
         config = MemoryConfig(rng.randint(*_TIGHT_BUDGETS) if tight else arguments.token_budget)
         cut_down = rng.random() < arguments.degraded_share
         elsewhere = rng.random() < arguments.retold_share
+        sees_nothing = arguments.bare_share > 0 and rng.random() < arguments.bare_share
         draw = rng.random()
         for row in _drawn(rows, weights, rng):
             is_path = row.question_type in PATH_KINDS
-            own = elsewhere and is_path and not row.has_map  # which would tell another path
+            is_path = is_path and not row.has_map  # which would tell another path
+            own, is_bare = elsewhere and is_path, sees_nothing and is_path
             # Beside a map there is less room for what was seen.
             is_short = tight or (row.has_map and row.question_type not in MAP_KINDS)
-            is_reworded = rng.random() < arguments.reworded_share
-            worded = reworded(row, rng) if is_reworded else row
-            # Names in what was seen stay as they are.
-            is_map_alone = row.has_map and not row.deltas
-            is_renamed = is_map_alone and rng.random() < arguments.renamed_share
-            row = worded = renamed(worded, rng) if is_renamed else worded
-            worded = retold(worded, Random(draw)) if own else worded
+            row, in_words = _in_words(row, arguments, wordings, rng)
+            worded = retold(row, Random(draw)) if own else row
+            worded = bare(worded) if is_bare else worded
             worded = degraded(worded, Random(draw)) if cut_down else worded
-            trace = read_row(worded, config)
+            asked = in_words(worded)
+            trace = read_row(worded, config, asked)
             if not arguments.reasoning:
                 trace = Trace('', row.solution_text())
             # What is cut away cannot be known any more; what is still told must be the solution,
@@ -176,10 +185,26 @@ def examples(arguments: SftArguments, split: str, seed: int) -> Iterator[dict[st
             right = {row.solution_text()} | ({UNKNOWN} if cut_down or is_short else set())
             if trace and (own or trace.answer in right or _is_near(row, trace)):
                 yield {
-                    **_conversation(worded, config, arguments.images),
+                    **_conversation(asked, config, arguments.images),
                     'completion': [{'role': 'assistant', 'content': trace.completion()}],
-                    'scene': 2 * number + own,
+                    'scene': 4 * number + 2 * is_bare + own,
                 }
+
+
+def _in_words(
+    row: Row, arguments: SftArguments, wordings: Wordings, rng: Random
+) -> tuple[Row, Callable[[Row], Row]]:
+    """The row in words that an oracle reads, and what words it once more for the prompt."""
+    is_reworded = rng.random() < arguments.reworded_share
+    is_from_file = is_reworded and bool(wordings) and rng.random() < arguments.wordings_share
+    row = reworded(row, rng) if is_reworded and not is_from_file else row
+    # Names in what was seen stay as they are.
+    is_map_alone = row.has_map and not row.deltas
+    is_renamed = is_map_alone and rng.random() < arguments.renamed_share
+    row = renamed(row, rng) if is_renamed else row
+    if is_from_file:
+        return row, lambda asked: in_words_of(asked, wordings, rng) or asked
+    return row, lambda asked: asked
 
 
 def _weights(arguments: SftArguments) -> dict[str, float]:
@@ -196,6 +221,15 @@ def _weights(arguments: SftArguments) -> dict[str, float]:
             raise InputError(msg)
         weights[kind] = float(weight)
     return weights
+
+
+def _wordings(arguments: SftArguments) -> Wordings:
+    """The wordings of all files together."""
+    together: Wordings = {}
+    for file in arguments.wordings:
+        for kind, texts in read_wordings(Path(file)).items():
+            together.setdefault(kind, {}).update(texts)
+    return together
 
 
 def _drawn(rows: Iterable[Row], weights: dict[str, float], rng: Random) -> Iterator[Row]:

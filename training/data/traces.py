@@ -249,8 +249,14 @@ PATH_KINDS = frozenset(
 )
 
 
-def read_row(row: Row, config: MemoryConfig) -> Trace | None:
-    """What an oracle of the row's prompt answers, and why; None: the text does not tell."""
+def read_row(row: Row, config: MemoryConfig, asked: Row | None = None) -> Trace | None:
+    """What an oracle of the row's prompt answers, and why; None: the text does not tell.
+
+    Args:
+        row: Asks in words that the oracle knows.
+        config: Of the memory.
+        asked: The same row in any other words, which decide what its prompt tells.
+    """
     if row.question_type in ARM_READERS:
         trace = ARM_READERS[row.question_type](row)
         if trace is None:
@@ -258,11 +264,12 @@ def read_row(row: Row, config: MemoryConfig) -> Trace | None:
         # With three digits of three figures, positions are copied wrong where letters are not.
         is_place = row.question_type == 'waypoint' and trace[1] in row.options
         return Trace(*trace, option_letter(row.options.index(trace[1])) if is_place else '')
+    message = (asked or row).prompt(config).user
     if row.question_type in MAP_QUESTIONS:
-        place_text = read_place(row.prompt(config).user)
+        place_text = read_place(message)
         if place_text is None:
             return None
         return Trace(*read_place_question(row.question, row.options, place_text))
     reader = READERS.get(row.question_type)
-    lines = read_scene(row.prompt(config).user)
+    lines = read_scene(message)
     return reader(row, lines) if reader and lines else None
