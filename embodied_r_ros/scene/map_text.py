@@ -44,20 +44,54 @@ _MOST_RELATED = 8  # kinds whose relations stand in a prompt
 _WORD = re.compile(r'[^\W\d_]+')
 _STEP_DEG = 10  # of directions: no question is asked whose answer would hang on less
 
-# Which words ask for what. The first five are facts about a thing, the others relate two.
+# Which words ask for what, as regular expressions. The first five are facts about a thing, the
+# others relate two.
 _TOPIC_WORDS = {
-    'where': r'you|your|here|away|now|robot|where|which way|moment|current\w*|direction|present|'
-    r'head',
-    'start': r'start\w*|begin\w*|began|return|chang\w+|become|greater|journey|compar\w+',
-    'seen': r'seen|saw|see|sight|view|order|first|last|ago|when|longer|observ\w+|appear\w*|time',
-    'reached': r'pass\w*|after|next|came?|come|reach\w*|route|tour|told|instruction|arriv\w+|went',
-    'size': r'size|large\w*|big\w*|long|longest|length|width|height|tall\w*|extent|centi\w+',
-    'gap': r'near\w*|close\w*|short\w*|distance|between|apart|gap|far|beside|next to|right at|'
-    r'touch\w*',
-    'direction': r'fac(?:e|es|ing)|looks?|looking|left|ahead|turns?|towards?',
+    'where': r"""
+        action ahead around away bearing behind bot current\w* direction\w* from\sme from\sus
+        get go going head\w* here left locat\w+ machine moment move my near\sme next now off our
+        position\w* present right robot side step straight surround\w* to\sme to\sus turn way we
+        where\w* you\w*""",
+    'start': r"""
+        back\sat back\sfrom back\sto become began begin\w* begun bring\w* brought came\sfrom
+        chang\w+ come\sfrom commenc\w+ compar\w+ constant decreas\w+ depart\w* double\sback
+        drift\w* durations? ended ending endpoints? ends? farther final\w* finish\w*
+        first\sto\slast from\swhat from\swhich further gain\w* get\sback going\sback go\sback
+        gr[eo]w\w* greater home\w* increas\w+ initial\w* journey lasted less longer lose losing
+        lost more narrow\w* nearer origin\w* outset periods? picked\sup return\w* run set\soff
+        set\sout setting shr[aiu]nk\w* since smaller start\w* taken? terminat\w+ till took trip
+        way\sback while widen\w*""",
+    'seen': r"""
+        added addition\w* ago appear\w* arriv\w+ before camera catch caught cropped\sup
+        detect\w* discover\w* durations? earl\w+ encounter\w* eyes faster find\w* first found
+        glimps\w+ last lasted later latest longer meet\w* met new newly notic\w+ novel observ\w+
+        order perceiv\w+ periods? pictures? popped quick\w* ranking recogni\w+ record\w*
+        register\w* saw seconds? seeing seen? sees sequence show\w* sight\w* slow slower spot\w*
+        subsequent\w* take till time\w* took turned\sup turn\swas view\w* visible wait\w* when
+        while""",
+    'reached': r"""
+        after along arriv\w+ asked assign\w+ behind busy came? checklist come command\w* doing
+        done driv\w+ drove duty errands? far\shave follow\w* goal\w* instruct\w+ itinerary job
+        leg mission next onwards? ordered orders part pass\w* past phase plan\w* portion
+        progress reach\w* request\w* route segment sent stage status stops? subsequent\w*
+        suppos\w+ tasked tasks? then told tour travel\w* visit\w* walk\w* went""",
+    'size': r"""
+        big\w* centi\w+ cm dimension\w* extent height large\w* length long longest measur\w+
+        size tall\w* width""",
+    'gap': r"""
+        adjacent adjoin\w* alongside apart away beside between border\w* clos\w+ company
+        distan\w+ far farther fewest flank\w* further gap handiest just\sby least met(?:er|re)s?
+        minimal minimum near\w* neighbo\w+ next\sdoor next\sto proximity quickest range
+        right\sat right\sby separat\w* short\w* side\sby\sside soonest space span touch\w*
+        vicinity""",
+    'direction': r"""
+        ahead bearing diagonal\w* eyes\son fac(?:e|es|ed|ing) forward front in\sfront left
+        leftwards? looking looks? nose point(?:ed|ing) quadrant\w* quarter rightwards? towards?
+        turns?""",
 }
 _TOPICS = {
-    topic: re.compile(rf'\b(?:{words})\b', re.IGNORECASE) for topic, words in _TOPIC_WORDS.items()
+    topic: re.compile(rf'\b(?:{"|".join(words.split())})\b', re.IGNORECASE)
+    for topic, words in _TOPIC_WORDS.items()
 }
 _RELATIONS = frozenset({'gap', 'direction'})
 _STANCE = 3  # things: who stands at one and faces another asks for the direction of a third
@@ -387,8 +421,9 @@ class _Page:
                 self._about.append(kind)
 
     def order(self, kinds: Sequence[_Kind], topics: Collection[str]) -> None:
-        """Add a line of the order in time of several things, where it is asked for."""
-        self.lines.add(_in_time(kinds, topics, self._moment))
+        """Add the orders in time of several things, where they are asked for."""
+        for line in _in_time(kinds, topics, self._moment):
+            self.lines.add(line)
 
     def landmark_ids(self) -> tuple[int, ...]:
         """The landmarks about which a line tells, in the order of the lines."""
@@ -432,8 +467,8 @@ def _relations(kind: _Kind, kinds: Sequence[_Kind], topics: Collection[str]) -> 
     return f'From {kind.name}: {"; ".join(entries)}.' if entries else ''
 
 
-def _in_time(kinds: Sequence[_Kind], topics: Collection[str], moment: _Moment) -> str:
-    """In which order several things came, or were reached; empty: that is not asked for."""
+def _in_time(kinds: Sequence[_Kind], topics: Collection[str], moment: _Moment) -> Iterator[str]:
+    """In which order several things came, and were reached, as far as that is asked for."""
     labels = [kind.label for kind in kinds if len(kinds) > 1]
     for topic, places, name in (
         ('seen', moment.came, 'First seen'),
@@ -443,8 +478,7 @@ def _in_time(kinds: Sequence[_Kind], topics: Collection[str], moment: _Moment) -
         if topic in topics and order:
             groups = groupby(order, key=places.__getitem__)
             texts = [', '.join(map(as_data, together)) for _, together in groups]
-            return f'{name} in this order: {"; ".join(texts)}.'
-    return ''
+            yield f'{name} in this order: {"; ".join(texts)}.'
 
 
 def _from_robot(kinds: Sequence[_Kind], path: Sequence[PathPoint]) -> str:

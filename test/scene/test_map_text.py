@@ -40,6 +40,7 @@ def test_places_sizes_times_and_relations_can_be_checked() -> None:
         'From sofa: 1.5m chair.',
         'From chair: 1.5m sofa.',
         'First seen in this order: sofa; chair.',
+        'Reached in this order: chair.',
         '- sofa: 2.3m 120° to the right; start 2.1m; came 1st; seen 8.0 s to 2.0 s ago; '
         'not reached; 100 x 200 x 80 cm; at 2.0 0.0.',
         '- chair: nearest 1.1m ahead; start 2.1m; came 2nd; seen 6.0 s to 4.0 s ago; reached 1st.',

@@ -183,6 +183,21 @@ def test_a_file_is_reworded(tmp_path: Path) -> None:
     assert others == list(in_other_words(rows, 1.0, 3))
 
 
+@pytest.mark.parametrize('name', sorted(LISTS.keys() - {'without_answer'}))
+def test_prompts_in_any_words_hold_the_answer(name: str) -> None:
+    config = QuestionsConfig(seed=8, moments=1, test_share=0, maps=True)
+    memory, wordings = MemoryConfig(450), read_wordings(LISTS[name])
+    answers = []
+    for row in rows_of_random_maps(4, config, Coverage()):
+        usual = read_row(row, memory)
+        asked = in_words_of(row, wordings, Random(row.id))
+        if usual and asked and usual.answer != UNKNOWN:
+            trace = read_row(row, memory, asked)
+            answers.append(trace is not None and trace.answer == usual.answer)
+    assert len(answers) > 60
+    assert sum(answers) >= 0.95 * len(answers)
+
+
 @pytest.mark.parametrize('name', HELD_OUT_LISTS)
 def test_held_out_wordings_are_of_every_kind_and_in_no_other_list(name: str) -> None:
     held_out = read_wordings(LISTS[name])

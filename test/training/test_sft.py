@@ -209,10 +209,14 @@ def test_a_share_of_the_examples_is_in_the_words_of_a_file(tmp_path: Path) -> No
     asked = WORDINGS['net_turn'][0]
     write_rows(rows, [replace(turning_row(seed, 'train'), question=asked) for seed in range(40)])
     wordings.write_text('net_turn: ["Facing where?"]')
-    same = {'degraded_share': 0.0, 'merged_share': 0.0, 'reworded_share': 1.0}
     for share, least, most in ((0.0, 0, 0), (0.5, 10, 30), (1.0, 40, 40)):
         arguments = SftArguments(
-            [str(rows)], wordings=[str(wordings)], wordings_share=share, **same
+            [str(rows)],
+            degraded_share=0.0,
+            merged_share=0.0,
+            reworded_share=1.0,
+            wordings=[str(wordings)],
+            wordings_share=share,
         )
         made = list(examples(arguments, 'train', seed=1))
         in_words = [each for each in made if 'Facing where?' in each['prompt'][1]['content']]
