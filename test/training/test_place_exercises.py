@@ -11,21 +11,20 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig
-from embodied_r_ros.questions.row import write_rows
+from embodied_r_ros.questions.row import Row, write_rows
 from embodied_r_ros.scene.memory import MemoryConfig
+from embodied_r_ros.types.deltas import change_text, Item
 from embodied_r_ros.types.things import is_held_out_name, named_things
 import pytest
 
 from training.data.random_maps import rows_of_random_maps
-from training.data.rename import renamed
+from training.data.rename import renamed, without_shapes
 from training.data.sft import examples, SftArguments
 from training.data.traces import read_row
 from training.tiny.place_exercises import place_exercises, sum_exercises
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from embodied_r_ros.questions.row import Row
 
 BUDGET = MemoryConfig(450)
 HELD_OUT = {name for name in named_things() if is_held_out_name(name)}
@@ -109,6 +108,34 @@ def test_a_row_with_made_up_names_has_the_same_solution(rows: list[Row]) -> None
             assert not any(re.search(rf'\b{label}\b', new.question) for label in labels)
             assert new.question != row.question
     assert changed <= 0.02 * len(rows)  # longer names may leave no room for a line
+
+
+def test_a_thing_of_each_colour_loses_its_shape_wherever_it_is_named() -> None:
+    names = ('red tall object', 'red flat object', 'blue round object')
+    items = [Item(name, bearing_rad=0.2) for name in names]
+    delta = {
+        'stamp_ns': 0,
+        'action': '',
+        'change': change_text(items),
+        'items': [item.to_json() for item in items],
+    }
+    landmarks = tuple({'label': name, 'position': [1, 2, 0]} for name in names)
+    row = Row(
+        'r', 'e', 's', 'train', 'layout', 'camera', 'object_counting',
+        'How many blue round objects, red tall objects and red flat objects are here?', 'choice',
+        ('the blue round object', 'a fan'), 'A', (delta,), landmarks=landmarks,
+    )  # fmt: skip
+    new = without_shapes(row, Random(0))
+    (told,) = new.deltas
+    assert new.question.count(' objects') == 3
+    assert new.options == ('the blue object', 'a fan')
+    labels = [landmark['label'] for landmark in new.landmarks]
+    assert sorted(labels)[0] == 'blue object'
+    assert labels.count('red object') == 1
+    assert all(f'{label}s' in new.question for label in labels)
+    assert [item['label'] for item in told['items']] == labels
+    assert all(f' {label} ' in told['change'] for label in labels)
+    assert {without_shapes(row, Random(seed)).question for seed in range(9)} != {new.question}
 
 
 def test_kinds_are_taken_as_often_as_they_weigh(rows: list[Row], tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from embodied_r_ros.types.deltas import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from random import Random
 
     from embodied_r_ros.questions.row import Row
@@ -98,6 +98,12 @@ def _with_items(delta: dict[str, Any], items: Sequence[Item]) -> dict[str, Any]:
 def bare(row: Row) -> Row:
     """The same row where nothing was seen."""
     return replace(row, deltas=tuple(_with_items(delta, ()) for delta in row.deltas))
+
+
+def with_labels(delta: dict[str, Any], rename: Callable[[str], str]) -> dict[str, Any]:
+    """A delta whose items have other labels."""
+    items = SemanticDelta.from_row(delta).items
+    return _with_items(delta, [replace(item, label=rename(item.label)) for item in items])
 
 
 def retold(row: Row, rng: Random) -> Row:

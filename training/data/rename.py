@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows about a place with made-up names, so that a model learns to copy names it does not know."""
+"""Rows about a place with other names, so that a model learns to copy names it does not know.
+
+Names are made up, or those of the classical perceiver for what is cut off by an edge of the image
+or too small for a shape: 'red object'. Of real cameras most are, and in simulated rooms none.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,9 @@ from typing import TYPE_CHECKING
 
 from embodied_r_ros.questions.wordings import MAP_WORDINGS
 from embodied_r_ros.types.things import named_things, plural
+from embodied_r_ros.types.vocabulary import COLOURS, SHAPES
 
+from training.data.degrade import with_labels
 from training.tiny.place_exercises import made_up_name
 
 if TYPE_CHECKING:
@@ -19,6 +25,10 @@ if TYPE_CHECKING:
     from embodied_r_ros.questions.row import Row
 
 
+_NO_SHAPE_SHARE = 0.4  # of the names that are given
+_LABEL = re.compile(
+    rf'\b({"|".join(colour.name for colour in COLOURS)}) (?:{"|".join(SHAPES)}) (objects?)\b'
+)
 # Names that are words of questions as well.
 _WORDS = set(' '.join(chain.from_iterable(MAP_WORDINGS.values())).split()) & set(named_things())
 
@@ -37,7 +47,9 @@ def renamed(row: Row, rng: Random) -> Row:
         return row
     new: dict[str, str] = {}
     for name in sorted(names):
-        other = made_up_name(rng)
+        other = f'{rng.choice(COLOURS).name} object'
+        if rng.random() >= _NO_SHAPE_SHARE or other in new.values():
+            other = made_up_name(rng)
         if other in new.values():
             return row
         new[name] = other
@@ -58,4 +70,31 @@ def renamed(row: Row, rng: Random) -> Row:
         landmarks=tuple(
             {**landmark, 'label': new[landmark['label']]} for landmark in row.landmarks
         ),
+    )
+
+
+def without_shapes(row: Row, rng: Random) -> Row:
+    """The row with one kind of things of each colour whose shape is not known: 'red object'."""
+    texts = [row.question, *row.options, row.solution]
+    labels = {landmark['label'] for landmark in row.landmarks}
+    labels |= {item['label'] for delta in row.deltas for item in delta['items']}
+    known = sorted({match[0].removesuffix('s') for text in (*texts, *labels)
+                    for match in _LABEL.finditer(text)})  # fmt: skip
+    rng.shuffle(known)
+    chosen = {label.split()[0]: label for label in known}.values()
+
+    def replaced(match: re.Match[str]) -> str:
+        is_chosen = match[0].removesuffix('s') in chosen
+        return f'{match[1]} {match[2]}' if is_chosen else match[0]
+
+    def renamed_text(text: str) -> str:
+        return _LABEL.sub(replaced, text)
+
+    return replace(
+        row,
+        question=renamed_text(row.question),
+        options=tuple(map(renamed_text, row.options)),
+        solution=row.solution if row.options else renamed_text(row.solution),
+        landmarks=tuple({**each, 'label': renamed_text(each['label'])} for each in row.landmarks),
+        deltas=tuple(with_labels(delta, renamed_text) for delta in row.deltas),
     )

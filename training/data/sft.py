@@ -16,7 +16,7 @@ from embodied_r_ros.scene.memory import MemoryConfig
 
 from training.data.arm_reader import position_in
 from training.data.degrade import bare, degraded, retold
-from training.data.rename import renamed
+from training.data.rename import renamed, without_shapes
 from training.data.reword import in_words_of, read_wordings, reworded, Wordings
 from training.data.samples import PassRateBand, taught
 from training.data.selection import AskingArguments, rows_of_kinds
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 # Budgets of a scene [tokens] in which memory merges all but two to six lines.
 _TIGHT_BUDGETS = (200, 450)
+_VARIANTS = 4  # of the text of a scene
 _NEAR_NUMBER = 0.75  # mean relative accuracy: less than 15 % off
 _NEAR = 0.95  # 1 less the distances along x, y and z [m]: a position as good as the right one
 
@@ -85,6 +86,10 @@ class SftArguments(AskingArguments):
     renamed_share: float = field(
         default=0.0,
         metadata={'help': 'share of training rows about a map with made-up names (rename.py)'},
+    )
+    shapeless_share: float = field(
+        default=0.0,
+        metadata={'help': 'share of the scenes whose questions about a map know no shapes'},
     )
     merged_share: float = field(
         default=0.2, metadata={'help': 'share of training rows with a tight budget: merged lines'}
@@ -159,36 +164,71 @@ def examples(arguments: SftArguments, split: str, seed: int) -> Iterator[dict[st
         chosen_rows(arguments, split), key=lambda row: (row.deltas, row.landmarks, row.pose)
     )
     for number, (_, rows) in enumerate(scenes):
-        # What is told is drawn once for all questions about a scene, which then share its text.
-        tight = rng.random() < arguments.merged_share
-        config = MemoryConfig(rng.randint(*_TIGHT_BUDGETS) if tight else arguments.token_budget)
-        cut_down = rng.random() < arguments.degraded_share
-        elsewhere = rng.random() < arguments.retold_share
-        sees_nothing = arguments.bare_share > 0 and rng.random() < arguments.bare_share
-        draw = rng.random()
+        form = _SceneForm.drawn(arguments, rng)
         for row in _drawn(rows, weights, rng):
-            is_path = row.question_type in PATH_KINDS
-            is_path = is_path and not row.has_map  # which would tell another path
-            own, is_bare = elsewhere and is_path, sees_nothing and is_path
             # Beside a map there is less room for what was seen.
-            is_short = tight or (row.has_map and row.question_type not in MAP_KINDS)
-            row, in_words = _in_words(row, arguments, wordings, rng)
-            worded = retold(row, Random(draw)) if own else row
-            worded = bare(worded) if is_bare else worded
-            worded = degraded(worded, Random(draw)) if cut_down else worded
+            is_map_question = row.question_type in MAP_KINDS
+            is_short = form.is_tight or (row.has_map and not is_map_question)
+            row, in_words = _in_words(form.names_of(row), arguments, wordings, rng)
+            worded, variant = form.scene_of(row)
             asked = in_words(worded)
-            trace = read_row(worded, config, asked)
+            trace = read_row(worded, form.memory, asked)
             if not arguments.reasoning:
                 trace = Trace('', row.solution_text())
             # What is cut away cannot be known any more; what is still told must be the solution,
             # but for another path, whose answer is what its text says.
-            right = {row.solution_text()} | ({UNKNOWN} if cut_down or is_short else set())
-            if trace and (own or trace.answer in right or _is_near(row, trace)):
+            right = {row.solution_text()} | ({UNKNOWN} if form.is_cut_down or is_short else set())
+            is_other_path = bool(variant & 1)
+            if trace and (is_other_path or trace.answer in right or _is_near(row, trace)):
                 yield {
-                    **_conversation(asked, config, arguments.images),
+                    **_conversation(asked, form.memory, arguments.images),
                     'completion': [{'role': 'assistant', 'content': trace.completion()}],
-                    'scene': 4 * number + 2 * is_bare + own,
+                    'scene': _VARIANTS * number + variant,
                 }
+
+
+@dataclass(frozen=True)
+class _SceneForm:
+    """How a scene is told: drawn once for all questions about it, which then share its text."""
+
+    memory: MemoryConfig
+    is_tight: bool
+    is_cut_down: bool
+    is_elsewhere: bool  # tells of another path
+    is_bare: bool
+    is_shapeless: bool
+    draw: float
+
+    @classmethod
+    def drawn(cls, arguments: SftArguments, rng: Random) -> _SceneForm:
+        """Draw what the shares of the arguments leave open."""
+        is_tight = rng.random() < arguments.merged_share
+        budget = rng.randint(*_TIGHT_BUDGETS) if is_tight else arguments.token_budget
+        return cls(
+            MemoryConfig(budget),
+            is_tight,
+            rng.random() < arguments.degraded_share,
+            rng.random() < arguments.retold_share,
+            arguments.bare_share > 0 and rng.random() < arguments.bare_share,
+            arguments.shapeless_share > 0 and rng.random() < arguments.shapeless_share,
+            rng.random(),
+        )
+
+    def names_of(self, row: Row) -> Row:
+        """The row with the names that its things have in this form."""
+        is_shapeless = self.is_shapeless and row.question_type in MAP_KINDS
+        return without_shapes(row, Random(self.draw)) if is_shapeless else row
+
+    def scene_of(self, row: Row) -> tuple[Row, int]:
+        """The row with its scene in this form, and which variant that is; odd: another path."""
+        # A map would tell another path.
+        is_path = row.question_type in PATH_KINDS and not row.has_map
+        own, is_bare = self.is_elsewhere and is_path, self.is_bare and is_path
+        is_other = is_bare or (self.is_shapeless and row.question_type in MAP_KINDS)
+        row = retold(row, Random(self.draw)) if own else row
+        row = bare(row) if is_bare else row
+        row = degraded(row, Random(self.draw)) if self.is_cut_down else row
+        return row, 2 * is_other + own
 
 
 def _in_words(
