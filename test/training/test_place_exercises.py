@@ -17,6 +17,7 @@ from embodied_r_ros.types.deltas import change_text, Item
 from embodied_r_ros.types.things import is_held_out_name, named_things
 import pytest
 
+from training.data.degrade import sparse
 from training.data.random_maps import rows_of_random_maps
 from training.data.rename import renamed, without_shapes
 from training.data.sft import examples, SftArguments
@@ -136,6 +137,16 @@ def test_a_thing_of_each_colour_loses_its_shape_wherever_it_is_named() -> None:
     assert [item['label'] for item in told['items']] == labels
     assert all(f' {label} ' in told['change'] for label in labels)
     assert {without_shapes(row, Random(seed)).question for seed in range(9)} != {new.question}
+
+
+def test_a_map_of_fewer_things_keeps_what_a_row_names(rows: list[Row]) -> None:
+    made = [(row, sparse(row, Random(row.id))) for row in rows]
+    assert sum(len(new.landmarks) < len(row.landmarks) for row, new in made) > len(rows) / 2
+    assert any(new.room_area_m2 is None and row.room_area_m2 for row, new in made)
+    for row, new in made:
+        texts = ' '.join([row.question, *row.options, row.solution])
+        labels = {each['label'] for each in row.landmarks if each['label'] in texts}
+        assert labels <= {each['label'] for each in new.landmarks}
 
 
 def test_kinds_are_taken_as_often_as_they_weigh(rows: list[Row], tmp_path: Path) -> None:

@@ -100,6 +100,22 @@ def bare(row: Row) -> Row:
     return replace(row, deltas=tuple(_with_items(delta, ()) for delta in row.deltas))
 
 
+def sparse(row: Row, rng: Random) -> Row:
+    """A map of fewer things, and half of the time of no floor, as of a short look at a place.
+
+    What the row names stays. Its answer may be another one then, or nothing that can be known.
+    """
+    texts = ' '.join([row.question, *row.options, row.solution])
+    others = {each['label'] for each in row.landmarks if each['label'] not in texts}
+    share = rng.random()
+    gone = {label for label in sorted(others) if rng.random() < share}
+    return replace(
+        row,
+        landmarks=tuple(each for each in row.landmarks if each['label'] not in gone),
+        room_area_m2=rng.choice([None, row.room_area_m2]),
+    )
+
+
 def with_labels(delta: dict[str, Any], rename: Callable[[str], str]) -> dict[str, Any]:
     """A delta whose items have other labels."""
     items = SemanticDelta.from_row(delta).items

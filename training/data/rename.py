@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows about a place with other names, so that a model learns to copy names it does not know.
 
-Names are made up, or those of the classical perceiver for what is cut off by an edge of the image
-or too small for a shape: 'red object'. Of real cameras most are, and in simulated rooms none.
+Names are made up; or those of the classical perceiver for what is cut off by an edge of the image
+or too small for a shape ('red object'), as most are on real cameras and none in simulated rooms;
+or those of the fused perceiver ('red bowl').
 """
 
 from __future__ import annotations
@@ -13,24 +14,37 @@ import re
 from typing import TYPE_CHECKING
 
 from embodied_r_ros.questions.wordings import MAP_WORDINGS
-from embodied_r_ros.types.things import named_things, plural
+from embodied_r_ros.types.things import is_held_out_name, named_things, plural
 from embodied_r_ros.types.vocabulary import COLOURS, SHAPES
 
 from training.data.degrade import with_labels
 from training.tiny.place_exercises import made_up_name
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from random import Random
 
     from embodied_r_ros.questions.row import Row
 
 
-_NO_SHAPE_SHARE = 0.4  # of the names that are given
+# Of the names that are given.
+_NO_SHAPE_SHARE, _COLOURED_SHARE = 0.3, 0.3
 _LABEL = re.compile(
     rf'\b({"|".join(colour.name for colour in COLOURS)}) (?:{"|".join(SHAPES)}) (objects?)\b'
 )
+_TRAINED_NAMES = [name for name in named_things() if not is_held_out_name(name)]
 # Names that are words of questions as well.
 _WORDS = set(' '.join(chain.from_iterable(MAP_WORDINGS.values())).split()) & set(named_things())
+
+
+def _other_name(names: Collection[str], rng: Random) -> str:
+    share, colour, thing = rng.random(), rng.choice(COLOURS).name, rng.choice(_TRAINED_NAMES)
+    if share < _NO_SHAPE_SHARE:
+        return f'{colour} object'
+    if share < _NO_SHAPE_SHARE + _COLOURED_SHARE:
+        is_new = not any(thing in name or name in thing for name in names)
+        return f'{colour} {thing if is_new else made_up_name(rng)}'
+    return made_up_name(rng)
 
 
 def renamed(row: Row, rng: Random) -> Row:
@@ -47,9 +61,8 @@ def renamed(row: Row, rng: Random) -> Row:
         return row
     new: dict[str, str] = {}
     for name in sorted(names):
-        other = f'{rng.choice(COLOURS).name} object'
-        if rng.random() >= _NO_SHAPE_SHARE or other in new.values():
-            other = made_up_name(rng)
+        other = _other_name(names, rng)
+        other = made_up_name(rng) if other in new.values() else other
         if other in new.values():
             return row
         new[name] = other

@@ -15,7 +15,7 @@ from embodied_r_ros.reasoning.completions import parse_completion, UNKNOWN
 from embodied_r_ros.scene.memory import MemoryConfig
 
 from training.data.arm_reader import position_in
-from training.data.degrade import bare, degraded, retold
+from training.data.degrade import bare, degraded, retold, sparse
 from training.data.rename import renamed, without_shapes
 from training.data.reword import in_words_of, read_wordings, reworded, Wordings
 from training.data.samples import PassRateBand, taught
@@ -90,6 +90,9 @@ class SftArguments(AskingArguments):
     shapeless_share: float = field(
         default=0.0,
         metadata={'help': 'share of the scenes whose questions about a map know no shapes'},
+    )
+    sparse_share: float = field(
+        default=0.0, metadata={'help': 'share of training rows about a map of fewer things'}
     )
     merged_share: float = field(
         default=0.2, metadata={'help': 'share of training rows with a tight budget: merged lines'}
@@ -169,7 +172,9 @@ def examples(arguments: SftArguments, split: str, seed: int) -> Iterator[dict[st
             # Beside a map there is less room for what was seen.
             is_map_question = row.question_type in MAP_KINDS
             is_short = form.is_tight or (row.has_map and not is_map_question)
-            row, in_words = _in_words(form.names_of(row), arguments, wordings, rng)
+            full = form.names_of(row)
+            row, in_words = _in_words(full, arguments, wordings, rng)
+            is_short |= row.room_area_m2 != full.room_area_m2
             worded, variant = form.scene_of(row)
             asked = in_words(worded)
             trace = read_row(worded, form.memory, asked)
@@ -242,6 +247,8 @@ def _in_words(
     is_map_alone = row.has_map and not row.deltas
     is_renamed = is_map_alone and rng.random() < arguments.renamed_share
     row = renamed(row, rng) if is_renamed else row
+    is_sparse = row.has_map and arguments.sparse_share > 0
+    row = sparse(row, rng) if is_sparse and rng.random() < arguments.sparse_share else row
     if is_from_file:
         return row, lambda asked: in_words_of(asked, wordings, rng) or asked
     return row, lambda asked: asked
