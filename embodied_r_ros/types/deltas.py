@@ -10,7 +10,11 @@ import re
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.types.geometry import vector_of_direction
+from embodied_r_ros.types.geometry import (
+    rotation_from_ypr,
+    vector_of_direction,
+    yaw_pitch_roll,
+)
 import numpy as np
 
 if TYPE_CHECKING:
@@ -365,8 +369,12 @@ class NetMotion:
 
 
 def net_motion(actions: Iterable[str]) -> NetMotion:
-    """Put actions together. Each one moves first and turns then, as `wording` writes them."""
-    position, turns = [0.0, 0.0, 0.0], {'turned': 0.0, 'tilted': 0.0, 'rolled': 0.0}
+    """Put actions together. Each one moves first and turns then, as `wording` writes them.
+
+    A camera that looks down moves up in its own axes where it goes ahead, so that all three turns
+    count for where the next move leads.
+    """
+    position, rotation, turned_deg = np.zeros(3), np.eye(3), 0.0
     unmeasured: dict[str, None] = {}
     unknown = 0
     for action in actions:
@@ -374,19 +382,20 @@ def net_motion(actions: Iterable[str]) -> NetMotion:
         if steps is None:
             unknown += 1
             continue
-        heading = math.radians(turns['turned'])
+        move, turns = np.zeros(3), dict.fromkeys(('turned', 'tilted', 'rolled'), 0.0)
         for step in steps:
             if step.amount is None:
                 unmeasured[step.text()] = None
-            elif step.verb != 'moved':
-                turns[step.verb] += _SIGNS[step.direction] * step.amount
+            elif step.verb == 'moved':
+                move += step.amount * np.array(_AXES[step.direction])
             else:
-                forward, left, up = (step.amount * part for part in _AXES[step.direction])
-                position[0] += forward * math.cos(heading) - left * math.sin(heading)
-                position[1] += forward * math.sin(heading) + left * math.cos(heading)
-                position[2] += up
-    x, y, z = position
-    turn, tilt, roll = turns['turned'], turns['tilted'], turns['rolled']
+                turns[step.verb] += _SIGNS[step.direction] * step.amount
+        position += rotation @ move
+        rotation = rotation @ rotation_from_ypr(*map(math.radians, turns.values()))
+        turned_deg += turns['turned']
+    turn, tilt, roll = map(math.degrees, yaw_pitch_roll(rotation))
+    turn += 360 * round((turned_deg - turn) / 360)
+    x, y, z = map(float, position)
     return NetMotion(x, y, z, turn, tilt, roll, tuple(unmeasured), unknown)
 
 
@@ -413,7 +422,8 @@ def net_steps(net: NetMotion) -> list[MotionStep]:
             steps.append(MotionStep('moved', direction, round(abs(value), 1)))
     turns = net.turn_deg, net.tilt_deg, net.roll_deg
     for value, (_, verb, positive, negative) in zip(turns, _TURNS, strict=True):
-        if round(value):
+        degrees = ANGLE_STEP_DEG * round(value / ANGLE_STEP_DEG)
+        if degrees:
             direction = positive if value > 0 else negative
-            steps.append(MotionStep(verb, direction, abs(round(value))))
+            steps.append(MotionStep(verb, direction, abs(degrees)))
     return steps

@@ -15,6 +15,19 @@ def test_four_equal_sides_come_back() -> None:
     assert compose_actions([side] * 4) == 'turned right 360°'
 
 
+def test_a_camera_that_looks_down_and_goes_ahead_does_not_rise() -> None:
+    ahead = 'moved forward 0.9 m, moved up 0.5 m'
+    net = net_motion(['tilted down 30°', *[ahead] * 4])
+    assert (net.x_m, net.z_m, net.tilt_deg) == pytest.approx((4.1, 0.0, 30.0), abs=0.1)
+    around = ['turned left 90°', 'moved forward 1.0 m, rolled clockwise 90°', 'moved up 2.0 m']
+    net = net_motion(['tilted up 45°', *around])
+    assert (net.x_m, net.y_m, net.z_m) == pytest.approx((2**0.5, 1.0, 2**0.5), abs=1e-9)
+
+
+def test_turns_are_counted_beyond_a_full_one() -> None:
+    assert net_motion(['turned left 100°'] * 8).turn_deg == pytest.approx(800)
+
+
 @pytest.mark.parametrize(
     ('actions', 'text'),
     [
