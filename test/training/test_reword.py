@@ -236,6 +236,14 @@ def test_rows_are_asked_in_words_of_ones_own(
     assert row == replace(turned, question='Facing where, {now?', id=f'{turned.id}/reworded')
 
 
+def test_objects_of_a_colour_are_counted_in_the_words_for_things() -> None:
+    question = WORDINGS['how_many'][0].format(colour='red')
+    row = replace(turning_row(1, 'test'), question_type='how_many', question=question)
+    other = in_words_of(row, {'count_things': {'How many {items} so far?': ()}}, Random(0))
+    assert other
+    assert other.question == 'How many red objects so far?'
+
+
 def test_questions_without_an_answer_come_with_other_options(tmp_path: Path) -> None:
     path = tmp_path / 'my.yaml'
     path.write_text("unanswerable: {'Who sings?': [Ann, Bob]}\nunknown_property: {'{item}?': []}")

@@ -345,6 +345,11 @@ def in_words_of(row: Row, wordings: Wordings, rng: Random) -> Row | None:
     """
     kind, words = kind_and_names(row) or ('', {})
     fitting = [text for text in wordings.get(kind, ()) if _slots(text) == set(words)]
+    if kind == 'how_many':  # objects of a colour are counted as things of a name are
+        fitting += [
+            text.replace('{items}', '{colour} objects')
+            for text in wordings.get('count_things', ())
+        ]
     if not fitting:
         return None
     wording = text = rng.choice(fitting)
