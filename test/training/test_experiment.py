@@ -103,14 +103,16 @@ def test_grid_of_models_rows_and_judges_with_curves(capsys: pytest.CaptureFixtur
 
 def counting_row(seed: int) -> Row:
     """A row that the shipped reasoner answers rightly."""
-    scene = {'stamp_ns': 0, 'action': '', 'change': 'New: red tall object 10° left.', 'items': []}
+    first = {'stamp_ns': 0, 'action': '', 'change': 'No object stands out.', 'items': []}
+    seen = 'New: red tall object 10° left 5° down 2.1 m.'
+    second = {'stamp_ns': 10**9, 'action': 'turned left 30°', 'change': seen, 'items': []}
     return replace(
         turning_row(seed, 'test'),
         question_type='how_many',
         question='How many red objects have you seen?',
         options=('0', '1', '2', '3'),
         solution='B',
-        deltas=(scene,),
+        deltas=(first, second),
     )
 
 
