@@ -2,9 +2,9 @@
 """`python -m bench [NAME [OPTION…]]`: measure speed and quality against baselines and budgets.
 
 Without a name, all benches run as they are, each in a process of its own, but for the soak, which
-takes its time, and the boot, which needs an installation; with one, its options are listed by
---help, and --markdown PAGE.md puts its tables into a document. Exit code 1 says that a budget is
-not met, or that a bench did not come to its end.
+takes its time, the boot, which needs an installation, and the one that needs a GPU; with one, its
+options are listed by --help, and --markdown PAGE.md puts its tables into a document. Exit code 1
+says that a budget is not met, or that a bench did not come to its end.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ BENCHES = {
     'faults': 'model servers that die, hang and lie: callbacks of the nodes, answers, recovery',
     'episodes': 'what a recording loses when it is killed or cut, and how long repair takes',
     'fleet': 'recordings on Ray: overhead, cores, 100,000 that take no time',
+    'gpu': 'memory and speed on a GPU: the shapes of large models, a GRPO step',
     'history': 'what the prompt still tells after 10, 100 and 1,000 deltas',
     'injection': 'signs that give orders: do answers follow them, does the gate hold',
     'keyframes': 'overlap against rendered truth, time per image, rate from a bag',
@@ -53,7 +54,7 @@ BENCHES = {
 }
 
 
-_ALONE = {'soak', 'boot'}
+_ALONE = {'soak', 'boot', 'gpu'}
 _ROOT = Path(__file__).resolve().parents[1]
 
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the time of a GRPO step goes: generation, forward, backward, and each reward.
 
-The recipe of training/configs/nano.yaml on rows of simulated rooms, twice in one run: with a
-constant reward as the baseline, and with the three rewards and their judge. The learning rate is
-0, so that both see the same prompts and write the same completions. The first step warms up.
+A recipe (training/configs/nano.yaml) on rows of simulated rooms, twice in one run: with a constant
+reward as the baseline, and with the three rewards and their judge. The learning rate is 0, so that
+both see the same prompts and write the same completions. The first step warms up. Transformers
+generates, also where the recipe has vLLM do it.
 """
 
 from __future__ import annotations
@@ -26,9 +27,8 @@ from embodied_r_ros.questions.collect import rows_of, RowsRecipe
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig
 from embodied_r_ros.questions.row import write_rows
-from embodied_r_ros.sim.indoor.episodes import generate
-from embodied_r_ros.sim.runs import IndoorConfig
 import numpy as np
+import torch
 from transformers import PrinterCallback, TrainerCallback
 from trl import GRPOConfig, TrlParser
 
@@ -37,6 +37,7 @@ from training.data.grpo import GrpoArguments
 from training.eval.document_tables import DocumentTable, percent, write_tables
 from training.grpo import trainer_of
 from training.judge.models import load_judge
+from training.run.monitor import GradientGuard
 from training.run.rewards import three_rewards
 
 if TYPE_CHECKING:
@@ -59,6 +60,19 @@ class TrainerFigures:
     parts_s: dict[str, float]  # median time of each part of a step, and of the whole `step`
     reward_share: float  # of a step, median
     completion_tokens: float  # mean
+    gpu_gib: float = 0.0  # the most memory that tensors took; 0 without a GPU
+
+
+def now_s() -> float:
+    """The time [s] when all is computed that a GPU was given, from some start."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def peak_gib() -> float:
+    """The most memory of the GPU that tensors took since the peak was last forgotten [GiB]."""
+    return torch.cuda.max_memory_allocated() / 2**30 if torch.cuda.is_available() else 0.0
 
 
 class StepTimer(TrainerCallback):  # type: ignore[misc]
@@ -82,30 +96,30 @@ class StepTimer(TrainerCallback):  # type: ignore[misc]
 
         @wraps(function)
         def timed_function(*args: Any, **kwargs: Any) -> Any:
-            began_s = time.perf_counter()
+            began_s = now_s()
             try:
                 return function(*args, **kwargs)
             finally:
-                self._parts[part] += time.perf_counter() - began_s
+                self._parts[part] += now_s() - began_s
 
         return timed_function
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
         """A step begins."""
         self._parts.clear()
-        self._began_s = time.perf_counter()
+        self._began_s = now_s()
 
     def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
         """The gradients are there."""
-        self._optimizer_began_s = time.perf_counter()
+        self._optimizer_began_s = now_s()
 
     def on_optimizer_step(self, *_: Any, **__: Any) -> None:
         """The weights are changed."""
-        self._parts[_BACKWARD] += time.perf_counter() - self._optimizer_began_s
+        self._parts[_BACKWARD] += now_s() - self._optimizer_began_s
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
         """A step is over."""
-        whole_s = time.perf_counter() - self._began_s
+        whole_s = now_s() - self._began_s
         rest_s = whole_s - sum(self._parts.values())
         self.steps.append({**self._parts, _REST: rest_s, _STEP: whole_s})
 
@@ -119,11 +133,13 @@ TABLES = (PARTS,)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add = parser.add_argument
+    add('--config', type=Path, metavar='FILE', default=_CONFIG, help='recipe (default: nano.yaml)')
     add('--model', metavar='DIR', help='default: models/nano')
     add('--judge', metavar='DIR_OR_URL', help='default: the shipped judge, else models/nano')
     add('--prompts', type=some_count, default=8, help='prompts per step (%(default)s)')
     add('--completions', type=some_count, default=8, help='completions per prompt (%(default)s)')
     add('--steps', type=some_count, default=3, help='steps after the first (%(default)s)')
+    add('--batch', type=some_count, help='completions in a backward pass (default: of 8 prompts)')
     add('--tokens', type=some_count, default=640, help='of a completion, at most (%(default)s)')
     add('--rows', type=Path, help='rows made before; default: made from simulated rooms')
     add('--rooms', type=some_count, default=8, help='simulated rooms (%(default)s)')
@@ -179,6 +195,10 @@ def default_judge() -> str:
 
 def make_rows(folder: Path, rooms: int, seed: int) -> Path:
     """Rows of simulated rooms, from their true deltas."""
+    # Where rows are given, the simulator may be missing.
+    from embodied_r_ros.sim.indoor.episodes import generate
+    from embodied_r_ros.sim.runs import IndoorConfig
+
     worlds, rows = folder / 'worlds', folder / 'rows.jsonl'
     list(generate(IndoorConfig(images=False), seed, rooms, worlds))
     write_rows(
@@ -196,6 +216,8 @@ def measure(
     rewards: Sequence[Reward], rows: Path, args: argparse.Namespace, *, shared: bool = True
 ) -> TrainerFigures:
     """Train for some steps, and time each; `shared`: a prompt is read once for its group."""
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
     timer = StepTimer()
     names = [reward.__name__ for reward in rewards]
     timed = [timer.timed(name, reward) for name, reward in zip(names, rewards, strict=True)]
@@ -203,22 +225,24 @@ def measure(
         arguments, config = settings(rows, Path(out), args)
         trainer = trainer_of(replace(arguments, share_prefixes=shared), config, timed)
         trainer.remove_callback(PrinterCallback)  # the table says it
+        trainer.remove_callback(GradientGuard)  # no weight changes
         timer.attach(trainer)
         trainer.train()
-    steps = timer.steps[1:]
+    steps = timer.steps[1:] or timer.steps
     parts = dict.fromkeys([_GENERATION, _FORWARD, _BACKWARD, *names, _REST, _STEP])
     shares = [sum(step[name] for name in set(names)) / step[_STEP] for step in steps]
     logs = [log for log in trainer.state.log_history if 'completions/mean_length' in log]
     return TrainerFigures(
         {part: float(np.median([step[part] for step in steps])) for part in parts},
         float(np.median(shares)),
-        float(np.mean([log['completions/mean_length'] for log in logs[1:]])),
+        float(np.mean([log['completions/mean_length'] for log in logs[1:] or logs])),
+        peak_gib(),
     )
 
 
 def settings(rows: Path, out: Path, args: argparse.Namespace) -> tuple[GrpoArguments, GRPOConfig]:
     """The recipe, for some steps that leave no trace."""
-    at_once = math.gcd(args.prompts, _PROMPTS_AT_ONCE)
+    batch = args.batch or math.gcd(args.prompts, _PROMPTS_AT_ONCE) * args.completions
     overrides = {
         'rows': rows,
         'model': args.model or shared_path('models', 'nano'),
@@ -226,20 +250,23 @@ def settings(rows: Path, out: Path, args: argparse.Namespace) -> tuple[GrpoArgum
         'output_dir': out,
         'threads': 0,
         'max_steps': 1 + args.steps,
-        'per_device_train_batch_size': at_once * args.completions,
-        'gradient_accumulation_steps': args.prompts // at_once,
+        'per_device_train_batch_size': batch,
+        'gradient_accumulation_steps': args.prompts * args.completions // batch,
         'num_generations': args.completions,
         'max_completion_length': args.tokens,
         'learning_rate': 0.0,
+        'use_vllm': False,
         'log_completions': False,
         'disable_tqdm': True,
         'eval_strategy': 'no',
         'save_strategy': 'no',
         'report_to': 'none',
     }
+    if not torch.cuda.is_available():
+        overrides['use_cpu'] = True
     words = [part for name, value in overrides.items() for part in (f'--{name}', str(value))]
     parser = TrlParser((GrpoArguments, GRPOConfig))
-    arguments, config = parser.parse_args_and_config(['--config', str(_CONFIG), *words])
+    arguments, config = parser.parse_args_and_config(['--config', str(args.config), *words])
     return arguments, config
 
 

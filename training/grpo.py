@@ -37,7 +37,7 @@ from training.judge.models import judge_of
 from training.run.command import run_recipe
 from training.run.manifest import checkpoint_of, manifest_in, manifest_of
 from training.run.models import evaluated, model_folder, SAFELY
-from training.run.monitor import Monitor, ZERO_VARIANCE
+from training.run.monitor import GradientGuard, Monitor, ZERO_VARIANCE
 from training.run.rewards import checked, three_rewards, workspace_reward
 from training.tiny.model import load_tokenizer
 from training.tiny.shared_prefix import share_prefixes
@@ -328,7 +328,7 @@ def trainer_of(
         eval_dataset=evaluated(validation_prompts(arguments, tokenizer), config, 'grpo'),
         processing_class=processor,
         peft_config=adapter if arguments.lora_rank else None,
-        callbacks=[schedule, Monitor()],
+        callbacks=[schedule, Monitor(), GradientGuard()],
     )
     schedule.trainer = trainer
     is_text = not arguments.images  # what an image is read as, prefixes do not know

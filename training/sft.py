@@ -24,6 +24,7 @@ from training.data.vision import image_dataset
 from training.run.command import run_recipe
 from training.run.manifest import checkpoint_of, manifest_of
 from training.run.models import evaluated, model_folder
+from training.run.monitor import GradientGuard
 from training.run.templates import fit_examples
 from training.tiny.exercises import phrase_examples, recall_examples
 from training.tiny.model import load_tokenizer, muon
@@ -143,6 +144,7 @@ def train(arguments: SftArguments, config: SFTConfig) -> None:
         processing_class=reader,
         peft_config=adapter_of(arguments),
         optimizers=(muon(model, config) if arguments.muon else None, None),
+        callbacks=[GradientGuard()],
     )
     if shared:
         share_prefixes(trainer.model)

@@ -4,6 +4,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
+import math
 from pathlib import Path
 import random
 import re
@@ -14,7 +15,7 @@ import pytest
 pytest.importorskip('torch')
 pytest.importorskip('trl')
 
-from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.errors import InputError, ModelError
 from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.questions.row import Row, write_rows
 from embodied_r_ros.questions.wordings import WORDINGS
@@ -113,6 +114,21 @@ def test_prefixes_are_shared_where_that_changes_nothing_else(
     assert bool(begun) == shared
     is_ordered = shared and (not recall or strategy == 'group_by_length')
     assert (trained[0].train_sampling_strategy == 'sequential') == is_ordered
+
+
+@pytest.mark.parametrize('factor', [math.nan, math.inf])
+def test_a_gradient_that_is_no_number_ends_the_run(
+    factor: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_rows(tmp_path / 'rows.jsonl', [turning_row(i, 'train') for i in range(4)])
+    loss_of = SFTTrainer.compute_loss
+    monkeypatch.setattr(
+        SFTTrainer, 'compute_loss', lambda *words, **more: factor * loss_of(*words, **more)
+    )
+    config = SFTConfig(str(tmp_path / 'out'), use_cpu=True, bf16=False, max_steps=1)
+    with pytest.raises(ModelError, match='step 0: the gradient is NaN or infinite'):
+        sft.train(SftArguments([str(tmp_path / 'rows.jsonl')], vocab_size=300), config)
+    assert not (tmp_path / 'out' / 'model.safetensors').exists()
 
 
 def test_an_adapter_does_not_take_new_tokens(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from training.judge.data import COLOURS_RENAMED, samples
 from training.run.command import run_recipe
 from training.run.manifest import checkpoint_of, manifest_of
 from training.run.models import model_folder, SAFELY
+from training.run.monitor import GradientGuard
 from training.run.templates import fit_examples
 from training.tiny.model import load_tokenizer, muon
 
@@ -114,6 +115,7 @@ def train(arguments: JudgeArguments, config: SFTConfig) -> None:
         eval_dataset=fit_examples(validation, tokenizer) if len(validation) else None,
         processing_class=tokenizer,
         optimizers=(muon(model, config) if arguments.muon else None, None),
+        callbacks=[GradientGuard()],
     )
     trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_model(config.output_dir)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names what goes wrong in a GRPO run while it happens, and what to do about it."""
+"""Names what goes wrong in a run while it happens, and what to do about it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from pathlib import Path
 import sys
 from typing import Any
 
+from embodied_r_ros.common.errors import ModelError
+import torch
 from transformers import TrainerCallback
 
 from training.run.rewards import RIGHT_SHARE
@@ -131,6 +133,28 @@ def _losing_format(logs: Logs) -> Alarm | None:
 RULES: tuple[Rule, ...] = (
     _inconsistent, _diverging, _shrinking, _forgetting, _no_signal, _losing_format,
 )  # fmt: skip
+
+
+class GradientGuard(TrainerCallback):  # type: ignore[misc]
+    """Ends a run before a gradient that is no number takes all weights with it."""
+
+    def on_pre_optimizer_step(
+        self, args: Any, state: Any, control: Any, model: Any = None, **_: Any
+    ) -> None:
+        """See that the gradient is finite.
+
+        Raises:
+            ModelError: It is not.
+        """
+        del args, control
+        gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
+        if gradients and not math.isfinite(float(torch.nn.utils.get_total_norm(gradients))):
+            msg = (
+                f'step {state.global_step}: the gradient is NaN or infinite, and no weight was '
+                'changed. Go on from the last checkpoint with a lower learning_rate, or with '
+                'model_init_kwargs: {dtype: float32}'
+            )
+            raise ModelError(msg)
 
 
 class Monitor(TrainerCallback):  # type: ignore[misc]
