@@ -150,6 +150,38 @@ def test_turns_that_are_known_may_leave_one_way(
     assert ('door none; tv 1; sink 1; From sofa: door not told;' in think) == (facing == 'door')
 
 
+@pytest.mark.parametrize(
+    ('options', 'answer'),
+    [
+        (('sink, lamp, sofa', 'sofa, tv, lamp'), 'unknown'),
+        (('sofa, tv, lamp', 'lamp, tv, sofa', 'tv, lamp, sofa'), 'sofa, tv, lamp'),
+        (('sofa, tv, lamp', 'tv, sofa, lamp'), 'unknown'),
+    ],
+)
+def test_an_order_that_is_known_but_for_one_thing_may_leave_one_option(
+    options: tuple[str, ...], answer: str
+) -> None:
+    place = PlaceText(counts={'sofa': (1, 0), 'lamp': (1, 0)}, came=['sofa', 'lamp'])
+    names = 'sofa, lamp, tv' if 'tv' in options[-2] else 'sofa, lamp, tv, sink'
+    question = f'Put these in the order in which they were first seen: {names}.'
+    think, right = read_place_question(question, options, place)
+    assert right == answer
+    assert ('First seen: sofa; lamp. tv not told; A. ' in think) == ('sink' not in names)
+
+
+def test_the_nearest_is_of_those_whose_distances_are_told_but_for_one() -> None:
+    place = PlaceText(
+        counts={'sofa': (1, 0)}, gaps={('sofa', 'tv'): '1.2', ('sofa', 'lamp'): '0.4'}
+    )
+    question = 'Which of these is nearest to the sofa: {}?'
+    assert read_place_question(question.format('tv, lamp, sink'), (), place) == (
+        'sofa 1; From sofa: 1.2m tv; 0.4m lamp; sink not told; least 0.4m lamp. So lamp.',
+        'lamp',
+    )
+    for names in ('tv, sink', 'tv, lamp, sink, rug'):
+        assert read_place_question(question.format(names), (), place)[1] == 'unknown'
+
+
 def test_one_turn_that_is_not_known_leaves_all_ways() -> None:
     place = PlaceText(counts={'sofa': (1, 0), 'tv': (1, 0)}, directions={('sofa', 'tv'): 10})
     question = (

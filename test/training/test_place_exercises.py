@@ -17,7 +17,7 @@ from embodied_r_ros.types.deltas import change_text, Item
 from embodied_r_ros.types.things import is_held_out_name, named_things
 import pytest
 
-from training.data.degrade import sparse
+from training.data.degrade import crowded, sparse
 from training.data.random_maps import rows_of_random_maps
 from training.data.rename import renamed, without_shapes
 from training.data.sft import examples, SftArguments
@@ -49,7 +49,8 @@ def test_exercises_follow_from_what_they_tell() -> None:
         for name, later in re.findall(r'after ([^:]+): ([^.]+)', right):
             order = f'{told.partition(": ")[2].strip().removesuffix(".")};'
             assert f'{name}; {later};' in order
-        if lists := re.findall(r'^[A-D]\. (.+)$', told, re.MULTILINE):
+        if 'There: ' in told:
+            lists = re.findall(r'^[A-D]\. (.+)$', told, re.MULTILINE)
             there = told.partition('There: ')[2].partition('.')[0].split('; ')
             good = right.partition('So ')[2].removesuffix('.')
             assert good == next(each for each in lists if set(each.split(', ')) <= set(there))
@@ -63,8 +64,47 @@ def test_exercises_follow_from_what_they_tell() -> None:
             x, y = x + ahead, y + left
             assert _metres(then) == pytest.approx((x, y))
             sums += 1
-    assert len(kinds) == 11
+    assert len(kinds) == 17
     assert sums > 100
+
+
+def test_exercises_about_sizes_times_and_turns_add_up() -> None:
+    sizes = stretches = turns = 0
+    for example in [*place_exercises(200, 0), *sum_exercises(100, 0)]:
+        told, right = example['prompt'][0]['content'], example['completion'][0]['content']
+        for size, longest in re.findall(r'([\dx ]+) cm, longest (\d+)', right):
+            assert int(longest) == max(map(int, size.split(' x ')))
+            assert 'Things: ' not in told or f'{size} cm.' in told
+            sizes += 1
+        for name in re.findall(r'size of (.+?) not told', right):
+            assert not re.search(rf'^- {name}: .* cm', told, re.MULTILINE)
+        for start, end, seconds in re.findall(r'([\d.]+) to ([\d.]+): ([\d.]*\d)', right):
+            assert float(seconds) == pytest.approx(float(start) - float(end))
+            stretches += 1
+        heading = 0
+        for degrees, hand, then, way in re.findall(
+            r'\[\d+\] (\d+)(?: (left|right))?: (\d+)(?: (left|right))?\.', right
+        ):
+            heading += int(degrees) * (-1 if hand == 'right' else 1)
+            assert (heading - int(then) * (-1 if way == 'right' else 1)) % 360 == 0
+            turns += 1
+    assert min(sizes, stretches, turns) > 100
+
+
+def test_an_order_with_one_thing_left_out_fits_one_option_or_several() -> None:
+    ends = set()
+    for example in place_exercises(300, 2):
+        told, right = example['prompt'][0]['content'], example['completion'][0]['content']
+        if untold := re.findall(r'(?<=\. )([a-z ]+) not told; A\.', right):
+            order = told.partition(': ')[2].partition('.')[0].split('; ')
+            options = re.findall(r'^[A-D]\. (.+)$', told, re.MULTILINE)
+            fitting = [
+                e for e in options if [n for n in e.split(', ') if n not in untold] == order
+            ]
+            is_one = len(fitting) == 1
+            assert right.endswith(f'So {fitting[0]}.' if is_one else 'orders fit, so unknown.')
+            ends.add(is_one)
+    assert ends == {True, False}
 
 
 _PLACE = r'(?:ahead|behind) \d+\.\d (?:left|right) \d+\.\d'
@@ -139,14 +179,51 @@ def test_a_thing_of_each_colour_loses_its_shape_wherever_it_is_named() -> None:
     assert {without_shapes(row, Random(seed)).question for seed in range(9)} != {new.question}
 
 
-def test_a_map_of_fewer_things_keeps_what_a_row_names(rows: list[Row]) -> None:
+def test_a_map_of_fewer_things_loses_one_at_most_that_a_row_names(rows: list[Row]) -> None:
     made = [(row, sparse(row, Random(row.id))) for row in rows]
     assert sum(len(new.landmarks) < len(row.landmarks) for row, new in made) > len(rows) / 2
     assert any(new.room_area_m2 is None and row.room_area_m2 for row, new in made)
+    assert (
+        0.3 < sum(not any(e['size'] for e in new.landmarks) for _, new in made) / len(made) < 0.7
+    )
+    lost = []
     for row, new in made:
         texts = ' '.join([row.question, *row.options, row.solution])
         labels = {each['label'] for each in row.landmarks if each['label'] in texts}
-        assert labels <= {each['label'] for each in new.landmarks}
+        lost.append(len(labels - {each['label'] for each in new.landmarks}))
+    assert max(lost) == 1
+    assert 0.1 < sum(lost) / len(made) < 0.4
+
+
+def test_a_map_without_sizes_gives_questions_that_nobody_can_answer(
+    rows: list[Row], tmp_path: Path
+) -> None:
+    write_rows(tmp_path / 'rows.jsonl', rows * 5)
+    arguments = SftArguments(
+        rows=[str(tmp_path / 'rows.jsonl')], degraded_share=0, merged_share=0, sparse_share=1.0,
+        kinds=['object_size_estimation', 'room_size_estimation'], token_budget=450,
+    )  # fmt: skip
+    told = [
+        (each['prompt'][-1]['content'], each['completion'][0]['content'])
+        for each in examples(arguments, 'train', 0)
+    ]
+    assert {'unknown' in answer for _, answer in told} == {True, False}
+    for text, answer in told:
+        asked = text.rpartition('Question: ')[2]
+        unit = ' cm.' if 'centimeter' in asked or 'cm' in asked else 'Floor: '
+        assert ('unknown' in answer) == (unit not in text)
+
+
+def test_more_of_each_thing_are_counted(rows: list[Row]) -> None:
+    counted = set()
+    for row in rows:
+        if row.question_type in ('object_counting', 'count_things'):
+            new = crowded(row, Random(row.id))
+            trace = read_row(new, BUDGET)
+            assert trace
+            assert trace.answer == new.solution
+            counted.add(int(new.solution) / max(1, int(row.solution)))
+    assert counted > {1}
 
 
 def test_kinds_are_taken_as_often_as_they_weigh(rows: list[Row], tmp_path: Path) -> None:

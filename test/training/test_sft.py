@@ -220,6 +220,22 @@ def test_a_share_of_the_examples_tells_of_another_path(tmp_path: Path) -> None:
     assert 5 < others[0] < 35 < others[1]
 
 
+def test_a_share_of_the_scenes_is_brief(tmp_path: Path) -> None:
+    rows = tmp_path / 'rows.jsonl'
+    write_rows(rows, [turning_row(seed, 'train', most=12) for seed in range(40)])
+    lengths = {}
+    for share in (0.0, 0.5, 1.0):
+        arguments = SftArguments(
+            [str(rows)], degraded_share=0.0, merged_share=0.0, brief_share=share
+        )
+        made = list(examples(arguments, 'train', seed=1))
+        assert len(made) == 40
+        assert all('In all' in each['completion'][0]['content'] for each in made)
+        lengths[share] = [each['prompt'][1]['content'].count('\n[') for each in made]
+    is_brief = {share: sum(length <= 3 for length in those) for share, those in lengths.items()}
+    assert is_brief[0.0] + 5 < is_brief[0.5] < is_brief[1.0] == 40
+
+
 def test_a_share_of_the_examples_is_in_the_words_of_a_file(tmp_path: Path) -> None:
     rows, wordings = tmp_path / 'rows.jsonl', tmp_path / 'my.yaml'
     asked = WORDINGS['net_turn'][0]

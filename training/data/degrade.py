@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 import math
+import re
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.types.deltas import (
@@ -28,6 +29,7 @@ from embodied_r_ros.types.deltas import (
     SemanticDelta,
     STATIONARY,
 )
+from embodied_r_ros.types.things import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,7 +40,8 @@ if TYPE_CHECKING:
 
 # Motions of retold rows: turns in steps of the wording's, moves of the wording's 0.1 m.
 _MOST_TURN_DEG, _MOST_MOVE_M = 180, 3.0
-_QUARTER_DEG, _QUARTER_SHARE = 90, 0.25  # a robot on a grid turns by quarters alone
+_QUARTER_DEG, _QUARTER_SHARE = 90, 0.25  # of the turns
+_GRID_SHARE = 0.2  # of the rows: a robot on a grid turns by quarters alone
 _OPPOSITE = {
     a: b
     for pair in (('left', 'right'), ('forward', 'backward'), ('up', 'down'))
@@ -50,6 +53,9 @@ _UNTOLD_SHARE = 0.1
 # in four. One in ten is cut off at an edge, and its shape is not known.
 _FARAWAY_SHARE = (0.1, 0.7)
 _CUT_OFF_SHARE = 0.1
+_NAMED_GONE_SHARE = 0.25  # of the maps of fewer things, those that lose one that is asked about
+_TIMES = (1, 1, 2, 2, 3, 4)  # as many of a kind
+_BRIEF = (1, 3)  # keyframes
 
 
 def degraded(row: Row, rng: Random) -> Row:
@@ -101,19 +107,51 @@ def bare(row: Row) -> Row:
 
 
 def sparse(row: Row, rng: Random) -> Row:
-    """A map of fewer things, and half of the time of no floor, as of a short look at a place.
+    """A map of fewer things, as of a short look at a place.
 
-    What the row names stays. Its answer may be another one then, or nothing that can be known.
+    Half of the time it tells no floor, half of the time no sizes, as maps of real cameras. What
+    the row names stays, but for one thing now and then. Its answer may be another one then, or
+    nothing that can be known.
     """
     texts = ' '.join([row.question, *row.options, row.solution])
-    others = {each['label'] for each in row.landmarks if each['label'] not in texts}
+    labels = sorted({each['label'] for each in row.landmarks})
     share = rng.random()
-    gone = {label for label in sorted(others) if rng.random() < share}
+    gone = {label for label in labels if label not in texts and rng.random() < share}
+    named = [label for label in labels if label in texts]
+    if named and rng.random() < _NAMED_GONE_SHARE:
+        gone.add(rng.choice(named))
+    left = (each for each in row.landmarks if each['label'] not in gone)
+    has_sizes = rng.random() < 1 / 2
     return replace(
         row,
-        landmarks=tuple(each for each in row.landmarks if each['label'] not in gone),
+        landmarks=tuple(left if has_sizes else ({**each, 'size': None} for each in left)),
         room_area_m2=rng.choice([None, row.room_area_m2]),
     )
+
+
+def crowded(row: Row, rng: Random) -> Row:
+    """A row that counts things of a map, with more of each, and its solution."""
+    labels = sorted({each['label'] for each in row.landmarks})
+    times = {label: rng.choice(_TIMES) for label in labels}
+    asked = [
+        label
+        for label in labels
+        if any(re.search(rf'\b{re.escape(e)}\b', row.question) for e in (label, plural(label)))
+    ]
+    count = row.solution
+    if asked and count.isdigit():
+        count = str(int(count) * times[max(asked, key=len)])
+    landmarks = [each for each in row.landmarks for _ in range(times[each['label']])]
+    return replace(
+        row,
+        landmarks=tuple({**each, 'id': number} for number, each in enumerate(landmarks)),
+        solution=count,
+    )
+
+
+def brief(row: Row, rng: Random) -> Row:
+    """The same row after its first keyframes alone, with an answer of its own."""
+    return replace(row, deltas=row.deltas[: rng.randint(*_BRIEF)])
 
 
 def with_labels(delta: dict[str, Any], rename: Callable[[str], str]) -> dict[str, Any]:
@@ -124,16 +162,19 @@ def with_labels(delta: dict[str, Any], rename: Callable[[str], str]) -> dict[str
 
 def retold(row: Row, rng: Random) -> Row:
     """The same row with other motions: what its deltas tell then has an answer of its own."""
-    return replace(row, deltas=tuple(_moved_otherwise(delta, rng) for delta in row.deltas))
+    quarter_share = 1.0 if rng.random() < _GRID_SHARE else _QUARTER_SHARE
+    return replace(
+        row, deltas=tuple(_moved_otherwise(delta, quarter_share, rng) for delta in row.deltas)
+    )
 
 
-def _moved_otherwise(delta: dict[str, Any], rng: Random) -> dict[str, Any]:
+def _moved_otherwise(delta: dict[str, Any], quarter_share: float, rng: Random) -> dict[str, Any]:
     steps = parse_action(delta['action'])
-    motion_text = ', '.join(_other_step(step, rng).text() for step in steps or ())
+    motion_text = ', '.join(_other_step(step, quarter_share, rng).text() for step in steps or ())
     return {**delta, 'action': motion_text or delta['action']}
 
 
-def _other_step(step: MotionStep, rng: Random) -> MotionStep:
+def _other_step(step: MotionStep, quarter_share: float, rng: Random) -> MotionStep:
     """A step of the same kind, of another amount, half of the time the other way; tilts stay."""
     if step.amount is None or step.verb not in ('moved', 'turned'):
         return step
@@ -142,6 +183,6 @@ def _other_step(step: MotionStep, rng: Random) -> MotionStep:
         tenths = rng.randint(1, round(10 * _MOST_MOVE_M))
         return replace(step, amount=tenths / 10, direction=direction)
     amount = ANGLE_STEP_DEG * rng.randint(1, _MOST_TURN_DEG // ANGLE_STEP_DEG)
-    if rng.random() < _QUARTER_SHARE:
+    if rng.random() < quarter_share:
         amount = _QUARTER_DEG * rng.choice((1, 1, 1, 2))
     return replace(step, amount=amount, direction=direction)

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 NOT_TOLD = f'Nothing of the place tells that, so {UNKNOWN}.'
 _ROBOT = 'the robot'
+_FEWEST_TOLD = 2  # of some things that are compared, where one is not told
 _NO_TURN = '?'  # of a route: the text does not tell it
 _SAME_SHARE, _SAME_M = 0.1, 0.3  # times and distances that differ by less are the same
 
@@ -185,9 +186,27 @@ def _least(page: _Page, values: dict[str, str]) -> str:
 def _closest(page: _Page, words: _Words, options: _Options) -> str:
     reference = words['reference']
     page.count(reference)
-    names = _as_told(page, words['options'].split(', ') if 'options' in words else options)
-    gaps = {name: page.gap(reference, name) for name in names}
-    page.say(f'From {reference}: ' + ' '.join(f'{gap}m {name};' for name, gap in gaps.items()))
+    return _least_of(
+        page, reference, words['options'].split(', ') if 'options' in words else options
+    )
+
+
+def _least_of(page: _Page, origin: str, names: Sequence[str]) -> str:
+    """Say how far some things are from another one, and which is the nearest.
+
+    One of three or more may be left out where it is not told: it seldom is the nearest.
+
+    Raises:
+        _NotKnown: More is not told.
+    """
+    names = _as_told(page, names)
+    *others, last = names
+    is_untold = len(names) > _FEWEST_TOLD and (origin, last) not in page.place.gaps
+    gaps = {name: page.gap(origin, name) for name in (others if is_untold else names)}
+    entries = [f'{gap}m {name};' for name, gap in gaps.items()]
+    page.say(
+        f'From {origin}: {" ".join([*entries, f"{last} not told;"] if is_untold else entries)}'
+    )
     return _least(page, gaps)
 
 
@@ -231,15 +250,40 @@ def _area(page: _Page, words: _Words, options: _Options) -> str:
 
 
 def _order(page: _Page, words: _Words, options: _Options) -> str:
-    del options
     # The text tells the order: who copies it needs not sort.
     names = words['options'].split(', ')
     order = [name for name in page.place.came if name in names]
-    if len(order) < len(names):
+    if len(order) < max(len(names) - 1, _FEWEST_TOLD):
         msg = 'order not told'
         raise _NotKnown(msg)
     page.say(f'First seen: {"; ".join(order)}.')
-    return ', '.join(order)
+    if len(order) == len(names):
+        return ', '.join(order)
+    (untold,) = set(names) - set(order)
+    page.say(f'{untold} not told;')
+    return _only_order(page, order, untold, options)
+
+
+def _only_order(page: _Page, order: Sequence[str], untold: str, options: _Options) -> str:
+    """The one option in which all but one thing come in an order; says how far each agrees.
+
+    Raises:
+        _NotKnown: None does, or several.
+    """
+    fitting = []
+    for letter, option in zip(ascii_uppercase, options, strict=False):
+        page.say(f'{letter}.')
+        names = [name for name in option.split(', ') if name != untold]
+        for name, right in zip(names, order, strict=False):
+            page.say(f'{name} {"yes" if name == right else "no"};')
+            if name != right:
+                break
+        else:
+            fitting.append(option)
+    if len(fitting) != 1:
+        msg = f'{len(fitting)} orders fit'
+        raise _NotKnown(msg)
+    return fitting[0]
 
 
 def _after(page: _Page, name: str, order: Sequence[str]) -> list[str]:
@@ -478,9 +522,7 @@ def _distance(page: _Page, words: _Words, options: _Options) -> str:
 
 def _nearest(page: _Page, words: _Words, options: _Options) -> str:
     del words
-    gaps = {name: page.gap(_ROBOT, name) for name in _as_told(page, options)}
-    page.say('From the robot: ' + ' '.join(f'{gap}m {name};' for name, gap in gaps.items()))
-    return _least(page, gaps)
+    return _least_of(page, _ROBOT, options)
 
 
 def _back(page: _Page, words: _Words, options: _Options) -> str:

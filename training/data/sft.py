@@ -15,12 +15,12 @@ from embodied_r_ros.reasoning.completions import parse_completion, UNKNOWN
 from embodied_r_ros.scene.memory import MemoryConfig
 
 from training.data.arm_reader import position_in
-from training.data.degrade import bare, degraded, retold, sparse
+from training.data.degrade import bare, brief, crowded, degraded, retold, sparse
 from training.data.rename import renamed, without_shapes
 from training.data.reword import in_words_of, read_wordings, reworded, Wordings
 from training.data.samples import PassRateBand, taught
 from training.data.selection import AskingArguments, rows_of_kinds
-from training.data.traces import PATH_KINDS, read_row, Trace
+from training.data.traces import PATH_KINDS, read_row, READERS, Trace
 from training.data.vision import has_image, image_file, image_prompt
 from training.eval.generation import prompt_messages
 from training.eval.grading import number_accuracy, position_accuracy
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 # Budgets of a scene [tokens] in which memory merges all but two to six lines.
 _TIGHT_BUDGETS = (200, 450)
 _VARIANTS = 4  # of the text of a scene
+# Kinds that count what is on a map: simulated rooms have one thing of each colour and shape.
+_COUNTS = frozenset({'object_counting', 'count_things'})
 _NEAR_NUMBER = 0.75  # mean relative accuracy: less than 15 % off
 _NEAR = 0.95  # 1 less the distances along x, y and z [m]: a position as good as the right one
 
@@ -69,6 +71,10 @@ class SftArguments(AskingArguments):
     )
     bare_share: float = field(
         default=0.0, metadata={'help': 'share of training rows about the way that see nothing'}
+    )
+    brief_share: float = field(
+        default=0.0,
+        metadata={'help': 'share of the scenes without a map that are of 1 to 3 keyframes'},
     )
     reworded_share: float = field(
         default=0.0, metadata={'help': 'share of training rows in other words (reword.py)'}
@@ -174,7 +180,7 @@ def examples(arguments: SftArguments, split: str, seed: int) -> Iterator[dict[st
             is_short = form.is_tight or (row.has_map and not is_map_question)
             full = form.names_of(row)
             row, in_words = _in_words(full, arguments, wordings, rng)
-            is_short |= row.room_area_m2 != full.room_area_m2
+            is_short |= _extents(row) != _extents(full)
             worded, variant = form.scene_of(row)
             asked = in_words(worded)
             trace = read_row(worded, form.memory, asked)
@@ -184,7 +190,9 @@ def examples(arguments: SftArguments, split: str, seed: int) -> Iterator[dict[st
             # but for another path, whose answer is what its text says.
             right = {row.solution_text()} | ({UNKNOWN} if form.is_cut_down or is_short else set())
             is_other_path = bool(variant & 1)
-            if trace and (is_other_path or trace.answer in right or _is_near(row, trace)):
+            if is_other_path and trace:
+                right |= {trace.answer} & ({*row.options} or {trace.answer})
+            if trace and (trace.answer in right or _is_near(row, trace)):
                 yield {
                     **_conversation(asked, form.memory, arguments.images),
                     'completion': [{'role': 'assistant', 'content': trace.completion()}],
@@ -202,6 +210,7 @@ class _SceneForm:
     is_elsewhere: bool  # tells of another path
     is_bare: bool
     is_shapeless: bool
+    is_brief: bool
     draw: float
 
     @classmethod
@@ -216,13 +225,17 @@ class _SceneForm:
             rng.random() < arguments.retold_share,
             arguments.bare_share > 0 and rng.random() < arguments.bare_share,
             arguments.shapeless_share > 0 and rng.random() < arguments.shapeless_share,
+            arguments.brief_share > 0 and rng.random() < arguments.brief_share,
             rng.random(),
         )
 
     def names_of(self, row: Row) -> Row:
         """The row with the names that its things have in this form."""
-        is_shapeless = self.is_shapeless and row.question_type in MAP_KINDS
-        return without_shapes(row, Random(self.draw)) if is_shapeless else row
+        if not self.is_shapeless or row.question_type not in MAP_KINDS:
+            return row
+        row = without_shapes(row, Random(self.draw))
+        is_count = bool(row.deltas) and row.question_type in _COUNTS
+        return crowded(row, Random(self.draw)) if is_count else row
 
     def scene_of(self, row: Row) -> tuple[Row, int]:
         """The row with its scene in this form, and which variant that is; odd: another path."""
@@ -233,6 +246,8 @@ class _SceneForm:
         row = retold(row, Random(self.draw)) if own else row
         row = bare(row) if is_bare else row
         row = degraded(row, Random(self.draw)) if self.is_cut_down else row
+        if self.is_brief and not row.has_map and row.question_type in READERS:
+            row, own = brief(row, Random(self.draw)), True
         return row, 2 * is_other + own
 
 
@@ -252,6 +267,11 @@ def _in_words(
     if is_from_file:
         return row, lambda asked: in_words_of(asked, wordings, rng) or asked
     return row, lambda asked: asked
+
+
+def _extents(row: Row) -> tuple[Any, ...]:
+    """How large a map says that the place is and the things in it."""
+    return row.room_area_m2, *(landmark.get('size') for landmark in row.landmarks)
 
 
 def _weights(arguments: SftArguments) -> dict[str, float]:

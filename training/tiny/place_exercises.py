@@ -8,12 +8,15 @@ copy a name, not to know it.
 
 from __future__ import annotations
 
+from itertools import permutations
 from random import Random
 from string import ascii_uppercase
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.reasoning.completions import UNKNOWN
 from embodied_r_ros.scene.map_relations import (
     metres_text,
+    ordinal,
     quadrant_of_turn,
     side_of_turn,
     turn_word,
@@ -66,12 +69,14 @@ def some_names(count: int, rng: Random) -> list[str]:
 def place_exercises(count: int, seed: int) -> Iterator[dict[str, Any]]:
     """Conversations, each with several exercises of a kind about things."""
     rng = Random(f'places:{seed}')
-    return _exercises(count, (_stances, _stances, _least, _least, _order, _options, _counts), rng)
+    alike = (_stances, _stances, _legs, _legs, _least, _least, _order, _fits, _options, _counts)
+    return _exercises(count, (*alike, _sizes), rng)
 
 
 def sum_exercises(count: int, seed: int) -> Iterator[dict[str, Any]]:
     """Conversations, each with many sums of a kind, without things."""
-    return _exercises(count, (_turns, _numbers, _digits, _walks, _walks), Random(f'sums:{seed}'))
+    several = (_turns, _numbers, _digits, _walks, _walks, _turning, _lengths, _stretches)
+    return _exercises(count, (*several, _stretches), Random(f'sums:{seed}'))
 
 
 def _exercises(
@@ -111,6 +116,47 @@ def _walks(rng: Random) -> _Exercise:
             steps.append(MotionStep('turned', rng.choice(('left', 'right')), turn))
         walk.move(SceneLine(str(number), tuple(steps), False, (), (), ()))
     return [], 'Walk', [walk.text('').strip()]
+
+
+def _turning(rng: Random) -> _Exercise:
+    """Turns of many steps added up; of every second one by quarters alone."""
+    walk, is_grid = Walk(), rng.random() < 1 / 2
+    for number in range(1, rng.randint(*_SUMS)):
+        degrees = 90 * rng.choice((0, 1, 1, 2)) if is_grid else ANGLE_STEP_DEG * rng.randint(0, 36)
+        steps = (MotionStep('turned', rng.choice(('left', 'right')), degrees),) if degrees else ()
+        walk.turn(SceneLine(str(number), steps, False, (), (), ()))
+    return [], 'Turning', [walk.text('').strip()]
+
+
+def _size_text(rng: Random) -> str:
+    """Three extents as a map tells them, some of them the same."""
+    sides = [round(10 ** rng.uniform(0.3, 2.5)) for _ in range(rng.choice((2, 3, 3)))]
+    sides += rng.choices(sides, k=3 - len(sides))
+    rng.shuffle(sides)
+    return ' x '.join(map(str, sides))
+
+
+def _longest_text(size: str) -> str:
+    longest = max(size.split(' x '), key=int)
+    return f'{size} cm, longest {longest}. So {longest}.'
+
+
+def _lengths(rng: Random) -> _Exercise:
+    """The longest side of many sizes."""
+    return [], 'Lengths', [_longest_text(_size_text(rng)) for _ in range(rng.randint(*_SUMS) // 2)]
+
+
+def _stretches(rng: Random) -> _Exercise:
+    """How long two stretches of time took, by how long ago each began and ended."""
+    right = []
+    for _ in range(rng.randint(*_SUMS) // 2):
+        most_s = 10 ** rng.uniform(0.7, 2.1)
+        ago = sorted((rng.randint(0, round(10 * most_s)) for _ in range(3)), reverse=True)
+        start, first, second = (tenths / 10 for tenths in ago)
+        to_a, to_b = start - first, first - second
+        sums = f'{start} to {first}: {to_a:.1f}; {first} to {second}: {to_b:.1f}'
+        right.append(f'{sums}. Longer {max(to_a, to_b):.1f}.')
+    return [], 'Stretches', right
 
 
 def _numbers(rng: Random) -> _Exercise:
@@ -157,6 +203,54 @@ def _stances(rng: Random) -> _Exercise:
     return facts, f'Turns, {word}: ' + '; '.join(requests), right
 
 
+def _legs(rng: Random) -> _Exercise:
+    """The turns of a way from thing to thing."""
+    names = some_names(rng.randint(3, 5), rng)
+    at = {(a, b): rng.choice(_STEPS) for a in names for b in names if a != b}
+    start, *others = rng.sample(names, len(names))
+    facing, stops = rng.choice(others), rng.sample(others, rng.randint(1, min(3, len(others))))
+    right = [f'From {start}: {facing} at {at[start, facing]}°;']
+    turns, place, before = [], start, at[start, facing]
+    for stop in stops:
+        direction = at[place, stop]
+        turns.append(turn_word(turn_between(before, direction)) or 'straight on')
+        leg = f'from {place}: {stop} at {direction}°. {turn_sum(before, direction)}'
+        right.append(f'{leg}, {turns[-1]};')
+        place, before = stop, direction
+    facts = [
+        f'From {a}: ' + '; '.join(f'{b} at {at[a, b]}°' for b in names if a != b) + '.'
+        for a in names
+    ]
+    way = ', then to the '.join(stops)
+    question = f'Way: at the {start}, facing the {facing}, to the {way}'
+    return facts, question, [*right, f'So {", ".join(turns)}.']
+
+
+def _sizes(rng: Random) -> _Exercise:
+    """The longest sides of things, of which some have no size."""
+    names = some_names(rng.randint(3, 6), rng)
+    sizes = {name: _size_text(rng) for name in names if rng.random() < 2 / 3}
+    facts, right = [], []
+    for name in names:
+        words = [
+            f'{metres_text(_MOST_M * rng.random())} ahead',
+            f'came {ordinal(rng.randint(1, 20))}',
+        ]
+        known = rng.sample(words, rng.randint(0, 2))
+        known += [f'{sizes[name]} cm'] if name in sizes else []
+        facts += [f'- {name}: {"; ".join(known)}.'] if known else []
+        end = (
+            _longest_text(sizes[name])
+            if name in sizes
+            else f'size of {name} not told, so {UNKNOWN}.'
+        )
+        right.append(f'{name} 1; {end}')
+    order = rng.sample(range(len(names)), len(names))
+    question = 'Longest: ' + '; '.join(names[place] for place in order)
+    things = '; '.join(f'{name} 1' for name in names)
+    return [f'Things: {things}.', *facts], question, [right[place] for place in order]
+
+
 def _least(rng: Random) -> _Exercise:
     """Which is the nearest to something."""
     names = some_names(rng.randint(4, 6), rng)
@@ -189,6 +283,33 @@ def _order(rng: Random) -> _Exercise:
             requests.append(f'all after {name}')
             right.append(f'after {name}: {"; ".join(later)}.')
     return [f'{word} in this order: {"; ".join(names)}.'], f'Orders: {"; ".join(requests)}', right
+
+
+def _fits(rng: Random) -> _Exercise:
+    """Which orders of some things agree with one that leaves one of them out."""
+    names = some_names(rng.randint(3, 4), rng)
+    orders = list(permutations(names))
+    options = [rng.choice(orders)]
+    while len(options) < 4:
+        other = rng.choice(orders)
+        options += [] if other in options else [other]
+    untold = rng.choice(names)
+    order = [name for name in rng.choice(options) if name != untold]
+    right = [f'First seen: {"; ".join(order)}. {untold} not told;']
+    facts = [f'First seen in this order: {"; ".join(order)}.']
+    fitting = []
+    for letter, option in zip(ascii_uppercase, options, strict=False):
+        facts.append(f'{letter}. {", ".join(option)}')
+        left = [name for name in option if name != untold]
+        same = next((i for i, name in enumerate(left) if name != order[i]), len(left))
+        right += [f'{letter}.', *(f'{name} yes;' for name in left[:same])]
+        right += [f'{name} no;' for name in left[same : same + 1]]
+        fitting += [option] if left == order else []
+    is_known = len(fitting) == 1
+    end = (
+        f'So {", ".join(fitting[0])}.' if is_known else f'{len(fitting)} orders fit, so {UNKNOWN}.'
+    )
+    return facts, 'Which of these orders fits?', [*right, end]
 
 
 def _options(rng: Random) -> _Exercise:
