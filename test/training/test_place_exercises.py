@@ -17,7 +17,7 @@ from embodied_r_ros.types.deltas import change_text, Item
 from embodied_r_ros.types.things import is_held_out_name, named_things
 import pytest
 
-from training.data.degrade import crowded, sparse
+from training.data.degrade import crowded, resized, sparse
 from training.data.random_maps import rows_of_random_maps
 from training.data.rename import renamed, without_shapes
 from training.data.sft import examples, SftArguments
@@ -224,6 +224,18 @@ def test_more_of_each_thing_are_counted(rows: list[Row]) -> None:
             assert trace.answer == new.solution
             counted.add(int(new.solution) / max(1, int(row.solution)))
     assert counted > {1}
+
+
+def test_larger_things_have_larger_solutions(rows: list[Row]) -> None:
+    grown = []
+    for row in rows:
+        if row.question_type == 'object_size_estimation':
+            new = resized(row, Random(row.id))
+            trace = read_row(new, BUDGET)
+            assert trace
+            assert float(trace.answer) == pytest.approx(float(new.solution), abs=3)
+            grown.append(float(new.solution) / float(row.solution))
+    assert max(grown) > 1.5
 
 
 def test_kinds_are_taken_as_often_as_they_weigh(rows: list[Row], tmp_path: Path) -> None:

@@ -55,6 +55,7 @@ _FARAWAY_SHARE = (0.1, 0.7)
 _CUT_OFF_SHARE = 0.1
 _NAMED_GONE_SHARE = 0.25  # of the maps of fewer things, those that lose one that is asked about
 _TIMES = (1, 1, 2, 2, 3, 4)  # as many of a kind
+_MOST_TIMES_LARGER = 6.0
 _BRIEF = (1, 3)  # keyframes
 
 
@@ -110,15 +111,15 @@ def sparse(row: Row, rng: Random) -> Row:
     """A map of fewer things, as of a short look at a place.
 
     Half of the time it tells no floor, half of the time no sizes, as maps of real cameras. What
-    the row names stays, but for one thing now and then. Its answer may be another one then, or
-    nothing that can be known.
+    the row names stays; but where the map stands alone, one thing goes now and then. The answer
+    may be another one then, or nothing that can be known.
     """
     texts = ' '.join([row.question, *row.options, row.solution])
     labels = sorted({each['label'] for each in row.landmarks})
     share = rng.random()
     gone = {label for label in labels if label not in texts and rng.random() < share}
     named = [label for label in labels if label in texts]
-    if named and rng.random() < _NAMED_GONE_SHARE:
+    if named and not row.deltas and rng.random() < _NAMED_GONE_SHARE:
         gone.add(rng.choice(named))
     left = (each for each in row.landmarks if each['label'] not in gone)
     has_sizes = rng.random() < 1 / 2
@@ -147,6 +148,16 @@ def crowded(row: Row, rng: Random) -> Row:
         landmarks=tuple({**each, 'id': number} for number, each in enumerate(landmarks)),
         solution=count,
     )
+
+
+def resized(row: Row, rng: Random) -> Row:
+    """A row that asks for the size of a thing, of a map of larger things, and its solution."""
+    times = rng.uniform(1.0, _MOST_TIMES_LARGER)
+    landmarks = (
+        {**each, 'size': each['size'] and [times * extent for extent in each['size']]}
+        for each in row.landmarks
+    )
+    return replace(row, landmarks=tuple(landmarks), solution=f'{times * float(row.solution):.0f}')
 
 
 def brief(row: Row, rng: Random) -> Row:

@@ -15,7 +15,7 @@ from embodied_r_ros.reasoning.completions import parse_completion, UNKNOWN
 from embodied_r_ros.scene.memory import MemoryConfig
 
 from training.data.arm_reader import position_in
-from training.data.degrade import bare, brief, crowded, degraded, retold, sparse
+from training.data.degrade import bare, brief, crowded, degraded, resized, retold, sparse
 from training.data.rename import renamed, without_shapes
 from training.data.reword import in_words_of, read_wordings, reworded, Wordings
 from training.data.samples import PassRateBand, taught
@@ -33,8 +33,12 @@ if TYPE_CHECKING:
 # Budgets of a scene [tokens] in which memory merges all but two to six lines.
 _TIGHT_BUDGETS = (200, 450)
 _VARIANTS = 4  # of the text of a scene
-# Kinds that count what is on a map: simulated rooms have one thing of each colour and shape.
-_COUNTS = frozenset({'object_counting', 'count_things'})
+# Simulated rooms beside what was seen of them have one small thing of each colour and shape.
+_CHANGES = {
+    'object_counting': crowded,
+    'count_things': crowded,
+    'object_size_estimation': resized,
+}
 _NEAR_NUMBER = 0.75  # mean relative accuracy: less than 15 % off
 _NEAR = 0.95  # 1 less the distances along x, y and z [m]: a position as good as the right one
 
@@ -234,8 +238,8 @@ class _SceneForm:
         if not self.is_shapeless or row.question_type not in MAP_KINDS:
             return row
         row = without_shapes(row, Random(self.draw))
-        is_count = bool(row.deltas) and row.question_type in _COUNTS
-        return crowded(row, Random(self.draw)) if is_count else row
+        change = _CHANGES.get(row.question_type) if row.deltas else None
+        return change(row, Random(self.draw)) if change else row
 
     def scene_of(self, row: Row) -> tuple[Row, int]:
         """The row with its scene in this form, and which variant that is; odd: another path."""
