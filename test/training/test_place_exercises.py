@@ -22,7 +22,7 @@ from training.data.random_maps import rows_of_random_maps
 from training.data.rename import renamed, without_shapes
 from training.data.sft import examples, SftArguments
 from training.data.traces import read_row
-from training.tiny.place_exercises import place_exercises, sum_exercises
+from training.tiny.place_exercises import made_up_name, place_exercises, sum_exercises
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -127,6 +127,16 @@ def test_exercises_name_nothing_that_is_held_out() -> None:
     }
     assert len(names) > 100
     assert not names & HELD_OUT
+
+
+def test_made_up_names_are_no_names_and_have_many_beginnings_and_endings() -> None:
+    rng = Random(0)
+    names = [made_up_name(rng) for _ in range(3000)]
+    assert not set(names) & set(named_things())
+    words = {word for name in names for word in name.split()}
+    assert len({word[:3] for word in words}) > 500
+    # What syllables of two letters never give.
+    assert sum(any(part in word for part in ('ight', 'ect', 'c', 'x')) for word in words) > 100
 
 
 @pytest.fixture(scope='module')

@@ -8,11 +8,14 @@ copy a name, not to know it.
 
 from __future__ import annotations
 
-from itertools import permutations
+from functools import cache
+from itertools import chain, permutations
 from random import Random
+import re
 from string import ascii_uppercase
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.questions.wordings import MAP_WORDINGS
 from embodied_r_ros.reasoning.completions import UNKNOWN
 from embodied_r_ros.scene.map_relations import (
     metres_text,
@@ -25,6 +28,7 @@ from embodied_r_ros.types.deltas import ANGLE_STEP_DEG, MotionStep
 from embodied_r_ros.types.things import is_held_out_name, named_things
 
 from training.data.map_traces import change_word, turn_between, turn_sum
+from training.data.place_words import MORE_MAP_WORDINGS
 from training.data.scene_reader import SceneLine
 from training.tiny.dead_reckoning import Walk
 
@@ -32,6 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 _MADE_UP_SHARE = 0.4
+_SPLICED_SHARE = 0.5  # of the words of such a name, those of parts of two words
+_WHOLE_SHARE = 0.3  # of those that begin with a whole word
 _CONSONANTS, _VOWELS = 'bdfghjklmnprstvwyz', 'aeiou'
 _SYLLABLES = [
     *(consonant + vowel for consonant in _CONSONANTS for vowel in _VOWELS),
@@ -51,9 +57,31 @@ _STEPS = range(0, 360, 10)
 
 
 def made_up_name(rng: Random) -> str:
-    """A name of nothing: one or two words of two or three syllables."""
-    words = range(rng.choice((1, 1, 2)))
-    return ' '.join(''.join(rng.choices(_SYLLABLES, k=rng.choice((2, 2, 3)))) for _ in words)
+    """A name of nothing: one or two words of two or three syllables, or of parts of two words."""
+    while True:
+        name = ' '.join(_made_up_word(rng) for _ in range(rng.choice((1, 1, 2))))
+        if name not in named_things():
+            return name
+
+
+def _made_up_word(rng: Random) -> str:
+    if rng.random() >= _SPLICED_SHARE:
+        return ''.join(rng.choices(_SYLLABLES, k=rng.choice((2, 2, 3))))
+    # Names that no map for training has are of parts like these.
+    words = _common_words()
+    head, tail = rng.choice(words), rng.choice(words)
+    most = len(head) if rng.random() < _WHOLE_SHARE else rng.randint(1, len(head))
+    word = head[:most] + tail[-rng.randint(1, 4) :]
+    return f'{word}o' if word in words else word
+
+
+@cache
+def _common_words() -> tuple[str, ...]:
+    """Words of questions about places, and of the names for training."""
+    names = [name for name in named_things() if not is_held_out_name(name)]
+    wordings = (*MAP_WORDINGS.values(), *MORE_MAP_WORDINGS.values())
+    texts = ' '.join([*names, *chain.from_iterable(wordings)]).lower()
+    return tuple(sorted(set(re.findall(r'[a-z]{3,}', texts))))
 
 
 def some_names(count: int, rng: Random) -> list[str]:
