@@ -35,7 +35,7 @@ from training.tiny.dead_reckoning import Walk
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-_MADE_UP_SHARE = 0.4
+_MADE_UP_SHARE = 0.5
 _SPLICED_SHARE = 0.5  # of the words of such a name, those of parts of two words
 _WHOLE_SHARE = 0.3  # of those that begin with a whole word
 _CONSONANTS, _VOWELS = 'bdfghjklmnprstvwyz', 'aeiou'
