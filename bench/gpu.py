@@ -258,8 +258,7 @@ def served_figures(args: argparse.Namespace, rows: Path, folder: Path) -> dict[s
 def step_figures(folder: Path, rows: Path, args: argparse.Namespace) -> training.TrainerFigures:
     """The first step of the recipe with the model of a folder, which is its own judge.
 
-    The first alone: the gradient of so deep a model of random weights may be NaN, and nothing can
-    be sampled from it after that.
+    The first alone: what never ends is generated token by token, which takes minutes.
     """
     parser = argparse.ArgumentParser()
     training.add_arguments(parser)

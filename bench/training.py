@@ -37,7 +37,6 @@ from training.data.grpo import GrpoArguments
 from training.eval.document_tables import DocumentTable, percent, write_tables
 from training.grpo import trainer_of
 from training.judge.models import load_judge
-from training.run.monitor import GradientGuard
 from training.run.rewards import three_rewards
 
 if TYPE_CHECKING:
@@ -225,7 +224,6 @@ def measure(
         arguments, config = settings(rows, Path(out), args)
         trainer = trainer_of(replace(arguments, share_prefixes=shared), config, timed)
         trainer.remove_callback(PrinterCallback)  # the table says it
-        trainer.remove_callback(GradientGuard)  # no weight changes
         timer.attach(trainer)
         trainer.train()
     steps = timer.steps[1:] or timer.steps

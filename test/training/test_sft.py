@@ -21,6 +21,7 @@ from embodied_r_ros.questions.row import Row, write_rows
 from embodied_r_ros.questions.wordings import WORDINGS
 from embodied_r_ros.scene.memory import MemoryConfig
 from embodied_r_ros.types.answers import Sampling
+import torch
 from trl import SFTConfig, SFTTrainer
 
 from test.training.commands import run_training
@@ -129,6 +130,8 @@ def test_a_gradient_that_is_no_number_ends_the_run(
     with pytest.raises(ModelError, match='step 0: the gradient is NaN or infinite'):
         sft.train(SftArguments([str(tmp_path / 'rows.jsonl')], vocab_size=300), config)
     assert not (tmp_path / 'out' / 'model.safetensors').exists()
+    is_cudnn_used = torch.backends.cuda.cudnn_sdp_enabled()  # type: ignore[no-untyped-call]
+    assert not is_cudnn_used  # its gradients may be NaN
 
 
 def test_an_adapter_does_not_take_new_tokens(tmp_path: Path) -> None:

@@ -136,7 +136,15 @@ RULES: tuple[Rule, ...] = (
 
 
 class GradientGuard(TrainerCallback):  # type: ignore[misc]
-    """Ends a run before a gradient that is no number takes all weights with it."""
+    """Ends a run before a gradient that is no number takes all weights with it.
+
+    A known cause is avoided: attention by cuDNN, which torch prefers on an H100 since 2.11, gives
+    NaN where a batch with padding has a length of 64 modulo 128 (pytorch issue 196678).
+    """
+
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
+        """Have another kernel compute attention."""
+        torch.backends.cuda.enable_cudnn_sdp(False)
 
     def on_pre_optimizer_step(
         self, args: Any, state: Any, control: Any, model: Any = None, **_: Any
