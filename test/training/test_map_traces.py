@@ -182,6 +182,17 @@ def test_the_nearest_is_of_those_whose_distances_are_told_but_for_one() -> None:
         assert read_place_question(question.format(names), (), place)[1] == 'unknown'
 
 
+def test_the_nearest_to_the_robot_is_told_by_the_lines_about_each_thing() -> None:
+    things = {'tv': ThingText(Bearing('1.2', 30)), 'lamp': ThingText(Bearing('0.4', 0))}
+    place = PlaceText(counts={'tv': (1, 0), 'lamp': (1, 0)}, things=things)
+    question = 'Of these things, what is nearest to where you are now?'
+    assert read_place_question(question, ('tv', 'lamp'), place) == (
+        'From the robot: 1.2m tv; 0.4m lamp; least 0.4m lamp. So lamp.',
+        'lamp',
+    )
+    assert read_place_question(question, ('tv', 'sink'), place)[1] == 'unknown'
+
+
 def test_one_turn_that_is_not_known_leaves_all_ways() -> None:
     place = PlaceText(counts={'sofa': (1, 0), 'tv': (1, 0)}, directions={('sofa', 'tv'): 10})
     question = (

@@ -522,6 +522,10 @@ def _distance(page: _Page, words: _Words, options: _Options) -> str:
 
 def _nearest(page: _Page, words: _Words, options: _Options) -> str:
     del words
+    for name in options:
+        # Where they stand in no line together, each one's own line tells it.
+        if where := page.thing(name).where:
+            page.place.gaps.setdefault((_ROBOT, name), where.metres)
     return _least_of(page, _ROBOT, options)
 
 
