@@ -245,6 +245,8 @@ def test_larger_things_have_larger_solutions(rows: list[Row]) -> None:
             assert trace
             assert float(trace.answer) == pytest.approx(float(new.solution), abs=3)
             grown.append(float(new.solution) / float(row.solution))
+            unknown = replace(row, solution='unknown')
+            assert resized(unknown, Random(row.id)) == unknown
     assert max(grown) > 1.5
 
 

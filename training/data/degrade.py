@@ -151,7 +151,12 @@ def crowded(row: Row, rng: Random) -> Row:
 
 
 def resized(row: Row, rng: Random) -> Row:
-    """A row that asks for the size of a thing, of a map of larger things, and its solution."""
+    """A row that asks for the size of a thing, of a map of larger things, and its solution.
+
+    Where the solution is no whole number, the row as it is.
+    """
+    if not row.solution.isdigit():
+        return row
     times = rng.uniform(1.0, _MOST_TIMES_LARGER)
     landmarks = (
         {**each, 'size': each['size'] and [times * extent for extent in each['size']]}
