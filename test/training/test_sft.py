@@ -8,6 +8,7 @@ import math
 from pathlib import Path
 import random
 import re
+from types import SimpleNamespace
 from typing import Any, TYPE_CHECKING
 
 import pytest
@@ -30,6 +31,7 @@ from training.data.sft import chosen_rows, examples, SftArguments
 from training.data.traces import read_row
 from training.evaluate import drawn, evaluate
 from training.judge import train as judge_recipe
+from training.run.monitor import GradientGuard
 from training.tiny.exercises import phrase_examples, recall_examples
 from training.tiny.model import load_tokenizer, train_tokenizer
 
@@ -132,6 +134,15 @@ def test_a_gradient_that_is_no_number_ends_the_run(
     assert not (tmp_path / 'out' / 'model.safetensors').exists()
     is_cudnn_used = torch.backends.cuda.cudnn_sdp_enabled()  # type: ignore[no-untyped-call]
     assert not is_cudnn_used  # its gradients may be NaN
+
+
+def test_a_gradient_of_a_scaled_loss_is_for_its_scaler() -> None:
+    model = torch.nn.Linear(2, 1)
+    model.weight.grad = torch.full((1, 2), math.inf)
+    words = SimpleNamespace(global_step=3), None, model
+    GradientGuard().on_pre_optimizer_step(SimpleNamespace(fp16=True), *words)
+    with pytest.raises(ModelError, match='step 3: '):
+        GradientGuard().on_pre_optimizer_step(SimpleNamespace(fp16=False), *words)
 
 
 def test_an_adapter_does_not_take_new_tokens(tmp_path: Path) -> None:

@@ -149,18 +149,20 @@ class GradientGuard(TrainerCallback):  # type: ignore[misc]
     def on_pre_optimizer_step(
         self, args: Any, state: Any, control: Any, model: Any = None, **_: Any
     ) -> None:
-        """See that the gradient is finite.
+        """See that the gradient is finite; in fp16 a scaler of the loss leaves out such a step.
 
         Raises:
             ModelError: It is not.
         """
-        del args, control
+        del control
+        if args.fp16:
+            return
         gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
         if gradients and not math.isfinite(float(torch.nn.utils.get_total_norm(gradients))):
             msg = (
                 f'step {state.global_step}: the gradient is NaN or infinite, and no weight was '
-                'changed. Go on from the last checkpoint with a lower learning_rate, or with '
-                'model_init_kwargs: {dtype: float32}'
+                'changed. Go on from the last checkpoint with a lower learning_rate, or in '
+                'float32: bf16: false, and for training.grpo model_init_kwargs: {dtype: float32}'
             )
             raise ModelError(msg)
 
