@@ -21,7 +21,7 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.sources import find_bags
 from embodied_r_ros.cli.arguments import some_count
-from embodied_r_ros.common.errors import ConfigError
+from embodied_r_ros.common.errors import ConfigError, InputError
 from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.questions.collect import rows_of, RowsRecipe
 from embodied_r_ros.questions.coverage import Coverage
@@ -239,8 +239,18 @@ def measure(
 
 
 def settings(rows: Path, out: Path, args: argparse.Namespace) -> tuple[GrpoArguments, GRPOConfig]:
-    """The recipe, for some steps that leave no trace."""
+    """The recipe, for some steps that leave no trace.
+
+    Raises:
+        InputError: Batches of that size do not make up a step.
+    """
     batch = args.batch or math.gcd(args.prompts, _PROMPTS_AT_ONCE) * args.completions
+    if args.prompts * args.completions % batch:
+        msg = (
+            f'--batch {batch}: a step has {args.prompts * args.completions} completions, which it '
+            'does not divide'
+        )
+        raise InputError(msg)
     overrides = {
         'rows': rows,
         'model': args.model or shared_path('models', 'nano'),

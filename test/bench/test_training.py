@@ -12,6 +12,8 @@ pytest.importorskip('torch')
 pytest.importorskip('trl')
 pytest.importorskip('embodied_r_ros.sim.indoor.world')
 
+from embodied_r_ros.common.errors import InputError
+
 from bench import training
 from bench.__main__ import main
 
@@ -57,6 +59,19 @@ def test_recipe_needs_no_file_but_the_rows(tmp_path: Path) -> None:
     arguments, _ = training.settings(tmp_path / 'rows.jsonl', tmp_path, parser.parse_args([]))
     assert arguments.rows == [str(tmp_path / 'rows.jsonl')]
     assert not arguments.samples
+
+
+@pytest.mark.parametrize(('batch', 'is_right'), [(16, True), (24, False), (128, False)])
+def test_batches_make_up_a_step(batch: int, is_right: bool, tmp_path: Path) -> None:
+    parser = argparse.ArgumentParser()
+    training.add_arguments(parser)
+    args = parser.parse_args(['--batch', str(batch)])
+    if is_right:
+        _, config = training.settings(tmp_path / 'rows.jsonl', tmp_path, args)
+        assert config.per_device_train_batch_size * config.gradient_accumulation_steps == 64
+        return
+    with pytest.raises(InputError, match=f'--batch {batch}: a step has 64 completions'):
+        training.settings(tmp_path / 'rows.jsonl', tmp_path, args)
 
 
 def test_parts_are_those_of_their_step(monkeypatch: pytest.MonkeyPatch) -> None:
