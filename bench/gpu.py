@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 _RECIPE = Path(__file__).resolve().parents[1] / 'training' / 'configs' / 'qwen2.5-3b-lora.yaml'
 _PIXELS = {'shortest_edge': 65_536, 'longest_edge': 307_200}  # as the profiles have it
 _SIZE = 640, 480
+_LEAST_PART_S = 0.05  # of a table: less is 0.0 s, as of rewards where nothing is well-formed
 _TOKENS_OF_IMAGES = {
     'image_token_id': '<|image_pad|>',
     'video_token_id': '<|video_pad|>',
@@ -335,12 +336,14 @@ def served_rows(served: dict[str, ServedFigures]) -> list[tuple[str, ...]]:
 
 
 def step_rows(step: training.TrainerFigures | None) -> list[tuple[str, ...]]:
-    """A line for each part of a step, and one for its memory."""
+    """A line for each part of a step that takes time, for all of it, and for its memory."""
     if step is None:
         return []
-    whole_s = step.parts_s['step']
+    parts_s = {part: s for part, s in step.parts_s.items() if s >= _LEAST_PART_S}
+    whole_s = parts_s.pop('step')
     rows = [
         (part.replace('_', ' '), f'{seconds:.1f} s', percent(seconds / whole_s, 1))
-        for part, seconds in step.parts_s.items()
+        for part, seconds in parts_s.items()
     ]
+    rows.append(('step', f'{whole_s:.1f} s', ''))
     return [*rows, ('most memory', f'{step.gpu_gib:.1f} GiB', '')]

@@ -14,6 +14,7 @@ from embodied_r_ros.scene.memory import SceneText
 
 from bench import gpu
 from bench.__main__ import main
+from bench.training import TrainerFigures
 from training.eval.generation import chat_text
 from training.tiny.model import load_tokenizer
 
@@ -49,6 +50,17 @@ def test_a_reply_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert min(figures.first_s, figures.together_tokens_s) > 0
     (line,) = gpu.served_rows({'Qwen2.5-3B': figures})
     assert len(line) == len(gpu.SERVED.head)
+
+
+def test_parts_of_a_step_are_told_that_take_time() -> None:
+    parts_s = {'generation': 3.0, 'format_reward': 0.01, 'rest': 1.0, 'step': 4.01}
+    assert gpu.step_rows(TrainerFigures(parts_s, 0.0, 8.0, 21.4)) == [
+        ('generation', '3.0 s', '74.8 %'),
+        ('rest', '1.0 s', '24.9 %'),
+        ('step', '4.0 s', ''),
+        ('most memory', '21.4 GiB', ''),
+    ]
+    assert gpu.step_rows(None) == []
 
 
 def test_without_a_gpu_nothing_is_measured(
