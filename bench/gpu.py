@@ -47,12 +47,6 @@ _RECIPE = Path(__file__).resolve().parents[1] / 'training' / 'configs' / 'qwen2.
 _PIXELS = {'shortest_edge': 65_536, 'longest_edge': 307_200}  # as the profiles have it
 _SIZE = 640, 480
 _LEAST_PART_S = 0.05  # of a table: less is 0.0 s, as of rewards where nothing is well-formed
-_TOKENS_OF_IMAGES = {
-    'image_token_id': '<|image_pad|>',
-    'video_token_id': '<|video_pad|>',
-    'vision_start_token_id': '<|vision_start|>',
-    'vision_end_token_id': '<|vision_end|>',
-}
 _VISION_TEMPLATE = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' }}"
     "{% for part in message['content'] %}{% if part['type'] == 'image' %}"
