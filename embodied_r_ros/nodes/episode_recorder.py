@@ -49,7 +49,7 @@ from embodied_r_ros.nodes.topics import (
     TASK_CHECK,
     topic_values,
 )
-from embodied_r_ros.nodes.worker import deferred
+from embodied_r_ros.nodes.worker import deferred, in_time
 from embodied_r_ros.types import episodes
 from embodied_r_ros.types.answers import SHADOW_ANSWER
 from embodied_r_ros.types.episodes import AnswerNote, EpisodeEvent, EpisodeOutcome
@@ -64,6 +64,8 @@ _LATCHED_MESSAGES = 100
 _LATE_SYNC_S = 1.0
 _SHORT_MIN = 10.0  # the disk is full so soon: a warning
 _CLOSE_TIMEOUT_S = 20.0
+_CLOCK_WAIT_S = 3.0  # for the first /clock
+_LOOK_S = 0.1
 # Outcome of an episode, by the check of its task.
 _CHECKED = {'done': EpisodeOutcome.SUCCESS, 'not done': EpisodeOutcome.FAILURE}
 
@@ -200,6 +202,10 @@ class EpisodeRecorder(ManagedNode):
             response.error_code = response.ERROR_NOT_ACTIVE
             response.error_msg = 'the recorder is not active'
             return response
+        if not await self._has_time():
+            response.error_code = response.ERROR_NOT_ACTIVE
+            response.error_msg = 'no /clock came, and use_sim_time is set'
+            return response
         try:
             episode = self._open(request.task, request.scene_id)
         except BagError as error:
@@ -208,6 +214,13 @@ class EpisodeRecorder(ManagedNode):
             return response
         response.episode_id, response.bag_path = episode.start.episode_id, str(episode.folder)
         return response
+
+    async def _has_time(self) -> bool:
+        """Wait for the clock of a simulation or a recording; an episode cannot begin at 0."""
+        end_s = time.monotonic() + _CLOCK_WAIT_S
+        while not self.now_ns() and time.monotonic() < end_s:
+            await in_time(self, deferred(self), _LOOK_S)
+        return self.now_ns() > 0
 
     async def _stop(
         self, request: StopEpisode.Request, response: StopEpisode.Response

@@ -9,6 +9,7 @@ import threading
 import time
 from typing import Any, TYPE_CHECKING
 
+from builtin_interfaces.msg import Time
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from embodied_r_msgs.msg import Answer, AnswerLabel, EpisodeMark, Keyframe, SemanticDelta
 from embodied_r_msgs.srv import LabelAnswer, StartEpisode, StopEpisode
@@ -25,6 +26,7 @@ from mcap.reader import make_reader
 from nav_msgs.msg import Odometry
 import pytest
 from rclpy.serialization import serialize_message
+from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import CompressedImage
 from std_msgs.msg import String
 
@@ -135,6 +137,20 @@ def test_compressed_images_can_be_kept(graph: Graph, tmp_path: Path) -> None:
     found = contents(operator.stop().bag_path)
     assert len(found['/rear/image/compressed']) == 1
     assert '/front/keyframe' in found
+
+
+def test_episode_of_a_recording_begins_with_its_clock(graph: Graph, tmp_path: Path) -> None:
+    operator = Operator(graph, tmp_path, use_sim_time=True)
+    refused = operator.start()
+    assert (refused.error_code, refused.bag_path) == (StartEpisode.Response.ERROR_NOT_ACTIVE, '')
+    assert refused.error_msg == 'no /clock came, and use_sim_time is set'
+    clock = graph.publisher(Clock, '/clock', 10)
+    later = threading.Timer(1.0, clock.publish, [Clock(clock=Time(sec=100))])
+    later.start()
+    assert operator.start().error_msg == ''
+    later.join()
+    start, _ = contents(operator.stop().bag_path)['/episode_mark']
+    assert (start.header.stamp.sec, start.header.stamp.nanosec) == (100, 0)
 
 
 def test_marks_are_latched_for_those_who_come_later(operator: Operator) -> None:
