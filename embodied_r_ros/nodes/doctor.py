@@ -45,6 +45,7 @@ _TIMEX_BYTES = 512  # more than the kernel's struct timex has
 _UNSYNCHRONISED = 5  # TIME_ERROR of adjtimex(2)
 _GB = 1024**3
 _KINDS = ('sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage')
+_DRAWN = '/items/image/compressed'  # what the perceiver draws on keyframes, of no camera
 _LOOK_S = 5.0  # for topics; discovery takes less, but on a busy machine
 _LISTEN_S = 2.0
 
@@ -320,7 +321,7 @@ def look_for_camera(wanted_topic: str = '') -> dict[str, Any]:
     """Listen to the images that are published.
 
     Args:
-        wanted_topic: Topic to listen to; empty: the first one with images.
+        wanted_topic: Topic to listen to; empty: the first one of a camera.
 
     Returns:
         `topics` with images, the `topic` that was listened to (empty: none), `rate_hz`,
@@ -380,6 +381,7 @@ def _topics(node: Node, executor: SingleThreadedExecutor, wanted_topic: str) -> 
             for name, kinds in sorted(node.get_topic_names_and_types())
             for kind in kinds
             if kind in _KINDS and node.count_publishers(name)
+            if name == wanted_topic or not name.endswith(_DRAWN)
         }
         if (
             time.monotonic() > end

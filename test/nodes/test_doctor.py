@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from embodied_r_ros.nodes import topics
 from embodied_r_ros.nodes.doctor import look_for_camera, lost_count
 import pytest
-from sensor_msgs.msg import Image
+from sensor_msgs.msg import CompressedImage, Image
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,6 +38,15 @@ def test_a_camera_that_publishes_is_heard(graph: Graph, monkeypatch: pytest.Monk
     assert 0 <= found['age_s'] < 60
     assert found['lost'] is not None, 'Fast DDS numbers what it publishes'
     assert look_for_camera('/other/image')['topic'] == ''
+
+
+def test_what_the_perceiver_draws_is_no_camera(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv('ROS_DOMAIN_ID', str(graph.context.get_domain_id()))
+    graph.outsider.create_publisher(CompressedImage, '/front/items/image/compressed', 10)
+    found = look_for_camera()
+    assert (found['topics'], found['topic']) == ([], '')
 
 
 @pytest.mark.parametrize(
