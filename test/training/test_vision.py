@@ -129,6 +129,19 @@ def test_bags_of_other_episodes_have_no_image(
     assert 'no image at the stamp of any row' in capsys.readouterr().err
 
 
+def test_rows_of_an_episode_with_keyframes_alone_show_those(tmp_path: Path) -> None:
+    sample, rows, images = ROOT / 'samples/indoor/episode_00000', tmp_path / 'rows.jsonl', 'images'
+    assert cli(['collect', str(sample), '--out', str(tmp_path / 'bags')]) == 0
+    assert cli(['questions', str(tmp_path / 'bags'), '--places', '--out', str(rows)]) == 0
+    assert main([str(rows), str(tmp_path / 'bags'), '--out', str(tmp_path / images)]) == 0
+    asked = [row for row in read_rows(rows) if row.question_type in {'point_at', 'box_around'}]
+    assert asked
+    for row in asked:
+        file = image_file(row, tmp_path / images)
+        assert file is not None
+        assert cv2.imread(str(file)).shape == (240, 320, 3)
+
+
 def test_a_language_model_has_no_processor_for_images(tmp_path: Path) -> None:
     with pytest.raises(InputError, match='has no processor for images'):
         load_processor(tmp_path, 0)

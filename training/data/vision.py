@@ -15,9 +15,11 @@ import re
 import sys
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.bags.messages import IMAGE_TYPES
+from embodied_r_ros.bags.reader import open_bag, topics_of_type
 from embodied_r_ros.bags.sources import find_bags, open_source
 from embodied_r_ros.common.errors import InputError
-from embodied_r_ros.episodes.episode import episode_id_of
+from embodied_r_ros.episodes.episode import episode_id_of, read_keyframes
 from embodied_r_ros.questions.row import read_rows, Row
 from embodied_r_ros.reasoning import prompts
 from embodied_r_ros.scene.memory import MemoryConfig
@@ -26,7 +28,7 @@ from embodied_r_ros.types.images import encode_image, EncodedImage
 from training.run.command import run_command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Container, Iterable, Iterator, Sequence
 
     from datasets import Dataset
     from embodied_r_ros.reasoning.prompts import Prompt
@@ -115,18 +117,29 @@ def save_images(rows: Iterable[Row], bags: Sequence[Path], folder: Path) -> int:
         files = wanted.get(episode_id_of(bag), {})
         if not files:
             continue
-        with open_source(bag) as source:
-            for image in source:
-                file = files.get(image.stamp_ns)
-                if file:
-                    file.parent.mkdir(parents=True, exist_ok=True)
-                    as_it_came = image.encoded or encode_image(image.image)
-                    file.write_bytes(prompts.shown_image(as_it_came).data)
-                    count += 1
+        for stamp_ns, image in _images_at(bag, files):
+            files[stamp_ns].parent.mkdir(parents=True, exist_ok=True)
+            files[stamp_ns].write_bytes(prompts.shown_image(image).data)
+            count += 1
     if not count:
         msg = f'{", ".join(map(str, bags))}: no image at the stamp of any row'
         raise InputError(msg)
     return count
+
+
+def _images_at(bag: Path, stamps: Container[int]) -> Iterator[tuple[int, EncodedImage]]:
+    """Images of a bag at some stamps; of an episode without images those of its keyframes."""
+    with open_bag(bag) as reader:
+        has_images = bool(topics_of_type(reader, *IMAGE_TYPES))
+    if not has_images:
+        for keyframe in read_keyframes(bag):
+            if keyframe.stamp_ns in stamps and keyframe.image.data:
+                yield keyframe.stamp_ns, keyframe.image
+        return
+    with open_source(bag) as source:
+        for image in source:
+            if image.stamp_ns in stamps:
+                yield image.stamp_ns, image.encoded or encode_image(image.image)
 
 
 def image_dataset(rows: list[dict[str, Any]]) -> Dataset:
