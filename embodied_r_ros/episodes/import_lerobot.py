@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections import defaultdict
 from contextlib import contextmanager
 from dataclasses import dataclass
+import os
+from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import ConfigError, InputError
@@ -27,7 +29,6 @@ import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     from embodied_r_ros.episodes.import_episode import EpisodeImages
     from embodied_r_ros.episodes.import_lerobot_metadata import LeRobotEntry
@@ -178,7 +179,8 @@ class LeRobotDataset:
     def notes(self) -> Iterator[str]:
         """What there is that no metadata lists, once each episode was read."""
         entries = {entry.data for entry in self._all_entries}
-        files = sorted(set((self._root.absolute() / 'data').rglob('*.parquet')) - entries)
+        folder = Path(os.path.normpath(self._root.absolute())) / 'data'  # as entries name it
+        files = sorted(set(folder.rglob('*.parquet')) - entries)
         if files:
             names = f'{files[0].name}, …' if len(files) > 1 else files[0].name
             yield f'{len(files)} files that the metadata do not list ({names}): left out'

@@ -380,6 +380,16 @@ def test_a_file_that_no_list_has_is_counted(
     assert '1 files that the metadata do not list (episode_000002' in capsys.readouterr().err
 
 
+def test_a_dataset_named_by_a_way_round_has_all_its_files_listed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lerobot_v2(tmp_path / 'set')
+    (tmp_path / 'beside').mkdir()
+    code, bags = run(tmp_path / 'beside' / '..' / 'set', tmp_path, IMAGE)
+    assert (code, len(bags)) == (0, 2)
+    assert 'do not list' not in capsys.readouterr().err
+
+
 def test_damaged_episodes_are_left_out_where_that_is_asked_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
