@@ -3,7 +3,7 @@
 
 Simulated rooms of half an hour each, questions at exactly these lengths, the default token budget.
 An oracle, who computes what the text tells and says unknown where it does not, shows what
-memory has kept; the shipped reasoner shows what a model makes of it.
+memory has kept; a model (`--model`) shows what it makes of that.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags.sources import find_bags
 from embodied_r_ros.cli.arguments import some_count
-from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.episodes.episode import read_episode
 from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig, rows_of_episode
@@ -80,7 +79,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         '--model',
-        help='model folder or URL; none: the oracle alone; default: the shipped reasoner',
+        default='none',
+        help='folder or URL of a model that is asked too, such as models/nano with 450 tokens; '
+        'none: the oracle alone (%(default)s)',
     )
     parser.add_argument(
         '--maps',
@@ -110,12 +111,11 @@ def main(args: argparse.Namespace) -> int:
             list(generate_rooms(config, args.seed, args.episodes, worlds))
         episodes = [read_episode(bag, 'true') for bag in find_bags([worlds])]
     memory = MemoryConfig(args.token_budget)
-    model = args.model or str(shared_path('models', 'nano'))
     figures = [
         measure(
             drawn(rows_after(episodes, length, maps=args.maps), args.rows, 0),
             length,
-            model,
+            args.model,
             memory,
         )
         for length in _LENGTHS
