@@ -9,6 +9,7 @@ memory has kept; a model (`--model`) shows what it makes of that.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+import gc
 import json
 from pathlib import Path
 import tempfile
@@ -110,6 +111,7 @@ def main(args: argparse.Namespace) -> int:
             config = IndoorConfig(duration_s=_DURATION_S, images=False)
             list(generate_rooms(config, args.seed, args.episodes, worlds))
         episodes = [read_episode(bag, 'true') for bag in find_bags([worlds])]
+    gc.freeze()  # searching all these episodes for garbage takes a third of a second
     memory = MemoryConfig(args.token_budget)
     figures = [
         measure(

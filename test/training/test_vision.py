@@ -139,7 +139,9 @@ def test_rows_of_an_episode_with_keyframes_alone_show_those(tmp_path: Path) -> N
     for row in asked:
         file = image_file(row, tmp_path / images)
         assert file is not None
-        assert cv2.imread(str(file)).shape == (240, 320, 3)
+        shown = cv2.imread(str(file))
+        assert shown is not None
+        assert shown.shape == (240, 320, 3)
 
 
 def test_a_language_model_has_no_processor_for_images(tmp_path: Path) -> None:
