@@ -188,8 +188,9 @@ def _parameters(folder: Path) -> Path:
     """The shipped parameters with a standing question."""
     content = yaml.safe_load(shared_path('config', 'embodied_r.yaml').read_text())
     content['/**/spatial_reasoner']['ros__parameters'] |= {
-        'standing_question': 'Which way did the camera turn?',
-        'standing_options': ['left', 'right', 'not at all'],
+        # A kind that the reasoner knows: what it cannot answer in form is refused.
+        'standing_question': 'How many red objects has the robot seen?',
+        'standing_options': ['0', '1', '2', '3'],
         'standing_rate_hz': 10.0,
     }
     content['/**/episode_recorder']['ros__parameters']['bag_dir'] = str(folder / 'episodes')

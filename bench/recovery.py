@@ -283,8 +283,9 @@ class _Kept:
         own: dict[str, dict[str, Any]] = {
             'spatial_reasoner': {
                 'profile': str(self._profile),
-                'standing_question': 'Which way did the camera turn?',
-                'standing_options': ['left', 'right', 'not at all'],
+                # A kind that the reasoner knows: what it cannot answer in form is refused.
+                'standing_question': 'How many red objects has the robot seen?',
+                'standing_options': ['0', '1', '2', '3'],
                 'standing_rate_hz': 10.0,
             },
             'episode_recorder': {'bag_dir': str(self._folder / 'episodes')},
