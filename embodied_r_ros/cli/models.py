@@ -65,8 +65,12 @@ def main(args: argparse.Namespace) -> int:
         print(promoted.digest if promoted else "the profile's own model")
         return 0
     if args.action == 'history':
-        for event in history(records_here(args.slot)):
+        folder = records_here(args.slot)
+        events = history(folder)
+        for event in events:
             print(json.dumps(event))
+        if not events:
+            print(f'nothing was ever promoted in {args.slot} ({folder})', file=sys.stderr)
         return 0
     if args.action == 'list':
         for name, entry in model_files.MODEL_FILES.items():

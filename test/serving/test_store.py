@@ -400,6 +400,8 @@ class TestCommands:
         assert main(['models', 'rollback', url]) == 2
         assert main(['models', 'publish', str(tmp_path / 'none'), url]) == 2
         assert 'there is nothing to publish' in capsys.readouterr().err
+        assert main(['models', 'history', str(tmp_path / 'none')]) == 0
+        assert 'nothing was ever promoted in' in capsys.readouterr().err
 
     @pytest.mark.parametrize(
         ('url', 'message'),
