@@ -96,6 +96,8 @@ _TOPICS = {
 _RELATIONS = frozenset({'gap', 'direction'})
 _STANCE = 3  # things: who stands at one and faces another asks for the direction of a third
 _FACTS = (*(topic for topic in _TOPICS if topic not in _RELATIONS), 'place')
+# What common words ask for ("then", "you", "took"), the first to go where lines do not fit.
+_SPARE_FACTS = ('reached', 'where', 'start')
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,7 @@ def map_text(
     page.order(relevant, topics)
     is_stance = 'direction' in topics and len(origins) >= _STANCE
     facts = [name for name in _FACTS if name in topics and not is_stance]
-    page.describe(relevant, facts)
+    page.describe(relevant, page.fitting(relevant, facts))
     page.lines.keep_to(round(_SPARE_SHARE * token_budget))
     if not is_robot_asked:
         page.lines.add(robot)
@@ -202,6 +204,10 @@ class _Lines:
     def __init__(self, budget: int) -> None:
         self._budget = self._left = budget
         self._lines: list[str] = []
+
+    def fit(self, lines: Iterable[str]) -> bool:
+        """Whether all of some lines fit."""
+        return sum(map(estimate_tokens, lines)) <= self._left
 
     def keep_to(self, budget: int) -> None:
         """Make the budget smaller, also where more than it was used already."""
@@ -409,6 +415,18 @@ class _Page:
         for kind in kinds:
             if self.lines.add(_description(kind, self._moment, facts)):
                 self._about.append(kind)
+
+    def fitting(self, kinds: Sequence[_Kind], facts: Sequence[str]) -> Sequence[str]:
+        """Facts of which the lines of all things fit: a thing named is worth more than a fact.
+
+        All of them where no choice leaves room for each thing.
+        """
+        fewer = list(facts)
+        for spare in ('', *_SPARE_FACTS):
+            fewer = [fact for fact in fewer if fact != spare]
+            if self.lines.fit(_description(kind, self._moment, fewer) for kind in kinds):
+                return fewer or facts
+        return facts
 
     def relate(
         self, origins: Sequence[_Kind], kinds: Sequence[_Kind], topics: Collection[str]

@@ -85,6 +85,23 @@ def test_things_of_a_question_about_time_stand_in_its_order(question: str, order
     assert told == ([expected] if order else [])
 
 
+def test_a_thing_named_is_worth_more_than_a_fact_about_another_one() -> None:
+    question = 'Did it take longer from the start to the sofa, or from there to the lamp?'
+
+    def about(budget: int) -> list[str]:
+        return [line for line in lines(question, budget) if line.startswith('- ')]
+
+    sofa, lamp = (
+        '- sofa: {}came 1st; seen 8.0 s to 2.0 s ago.',
+        '- lamp: {}came 3rd; seen 5.0 s to 5.0 s ago; gone.',
+    )
+    where = '2.3m 120° to the right; start 2.1m; ', '4.2m 100° to the left; start 4.0m; '
+    assert about(240) == [sofa.format(where[0]), lamp.format(where[1])]
+    assert about(210) == [sofa.format('start 2.1m; '), lamp.format('start 4.0m; ')]
+    assert about(185) == [sofa.format(''), lamp.format('')]
+    assert about(173) == [sofa.format(where[0])]  # no choice of facts leaves room for both
+
+
 def test_what_came_at_once_stands_together() -> None:
     lamp = replace(LAMP, first_seen_ns=2 * S)
     told = lines(
