@@ -173,7 +173,7 @@ def _line(cell: Cell) -> str:
     start = f'{cell.condition:15} {cell.stream:21}'
     if cell.lost is None:
         return f'{"-":4}  {start} {cell.note}'
-    verdict = 'told' if not cell.is_required else 'PASS' if cell.is_met else 'FAIL'
+    verdict = 'info' if not cell.is_required else 'PASS' if cell.is_met else 'FAIL'
     p99 = '-' if cell.latency_p99_s is None else f'{cell.latency_p99_s * 1e3:.0f} ms'
     counts = f'{cell.sent:>6} {cell.received:>9} {cell.lost:>6}'
     return f'{verdict:4}  {start} {counts} {p99:>16}'

@@ -145,7 +145,7 @@ def map_text(
     page.order(relevant, topics)
     is_stance = 'direction' in topics and len(origins) >= _STANCE
     facts = [name for name in _FACTS if name in topics and not is_stance]
-    page.describe(relevant, page.fitting(relevant, facts))
+    page.describe(relevant, page.facts_that_fit(relevant, facts))
     page.lines.keep_to(round(_SPARE_SHARE * token_budget))
     if not is_robot_asked:
         page.lines.add(robot)
@@ -416,7 +416,7 @@ class _Page:
             if self.lines.add(_description(kind, self._moment, facts)):
                 self._about.append(kind)
 
-    def fitting(self, kinds: Sequence[_Kind], facts: Sequence[str]) -> Sequence[str]:
+    def facts_that_fit(self, kinds: Sequence[_Kind], facts: Sequence[str]) -> Sequence[str]:
         """Facts of which the lines of all things fit: a thing named is worth more than a fact.
 
         All of them where no choice leaves room for each thing.

@@ -132,6 +132,6 @@ def test_what_may_not_be_lowered_is_said(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 def test_the_table_tells_losses_and_verdict() -> None:
     cells = [Cell('a', OURS, True, 30, 28, 0.02), Cell('b', FOREIGN, False, 30, 1)]
-    _, bad, told = (line.split() for line in table(cells).splitlines())
+    _, bad, optional = (line.split() for line in table(cells).splitlines())
     assert bad == ['FAIL', 'ours', 'a', '30', '28', '2', '20', 'ms']
-    assert told == ['told', 'foreign', 'camera', 'b', '30', '1', '29', '-']
+    assert optional == ['info', 'foreign', 'camera', 'b', '30', '1', '29', '-']
