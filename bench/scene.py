@@ -290,7 +290,7 @@ def measure_followed(folder: Path) -> dict[str, float]:
             yield replace(shot.stamped(), depth=shot.depth)
 
     landmarks = map_of_images(images(), ClassicalPerceiver())
-    path = landmarks.scene_map().path
+    path = landmarks.path
     start = poses[path[0].stamp_ns]
     off_m = []
     for point in path:

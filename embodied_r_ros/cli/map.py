@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 import sys
 from typing import TYPE_CHECKING
@@ -20,10 +21,11 @@ from embodied_r_ros.cli.perceiver import (
     add_perceiver_arguments,
     add_source_arguments,
     perceiver_of,
+    refuse_options_of_images,
 )
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.episodes.manifest import find_recordings
-from embodied_r_ros.episodes.offline import MapRecipe, MapStage
+from embodied_r_ros.episodes.offline import has_recorded_deltas, MapRecipe, MapStage
 from embodied_r_ros.keyframes.selector import KeyframeConfig
 from embodied_r_ros.scene.landmark_map import write_scene_map
 from embodied_r_ros.view.map_picture import write_map_picture
@@ -58,11 +60,13 @@ def main(args: argparse.Namespace) -> int:
     (source,) = local_paths([args.source])
     check_folder_of(args.out)
     check_folder_of(args.picture)
+    if args.perceiver == 'recorded' or (not args.perceiver and has_recorded_deltas(source)):
+        refuse_options_of_images(args, str(source))
     landmarks = _recipe(args).map_of(source, image_progress)
     scene_map = landmarks.scene_map()
     write_scene_map(args.out, scene_map)
     if args.picture:
-        write_map_picture(args.picture, scene_map, str(source))
+        write_map_picture(args.picture, replace(scene_map, path=landmarks.path), str(source))
     print(landmarks.summary(), file=sys.stderr)
     return 0 if scene_map.landmarks else 1
 
@@ -71,6 +75,8 @@ def _map_fleet(args: argparse.Namespace, fleet: FleetConfig) -> int:
     if args.picture:
         msg = '--picture is for one recording: leave it out, or leave --ray out'
         raise InputError(msg)
+    if args.perceiver == 'recorded':
+        refuse_options_of_images(args, args.source)
     args.out.mkdir(parents=True, exist_ok=True)
     recordings = find_recordings([args.source], find_sources)
     stage = MapStage(args.out, _recipe(args))

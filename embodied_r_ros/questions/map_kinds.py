@@ -253,8 +253,10 @@ def _direction(
 def object_size_estimation(moment: MapMoment, rng: Random, held_out: bool) -> Draft | Unsolved:
     """How long a thing is at its longest."""
     lengths = [
-        (landmark.label, longest_cm(landmark.size)) for landmark in moment.singles if landmark.size
-    ]
+        (landmark.label, longest_cm(landmark.size))
+        for landmark in moment.singles
+        if landmark.size and (moment.source != 'map' or landmark.size[0] != landmark.size[1])
+    ]  # by views alone a thing is as long as it is wide
     clear = [(label, cm) for label, cm in lengths if moment.slack_m * 100 <= cm / 2 and cm >= 2]
     if not clear:
         return Unsolved('no thing of its own label has a known size')

@@ -7,6 +7,7 @@ worded as those that it answers, so that a wording alone never says which is the
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 import math
 from random import Random
@@ -21,18 +22,20 @@ from embodied_r_ros.questions.row import QuestionWithSolution, RowBuilder
 from embodied_r_ros.questions.splits import split_of
 from embodied_r_ros.questions.wordings import UNKNOWN_PROPERTIES, wording
 from embodied_r_ros.reasoning.completions import UNKNOWN
+from embodied_r_ros.types.deltas import ItemStatus
 from embodied_r_ros.types.geometry import wrapped
 from embodied_r_ros.types.landmarks import Landmark, PathPoint, SceneMap, thinned
 from embodied_r_ros.types.things import is_held_out_name, named_things
 from embodied_r_ros.types.vocabulary import COLOURS, item_label, SHAPES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from embodied_r_ros.questions.coverage import Coverage
     from embodied_r_ros.questions.derive import QuestionsConfig
     from embodied_r_ros.questions.map_kinds import MapKind
     from embodied_r_ros.questions.row import Row
+    from embodied_r_ros.types.deltas import SemanticDelta
     from embodied_r_ros.types.layout import LayoutObject
 
 EVERY_MAP_KIND = 'every map kind'
@@ -196,7 +199,18 @@ def perceived_map(moment: Moment, split: str, slack_m: float) -> MapMoment | Uns
     scene = map_of_deltas(moment.deltas, moment.poses)
     if not scene.landmarks:
         return Unsolved('no true layout, and nothing of what was seen has a place')
-    return moment_of_map(scene, split, slack_m)
+    moment_now = moment_of_map(scene, split, slack_m)
+    return replace(moment_now, doubtful=_labels_without_place(moment.deltas, scene))
+
+
+def _labels_without_place(deltas: Sequence[SemanticDelta], scene: SceneMap) -> frozenset[str]:
+    """Labels of which a delta shows more things than the map has: it cannot count them."""
+    mapped = Counter(landmark.label for landmark in scene.landmarks)
+    labels: set[str] = set()
+    for delta in deltas:
+        items = Counter(item.label for item in delta.items if item.status is not ItemStatus.LEFT)
+        labels.update(label for label, count in items.items() if count > mapped[label])
+    return frozenset(labels)
 
 
 def moment_of_map(scene: SceneMap, split: str, slack_m: float) -> MapMoment:
@@ -233,7 +247,8 @@ def as_in_rows(scene: SceneMap) -> SceneMap:
 
     Solutions come from it, so that a row proves its own.
     """
-    return SceneMap.from_json(replace(scene, path=thinned(scene.path)).to_json())
+    rounded = SceneMap.from_json(scene.to_json())  # first, as live: points are chosen by it
+    return replace(rounded, path=thinned(rounded.path))
 
 
 def names_for(split: str) -> tuple[str, ...]:

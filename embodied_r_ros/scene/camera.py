@@ -23,6 +23,7 @@ from embodied_r_ros.types.geometry import (
     quaternion_from_matrix,
     rotation_from_ypr,
 )
+from embodied_r_ros.types.landmarks import LARGEST_M
 from embodied_r_ros.types.poses import composed
 import numpy as np
 
@@ -162,7 +163,7 @@ def _is_sound(pose: Pose) -> bool:
         pose.rotation()
     except ValueError:
         return False
-    return all(math.isfinite(value) for value in pose.position)
+    return all(abs(value) <= LARGEST_M for value in pose.position)  # nor is NaN
 
 
 def _step(motion: Motion) -> Pose | None:

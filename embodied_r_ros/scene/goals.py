@@ -32,6 +32,13 @@ _ORDER = re.compile(
     re.IGNORECASE,
 )
 
+# In front of a landmark: it is where the goal is, and not the goal.
+_RELATION = re.compile(
+    r'\b(?:above|across from|against|at|behind|below|beside|between|beyond|by|facing|left of|near'
+    r'|next to|on|opposite|past|right of|under|with)\b',
+    re.IGNORECASE,
+)
+
 
 def is_order(question: str) -> bool:
     """Tell whether a question is an order to go somewhere, such as 'Go to the fridge.'."""
@@ -62,7 +69,10 @@ def goal_proposal(answer: Answer, scene_map: SceneMap, standoff_m: float) -> Key
         msg = 'the scene map has no metres: give the robot odometry, tf or depth'
         raise InputError(msg)
     if not scene_map.path:
-        msg = 'the scene map has no path: it does not say from where things were seen'
+        msg = (
+            'the scene map has no path to where the camera is now: its poses jumped, or their '
+            'odometry began anew since things were seen; look at them again'
+        )
         raise InputError(msg)
     x, y, yaw_rad = _place_in_front(landmark, scene_map.path, standoff_m)
     confidences = [landmark.confidence, answer.confidence]
@@ -89,6 +99,15 @@ def _named_landmark(answer: Answer, scene_map: SceneMap) -> Landmark:
         if not places:
             continue
         label = min(places, key=lambda name: (places[name], -len(name)))
+        order = _ORDER.match(text)
+        between = text[order.end() : places[label]] if order else ''
+        if relation := _RELATION.search(between):
+            known = ', '.join(labels[:8])
+            msg = (
+                f'{text!r} names no landmark of the map before {relation[0]!r}: it has {known}; '
+                'name one of them'
+            )
+            raise InputError(msg)
         those = [landmark for landmark in scene_map.landmarks if landmark.label == label]
         there = [each for each in those if each.status is LandmarkStatus.PRESENT]
         if not there:

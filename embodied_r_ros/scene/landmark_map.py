@@ -26,6 +26,7 @@ from embodied_r_ros.scene.map_part import (
     assign_rays,
     crossing,
     MapPart,
+    meets,
     NEIGHBOUR_M,
 )
 from embodied_r_ros.scene.sightings import ItemSighting, LabelParts, sighting_of, sound_item
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
     from embodied_r_ros.scene.sightings import Sighting
     from embodied_r_ros.types.deltas import Item, SemanticDelta
+    from embodied_r_ros.types.landmarks import PathPoint
 
 STATE_VERSION = 1
 _MOVES_M = 3.0  # a thing that moved by itself is looked for as far from its new place
@@ -90,6 +92,11 @@ class LandmarkMap:
         return self._track.part
 
     @property
+    def path(self) -> tuple[PathPoint, ...]:
+        """The camera's path through what is mapped, also where it has left that part since."""
+        return tuple(self._richest.path)
+
+    @property
     def _richest(self) -> MapPart:
         other = self._other
         return other if other and other.weight > self._part.weight else self._part
@@ -116,7 +123,7 @@ class LandmarkMap:
             self._other = self._richest if self._richest.path else None
             self._part = MapPart(self._track.part, pose.frame_id)
         self._part.pose_scales = Counter(self._track.scales)
-        self._part.note_path(delta.stamp_ns, pose, self.config.max_path_points)
+        self._part.note_path(delta.camera, delta.stamp_ns, pose, self.config.max_path_points)
         if view.depth is not None and view.intrinsics:
             self._part.plan.look(pose, view.depth, view.intrinsics)
         if delta.kind is DeltaKind.FAILED:
@@ -133,11 +140,15 @@ class LandmarkMap:
         return True
 
     def scene_map(self) -> SceneMap:
-        """The map as others get it: of the richest part."""
+        """The map as others get it: of the richest part.
+
+        Its path ends where the camera is now. Where the camera has left that part, and nothing
+        says how the two are connected, it has none.
+        """
         part = self._richest
         landmarks = tuple(record.landmark() for record in part.records)
-        area_m2 = part.plan.area_m2
-        return SceneMap(landmarks, tuple(part.path), part.frame_id, area_m2, part.scale)
+        path = self.path if part is self._part else ()
+        return SceneMap(landmarks, path, part.frame_id, part.plan.area_m2, part.scale)
 
     def summary(self) -> str:
         """The map in one line: how much there is, what its metres rest on, what is missing."""
@@ -154,6 +165,8 @@ class LandmarkMap:
             words.append(f'{counts["failed"]} of {counts["deltas"]} keyframes were not perceived')
         if self.parts > 1:
             words.append(f'the way is known in {self.parts} parts, of which the richest is told')
+        if part is not self._part:
+            words.append('the camera is in another one: where it is now is not known')
         return '; '.join(words)
 
     def _lens(self, delta: SemanticDelta, view: CameraView) -> tuple[float, float] | None:
@@ -186,6 +199,8 @@ class LandmarkMap:
             record.see(one)
             claimed[record.id] = record
         self._cross(unplaced, claimed)
+        for record in claimed.values():
+            self._date_back(record)
         self.counts['items'] += len(items)
         _keep_apart(list(claimed.values()))
         self._note_misses(claimed, sight, delta.items)
@@ -243,6 +258,24 @@ class LandmarkMap:
             claimed[record.id] = record
             part.rays = [ray for n, ray in enumerate(part.rays) if n not in numbers]
 
+    def _date_back(self, record: LandmarkRecord) -> None:
+        """Let a thing be first seen where it was, also in which direction alone was known then.
+
+        Such a sighting changes no place: of a thing whose distance is unsure, more than one may
+        lie in a direction.
+        """
+        for ray in self._part.rays:
+            stamp_ns = ray.sighting.stamp_ns
+            if stamp_ns >= record.first_seen_ns or ray.label.difference(record.label):
+                continue
+            fitting = {
+                other.id
+                for other in self._part.records
+                if ray.label.difference(other.label) == 0 and meets(ray.sighting, other.position)
+            }
+            if fitting == {record.id}:
+                record.first_seen_ns = stamp_ns
+
     def _new_record(self, sighting: Sighting) -> LandmarkRecord:
         part = self._part
         record = LandmarkRecord(part.next_id, sighting.position, np.eye(3))
@@ -254,7 +287,8 @@ class LandmarkMap:
         self, claimed: dict[int, LandmarkRecord], sight: Sight, items: Sequence[Item]
     ) -> None:
         is_full = len(items) >= self.config.full_delta_items
-        smallest = min((item.size_rad for item in items), default=0.0) if is_full else 0.0
+        sizes_rad = [item.size_rad for item in items if math.isfinite(item.size_rad)]
+        smallest = min(sizes_rad, default=0.0) if is_full else 0.0
         for record in self._part.records:
             far_m = float(np.linalg.norm(record.position - sight.origin))
             if (

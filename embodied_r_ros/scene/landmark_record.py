@@ -122,7 +122,9 @@ class LandmarkRecord:
             sizes = self.most_sizes if sighting.may_be_nearer else self.sizes
             sizes.append([round(float(side), 4) for side in size])
             del sizes[:-_SIZES]
-        self.first_seen_ns = min(self.first_seen_ns or sighting.stamp_ns, sighting.stamp_ns)
+        is_first = self.observations == 1  # whose stamp may be 0
+        first_ns = sighting.stamp_ns if is_first else self.first_seen_ns
+        self.first_seen_ns = min(first_ns, sighting.stamp_ns)
         self.last_seen_ns = max(self.last_seen_ns, sighting.stamp_ns)
         self.misses_before += self.misses
         self.misses = self.empty = 0

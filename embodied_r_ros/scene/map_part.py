@@ -164,11 +164,11 @@ def crossing(
     best: tuple[NDArray[np.float64], list[int]] | None = None
     for number in alike:
         place = _nearest_point(newest.sighting, rays[number].sighting)
-        if place is None or not _meets(newest.sighting, place):
+        if place is None or not meets(newest.sighting, place):
             continue
         through: dict[int, int] = {}  # a keyframe shows a thing once
         for other in alike:
-            if _meets(rays[other].sighting, place):
+            if meets(rays[other].sighting, place):
                 through.setdefault(rays[other].sighting.keyframe_id, other)
         if len(through) + 1 >= max(_CROSSING_RAYS, len(best[1]) + 2 if best else 0):
             best = place, list(through.values())
@@ -178,7 +178,7 @@ def crossing(
     fused = fused_place(sightings, best[0])
     far_m = float(np.linalg.norm(fused.position - newest.sighting.origin))
     unsure_m = math.sqrt(float(np.linalg.eigvalsh(fused.covariance)[-1]))
-    is_sure = unsure_m <= _MOST_ALONG * far_m and all(_meets(s, fused.position) for s in sightings)
+    is_sure = unsure_m <= _MOST_ALONG * far_m and all(meets(s, fused.position) for s in sightings)
     return (fused.position, best[1]) if is_sure else None
 
 
@@ -197,7 +197,8 @@ def _nearest_point(one: Sighting, other: Sighting) -> NDArray[np.float64] | None
     return np.asarray((np.asarray(one.origin) + s * a + np.asarray(other.origin) + t * b) / 2)
 
 
-def _meets(sighting: Sighting, place: NDArray[np.float64]) -> bool:
+def meets(sighting: Sighting, place: NDArray[np.float64]) -> bool:
+    """Tell whether a place lies in the direction of a sighting."""
     to_place = place - sighting.origin
     ahead_m = float(to_place @ np.asarray(sighting.ray))
     off_m = float(np.linalg.norm(to_place - ahead_m * np.asarray(sighting.ray)))
@@ -219,21 +220,23 @@ _MOST_CELLS = 40_000
 _LEAST_CELLS, _LONGEST_CELLS = 50, 1000  # that are a room, and from end to end
 # Part of the cells of a border that is in the room: slanted rays open some of those of the wall.
 _BORDER = 0.25
+_WALL_M = 0.3  # between the heights at which rays end over a cell, from which on it is closed
 _CLOSED = 0.95  # share of its border from which the area counts as known
 
 
 class FloorPlan:
     """How large a room is, by what depth looks through and where it ends.
 
-    Cells of a level grid are open where rays of depth pass over them, and closed where rays end.
-    The room is what is open in one piece, with what it encloses. Its area is known where nearly
-    all of its border is closed; a door that nobody looked through, or a corner that nobody saw,
-    leaves it open.
+    Cells of a level grid are open where rays of depth pass over them, and closed where rays end
+    at several heights, as at a wall, and not at one, as on the floor. The room is what is open in
+    one piece, with what it encloses. Its area is known where nearly all of its border is closed;
+    a door that nobody looked through, or a corner that nobody saw, leaves it open.
     """
 
     def __init__(self) -> None:
         self._open: set[tuple[int, int]] = set()
-        self._closed: set[tuple[int, int]] = set()
+        # Heights between which rays end over a cell [m].
+        self._ends: dict[tuple[int, int], tuple[float, float]] = {}
 
     def look(self, pose: Pose, depth: NDArray[np.float32], intrinsics: Intrinsics) -> None:
         """Take a depth image.
@@ -243,7 +246,7 @@ class FloorPlan:
             depth: Along the optical axis [m]; 0 or not finite: unknown. Shape (h, w).
             intrinsics: Of the camera, at any size of its view.
         """
-        if len(self._open) + len(self._closed) >= _MOST_CELLS:
+        if len(self._open) + len(self._ends) >= _MOST_CELLS:
             return
         height, width = depth.shape
         rows = np.linspace(0, height - 1, _ROWS).round().astype(int)
@@ -254,7 +257,8 @@ class FloorPlan:
         if not known.any():
             return
         rays = rays_of_pixels(intrinsics.scaled(width, height), pixels[known].astype(np.float64))
-        ends = ((rays * ahead[known, None]) @ pose.rotation().T)[:, :2]
+        ends_3d = (rays * ahead[known, None]) @ pose.rotation().T
+        ends, heights = ends_3d[:, :2], ends_3d[:, 2] + pose.position[2]
         origin = np.array(pose.position[:2])
         far = np.linalg.norm(ends, axis=1)
         steps = np.arange(0.0, _FARTHEST_M * 2, _STEP_M)
@@ -262,22 +266,25 @@ class FloorPlan:
         inside = way < 1 - _CELL_M / np.maximum(far, _CELL_M)[:, None]
         passed = origin + (ends[:, None, :] * way[:, :, None])[inside]
         self._open |= _cells(passed)
-        self._closed |= _cells(origin + ends)
+        for cell, height in zip(_cell_of(origin + ends), heights.tolist(), strict=True):
+            low, high = self._ends.get(cell, (height, height))
+            self._ends[cell] = min(low, height), max(high, height)
 
     @property
     def area_m2(self) -> float | None:
         """Area of the room [m²]; None: its border is not known."""
         if len(self._open) < _LEAST_CELLS:
             return None
-        cells = np.array(sorted(self._open | self._closed))
+        closed = [cell for cell, (low, high) in self._ends.items() if high - low >= _WALL_M]
+        cells = np.array(sorted(self._open.union(closed)))
         low = cells.min(axis=0) - 2
         shape = tuple(cells.max(axis=0) - low + 3)
         if max(shape) > _LONGEST_CELLS:
             return None
         is_open, is_closed = np.zeros(shape, bool), np.zeros(shape, bool)
         is_open[tuple((np.array(sorted(self._open)) - low).T)] = True
-        if self._closed:
-            is_closed[tuple((np.array(sorted(self._closed)) - low).T)] = True
+        if closed:
+            is_closed[tuple((np.array(closed) - low).T)] = True
         pieces, count = ndimage.label(is_open)
         sizes = ndimage.sum_labels(is_open, pieces, range(1, count + 1))
         room = ndimage.binary_fill_holes(pieces == 1 + int(np.argmax(sizes)))
@@ -287,11 +294,12 @@ class FloorPlan:
             return None
         return float((room.sum() + _BORDER * border.sum()) * _CELL_M**2)
 
-    def to_json(self) -> dict[str, list[list[int]]]:
+    def to_json(self) -> dict[str, list[Any]]:
         """Its state."""
+        ends = sorted(self._ends.items())
         return {
             'open': [list(cell) for cell in sorted(self._open)],
-            'closed': [list(cell) for cell in sorted(self._closed)],
+            'ends': [[*cell, round(low, 3), round(high, 3)] for cell, (low, high) in ends],
         }
 
     def restore(self, value: dict[str, Any]) -> None:
@@ -300,14 +308,26 @@ class FloorPlan:
         Raises:
             KeyError, TypeError, ValueError: It is none.
         """
-        self._open, self._closed = (
-            {(int(x), int(y)) for x, y in value[key]} for key in ('open', 'closed')
-        )
+        self._open = {(int(x), int(y)) for x, y in value['open']}
+        # Where a state has no heights, each cell was closed whatever ended there.
+        ends = value.get('ends', [[x, y, 0.0, _WALL_M] for x, y in value.get('closed', ())])
+        self._ends = {(int(x), int(y)): (float(low), float(high)) for x, y, low, high in ends}
 
 
-def _cells(points: NDArray[np.float64]) -> set[tuple[int, int]]:
+def _is_same_place(one: PathPoint, other: PathPoint) -> bool:
+    """Whether a camera that was at both did not move on."""
+    turn = abs(math.remainder(other.yaw_rad - one.yaw_rad, math.tau))
+    return math.dist(one.position, other.position) < _PATH_M and turn < _PATH_RAD
+
+
+def _cell_of(places: NDArray[np.float64]) -> list[tuple[int, int]]:
+    """The cell of each place (N, 2) [m]."""
+    return [(x, y) for x, y in np.floor(places / _CELL_M).astype(np.int64).tolist()]
+
+
+def _cells(places: NDArray[np.float64]) -> set[tuple[int, int]]:
     """Cells of places (N, 2) [m]."""
-    cells = np.unique(np.floor(points / _CELL_M).astype(np.int64), axis=0)
+    cells = np.unique(np.floor(places / _CELL_M).astype(np.int64), axis=0)
     return {(int(x), int(y)) for x, y in cells}
 
 
@@ -320,6 +340,7 @@ class MapPart:
     records: list[LandmarkRecord] = field(default_factory=list)
     rays: list[ItemSighting] = field(default_factory=list)
     path: list[PathPoint] = field(default_factory=list)
+    path_camera: str | None = None  # the one whose path it is, of several; None: there is none yet
     plan: FloorPlan = field(default_factory=FloorPlan)
     pose_scales: Counter[ScaleSource] = field(default_factory=Counter)
     item_scales: Counter[ScaleSource] = field(default_factory=Counter)
@@ -360,16 +381,29 @@ class MapPart:
         heirs = [one for one in alike if one.first_seen_ns > gone.last_seen_ns]
         return heirs[0] if len(heirs) == len(alike) == 1 else None
 
-    def note_path(self, stamp_ns: int, pose: Pose, most: int) -> None:
-        """Add a point where the camera moved on; a path of more than `most` is thinned."""
+    def note_path(self, camera: str, stamp_ns: int, pose: Pose, most: int) -> None:
+        """Let the path end where the camera is now.
+
+        Of several cameras it is the path of the first one: each faces elsewhere.
+
+        Args:
+            camera: The camera.
+            stamp_ns: Of the keyframe [ns].
+            pose: Of the camera link.
+            most: Points from which on a path is thinned.
+        """
+        if self.path_camera is None:
+            self.path_camera = camera
+        if camera != self.path_camera:
+            return
         path = self.path
         yaw, _, _ = yaw_pitch_roll(pose.rotation())
         point = PathPoint(stamp_ns, pose.position, yaw)
-        if path:
-            last = path[-1]
-            turn = abs(math.remainder(yaw - last.yaw_rad, math.tau))
-            if math.dist(last.position, pose.position) < _PATH_M and turn < _PATH_RAD:
-                return
+        # Of a camera that stays, the path has where it came there and where it is now.
+        stays = len(path) > 1 and _is_same_place(path[-2], path[-1])
+        if stays and _is_same_place(path[-2], point):
+            path[-1] = point
+            return
         path.append(point)
         if len(path) > most:
             self.path = [*path[:-1:2], point]
@@ -383,6 +417,7 @@ class MapPart:
             'records': [record.to_json() for record in self.records],
             'rays': [ray.to_json() for ray in self.rays],
             'path': [[point.stamp_ns, point.position, point.yaw_rad] for point in self.path],
+            'path_camera': self.path_camera,
             'plan': self.plan.to_json(),
             'pose_scales': {scale.name: count for scale, count in self.pose_scales.items()},
             'item_scales': {scale.name: count for scale, count in self.item_scales.items()},
@@ -407,6 +442,7 @@ class MapPart:
             [LandmarkRecord.from_json(record) for record in value['records']],
             [ItemSighting.from_json(ray) for ray in value['rays']],
             path,
+            value.get('path_camera'),
             plan,
             Counter({ScaleSource[name]: int(n) for name, n in value['pose_scales'].items()}),
             Counter({ScaleSource[name]: int(n) for name, n in value['item_scales'].items()}),

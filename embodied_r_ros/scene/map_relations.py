@@ -130,10 +130,20 @@ def approaches(path: Sequence[PathPoint], to: Position) -> tuple[float, int]:
 
 
 def first_reach_ns(path: Sequence[PathPoint], to: Position) -> int | None:
-    """Stamp of the first point of a path within reach of a position [ns]; None: there is none."""
-    for point in path:
-        if level_m(point.position, to) <= REACH_M:
-            return point.stamp_ns
+    """When a path first comes within reach of a position [ns]; None: it does not."""
+    if path and level_m(path[0].position, to) <= REACH_M:
+        return path[0].stamp_ns
+    for a, b in pairwise(path):
+        dx, dy = b.position[0] - a.position[0], b.position[1] - a.position[1]
+        length = math.hypot(dx, dy)
+        if not length:
+            continue
+        ahead = ((to[0] - a.position[0]) * dx + (to[1] - a.position[1]) * dy) / length
+        aside = abs((to[0] - a.position[0]) * dy - (to[1] - a.position[1]) * dx) / length
+        if aside <= REACH_M:
+            entry = ahead - math.sqrt(REACH_M**2 - aside**2)
+            if 0 <= entry <= length:
+                return a.stamp_ns + round(entry / length * (b.stamp_ns - a.stamp_ns))
     return None
 
 

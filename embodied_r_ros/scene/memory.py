@@ -170,7 +170,7 @@ class _Lines:
         delta = self._deltas[index]
         action = CANNOT_TELL if delta.kind is DeltaKind.FAILED else delta.action
         text = ' '.join(part for part in (f'{action}.' if action else '', delta.change) if part)
-        # One delta may not take the whole prompt, whatever a model wrote (spec b.6.2).
+        # One delta may not take the whole prompt, whatever a model wrote.
         text = _cut(as_data(text), self._config.token_budget * 2)
         camera = f', {as_data(delta.camera)}' if self._several else ''
         return f'[{index + 1}] {_seconds(self._deltas, index)} s{camera}: {text}'

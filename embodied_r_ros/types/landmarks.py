@@ -10,12 +10,14 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.types.deltas import ScaleSource
+import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from embodied_r_ros.types.geometry import Position
+    from numpy.typing import NDArray
 
 
 SCALE_WORDS = {
@@ -29,7 +31,7 @@ SCALE_WORDS = {
 
 
 _MOST_PATH_POINTS = 40  # that rows carry and prompts are made from
-_LARGEST = 1e9  # number in a map: more is no place
+LARGEST_M = 1e9  # number in a map: more is no place
 
 
 class LandmarkStatus(Enum):
@@ -73,6 +75,8 @@ class Landmark:
     def from_json(cls, value: Any, number: int) -> Landmark:
         """Read what `to_json` wrote. Only label and position are needed.
 
+        A label like 'Trash_Can' is read as questions write it, 'trash can'.
+
         Args:
             value: A JSON object.
             number: Its place in the list, from 0: the id of one that has none.
@@ -91,7 +95,7 @@ class Landmark:
             msg = f'{name}: status is {value["status"]!r}, expected {" or ".join(words)}'
             raise InputError(msg)
         return cls(
-            label=label,
+            label=' '.join(label.lower().replace('_', ' ').split()),
             position=_metres(value.get('position'), f'{name}: position'),
             id=_integer(value.get('id', number), f'{name}: id'),
             size=None if size is None else _metres(size, f'{name}: size'),
@@ -178,11 +182,49 @@ class SceneMap:
 
 
 def thinned(path: Sequence[PathPoint]) -> tuple[PathPoint, ...]:
-    """Points of a path as rows carry them, evenly taken, its ends among them."""
-    count = _MOST_PATH_POINTS
-    if len(path) <= count:
+    """The points of a path that rows carry: its ends, and those that keep where it was when.
+
+    Of the others, each time the one is added that is farthest from where the points so far have
+    the camera at its stamp (top-down, by synchronized Euclidean distance).
+    """
+    if len(path) <= _MOST_PATH_POINTS:
         return tuple(path)
-    return tuple(path[round(i * (len(path) - 1) / (count - 1))] for i in range(count))
+    places = np.array([[*point.position, point.stamp_ns - path[0].stamp_ns] for point in path])
+    chosen = [0, len(path) - 1]
+    stretches = [_farthest(places, 0, len(path) - 1)]
+    while len(chosen) < _MOST_PATH_POINTS:
+        worst = max(stretches)
+        stretches.remove(worst)
+        _, _, first, middle, last = worst
+        chosen.append(middle)
+        stretches += [_farthest(places, first, middle), _farthest(places, middle, last)]
+    return tuple(path[index] for index in sorted(chosen))
+
+
+def _farthest(
+    places: NDArray[np.float64], first: int, last: int
+) -> tuple[float, int, int, int, int]:
+    """The point of a stretch that is farthest from the straight way between its ends.
+
+    Args:
+        places: Positions [m] and times [ns] of a path. Shape (N, 4).
+        first: Index of the point at which the stretch begins.
+        last: Index of the one at which it ends.
+
+    Returns:
+        How far it is off [m], how many points are between the ends, and the indices of beginning,
+        point and end; -1 m where there is none between.
+    """
+    if last - first < 2:
+        return -1.0, 0, first, first, last
+    start, end, between = places[first], places[last], places[first + 1 : last]
+    seconds = end[3] - start[3]
+    shares = (between[:, 3] - start[3]) / seconds if seconds > 0 else np.zeros(len(between))
+    straight = start[:3] + shares[:, None] * (end[:3] - start[:3])
+    off = np.linalg.norm(between[:, :3] - straight, axis=1)
+    # Of a camera that stayed, the middle.
+    index = int(np.argmax(off)) if off.max() > 0 else len(off) // 2
+    return float(off[index]), len(between), first, first + 1 + index, last
 
 
 def newest_stamp_ns(scene_map: SceneMap) -> int:
@@ -239,8 +281,8 @@ def _metres(value: Any, name: str) -> Position:
 
 def _number(value: Any, name: str) -> float:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or not -_LARGEST <= value <= _LARGEST:
-        msg = f'{name} is {repr(value)[:40]}, expected a number of at most {_LARGEST:.0e}'
+    if not is_number or not -LARGEST_M <= value <= LARGEST_M:
+        msg = f'{name} is {repr(value)[:40]}, expected a number of at most {LARGEST_M:.0e}'
         raise InputError(msg)
     return float(value)
 

@@ -78,8 +78,15 @@ def composed(base: Pose, link: Pose) -> Pose:
 class PoseBuffer:
     """The newest poses of one body. Not thread-safe."""
 
-    def __init__(self, capacity: int = 500) -> None:
-        """Take the number of poses to keep."""
+    def __init__(self, capacity: int = 500, spacing_ns: int = 0) -> None:
+        """Say how many poses are kept.
+
+        Args:
+            capacity: The number of poses.
+            spacing_ns: Of poses that lie closer together than this, some are left out, so that
+                the capacity reaches far back; the newest one is always kept [ns].
+        """
+        self._spacing_ns = spacing_ns
         self._stamps: deque[int] = deque(maxlen=capacity)
         self._poses: deque[Pose] = deque(maxlen=capacity)
 
@@ -105,14 +112,27 @@ class PoseBuffer:
         if at < len(self._stamps) and self._stamps[at] == stamp_ns:
             self._poses[at] = pose
             return
-        if at == 0 and len(self._stamps) == self._stamps.maxlen:
-            return  # older than all that there is room for
-        if len(self._stamps) == self._stamps.maxlen:
-            self._stamps.popleft()
-            self._poses.popleft()
+        if at < len(self._stamps) and not self._has_room(at, stamp_ns):
+            return
+        if at == len(self._stamps) and self._is_end_crowded():
+            del self._stamps[-1], self._poses[-1]
+            at -= 1
+        elif len(self._stamps) == self._stamps.maxlen:
+            del self._stamps[0], self._poses[0]
             at -= 1
         self._stamps.insert(at, stamp_ns)
         self._poses.insert(at, pose)
+
+    def _has_room(self, at: int, stamp_ns: int) -> bool:
+        """Tell whether there is room for a pose that comes late, before others."""
+        if at == 0:  # older than all
+            return len(self._stamps) != self._stamps.maxlen
+        gaps = stamp_ns - self._stamps[at - 1], self._stamps[at] - stamp_ns
+        return min(gaps) >= self._spacing_ns
+
+    def _is_end_crowded(self) -> bool:
+        """Tell whether the newest pose lies too near to the one before to be kept for long."""
+        return len(self._stamps) > 1 and self._stamps[-1] - self._stamps[-2] < self._spacing_ns
 
     def clear(self) -> None:
         """Forget all poses."""

@@ -15,7 +15,7 @@ from embodied_r_ros.questions.map_kinds import MapMoment
 from embodied_r_ros.questions.map_rows import MAP_KINDS, UNKNOWN_KINDS
 from embodied_r_ros.questions.wordings import MAP_WORDINGS, wording_pattern
 from embodied_r_ros.reasoning.completions import UNKNOWN
-from embodied_r_ros.scene.map_relations import gap_m, route_turns, turn_word
+from embodied_r_ros.scene.map_relations import first_reach_ns, gap_m, route_turns, turn_word
 from embodied_r_ros.types.landmarks import Landmark, LandmarkStatus, PathPoint, SceneMap
 import pytest
 
@@ -200,6 +200,11 @@ def test_longest_dimension_in_centimetres() -> None:
     known = moment(thing('bed', 0, 0, size=(1.4, 2.06, 0.5)))
     assert solutions('object_size_estimation', known, 'item') == {('bed',): '206'}
     assert reason('object_size_estimation', moment(thing('bed', 0, 0, size=None)))
+    # Views alone give a width, for both sides.
+    square = thing('bed', 0, 0, size=(1.4, 1.4, 0.5))
+    assert reason('object_size_estimation', moment(square))
+    layout = replace(moment(square), source='layout')
+    assert solutions('object_size_estimation', layout, 'item') == {('bed',): '140'}
 
 
 def test_room_size() -> None:
@@ -349,6 +354,18 @@ def test_what_is_near() -> None:
     answers = {draft.question: draft.solution for draft in drafts('object_recall', known)}
     assert answers['What is near the bed?'] == 'lamp'
     assert not any('the tv' in question for question in answers)
+
+
+@pytest.mark.parametrize(
+    ('to', 'seconds'),
+    [((5.0, 0.6), 5 - math.sqrt(1.44 - 0.36)), ((0.5, 0.0), 0), ((5.0, 1.3), None)],
+)
+def test_what_is_passed_between_two_points_is_reached(
+    to: tuple[float, float], seconds: float | None
+) -> None:
+    path = [PathPoint(10**9 * x, (float(x), 0.0, 0.0), 0.0) for x in (0, 10)]
+    stamp_ns = first_reach_ns(path, (*to, 0.0))
+    assert stamp_ns == (None if seconds is None else pytest.approx(10**9 * seconds, abs=1))
 
 
 def test_what_was_passed_next() -> None:

@@ -14,7 +14,13 @@ from embodied_r_ros.questions.coverage import Coverage
 from embodied_r_ros.questions.derive import QuestionsConfig, rows_of_episode
 from embodied_r_ros.questions.indoor import Moment, Unsolved
 from embodied_r_ros.questions.map_kinds import MapMoment
-from embodied_r_ros.questions.map_rows import as_in_rows, layout_map, MAP_KINDS, rows_of_map
+from embodied_r_ros.questions.map_rows import (
+    as_in_rows,
+    layout_map,
+    MAP_KINDS,
+    perceived_map,
+    rows_of_map,
+)
 from embodied_r_ros.questions.row import read_rows, Row
 from embodied_r_ros.questions.splits import SplitGuard
 from embodied_r_ros.types.deltas import DeltaKind, Item, ScaleSource, SemanticDelta
@@ -149,6 +155,19 @@ def test_map_of_a_recording_is_its_own_teacher() -> None:
         assert float(row.solution) == pytest.approx(metres, abs=0.3)
     labels = {landmark['label'] for landmark in rows[0].landmarks}
     assert labels == {'sofa', 'door', 'chair', 'lamp'}
+
+
+def test_what_has_no_place_is_neither_absent_nor_counted() -> None:
+    made = recorded(placed=True)
+    lamp = replace(made.deltas[0].items[-1], bearing_rad=-1.0)
+    unplaced = (Item('oven', bearing_rad=1.0), replace(lamp, distance_m=math.nan))
+    deltas = tuple(replace(delta, items=(*delta.items, *unplaced)) for delta in made.deltas)
+    moment = perceived_map(Moment(deltas, (), None), 'train', 0.3)
+    assert isinstance(moment, MapMoment)
+    assert {'lamp', 'sofa'} <= {landmark.label for landmark in moment.scene.landmarks}
+    assert moment.doubtful == {'oven', 'lamp'}
+    assert 'oven' not in moment.absent(named_things())
+    assert set(moment.things) == {'sofa', 'door', 'chair'}
 
 
 def test_recording_in_which_nothing_has_a_place_gives_no_rows_about_a_map() -> None:

@@ -66,6 +66,15 @@ def test_the_answer_names_what_the_order_does_not() -> None:
         goal_proposal(cook, PLACE, 0.5)
 
 
+@pytest.mark.parametrize(
+    'question',
+    ['Go to the fridge behind the chair', 'Go close to the big old fridge', 'Head to that fridge'],
+)
+def test_what_the_order_names_first_is_meant(question: str) -> None:
+    proposal = goal_proposal(replace(GO, question=question), PLACE, 0.5)
+    assert proposal.position == pytest.approx((3.1, 0.0, 0.0))
+
+
 def test_no_model_changes_what_a_person_said() -> None:
     other = replace(GO, kind=AnswerKind.TEXT, text='chair')
     assert goal_proposal(other, PLACE, 0.5).position == pytest.approx((3.1, 0.0, 0.0))
@@ -78,6 +87,8 @@ def test_no_model_changes_what_a_person_said() -> None:
         (replace(PLACE, scale=ScaleSource.UNKNOWN), 'Go to the fridge', 'no metres'),
         (replace(PLACE, path=()), 'Go to the fridge', 'no path'),
         (SceneMap(), 'Go to the fridge', 'it has nothing'),
+        (PLACE, 'Go to the sofa behind the fridge', "no landmark of the map before 'behind'"),
+        (PLACE, 'Please drive to the cat next to the chair', "before 'next to'"),
     ],
 )
 def test_without_a_known_place_there_is_no_goal(

@@ -291,6 +291,82 @@ def test_directions_from_one_place_support_a_landmark_and_make_none() -> None:
     assert [one.observations for one in landmarks_of(landmarks)] == [2]
 
 
+def test_a_thing_that_is_placed_late_was_seen_when_it_was_seen_first() -> None:
+    landmarks = LandmarkMap()
+    for number, scale in enumerate((ScaleSource.UNKNOWN, ScaleSource.UNKNOWN, ScaleSource.DEPTH)):
+        landmarks.add(*delta_of(number, camera_at(0, 0), CHAIR, scale=scale))
+    (chair,) = landmarks_of(landmarks)
+    assert (chair.first_seen_ns, chair.last_seen_ns) == (SECOND_NS, 3 * SECOND_NS)
+    assert chair.position == pytest.approx(CHAIR.place, abs=0.02)
+
+
+def test_a_direction_in_which_two_alike_things_lie_is_of_neither() -> None:
+    landmarks = LandmarkMap()
+    near, far = Thing('chair', (2.0, 0.0, 0.8), 0.2), Thing('chair', (4.0, 0.0, 0.6))
+    landmarks.add(*delta_of(0, camera_at(0, 0), far, scale=ScaleSource.UNKNOWN))
+    landmarks.add(*delta_of(1, camera_at(0, 0), near, far))
+    assert [one.first_seen_ns for one in landmarks_of(landmarks)] == [2 * SECOND_NS] * 2
+
+
+def test_a_thing_at_stamp_0_was_seen_then() -> None:
+    landmarks = LandmarkMap()
+    for number in (-1, 3):
+        landmarks.add(*delta_of(number, camera_at(0, 0), CHAIR))
+    (chair,) = landmarks_of(landmarks)
+    assert chair.first_seen_ns == 0
+
+
+def test_a_size_that_is_not_known_hides_no_others() -> None:
+    landmarks = LandmarkMap(MapConfig(full_delta_items=2))
+    for number in range(4):
+        landmarks.add(*delta_of(number, camera_at(0, 0), CHAIR, SECOND_CHAIR, CUP))
+    for number in range(4, 10):
+        delta, view = delta_of(number, camera_at(0, 0), CHAIR, SECOND_CHAIR)
+        first, second = delta.items
+        items = replace(first, size_rad=math.nan), second
+        landmarks.add(replace(delta, items=items), view)
+    cup = next(one for one in landmarks_of(landmarks) if one.label == 'red cup')
+    assert cup.status is LandmarkStatus.PRESENT  # smaller than all that the full deltas hold
+
+
+def test_where_the_camera_is_now_is_not_known_from_a_part_that_it_left() -> None:
+    landmarks = LandmarkMap()
+    for number in range(3):
+        landmarks.add(*delta_of(number, camera_at(0.5 * number, 0, frame='odom'), CHAIR))
+    assert landmarks.scene_map().path[-1].position[0] == 1.0
+    landmarks.add(*delta_of(3, camera_at(40, 0, frame='odom')))
+    assert (labels_of(landmarks), landmarks.scene_map().path) == (['chair'], ())
+    assert [point.position[0] for point in landmarks.path] == [0.0, 0.5, 1.0]
+    assert 'where it is now is not known' in landmarks.summary()
+
+
+def test_the_path_ends_where_and_when_the_camera_is_now() -> None:
+    landmarks = LandmarkMap()
+    for number, x in enumerate((0.0, 1.0, 1.02, 1.04, 1.01, 2.0)):
+        landmarks.add(*delta_of(number, camera_at(x, 0), CHAIR))
+        assert landmarks.scene_map().path[-1].stamp_ns == (number + 1) * SECOND_NS
+    path = landmarks.scene_map().path
+    assert [point.stamp_ns // SECOND_NS for point in path] == [1, 2, 5, 6]
+
+
+def test_the_path_of_several_cameras_is_that_of_the_first() -> None:
+    landmarks = LandmarkMap()
+    for number in range(6):
+        camera, yaw = (('front', 0.0), ('rear', 180.0))[number % 2]
+        delta, view = delta_of(number, camera_at(0.5 * number, 0, yaw), CHAIR)
+        landmarks.add(replace(delta, camera=camera), view)
+        landmarks = LandmarkMap.from_json(json.loads(json.dumps(landmarks.to_json())))
+    path = landmarks.scene_map().path
+    assert [(point.position[0], point.yaw_rad) for point in path] == [(0, 0), (1, 0), (2, 0)]
+
+
+def test_a_pose_beyond_all_places_is_none() -> None:
+    landmarks = LandmarkMap()
+    landmarks.add(*delta_of(0, camera_at(0, 0), CHAIR))
+    assert not landmarks.add(*delta_of(1, replace(camera_at(0, 0), position=(1e12, 0.0, 0.0))))
+    assert (landmarks.parts, len(landmarks.scene_map().path)) == (1, 1)
+
+
 def test_a_colour_on_a_table_is_where_its_rays_cross_and_not_on_the_floor_behind() -> None:
     landmarks = LandmarkMap()
     box = Thing('red blocky object', (3.0, 0.5, 0.6), 0.2)

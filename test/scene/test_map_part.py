@@ -41,6 +41,17 @@ def test_a_room_of_which_a_part_was_not_seen_has_none() -> None:
     assert FloorPlan().area_m2 is None
 
 
+def test_an_endless_floor_is_no_room() -> None:
+    plan = FloorPlan()
+    for x in (0.0, 1.0, 2.0):
+        for yaw in range(0, 360, 45):
+            pose = pose_at(x, 0.0, 0.5, math.radians(yaw), 0.0)
+            rows = np.arange(60)[:, None] - 29.5
+            ahead = np.where(rows > 0, 0.5 * LENS.fy / np.maximum(rows, 1e-6), 0.0)
+            plan.look(pose, np.repeat(ahead, 80, axis=1).astype(np.float32), LENS)
+    assert plan.area_m2 is None
+
+
 def test_depth_without_values_tells_nothing() -> None:
     plan = FloorPlan()
     for value in (0.0, math.nan, math.inf, 1e6):
@@ -56,5 +67,8 @@ def test_a_map_with_depth_and_lens_knows_the_area_after_a_reload_too() -> None:
         landmarks.add(delta, CameraView(pose, LENS, room.depth(pose, (), LENS)))
     area_m2 = landmarks.scene_map().room_area_m2
     assert area_m2 == pytest.approx(30.0, rel=0.06)
-    reloaded = LandmarkMap.from_json(json.loads(json.dumps(landmarks.to_json())))
-    assert reloaded.scene_map().room_area_m2 == area_m2
+    state = json.loads(json.dumps(landmarks.to_json()))
+    assert LandmarkMap.from_json(state).scene_map().room_area_m2 == area_m2
+    plan = state['part']['plan']
+    plan['closed'] = [[x, y] for x, y, low, high in plan.pop('ends')]  # as without heights
+    assert LandmarkMap.from_json(state).scene_map().room_area_m2 == pytest.approx(30.0, rel=0.06)

@@ -14,7 +14,9 @@ from embodied_r_ros.types.landmarks import (
     PathPoint,
     read_scene_map,
     SceneMap,
+    thinned,
 )
+import numpy as np
 import pytest
 
 if TYPE_CHECKING:
@@ -38,6 +40,40 @@ def test_label_and_position_are_enough() -> None:
     assert scene_map.landmarks == (Landmark('sofa', (1.0, 2.0, 3.0)), SOFA)
     assert scene_map.path == ()
     assert scene_map.room_area_m2 is None
+
+
+def test_labels_are_read_as_questions_write_them() -> None:
+    value = {'landmarks': [{'label': ' Trash_Can', 'position': [1, 2, 3]}]}
+    assert SceneMap.from_json(value).landmarks[0].label == 'trash can'
+
+
+def test_a_long_path_keeps_where_the_camera_was_when() -> None:
+    # Five metres ahead, aside and back within four seconds, a long stop, and on.
+    stations = [(0, 0.0, 0.0), (50, 5.0, 0.0), (52, 5.0, 4.0), (54, 5.0, 0.0), (254, 5.0, 0.0),
+                (304, 10.0, 0.0)]  # fmt: skip
+    times, xs, ys = zip(*stations, strict=True)
+    every = np.arange(305)
+    path = [
+        PathPoint(int(t), (float(x), float(y), 0.0), 0.0)
+        for t, x, y in zip(every, np.interp(every, times, xs), np.interp(every, times, ys),
+                           strict=True)
+    ]  # fmt: skip
+    points = thinned(path)
+    assert len(points) == 40
+    assert (points[0], points[-1]) == (path[0], path[-1])
+    stamps = [point.stamp_ns for point in points]
+    assert stamps == sorted(set(stamps))
+    for axis, truth in enumerate((xs, ys)):
+        between = np.interp(every, stamps, [point.position[axis] for point in points])
+        assert between == pytest.approx(np.interp(every, times, truth), abs=1e-6)
+    assert thinned(points) == points
+
+
+def test_the_path_of_a_camera_that_stays_is_thinned_evenly() -> None:
+    path = [PathPoint(stamp, (1.0, 2.0, 0.0), 0.1 * stamp) for stamp in range(200)]
+    stamps = [point.stamp_ns for point in thinned(path)]
+    assert len(stamps) == 40
+    assert max(np.diff(stamps)) <= 13
 
 
 @pytest.mark.parametrize(

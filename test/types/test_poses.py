@@ -108,6 +108,31 @@ def test_memory_is_bounded() -> None:
     assert poses.at(7 * S // 10) is not None
 
 
+def test_poses_that_come_often_are_thinned_and_the_newest_is_kept() -> None:
+    poses = PoseBuffer(capacity=50, spacing_ns=S // 100)
+    for step in range(1000):  # at 1 kHz
+        poses.add(step * S // 1000, turned(0.0, x=step / 1000))
+    newest, past = poses.at(999 * S // 1000), poses.at(S * 6 // 10)
+    assert newest
+    assert newest.position[0] == 0.999
+    assert past
+    assert past.position[0] == pytest.approx(0.6)
+    assert poses.at(S // 10) is None  # the memory is bounded
+    poses.add(S * 6005 // 10_000, turned(0.0, x=9.0))  # late, and beside one that is there
+    past = poses.at(S * 6005 // 10_000)
+    assert past
+    assert past.position[0] == pytest.approx(0.6005)
+
+
+def test_slow_poses_are_all_kept() -> None:
+    poses = PoseBuffer(capacity=50, spacing_ns=S // 100)
+    stamps = [step * S // 100 for step in (0, 1, 2, 4, 3)]
+    for stamp_ns in stamps:
+        poses.add(stamp_ns, turned(0.0, x=stamp_ns / S))
+    found = [poses.at(stamp_ns) for stamp_ns in stamps]
+    assert [pose and pose.position[0] for pose in found] == [0.0, 0.01, 0.02, 0.04, 0.03]
+
+
 @pytest.mark.parametrize(
     'pose',
     [
