@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 import sys
 from typing import Any, TYPE_CHECKING
 
 from action_msgs.msg import GoalStatus
+from action_msgs.srv import CancelGoal
 import rclpy
 from rclpy.action import ActionClient
 from rclpy.executors import ExternalShutdownException
@@ -23,12 +25,29 @@ _OUTCOMES = {
     GoalStatus.STATUS_CANCELED: 'replaced or cancelled',
     GoalStatus.STATUS_ABORTED: 'given up',
 }
+# In which a cancelled goal must end: a planner may use up its time first (MoveIt: 5 s).
+_END_S = 10.0
+
+
+@dataclass(eq=False)
+class _Goal:
+    """A goal, and the server's handle of it."""
+
+    message: Any
+    what: str  # in words
+    handle: Any = None  # None: the server has not accepted it
 
 
 class GoalSender(Node):
-    """Hands goals to the server of a ROS action, and says what became of each."""
+    """Hands goals to the server of a ROS action, and says what became of each.
 
-    def __init__(self, name: str, action_type: Any, action: str, server: str) -> None:
+    A newer goal cancels the one before and waits until that has ended: MoveIt's `move_group` dies
+    of a goal that comes while it works on another. Of goals that wait only the newest is kept.
+    """
+
+    def __init__(
+        self, name: str, action_type: Any, action: str, server: str, **options: Any
+    ) -> None:
         """Look for the server.
 
         Args:
@@ -36,55 +55,98 @@ class GoalSender(Node):
             action_type: Type of the ROS action.
             action: Its name.
             server: What serves it, in words.
+            options: Of the node, as rclpy takes them.
         """
-        super().__init__(name)
+        super().__init__(name, **options)
         self._action, self._server = action, server
         self._client = ActionClient(self, action_type, action)
-        self._count = 0  # of goals; those before the newest do not count any more
-        self._handle: Any = None
+        self._current: _Goal | None = None  # until it has ended
+        self._next: _Goal | None = None  # waits for that
+        self._limit = self.create_timer(_END_S, self._give_up)
+        self._limit.cancel()
 
     def send(self, goal: Any, what: str) -> None:
         """Send a goal, which is `what` in words, in place of the one before."""
-        self._count += 1
-        self._replace()
-        if not self._client.server_is_ready():
-            text = f'{what}: no server of {self._action}: start {self._server}'
-            self.get_logger().error(text)
+        if self._next:
+            self._tell(self._next, GoalStatus.STATUS_CANCELED)
+        self._next = _Goal(goal, what)
+        if not self._current:
+            self._start_next()
             return
-        number = self._count
-        self._client.send_goal_async(goal).add_done_callback(
-            lambda future: self._hear(future, number, what)
-        )
+        self._cancel(self._current)
+        if self._limit.is_canceled():
+            self._limit.reset()
 
     def reason(self, result: Any) -> str:
         """Why a goal was given up, as its result tells; empty: it does not."""
         return str(getattr(result, 'error_msg', ''))
 
-    def _replace(self) -> None:
-        """Cancel the goal that is being worked on, if there is one."""
-        if self._handle is not None:
-            self._handle.cancel_goal_async()
-            self._handle = None
+    def _start_next(self) -> None:
+        """Send the goal that waits, if there is one."""
+        self._limit.cancel()
+        goal, self._next = self._next, None
+        if not goal:
+            return
+        if not self._client.server_is_ready():
+            text = f'{goal.what}: no server of {self._action}: start {self._server}'
+            self.get_logger().error(text)
+            return
+        self._current = goal
+        self._client.send_goal_async(goal.message).add_done_callback(
+            lambda future: self._hear(future, goal)
+        )
 
-    def _hear(self, future: Future, number: int, what: str) -> None:
+    def _cancel(self, goal: _Goal) -> None:
+        """Cancel a goal; one that is not accepted yet is cancelled then."""
+        if goal.handle:
+            goal.handle.cancel_goal_async().add_done_callback(
+                lambda future: self._hear_of_cancel(future, goal)
+            )
+
+    def _hear(self, future: Future, goal: _Goal) -> None:
         handle = future.result()
         if handle is None or not handle.accepted:
-            self.get_logger().error(f'{what}: {self._server} does not accept the goal')
+            self.get_logger().error(f'{goal.what}: {self._server} does not accept the goal')
+            self._end(goal)
             return
-        if number == self._count:
-            self._handle = handle
-        else:  # a newer goal came meanwhile
-            handle.cancel_goal_async()
-        handle.get_result_async().add_done_callback(lambda done: self._end(done, number, what))
+        goal.handle = handle
+        handle.get_result_async().add_done_callback(lambda done: self._hear_result(done, goal))
+        if self._next or goal is not self._current:  # a newer goal came meanwhile
+            self._cancel(goal)
 
-    def _end(self, future: Future, number: int, what: str) -> None:
-        if number == self._count:
-            self._handle = None
+    def _hear_of_cancel(self, future: Future, goal: _Goal) -> None:
+        """Take the answer of the server; where it was started anew, it knows no such goal."""
+        response = future.result()
+        is_unknown = CancelGoal.Response.ERROR_UNKNOWN_GOAL_ID
+        if response and response.return_code == is_unknown and goal is self._current:
+            self._tell(goal, GoalStatus.STATUS_UNKNOWN)
+            self._end(goal)
+
+    def _hear_result(self, future: Future, goal: _Goal) -> None:
         answer = future.result()
         status = answer.status if answer else GoalStatus.STATUS_UNKNOWN
-        why = self.reason(answer.result) if answer else ''
+        self._tell(goal, status, self.reason(answer.result) if answer else '')
+        self._end(goal)
+
+    def _end(self, goal: _Goal) -> None:
+        """Go on to the goal that waits."""
+        if goal is self._current:
+            self._current = None
+            self._start_next()
+
+    def _give_up(self) -> None:
+        """Drop the goal that waits: the one before does not end. A next one tries again."""
+        self._limit.cancel()
+        goal, self._next = self._next, None
+        if goal:
+            why = f'{self._server} has not ended the goal before within {_END_S:.0f} s'
+            self.get_logger().error(f'{goal.what}: not sent: {why}')
+        if self._current and not self._current.handle:  # the server never answered
+            self._current = None
+
+    def _tell(self, goal: _Goal, status: int, why: str = '') -> None:
         outcome = _OUTCOMES.get(status, f'ended with status {status}')
-        self.get_logger().info(f'{what}: {outcome}{f": {why}" if why else ""}')
+        self.get_logger().info(f'{goal.what}: {outcome}{f": {why}" if why else ""}')
 
 
 def spin(make: Callable[[], Node], arguments: Sequence[str] | None) -> int:

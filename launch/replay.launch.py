@@ -13,7 +13,7 @@ from embodied_r_ros.bags.playback import PlaybackConfig
 from embodied_r_ros.bags.reader import open_bag
 from embodied_r_ros.common.errors import ConfigError
 from embodied_r_ros.nodes import bringup
-from embodied_r_ros.nodes.topics import playing_remappings
+from embodied_r_ros.nodes.topics import pipeline_topics, playing_remappings
 from launch.actions import DeclareLaunchArgument, OpaqueFunction
 from launch.substitutions import LaunchConfiguration
 
@@ -22,16 +22,7 @@ from launch import LaunchContext, LaunchDescription, LaunchDescriptionEntity
 # What the pipeline makes itself, and what only a simulator knows.
 OWN_TOPICS = [
     '/clock',
-    '*/keyframe',
-    '*/semantic_delta',
-    '*/answer',
-    '*/shadow_answer',
-    '*/answer_label',
-    '*/episode_mark',
-    '*/keypoint_proposal',
-    '*/landmarks',
-    '*/keypoint_accepted',
-    '*/provenance',
+    *(pattern for name in pipeline_topics() for pattern in (f'*/{name}', f'*/{name}/*')),
     '*truth/*',
 ]
 

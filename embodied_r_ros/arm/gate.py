@@ -268,7 +268,9 @@ class GateConfig(Settings):
         choices=('pose', 'accepted'),
     )
     tool_frame: str = setting(
-        '', 'frame of the end effector, for tf; empty: `current_pose` tells where it is'
+        '',
+        'frame of the end effector, for tf; empty: `current_pose` tells where it is',
+        read_only=True,
     )
     max_pose_age_s: float = setting(
         0.5, 'age up to which `current_pose` counts [s]', between=(0.01, 60)

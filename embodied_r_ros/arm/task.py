@@ -61,13 +61,19 @@ class ArmTaskConfig(Settings):
 
 
 class _Phase(Enum):
-    FREE = 0
-    ASKED = 1
-    PROPOSED = 2  # the gate has not judged it yet
-    ACCEPTED = 3
-    ARRIVED = 4  # whether the task is done is to be asked
-    CHECKED = 5  # it was asked
-    DONE = 6
+    """Where the task is, in words for diagnostics."""
+
+    FREE = 'free for the next keypoint'
+    ASKED = 'the next keypoint is asked for'
+    PROPOSED = 'a proposal is at the gate'
+    ACCEPTED = 'on the way to a keypoint'
+    ARRIVED = 'at a keypoint'  # whether the task is done is to be asked
+    CHECKED = 'it is asked whether it is done'
+    DONE = 'done'
+
+
+# What is not over by itself: a question ends by its deadline.
+_ON_THE_WAY = (_Phase.PROPOSED, _Phase.ACCEPTED)
 
 
 class StandingTask:
@@ -78,15 +84,48 @@ class StandingTask:
         self.config = config
         self.reset()
 
-    def reset(self) -> None:
-        """Forget the proposal that is on its way: time or the task begins anew."""
+    def reset(self, now_ns: int = 0) -> None:
+        """Forget the proposal that is on its way: time or the task begins anew.
+
+        Args:
+            now_ns: The time; 0: not known.
+        """
+        self.unanswered = 0  # requests for a keypoint that gave none
         self._phase = _Phase.FREE
         self._id = ''
         self._target: Position | None = None
-        self._since_ns = 0  # of the phase
+        self._since_ns = now_ns  # of the phase
         self._request_ns: int | None = None
         self._near_ns: int | None = None  # since when the end effector is at the target
         self._seen_after_ns = 0  # earlier observations do not count
+
+    @property
+    def phase(self) -> str:
+        """Where the task is, in words."""
+        return self._phase.value if self.config.task else 'no task'
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the check said that the task is done."""
+        return self._phase is _Phase.DONE
+
+    def phase_s(self, now_ns: int) -> float:
+        """How long it has been there [s]; 0: not known."""
+        return max(0, now_ns - self._since_ns) / NS_PER_S if self._since_ns else 0.0
+
+    def give_up_late(self, now_ns: int, *, is_asking: bool = False) -> None:
+        """Give up what takes longer than `give_up_s`. To be called now and then.
+
+        Args:
+            now_ns: The time.
+            is_asking: Questions are being answered. One of them may be the task's, which ends by
+                its own deadline.
+        """
+        has_limit = self._phase in _ON_THE_WAY or (
+            not is_asking and self._phase not in (_Phase.FREE, _Phase.DONE)
+        )
+        if has_limit and now_ns - self._since_ns > self.config.give_up_s * NS_PER_S:
+            self._leave(now_ns)
 
     def wants(self, now_ns: int, seen_ns: int) -> bool:
         """Tell whether to ask for the next keypoint now.
@@ -95,19 +134,15 @@ class StandingTask:
             now_ns: The time.
             seen_ns: Stamp of the newest observation; 0: there is none.
         """
-        config = self.config
-        if not config.task or not seen_ns or self._phase is _Phase.DONE:
+        if not self.config.task or not seen_ns or self._phase is not _Phase.FREE:
             return False
-        if self._phase is not _Phase.FREE:
-            if now_ns - self._since_ns > config.give_up_s * NS_PER_S:
-                self._leave(now_ns)
-            return False
-        if (
-            self._request_ns is not None
-            and now_ns - self._request_ns < NS_PER_S / config.task_rate_hz
-        ):
-            return False
-        return self._has_looked(now_ns, seen_ns)
+        return self._is_due(now_ns) and self._has_looked(now_ns, seen_ns)
+
+    def _is_due(self, now_ns: int) -> bool:
+        """Tell whether the rate allows a request."""
+        if self._request_ns is None:
+            return True
+        return now_ns - self._request_ns >= NS_PER_S / self.config.task_rate_hz
 
     def wants_check(self, now_ns: int, seen_ns: int) -> bool:
         """Tell whether to ask now if the task is done.
@@ -141,6 +176,7 @@ class StandingTask:
         if self._phase is _Phase.ASKED:
             self._phase = _Phase.PROPOSED if proposal_id else _Phase.FREE
             self._id, self._since_ns = proposal_id, now_ns
+            self.unanswered += not proposal_id
 
     def note_acceptance(self, proposal_id: str, position: Position, now_ns: int) -> None:
         """Take that the gate let a proposal through."""
@@ -265,6 +301,7 @@ class Trial:
     seconds: float
     steps: tuple[TrialStep, ...]
     refusals: tuple[str, ...] = ()  # why proposals did not pass the gate
+    warnings: tuple[str, ...] = ()  # of the nodes that led it, each once
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values, without images."""
@@ -275,6 +312,7 @@ class Trial:
             'seconds': round(self.seconds, 3),
             'steps': [step.to_json() for step in self.steps],
             'refusals': list(self.refusals),
+            'warnings': list(self.warnings),
         }
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from typing import Any, TYPE_CHECKING
 
+from action_msgs.msg import GoalStatus
 from embodied_r_msgs.action import Ask as AskAction
 from embodied_r_msgs.action import PredictKeypoint as PredictKeypointAction
 from embodied_r_msgs.msg import Answer
@@ -45,19 +46,20 @@ class _Request(Behaviour):
         self._number = 0  # of requests; replies to earlier ones do not count
         self._is_sent = False
         self._reply: Any = None
+        self._failure = ''  # why there will be no reply; empty: it may come
 
     def initialise(self) -> None:
         """Begin a new request."""
         self._number += 1
-        self._is_sent, self._reply = False, None
+        self._is_sent, self._reply, self._failure = False, None, ''
         self._begin_s = time.monotonic()
         self._blackboard.set(self._key, None)
 
     def update(self) -> Status:
         """Send the request once its server is there, and look for the reply."""
         waited_s = time.monotonic() - self._begin_s
-        if self._reply is not None:
-            problem = self._problem(self._reply)
+        if self._failure or self._reply is not None:
+            problem = self._failure or self._problem(self._reply)
             return self._end(Status.FAILURE, problem) if problem else self._judge(self._reply)
         if not self._is_sent and self._is_ready():
             self._is_sent = True
@@ -71,13 +73,13 @@ class _Request(Behaviour):
 
     def terminate(self, new_status: Status) -> None:
         """Take the request back where the tree has turned to something else."""
-        if new_status is Status.INVALID and self._reply is None:
+        if new_status is Status.INVALID and self._reply is None and not self._failure:
             self._take_back()
         self._number += 1
 
-    def _take(self, number: int, reply: Any) -> None:
+    def _take(self, number: int, reply: Any, failure: str = '') -> None:
         if number == self._number:
-            self._reply = reply
+            self._reply, self._failure = reply, failure
 
     def _end(self, status: Status, feedback: str) -> Status:
         self.feedback_message = feedback
@@ -129,13 +131,21 @@ class _Goal(_Request):
 
         def hear(future: Any) -> None:
             handle = future.result()
-            if number != self._number:  # taken back before it was accepted
+            if not handle.accepted:
+                self._take(number, None, f'{self._topic} rejected the goal')
+            elif number != self._number:  # taken back before it was accepted
                 handle.cancel_goal_async()
-                return
-            self._handle = handle
-            handle.get_result_async().add_done_callback(
-                lambda done: self._take(number, done.result().result)
-            )
+            else:
+                self._handle = handle
+                handle.get_result_async().add_done_callback(lambda done: end(done.result()))
+
+        def end(response: Any) -> None:
+            result, status = response.result, response.status
+            if status == GoalStatus.STATUS_SUCCEEDED or result.error_code:
+                self._take(number, result)
+            else:  # such as after an exception: the result says nothing
+                failure = f'{self._topic} ended with status {status} and no result: see its log'
+                self._take(number, None, failure)
 
         self._client.send_goal_async(self._goal).add_done_callback(hear)
 

@@ -529,6 +529,7 @@ def served_models(arguments: Mapping[str, str]) -> list[ExecuteProcess]:
 
 def serve_command(profile: str) -> list[str]:
     """The command line that serves a profile, to which options can be added."""
+    # The Python that runs the launch file: that of the environment, by its `ros2` (config/bin).
     return [sys.executable, '-c', _COMMAND_LINE, 'serve', profile]
 
 

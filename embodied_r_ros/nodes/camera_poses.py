@@ -43,6 +43,7 @@ _GONE_S = 1.0  # what was silent for so long is not waited for
 _TRANSFORMS = 'tf2_msgs/msg/TFMessage'
 _LOOK_S = 0.005
 _GIVE_UP_AFTER = 3  # waits in vain, one after the other
+_TRY_AGAIN_S = 2.0  # so often one waits all the same: what comes a little late is seen so alone
 
 
 @dataclass(frozen=True)
@@ -86,16 +87,18 @@ class PoseConfig(Settings):
 
 
 class BoundedWait:
-    """Waits that end: what did not come a few times in a row is not waited for until it comes."""
+    """Waits that end: what did not come a few times in a row is waited for now and then only."""
 
     def __init__(self, change: threading.Condition | None = None) -> None:
         """Take what tells of changes; None: it is looked at every few milliseconds."""
         self._change = change
         self._in_vain = 0
+        self._again_s = 0.0  # when one waits again all the same, of the monotonic clock
 
     def until(self, is_ready: Callable[[], bool], longest_s: float) -> bool:
         """Wait until something is ready; called with the condition held, where there is one."""
-        longest_s = longest_s if self._in_vain < _GIVE_UP_AFTER else 0.0
+        has_given_up = self._in_vain >= _GIVE_UP_AFTER and time.monotonic() < self._again_s
+        longest_s = 0.0 if has_given_up else longest_s
         if self._change:
             ready = self._change.wait_for(is_ready, longest_s)
         else:
@@ -103,6 +106,8 @@ class BoundedWait:
             while not (ready := is_ready()) and time.monotonic() < end:
                 time.sleep(_LOOK_S)
         self._in_vain = 0 if ready else self._in_vain + 1
+        if not has_given_up:
+            self._again_s = time.monotonic() + _TRY_AGAIN_S
         return ready
 
 

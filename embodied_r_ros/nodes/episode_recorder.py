@@ -51,7 +51,7 @@ from embodied_r_ros.nodes.topics import (
 )
 from embodied_r_ros.nodes.worker import deferred, in_time
 from embodied_r_ros.types import episodes
-from embodied_r_ros.types.answers import SHADOW_ANSWER
+from embodied_r_ros.types.answers import Freshness, SHADOW_ANSWER
 from embodied_r_ros.types.episodes import AnswerNote, EpisodeEvent, EpisodeOutcome
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.serialization import deserialize_message, serialize_message
@@ -66,8 +66,9 @@ _SHORT_MIN = 10.0  # the disk is full so soon: a warning
 _CLOSE_TIMEOUT_S = 20.0
 _CLOCK_WAIT_S = 3.0  # for the first /clock
 _LOOK_S = 0.1
-# Outcome of an episode, by the check of its task.
+# Outcome of an episode, by the check of its task, and the freshness by which no check counts.
 _CHECKED = {'done': EpisodeOutcome.SUCCESS, 'not done': EpisodeOutcome.FAILURE}
+_TOO_OLD = {Freshness.STALE.name, Freshness.REFUSED.name}
 
 
 class EpisodeRecorder(ManagedNode):
@@ -190,21 +191,23 @@ class EpisodeRecorder(ManagedNode):
         """Note what the reasoner says of the task of this episode."""
         values = {value.key: value.value for value in msg.values}
         if self._episode and values.get('episode_id') == self._episode.start.episode_id:
-            self._checked = _CHECKED.get(msg.name, EpisodeOutcome.UNSET)
+            name = '' if values.get('freshness') in _TOO_OLD else msg.name
+            self._checked = _CHECKED.get(name, EpisodeOutcome.UNSET)
 
     async def _start(
         self, request: StartEpisode.Request, response: StartEpisode.Response
     ) -> StartEpisode.Response:
-        # While a bag is being closed, another start may come, or the end of all recording.
+        if self.is_active and not await self._has_time():
+            response.error_code = response.ERROR_NOT_ACTIVE
+            response.error_msg = 'no /clock came, and use_sim_time is set'
+            return response
+        # During each wait another start may come, or the end of all recording: what is open then
+        # is closed first, and from there on nothing waits until the new one is open.
         while self._episode:
             await self._close(self._end(EpisodeOutcome.ABORTED))
         if not self.is_active:
             response.error_code = response.ERROR_NOT_ACTIVE
             response.error_msg = 'the recorder is not active'
-            return response
-        if not await self._has_time():
-            response.error_code = response.ERROR_NOT_ACTIVE
-            response.error_msg = 'no /clock came, and use_sim_time is set'
             return response
         try:
             episode = self._open(request.task, request.scene_id)

@@ -43,6 +43,7 @@ class Frames:
         self._failure = tf2_ros.TransformException
         listener = tf2_ros.TransformListener(self._buffer, node)
         node.while_active.callback(listener.unregister)
+        node.when_clock_jumps_back(self._forget_the_future)
 
     @property
     def is_known(self) -> bool:
@@ -79,6 +80,10 @@ class Frames:
         if isinstance(transform, NoPose):
             return transform
         return transform_from_msg(transform), stamp_ns_from_msg(transform.header.stamp)
+
+    def _forget_the_future(self) -> None:
+        """Forget what moves: of newer stamps than now, tf2 would take it for the newest."""
+        self._buffer.clear()
 
     def _lookup(self, source: str, target: str, stamp_ns: int) -> Any | NoPose:
         """The TransformStamped that tf2 has."""
@@ -202,4 +207,9 @@ def follow_tool(
             taken_ns = stamp_ns
             take(pose_stamped_to_msg(ROS_MESSAGES, stamp_ns, pose))
 
+    def forget() -> None:
+        nonlocal taken_ns
+        taken_ns = 0
+
     node.every(_TOOL_LOOK_S, look)
+    node.when_clock_jumps_back(forget)

@@ -10,11 +10,15 @@ from __future__ import annotations
 
 from typing import ClassVar, TYPE_CHECKING
 
+from builtin_interfaces.msg import Time
 from embodied_r_ros.nodes.proposal_gate import GateNames, ProposalGate
 from embodied_r_ros.nodes.run import run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from embodied_r_msgs.msg import KeypointProposal
+    from geometry_msgs.msg import PoseStamped
 
 
 class GoalGate(ProposalGate):
@@ -29,6 +33,15 @@ class GoalGate(ProposalGate):
         'confirm_goal',
         'robot_pose',
     )
+
+    def pose_of(self, msg: KeypointProposal) -> PoseStamped:
+        """The pose for Nav2, with stamp zero."""
+        pose = super().pose_of(msg)
+        # The one stamp that is not passed on. Nav2 looks up where the goal is at its stamp, and a
+        # robot that stood still saw it before the 10 s that tf2 keeps; zero means the newest
+        # transform. Who asks how old the observation is finds its stamp on `goal_accepted`.
+        pose.header.stamp = Time()
+        return pose
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

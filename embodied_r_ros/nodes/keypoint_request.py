@@ -43,8 +43,7 @@ from embodied_r_ros.reasoning.question import RefusalCode, ShownImage
 from embodied_r_ros.reasoning.queue import Outcome, Termination
 from embodied_r_ros.types.answers import KeypointProposal
 from embodied_r_ros.types.deltas import NAN
-from embodied_r_ros.types.geometry import Pose
-from embodied_r_ros.types.poses import PoseBuffer
+from embodied_r_ros.types.poses import NoPose, PoseBuffer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,8 +53,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.reasoning.question import Question
     from embodied_r_ros.types.answers import Answer
     from embodied_r_ros.types.deltas import SemanticDelta
-    from embodied_r_ros.types.geometry import Intrinsics, Orientation, Position
-    from embodied_r_ros.types.poses import NoPose
+    from embodied_r_ros.types.geometry import Intrinsics, Orientation, Pose, Position
 
 
 @dataclass(frozen=True)
@@ -91,6 +89,9 @@ class KeypointRequest:
     orientation: Orientation | None = None  # of the end effector, where its rotation is asked for
 
 
+POSITION = 'position'  # the part of a request that is asked first
+
+
 @dataclass(frozen=True)
 class KeypointOutcome(Outcome):
     """How the questions of a request ended: the first one that failed, or both answers."""
@@ -98,6 +99,7 @@ class KeypointOutcome(Outcome):
     request: KeypointRequest | None = None
     gripper: Answer | None = None
     rotation: Answer | None = None
+    part: str = POSITION  # of the request that failed, where one did
 
     def proposal(self) -> KeypointProposal:
         """What is proposed.
@@ -124,6 +126,7 @@ class RequestParts:
 
 
 POSITION_ALONE = RequestParts()
+_SPACING_NS = 10_000_000  # of poses that are kept: 500 of them reach over seconds
 
 
 class NoImageError(InputError):
@@ -147,7 +150,7 @@ class Arm:
         self._max_pose_age_ns = round(config.max_pose_age_s * 1e9)
         self._pose: Any = None
         self._intrinsics: Intrinsics | None = None
-        self._poses = PoseBuffer()
+        self._poses = PoseBuffer(spacing_ns=_SPACING_NS)
         self._keyframe: Any = None  # the newest one, as it came
         self.pose_in = pose_in
 
@@ -319,17 +322,27 @@ class Arm:
         return propose_candidates(things, tool, robot.metadata, robot.candidates, seed)
 
     def _describe(self, frame_id: str, seen_ns: int) -> ArmDescription:
-        """Describe the arm for positions of a frame, and how its camera sees the table."""
+        """Describe the arm for positions of a frame, and how its camera saw the table then.
+
+        Raises:
+            InputError: It is another frame than the robot's, tf does not know where the camera
+                was (at 0: is), or words for axes do not hold for it.
+        """
         if self._robot is None:
             return ArmDescription()
         task_frame, frame = self.frame_id, self._config.camera_frame
         if frame_id != task_frame:
             msg = f"positions are in {frame_id!r}: expected the robot's frame {task_frame!r}"
             raise InputError(msg)
-        pose = self.pose_in(frame, task_frame, 0) if frame and self.pose_in else None
-        camera = pose if isinstance(pose, Pose) else None
-        if frame and camera is None:
+        if frame and self.pose_in is None:
             return ArmDescription(self._robot)
+        camera = self.pose_in(frame, task_frame, seen_ns) if frame and self.pose_in else None
+        if isinstance(camera, NoPose):
+            msg = (
+                f'arm.camera_frame is {frame!r}, and where the camera was, is not known: '
+                f'{camera.reason}; publish its transforms, or correct the name'
+            )
+            raise InputError(msg)
         then = self._poses.at(seen_ns)
         tool = then.position if then and then.frame_id == task_frame else None
         description = describe_arm(self._robot, camera, tool, self._intrinsics)

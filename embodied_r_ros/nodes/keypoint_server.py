@@ -18,6 +18,7 @@ from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 from embodied_r_msgs.action import PredictKeypoint
 from embodied_r_msgs.msg import Keyframe, KeypointProposal
 from embodied_r_msgs.srv import PredictKeypointOnce
+from embodied_r_ros.arm.gate import excerpt
 from embodied_r_ros.arm.proposal import DONE_NOW, PROGRESS_STEPS
 from embodied_r_ros.arm.task import ArmTaskConfig, StandingTask
 from embodied_r_ros.bags.messages import stamp_ns_from_msg, vector_from_msg
@@ -29,17 +30,19 @@ from embodied_r_ros.nodes.keypoint_request import (
     fill_keypoint,
     KeypointOutcome,
     NoImageError,
+    POSITION,
     RequestParts,
 )
 from embodied_r_ros.nodes.question_server import AskingServer
 from embodied_r_ros.reasoning.question import Question, ReasonerConfig, RefusalCode
 from embodied_r_ros.reasoning.queue import Outcome, Termination
-from embodied_r_ros.types.answers import AnswerKind
+from embodied_r_ros.types.answers import AnswerKind, Freshness
 from embodied_r_ros.types.geometry import NS_PER_S
 from sensor_msgs.msg import CameraInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import TypeGuard
 
     from embodied_r_ros.nodes.keypoint_request import Arm, KeypointRequest
     from embodied_r_ros.nodes.spatial_reasoner import SpatialReasoner
@@ -57,6 +60,8 @@ _LEAST_S = 0.05  # for the second question
 _EVER_NS = 2**63 - 1
 _DONE, _NOT_DONE = DONE_NOW.options
 _ENDED = {Termination.CANCELLED, Termination.DEACTIVATED}
+_TOO_OLD = {Freshness.STALE, Freshness.REFUSED}
+_OWN_TASK = 'arm.task'
 
 
 def _silent(phase: Phase, text: str) -> None:
@@ -85,6 +90,8 @@ class KeypointServer:
             0,
         )  # requests in an episode, or outside of one
         self._round = 0  # of the standing task; answers of earlier ones do not count
+        self._problem = ''  # why the last question of the task gave no proposal; empty: it did
+        self._had_turn = False  # the task asked since the standing question was put
         # What is to be done with answers to the standing task, in the thread of the node.
         self._answers: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._task = StandingTask(self._config())
@@ -128,18 +135,40 @@ class KeypointServer:
 
     def _forget_proposal(self) -> None:
         self._round += 1
-        self._task.reset()
+        self._problem = ''
+        self._task.reset(self._node.now_ns())
 
     def reconfigure(self) -> None:
-        """Take up another task.
+        """Take up another task, or again one that is done and was set anew.
 
         Raises:
             ConfigError: There is a task, and no robot.
         """
         config = self._config()
-        if config.task != self._task.config.task:
+        is_again = self._task.is_done and _OWN_TASK in self._node.parameters.newest
+        if is_again or config.task != self._task.config.task:
             self._forget_proposal()
         self._task.config = config
+
+    def values(self) -> dict[str, Any]:
+        """How the standing task goes, for the diagnostics."""
+        return {
+            'task_phase': self._task.phase,
+            'task_phase_s': self._task.phase_s(self._node.now_ns()),
+            'task_unanswered': self._task.unanswered,
+            'task_problem': self._problem,
+        }
+
+    def has_turn(self) -> bool:
+        """Tell whether the standing question is to wait for one of the task."""
+        if self._had_turn:
+            return False
+        now_ns, newest_ns = self._node.now_ns(), self._newest_ns()
+        return self._task.wants_check(now_ns, newest_ns) or self._task.wants(now_ns, newest_ns)
+
+    def note_standing_question(self) -> None:
+        """Note that the standing question was put."""
+        self._had_turn = False
 
     def _config(self) -> ArmTaskConfig:
         config = self._node.parameters.config(ArmTaskConfig)
@@ -171,19 +200,28 @@ class KeypointServer:
 
     def _look(self) -> None:
         """Publish the answers to the task, and ask for the next keypoint of it."""
+        is_idle = self._node.is_idle()  # before the answers: none comes in between
         while (act := self._next_answer()) is not None:
             act()
-        deltas = self._memory.deltas()
-        now_ns = self._node.now_ns()
-        newest_ns = deltas[-1].stamp_ns if deltas else 0
-        if self._reasoner().show_image:
-            newest_ns = self._arm.keyframe_stamp_ns()
-        if not self._node.is_idle():
+        now_ns, newest_ns = self._node.now_ns(), self._newest_ns()
+        self._task.give_up_late(now_ns, is_asking=not is_idle)
+        if not is_idle:
             return
         if self._task.wants_check(now_ns, newest_ns):
             self._check(now_ns)
-        if not self._task.wants(now_ns, newest_ns):
-            return
+        if self._task.wants(now_ns, newest_ns):
+            self._request(now_ns)
+
+    def _newest_ns(self) -> int:
+        """Stamp of the newest observation; 0: there is none."""
+        if self._reasoner().show_image:
+            return self._arm.keyframe_stamp_ns()
+        deltas = self._memory.deltas()
+        return deltas[-1].stamp_ns if deltas else 0
+
+    def _request(self, now_ns: int) -> None:
+        """Ask for the next keypoint of the task."""
+        self._had_turn = True
         self._task.note_request(now_ns)
         goal = PredictKeypoint.Goal(task=self._task.config.task, frame_id=self._arm.frame_id)
         this_round = self._round
@@ -195,6 +233,7 @@ class KeypointServer:
 
     def _check(self, now_ns: int) -> None:
         """Ask whether the task is done, and where it is not, how far it is."""
+        self._had_turn = True
         self._task.note_check_request(now_ns)
         deltas, show_image = self._memory.deltas(), self._reasoner().show_image
         task, this_round = self._task.config.task, self._round
@@ -211,10 +250,10 @@ class KeypointServer:
 
         def take_done(outcome: Outcome) -> None:
             answer = outcome.answer
-            if outcome.is_completed and answer.text == _NOT_DONE:
+            known = answer if outcome.is_completed else None
+            if _is_usable(known) and answer.text == _NOT_DONE:
                 self._node.put(progress, lambda end: take_progress(answer, end), _silent)
             else:
-                known = answer if outcome.is_completed else None
                 self._answers.put(lambda: self._tell(this_round, known, None))
 
         self._node.put(done, take_done, _silent)
@@ -223,12 +262,11 @@ class KeypointServer:
         """Publish how far the task is; None: there is no answer."""
         if this_round != self._round:
             return
-        is_known = done is not None and done.kind is AnswerKind.CHOICE
-        is_done = done is not None and done.text == _DONE
+        is_done = _is_usable(done) and done.text == _DONE
         share = 1.0 if is_done else None
-        if progress is not None and progress.kind is AnswerKind.CHOICE:
+        if _is_usable(progress):
             share = PROGRESS_STEPS[progress.option_index]
-        name = 'unknown' if not is_known else 'done' if is_done else 'not done'
+        name = 'unknown' if not _is_usable(done) else 'done' if is_done else 'not done'
         status = DiagnosticStatus(name=name, message=self._task.config.task)
         values = {
             'episode_id': self._memory.episode_id,
@@ -254,10 +292,13 @@ class KeypointServer:
         fill_keypoint(goal, result, outcome)
         # Before it is published: the gate may be quick.
         self._task.note_answer(result.proposal.id, self._node.now_ns())
+        self._problem = ''
         if result.proposal.id:
             self._proposals.publish(result.proposal)
-        elif outcome.termination not in _ENDED:
-            self._node.log_problem(InputError(f'no keypoint for arm.task: {result.error_msg}'))
+            return
+        self._problem = _reason(outcome, result.error_msg)
+        if outcome.termination not in _ENDED:
+            self._node.log_problem(InputError(f'no keypoint for arm.task: {self._problem}'))
 
     def _ask(
         self, goal: Any, deliver: Deliver, listener: Listener, *, standing: bool = False
@@ -321,7 +362,7 @@ class KeypointServer:
 
         def finish(outcome: Outcome) -> None:
             if not outcome.is_completed:
-                deliver(_of_request(request, outcome))
+                deliver(_of_request(request, outcome, name))
                 return
             answered: dict[str, Any] = {name: outcome.answer}
             self._ask_rest(pending, request, replace(keypoint, **answered), rest[1:], deliver)
@@ -345,9 +386,25 @@ class KeypointServer:
         return result
 
 
-def _of_request(request: KeypointRequest, end: Outcome) -> KeypointOutcome:
+def _of_request(request: KeypointRequest, end: Outcome, part: str = POSITION) -> KeypointOutcome:
     """How a request ended, by the end of one of its questions."""
-    return KeypointOutcome(end.termination, end.answer, end.code, end.message, request)
+    return KeypointOutcome(end.termination, end.answer, end.code, end.message, request, part=part)
+
+
+def _is_usable(answer: Answer | None) -> TypeGuard[Answer]:
+    """Tell whether an answer is one of the options, and of a scene that is not long past."""
+    if answer is None or answer.kind is not AnswerKind.CHOICE:
+        return False
+    return answer.freshness not in _TOO_OLD
+
+
+def _reason(outcome: Outcome, message: str) -> str:
+    """Why there is no proposal: which question failed, and how its completion begins."""
+    if not isinstance(outcome, KeypointOutcome):
+        return message
+    reason = f'the question for the {outcome.part} failed: {message}'
+    completion = excerpt(outcome.answer.completion)
+    return f'{reason} (its completion begins with {completion!r})' if completion else reason
 
 
 class _QueuedKeypoint:

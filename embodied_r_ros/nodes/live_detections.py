@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections import deque, OrderedDict
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 import threading
 from typing import Any, TYPE_CHECKING
 
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from embodied_r_ros.types.deltas import Box
     from embodied_r_ros.types.vocabulary import Detection
 
-_KEPT = 64  # messages that may wait for their keyframe
+_KEPT = 64  # messages of a camera that may wait for their keyframe
 _KEYFRAMES = 32  # keyframes whose boxes are remembered
 _GONE_S = 5.0  # a detector that was silent for so long is not waited for
 
@@ -85,8 +87,9 @@ class LiveDetections:
             raise ConfigError(msg)
         self._kind = kind
         self._changed = threading.Condition()
-        self._wait = BoundedWait(self._changed)
-        self._waiting: deque[_Boxes] = deque(maxlen=_KEPT)
+        # By camera: one without a detector keeps no other one from waiting.
+        self._waits: dict[str, BoundedWait] = {}
+        self._waiting: dict[str, deque[_Boxes]] = {}
         self._of_keyframes: OrderedDict[tuple[str, int], tuple[Detection, ...]] = OrderedDict()
         self._sizes: dict[str, tuple[int, int]] = {}  # of a frame's images [px]
         self._shrunk: set[str] = set()  # frames whose keyframes are smaller than their images
@@ -98,17 +101,19 @@ class LiveDetections:
             self._of_keyframes.clear()
         for camera in cameras:
             topic = camera_topic(camera, 'detections')
-            node.subscribe(self._kind, topic, self.take, topics.SENSOR, sender='a detector')
+            take = partial(self.take, camera=camera)
+            node.subscribe(self._kind, topic, take, topics.SENSOR, sender='a detector')
             info = camera_topic(camera, 'camera_info')
             node.subscribe(CameraInfo, info, self._take_camera_info, topics.SENSOR)
 
-    def take(self, msg: Any) -> None:
-        """Take the boxes of one image."""
+    def take(self, msg: Any, camera: str = '') -> None:
+        """Take the boxes of one image of a camera."""
         self.received.tick()
         detections = tuple(detections_from_msg(msg, self._numbers))
         frame_id = str(msg.header.frame_id).lstrip('/')
         with self._changed:
-            self._waiting.append(_Boxes(stamp_ns_from_msg(msg.header.stamp), frame_id, detections))
+            waiting = self._waiting.setdefault(camera, deque(maxlen=_KEPT))
+            waiting.append(_Boxes(stamp_ns_from_msg(msg.header.stamp), frame_id, detections))
             self._changed.notify_all()
 
     def of(self, keyframe: Keyframe) -> Sequence[Detection]:
@@ -118,7 +123,8 @@ class LiveDetections:
             if key in self._of_keyframes:
                 return self._of_keyframes[key]
             if self.received.count and self.received.age_s() <= _GONE_S:
-                self._wait.until(lambda: self._reaches(keyframe), self.config.wait_s)
+                wait = self._waits.setdefault(keyframe.camera, BoundedWait(self._changed))
+                wait.until(lambda: self._reaches(keyframe), self.config.wait_s)
             boxes = self._nearest(keyframe)
             is_near = boxes and abs(boxes.stamp_ns - keyframe.stamp_ns) <= self._offset_ns()
             self.unmatched += not is_near
@@ -143,7 +149,8 @@ class LiveDetections:
 
     def _of_frame(self, keyframe: Keyframe) -> list[_Boxes]:
         frame = keyframe.frame_id.lstrip('/')
-        return [boxes for boxes in self._waiting if boxes.frame_id in {'', frame} or not frame]
+        waiting = chain.from_iterable(self._waiting.values())
+        return [boxes for boxes in waiting if boxes.frame_id in {'', frame} or not frame]
 
     def _nearest(self, keyframe: Keyframe) -> _Boxes | None:
         return min(

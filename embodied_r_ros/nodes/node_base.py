@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+from collections import Counter, OrderedDict
 from contextlib import ExitStack
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
 import json
 import math
+import re
+import threading
 import time
 import traceback
 from typing import Any, ClassVar, TYPE_CHECKING
@@ -60,6 +63,8 @@ def seconds(value: float, name: str) -> float:
 RETRY_S = 2.0
 RESPAWN_S = 1.0
 _SAY_AGAIN_S = 5.0
+_TEXTS = 32  # problems that are remembered, so that each is not said too often
+_NUMBER = re.compile(r'\d+(?:\.\d+)?')
 _START_SAY_AGAIN_S = 30.0
 _FAILED_S = 60.0  # so long diagnostics show a callback that failed
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
@@ -75,6 +80,38 @@ class StartConfig(Settings):
         'with autostart: time until a start that failed is tried again [s]; 0: the process ends',
         between=(0, 3600),
     )
+
+
+class ProblemThrottle:
+    """Lets each text into the log at most every few seconds. For use from any thread.
+
+    Texts that differ in their numbers alone count as one. Of texts that are all different, no more
+    are let in at once than are remembered.
+    """
+
+    def __init__(self) -> None:
+        self._times: OrderedDict[str, float] = OrderedDict()  # when each was let in, oldest first
+        self._repeats: Counter[str] = Counter()  # since then
+        self._lock = threading.Lock()
+
+    def count_repeats(self, text: str) -> int | None:
+        """Let a text in: returns how often it was held back since last time; None: it still is."""
+        key, now_s = _NUMBER.sub('#', text), time.monotonic()
+        with self._lock:
+            if key not in self._times and len(self._times) == _TEXTS:
+                oldest = next(iter(self._times))
+                if not self._may_come(oldest, now_s):
+                    return None
+                del self._times[oldest], self._repeats[oldest]
+            if not self._may_come(key, now_s):
+                self._repeats[key] += 1
+                return None
+            self._times[key] = now_s
+            self._times.move_to_end(key)
+            return self._repeats.pop(key, 0)
+
+    def _may_come(self, key: str, now_s: float) -> bool:
+        return now_s >= self._times.get(key, -math.inf) + _SAY_AGAIN_S
 
 
 class ManagedNode(LifecycleNode):
@@ -99,6 +136,7 @@ class ManagedNode(LifecycleNode):
         self.neighbours = Neighbours(self)
         self._state_since = time.monotonic()
         self._last_refusal = ''  # why the last transition failed; empty: it did not
+        self._throttle = ProblemThrottle()
         self._failures = Meter(_FAILED_S)  # of callbacks
         self._last_failure = ''
         self._guard_transitions()
@@ -221,7 +259,10 @@ class ManagedNode(LifecycleNode):
         """Say what went wrong, not too often; with its trace where it was not foreseen."""
         foreseen = isinstance(error, (EmbodiedRError, ValueError))
         text = str(error) if foreseen else ''.join(traceback.format_exception(error))
-        self.get_logger().warning(text, throttle_duration_sec=_SAY_AGAIN_S)
+        repeats = self._throttle.count_repeats(text)
+        if repeats is not None:
+            again = f' ({repeats} more like this since the last one here)' if repeats else ''
+            self.get_logger().warning(text + again)
 
     def note_failure(self, error: Exception) -> None:
         """Take that a callback raised what it should not have."""

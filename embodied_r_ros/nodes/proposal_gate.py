@@ -185,9 +185,13 @@ class ProposalGate(ManagedNode):
             self._last_refusal = ''
             self._accepted.publish(msg)
             if msg is not None:
-                self._accepted_pose.publish(_pose_of(msg))
+                self._accepted_pose.publish(self.pose_of(msg))
         else:
             self._refuse(judgement.proposal.id, judgement.rule, judgement.reason)
+
+    def pose_of(self, msg: KeypointProposal) -> PoseStamped:
+        """The pose that comes out for a proposal that is accepted."""
+        return _pose_of(msg)
 
     def _refuse(self, proposal_id: str, rule: str, reason: str) -> None:
         self._counts[rule] += 1

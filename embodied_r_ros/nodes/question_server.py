@@ -9,7 +9,7 @@ leaves from that thread too, as the text comes.
 The standing question is answered again as new deltas arrive, at most at a given rate. It is a
 parameter; the service `set_standing_question` sets that parameter, and its rate, for which 0 means
 the one that the node was configured with. It gives way to other questions: it is put only while no
-other question waits.
+other question waits, and in turns with those of the standing task.
 """
 
 from __future__ import annotations
@@ -226,16 +226,16 @@ class StandingQuestion:
     """Puts the standing question when a new delta came."""
 
     def __init__(
-        self, node: ManagedNode, is_idle: Callable[[], bool], put: Callable[[Question], object]
+        self, node: ManagedNode, is_free: Callable[[], bool], put: Callable[[Question], object]
     ) -> None:
         """Offer the service while the node is configured.
 
         Args:
             node: The node whose parameters hold the question.
-            is_idle: Whether no question waits for its answer.
+            is_free: Whether nothing else is to be asked now.
             put: Asks the question; its answer is published.
         """
-        self._node, self._is_idle, self._put = node, is_idle, put
+        self._node, self._is_free, self._put = node, is_free, put
         self._news = False
         self._since = 0.0
         self._default_hz = node.parameters.config(StandingConfig).standing_rate_hz
@@ -253,9 +253,9 @@ class StandingQuestion:
     def _look(self) -> None:
         config = self._node.parameters.config(StandingConfig)
         now = time.monotonic()
-        if not (self._news and config.standing_question and self._is_idle()):
+        if not (self._news and config.standing_question):
             return
-        if now - self._since < 1 / config.standing_rate_hz:
+        if now - self._since < 1 / config.standing_rate_hz or not self._is_free():
             return
         self._news, self._since = False, now
         self._put(Question(config.standing_question, config.options(), standing=True))

@@ -246,7 +246,7 @@ class SpatialReasoner(ManagedNode):
             self.parameters.config(MapConfig),
         )
         self._outcomes: Counter[str] = Counter()
-        self._last_problem = ''
+        self._last_problem = self._goal_problem = ''
         self._focus = FocusClient(self)
         self._answers = self.publisher(Answer, 'answer', topics.RESULT)
         self._goals = self.publisher(KeypointProposal, 'goal_proposal', topics.RESULT)
@@ -305,6 +305,8 @@ class SpatialReasoner(ManagedNode):
             'memory_resets': self._memory.resets,
             'questions_waiting': self._queue.waiting(),
             'turned_away': self._queue.turned_away,
+            'goal_problem': self._goal_problem,
+            **self._keypoints.values(),
             **self._outcomes,
         }
         problems = self._fallback.problems()
@@ -332,7 +334,7 @@ class SpatialReasoner(ManagedNode):
         asking = AskingServer(self, (Ask, AskOnce), 'ask', self._ask_goal, _fill_ask, self.cancel)
         self._keypoints = KeypointServer(self, self._arm, self._memory, self._run_id)
         self._servers = [asking, self._keypoints.server]
-        self._standing = StandingQuestion(self, self.is_idle, self.put)
+        self._standing = StandingQuestion(self, self._is_free, self._put_standing)
         self.serve(Trigger, 'cancel_ask', self._cancel_all, ReentrantCallbackGroup())
         self.serve(ResetMemory, 'reset_memory', self._reset_memory)
 
@@ -439,8 +441,10 @@ class SpatialReasoner(ManagedNode):
         try:
             proposal = goal_proposal(answer, self._mapper.scene_map(), standoff_m)
         except InputError as error:
+            self._goal_problem = f'no goal for {answer.question!r}: {error}'
             self.log_problem(error)
             return
+        self._goal_problem = ''
         self._goals.publish(proposal_to_msg(ROS_MESSAGES, proposal))
 
     def cancel(self, request: QueuedQuestion) -> None:
@@ -450,6 +454,14 @@ class SpatialReasoner(ManagedNode):
     def is_idle(self) -> bool:
         """Tell whether nobody waits for an answer."""
         return not self._queue.waiting()
+
+    def _is_free(self) -> bool:
+        """Tell whether the standing question may be put: it and the standing task take turns."""
+        return self.is_idle() and not self._keypoints.has_turn()
+
+    def _put_standing(self, question: Question) -> None:
+        self._keypoints.note_standing_question()
+        self.put(question)
 
     async def _cancel_all(
         self, request: Trigger.Request, response: Trigger.Response

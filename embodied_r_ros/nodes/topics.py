@@ -299,6 +299,18 @@ def recorded_topics(config: RecorderConfig) -> list[RecordedTopic]:
     return topics
 
 
+def pipeline_topics() -> list[str]:
+    """Name what the pipeline itself publishes, which the replay of a recording must not repeat.
+
+    Names are relative. Topics below them, such as `landmarks/markers`, count too.
+    """
+    recorded = recorded_topics(RecorderConfig())
+    sensors = SENSOR, TRANSFORMS
+    computed = [topic.name for topic in recorded if topic.listen not in sensors]
+    computed = [name for name in computed if name not in _GLOBAL]
+    return [*computed, 'answer_label', 'episode_mark', 'goal_pose', 'items']
+
+
 def _sensor(name: str, type_name: str) -> RecordedTopic:
     return RecordedTopic(name, type_name, SENSOR, SENSOR_DATA_QOS)
 

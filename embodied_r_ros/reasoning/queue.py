@@ -2,7 +2,9 @@
 """Answering many askers: a few questions at once, a few in line, the rest turned away.
 
 Each accepted question has a thread of its own, so that its deadline and its cancellation count
-while it waits in line too. Whatever happens, every question ends with exactly one `Outcome`.
+while it waits in line too. Whatever happens, every question ends with exactly one `Outcome`. Who
+is delivered one may ask one more question at once. It takes over the place of the one that ends,
+before whatever is in line, and is not turned away.
 """
 
 from __future__ import annotations
@@ -141,6 +143,7 @@ class QuestionQueue:
         self._requests: list[QueuedQuestion] = []
         self._is_closed = not is_open
         self._changed = threading.Condition()
+        self._delivery = threading.local()  # its `request`: whose end the thread delivers
 
     def ask(
         self,
@@ -149,13 +152,17 @@ class QuestionQueue:
         deliver: Callable[[Outcome], None],
         listener: Listener = lambda phase, text: None,
     ) -> QueuedQuestion:
-        """Take a question and call `deliver` once: from another thread, or before this returns."""
+        """Take a question and call `deliver` once: from another thread, or before this returns.
+
+        From within `deliver` it follows the question that ends there (see the module).
+        """
         request = QueuedQuestion(question, answer_id)
         with self._changed:
-            is_full = len(self._requests) >= self._config.at_once + self._config.in_line
+            place = self._place()
+            is_full = place is None
             is_closed = self._is_closed
-            if not is_full and not is_closed:
-                self._requests.append(request)
+            if place is not None and not is_closed:
+                self._requests.insert(place, request)
             self.turned_away += is_full
         if is_closed:
             deliver(request.refused(RefusalCode.NOT_ACTIVE, 'the reasoner is not active'))
@@ -211,12 +218,22 @@ class QuestionQueue:
         except Exception as error:  # whatever it was, the asker must hear of it
             text = f'the reasoner failed: {type(error).__name__}: {error}'
             outcome = request.refused(RefusalCode.MODEL, text)
+        self._delivery.request = request
         try:
             deliver(outcome)
         finally:
             with self._changed:
                 self._requests.remove(request)
                 self._changed.notify_all()
+
+    def _place(self) -> int | None:
+        """Where the next question of this thread comes in the line; None: it is full."""
+        before = getattr(self._delivery, 'request', None)
+        if before is not None:
+            self._delivery.request = None  # one question follows
+            return self._requests.index(before) + 1
+        count = len(self._requests)
+        return count if count < self._config.at_once + self._config.in_line else None
 
     def _outcome(self, request: QueuedQuestion, listener: Listener) -> Outcome:
         arrived_ns = time.monotonic_ns()

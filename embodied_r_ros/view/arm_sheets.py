@@ -189,6 +189,8 @@ def write_trial_sheet(
     lines = [Line(trial.task, 0.9), Line(head, 0.55), Line(legend, 0.45, FAINT)]
     if trial.refusals:
         lines.append(Line(f'{len(trial.refusals)} refused, last: {trial.refusals[-1]}', 0.45))
+    if trial.warnings:
+        lines.append(Line(f'last warning: {trial.warnings[-1].splitlines()[0]}', 0.45))
     sheet = Sheet(_STEP_CARD_PX, _STEP_MARGIN_PX)
     sheet.add_text(lines)
     sheet.add_cards(

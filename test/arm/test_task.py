@@ -98,9 +98,52 @@ def test_proposals_of_others_change_nothing(name: str) -> None:
 
 def test_what_is_neither_judged_nor_reached_is_given_up() -> None:
     for task in (begun(), accepted()):
+        task.give_up_late(20 * S)
         assert not task.wants(20 * S, 20 * S)
-        assert not task.wants(22 * S, 22 * S)  # given up now
+        task.give_up_late(22 * S)
         assert task.wants(23 * S, 23 * S)
+
+
+def test_it_is_given_up_though_nothing_is_seen_and_others_ask() -> None:
+    for task in (begun(), accepted()):
+        assert not task.wants(22 * S, 0)
+        task.give_up_late(22 * S, is_asking=True)
+        assert not task.wants(23 * S, 0)
+        assert task.wants(23 * S, 23 * S)
+
+
+def test_a_question_that_is_being_answered_is_not_given_up() -> None:
+    task = StandingTask(CONFIG)
+    task.note_request(10 * S)
+    task.give_up_late(22 * S, is_asking=True)
+    task.note_answer('run-1', 23 * S)
+    task.note_acceptance('run-1', TARGET, 24 * S)
+    assert task.phase == 'on the way to a keypoint'
+    task = StandingTask(CONFIG)
+    task.note_request(10 * S)
+    task.give_up_late(22 * S)  # its answer was lost
+    assert task.wants(23 * S, 23 * S)
+
+
+def test_it_says_where_it_is_and_how_often_it_had_no_answer() -> None:
+    assert StandingTask(ArmTaskConfig()).phase == 'no task'
+    task = StandingTask(CONFIG)
+    task.reset(9 * S)
+    assert (task.phase, task.phase_s(10 * S)) == ('free for the next keypoint', 1.0)
+    for seconds in (10, 12):
+        task.note_request(seconds * S)
+        assert (task.phase, task.phase_s(seconds * S + S // 2)) == (
+            'the next keypoint is asked for',
+            0.5,
+        )
+        task.note_answer('', (seconds + 1) * S)
+    assert task.unanswered == 2
+    task.note_request(14 * S)
+    task.note_answer('run-1', 15 * S)
+    assert (task.phase, task.phase_s(13 * S)) == ('a proposal is at the gate', 0.0)
+    assert task.unanswered == 2
+    task.reset()
+    assert (task.unanswered, task.phase_s(99 * S)) == (0, 0.0)
 
 
 def test_the_next_one_is_from_what_was_seen_since() -> None:
@@ -138,17 +181,22 @@ def test_once_it_is_done_nothing_is_proposed_until_it_begins_anew() -> None:
         task.see_pose(TARGET, stamp_ns)
     task.note_check_request(15 * S)
     task.note_check(16 * S, is_done=True)
+    task.give_up_late(99 * S)
     assert not task.wants(99 * S, 99 * S)
+    assert task.is_done
     task.reset()
     assert task.wants(99 * S, 99 * S)
 
 
 def test_a_keypoint_that_is_given_up_is_checked_and_a_check_without_an_answer_given_up() -> None:
     task = accepted(replace(CONFIG, check=True))
-    assert not task.wants(22 * S, 22 * S)  # given up now
+    task.give_up_late(22 * S)
+    assert not task.wants(22 * S, 22 * S)
     assert task.wants_check(23 * S, 23 * S)
     task.note_check_request(23 * S)
+    task.give_up_late(34 * S, is_asking=True)
     assert not task.wants(34 * S, 34 * S)
+    task.give_up_late(34 * S)
     assert task.wants(35 * S, 35 * S)
 
 

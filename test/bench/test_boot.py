@@ -81,6 +81,12 @@ def test_the_unit_restarts_watches_and_ends_launch_as_ctrl_c_does() -> None:
     assert 'image_topic:=' in shipped['EMBODIED_R_ARGUMENTS']
 
 
+def test_the_unit_waits_for_the_network() -> None:
+    lines = UNIT.read_text().splitlines()
+    section = lines[: lines.index('[Service]')]
+    assert {'Wants=network-online.target', 'After=network-online.target'} <= set(section)
+
+
 def test_systemd_finds_nothing_wrong_with_the_unit() -> None:
     program = shutil.which('systemd-analyze')
     if not program:

@@ -10,6 +10,7 @@ from embodied_r_msgs.action import Ask, PredictKeypoint
 from embodied_r_msgs.srv import Recall
 from embodied_r_ros.common.errors import InputError
 import pytest
+from rclpy.action import ActionServer, GoalResponse
 
 from test.chat_server import ChatServer, Script
 from test.nodes.graph import wait_for
@@ -143,3 +144,30 @@ def test_arguments_that_mean_nothing_are_refused(graph: Graph) -> None:
         behaviours.Ask('ask', graph.outsider, goal, accept=['maybe'])
     with pytest.raises(InputError, match='timeout_s of'):
         behaviours.Recall('recall', graph.outsider, Recall.Request(), timeout_s=0.0)
+
+
+@pytest.mark.parametrize(
+    ('response', 'feedback'),
+    [
+        (GoalResponse.REJECT, 'predict_keypoint rejected the goal'),
+        (GoalResponse.ACCEPT, 'predict_keypoint ended with status 6 and no result'),
+    ],
+)
+def test_a_goal_that_is_rejected_or_breaks_off_is_no_keypoint(
+    graph: Graph, response: GoalResponse, feedback: str
+) -> None:
+    def execute(handle: Any) -> None:
+        msg = f'broken at {handle.request.task}'
+        raise RuntimeError(msg)
+
+    ActionServer(
+        graph.outsider,
+        PredictKeypoint,
+        'predict_keypoint',
+        execute,
+        goal_callback=lambda goal: response,
+    )
+    leaf = behaviours.PredictKeypoint('next', graph.outsider, PredictKeypoint.Goal(task='tidy up'))
+    assert ticked(leaf) is FAILURE
+    assert leaf.feedback_message.startswith(feedback)
+    assert blackboard('keypoint') is None

@@ -10,8 +10,8 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.bags import messages, own_messages
-from embodied_r_ros.nodes import topics
-from embodied_r_ros.nodes.camera_poses import LivePoses, OwnTransforms
+from embodied_r_ros.nodes import camera_poses, topics
+from embodied_r_ros.nodes.camera_poses import BoundedWait, LivePoses, OwnTransforms
 from embodied_r_ros.nodes.frames import Frames
 from embodied_r_ros.nodes.keyframe_extractor import KeyframeExtractorNode
 from embodied_r_ros.nodes.topics import message_class, ROS_MESSAGES
@@ -268,3 +268,32 @@ def test_tf2_ros_is_asked_where_it_is_installed(
     monkeypatch.setattr(_Buffer, 'known', False)
     assert node._poses.at(START_NS, CAMERA) is None
     assert not Frames(node).has('nothing')
+
+
+@pytest.mark.parametrize('has_notice', [True, False])
+def test_what_always_comes_a_little_late_is_waited_for_again(
+    monkeypatch: pytest.MonkeyPatch, *, has_notice: bool
+) -> None:
+    change = threading.Condition()
+    wait = BoundedWait(change if has_notice else None)
+    arrival = threading.Event()
+
+    def arrive() -> None:
+        with change:
+            arrival.set()
+            change.notify_all()
+
+    monkeypatch.setattr(camera_poses, '_TRY_AGAIN_S', 3600.0)
+    with change:
+        assert [wait.until(arrival.is_set, 0.01) for _ in range(3)] == [False] * 3
+        assert not wait.until(arrival.is_set, 3600.0)  # given up
+    wait._again_s = 0.0  # some time later
+    late = threading.Timer(0.05, arrive)
+    late.start()
+    if has_notice:
+        with change:
+            assert wait.until(arrival.is_set, 20.0)
+    else:
+        assert wait.until(arrival.is_set, 20.0)
+    late.join()
+    assert wait._in_vain == 0

@@ -132,7 +132,26 @@ def test_it_goes_where_the_gate_lets_it_and_nowhere_else(graph: Graph, client: D
         (True, 0, (GOAL,))
     ]
     assert len(arrivals) == 1
+    assert trial.warnings[-1] == (
+        "2 accepted keypoints were not gone to: the last one is of episode 'two' in 'base', "
+        "expected 'two' in 'table_center'"
+    )
     assert told == ['touch the bell', '']
+
+
+def test_a_trial_keeps_what_the_nodes_warn_of(graph: Graph, client: DemoClient) -> None:
+    log = graph.outsider.get_logger()
+
+    def begin(task: str) -> None:
+        if task:
+            client.await_listeners({'/rosout': 1}, 20.0)
+            log.info('a keypoint is on its way')
+            for _ in range(2):
+                log.warning('no keypoint for arm.task')
+
+    trial = play(client, FakeArm(), begin, max_s=20.0)
+    assert trial.warnings == (f'{log.name}: no keypoint for arm.task',)
+    assert trial.to_json()['warnings'] == list(trial.warnings)
 
 
 def test_its_sensors_tell_one_time_and_its_episode_is_marked(
@@ -187,4 +206,5 @@ def test_a_trial_ends_after_so_many_keypoints(graph: Graph, client: DemoClient) 
     arm = FakeArm()
     trial = play(client, arm, begin, max_keypoints=1)
     assert (trial.is_success, len(trial.steps)) == (False, 1)
+    assert not any('not gone to' in warning for warning in trial.warnings)
     assert arm.now_s < 30.0

@@ -184,6 +184,22 @@ def test_starts_at_the_same_time_leave_no_bag_open(operator: Operator) -> None:
     assert all(is_closed(str(folder)) for folder in folders)
 
 
+def test_starts_before_the_clock_leave_no_bag_open(graph: Graph, tmp_path: Path) -> None:
+    operator = Operator(graph, tmp_path, use_sim_time=True)
+    clock = graph.publisher(Clock, '/clock', 10)
+    request = StartEpisode.Request()
+    starts = [graph.call_async(StartEpisode, '/start_episode', request) for _ in range(2)]
+    later = threading.Timer(1.0, clock.publish, [Clock(clock=Time(sec=100))])
+    later.start()
+    started = [graph.result(start) for start in starts]
+    later.join()
+    assert [response.error_msg for response in started] == ['', '']
+    operator.stop()
+    folders = list(tmp_path.iterdir())
+    assert len(folders) == 2
+    assert all(is_closed(str(folder)) for folder in folders)
+
+
 def test_start_that_a_deactivation_overtakes_is_refused(
     operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -478,3 +494,25 @@ def test_the_last_check_of_the_task_is_the_outcome_where_nobody_says_another(
     found = contents(operator.stop(said).bag_path)
     assert found['/episode_mark'][-1].outcome == outcome
     assert len(found['/task_check']) == 3
+
+
+@pytest.mark.parametrize(
+    ('freshness', 'outcome'),
+    [
+        ('FRESH', EpisodeMark.OUTCOME_SUCCESS),
+        ('DEGRADED', EpisodeMark.OUTCOME_SUCCESS),
+        ('STALE', EpisodeMark.OUTCOME_UNSET),
+        ('REFUSED', EpisodeMark.OUTCOME_UNSET),
+    ],
+)
+def test_a_check_of_what_is_long_past_is_no_outcome(
+    operator: Operator, freshness: str, outcome: int
+) -> None:
+    episode_id = operator.start('tidy up').episode_id
+    values = [
+        KeyValue(key='episode_id', value=episode_id),
+        KeyValue(key='freshness', value=freshness),
+    ]
+    operator.tell('task_check', DiagnosticStatus(name='done', values=values))
+    found = contents(operator.stop(EpisodeMark.OUTCOME_UNSET).bag_path)
+    assert found['/episode_mark'][-1].outcome == outcome

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any, TYPE_CHECKING
 
+from builtin_interfaces.msg import Time
 from diagnostic_msgs.msg import DiagnosticStatus
 from embodied_r_msgs.msg import KeypointProposal
 from embodied_r_ros.bags.messages import stamp_to_msg
@@ -81,6 +82,10 @@ def test_an_order_becomes_a_goal_for_what_drives(graph: Graph, server: ChatServe
     [proposal] = driver.accepted.wait(1)
     assert proposal.id == result.answer.id
     assert driver.refused == []
+    # Nav2 is to take the newest transform; who asks for the age is told what was seen when.
+    assert goal.header.stamp == Time()
+    assert proposal.pose.header.stamp == proposal.observation_stamp
+    assert proposal.observation_stamp == result.answer.observation_stamp != Time()
 
 
 def test_a_goal_outside_of_where_the_robot_may_drive_is_refused(
@@ -97,6 +102,9 @@ def test_questions_and_orders_to_nowhere_give_no_goal(graph: Graph, server: Chat
     driver = Driver(graph, server)
     driver.mapped.ask(question='Where is the sofa?', options=[])
     driver.mapped.ask(question='Go to the piano.', options=[])
+    node = driver.mapped.node
+    assert node.report().values['goal_problem'].startswith("no goal for 'Go to the piano.': ")
     driver.mapped.ask(question='Go to the sofa.', options=[])
     [proposal] = driver.proposals.wait(1)
     assert proposal.task == 'Go to the sofa.'
+    assert node.report().values['goal_problem'] == ''

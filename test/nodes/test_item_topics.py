@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+import threading
 from types import SimpleNamespace
 from typing import Any, TYPE_CHECKING
 
@@ -86,6 +87,28 @@ def test_a_keyframe_has_the_boxes_of_its_stamp_and_frame(live: LiveDetections) -
         live.take(boxes(keyframe.stamp_ns + (index + 2) * S))
     assert [one.label for one in live.of(keyframe)] == ['cup']
     assert live.unmatched == 0
+
+
+def test_a_camera_that_sends_much_takes_no_room_of_another_one(live: LiveDetections) -> None:
+    keyframe = shot()
+    live.take(boxes(keyframe.stamp_ns), 'front')
+    for index in range(100):
+        live.take(boxes(keyframe.stamp_ns + index, 'other', frame='rear_optical'), 'rear')
+    assert [one.label for one in live.of(keyframe)] == ['cup']
+    assert len(live._waiting['rear']) == 64
+
+
+def test_a_camera_without_boxes_keeps_no_other_one_from_waiting(live: LiveDetections) -> None:
+    live.take(boxes(0, frame='left_optical'), 'left')  # some detector is there
+    live.config = DetectionsConfig(listen=True, wait_s=0.01)
+    for index in range(3):
+        assert live.of(replace(shot(index), camera='rear', frame_id='rear_optical')) == ()
+    live.config = DetectionsConfig(listen=True, wait_s=5.0)
+    keyframe = replace(shot(3), camera='front')
+    later = threading.Timer(0.05, live.take, [boxes(keyframe.stamp_ns), 'front'])
+    later.start()
+    assert [one.label for one in live.of(keyframe)] == ['cup']
+    later.join()
 
 
 def test_boxes_of_another_time_are_not_used_and_counted(live: LiveDetections) -> None:

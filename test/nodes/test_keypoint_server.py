@@ -215,6 +215,17 @@ def test_cancelling_ends_the_question_of_the_gripper_too(graph: Graph, server: C
     wait_for(lambda: server.disconnects == 1, 'the end of the generation')
 
 
+def test_the_gripper_is_asked_for_where_no_question_may_wait(
+    graph: Graph, server: ChatServer
+) -> None:
+    bench = Bench(graph, server, arm__gripper=True, desk__in_line=0)
+    bench.see(BLOCK)
+    bench.stand(HOME)
+    response = bench.predict()
+    assert (response.error_code, response.error_msg) == (0, '')
+    assert response.proposal.gripper_valid
+
+
 def test_without_a_robot_candidates_must_be_given(graph: Graph, server: ChatServer) -> None:
     bench = Bench(graph, server, arm__robot='')
     bench.see(BLOCK)
@@ -259,6 +270,75 @@ def test_a_standing_task_goes_on_after_a_refusal(graph: Graph, server: ChatServe
     second = bench.proposals.wait(2)[1]
     assert second.task == 'Pick up the red block.'
     assert second.id != first.id
+
+
+def test_diagnostics_say_where_the_standing_task_is(graph: Graph, server: ChatServer) -> None:
+    bench = Bench(graph, server, arm__task_rate_hz=10.0)
+    values = bench.node.report().values
+    assert (values['task_phase'], values['task_unanswered']) == ('no task', 0)
+    bench.stand(HOME)
+    server.default = Script(('I would go there',))
+    assert graph.parameter(bench.node, 'arm.task', TASK['arm__task']).successful
+    bench.see(BLOCK)
+    wait_for(lambda: bench.node.report().values['task_unanswered'] > 1, 'two refusals')
+    problem = bench.node.report().values['task_problem']
+    assert problem.startswith('the question for the position failed: the completion is not')
+    server.default = of_block
+    bench.stand(HOME)
+    bench.proposals.wait(1)
+    values = bench.node.report().values
+    assert (values['task_phase'], values['task_problem']) == ('a proposal is at the gate', '')
+    assert values['task_phase_s'] >= 0
+
+
+def test_the_warning_of_no_keypoint_names_the_question_and_its_completion(
+    graph: Graph, server: ChatServer, capfd: pytest.CaptureFixture[str]
+) -> None:
+    garbled = Script(('It is ' + 'x' * 200,))
+    server.default = lambda request: (
+        garbled if GRIPPER_NEXT.text in request.text else of_block(request)
+    )
+    bench = Bench(graph, server, **TASK, arm__gripper=True)
+    bench.stand(HOME)
+    bench.see(BLOCK)
+    wait_for(lambda: bench.node.report().values['task_unanswered'] > 1, 'two warnings')
+    problem = bench.node.report().values['task_problem']
+    assert problem.startswith('the question for the gripper failed: the completion is not')
+    assert problem.endswith(f"(its completion begins with 'It is {'x' * 74}')")
+    assert f'no keypoint for arm.task: {problem}' in capfd.readouterr().err
+    assert not bench.proposals
+
+
+def test_what_is_not_reached_is_given_up_while_others_ask(
+    graph: Graph, server: ChatServer
+) -> None:
+    bench = Bench(graph, server, **TASK, arm__give_up_s=2.0)
+    task = bench.node._keypoints._task
+    bench.stand(HOME)
+    bench.see(BLOCK)
+    [first] = bench.proposals.wait(1)
+    server.default = Script(('<think>', 'Well'), hang_after=1)
+    graph.send_goal(Ask, '/ask', Ask.Goal(question='What is there?'))
+    wait_for(lambda: server.active, 'a question that takes long')
+    bench.accepted.publish(first)
+    wait_for(lambda: task._phase is task._phase.FREE, 'the end of the wait')
+    assert server.active
+
+
+def test_the_standing_question_and_the_standing_task_take_turns(
+    graph: Graph, server: ChatServer
+) -> None:
+    question = 'What is there?'
+    server.default = lambda request: (
+        Script(('<think>So it is.</think>', '<answer>a block</answer>'))
+        if question in request.text
+        else of_block(request)
+    )
+    bench = Bench(graph, server, **TASK, standing_question=question, standing_rate_hz=10.0)
+    bench.stand(HOME)
+    bench.see(BLOCK)
+    wait_for(lambda: len(server.requests) > 1, 'two questions')
+    assert [question in request.text for request in server.requests[:2]] == [False, True]
 
 
 def test_a_task_can_be_set_while_the_node_runs_and_needs_a_robot(
@@ -391,3 +471,43 @@ def test_a_rotation_without_rows_of_it_is_refused(
     node = graph.add(SpatialReasoner, chat__url=server.url, **given)
     assert not graph.try_change(node, CONFIGURE)
     assert 'makes no rows of it' in capfd.readouterr().err
+
+
+@pytest.mark.parametrize('answer', ['A', 'B'])
+def test_a_check_of_what_is_long_past_is_unknown_and_the_task_goes_on(
+    graph: Graph, server: ChatServer, answer: str
+) -> None:
+    said = says(answer)
+    server.default = lambda request: said if DONE_NOW.text in request.text else of_block(request)
+    bench = Bench(graph, server, **CHECKED, reasoner__max_age_s=0.0001)
+    checks = graph.inbox(DiagnosticStatus, '/task_check')
+    graph.matched('/task_check')
+    bench.stand(HOME)
+    bench.see(BLOCK)
+    reach(bench, bench.proposals.wait(1)[0])
+    [status] = checks.wait(1)
+    values = {value.key: value.value for value in status.values}
+    assert (status.name, values['freshness'], values['progress']) == ('unknown', 'STALE', '')
+    assert values['answer_id']
+    bench.stand(HOME)
+    assert bench.proposals.wait(2)
+    assert not any(PROGRESS_NOW.text in request.text for request in server.requests)
+
+
+def test_a_task_that_is_done_begins_again_where_it_is_set_anew(
+    graph: Graph, server: ChatServer
+) -> None:
+    done = says('A')
+    server.default = lambda request: done if DONE_NOW.text in request.text else of_block(request)
+    bench = Bench(graph, server, **CHECKED)
+    task = bench.node._keypoints._task
+    bench.stand(HOME)
+    bench.see(BLOCK)
+    reach(bench, bench.proposals.wait(1)[0])
+    wait_for(lambda: task.is_done, 'the check')
+    assert graph.parameter(bench.node, 'arm.reach_m', 0.03).successful
+    assert task.is_done  # it is another setting
+    assert graph.parameter(bench.node, 'arm.task', TASK['arm__task']).successful
+    bench.stand(HOME)
+    bench.see(BLOCK)
+    assert bench.proposals.wait(2)

@@ -96,7 +96,8 @@ float64 planning_time
 string state
 """,
 }
-# Moves to x >= 0, finds no way to the rest, and takes its time to x = 9.
+# Moves to x >= 0, finds no way to the rest, and takes its time to x = 9, also to stop. As
+# MoveIt's, it must not get a goal while it works on another: then it says so.
 SERVER = """
 import time, rclpy
 from moveit_msgs.action import MoveGroup
@@ -105,7 +106,16 @@ from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.executors import MultiThreadedExecutor
 rclpy.init()
 node = rclpy.create_node('move_group')
+working = []
 def move(handle):
+    if working:
+        print('overlap', flush=True)
+    working.append(handle)
+    try:
+        return moved(handle)
+    finally:
+        working.remove(handle)
+def moved(handle):
     request, options = handle.request.request, handle.request.planning_options
     [goal] = request.goal_constraints
     [place], [attitude] = goal.position_constraints, goal.orientation_constraints
@@ -117,6 +127,8 @@ def move(handle):
           request.max_velocity_scaling_factor, 'only', options.plan_only, flush=True)
     while at.x == 9.0 and not handle.is_cancel_requested:
         time.sleep(0.02)
+    if at.x == 9.0:
+        time.sleep(0.5)
     result = MoveGroup.Result()
     if handle.is_cancel_requested:
         handle.canceled()
@@ -196,6 +208,7 @@ def test_keypoints_are_moved_to_replaced_and_given_up(graph: Graph, logs: list[P
     go(proposal(4.0), 'reached')
     line = 'keypoint (9.000, 0.000, 0.250) m in table: replaced or cancelled'
     wait_for(lambda: line in example.read_text(), line, 60.0)
+    assert 'overlap' not in server.read_text()
 
 
 def test_without_moveit_one_line_says_what_to_install() -> None:

@@ -8,10 +8,10 @@ from typing import Any, TYPE_CHECKING
 
 from diagnostic_msgs.msg import DiagnosticArray
 from embodied_r_ros import nodes
-from embodied_r_ros.common.errors import ModelError
-from embodied_r_ros.nodes import topics
+from embodied_r_ros.common.errors import InputError, ModelError
+from embodied_r_ros.nodes import node_base, topics
 from embodied_r_ros.nodes.diagnostics import Health, Level
-from embodied_r_ros.nodes.node_base import ManagedNode
+from embodied_r_ros.nodes.node_base import ManagedNode, ProblemThrottle
 from lifecycle_msgs.srv import GetState
 from rclpy.lifecycle import LifecycleNode
 from rclpy.qos import ReliabilityPolicy
@@ -195,3 +195,30 @@ def test_provenance_is_latched(graph: Graph) -> None:
     assert said['node'] == '/echo'
     assert said['code']['package'] == 'embodied_r_ros'
     assert len(said['code']['git_revision']) >= 40
+
+
+def test_a_problem_that_comes_often_hides_no_other_one(
+    graph: Graph, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = graph.add(Echo)
+    for text in ('the pose is 0.5 s old', 'no camera', 'the pose is 12 s old'):
+        node.log_problem(InputError(text))
+    err = capfd.readouterr().err
+    assert 'the pose is 0.5 s old' in err
+    assert 'no camera' in err
+    assert 'the pose is 12 s old' not in err
+    monkeypatch.setattr(node_base, '_SAY_AGAIN_S', 0.0)
+    node.log_problem(InputError('the pose is 3 s old'))
+    assert 'the pose is 3 s old (1 more like this' in capfd.readouterr().err
+
+
+def test_problems_that_are_all_different_do_not_flood_the_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(node_base, '_SAY_AGAIN_S', 3600.0)
+    throttle = ProblemThrottle()
+    let_in = [throttle.count_repeats('a' * length) for length in range(1, 100)]
+    assert let_in == [0] * 32 + [None] * 67
+    monkeypatch.setattr(node_base, '_SAY_AGAIN_S', 0.0)
+    assert throttle.count_repeats('b') == 0  # in the place of the oldest
+    assert len(throttle._times) == 32

@@ -203,6 +203,12 @@ def test_rules_change_while_it_runs_and_bad_ones_are_refused(operator: Operator)
     assert told(operator.refused.wait(2))[1] == ('run-2', 'step')
 
 
+def test_the_tool_is_named_before_the_gate_is_set_up(operator: Operator) -> None:
+    result = operator.graph.parameter(operator.node, 'tool_frame', 'hand')
+    assert not result.successful
+    assert result.reason.startswith('tool_frame takes effect at configure')
+
+
 def test_time_that_jumps_back_begins_anew(graph: Graph) -> None:
     clock = graph.outsider.create_publisher(Clock, '/clock', 10)
     operator = Operator(graph, use_sim_time=True)

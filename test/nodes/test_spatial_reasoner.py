@@ -446,6 +446,15 @@ def test_bad_standing_question_is_refused(asker: Asker) -> None:
     assert 'one option alone' in response.error_msg
 
 
+def test_diagnostics_say_why_an_order_gave_no_goal(asker: Asker) -> None:
+    asker.see('New: red tall object.')
+    assert asker.node.report().values['goal_problem'] == ''
+    asker.ask(question='Go to the fridge.', options=[])
+    asker.ask()  # what is no order changes nothing
+    problem = asker.node.report().values['goal_problem']
+    assert problem.startswith("no goal for 'Go to the fridge.': neither 'Go to the fridge.' nor")
+
+
 CANDIDATES = {
     'task': 'Pick the cup.',
     'frame_id': 'table',

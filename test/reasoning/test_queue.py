@@ -138,6 +138,40 @@ def test_full_line_turns_away(reasoner: FakeReasoner) -> None:
     reasoner.go.set()
 
 
+@pytest.mark.parametrize('in_line', [0, 1])
+def test_what_is_asked_on_at_the_end_of_a_question_takes_its_place(
+    reasoner: FakeReasoner, in_line: int
+) -> None:
+    asker = Asker(reasoner, at_once=1, in_line=in_line)
+    counts: list[int] = []
+
+    def ask_on(outcome: Outcome) -> None:
+        counts.append(asker.queue.waiting())
+        asker.ask('then')
+        asker.ask('and then')  # one alone follows
+
+    asker.queue.ask(Question('first'), 'id-first', ask_on)
+    assert reasoner.started.acquire(timeout=TIMEOUT_S)
+    for index in range(in_line):
+        asker.ask(f'waiting {index}')
+    reasoner.go.set()
+    assert asker.outcome('then').termination is Termination.COMPLETED
+    assert asker.outcome('and then').code is RefusalCode.BUSY
+    assert asker.queue.turned_away == 1
+    assert counts == [1 + in_line]  # it is not idle in between
+
+
+def test_what_is_asked_on_comes_before_what_is_in_line(reasoner: FakeReasoner) -> None:
+    asker = Asker(reasoner, at_once=1, in_line=1)
+    asker.queue.ask(Question('first'), 'id-first', lambda outcome: asker.ask('then'))
+    assert reasoner.started.acquire(timeout=TIMEOUT_S)
+    asker.ask('waiting')
+    reasoner.go.set()
+    asker.outcome('waiting')
+    assert [question.text for question in reasoner.asked] == ['first', 'then', 'waiting']
+    assert not asker.queue.turned_away
+
+
 def test_cancelled_question_ends_soon(reasoner: FakeReasoner) -> None:
     asker = Asker(reasoner)
     ticket = asker.ask('a')

@@ -107,7 +107,13 @@ def test_every_step_has_a_card_up_to_a_limit(tmp_path: Path) -> None:
 def test_steps_without_image_and_trials_without_steps_are_shown(tmp_path: Path) -> None:
     blind = replace(TRIAL, steps=(replace(STEP, image=None, closed=None),))
     refused = replace(TRIAL, steps=(), refusals=('step: it is too long',))
-    assert drawn(tmp_path / 'a.png', blind).shape[1] == drawn(tmp_path / 'b.png', refused).shape[1]
+    warned = replace(refused, warnings=('reasoner: no keypoint\nTraceback',))
+    shapes = [
+        drawn(tmp_path / f'{n}.png', trial).shape
+        for n, trial in enumerate((blind, refused, warned))
+    ]
+    assert len({width for _, width, _ in shapes}) == 1
+    assert shapes[1][0] < shapes[2][0]
 
 
 def test_a_sheet_that_cannot_be_written_says_so(tmp_path: Path) -> None:

@@ -33,7 +33,9 @@ from embodied_r_ros.types.episodes import EpisodeEvent, EpisodeOutcome
 from embodied_r_ros.types.episodes import EpisodeMark as Mark
 from embodied_r_ros.types.geometry import NS_PER_S
 from geometry_msgs.msg import PoseStamped
+from rcl_interfaces.msg import Log
 from rcl_interfaces.srv import SetParameters
+from rclpy.logging import LoggingSeverity
 from rclpy.parameter import Parameter
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import CameraInfo, Image, JointState
@@ -51,6 +53,7 @@ _TICK_S = 0.05
 _IMAGE_EVERY = 2  # ticks
 _HEAR_S = 0.005  # of each tick, at least, for what comes in
 _LONGEST_S = 60.0
+_MOST_WARNINGS = 20  # of a trial
 # Time begins there, so that stamps are not taken for unset ones.
 _START_NS = 1_700_000_000 * NS_PER_S
 
@@ -81,8 +84,12 @@ class ArmStage:
         subscribe = node.create_subscription
         self._proposals: list[KeypointProposal] = []
         self._refusals: list[str] = []
+        self._warnings: dict[str, None] = {}  # in the order in which they came, each once
+        self._foreign_count = 0  # accepted keypoints of another episode or frame
+        self._foreign: KeypointProposal | None = None  # the last of them
         subscribe(KeypointProposal, 'keypoint_accepted', self._proposals.append, topics.RESULT)
         subscribe(DiagnosticStatus, 'keypoint_refused', self._take_refusal, topics.RESULT)
+        subscribe(Log, '/rosout', self._take_log, topics.RESULT)
 
     def play(
         self,
@@ -105,6 +112,8 @@ class ArmStage:
         """
         self._proposals.clear()
         self._refusals.clear()
+        self._warnings.clear()
+        self._foreign_count, self._foreign = 0, None
         self._mark(arm, episode_id, EpisodeEvent.START)
         self._show(arm)
         begin(arm.task)
@@ -126,8 +135,15 @@ class ArmStage:
         self._mark(arm, episode_id, EpisodeEvent.STOP, outcome)
         self._start_ns = self._now_ns(arm) + NS_PER_S  # time goes on
         is_success = outcome is EpisodeOutcome.SUCCESS
-        refusals = tuple(self._refusals)
-        return Trial(episode_id, arm.task, is_success, arm.now_s, tuple(steps), refusals)
+        return Trial(
+            episode_id,
+            arm.task,
+            is_success,
+            arm.now_s,
+            tuple(steps),
+            tuple(self._refusals),
+            (*self._warnings, *self._foreign_warning(episode_id)),
+        )
 
     def _now_ns(self, arm: TrialArm) -> int:
         return self._start_ns + round(arm.now_s * NS_PER_S)
@@ -151,6 +167,7 @@ class ArmStage:
         steps = []
         for msg in self._proposals:
             if msg.episode_id != episode_id or msg.pose.header.frame_id != self._frame_id:
+                self._foreign_count, self._foreign = self._foreign_count + 1, msg
                 continue
             closed = msg.gripper == msg.GRIPPER_CLOSED if msg.gripper_valid else None
             candidates = tuple(vector_from_msg(point) for point in msg.candidates)
@@ -160,6 +177,17 @@ class ArmStage:
             arm.go(vector_from_msg(msg.pose.pose.position), closed=closed)
         self._proposals.clear()
         return steps
+
+    def _foreign_warning(self, episode_id: str) -> list[str]:
+        """How many accepted keypoints were not gone to; where none, nothing."""
+        if self._foreign is None:
+            return []
+        frame_id = self._foreign.pose.header.frame_id
+        return [
+            f'{self._foreign_count} accepted keypoints were not gone to: the last one is of '
+            f'episode {self._foreign.episode_id!r} in {frame_id!r}, expected {episode_id!r} in '
+            f'{self._frame_id!r}'
+        ]
 
     def _tell(self, arm: TrialArm) -> None:
         """Publish time and state."""
@@ -199,6 +227,11 @@ class ArmStage:
 
     def _take_refusal(self, msg: DiagnosticStatus) -> None:
         self._refusals.append(f'{msg.name}: {msg.message}')
+
+    def _take_log(self, msg: Log) -> None:
+        """Keep what a node warns of: why there is no keypoint is said nowhere else."""
+        if msg.level >= LoggingSeverity.WARN and len(self._warnings) < _MOST_WARNINGS:
+            self._warnings[f'{msg.name}: {msg.msg}'] = None
 
 
 _NODES = ('keyframe_extractor', 'semantic_perceiver', 'spatial_reasoner', 'proposal_gate')

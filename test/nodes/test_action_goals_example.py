@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Goals of the examples: one at a time, of those that wait the newest, and no wait for ever.
+
+The server is a process of its own, which can be killed as a robot's can.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from action_msgs.msg import GoalStatus
+from embodied_r_msgs.action import Ask
+import pytest
+from std_msgs.msg import String
+
+from examples import action_goals
+from examples.action_goals import GoalSender
+from test.nodes.graph import wait_for
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Any
+
+    from test.nodes.graph import Graph
+
+# Works on a goal `long` until it is cancelled and takes its time to stop; on one that is
+# `stubborn` for ever. Notes which goals it began, and which came while it worked on another.
+SERVER = """
+import time, rclpy
+from embodied_r_msgs.action import Ask
+from rclpy.action import ActionServer, CancelResponse
+from rclpy.callback_groups import ReentrantCallbackGroup
+from rclpy.executors import MultiThreadedExecutor
+rclpy.init()
+node = rclpy.create_node('server')
+working = []
+def work(handle):
+    name = handle.request.question
+    print('overlap' if working else 'begun', name, flush=True)
+    working.append(name)
+    while name == 'stubborn' or name == 'long' and not handle.is_cancel_requested:
+        time.sleep(0.02)
+    if name == 'long':
+        time.sleep(0.5)
+    working.remove(name)
+    handle.canceled() if handle.is_cancel_requested else handle.succeed()
+    return Ask.Result()
+server = ActionServer(node, Ask, 'move', work, callback_group=ReentrantCallbackGroup(),
+                      cancel_callback=lambda handle: CancelResponse.ACCEPT)
+executor = MultiThreadedExecutor(4)
+executor.add_node(node)
+executor.spin()
+"""
+
+
+class Sender(GoalSender):
+    """Sends goals that are named on a topic, and keeps what became of them."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__('sender', Ask, 'move', 'the server', **options)
+        self.outcomes: list[tuple[str, int]] = []
+        self.create_subscription(String, 'go', self._take, 10)
+
+    def _take(self, msg: String) -> None:
+        self.send(Ask.Goal(question=msg.data), msg.data)
+
+    def _tell(self, goal: Any, status: int, why: str = '') -> None:
+        self.outcomes.append((goal.what, status))
+        super()._tell(goal, status, why)
+
+
+class Moving:
+    """A server and one who sends it goals."""
+
+    def __init__(self, graph: Graph, folder: Path) -> None:
+        self.graph = graph
+        self._log = folder / 'server.txt'
+        self._log.touch()
+        self.start_server()
+        self.sender = graph.add(Sender)
+        self._names = graph.publisher(String, '/go')
+        wait_for(self.sender._client.server_is_ready, 'the server', 60.0)
+
+    def start_server(self) -> None:
+        domain = str(self.graph.context.get_domain_id())
+        with self._log.open('a') as out:
+            self.server = subprocess.Popen(
+                [sys.executable, '-c', SERVER],
+                env={**os.environ, 'ROS_DOMAIN_ID': domain},
+                stdout=out,
+                text=True,
+            )
+        self.graph.processes.append(self.server)
+
+    def go(self, name: str) -> None:
+        self._names.publish(String(data=name))
+
+    def said(self) -> list[str]:
+        """What the server noted."""
+        return self._log.read_text().splitlines()
+
+    def await_last(self, line: str) -> None:
+        wait_for(lambda: self.said()[-1:] == [line], line, 60.0)
+
+
+@pytest.fixture
+def moving(graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Moving:
+    monkeypatch.setattr(action_goals, '_END_S', 3.0)
+    return Moving(graph, tmp_path)
+
+
+def test_the_newest_goal_waits_until_the_one_before_has_ended(moving: Moving) -> None:
+    moving.go('long')
+    moving.await_last('begun long')
+    for name in ('second', 'third', 'last'):
+        moving.go(name)
+    moving.await_last('begun last')
+    assert moving.said() == ['begun long', 'begun last']
+    outcomes = moving.sender.outcomes
+    wait_for(lambda: len(outcomes) == 4, 'the end of all')
+    assert outcomes == [
+        ('second', GoalStatus.STATUS_CANCELED),
+        ('third', GoalStatus.STATUS_CANCELED),
+        ('long', GoalStatus.STATUS_CANCELED),
+        ('last', GoalStatus.STATUS_SUCCEEDED),
+    ]
+
+
+def test_goals_that_come_before_the_first_is_accepted_do_not_meet_it(moving: Moving) -> None:
+    for name in ('long', 'long', 'last'):
+        moving.go(name)
+    moving.await_last('begun last')
+    assert moving.said() == ['begun long', 'begun last']
+
+
+def test_a_goal_does_not_wait_for_ever(moving: Moving) -> None:
+    moving.go('stubborn')
+    moving.await_last('begun stubborn')
+    moving.go('second')
+    wait_for(lambda: moving.sender._next, 'the goal that waits')
+    wait_for(lambda: moving.sender._next is None, 'its end')
+    assert moving.said() == ['begun stubborn']
+    assert moving.sender.outcomes == []
+    # A server that was started anew knows nothing of the first one. Until discovery has found it,
+    # goals are dropped or replaced.
+    moving.server.kill()
+    moving.start_server()
+    for _ in range(30):
+        moving.go('third')
+        with suppress(AssertionError):
+            wait_for(lambda: moving.said()[-1] == 'begun third', 'the third', 1.0)
+            break
+    outcomes = moving.sender.outcomes
+    wait_for(lambda: ('third', GoalStatus.STATUS_SUCCEEDED) in outcomes, 'its end')
+    assert ('stubborn', GoalStatus.STATUS_UNKNOWN) in outcomes
