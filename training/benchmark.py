@@ -17,7 +17,6 @@ from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.files import write_whole
-from embodied_r_ros.scene.memory import MemoryConfig
 from embodied_r_ros.types.answers import Sampling
 
 from training.eval.benchmarks.multiple_choice import EGOSCHEMA, ERQA, MVBENCH, URBAN_VIDEO_BENCH
@@ -47,7 +46,7 @@ from training.eval.benchmarks.spatialrgpt import SPATIALRGPT
 from training.eval.benchmarks.vsi_bench import VSI_BENCH
 from training.eval.generation import model_identity
 from training.eval.report_page import interval_text
-from training.evaluate import CACHE, drawn, opened_cache
+from training.evaluate import add_budget_option, CACHE, drawn, memory_of, opened_cache
 from training.run.command import run_command
 
 if TYPE_CHECKING:
@@ -120,7 +119,7 @@ def _parser() -> argparse.ArgumentParser:
     add('--judge', metavar='DIR_OR_URL', help='model that marks answers, where the rule has one')
     add('--limit', type=int, default=0, help='so many questions, drawn by the seed; 0: all')
     add('--seed', type=int, default=0)
-    add('--token-budget', type=int, default=MemoryConfig.token_budget)
+    add_budget_option(parser)
     add('--max-tokens', type=int, default=Sampling.max_tokens)
     add(
         '--cache',
@@ -185,7 +184,7 @@ def _asked_replies(
     args: argparse.Namespace, questions: Sequence[BenchmarkQuestion], cache: ReplyCache
 ) -> Replies:
     sampling = Sampling(0.0, 1.0, args.max_tokens, args.seed)
-    memory = MemoryConfig(token_budget=args.token_budget)
+    memory = memory_of(args.model, args.token_budget)
     about = {
         'model': args.model,
         'identity': model_identity(args.model),

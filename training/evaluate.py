@@ -19,6 +19,7 @@ from embodied_r_ros.chat.cache import ReplyCache
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.common.files import write_whole
 from embodied_r_ros.scene.memory import MemoryConfig
+from embodied_r_ros.serving.profiles import served_budget
 from embodied_r_ros.types.answers import Sampling
 
 from training.data.selection import rows_of_split
@@ -304,6 +305,28 @@ def drawn(rows: list[Item], limit: int, seed: int) -> list[Item]:
     return Random(seed).sample(rows, limit) if 0 < limit < len(rows) else rows
 
 
+def add_budget_option(parser: argparse.ArgumentParser) -> None:
+    """Declare how much of a scene a model is asked about."""
+    text = (
+        'tokens that the scene may take in a prompt; default: as the shipped profile that serves '
+        f'the model has it, otherwise {MemoryConfig.token_budget}'
+    )
+    parser.add_argument('--token-budget', type=int, metavar='N', help=text)
+
+
+def memory_of(model: str, token_budget: int | None) -> MemoryConfig:
+    """How much of a scene a prompt of a model holds.
+
+    Args:
+        model: Folder with weights, or URL of a model server.
+        token_budget: As it was given; None: it was not.
+
+    Raises:
+        ConfigError: The budget is not allowed, or the shipped profiles cannot be read.
+    """
+    return MemoryConfig(served_budget(model) if token_budget is None else token_budget)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog='training.evaluate', description=__doc__)
     parser.add_argument('--model', required=True, metavar='DIR_OR_URL')
@@ -314,7 +337,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument('--temperature', type=float, default=0.0, help='0: greedy')
     parser.add_argument('--seed', type=int, default=0)
-    parser.add_argument('--token-budget', type=int, default=MemoryConfig.token_budget)
+    add_budget_option(parser)
     parser.add_argument('--max-tokens', type=int, default=Sampling.max_tokens)
     parser.add_argument(
         '--cache',
@@ -357,7 +380,7 @@ def _run(args: argparse.Namespace) -> int:
     rows = drawn(rows_of_split(args.rows, args.split), args.limit, args.seed)
     rows = shown(rows, args.images) if args.images else rows
     sampling = Sampling(args.temperature, 1.0, args.max_tokens, args.seed)
-    memory = MemoryConfig(token_budget=args.token_budget)
+    memory = memory_of(args.model, args.token_budget)
     judge, cache = judge_of(args.judge), opened_cache(args.cache)
     report = evaluate(args.model, rows, memory, sampling, cache, judge)
     if args.oracle:

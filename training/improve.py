@@ -41,7 +41,7 @@ from training.run.manifest import begin_or_go_on
 from training.run.models import is_adapter, is_complete, model_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from embodied_r_ros.questions.row import Row
 
@@ -67,24 +67,64 @@ class TrainedCandidate:
         return is_complete(self.folder)
 
 
-def fill_splits(rows: list[Row]) -> list[Row]:
-    """Give a split without scenes one of those to train on, where that leaves two of them.
+# Splits in the order in which they get a scene, each with how many it is to have at least then.
+_WANTED_SCENES = (('train', 1), ('test', 1), ('validation', 1), ('train', 2))
+# How many scenes a split keeps when it gives one; of equally full ones the first gives.
+_KEPT_SCENES = {'train': 2, 'validation': 1, 'test': 1}
 
-    Splits are drawn scene by scene, so that few scenes may all be in one. Scenes that are drawn
-    for other splits stay there: their wordings may be held out.
+
+def fill_splits(rows: list[Row]) -> list[Row]:
+    """Give a split that lacks scenes some of the fullest other one.
+
+    Splits are drawn scene by scene, so that few scenes may all be in one or two of them. Of four
+    scenes or more each split gets one, and training two; what is in no need stays as drawn. Rows
+    in wordings that are held out from training do not come with their scene there.
 
     Args:
         rows: The rows, with the splits as drawn.
     """
     splits = {row.scene_id: row.split for row in rows}
-    for wanted in ('test', 'validation'):
-        spare = sorted(
-            (scene for scene, split in splits.items() if split == 'train'),
-            key=lambda scene: hashlib.sha256(f'{wanted}:{scene}'.encode()).digest(),
-        )
-        if wanted not in splits.values() and len(spare) > 2:
-            splits[spare[0]] = wanted
-    return [replace(row, split=splits[row.scene_id]) for row in rows]
+    in_known_words = {row.scene_id for row in rows if not _is_held_out(row)}
+    for wanted, least in _WANTED_SCENES:
+        eligible = in_known_words if wanted == 'train' else set(splits)
+        lacks = list(splits.values()).count(wanted) < least
+        if lacks and (scene := _spare_scene(splits, wanted, eligible)):
+            splits[scene] = wanted
+    return [
+        replace(row, split=splits[row.scene_id])
+        for row in rows
+        if not (_is_held_out(row) and splits[row.scene_id] == 'train' != row.split)
+    ]
+
+
+def _spare_scene(splits: Mapping[str, str], wanted: str, eligible: Collection[str]) -> str:
+    """A scene of the fullest split that can do without it, seeded by its name; empty: none can.
+
+    Args:
+        splits: Split by scene.
+        wanted: The split that lacks one.
+        eligible: Scenes that may go there.
+    """
+    counts = Counter(splits.values())
+    givers = [
+        split
+        for split, kept in _KEPT_SCENES.items()
+        if split != wanted
+        and counts[split] > kept
+        and any(splits[scene] == split for scene in eligible)
+    ]
+    if not givers:
+        return ''
+    giver = max(givers, key=lambda split: counts[split])
+    return min(
+        (scene for scene in eligible if splits[scene] == giver),
+        key=lambda scene: hashlib.sha256(f'{wanted}:{scene}'.encode()).digest(),
+    )
+
+
+def _is_held_out(row: Row) -> bool:
+    """Whether a row is in a wording that no training may read."""
+    return bool(row.meta.get('held_out_wording'))
 
 
 class Improvement:

@@ -16,6 +16,7 @@ from embodied_r_ros.episodes.offline import (
     answer_to_json,
     ask_about,
     check_source,
+    has_recorded_deltas,
     is_scene_map,
     newest_image,
     RecordingScene,
@@ -33,7 +34,7 @@ from embodied_r_ros.episodes.recall_report import (
 )
 from embodied_r_ros.reasoning.image_targets import asked_kind
 from embodied_r_ros.reasoning.question import Phase, Question, question_problem, ReasonerConfig
-from embodied_r_ros.serving.profiles import load_profile
+from embodied_r_ros.serving.profiles import served_budget
 from embodied_r_ros.serving.servers import served_model
 from embodied_r_ros.view.sheet import write_place_picture
 from tqdm import tqdm
@@ -46,9 +47,6 @@ if TYPE_CHECKING:
     from embodied_r_ros.episodes.recall_query import RecallQuery
     from embodied_r_ros.episodes.recall_report import RecordingAnswer
     from embodied_r_ros.types.images import StampedImage
-
-
-_PROFILE = 'embedded'  # that of the model which answers where none is named
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -109,13 +107,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add('--json', action='store_true', help='print one JSON object')
 
 
-def _config_of(args: argparse.Namespace) -> ReasonerConfig:
-    """How a model is asked: the shipped one about scenes as long as those that it is served."""
-    config = ReasonerConfig(temperature=args.temperature, max_tokens=args.max_tokens)
-    if args.model:
-        return config
-    served = ReasonerConfig(**load_profile(_PROFILE).reasoner)
-    return replace(config, token_budget=served.token_budget)
+def _config_of(args: argparse.Namespace, model: str) -> ReasonerConfig:
+    """How a model is asked: a shipped one about scenes as long as those that it is served."""
+    return ReasonerConfig(
+        token_budget=served_budget(model),
+        temperature=args.temperature,
+        max_tokens=args.max_tokens,
+    )
 
 
 def main(args: argparse.Namespace) -> int:
@@ -130,8 +128,9 @@ def main(args: argparse.Namespace) -> int:
     if args.out:
         msg = '--out is for the keyframes that --episodes finds: give it too, or leave --out out'
         raise InputError(msg)
-    config = _config_of(args)
     model = args.model or str(shared_path('models', 'nano'))
+    config = _config_of(args, model)
+    _check_options_of_images(args)
     check_source(args.source, args.topic, args.rate)
     with served_model(model, _say) as chat:
         if args.show_image:
@@ -149,6 +148,27 @@ def main(args: argparse.Namespace) -> int:
     values = answer_to_json(answer)
     print(json.dumps(values, ensure_ascii=False) if args.json else values['answer'])
     return 0
+
+
+def _check_options_of_images(args: argparse.Namespace) -> None:
+    """Refuse options that say which images are perceived, where none are.
+
+    Raises:
+        InputError: One is given.
+        BagError: The bag is damaged.
+    """
+    values = {'--topic': args.topic, '--rate': args.rate}
+    given = [name for name, value in values.items() if value is not None]
+    if not given or args.show_image:  # an image that is shown is read from a topic
+        return
+    if is_scene_map(args.source):
+        what = 'is a map'
+    elif has_recorded_deltas(args.source):
+        what = 'has deltas, which are read as they were recorded'
+    else:
+        return
+    msg = f'{given[0]} is for images, and {args.source} {what}: leave it out'
+    raise InputError(msg)
 
 
 def _check_image(args: argparse.Namespace) -> None:
@@ -206,7 +226,7 @@ def _answers(
     args: argparse.Namespace, question: Question, bags: list[Path]
 ) -> Iterator[RecordingAnswer]:
     """What the model says of each recording."""
-    config = _config_of(args)
+    config = _config_of(args, args.model)
     with served_model(args.model, _say) as chat:
         bar = tqdm(bags, unit=' recordings', disable=None)
         yield from ask_each(bar, question, chat, config, with_map=args.map)

@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         '--perceiver',
         choices=('classical', 'detector', 'vlm'),
         default='classical',
-        help='who perceives',
+        help='which perceiver to use',
     )
     add(
         '--detector',

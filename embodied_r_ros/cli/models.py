@@ -35,10 +35,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add('name', metavar='NAME', help=f'which one: {", ".join(model_files.MODEL_FILES)}')
     add('--to', type=some_path, metavar='DIR', help='folder (default: in ~/.local/share)')
     add('--url', type=some_text, help='a mirror of the file; its SHA-256 must be the same')
-    summary = 'bring what is in force in a slot into force in another, such as one of many robots'
+    summary = (
+        'copy the promoted model of a slot to another slot, such as a store shared by many robots'
+    )
     action = _slot_action(actions, 'publish', summary)
     action.add_argument('store', metavar='STORE', type=some_text, help='slot that it goes to')
-    _slot_action(actions, 'rollback', 'bring the model from before into force again')
+    _slot_action(actions, 'rollback', 'restore the previous model')
     _slot_action(actions, 'history', 'who promoted and took back, when and why', is_signed=False)
 
 

@@ -15,6 +15,7 @@ from embodied_r_ros.cli.perceiver import (
     add_perceiver_arguments,
     add_source_arguments,
     perceiver_of,
+    refuse_options_of_images,
 )
 from embodied_r_ros.common.errors import InputError
 from embodied_r_ros.episodes.episode import read_episode
@@ -58,6 +59,7 @@ def main(args: argparse.Namespace) -> int:
         if args.picture:
             msg = '--picture draws what is perceived anew: give --perceiver classical too'
             raise InputError(msg)
+        refuse_options_of_images(args, str(path))
         _tell(read_episode(path, 'recorded').deltas, as_json=args.json)
         return 0
     keyframing = KeyframeConfig(max_interval_s=args.max_interval)

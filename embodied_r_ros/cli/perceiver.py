@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import replace
 import math
 import sys
@@ -22,10 +23,14 @@ from embodied_r_ros.serving.model_files import detector_path
 from embodied_r_ros.serving.profiles import load_profile
 
 if TYPE_CHECKING:
-    import argparse
-
     from embodied_r_ros.perception.detector import DetectorPerceiver
     from embodied_r_ros.perception.perceiver import Perceiver
+
+# Arguments that say which images are perceived, and how.
+_OF_IMAGES = (
+    'topic', 'rate', 'depth_topic', 'depth_unit', 'max_interval', 'hfov', 'camera_height',
+    'no_odometry',
+)  # fmt: skip
 
 
 def add_source_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,16 +55,16 @@ def add_source_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_perceiver_arguments(parser: argparse.ArgumentParser, default: str) -> None:
-    """Declare who perceives.
+    """Declare which perceiver to use.
 
     Args:
         parser: Of the verb.
-        default: Who does where nobody is named, in words.
+        default: Which one is used where none is named, in words.
     """
     parser.add_argument(
         '--perceiver',
         choices=('auto', 'recorded', 'classical', 'detector', 'vlm', 'fused'),
-        help='who perceives; recorded: as it was perceived when the bag was made; fused: vlm and '
+        help='which perceiver to use; recorded: the deltas of the bag; fused: vlm and '
         'detector, each thing once; auto: what is there of a server that is given and a detector '
         'that is given or fetched, else classical; '
         f'default: {default}',
@@ -120,6 +125,30 @@ def perceiver_of(args: argparse.Namespace) -> Perceiver:
         return vlm_perceiver(ChatConfig(url=args.url), detector=detector)
     profile = load_profile(args.profile)
     return vlm_perceiver(profile.client('perceiver'), profile.vlm, detector)
+
+
+def refuse_options_of_images(args: argparse.Namespace, source: str) -> None:
+    """Refuse options of perceiving, where deltas are read that were recorded.
+
+    Args:
+        args: Of a verb with `add_source_arguments` and `add_perceiver_arguments`.
+        source: What the deltas are of.
+
+    Raises:
+        InputError: One is given.
+    """
+    plain = argparse.ArgumentParser(add_help=False)
+    add_source_arguments(plain)
+    add_perceiver_arguments(plain, '')
+    for name in _OF_IMAGES:
+        if getattr(args, name) != plain.get_default(name):
+            msg = (
+                f'--{name.replace("_", "-")} says how images are perceived, and of {source} the '
+                'deltas are read that were recorded: leave it out, or perceive the images anew '
+                'with --perceiver classical'
+            )
+            raise InputError(msg)
+    _chosen(args)  # says with which perceiver the other options go
 
 
 def _chosen(args: argparse.Namespace) -> str:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import argparse
 from functools import partial
 import sys
 from typing import TYPE_CHECKING
@@ -17,9 +18,10 @@ from embodied_r_ros.cli.fleet import (
     settings_of,
     work_on_fleet,
 )
-from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.errors import BagError, InputError
 from embodied_r_ros.episodes.episode import DELTA_SOURCES, keyframes_of_arm
 from embodied_r_ros.episodes.frozen import unchanged_set
+from embodied_r_ros.episodes.inspect import bag_digest
 from embodied_r_ros.episodes.manifest import find_recordings
 from embodied_r_ros.perception.classical import ClassicalConfig
 from embodied_r_ros.perception.pipeline import classical_perceiver, perceive_path, vlm_perceiver
@@ -29,6 +31,7 @@ from embodied_r_ros.questions.collect import (
     rows_of_fleet,
     RowsRecipe,
     RowsStage,
+    shared_map_names,
 )
 from embodied_r_ros.questions.coverage import Coverage, manifest_path, write_manifest
 from embodied_r_ros.questions.derive import QuestionsConfig
@@ -37,7 +40,6 @@ from embodied_r_ros.serving.profiles import load_profile
 from tqdm import tqdm
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
@@ -151,7 +153,7 @@ def main(args: argparse.Namespace) -> int:
     )
     manifest_path(args.out)  # refused before the work, not after it
     coverage = Coverage()
-    _check_perceiver(args)
+    _check_options(args)
     if bool(args.bags) == bool(args.frozen):
         msg = 'name BAGs, or a set with --frozen: one of both'
         raise InputError(msg)
@@ -164,7 +166,8 @@ def main(args: argparse.Namespace) -> int:
         paths = local_paths(args.bags)
         maps = [path for path in paths if path.suffix == MAP_SUFFIX]
         bags = find_bags([path for path in paths if path not in maps])
-        recipe = _recipe(args, config)
+        shared_names = shared_map_names((str(path), _content_of(path)) for path in maps)
+        recipe = _recipe(args, config, shared_names)
         rows = rows_of(tqdm([*bags, *maps], unit=' bags', disable=None), recipe, coverage)
     seen_by = 'classical, without odometry' if args.no_odometry else args.deltas
     count = write_rows(args.out, rows)
@@ -184,11 +187,23 @@ def _rows_of_fleet(
     recordings = find_recordings(args.bags, _bags_and_maps, has_labels=True)
     recordings.sort(key=lambda recording: recording.source.endswith(MAP_SUFFIX))
     folder = args.out.with_name(f'{args.out.name.removesuffix(".jsonl")}.fleet')
-    stage = RowsStage(folder / 'parts', partial(_recipe, args, config))
-    settings = settings_of(args, 'bags', 'apart_from', 'even_answers')
+    maps = [recording for recording in recordings if recording.source.endswith(MAP_SUFFIX)]
+    shared_names = shared_map_names((each.source, each.id) for each in maps)
+    stage = RowsStage(folder / 'parts', partial(_recipe, args, config, shared_names))
+    # A part that was made when its map alone had its name is of other settings.
+    naming = argparse.Namespace(**vars(args), shared_names=sorted(shared_names))
+    settings = settings_of(naming if shared_names else args, 'bags', 'apart_from', 'even_answers')
     failed = work_on_fleet(stage, recordings, folder, fleet, settings)
     reasons = {id_: status.error for id_, status in failed.items()}
     return rows_of_fleet(recordings, stage.folder, reasons, config, coverage)
+
+
+def _content_of(scene_map: Path) -> str:
+    """Digest of the file of a map; of one that cannot be read, of which rows tell, its path."""
+    try:
+        return bag_digest(scene_map).sha256
+    except BagError:
+        return str(scene_map)
 
 
 def _bags_and_maps(paths: Sequence[Path]) -> list[Path]:
@@ -196,7 +211,7 @@ def _bags_and_maps(paths: Sequence[Path]) -> list[Path]:
     return [*find_bags([path for path in paths if path not in maps]), *maps]
 
 
-def _check_perceiver(args: argparse.Namespace) -> None:
+def _check_options(args: argparse.Namespace) -> None:
     """Refuse options that go with others.
 
     Raises:
@@ -208,13 +223,23 @@ def _check_perceiver(args: argparse.Namespace) -> None:
     if args.profile and args.deltas != 'vlm':
         msg = '--profile is for --deltas vlm: give both, or neither'
         raise InputError(msg)
+    if args.own_maps and not args.maps:
+        msg = '--own-maps is for --maps: give both, or leave it out'
+        raise InputError(msg)
     if args.deltas == 'vlm' and not args.profile:
         msg = '--deltas vlm needs a model server: give --profile'
         raise InputError(msg)
 
 
-def _recipe(args: argparse.Namespace, config: QuestionsConfig) -> RowsRecipe:
+def _recipe(
+    args: argparse.Namespace, config: QuestionsConfig, shared_names: frozenset[str]
+) -> RowsRecipe:
     """How the arguments want a recording to become rows.
+
+    Args:
+        args: The arguments.
+        config: How questions are derived.
+        shared_names: Names that several maps among the sources would have.
 
     Raises:
         InputError: There is no such profile, or its server does not answer.
@@ -228,4 +253,4 @@ def _recipe(args: argparse.Namespace, config: QuestionsConfig) -> RowsRecipe:
         perceiver = vlm if args.deltas == 'vlm' else classical_perceiver(sight)
         return list(perceive_path(bag, perceiver, keyframes_of_arm(bag, config.robot)))
 
-    return RowsRecipe(config, args.deltas, perceive, args.force)
+    return RowsRecipe(config, args.deltas, perceive, args.force, shared_names)

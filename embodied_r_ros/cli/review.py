@@ -14,6 +14,7 @@ from embodied_r_ros.cli.arguments import say, some_path, some_text
 from embodied_r_ros.episodes.offline import ask_about, RecordingScene
 from embodied_r_ros.episodes.replay import read_report
 from embodied_r_ros.reasoning.question import ReasonerConfig
+from embodied_r_ros.serving.profiles import served_budget
 from embodied_r_ros.serving.servers import served_model
 from embodied_r_ros.view.review.library import Library
 from embodied_r_ros.view.review.pages import ReviewService
@@ -71,7 +72,8 @@ def main(args: argparse.Namespace) -> int:
     rows = rows_by_episode(args.rows) if args.rows else None
     reports = [read_report(path) for path in args.replay]
     with served_model(args.model, say) if args.model else nullcontext() as chat:
-        serve_page(args, args.dir, rows, _asker(chat) if chat else None, reports, args.who)
+        ask = _asker(chat, served_budget(args.model)) if chat else None
+        serve_page(args, args.dir, rows, ask, reports, args.who)
     return 0
 
 
@@ -114,9 +116,11 @@ def serve_page(
             library.close()
 
 
-def _asker(chat: ChatConfig) -> Asker:
+def _asker(chat: ChatConfig, token_budget: int) -> Asker:
+    config = ReasonerConfig(token_budget=token_budget)
+
     def ask(deltas: Sequence[SemanticDelta], question: Question) -> Answer:
-        return ask_about(RecordingScene(tuple(deltas)), question, chat, ReasonerConfig(), _ignore)
+        return ask_about(RecordingScene(tuple(deltas)), question, chat, config, _ignore)
 
     return ask
 

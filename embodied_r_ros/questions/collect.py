@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 import json
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import BagError, ImageError, InputError
@@ -20,6 +20,7 @@ from embodied_r_ros.common.files import write_whole
 from embodied_r_ros.episodes.episode import read_episode
 from embodied_r_ros.episodes.fleet import StageReport
 from embodied_r_ros.episodes.inspect import bag_digest, labels_sha256, why_unfit
+from embodied_r_ros.episodes.manifest import is_url
 from embodied_r_ros.questions.coverage import BagNote, Coverage
 from embodied_r_ros.questions.derive import rows_of_arm, rows_of_episode, rows_of_images
 from embodied_r_ros.questions.indoor import KINDS
@@ -50,6 +51,7 @@ _EVEN_KINDS = {*KINDS, *MAP_KINDS}
 _AHEAD = 2  # an answer may have come so many times more often than any other of its options
 _COMMON = 'its answer has come more often than its other options'
 _MAX_LISTED = 3  # bags, of those of which none can be used
+_NAME_DIGITS = 8  # of the digest of a map, in the name of one whose name another one has too
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,7 @@ class RowsRecipe:
     delta_source: str | None = None  # one of DELTA_SOURCES; None: recorded where there are some
     perceive: Perceive | None = None  # where deltas are not read from bags
     is_forced: bool = False  # use bags that fail their audit too
+    shared_names: frozenset[str] = frozenset()  # of scene maps, as `shared_map_names` has them
 
     def part_of(
         self, path: Path, name: str, copy_of: Callable[[str, str], str] = lambda digest, name: ''
@@ -152,13 +155,39 @@ class RowsRecipe:
         Raises:
             InputError: It is not readable as one.
         """
-        name = f'{path.resolve().parent.name}/{path.stem}'
+        name = _map_name(path.resolve().parent.name, path.stem)
+        if name in self.shared_names:
+            name = _name_with_digest(name, part.note.sha256)
         note = replace(
             part.note, episode_id=name, scene_id=name, split=split_of(name, self.config)
         )
         coverage = Coverage()
         rows = tuple(rows_of_map(read_scene_map(path), name, self.config, coverage))
         return RowsPart(note, rows, coverage.unsolved)
+
+
+def _map_name(folder: str, stem: str) -> str:
+    """Name of a scene map: its place, which decides about the split."""
+    return f'{folder}/{stem}'
+
+
+def _name_with_digest(name: str, sha256: str) -> str:
+    return f'{name}-{sha256[:_NAME_DIGITS]}'
+
+
+def shared_map_names(maps: Iterable[tuple[str, str]]) -> frozenset[str]:
+    """Names that several scene maps would have, though they are of different places.
+
+    A copy of a map has its name by right.
+
+    Args:
+        maps: Path or URL of each, and what tells its content from that of others.
+    """
+    contents: dict[str, set[str]] = defaultdict(set)
+    for source, content in maps:
+        folder = PurePosixPath(source).parent if is_url(source) else Path(source).resolve().parent
+        contents[_map_name(folder.name, PurePosixPath(source).stem)].add(content)
+    return frozenset(name for name, different in contents.items() if len(different) > 1)
 
 
 def as_copy(part: RowsPart, before: str) -> RowsPart:
@@ -339,13 +368,25 @@ class RowsMerger:
         """Which scene of another split a part is of too, in words; empty: of none."""
         note, guard = part.note, self._guard
         if part.is_map:
-            other = guard.other_split_of(note.scene_id, note.split)
+            other = self._split_of_place(note)
             return f'the place is in split {other}' if other else ''
         if twin := guard.twin_of(note.scene_id, note.split, part.pieces):
             return f'shows what scene {twin!r} of another split shows'
         if part.layout and (twin := guard.layout_twin_of(*part.layout, note.scene_id, note.split)):
             return f'has the layout of scene {twin!r} of another split'
         return ''
+
+    def _split_of_place(self, note: BagNote) -> str:
+        """The other split that the place of a map is in already; empty: none.
+
+        Rows of `config.apart_from` may know it with or without its digest.
+        """
+        name, ending = note.scene_id, _name_with_digest('', note.sha256)
+        alias = name.removesuffix(ending) if name.endswith(ending) else name + ending
+        other = self._guard.split_of_scene(alias)
+        if other in {'', note.split}:
+            other = self._guard.other_split_of(name, note.split)
+        return other
 
 
 def rows_of(bags: Iterable[Path], recipe: RowsRecipe, coverage: Coverage) -> Iterator[Row]:

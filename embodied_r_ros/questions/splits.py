@@ -65,6 +65,10 @@ class SplitGuard:
             self._pieces.setdefault(piece, row.scene_id)
         self._rows.setdefault(_question_digest(row), split)
 
+    def split_of_scene(self, scene_id: str) -> str:
+        """Split that a scene is in already; empty: in none. Nothing is remembered of it."""
+        return self._scenes.get(scene_id, '')
+
     def other_split_of(self, scene_id: str, split: str) -> str:
         """Split that a scene is in already; empty: no other one."""
         before = self._scenes.setdefault(scene_id, split)

@@ -7,6 +7,7 @@ existing programs (`vllm serve`, `transformers serve`, ...), never a model itsel
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 import difflib
 from pathlib import Path
@@ -89,6 +90,14 @@ class ServerConfig(Settings):
             raise ConfigError(msg)
         refuse_pickles(path)
         return str(path)
+
+    def is_of(self, folder: Path) -> bool:
+        """Tell whether its own model, not one that is promoted, is the one in a folder."""
+        if not self.is_path():
+            return False
+        with suppress(ConfigError):  # a model that is not there is in no folder
+            return Path(self.model_argument()).resolve() == folder.resolve()
+        return False
 
     def client(self) -> ChatConfig:
         """How this machine reaches it."""
@@ -226,6 +235,27 @@ def load_profile(name: str) -> Profile:
     except ConfigError as error:
         msg = f'profile {path}: {error}'
         raise ConfigError(msg) from None
+
+
+def served_budget(model: str) -> int:
+    """Tokens that the scene may take in a prompt of a model, where nobody says how many.
+
+    A model in the folder that a shipped profile serves as its reasoner gets as many as there: it
+    may fail on longer prompts. Any other one gets those of ReasonerConfig.
+
+    Args:
+        model: Folder with a model, or URL of a model server.
+
+    Raises:
+        ConfigError: No profiles are installed, or one of them is not readable.
+    """
+    folder = Path(model).expanduser()
+    names = profile_names() if '://' not in model and folder.is_dir() else []
+    for profile in map(load_profile, names):
+        reasoner = profile.servers.get('reasoner')
+        if reasoner and reasoner.is_of(folder):
+            return config_from_mapping(ReasonerConfig, profile.reasoner).token_budget
+    return ReasonerConfig.token_budget
 
 
 def stand_in_server(name: str, role: str, rung: str) -> ChatConfig:

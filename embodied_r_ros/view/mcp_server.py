@@ -49,17 +49,24 @@ _SIDE_PX = 768  # of a picture in a reply at most
 class RecordingTools:
     """What assistants may ask of the recordings of a folder."""
 
-    def __init__(self, folder: Path, chat: ChatConfig | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        chat: ChatConfig | None = None,
+        config: ReasonerConfig | None = None,
+    ) -> None:
         """List the recordings.
 
         Args:
             folder: Holds them; a link in it that leads out of it is none of them.
             chat: Where the model is served that answers questions; None: there is none.
+            config: How it is asked; None: by the defaults.
 
         Raises:
             BagError: There are none.
         """
         self._chat, self._folder = chat, folder
+        self._config = config or ReasonerConfig()
         self._bags = {
             recording_name(bag): bag for bag in find_bags([folder]) if _is_in(bag, folder)
         }
@@ -149,7 +156,7 @@ class RecordingTools:
             whole = Question(question, tuple(options or ()))
             value['answers'] = [
                 {name: as_data(str(part)) for name, part in vars(answer).items()}
-                for answer in ask_each(bags, whole, self._chat, ReasonerConfig(), read=self._read)
+                for answer in ask_each(bags, whole, self._chat, self._config, read=self._read)
             ]
             value['answers_left_out'] = len(chosen) - len(bags)
         return value

@@ -70,8 +70,10 @@ def test_shipped_model_reads_scenes_as_long_as_it_is_served(
     monkeypatch.setattr('embodied_r_ros.cli.ask.ask_about', heard)
     assert main(['ask', str(folder), 'Where?']) == 0
     assert main(['ask', str(folder), 'Where?', '--model', server.url]) == 0
+    shipped = str(shared_path('models', 'nano'))
+    assert main(['ask', str(folder), 'Where?', '--model', shipped]) == 0
     served = load_profile('embedded').reasoner['token_budget']
-    assert budgets == [served, ReasonerConfig.token_budget]
+    assert budgets == [served, ReasonerConfig.token_budget, served]
     assert served < ReasonerConfig.token_budget
 
 
@@ -177,6 +179,28 @@ def test_a_map_that_cannot_be_read_is_one_line(
     path.write_text('{"landmarks": []}')
     assert ask(server, path) == 1
     assert 'nothing was seen yet' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize('words', [['--topic', '/x', '--rate', '3'], ['--rate', '3']])
+@pytest.mark.parametrize('source', ['MAP.json', 'bag'])
+def test_options_of_images_are_refused_where_none_are_perceived(
+    server: ChatServer,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    source: str,
+) -> None:
+    landmark = {'label': 'sofa', 'position': [1, 2, 0]}
+    (tmp_path / 'MAP.json').write_text(json.dumps({'landmarks': [landmark]}))
+    with BagWriter(tmp_path / 'bag') as bag:
+        bag.add_topic('/semantic_delta', 'embodied_r_msgs/msg/SemanticDelta')
+        delta = SemanticDelta(5, DeltaKind.FIRST, change='A door.')
+        bag.write('/semantic_delta', delta_to_msg(BagMessageFactory(), delta), 5)
+    assert ask(server, tmp_path / source, *words) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f'embodied-r: error: {words[0]} is for images, and {tmp_path}')
+    assert error.endswith(': leave it out\n')
+    assert not server.requests
 
 
 def test_answer_that_breaks_the_format_is_a_failure(

@@ -112,6 +112,30 @@ def test_recorded_deltas_are_mapped_from_where_their_keyframes_were(
     assert landmark.size == pytest.approx((0.4, 0.4, 0.4), abs=0.03)
 
 
+@pytest.mark.parametrize(
+    'words',
+    [
+        '--no-odometry', '--topic /image', '--depth-topic none', '--depth-unit 0.01', '--rate 3',
+        '--hfov 90', '--camera-height 0.5', '--max-interval 2',
+        '--perceiver recorded --no-odometry',
+    ],
+)  # fmt: skip
+def test_options_of_perceiving_are_refused_where_recorded_deltas_are_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: str
+) -> None:
+    chair = Thing('chair', (3.0, 0.5, 0.5))
+    bag = record(tmp_path / 'bag', [('camera', camera_at(0, 0), chair)])
+    out = tmp_path / 'MAP.json'
+    assert main(['map', str(bag), '--out', str(out), *words.split()]) == 2
+    error = capsys.readouterr().err
+    option = words.removeprefix('--perceiver recorded ').split()[0]
+    assert error.startswith(f'embodied-r: error: {option} says how images are perceived')
+    assert 'leave it out, or perceive the images anew with --perceiver classical' in error
+    assert not out.exists()
+    assert main(['map', str(bag), '--out', str(out), '--detector', 'a.onnx']) == 2
+    assert 'are for --perceiver detector or fused' in capsys.readouterr().err
+
+
 def test_images_without_a_scale_have_a_map_without_landmarks(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

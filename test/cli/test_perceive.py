@@ -6,7 +6,11 @@ import re
 from typing import Any, TYPE_CHECKING
 
 import cv2
+from embodied_r_ros.bags.message_types import BagMessageFactory
+from embodied_r_ros.bags.own_messages import delta_to_msg
+from embodied_r_ros.bags.writer import BagWriter
 from embodied_r_ros.cli.main import main
+from embodied_r_ros.types.deltas import DeltaKind, SemanticDelta
 import pytest
 
 from test.chat_server import ChatServer, RecordedRequest, Script
@@ -283,3 +287,17 @@ def test_depth_beside_images_gives_items_their_distance(
     [delta] = perceive(capsys, *arguments, '--depth-topic', 'none')
     assert 'distance_m' not in delta['items'][0]
     assert 'depth-unit' in error_of(capsys, tmp_path / 'images', '--depth-unit', -1)
+
+
+def test_options_of_perceiving_are_refused_where_recorded_deltas_are_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with BagWriter(tmp_path / 'bag') as bag:
+        bag.add_topic('/semantic_delta', 'embodied_r_msgs/msg/SemanticDelta')
+        delta = SemanticDelta(5, DeltaKind.FIRST, change='A door.')
+        bag.write('/semantic_delta', delta_to_msg(BagMessageFactory(), delta), 5)
+    (line,) = perceive(capsys, tmp_path / 'bag')
+    assert line['change'] == 'A door.'
+    for words in (['--hfov', 90], ['--no-odometry'], ['--perceiver', 'recorded', '--rate', 3]):
+        error = error_of(capsys, tmp_path / 'bag', *words)
+        assert 'says how images are perceived' in error

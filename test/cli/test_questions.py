@@ -128,6 +128,7 @@ def test_even_answers_leave_out_what_is_too_common(tmp_path: Path) -> None:
         (['{worlds}', '--deltas', 'true', '--out', '{tmp}/a/rows'], 'does not exist'),
         (['{worlds}', '--deltas', 'true', '--moments', '0', '--out', '{tmp}/r'], 'moments is 0'),
         (['{worlds}', '--no-odometry', '--out', '{tmp}/r'], '--no-odometry is for'),
+        (['{worlds}', '--own-maps', '--out', '{tmp}/r'], '--own-maps is for --maps: give both'),
         (['{worlds}', '--test-share', '2', '--out', '{tmp}/r'], 'test_share is 2.0'),
     ],
 )

@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from contextlib import nullcontext
 import socket
 from typing import Any, TYPE_CHECKING
 
+from embodied_r_ros.chat.settings import ChatConfig
 from embodied_r_ros.cli import review
 from embodied_r_ros.cli.main import main
+from embodied_r_ros.common.files import shared_path
+from embodied_r_ros.reasoning.question import Question, ReasonerConfig
+from embodied_r_ros.serving.profiles import load_profile
 import pytest
 
 from test.view.review.recordings import ANSWERS, record
@@ -63,3 +68,24 @@ def test_bad_input_ends_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str
         err = capsys.readouterr().err
         assert err.startswith('embodied-r: error: ')
         assert why in err
+
+
+def test_a_shipped_model_reads_recordings_as_long_as_it_is_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(tmp_path / 'e1', ANSWERS[:1])
+    budgets: list[int] = []
+
+    def note(scene: Any, question: Any, chat: Any, config: ReasonerConfig, hear: Any) -> None:
+        budgets.append(config.token_budget)
+
+    def ask_once(args: Any, folder: Any, rows: Any, ask: Any, *_: Any) -> None:
+        ask((), Question('Where?'))
+
+    monkeypatch.setattr(review, 'ask_about', note)
+    monkeypatch.setattr(review, 'serve_page', ask_once)
+    monkeypatch.setattr(review, 'served_model', lambda *_: nullcontext(ChatConfig()))
+    for model in (str(shared_path('models', 'nano')), 'http://127.0.0.1:9'):
+        assert main(['review', str(tmp_path), '--model', model]) == 0
+    served = load_profile('embedded').reasoner['token_budget']
+    assert budgets == [served, ReasonerConfig.token_budget]

@@ -123,9 +123,15 @@ def test_what_an_experiment_reads_is_made(path: Path) -> None:
 
 def test_with_and_without_metadata_the_same_is_asked() -> None:
     experiment = yaml.safe_load((CONFIGS / 'experiments/arm-metadata.yaml').read_text())
-    untold_rows, told_rows = (run['settings']['rows'][0] for run in experiment['train'])
-    asked = experiment['rows']
-    for told, untold in ((asked['told'], asked['untold']), (told_rows, untold_rows)):
-        assert kinds_of(told) == kinds_of(untold)
-        assert first_of(told) == first_of(untold)
-        assert '--no-metadata' not in WRITTEN[told]
+    trained = {run['output']: run['settings']['rows'][0] for run in experiment['train']}
+    pairs = [(experiment['rows']['with metadata'], experiment['rows']['without'])]
+    for seed in range(3):
+        full, bare = (
+            trained[experiment['models'][f'{name}-{seed}']] for name in ('with', 'without')
+        )
+        pairs.append((full, bare))
+    for full, bare in pairs:
+        assert kinds_of(full) == kinds_of(bare)
+        assert first_of(full) == first_of(bare)
+        assert '--no-metadata' not in WRITTEN[full]
+        assert '--no-metadata' in WRITTEN[bare]

@@ -77,7 +77,7 @@ def test_the_command_writes_rows_and_leaves_a_file_that_is_there(
     out = tmp_path / 'rows.jsonl'
     run = ['--tasks', 'pick', '--episodes', '1', '--seed', '1', '--out', str(out)]
     assert main(run) == 0
-    assert {row.source for row in read_rows(out)} == {'careful reader'}
+    assert {row.source for row in read_rows(out)} == {'oracle'}
     assert main(run) == 2
     assert 'exists already' in capsys.readouterr().err
 

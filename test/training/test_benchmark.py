@@ -10,10 +10,20 @@ import pytest
 pytest.importorskip('torch')
 
 import cv2
+from embodied_r_ros.bags.message_types import BagMessageFactory
+from embodied_r_ros.bags.own_messages import delta_to_msg
+from embodied_r_ros.bags.writer import BagWriter
 from embodied_r_ros.chat.cache import ReplyCache
+from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.files import shared_path
+from embodied_r_ros.scene.memory import MemoryConfig
+from embodied_r_ros.serving.profiles import load_profile
+from embodied_r_ros.types.deltas import DeltaKind, Item, SemanticDelta
+from embodied_r_ros.types.geometry import Pose
 import numpy as np
 
 from test.chat_server import ChatServer, RecordedRequest, Script
+from test.raycast_room import pose_at, Room, Solid
 from test.tiny_models import save_language_model
 from training import benchmark
 from training.eval.benchmarks import predictions as predictions_module
@@ -306,6 +316,74 @@ def test_only_the_part_of_a_video_that_is_asked_about_is_perceived(
     assert max(stamps['1']) <= 500_000_000
     assert list(errors) == ['2']
     assert 'nothing can be seen' in errors['2']
+
+
+def record_sofa(bag: Path) -> None:
+    """A bag with deltas of a camera that knows its poses and sees a sofa."""
+    item = Item('sofa', bearing_rad=0.0, elevation_rad=0.0, distance_m=2.0)
+    pose = Pose((1.0, 0.0, 1.0), (0.0, 0.0, 0.0, 1.0), 'odom')
+    with BagWriter(bag) as writer:
+        writer.add_topic('/semantic_delta', 'embodied_r_msgs/msg/SemanticDelta')
+        for number in range(1, 4):
+            at_ns = number * 10**9
+            delta = SemanticDelta(at_ns, DeltaKind.FIRST, number, items=(item,), pose=pose)
+            writer.write('/semantic_delta', delta_to_msg(BagMessageFactory(), delta), at_ns)
+
+
+def photograph_ball(folder: Path) -> None:
+    """An image of a red ball, with its depth in millimetres beside it."""
+    ball = Solid((1.6, 0.7, 0.2), (0.4, 0.4, 0.4), (20, 20, 210), is_ball=True)
+    room, pose = Room(0, contrast=0.6), pose_at(-0.8, 0.0, 1.0, 0.0, 0.1)
+    depth = folder.parent / 'depth'
+    for made in (folder, depth):
+        made.mkdir(parents=True)
+    cv2.imwrite(str(folder / '0.png'), room.view(pose, (ball,)))
+    cv2.imwrite(str(depth / '0.png'), (room.depth(pose, (ball,)) * 1000).astype('uint16'))
+
+
+@pytest.mark.parametrize(
+    ('make', 'label'), [(record_sofa, 'sofa'), (photograph_ball, 'red round object')]
+)
+def test_map_of_a_scene_with_poses_or_depth_is_known_in_a_resumed_run_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Any, label: str
+) -> None:
+    make(tmp_path / 'all' / 'one')
+    asked = BenchmarkQuestion(
+        '1', 'object_counting', 'one', f'How far is the {label}?', '2', video=VideoPart(('one',))
+    )
+    scenes = []
+    for _ in range(2):
+        cache = ReplyCache(0, tmp_path / 'cache')
+        found, errors = predictions_module.perceive_videos([asked], tmp_path / 'all', cache)
+        assert not errors
+        scenes.append(found['1'])
+        monkeypatch.setattr(predictions_module, 'see', lambda *_: pytest.fail('perceived anew'))
+    assert scenes[0] == scenes[1]
+    assert scenes[0].scene_map is not None
+    assert label in [landmark.label for landmark in scenes[0].scene_map.landmarks]
+    prompt = predictions_module.scene_prompt(asked, scenes[1], MemoryConfig())
+    assert f'Things: {label} 1.' in prompt.user
+
+
+def test_shipped_model_reads_scenes_as_long_as_it_is_served(
+    tmp_path: Path, rows: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    budgets: list[int] = []
+
+    def stop(*given: Any) -> None:
+        (memory,) = (value for value in given if isinstance(value, MemoryConfig))
+        budgets.append(memory.token_budget)
+        msg = 'enough'
+        raise InputError(msg)
+
+    monkeypatch.setattr(benchmark, 'ask', stop)
+    save_language_model(tmp_path / 'weights')
+    nano = shared_path('models', 'nano')
+    for words in ([nano], [nano, '--token-budget', 700], [tmp_path / 'weights']):
+        assert run(tmp_path, 'vsi-bench', '--rows', rows, '--model', *words) == (2, {})
+    served = load_profile('embedded').reasoner['token_budget']
+    assert budgets == [served, 700, MemoryConfig.token_budget]
+    assert served < MemoryConfig.token_budget
 
 
 OPENEQA_ROWS = [

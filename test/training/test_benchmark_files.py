@@ -100,6 +100,26 @@ def test_rows_of_vsi_bench(tmp_path: Path, suffix: str) -> None:
     assert choice.video.places == ('scannet/scene0011_00.mp4', 'scene0011_00.mp4')
 
 
+@pytest.mark.parametrize('suffix', ['.csv', '.tsv'])
+def test_rows_of_vsi_bench_in_a_table_are_read_and_exported(tmp_path: Path, suffix: str) -> None:
+    questions = VSI_BENCH.read(written(tmp_path / f'test{suffix}', VSI))
+    assert [question.options for question in questions] == [('lamp', 'sofa'), ()]
+    assert [question.truth for question in questions] == ['B', '4']
+    write_export('vsi-bench', tmp_path / 'm_VSI-Bench.tsv', questions, {})
+    table = pd.read_csv(tmp_path / 'm_VSI-Bench.tsv', sep='\t')
+    assert list(table['candidates']) == ["['A. lamp', 'B. sofa']", '[]']
+
+
+@pytest.mark.parametrize(
+    'cell', ['A. lamp', "['A. lamp' 'B. sofa']", "['A. lamp'\n 'B. sofa']", "['A. lamp', 3]", '[']
+)
+def test_a_cell_without_a_list_of_texts_is_named(tmp_path: Path, cell: str) -> None:
+    """Pandas writes what it read from a parquet file without commas, as NumPy does."""
+    path = written(tmp_path / 'test.csv', [{**VSI[0], 'options': cell}])
+    with pytest.raises(InputError, match=r'row 0: options is .* expected a list of texts'):
+        VSI_BENCH.read(path)
+
+
 @pytest.mark.parametrize(
     ('change', 'message'),
     [
@@ -169,6 +189,13 @@ def test_rows_of_openeqa(tmp_path: Path) -> None:
     assert without.other_truths is None
     assert with_extra.video is not None
     assert with_extra.video.places[0] == 'hm3d-v0/001-hm3d-TP'
+    cells: list[dict[str, Any]] = [
+        record,
+        {**record, 'question_id': 'u-2', 'extra_answers': None},
+        {**record, 'question_id': 'u-3', 'extra_answers': []},
+    ]
+    questions = OPENEQA.read(written(tmp_path / 'open-eqa-v0.csv', cells))
+    assert [q.other_truths for q in questions] == [('by the stairs',), None, None]
 
 
 def test_rows_of_egoschema_find_their_answers(tmp_path: Path) -> None:
@@ -188,6 +215,20 @@ def test_rows_of_egoschema_find_their_answers(tmp_path: Path) -> None:
     }
     (question,) = EGOSCHEMA.read(written(tmp_path / 'card.parquet', [card]))
     assert (question.truth, question.options) == ('2', ('C does',) * 5)
+    (question,) = EGOSCHEMA.read(written(tmp_path / 'card.tsv', [card]))
+    assert (question.truth, question.options) == ('2', ('C does',) * 5)
+
+
+@pytest.mark.parametrize('suffix', ['.json', '.csv', '.parquet'])
+def test_a_row_without_an_answer_has_that_of_the_file(tmp_path: Path, suffix: str) -> None:
+    texts = {f'option {i}': f'C does {i}' for i in range(5)}
+    records = [
+        {'q_uid': name, 'question': 'What is done?', **texts, 'answer': answer}
+        for name, answer in (('a', None), ('b', ''), ('c', ' '), ('d', '0'), ('e', None))
+    ]
+    path = written(tmp_path / f'questions{suffix}', records)
+    (tmp_path / 'subset_answers.json').write_text('{"a": 3, "b": 0, "c": 1, "d": 4}')
+    assert [question.truth for question in EGOSCHEMA.read(path)] == ['3', '0', '1', '0', None]
 
 
 def test_rows_of_mvbench_are_a_file_for_each_task(tmp_path: Path) -> None:

@@ -11,9 +11,11 @@ import pytest
 pytest.importorskip('torch')
 
 from embodied_r_ros.chat.cache import ReplyCache
-from embodied_r_ros.common.errors import ModelError
+from embodied_r_ros.common.errors import InputError, ModelError
+from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.questions.row import Row, write_rows
 from embodied_r_ros.scene.memory import MemoryConfig
+from embodied_r_ros.serving.profiles import load_profile
 from embodied_r_ros.types.answers import Sampling
 
 from test.chat_server import ChatServer, RecordedRequest, Script
@@ -277,3 +279,24 @@ def test_oracle_stands_beside_the_model(
     assert re.search(r'^oracle +50\.0%$', text, re.MULTILINE)
     assert 'oracle 50.0%)' in text
     assert 'oracle' not in capsys.readouterr().out
+
+
+def test_shipped_model_reads_scenes_as_long_as_it_is_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    budgets: list[int] = []
+
+    def stop(*given: Any) -> None:
+        (memory,) = (value for value in given if isinstance(value, MemoryConfig))
+        budgets.append(memory.token_budget)
+        msg = 'enough'
+        raise InputError(msg)
+
+    monkeypatch.setattr(evaluate, 'evaluate', stop)
+    write_rows(tmp_path / 'rows.jsonl', ROWS)
+    nano, url = str(shared_path('models', 'nano')), 'http://127.0.0.1:9'
+    command = ['--rows', str(tmp_path / 'rows.jsonl'), '--cache', 'none', '--judge', 'none']
+    for words in ([nano], [nano, '--token-budget', '700'], [url]):
+        assert evaluate.main([*command, '--model', *words]) == 2
+    served = load_profile('embedded').reasoner['token_budget']
+    assert budgets == [served, 700, MemoryConfig.token_budget]

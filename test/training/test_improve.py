@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
+from itertools import product
 import json
 from pathlib import Path
 from typing import Any, TYPE_CHECKING
@@ -18,7 +20,9 @@ from embodied_r_ros.cli.main import main as embodied_r
 from embodied_r_ros.common.errors import EmbodiedRError
 from embodied_r_ros.episodes.frozen import freeze, frozen_of_rows
 from embodied_r_ros.episodes.labels import labels_path
+from embodied_r_ros.questions.derive import QuestionsConfig
 from embodied_r_ros.questions.row import write_rows
+from embodied_r_ros.questions.splits import split_of
 
 from test.training.test_evaluate import ROWS
 from training import improve
@@ -27,6 +31,8 @@ from training.run import command
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from embodied_r_ros.questions.row import Row
 
 ROOT = Path(__file__).resolve().parents[2]
 SPLITS = ('train', 'validation', 'test')
@@ -197,6 +203,59 @@ def test_four_places_are_enough() -> None:
     assert sorted(row.split for row in filled) == ['test', 'train', 'train', 'validation']
     assert improve.fill_splits(filled) == filled
     assert {row.split for row in improve.fill_splits(rows[:2])} == {'train'}
+
+
+def places(*splits: str) -> list[Row]:
+    """A row of each of some places, drawn for these splits."""
+    return [
+        replace(ROWS[0], split=split, scene_id=f'place {number}')
+        for number, split in enumerate(splits)
+    ]
+
+
+@pytest.mark.parametrize('count', [4, 5, 6])
+def test_each_split_gets_a_place_and_training_two_whatever_was_drawn(count: int) -> None:
+    for splits in product(SPLITS, repeat=count):
+        rows = places(*splits)
+        filled = improve.fill_splits(rows)
+        counts = Counter(row.split for row in filled)
+        assert min(counts[split] for split in SPLITS) >= 1, splits
+        assert counts['train'] >= 2, splits
+        assert [row.scene_id for row in filled] == [row.scene_id for row in rows]
+        assert improve.fill_splits(rows[::-1]) == filled[::-1]
+        assert improve.fill_splits(filled) == filled
+
+
+def test_four_places_are_enough_by_any_seed() -> None:
+    are_short = 0
+    for seed in range(300):
+        config = QuestionsConfig(seed=seed, test_share=0.2)
+        rows = places(*(split_of(f'place {number}', config) for number in range(4)))
+        counts = Counter(row.split for row in rows)
+        are_short += counts['train'] < 3 and not all(counts[split] for split in SPLITS)
+        assert {row.split for row in improve.fill_splits(rows)} == set(SPLITS)
+    assert are_short > 20  # of which training can give none
+
+
+def test_the_fullest_split_gives() -> None:
+    rows = places('train', 'train', 'train', 'test', 'test', 'test', 'test')
+    filled = improve.fill_splits(rows)
+    assert Counter(row.split for row in filled) == {'train': 3, 'test': 3, 'validation': 1}
+
+
+def test_held_out_wordings_do_not_come_to_training_with_their_place() -> None:
+    rows = [
+        replace(row, meta={'held_out_wording': is_held_out})
+        for row in places(*['test'] * 5)
+        for is_held_out in (False, True)
+    ]
+    rows = [row for row in rows if row.scene_id != 'place 0' or row.meta['held_out_wording']]
+    filled = improve.fill_splits(rows)
+    scenes = dict({(row.scene_id, row.split) for row in filled})
+    assert Counter(scenes.values()) == {'train': 2, 'test': 2, 'validation': 1}
+    assert scenes['place 0'] != 'train'  # nothing would be left of it
+    assert not any(row.meta['held_out_wording'] for row in filled if row.split == 'train')
+    assert any(row.meta['held_out_wording'] for row in filled)
 
 
 def test_a_place_keeps_the_split_that_it_was_drawn_for() -> None:

@@ -14,7 +14,9 @@ import pytest
 pytest.importorskip('torch')
 
 from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.files import shared_path
 from embodied_r_ros.scene.memory import MemoryConfig
+from embodied_r_ros.serving.profiles import load_profile
 from embodied_r_ros.types.answers import FocusText
 from embodied_r_ros.types.deltas import DeltaKind, row_deltas, SemanticDelta
 from embodied_r_ros.types.images import encode_image, EncodedImage
@@ -462,3 +464,24 @@ def test_a_folder_answers_and_looks_at_no_pictures(
     write_items(tmp_path / 'bench.jsonl', [replace(ITEM, image=str(tmp_path / 'x.jpg'))])
     assert main([*command, '--see', 'picture']) == 2
     assert 'reads text alone: name a vision-language model' in capsys.readouterr().err
+
+
+def test_shipped_model_reads_scenes_as_long_as_it_is_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    budgets: list[int] = []
+
+    def stop(*given: Any) -> None:
+        (memory,) = (value for value in given if isinstance(value, MemoryConfig))
+        budgets.append(memory.token_budget)
+        msg = 'enough'
+        raise InputError(msg)
+
+    monkeypatch.setattr('training.robot_bench.evaluate.evaluate', stop)
+    monkeypatch.setattr('training.robot_bench.evaluate.judges_of', lambda *_: [])
+    write_items(tmp_path / 'bench.jsonl', ITEMS)
+    command = [str(shared_path('models', 'arm')), str(tmp_path / 'bench.jsonl'), '--judge', 'j']
+    command += ['--out', str(tmp_path / 'out'), '--cache', str(tmp_path / 'cache')]
+    assert main(command) == 2
+    assert main([*command, '--token-budget', '700']) == 2
+    assert budgets == [load_profile('embedded-arm').reasoner['token_budget'], 700]

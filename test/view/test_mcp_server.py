@@ -5,12 +5,17 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from contextlib import nullcontext
 import os
 import sys
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.chat.settings import ChatConfig
+from embodied_r_ros.cli.main import main
 from embodied_r_ros.common.errors import InputError
+from embodied_r_ros.common.files import shared_path
+from embodied_r_ros.reasoning.question import ReasonerConfig
+from embodied_r_ros.serving.profiles import load_profile
 from embodied_r_ros.types.images import decode_image
 from embodied_r_ros.view.mcp_server import RecordingTools
 import pytest
@@ -124,3 +129,34 @@ def test_a_model_is_asked_about_some_and_the_reply_says_how_many_not(tmp_path: P
     assert [one['recording'] for one in value['answers']] == ['r0', 'r1']
     assert [one['text'] for one in value['answers']] == ['right'] * 2
     assert value['answers_left_out'] == 1
+
+
+def test_a_shipped_model_reads_recordings_as_long_as_it_is_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(tmp_path / 'r', [[thing('door')]])
+    budgets: list[int] = []
+
+    class Server:
+        """Asks once, in place of what assistants reach."""
+
+        def __init__(self, tools: RecordingTools) -> None:
+            self.tools = tools
+
+        def run(self, transport: str) -> None:
+            assert transport == 'stdio'
+            self.tools.ask('Where?')
+
+    def note(bags: Any, question: Any, chat: Any, config: ReasonerConfig, **_: Any) -> list[Any]:
+        budgets.append(config.token_budget)
+        return []
+
+    monkeypatch.setattr('embodied_r_ros.view.mcp_server.ask_each', note)
+    monkeypatch.setattr('embodied_r_ros.cli.mcp.make_server', Server)
+    monkeypatch.setattr(
+        'embodied_r_ros.cli.mcp.served_model', lambda *_: nullcontext(ChatConfig())
+    )
+    for model in (str(shared_path('models', 'nano')), 'http://127.0.0.1:9'):
+        assert main(['mcp', str(tmp_path), '--model', model]) == 0
+    served = load_profile('embedded').reasoner['token_budget']
+    assert budgets == [served, ReasonerConfig.token_budget]

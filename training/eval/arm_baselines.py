@@ -3,7 +3,7 @@
 
 Rules that see nothing: the option nearest to the state that is told, and the option most like the
 others. An oracle (`arm_traces.py`) makes no mistake with what the prompt tells; of rows
-with `--deltas true` he is the ceiling that true positions of things set.
+with `--deltas true` it is the ceiling that true positions of things set.
 """
 
 from __future__ import annotations

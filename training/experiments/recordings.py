@@ -109,8 +109,13 @@ def look_at(
 
 def keyframing_digest() -> str:
     """Digest of the sources that decide which images are keyframes."""
+    return sources_digest('keyframes')
+
+
+def sources_digest(room: str) -> str:
+    """Digest of the sources of a folder of the package, such as `keyframes`, hex."""
     folder = Path(embodied_r_ros.__file__).parent
-    files = sorted((folder / 'keyframes').glob('*.py'))
+    files = sorted((folder / room).glob('*.py'))
     return hashlib.sha256(b''.join(file.read_bytes() for file in files)).hexdigest()
 
 

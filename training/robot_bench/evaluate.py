@@ -18,10 +18,9 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.common.files import write_whole
 from embodied_r_ros.common.settings import setting, Settings
 from embodied_r_ros.reasoning.completions import is_unknown, parse_completion
-from embodied_r_ros.scene.memory import MemoryConfig
 from embodied_r_ros.types.answers import Sampling
 
-from training.evaluate import CACHE, drawn, opened_cache
+from training.evaluate import add_budget_option, CACHE, drawn, memory_of, opened_cache
 from training.robot_bench.answering import asked_of, Respondent, SEEN
 from training.robot_bench.items import GivenAnswer, KINDS, pictures_of, read_items, write_items
 from training.robot_bench.judging import judges_of, OpenCase
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from embodied_r_ros.reasoning.prompts import Prompt
+    from embodied_r_ros.scene.memory import MemoryConfig
 
     from training.robot_bench.items import BenchItem
     from training.robot_bench.judging import OpenJudge
@@ -307,7 +307,7 @@ def _parser() -> argparse.ArgumentParser:
         'judges are tried with (%(default)s)')  # fmt: skip
     add('--limit', type=int, default=0, help='so many items, drawn by the seed; 0: all')
     add('--seed', type=int, default=0)
-    add('--token-budget', type=int, default=MemoryConfig.token_budget)
+    add_budget_option(parser)
     add('--max-tokens', type=int, default=Sampling.max_tokens, help='of each reply (%(default)s)')
     add('--cache', default=CACHE, metavar='DIR', help='of what models said; none: ask anew')
     return parser
@@ -321,7 +321,7 @@ def _run(args: argparse.Namespace) -> int:
     judging = replace(sampling, temperature=args.judge_temperature)
     respondent = Respondent(args.model, sampling, cache)
     judges = judges_of(args.judge, judging, cache)
-    memory = MemoryConfig(token_budget=args.token_budget)
+    memory = memory_of(args.model, args.token_budget)
     report = evaluate(respondent, items, judges, memory, config)
     report |= {'sampling': asdict(sampling), 'judging': asdict(judging)}
     _write(args.out, items, report)

@@ -11,7 +11,6 @@ from typing import Any, TYPE_CHECKING
 from embodied_r_ros.common.errors import InputError
 
 from training.eval.benchmarks.questions import (
-    as_list,
     Benchmark,
     BenchmarkQuestion,
     different_truths,
@@ -131,20 +130,27 @@ def read_egoschema(path: Path) -> list[BenchmarkQuestion]:
                 for option in texts_field(record, 'option', row)
             )
         )
-        truth = record.get('answer', answers.get(video))
+        truth = _egoschema_truth(record, answers.get(video))
         questions.append(
             BenchmarkQuestion(
                 id=video,
                 question_type=_EGO_TYPE,
                 scene=video,
                 wording=f'{text_field(record, "question", row)}\n{_EGO_AFTER}',
-                truth=str(truth) if str(truth) in tuple('01234') else None,
+                truth=truth if truth in tuple('01234') else None,
                 options=options,
                 video=VideoPart((f'{video}.mp4', f'{video}.MP4')),
                 record=record,
             )
         )
     return without_doubles(questions, path)
+
+
+def _egoschema_truth(record: Record, from_file: Any) -> str:
+    """The answer of a row as text, or where its field is empty that of the file of answers."""
+    answer = record.get('answer')
+    is_empty = answer is None or not str(answer).strip()
+    return str(from_file if is_empty else answer)
 
 
 def _egoschema_answers(path: Path) -> dict[str, Any]:
@@ -219,7 +225,7 @@ def _mvbench_question(record: Record, row: int, file: Path) -> BenchmarkQuestion
     stem = file.stem if _mvbench_task(file.stem) in _MV_FOLDERS else file.parent.name
     task = str(record.get('task_type') or _mvbench_task(stem))
     video = text_field(record, 'video', row)
-    candidates = texts_field({'candidates': as_list(record.get('candidates'))}, 'candidates', row)
+    candidates = texts_field(record, 'candidates', row)
     answer = record.get('answer')
     places = [index for index, text in enumerate(candidates) if text == answer]
     if not places or len(candidates) > len(string.ascii_uppercase):

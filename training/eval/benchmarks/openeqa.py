@@ -15,6 +15,7 @@ from embodied_r_ros.scene.memory import SceneText
 from embodied_r_ros.types.answers import Sampling
 
 from training.eval.benchmarks.questions import (
+    as_list,
     Benchmark,
     BenchmarkQuestion,
     different_truths,
@@ -153,7 +154,8 @@ def read_openeqa(path: Path) -> list[BenchmarkQuestion]:
     questions = []
     for row, record in enumerate(read_records(path)):
         episode = text_field(record, 'episode_history', row)
-        extra = texts_field(record, 'extra_answers', row) if record.get('extra_answers') else None
+        is_given = bool(as_list(record.get('extra_answers')))
+        extra = texts_field(record, 'extra_answers', row) if is_given else None
         questions.append(
             BenchmarkQuestion(
                 id=text_field(record, 'question_id', row),

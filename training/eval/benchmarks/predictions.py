@@ -20,7 +20,7 @@ from embodied_r_ros.chat.cache import cache_key
 from embodied_r_ros.common.errors import EmbodiedRError, InputError, ModelError
 from embodied_r_ros.common.files import write_whole
 from embodied_r_ros.episodes.inspect import bag_digest
-from embodied_r_ros.episodes.offline import see
+from embodied_r_ros.episodes.offline import see, with_landmarks
 from embodied_r_ros.keyframes.selector import KeyframeConfig
 from embodied_r_ros.perception.pipeline import classical_perceiver
 from embodied_r_ros.reasoning.completions import parse_completion
@@ -29,13 +29,14 @@ from embodied_r_ros.scene.memory import SceneText
 from embodied_r_ros.types.deltas import row_deltas, SemanticDelta
 from embodied_r_ros.types.geometry import NS_PER_S
 from embodied_r_ros.types.images import EncodedImage, image_format
-from embodied_r_ros.types.landmarks import read_scene_map
+from embodied_r_ros.types.landmarks import read_scene_map, SceneMap
 from tqdm import tqdm
 
 from training.data.lines import read_lines
 from training.eval.benchmarks.multiple_choice import egoschema_index
+from training.eval.benchmarks.questions import as_list
 from training.eval.generation import generate
-from training.experiments.recordings import keyframing_digest
+from training.experiments.recordings import keyframing_digest, sources_digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from embodied_r_ros.scene.memory import MemoryConfig
     from embodied_r_ros.types.answers import Sampling
     from embodied_r_ros.types.images import StampedImage
-    from embodied_r_ros.types.landmarks import SceneMap
 
     from training.eval.benchmarks.questions import BenchmarkQuestion, VideoPart
 
@@ -64,6 +64,21 @@ class KnownScene:
 
     deltas: tuple[SemanticDelta, ...] = ()
     scene_map: SceneMap | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values of what was perceived, as prompts read it."""
+        scene_map = self.scene_map and self.scene_map.to_json()
+        return {'deltas': row_deltas(self.deltas), 'map': scene_map}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> KnownScene:
+        """Read what `to_json` wrote.
+
+        Raises:
+            InputError: A delta or the map is not readable.
+        """
+        scene_map = None if value['map'] is None else SceneMap.from_json(value['map'])
+        return cls(tuple(map(SemanticDelta.from_row, value['deltas'])), scene_map)
 
 
 NOTHING_KNOWN = KnownScene()
@@ -164,7 +179,7 @@ def without_images(questions: Sequence[BenchmarkQuestion]) -> list[BenchmarkQues
 def perceive_videos(
     questions: Sequence[BenchmarkQuestion], folder: Path, cache: ReplyCache
 ) -> tuple[dict[str, KnownScene], dict[str, str]]:
-    """Scenes of questions, perceived in their videos as any recording is.
+    """Scenes of questions, perceived in their videos as any recording is, each with its map.
 
     Args:
         questions: The questions, each with its video.
@@ -211,7 +226,7 @@ def _perceived_scene(path: Path, part: VideoPart, cache: ReplyCache) -> KnownSce
     key = _scene_key(path, part)
     text = cache.get(key)
     if text is not None:
-        return KnownScene(tuple(SemanticDelta.from_row(value) for value in json.loads(text)))
+        return KnownScene.from_json(json.loads(text))
 
     def images_of_part(
         images: Iterable[StampedImage], length: int | None
@@ -219,24 +234,26 @@ def _perceived_scene(path: Path, part: VideoPart, cache: ReplyCache) -> KnownSce
         del length
         return images if part.span_s is None else _within(images, part.span_s)
 
-    deltas = see(path, None, part.rate_hz, images_of_part).deltas
-    if not deltas:
+    # The map is made before the deltas become rows, which have neither poses nor motions.
+    scene = with_landmarks(see(path, None, part.rate_hz, images_of_part))
+    if not scene.deltas:
         msg = f'{path}: nothing can be seen in it'
         raise InputError(msg)
-    rows = row_deltas(deltas)
-    cache.put(key, json.dumps(rows))
-    return KnownScene(tuple(SemanticDelta.from_row(value) for value in rows))
+    value = KnownScene(scene.deltas, scene.scene_map).to_json()
+    cache.put(key, json.dumps(value))
+    return KnownScene.from_json(value)
 
 
 def _scene_key(path: Path, part: VideoPart) -> str:
-    """Of the content of a video, the part of it, and all that decides what is perceived."""
+    """Of the content of a video, the part of it, and all that decides what is known of it."""
     perceiver = classical_perceiver()
     return cache_key(
-        'benchmark scene',
+        'benchmark scene with its map',
         bag_digest(path).sha256,
         repr((part.span_s, part.rate_hz, KeyframeConfig())),
         repr(perceiver.info()),
         keyframing_digest(),
+        sources_digest('scene'),
     )
 
 
@@ -370,13 +387,18 @@ def _vsi_bench(questions: Sequence[BenchmarkQuestion], texts: Texts) -> str:
             'index': question.id,
             'question_type': question.question_type,
             'question': question.plain_question(),
-            'candidates': repr(list(question.record.get('options') or [])),
+            'candidates': repr(_published_options(question)),
             'answer': question.truth,
             'prediction': texts.get(question.id, ''),
         }
         for question in questions
     ]
     return _table(rows, '\t')
+
+
+def _published_options(question: BenchmarkQuestion) -> list[str]:
+    """The options with their letters, as the rows have them; empty: it has none."""
+    return list(as_list(question.record['options'])) if question.options else []
 
 
 def _mvbench(questions: Sequence[BenchmarkQuestion], texts: Texts) -> str:

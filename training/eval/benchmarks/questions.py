@@ -14,9 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 import csv
 from dataclasses import dataclass, field
 from io import StringIO
+from itertools import pairwise
 import json
 import struct
 import sys
+from tokenize import generate_tokens, NL, STRING, TokenError
 from typing import Any, TYPE_CHECKING
 
 from embodied_r_ros.common.errors import InputError
@@ -111,26 +113,41 @@ def text_field(record: Record, name: str, row: int) -> str:
 
 
 def texts_field(record: Record, name: str, row: int) -> tuple[str, ...]:
-    """A field that must be a list of texts.
+    """A field that must be a list of texts, or a cell of a table in which one stands.
 
     Raises:
         InputError: It is missing or another value.
     """
-    value = record.get(name)
+    value = as_list(record.get(name))
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        msg = f'row {row}: {name} is {value!r}, expected a list of texts'
+        msg = (
+            f'row {row}: {name} is {value!r}, expected a list of texts, '
+            "in a cell of a table such as ['left', 'right'], with commas"
+        )
         raise InputError(msg)
     return tuple(value)
 
 
 def as_list(value: Any) -> Any:
-    """A list; one that stands in a cell of a table is read."""
+    """A list; one that stands in a cell of a table is read. Any other value stays as it is."""
     if not isinstance(value, str):
         return value
     try:
-        return ast.literal_eval(value)
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        literal = ast.literal_eval(value)
+        return value if _has_texts_without_comma(value) else literal
+    except (ValueError, SyntaxError, RecursionError, MemoryError, TokenError):
         return value
+
+
+def _has_texts_without_comma(cell: str) -> bool:
+    """Whether texts of a cell touch, as in a printed array of NumPy: Python joins them to one.
+
+    Raises:
+        TokenError: The cell does not end.
+    """
+    tokens = generate_tokens(StringIO(cell.strip()).readline)
+    kinds = [token.type for token in tokens if token.type != NL]
+    return any(kind == after == STRING for kind, after in pairwise(kinds))
 
 
 def image_bytes(value: Any, row: int) -> tuple[bytes, ...]:
